@@ -20,9 +20,9 @@ CREATE INDEX idx_jobs_server ON jobs (server_serial);
 
 CREATE INDEX idx_jobs_status ON jobs (status);
 
-CREATE INDEX idx_locks_line ON locks (resource, held, batch, rank, root);
-
 CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1 AND capacity = 1;
+
+CREATE INDEX idx_locks_queue ON locks (resource, held, batch, rank, root);
 
 CREATE INDEX idx_locks_root ON locks (root);
 
@@ -33,9 +33,6 @@ CREATE INDEX idx_pull_grants_run ON pull_grants (run);
 CREATE INDEX idx_runs_due ON runs (queue, lane, priority, next_run_at) WHERE next_run_at IS NOT NULL AND lane < 2;
 
 CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
-
-CREATE INDEX idx_runs_fresh ON runs (queue, batch, rank, id)
-    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at;
 
 CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
 
@@ -48,9 +45,12 @@ CREATE INDEX idx_runs_root ON runs (root);
 
 CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NULL;
 
+CREATE INDEX idx_runs_unstarted ON runs (queue, batch, rank, id)
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at;
+
 CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 
-CREATE INDEX idx_webhook_late_due ON webhook_late (webhook, next_at);
+CREATE INDEX idx_webhook_retries_due ON webhook_retries (webhook, next_at);
 
 CREATE TABLE api_tokens (
     id         TEXT PRIMARY KEY,
@@ -76,6 +76,13 @@ CREATE TABLE bmc_sessions (
     sealed TEXT NOT NULL
 ) STRICT;
 
+CREATE TABLE controller_instances (
+    id            TEXT PRIMARY KEY,
+    started_at    TEXT NOT NULL,
+    heartbeat_at  TEXT NOT NULL,
+    ended_at      TEXT -- set at an orderly shutdown
+) STRICT;
+
 CREATE TABLE events (
     seq     INTEGER PRIMARY KEY AUTOINCREMENT,
     time    TEXT NOT NULL,
@@ -88,13 +95,6 @@ CREATE TABLE events (
     actor   TEXT NOT NULL,
     message TEXT NOT NULL,
     data    TEXT
-) STRICT;
-
-CREATE TABLE incarnations (
-    id            TEXT PRIMARY KEY,
-    started_at    TEXT NOT NULL,
-    heartbeat_at  TEXT NOT NULL,
-    ended_at      TEXT
 ) STRICT;
 
 CREATE TABLE jobs (
@@ -116,15 +116,21 @@ CREATE TABLE jobs (
     task_iso_sha256     TEXT,
     webhook_token_hash  TEXT NOT NULL,
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
-    labels              TEXT NOT NULL DEFAULT '{}'
-, retry_of TEXT REFERENCES jobs (id) ON DELETE SET NULL, batch TEXT REFERENCES batches (id) ON DELETE SET NULL) STRICT;
+    labels              TEXT NOT NULL DEFAULT '{}',
+    retry_of            TEXT REFERENCES jobs (id) ON DELETE SET NULL, -- the ended job that this one repeats
+    batch               TEXT REFERENCES batches (id) ON DELETE SET NULL
+) STRICT;
 
 CREATE TABLE locks (
-    resource TEXT NOT NULL,
-    root     TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-    held     INTEGER NOT NULL CHECK (held IN (0, 1)),
-    priority INTEGER NOT NULL,
-    since    TEXT NOT NULL, capacity INTEGER NOT NULL DEFAULT 1 CHECK (capacity >= 1), batch TEXT NOT NULL DEFAULT '', rank INTEGER NOT NULL DEFAULT 0, asker TEXT,
+    resource  TEXT NOT NULL,
+    root      TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    held      INTEGER NOT NULL CHECK (held IN (0, 1)),
+    capacity  INTEGER NOT NULL DEFAULT 1 CHECK (capacity >= 1), -- run trees that may hold the resource at the same time
+    priority  INTEGER NOT NULL,
+    batch     TEXT NOT NULL DEFAULT '', -- as in runs
+    rank      INTEGER NOT NULL DEFAULT 0, -- as in runs, from the time of the request
+    since     TEXT NOT NULL,
+    requester TEXT, -- of a permit: the run that requested it and receives a signal with it
     PRIMARY KEY (resource, root)
 ) STRICT, WITHOUT ROWID;
 
@@ -132,7 +138,7 @@ CREATE TABLE media_grants (
     token_hash    TEXT PRIMARY KEY,
     run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot')),
-    frozen        TEXT, -- sealed inputs of a task image
+    inputs        TEXT, -- recorded inputs, sealed; the image is rebuilt from them
     sha256        TEXT NOT NULL,
     size          INTEGER NOT NULL,
     created_at    TEXT NOT NULL,
@@ -157,7 +163,7 @@ CREATE TABLE run_inputs (
     plan  TEXT NOT NULL
 ) STRICT;
 
-CREATE TABLE "run_steps" (
+CREATE TABLE run_steps (
     run        TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     stage      TEXT NOT NULL CHECK (stage IN ('forward', 'finish')),
     idx        INTEGER NOT NULL,
@@ -165,8 +171,9 @@ CREATE TABLE "run_steps" (
     key        TEXT NOT NULL,
     attempt    INTEGER NOT NULL,
     epoch      INTEGER NOT NULL,
+    -- 'stuck': the undo failed and was given up; the step's effect may still exist.
     phase      TEXT NOT NULL CHECK (phase IN ('intent', 'done', 'failed', 'skipped', 'undone', 'stuck')),
-    evidence   TEXT NOT NULL,
+    output     TEXT NOT NULL,
     started_at TEXT NOT NULL,
     ended_at   TEXT,
     PRIMARY KEY (run, stage, idx)
@@ -174,11 +181,11 @@ CREATE TABLE "run_steps" (
 
 CREATE TABLE runs (
     id                  TEXT PRIMARY KEY,
-    kind                TEXT NOT NULL,
-    kind_version        INTEGER NOT NULL,
+    workflow            TEXT NOT NULL,
+    workflow_version    INTEGER NOT NULL,
     server              TEXT REFERENCES servers (serial) ON DELETE RESTRICT,
     parent              TEXT REFERENCES runs (id),
-    root                TEXT NOT NULL,
+    root                TEXT NOT NULL, -- the first run of the run tree
     phase               TEXT NOT NULL
         CHECK (phase IN ('queued', 'running', 'waiting', 'held', 'unwinding', 'finishing', 'ended')),
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
@@ -189,7 +196,17 @@ CREATE TABLE runs (
     failure             TEXT,
     queue               TEXT NOT NULL,
     priority            INTEGER NOT NULL,
-    next_run_at         TEXT, -- when due; of a leased run, when another may take over
+    -- The batch for fairness between batches; empty for a run without a batch.
+    batch               TEXT NOT NULL DEFAULT '',
+    -- Order of starting: creation time in milliseconds since 1970, less one minute per point of priority.
+    rank                INTEGER NOT NULL DEFAULT 0,
+    -- Order of claiming: 0 cancel requested, 1 started, 2 not started.
+    lane                INTEGER GENERATED ALWAYS AS (
+        CASE WHEN cancel_requested_at IS NOT NULL THEN 0
+             WHEN lease_epoch > 0 OR phase IN ('unwinding', 'finishing') THEN 1
+             ELSE 2 END
+    ) VIRTUAL,
+    next_run_at         TEXT, -- when due; for a leased run, when another worker may take it over
     deadline_at         TEXT NOT NULL,
     progress_at         TEXT NOT NULL,
     lease_owner         TEXT,
@@ -199,11 +216,7 @@ CREATE TABLE runs (
     created_by          TEXT NOT NULL,
     revision            INTEGER NOT NULL DEFAULT 1,
     created_at          TEXT NOT NULL,
-    updated_at          TEXT NOT NULL, lane INTEGER GENERATED ALWAYS AS (
-    CASE WHEN cancel_requested_at IS NOT NULL THEN 0
-         WHEN lease_epoch > 0 OR phase IN ('unwinding', 'finishing') THEN 1
-         ELSE 2 END
-) VIRTUAL, batch TEXT NOT NULL DEFAULT '', rank INTEGER NOT NULL DEFAULT 0,
+    updated_at          TEXT NOT NULL,
     CHECK (phase <> 'ended' OR outcome IS NOT NULL),
     CHECK (phase <> 'waiting' OR wait IS NOT NULL OR next_run_at IS NOT NULL),
     CHECK (phase <> 'held' OR hold IS NOT NULL)
@@ -214,10 +227,11 @@ CREATE TABLE schema_migrations (
              ) STRICT;
 
 CREATE TABLE server_observed (
-    serial   TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
-    observed TEXT,
-    debt     TEXT -- what a job's cleanup could not undo
-, learned TEXT) STRICT;
+    serial          TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
+    observed        TEXT,
+    learned         TEXT, -- learned behaviour of the BMC, with the firmware version it applies to
+    pending_cleanup TEXT  -- cleanup that a job could not do
+) STRICT;
 
 CREATE TABLE servers (
     serial                  TEXT PRIMARY KEY,
@@ -226,16 +240,19 @@ CREATE TABLE servers (
     bmc_username            TEXT NOT NULL,
     bmc_password            TEXT NOT NULL, -- a credential reference: sealed:, env:, file:
     vendor                  TEXT,
+    bmc_profile             TEXT, -- overrides the profile that detection selects
+    quirks                  TEXT, -- a JSON object of flags
     last_seen               TEXT,
     labels                  TEXT NOT NULL DEFAULT '{}',
     tls                     TEXT NOT NULL DEFAULT 'verify' CHECK (tls IN ('verify', 'pinned', 'insecure')),
     tls_fingerprint         TEXT,
     allow_unverified_serial INTEGER NOT NULL DEFAULT 0 CHECK (allow_unverified_serial IN (0, 1)),
     media_base_url          TEXT,
+    maintenance             TEXT, -- set: no job starts on the server; {"since", "by", "reason"}
     revision                INTEGER NOT NULL DEFAULT 1,
     created_at              TEXT NOT NULL,
     updated_at              TEXT NOT NULL
-, maintenance TEXT, bmc_profile TEXT, quirks TEXT) STRICT;
+) STRICT;
 
 CREATE TABLE settings (
     key   TEXT PRIMARY KEY,
@@ -259,24 +276,24 @@ CREATE TABLE users (
     created_at    TEXT NOT NULL
 ) STRICT;
 
-CREATE TABLE webhook_dead (
-    webhook  TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
-    seq      INTEGER NOT NULL,
-    stream   TEXT NOT NULL,
-    type     TEXT NOT NULL,
-    body     TEXT NOT NULL,
-    attempts INTEGER NOT NULL,
-    since    TEXT NOT NULL,
-    died_at  TEXT NOT NULL,
-    error    TEXT NOT NULL,
-    again    INTEGER NOT NULL DEFAULT 0, -- an operator wants it tried once more
+CREATE TABLE webhook_dead_letters (
+    webhook     TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+    seq         INTEGER NOT NULL,
+    stream      TEXT NOT NULL,
+    type        TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    attempts    INTEGER NOT NULL,
+    since       TEXT NOT NULL,
+    given_up_at TEXT NOT NULL,
+    error       TEXT NOT NULL,
+    redeliver   INTEGER NOT NULL DEFAULT 0, -- 1: an operator requested another delivery
     PRIMARY KEY (webhook, seq)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE webhook_late (
+CREATE TABLE webhook_retries (
     webhook  TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
     stream   TEXT NOT NULL, -- the job; empty for events of no job
-    seq      INTEGER NOT NULL, -- the event to go on with
+    seq      INTEGER NOT NULL, -- the event to send next
     attempts INTEGER NOT NULL,
     since    TEXT NOT NULL,
     next_at  TEXT NOT NULL,
@@ -292,8 +309,8 @@ CREATE TABLE webhooks (
     labels        TEXT NOT NULL, -- JSON: labels a job must carry
     created_by    TEXT NOT NULL,
     created_at    TEXT NOT NULL,
-    disabled      TEXT,          -- why nothing is sent
-    cursor        INTEGER NOT NULL, -- every event up to here is delivered, of no interest, late or dead
+    disabled      TEXT,          -- set: nothing is sent; the reason
+    cursor        INTEGER NOT NULL, -- every event up to this seq is delivered, filtered out, retried or a dead letter
     delivered     INTEGER NOT NULL DEFAULT 0,
     failing_since TEXT,          -- the first failure since the last success
     last_error    TEXT

@@ -1,4 +1,4 @@
-//! What may begin, when, and what would be done: dry runs, drain, maintenance, limits, times of steps.
+//! Which jobs may start: dry run, drain, maintenance, limits, step timeouts.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use controller::config::Settings;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::kit::{Client, Scene, honest, recipe, silent};
+use crate::kit::{Client, Scene, healthy, recipe, silent};
 
 fn order(serial: &str) -> Value {
     json!({ "server_serial": serial, "recipe": recipe() })
 }
 
-/// Everything that stands in the database, table by table.
+/// Reads all rows of the database, table by table.
 fn contents(scene: &Scene) -> Vec<String> {
     let view = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
     let mut tables =
@@ -43,7 +43,7 @@ fn idle(settings: &mut Settings) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_would_be_done_and_writes_nothing() {
+async fn a_dry_run_shows_what_a_job_would_do_and_writes_nothing() {
     let scene = Scene::start_with(vec![silent("DRY-1"), silent("DRY-2")], |settings, _| idle(settings)).await;
     let admin = &scene.admin;
     let before = contents(&scene);
@@ -65,7 +65,7 @@ async fn a_dry_run_says_what_would_be_done_and_writes_nothing() {
     assert_eq!(plan["blocked_by"], json!([]), "{plan}");
     assert_eq!(contents(&scene), before, "a dry run has written something");
 
-    // What is wrong with the order itself is refused as always; what stands in the way only now is part of the answer.
+    // An invalid request is refused as without dry run. An obstacle of the moment is part of the response.
     admin
         .post("/api/v1/jobs?dry_run=true", &json!({ "server_serial": "DRY-1" }))
         .await
@@ -86,8 +86,8 @@ async fn a_dry_run_says_what_would_be_done_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_of_a_server_seen_before_knows_its_slot_plan_and_the_maintenance_image() {
-    let scene = Scene::start(vec![honest("DRY-3")]).await;
+async fn a_dry_run_of_a_known_server_shows_its_slot_plan_and_the_maintenance_image() {
+    let scene = Scene::start(vec![healthy("DRY-3")]).await;
     let id = scene.admin.create_job("DRY-3").await;
     scene.admin.complete(&id).await;
     let plan = scene.admin.post("/api/v1/jobs?dry_run=true", &order("DRY-3")).await.expect(200);
@@ -97,7 +97,7 @@ async fn a_dry_run_of_a_server_seen_before_knows_its_slot_plan_and_the_maintenan
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replay_is_a_replay_also_when_the_deadline_of_the_order_has_passed() {
+async fn a_repeated_request_returns_its_job_after_its_deadline_has_passed() {
     let scene =
         Scene::start_with(vec![silent("LATE-1"), silent("LATE-2")], |settings, _| idle(settings)).await;
     let deadline = engine::model::Clock::now(&engine::model::SystemClock).plus(Duration::from_secs(300));
@@ -115,7 +115,7 @@ async fn a_replay_is_a_replay_also_when_the_deadline_of_the_order_has_passed() {
     assert_eq!(again["job_id"], first["job_id"]);
     let rows_again = ask("/api/v1/batches", batch).await.expect(200);
     assert_eq!(rows_again["rows"][0]["job_id"], rows["rows"][0]["job_id"], "{rows_again}");
-    // Another order under the key is still another order, and a new one that is late is still refused.
+    // Another request under the key is refused, and a new request whose deadline has passed is refused.
     job["priority"] = json!(3);
     ask("/api/v1/jobs", job.clone()).await.refused(422, "idempotency_key_reused");
     scene.admin.post("/api/v1/jobs", &job).await.refused(400, "validation_error");
@@ -123,8 +123,8 @@ async fn a_replay_is_a_replay_also_when_the_deadline_of_the_order_has_passed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drained_controller_accepts_jobs_begins_none_and_goes_on_when_the_drain_ends() {
-    let scene = Scene::start(vec![silent("DRAIN-1"), honest("DRAIN-2")]).await;
+async fn a_drained_controller_accepts_jobs_and_starts_them_when_the_drain_ends() {
+    let scene = Scene::start(vec![silent("DRAIN-1"), healthy("DRAIN-2")]).await;
     let admin = &scene.admin;
     let begun = admin.create_job("DRAIN-1").await;
     admin.awaits_report(&begun).await;
@@ -132,7 +132,7 @@ async fn a_drained_controller_accepts_jobs_begins_none_and_goes_on_when_the_drai
     assert_eq!((&drained["drained"], &drained["drain"]["reason"]), (&json!(true), &json!("new kernel")));
     admin.post("/api/v1/drain", &json!({ "reason": "again" })).await.expect(200);
     let waiting = admin.create_job("DRAIN-2").await;
-    // The one that has begun is told how it ended, and is cleaned up.
+    // The started job receives its report and is cleaned up.
     let token = admin.job_document(&begun).await["webhook_token"].as_str().unwrap().to_owned();
     admin.report("DRAIN-1", &token, &json!({ "status": "success" })).await.expect(200);
     admin.complete(&begun).await;
@@ -143,20 +143,20 @@ async fn a_drained_controller_accepts_jobs_begins_none_and_goes_on_when_the_drai
     assert_eq!((&status["queued"], &status["running"]), (&json!(1), &json!(0)), "{status}");
     scene.anonymous().delete("/api/v1/drain").await.refused(401, "unauthorized");
     assert_eq!(admin.delete("/api/v1/drain").await.expect(200)["drained"], json!(false));
-    assert_eq!(admin.complete(&waiting).await["outcome"], "succeeded", "{}", admin.story(&waiting).await);
+    assert_eq!(admin.complete(&waiting).await["outcome"], "succeeded", "{}", admin.event_log(&waiting).await);
     let events = admin.get("/api/v1/events?limit=500").await.expect(200);
-    let told = |kind: &str| {
+    let actor_of = |kind: &str| {
         let events = events["events"].as_array().unwrap();
         events.iter().find(|event| event["type"] == kind).map(|event| event["actor"].clone())
     };
-    assert!(told("controller.drained").is_some_and(|actor| actor.as_str() != Some("engine")));
-    assert!(told("controller.undrained").is_some());
+    assert!(actor_of("controller.drained").is_some_and(|actor| actor.as_str() != Some("engine")));
+    assert!(actor_of("controller.undrained").is_some());
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_in_maintenance_begins_no_job_until_it_ends() {
-    let scene = Scene::start(vec![honest("MAINT-1"), honest("MAINT-2")]).await;
+async fn a_server_in_maintenance_starts_no_job_until_maintenance_ends() {
+    let scene = Scene::start(vec![healthy("MAINT-1"), healthy("MAINT-2")]).await;
     let admin = &scene.admin;
     let place = "/api/v1/servers/MAINT-1/maintenance";
     let server = admin.post(place, &json!({ "reason": "new disks" })).await.expect(202);
@@ -169,23 +169,23 @@ async fn a_server_in_maintenance_begins_no_job_until_it_ends() {
     assert_eq!((&why["condition"], &why["reason"]), (&json!("gated"), &json!("maintenance")), "{why}");
     assert!(why["summary"].as_str().unwrap().contains("new disks"), "{why}");
     assert!(scene.bmc("MAINT-1").mutations().is_empty());
-    admin.post("/api/v1/servers/NOBODY/maintenance", &json!({})).await.refused(404, "unknown_server");
+    admin.post("/api/v1/servers/UNKNOWN/maintenance", &json!({})).await.refused(404, "unknown_server");
     assert_eq!(admin.delete(place).await.expect(202)["maintenance"], json!(null));
-    assert_eq!(admin.complete(&kept).await["outcome"], "succeeded", "{}", admin.story(&kept).await);
+    assert_eq!(admin.complete(&kept).await["outcome"], "succeeded", "{}", admin.event_log(&kept).await);
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hosts_take_turns_to_power_on_and_one_that_boots_makes_room() {
+async fn a_host_that_boots_releases_its_power_on_permit_to_the_next_host() {
     let settle = Duration::from_secs(3000);
-    let scene = Scene::start_with(vec![silent("TURN-1"), silent("TURN-2")], |settings, _| {
+    let scene = Scene::start_with(vec![silent("POWER-1"), silent("POWER-2")], |settings, _| {
         settings.max_power_ons = 1;
         settings.power_on_settle = settle;
     })
     .await;
     let admin = &scene.admin;
-    let (first, second) = (admin.create_job("TURN-1").await, admin.create_job("TURN-2").await);
-    // Nobody reports, nothing ends: the second gets its turn because the first reads its boot medium.
+    let (first, second) = (admin.create_job("POWER-1").await, admin.create_job("POWER-2").await);
+    // No report is sent and no job ends. The second job gets the permit because the first host reads its boot image.
     admin.awaits_report(&first).await;
     admin.awaits_report(&second).await;
     for id in [first, second] {
@@ -196,7 +196,7 @@ async fn hosts_take_turns_to_power_on_and_one_that_boots_makes_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_of_one_site_wait_for_each_other_and_say_so() {
+async fn the_site_limit_queues_jobs_of_one_site_and_explain_names_it() {
     let scene =
         Scene::start_with(vec![silent("SITE-1"), silent("SITE-2"), silent("SITE-3")], |settings, _| {
             settings.site_limit = 1;
@@ -217,15 +217,15 @@ async fn jobs_of_one_site_wait_for_each_other_and_say_so() {
     for part in ["site/north", "SITE_LIMIT", &first, "1 of 1"] {
         assert!(said.contains(part), "{part} is not in {said}");
     }
-    let answer = admin.post(&format!("/api/v1/jobs/{first}/cancel"), &json!({})).await.expect(202);
-    assert!(answer["explain"]["summary"].is_string(), "{answer}");
+    let response = admin.post(&format!("/api/v1/jobs/{first}/cancel"), &json!({})).await.expect(202);
+    assert!(response["explain"]["summary"].is_string(), "{response}");
     scene.complete_skipping(&first).await;
     admin.awaits_report(&second).await;
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_time_of_a_step_comes_from_the_settings_or_the_order_and_passing_it_is_told_with_evidence() {
+async fn a_step_timeout_comes_from_the_settings_or_the_request_and_an_overdue_wait_is_an_event() {
     let scene = Scene::start_with(vec![silent("TIME-1"), silent("TIME-2")], |settings, _| {
         settings.step_timeouts = vec![("webhook.wait".to_owned(), Duration::from_secs(600))];
     })
@@ -242,9 +242,10 @@ async fn the_time_of_a_step_comes_from_the_settings_or_the_order_and_passing_it_
     assert_eq!((&failed["outcome"], &failed["failure"]["class"]), (&json!("failed"), &json!("deadline")));
     assert!(failed["failure"]["detail"]["deadline"].is_string(), "{failed}");
     let events = admin.events(&usual).await;
-    let overdue = events.iter().find(|event| event["type"] == "wait.overdue").expect("an event of its own");
+    let overdue =
+        events.iter().find(|event| event["type"] == "wait.overdue").expect("the event wait.overdue");
     assert_eq!(overdue["data"]["reason"], "report", "{overdue}");
-    assert_eq!(admin.job(&own).await["outcome"], json!(null), "the other has more time");
+    assert_eq!(admin.job(&own).await["outcome"], json!(null), "the other job has a longer timeout");
     let mut wrong = order("TIME-1");
     wrong["timeouts"] = json!({ "redfish.fly": 5 });
     let refused = admin.post("/api/v1/jobs", &wrong).await.refused(400, "validation_error");

@@ -1,11 +1,11 @@
-//! Many jobs in one call: a result per row, so many at once, one cancel for the rest.
+//! Batches: one result per row, a limited number of jobs at once, one cancel for the rest.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::kit::{Answer, Client, Scene, honest, recipe, silent};
+use crate::kit::{ApiResponse, Client, Scene, healthy, recipe, silent};
 
-async fn order(client: &Client, body: &Value, key: Option<&str>) -> Answer {
+async fn order(client: &Client, body: &Value, key: Option<&str>) -> ApiResponse {
     let mut request = client.request(Method::POST, "/api/v1/batches").json(body);
     if let Some(key) = key {
         request = request.header("idempotency-key", key);
@@ -24,13 +24,13 @@ fn jobs(batch: &Value) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_has_a_result_and_a_refused_one_stops_no_other() {
-    let scene = Scene::start(vec![honest("ROW-1"), honest("ROW-2")]).await;
+    let scene = Scene::start(vec![healthy("ROW-1"), healthy("ROW-2")]).await;
     let body = json!({
         "recipe": recipe(),
         "labels": { "wave": "1" },
         "rows": [
             { "server_serial": "ROW-1" },
-            { "server_serial": "NOBODY" },
+            { "server_serial": "UNKNOWN" },
             { "server_serial": "ROW-2", "labels": { "wave": "2" }, "priority": 3 },
             { "server_serial": "ROW-2", "recipe": { "task_target": "nonsense" } },
             { "server_serial": "ROW-1" },
@@ -70,28 +70,28 @@ async fn every_row_has_a_result_and_a_refused_one_stops_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_jobs_of_a_batch_work_at_once_than_it_allows() {
+async fn a_batch_runs_at_most_max_parallel_jobs_at_once() {
     let serials = ["PAR-1", "PAR-2", "PAR-3", "PAR-4"];
-    let scene = Scene::start(serials.map(honest).to_vec()).await;
+    let scene = Scene::start(serials.map(healthy).to_vec()).await;
     let body = json!({ "recipe": recipe(), "rows": rows(&serials), "max_parallel": 1 });
     let batch = order(&scene.admin, &body, None).await.expect(202);
     let mut lives = Vec::new();
     for id in jobs(&batch) {
         let job = scene.admin.complete(&id).await;
-        assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+        assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
         let steps = job["steps"].as_array().unwrap();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         lives.push((text(&steps[0]["started_at"]), text(&steps.last().unwrap()["ended_at"])));
     }
     lives.sort();
     for pair in lives.windows(2) {
-        assert!(pair[0].1 <= pair[1].0, "two jobs worked at once: {lives:?}");
+        assert!(pair[0].1 <= pair[1].0, "two jobs ran at once: {lives:?}");
     }
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_waits_for_its_turn_says_so_and_the_rest_is_cancelled_in_one_call() {
+async fn a_queued_row_explains_its_wait_and_one_call_cancels_the_rest() {
     let serials = ["REST-1", "REST-2", "REST-3"];
     let scene = Scene::start(serials.map(silent).to_vec()).await;
     let body = json!({ "recipe": recipe(), "rows": rows(&serials), "max_parallel": 1 });
@@ -111,8 +111,12 @@ async fn a_row_that_waits_for_its_turn_says_so_and_the_rest_is_cancelled_in_one_
         assert_eq!(job["outcome"], "cancelled");
         assert!(job["failure"]["summary"].as_str().unwrap().contains("wrong image"));
     }
-    assert_eq!(scene.bmc("REST-2").snapshot().requests, 0, "what never began was never touched");
-    assert_eq!(scene.admin.job(&ids[0]).await["outcome"], Value::Null, "the one at work goes on");
+    assert_eq!(
+        scene.bmc("REST-2").snapshot().requests,
+        0,
+        "the BMC of a job that has not started received a request"
+    );
+    assert_eq!(scene.admin.job(&ids[0]).await["outcome"], Value::Null, "the running job continues");
     let all = scene.admin.post(&cancel, &json!({ "all": true })).await.expect(202);
     assert_eq!(all["cancelled_now"], 1, "{all}");
     scene.admin.complete(&ids[0]).await;
@@ -122,7 +126,7 @@ async fn a_row_that_waits_for_its_turn_says_so_and_the_rest_is_cancelled_in_one_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_handed_in_again_under_its_key_makes_nothing_twice() {
+async fn a_batch_repeated_under_its_key_creates_nothing_twice() {
     let scene = Scene::start_with(vec![silent("KEY-1"), silent("KEY-2")], |settings, _| {
         settings.worker_concurrency = 0;
     })
@@ -138,7 +142,7 @@ async fn a_batch_handed_in_again_under_its_key_makes_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_of_several_transactions_is_one_answer() {
+async fn a_batch_of_several_transactions_is_one_response() {
     let scene = Scene::start_with(vec![], |settings, _| settings.worker_concurrency = 0).await;
     let serials: Vec<String> = (0..1200).map(|number| format!("BULK-{number}")).collect();
     for serial in &serials {
@@ -155,7 +159,7 @@ async fn a_batch_of_several_transactions_is_one_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_batch_can_be_is_refused_whole() {
+async fn an_invalid_batch_is_refused_as_a_whole() {
     let scene = Scene::start(vec![]).await;
     let many: Vec<Value> =
         (0..10_001).map(|number| json!({ "server_serial": format!("S{number}") })).collect();
@@ -168,7 +172,7 @@ async fn what_no_batch_can_be_is_refused_whole() {
         let refusal = order(&scene.admin, &body, None).await.refused(400, "validation_error");
         assert_eq!(refusal["details"][0]["path"], path, "{refusal}");
     }
-    scene.admin.get("/api/v1/batches/nobody").await.refused(404, "unknown_batch");
+    scene.admin.get("/api/v1/batches/unknown").await.refused(404, "unknown_batch");
     let past = json!({ "server_serial": "A", "recipe": recipe(), "deadline": "2020-01-01T00:00:00Z" });
     let refusal = scene.admin.post("/api/v1/jobs", &past).await.refused(400, "validation_error");
     assert_eq!(refusal["details"][0]["path"], "/deadline");

@@ -1,11 +1,11 @@
-//! What BMCs get wrong, and what becomes of the job.
+//! Faults of BMCs and how the job ends.
 
 use std::time::Duration;
 
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, Graceful, Power, ResetType, SimBmcSnapshot, SlotConfig};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_USER, Scene, honest, silent, with_bmc};
+use crate::kit::{BMC_USER, Scene, healthy, silent, with_bmc};
 
 fn failure(job: &Value) -> (&str, &str) {
     assert_eq!(job["outcome"], "failed", "{job:#}");
@@ -16,7 +16,7 @@ fn empty(machine: &SimBmcSnapshot) -> bool {
     machine.slots.iter().all(|slot| slot.image.is_none())
 }
 
-fn no(status: u16) -> FaultEffect {
+fn refusal(status: u16) -> FaultEffect {
     FaultEffect::Status {
         status,
         message_id: "Contoso.1.0.ImageRefused".to_owned(),
@@ -24,10 +24,10 @@ fn no(status: u16) -> FaultEffect {
     }
 }
 
-/// Runs one job against a server that has this fault, skipping pauses; answers the job and the machine.
+/// Runs one job on a server with this fault, skipping pauses. Returns the job and the machine.
 async fn with_fault(serial: &str, fault: Fault) -> (Scene, Value, SimBmcSnapshot) {
-    // What never answers is cut soon, so that the controller sees a broken connection and not a wait of minutes.
-    let spec = with_bmc(honest(serial), |bmc| bmc.hang_limit = Duration::from_millis(200));
+    // A connection without a response is cut soon, so that the controller sees a broken connection instead of waiting minutes.
+    let spec = with_bmc(healthy(serial), |bmc| bmc.hang_limit = Duration::from_millis(200));
     let scene = Scene::start(vec![spec]).await;
     scene.bmc(serial).inject(fault);
     let id = scene.admin.create_job(serial).await;
@@ -36,22 +36,22 @@ async fn with_fault(serial: &str, fault: Fault) -> (Scene, Value, SimBmcSnapshot
     (scene, job, machine)
 }
 
-/// The same for a fault that a job must get over.
-async fn gets_over(serial: &str, fault: Fault) {
+/// Runs one job on a server with this fault and asserts that the job succeeds.
+async fn recovers(serial: &str, fault: Fault) {
     let (scene, job, machine) = with_fault(serial, fault).await;
-    let story = scene.admin.story(job["job_id"].as_str().unwrap()).await;
-    assert_eq!(job["outcome"], "succeeded", "{story}");
-    assert_eq!(job["cleanup"]["state"], "done", "{story}");
-    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{story}");
-    assert!(empty(&machine) && machine.power == Power::On, "{story}");
+    let event_log = scene.admin.event_log(job["job_id"].as_str().unwrap()).await;
+    assert_eq!(job["outcome"], "succeeded", "{event_log}");
+    assert_eq!(job["cleanup"]["state"], "done", "{event_log}");
+    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{event_log}");
+    assert!(empty(&machine) && machine.power == Power::On, "{event_log}");
     assert!(machine.max_in_flight <= 2 && machine.max_mutating_in_flight <= 1, "{machine:?}");
-    assert!(scene.bmc(serial).faults().is_empty(), "the fault has struck");
+    assert!(scene.bmc(serial).faults().is_empty(), "the fault was not used");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_changed_on_the_bmc_of_another_machine() {
-    let scene = Scene::bare(vec![honest("THEIRS-1")], |_, _| {}).await;
+    let scene = Scene::bare(vec![healthy("THEIRS-1")], |_, _| {}).await;
     scene.admin.push_image().await;
     scene.admin.register_at("OURS-1", &scene.server("THEIRS-1").bmc_url).await;
     let id = scene.admin.create_job("OURS-1").await;
@@ -66,8 +66,8 @@ async fn nothing_is_changed_on_the_bmc_of_another_machine() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_shows_no_serial_is_used_only_when_an_operator_says_so() {
-    let scene = Scene::start(vec![honest("MUTE-1")]).await;
+async fn a_bmc_that_shows_no_serial_is_used_only_when_an_operator_allows_it() {
+    let scene = Scene::start(vec![healthy("MUTE-1")]).await;
     let bmc = scene.bmc("MUTE-1");
     bmc.inject(Fault::always(FaultTrigger::Read, FaultEffect::WrongSerial(String::new())));
     let id = scene.admin.create_job("MUTE-1").await;
@@ -80,17 +80,17 @@ async fn a_bmc_that_shows_no_serial_is_used_only_when_an_operator_says_so() {
     scene.admin.patch("/api/v1/servers/MUTE-1", &allow).await.expect(200);
     let id = scene.admin.create_job("MUTE-1").await;
     let job = scene.admin.complete(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     let events = scene.admin.events(&id).await;
     assert!(events.iter().any(|event| event["type"] == "redfish.serial-unverified"));
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_does_not_answer_is_tried_as_often_as_the_settings_say() {
-    let scene = Scene::start_with(vec![honest("AWAY-1")], |settings, _| {
+async fn an_unreachable_bmc_is_tried_as_often_as_the_settings_say() {
+    let scene = Scene::start_with(vec![healthy("AWAY-1")], |settings, _| {
         settings.redfish_retries = 3;
-        // Left to itself the job waits for such a BMC.
+        // Without this setting the job waits for the BMC.
         settings.redfish_breaker_failures = 0;
         settings.redfish_timeout = Duration::from_secs(1);
     })
@@ -101,10 +101,10 @@ async fn a_bmc_that_does_not_answer_is_tried_as_often_as_the_settings_say() {
     assert_eq!(failure(&job), ("redfish.discover", "bmc_unreachable"));
     let events = scene.admin.events(&id).await;
     let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
-    assert_eq!((count("step.retry"), count("step.gave-up")), (2, 1), "{}", scene.admin.story(&id).await);
-    assert_eq!(job["cleanup"]["state"], "done", "nothing was done, so nothing is left to undo");
+    assert_eq!((count("step.retry"), count("step.gave-up")), (2, 1), "{}", scene.admin.event_log(&id).await);
+    assert_eq!(job["cleanup"]["state"], "done", "the job changed nothing, so there is nothing to undo");
 
-    // Reachable again, the next job does it.
+    // The BMC is reachable again, and the next job succeeds.
     scene.bmc("AWAY-1").set_reachable(true);
     let id = scene.admin.create_job("AWAY-1").await;
     assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");
@@ -112,8 +112,8 @@ async fn a_bmc_that_does_not_answer_is_tried_as_often_as_the_settings_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_bmc_password_is_found_out_without_locking_the_account() {
-    let scene = Scene::start(vec![honest("PASS-1")]).await;
+async fn a_wrong_bmc_password_fails_the_job_without_locking_the_account() {
+    let scene = Scene::start(vec![healthy("PASS-1")]).await;
     scene.admin.patch("/api/v1/servers/PASS-1", &json!({ "bmc_password": "wrong" })).await.expect(200);
     let id = scene.admin.create_job("PASS-1").await;
     let job = scene.complete_skipping(&id).await;
@@ -123,36 +123,42 @@ async fn a_wrong_bmc_password_is_found_out_without_locking_the_account() {
     let right = json!({ "bmc_username": BMC_USER, "bmc_password": crate::kit::BMC_PASSWORD });
     scene.admin.patch("/api/v1/servers/PASS-1", &right).await.expect(200);
     let id = scene.admin.create_job("PASS-1").await;
-    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(
+        scene.admin.complete(&id).await["outcome"],
+        "succeeded",
+        "{}",
+        scene.admin.event_log(&id).await
+    );
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_with_a_single_slot_boots_the_maintenance_image_with_the_task_in_it() {
-    let spec = with_bmc(honest("ONE-1"), |bmc| *bmc = bmc.clone().with_single_cd());
+    let spec = with_bmc(healthy("ONE-1"), |bmc| *bmc = bmc.clone().with_single_cd());
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("ONE-1").await;
     let job = scene.admin.complete(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     let machine = scene.bmc("ONE-1").snapshot();
     assert_eq!((machine.power, machine.boots_from_media, machine.ejected_while_running), (Power::On, 1, 0));
     assert!(
         machine.slots.iter().all(|slot| slot.image.is_none()),
-        "our own medium is known as ours: {machine:?}"
+        "the inserted image is recognised after the insert: {machine:?}"
     );
     assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }));
     let steps = job["steps"].as_array().unwrap();
     let task = steps.iter().find(|step| step["step"] == "redfish.mount.task").unwrap();
     assert_eq!(task["phase"], "skipped");
-    let story = scene.admin.events(&id).await;
-    let spliced = story.iter().find(|event| event["type"] == "iso.spliced").expect("the splice is told");
+    let event_log = scene.admin.events(&id).await;
+    let spliced =
+        event_log.iter().find(|event| event["type"] == "iso.spliced").expect("the event iso.spliced");
     assert!(spliced["data"]["notes"].is_array(), "{spliced}");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_whose_only_slot_takes_no_cd_is_left_alone() {
-    let spec = with_bmc(honest("NOCD-1"), |bmc| bmc.slots = vec![SlotConfig::usb("USB")]);
+async fn a_bmc_whose_only_slot_takes_no_cd_is_not_changed() {
+    let spec = with_bmc(healthy("NOCD-1"), |bmc| bmc.slots = vec![SlotConfig::usb("USB")]);
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("NOCD-1").await;
     let job = scene.admin.complete(&id).await;
@@ -171,11 +177,11 @@ async fn a_spliced_image_is_served_as_the_maintenance_image_with_a_task_director
     let urls: Vec<String> =
         slots.iter().filter_map(|slot| slot.image.clone()).map(|url| url.as_str().to_owned()).collect();
     let [url] = urls.as_slice() else { panic!("{urls:?}") };
-    let answer = scene.anonymous().get(url).await;
-    assert_eq!(answer.status, 200);
-    let tag = answer.header("etag").unwrap().to_owned();
+    let response = scene.anonymous().get(url).await;
+    assert_eq!(response.status, 200);
+    let tag = response.header("etag").unwrap().to_owned();
     assert!(tag.starts_with("\"splice-"), "{tag}");
-    let image = iso9660::Image::open(answer.body).unwrap();
+    let image = iso9660::Image::open(response.body).unwrap();
     let task = scene.admin.task_image(&id).await;
     let task = iso9660::Image::open(task).unwrap();
     let files: Vec<String> = task.list("").unwrap().into_iter().map(|entry| entry.name).collect();
@@ -188,25 +194,30 @@ async fn a_spliced_image_is_served_as_the_maintenance_image_with_a_task_director
 
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.admin.complete(&id).await;
-    scene.anonymous().until(url, "the end of the grant", |answer| answer.status == 404).await;
+    scene.anonymous().until(url, "the end of the grant", |response| response.status == 404).await;
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cd_and_a_usb_slot_do_as_well() {
-    let spec = with_bmc(honest("USB-1"), |bmc| *bmc = bmc.clone().with_cd_and_usb());
+async fn a_cd_and_a_usb_slot_are_enough() {
+    let spec = with_bmc(healthy("USB-1"), |bmc| *bmc = bmc.clone().with_cd_and_usb());
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("USB-1").await;
-    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(
+        scene.admin.complete(&id).await["outcome"],
+        "succeeded",
+        "{}",
+        scene.admin.event_log(&id).await
+    );
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_refused_by_one_slot_goes_into_the_next() {
-    let fault = Fault::always(FaultTrigger::InsertInto("CD2".to_owned()), no(400));
+    let fault = Fault::always(FaultTrigger::InsertInto("CD2".to_owned()), refusal(400));
     let (scene, job, machine) = with_fault("NEXT-1", fault).await;
     let id = job["job_id"].as_str().unwrap();
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(id).await);
     assert!(scene.admin.events(id).await.iter().any(|event| event["type"] == "redfish.slot-fallback"));
     assert!(empty(&machine));
     scene.end().await;
@@ -214,7 +225,7 @@ async fn an_image_refused_by_one_slot_goes_into_the_next() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_refuses_every_mount_fails_the_job_and_is_cleaned_up() {
-    let (scene, job, machine) = with_fault("NONE-1", Fault::always(FaultTrigger::Insert, no(400))).await;
+    let (scene, job, machine) = with_fault("NONE-1", Fault::always(FaultTrigger::Insert, refusal(400))).await;
     assert_eq!(failure(&job), ("redfish.mount.maintenance", "bmc_refused"));
     assert!(job["failure"]["summary"].as_str().unwrap().contains("ImageRefused"), "{job:#}");
     assert_eq!(job["cleanup"]["state"], "done");
@@ -225,98 +236,94 @@ async fn a_bmc_that_refuses_every_mount_fails_the_job_and_is_cleaned_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_takes_one_image_and_then_none_fails_the_job_and_the_boot_image_comes_out_again() {
-    let fault = Fault::always(FaultTrigger::Insert, no(400)).after(1);
+    let fault = Fault::always(FaultTrigger::Insert, refusal(400)).after(1);
     let (scene, job, machine) = with_fault("TASK-1", fault).await;
-    // Under the next plan it is the boot image that is refused.
+    // With the next slot plan the boot image is refused.
     assert_eq!(failure(&job), ("redfish.mount.maintenance", "bmc_refused"));
     assert_eq!((machine.boots_from_media, empty(&machine)), (0, true));
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_insert_that_is_accepted_and_forgotten_is_done_again() {
-    gets_over("LIE-1", Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), FaultEffect::AcceptButIgnore))
+async fn an_insert_that_is_accepted_without_effect_is_repeated() {
+    recovers("LIE-1", Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), FaultEffect::AcceptButIgnore))
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_power_on_that_is_accepted_and_forgotten_is_done_again() {
-    gets_over("LIE-2", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::AcceptButIgnore)).await;
+async fn a_power_on_that_is_accepted_without_effect_is_repeated() {
+    recovers("LIE-2", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::AcceptButIgnore)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_boot_override_that_is_accepted_and_forgotten_is_done_again() {
-    gets_over("LIE-3", Fault::once(FaultTrigger::PatchBoot, FaultEffect::AcceptButIgnore)).await;
+async fn a_boot_override_that_is_accepted_without_effect_is_repeated() {
+    recovers("LIE-3", Fault::once(FaultTrigger::PatchBoot, FaultEffect::AcceptButIgnore)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_eject_that_is_accepted_and_forgotten_is_done_again() {
-    gets_over("LIE-4", Fault::once(FaultTrigger::Eject, FaultEffect::AcceptButIgnore)).await;
+async fn an_eject_that_is_accepted_without_effect_is_repeated() {
+    recovers("LIE-4", Fault::once(FaultTrigger::Eject, FaultEffect::AcceptButIgnore)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_insert_whose_answer_is_lost_is_not_repeated() {
-    gets_over(
-        "LOST-1",
-        Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), FaultEffect::ApplyButTimeout),
-    )
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_power_on_whose_answer_is_lost_boots_the_host_once() {
-    gets_over("LOST-2", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::ApplyButTimeout))
+async fn an_insert_whose_response_is_lost_is_not_repeated() {
+    recovers("LOST-1", Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), FaultEffect::ApplyButTimeout))
         .await;
-    gets_over("LOST-3", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::ApplyButDrop)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_power_on_that_fails_or_gets_lost_in_cleanup_is_done_again() {
-    // The first one starts the maintenance OS, the second one what it has installed.
+async fn a_power_on_whose_response_is_lost_boots_the_host_once() {
+    recovers("LOST-2", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::ApplyButTimeout)).await;
+    recovers("LOST-3", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::ApplyButDrop)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_on_that_fails_or_gets_lost_in_cleanup_is_repeated() {
+    // The first power-on starts the maintenance OS, the second one the installed system.
     let second = |effect| Fault::once(FaultTrigger::ResetTo(ResetType::On), effect).after(1);
-    gets_over("AGAIN-1", second(FaultEffect::AcceptButIgnore)).await;
-    gets_over("AGAIN-2", second(no(503))).await;
-    gets_over("AGAIN-3", second(FaultEffect::Drop)).await;
-    gets_over("AGAIN-4", second(FaultEffect::ApplyButDrop)).await;
+    recovers("AGAIN-1", second(FaultEffect::AcceptButIgnore)).await;
+    recovers("AGAIN-2", second(refusal(503))).await;
+    recovers("AGAIN-3", second(FaultEffect::Drop)).await;
+    recovers("AGAIN-4", second(FaultEffect::ApplyButDrop)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_is_not_ready_for_an_image_is_asked_again() {
+async fn a_bmc_that_is_not_ready_for_an_image_is_retried() {
     let not_ready = FaultEffect::Status {
         status: 400,
         message_id: "IDRAC.2.8.SYS518".to_owned(),
         message: "Virtual Media is not ready.".to_owned(),
     };
-    gets_over("READY-1", Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), not_ready)).await;
+    recovers("READY-1", Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), not_ready)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_asks_for_patience_gets_it() {
+async fn a_bmc_that_sends_retry_after_gets_the_pause() {
     let busy = FaultEffect::RateLimit { retry_after_seconds: Some(1) };
-    gets_over("BUSY-1", Fault::once(FaultTrigger::Mutation, busy.clone())).await;
-    gets_over("BUSY-2", Fault::once(FaultTrigger::Read, busy)).await;
+    recovers("BUSY-1", Fault::once(FaultTrigger::Mutation, busy.clone())).await;
+    recovers("BUSY-2", Fault::once(FaultTrigger::Read, busy)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_breaks_now_and_then_is_tried_again() {
-    gets_over("WEAK-1", Fault::once(FaultTrigger::PatchBoot, no(503))).await;
-    gets_over("WEAK-2", Fault::once(FaultTrigger::InsertInto("CD2".to_owned()), FaultEffect::Drop)).await;
-    gets_over("WEAK-3", Fault::once(FaultTrigger::Read, FaultEffect::Truncate(20)).after(3)).await;
+async fn a_bmc_that_fails_intermittently_is_retried() {
+    recovers("WEAK-1", Fault::once(FaultTrigger::PatchBoot, refusal(503))).await;
+    recovers("WEAK-2", Fault::once(FaultTrigger::InsertInto("CD2".to_owned()), FaultEffect::Drop)).await;
+    recovers("WEAK-3", Fault::once(FaultTrigger::Read, FaultEffect::Truncate(20)).after(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_os_that_ignores_the_shutdown_is_switched_off_before_media_are_taken_out() {
-    let spec = with_bmc(honest("DEAF-1"), |bmc| bmc.power.graceful = Graceful::IgnoredByHost);
+    let spec = with_bmc(healthy("DEAF-1"), |bmc| bmc.power.graceful = Graceful::IgnoredByHost);
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("DEAF-1").await;
     let job = scene.complete_skipping(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     let machine = scene.bmc("DEAF-1").snapshot();
     assert_eq!((machine.ejected_while_running, machine.boots_from_media, machine.power), (0, 1, Power::On));
     scene.end().await;
 }
 
-/// A regression: an "off" that was not true any more was believed, and media were taken from under a running system.
+/// A regression: the controller trusted an outdated power state "Off" and ejected media of a running system.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_whose_bmc_shows_its_power_late_is_not_taken_for_off_while_it_runs() {
     let spec = with_bmc(silent("LATE-1"), |bmc| bmc.power.state_lag = Duration::from_secs(3));
@@ -329,7 +336,7 @@ async fn a_host_whose_bmc_shows_its_power_late_is_not_taken_for_off_while_it_run
     let job = scene.admin.complete(&id).await;
     let machine = scene.bmc("LATE-1").snapshot();
     assert_eq!((machine.ejected_while_running, machine.boots_from_media, machine.power), (0, 1, Power::On));
-    assert_eq!(job["cleanup"]["state"], "done", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["cleanup"]["state"], "done", "{}", scene.admin.event_log(&id).await);
     scene.end().await;
 }
 
@@ -351,27 +358,27 @@ async fn a_machine_that_never_reports_fails_at_the_deadline_and_is_left_as_it_wa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_could_not_be_cleaned_up_is_shown_and_the_next_job_does_it() {
-    let scene = Scene::start(vec![honest("DEBT-1")]).await;
-    let bmc = scene.bmc("DEBT-1");
-    bmc.inject(Fault::always(FaultTrigger::Eject, no(500)));
-    let id = scene.admin.create_job("DEBT-1").await;
+async fn pending_cleanup_is_shown_and_the_next_job_does_it() {
+    let scene = Scene::start(vec![healthy("CLEAN-1")]).await;
+    let bmc = scene.bmc("CLEAN-1");
+    bmc.inject(Fault::always(FaultTrigger::Eject, refusal(500)));
+    let id = scene.admin.create_job("CLEAN-1").await;
     let job = scene.complete_skipping(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "what is left to tidy up does not change the outcome");
-    // With its medium still in, the host would boot it a second time: it stays off until the medium is out.
+    assert_eq!(job["outcome"], "succeeded", "pending cleanup does not change the outcome");
+    // The host would boot from the image a second time, so it stays off until the image is ejected.
     let remaining = json!(["cleanup.eject", "cleanup.power-on"]);
     assert_eq!(job["cleanup"], json!({ "state": "incomplete", "remaining": remaining }));
     assert_eq!((bmc.snapshot().power, bmc.boots_from_media()), (Power::Off, 1));
-    let server = scene.admin.get("/api/v1/servers/DEBT-1").await.expect(200);
+    let server = scene.admin.get("/api/v1/servers/CLEAN-1").await.expect(200);
     assert_eq!(server["pending_cleanup"]["remaining"], remaining, "{server:#}");
 
     bmc.clear_faults();
-    let id = scene.admin.create_job("DEBT-1").await;
+    let id = scene.admin.create_job("CLEAN-1").await;
     let job = scene.complete_skipping(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     let machine = bmc.snapshot();
     assert!(empty(&machine) && machine.boots_from_media == 2, "{machine:?}");
-    let server = scene.admin.get("/api/v1/servers/DEBT-1").await.expect(200);
+    let server = scene.admin.get("/api/v1/servers/CLEAN-1").await.expect(200);
     assert_eq!(server["pending_cleanup"], Value::Null, "{server:#}");
     scene.end().await;
 }

@@ -1,5 +1,5 @@
-//! The controller as a process that dies, and what its successor makes of it: the job ends as it should, and the host
-//! booted from the medium exactly once.
+//! The controller is killed and a successor ends the job: the job succeeds, and the host booted from the boot image exactly
+//! once.
 
 use std::time::Duration;
 
@@ -9,15 +9,17 @@ use lab_bmc::{
 use lab_machines::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, maintenance_os::unit};
 use serde_json::{Value, json};
 
-use crate::kit::{Client, DataDir, Served, honest, silent, soon, start_farm, struck, with_bmc};
+use crate::kit::{
+    Client, ControllerProcess, DataDir, all_faults_used, healthy, silent, soon, start_farm, with_bmc,
+};
 
 const SERIAL: &str = "CRASH-1";
 
-/// A state of a machine to wait for.
+/// A condition of a machine to wait for.
 type Reached = fn(&SimBmcSnapshot) -> bool;
 
-/// A served data directory with one server registered and the OS image pushed.
-async fn served(spec: ServerSpec) -> (DataDir, Served, Farm) {
+/// Starts a controller with one registered server and a pushed OS image.
+async fn served(spec: ServerSpec) -> (DataDir, ControllerProcess, Farm) {
     let mut data = DataDir::new();
     let controller = data.serve().await;
     let farm = start_farm(vec![spec], data.path()).await;
@@ -26,7 +28,7 @@ async fn served(spec: ServerSpec) -> (DataDir, Served, Farm) {
     (data, controller, farm)
 }
 
-/// Reports success in the machine's place, once its job waits for that.
+/// Sends the machine's report of success as soon as its job waits for it.
 async fn report(client: &Client, id: &str) {
     client.awaits_report(id).await;
     let document = client.job_document(id).await;
@@ -34,29 +36,29 @@ async fn report(client: &Client, id: &str) {
     client.report(SERIAL, token, &json!({ "status": "success", "job_id": id })).await.expect(200);
 }
 
-fn ended_well(job: &Value, bmc: &SimBmc, story: &str) {
-    assert_eq!((&job["outcome"], &job["status"]), (&json!("succeeded"), &json!("complete")), "{story}");
-    assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }), "{story}");
+fn assert_succeeded(job: &Value, bmc: &SimBmc, event_log: &str) {
+    assert_eq!((&job["outcome"], &job["status"]), (&json!("succeeded"), &json!("complete")), "{event_log}");
+    assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }), "{event_log}");
     let machine = bmc.snapshot();
-    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{machine:?}\n{story}");
-    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{story}");
-    assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{machine:?}\n{story}");
+    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{machine:?}\n{event_log}");
+    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{event_log}");
+    assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{machine:?}\n{event_log}");
 }
 
-/// Kills the controller while the BMC does something it will answer late or never, as soon as the machine is as said, and
-/// lets the successor end the job.
+/// Kills the controller during a request whose response comes late or never, as soon as the machine satisfies `machine`.
+/// The successor ends the job.
 async fn killed_during(spec: ServerSpec, fault: Fault, machine: impl Fn(&SimBmcSnapshot) -> bool) {
     let (mut data, controller, farm) = served(spec).await;
     let bmc = &farm.servers()[0].bmc;
     bmc.inject(fault);
     let id = controller.admin.create_job(SERIAL).await;
-    struck(bmc).await;
+    all_faults_used(bmc).await;
     soon("the effect", bmc.wait_for(machine)).await;
     controller.kill();
     let successor = data.serve().await;
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, bmc, &successor.admin.story(&id).await);
+    assert_succeeded(&job, bmc, &successor.admin.event_log(&id).await);
 }
 
 fn any(_: &SimBmcSnapshot) -> bool {
@@ -73,7 +75,7 @@ async fn a_session_left_open_by_a_killed_controller_is_closed_by_the_next_one() 
     let bmc = &farm.servers()[0].bmc;
     let id = controller.admin.create_job(SERIAL).await;
     controller.admin.awaits_report(&id).await;
-    // Held, so that no worker looks at the BMC at the next start.
+    // The job is held, so that no worker uses the BMC at the next start.
     controller.admin.post(&format!("/api/v1/jobs/{id}/hold"), &json!({})).await.expect(202);
     controller.admin.wait(&id, "the hold", |job| !job["hold"].is_null()).await;
     assert_eq!(bmc.snapshot().open_sessions, 1);
@@ -93,15 +95,15 @@ async fn killed_while_the_job_waits_for_its_report() {
 
     let successor = data.serve().await;
     assert_eq!(successor.admin.job(&id).await["task_iso_sha256"], digest);
-    assert!(successor.admin.task_image(&id).await == image, "the bytes under a mounted medium never change");
+    assert!(successor.admin.task_image(&id).await == image, "the bytes of an inserted image never change");
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, &farm.servers()[0].bmc, &successor.admin.story(&id).await);
+    assert_succeeded(&job, &farm.servers()[0].bmc, &successor.admin.event_log(&id).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_while_the_machine_installs_the_report_is_repeated_until_somebody_answers() {
-    let mut spec = honest(SERIAL);
+async fn killed_while_the_machine_installs_the_report_is_repeated_until_a_controller_responds() {
+    let mut spec = healthy(SERIAL);
     spec.behaviour = InstallerBehaviour { pace: Duration::from_millis(300), ..InstallerBehaviour::default() };
     let (mut data, controller, farm) = served(spec).await;
     let mut console = farm.console();
@@ -111,28 +113,28 @@ async fn killed_while_the_machine_installs_the_report_is_repeated_until_somebody
         }
     };
     let id = controller.admin.create_job(SERIAL).await;
-    // From here on the installer needs nothing of the controller but to be heard.
+    // After this the installer needs the controller only for its report.
     printed(|line| line.unit == unit::BOOTLOADER_LINUX && line.text == "started").await;
     controller.kill();
     printed(|line| line.unit == unit::REPORT && line.text.ends_with("installed")).await;
     let successor = data.serve().await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, &farm.servers()[0].bmc, &successor.admin.story(&id).await);
+    assert_succeeded(&job, &farm.servers()[0].bmc, &successor.admin.event_log(&id).await);
 }
 
-/// What the BMC does and never says.
+/// A request that the BMC carries out without a response.
 fn unsaid(when: FaultTrigger) -> Fault {
     Fault::once(when, FaultEffect::ApplyButTimeout)
 }
 
-/// What the BMC has not begun when the controller dies; the successor ends the session, so it never does.
+/// A request that the BMC has not begun when the controller is killed. The successor ends the session, so it never begins.
 fn undone(when: FaultTrigger) -> Fault {
     Fault::once(when, FaultEffect::Delay(Duration::from_secs(1)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_host_is_switched_off() {
-    // A host that is found off gets no such request: start with one that is on.
+    // A host that is off gets no power-off request, so this host starts on.
     let spec = || with_bmc(silent(SERIAL), |bmc| bmc.starts_on = true);
     let off = || FaultTrigger::ResetTo(ResetType::ForceOff);
     killed_during(spec(), unsaid(off()), |machine| machine.power == Power::Off).await;
@@ -140,7 +142,7 @@ async fn killed_while_the_host_is_switched_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_after_the_boot_image_was_inserted_and_before_the_bmc_said_so() {
+async fn killed_after_the_boot_image_was_inserted_and_before_the_bmc_responded() {
     killed_during(silent(SERIAL), unsaid(FaultTrigger::InsertInto("CD1".to_owned())), |machine| {
         holds(machine, "CD1")
     })
@@ -148,16 +150,16 @@ async fn killed_after_the_boot_image_was_inserted_and_before_the_bmc_said_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_after_the_task_image_was_inserted_and_before_the_bmc_said_so() {
+async fn killed_after_the_task_image_was_inserted_and_before_the_bmc_responded() {
     killed_during(silent(SERIAL), unsaid(FaultTrigger::InsertInto("CD2".to_owned())), |machine| {
         holds(machine, "CD2")
     })
     .await;
 }
 
-/// Takes a minute: an insert may be under way that long without a trace, and it must not be sent twice meanwhile.
+/// Takes a minute: an insert may be in progress that long without being visible, and must not be sent twice meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_before_the_bmc_began_an_insert_it_is_sent_again_when_it_cannot_be_under_way_any_more() {
+async fn killed_before_the_bmc_began_an_insert_the_insert_is_sent_again_when_none_can_be_in_progress() {
     killed_during(silent(SERIAL), undone(FaultTrigger::InsertInto("CD2".to_owned())), any).await;
 }
 
@@ -167,7 +169,7 @@ async fn killed_while_the_boot_override_is_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_after_the_bmc_powered_on_and_before_it_said_so() {
+async fn killed_after_the_bmc_powered_on_and_before_it_responded() {
     killed_during(silent(SERIAL), unsaid(FaultTrigger::ResetTo(ResetType::On)), |machine| {
         machine.power == Power::On
     })
@@ -175,7 +177,7 @@ async fn killed_after_the_bmc_powered_on_and_before_it_said_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_while_the_bmc_takes_its_time_to_power_on() {
+async fn killed_while_the_bmc_powers_on_slowly() {
     killed_during(silent(SERIAL), undone(FaultTrigger::ResetTo(ResetType::On)), any).await;
 }
 
@@ -192,7 +194,7 @@ async fn killed_during_cleanup() {
     }
 }
 
-/// Lets a controller die at a fault that only cleanup can run into.
+/// Kills a controller at a fault that only cleanup can meet.
 async fn killed_in_cleanup(spec: ServerSpec, fault: Fault) -> (DataDir, Farm) {
     let (mut data, controller, farm) = served(spec).await;
     let bmc = &farm.servers()[0].bmc;
@@ -200,24 +202,24 @@ async fn killed_in_cleanup(spec: ServerSpec, fault: Fault) -> (DataDir, Farm) {
     controller.admin.awaits_report(&id).await;
     bmc.inject(fault);
     report(&controller.admin, &id).await;
-    struck(bmc).await;
+    all_faults_used(bmc).await;
     controller.kill();
     let successor = data.serve().await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, bmc, &successor.admin.story(&id).await);
+    assert_succeeded(&job, bmc, &successor.admin.event_log(&id).await);
     (data, farm)
 }
 
-/// A regression: the successor asked again, and took the refusal of a BMC that had done it already for a failure.
+/// A regression: the successor repeated the request, and took the refusal of a BMC that had carried it out for a failure.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_a_bmc_that_shows_its_power_late_powers_on_again() {
     let late = with_bmc(silent(SERIAL), |bmc| bmc.power.state_lag = Duration::from_secs(4));
     killed_in_cleanup(late, unsaid(FaultTrigger::ResetTo(ResetType::On))).await;
 }
 
-/// A regression: the successor waited for a shutdown that nobody had asked for, and then cut the power.
+/// A regression: the successor waited for a shutdown that had never been requested, and then cut the power.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_before_the_host_was_asked_to_shut_down_it_is_asked_again() {
+async fn killed_before_the_shutdown_request_the_successor_sends_it() {
     let fault = Fault::once(FaultTrigger::ResetTo(ResetType::GracefulShutdown), FaultEffect::Hang);
     let (_data, farm) = killed_in_cleanup(silent(SERIAL), fault).await;
     let asked = JournalItem::Change(StateChange::Reset(ResetType::GracefulShutdown));
@@ -225,7 +227,7 @@ async fn killed_before_the_host_was_asked_to_shut_down_it_is_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_again_and_again_the_job_still_ends_well() {
+async fn killed_repeatedly_the_job_still_succeeds() {
     let (mut data, mut controller, farm) = served(silent(SERIAL)).await;
     let bmc = &farm.servers()[0].bmc;
     let id = controller.admin.create_job(SERIAL).await;
@@ -237,18 +239,18 @@ async fn killed_again_and_again_the_job_still_ends_well() {
     ];
     for (when, machine) in reached {
         bmc.inject(unsaid(when));
-        struck(bmc).await;
+        all_faults_used(bmc).await;
         soon("the effect", bmc.wait_for(machine)).await;
         controller.kill();
         controller = data.serve().await;
     }
     report(&controller.admin, &id).await;
     let job = controller.admin.complete(&id).await;
-    ended_well(&job, bmc, &controller.admin.story(&id).await);
+    assert_succeeded(&job, bmc, &controller.admin.event_log(&id).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopped_politely_it_exits_with_success_and_the_job_goes_on_afterwards() {
+async fn stopped_by_sigterm_it_exits_with_success_and_its_successor_continues_the_job() {
     let (mut data, controller, farm) = served(silent(SERIAL)).await;
     let id = controller.admin.create_job(SERIAL).await;
     controller.admin.awaits_report(&id).await;
@@ -257,7 +259,7 @@ async fn stopped_politely_it_exits_with_success_and_the_job_goes_on_afterwards()
     let successor = data.serve().await;
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, &farm.servers()[0].bmc, &successor.admin.story(&id).await);
+    assert_succeeded(&job, &farm.servers()[0].bmc, &successor.admin.event_log(&id).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -270,5 +272,5 @@ async fn a_second_controller_on_the_same_data_is_refused_and_says_why() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("in use by another controller"), "{said}");
-    assert_eq!(controller.admin.get("/api/v1/jobs").await.status, 200, "the first one is not disturbed");
+    assert_eq!(controller.admin.get("/api/v1/jobs").await.status, 200, "the first controller still responds");
 }

@@ -1,4 +1,4 @@
-//! The first command of a new user.
+//! The command `shoal demo`.
 
 use std::process::Output;
 
@@ -15,7 +15,7 @@ fn said(output: &Output) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_installs_three_servers_and_says_so_to_machines() {
+async fn the_demo_installs_three_servers_and_prints_json() {
     let output = demo(&["demo", "--json"]).await;
     assert!(output.status.success(), "{}", said(&output));
     let lines = String::from_utf8(output.stdout).unwrap();
@@ -25,12 +25,12 @@ async fn the_demo_installs_three_servers_and_says_so_to_machines() {
     let results = last["results"].as_array().unwrap();
     assert_eq!(results.len(), 3);
     assert!(results.iter().all(|result| result["outcome"] == "succeeded"), "{last:#}");
-    let told = |kind: &str| lines.iter().filter(|line| line["event"]["type"] == kind).count();
-    assert_eq!((told("job.created"), told("run.ended")), (3, 3));
+    let count = |kind: &str| lines.iter().filter(|line| line["event"]["type"] == kind).count();
+    assert_eq!((count("job.created"), count("run.ended")), (3, 3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_shows_a_failure_on_purpose_and_counts_it_as_expected() {
+async fn a_deliberate_failure_of_the_demo_counts_as_expected() {
     let output = demo(&["demo", "--fail-one", "--servers", "2"]).await;
     assert!(output.status.success(), "{}", said(&output));
     let text = String::from_utf8(output.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! A whole job through a BMC that is not ours: sushy-tools' emulator, with its fake driver.
+//! A whole job on a BMC of another project: sushy-tools' emulator, with its fake driver.
 //!
 //! ```text
 //!   controller --Redfish--> sushy-emulator (a child process)        odd status codes, slow power, no serial, no Once
@@ -7,8 +7,8 @@
 //!   host (this test) ------- MaintenanceOs --> reads the inserted URLs, installs, reports
 //! ```
 //!
-//! The emulator boots nothing, so the test looks at it as a machine looks at its power button: when it is on with media in
-//! its slots, the maintenance OS runs.
+//! The emulator boots nothing, so the test polls its power state: when it is on with media in its slots, the test runs the
+//! maintenance OS.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lab_machines::{
-    Console, InstallResult, InstallerBehaviour, Machine, MaintenanceOs, MediaBoot, Medium, InstallOutcome, Tools,
-    http,
+    Console, InstallOutcome, InstallResult, InstallerBehaviour, Machine, MaintenanceOs, MediaBoot, Medium,
+    Tools, http,
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, PATIENCE, Scene};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, TIME_LIMIT};
 
-/// The emulator's only machine.
+/// The id of the emulator's only machine.
 const SYSTEM: &str = "58893887-8974-2487-2389-841168418919";
-/// Between two looks at the emulator: it is a development server in Python.
-const LOOK: Duration = Duration::from_millis(200);
+/// The pause between two polls of the emulator, which is a development server in Python.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A running emulator; dropped, it is killed.
+/// A running emulator. It is killed when this is dropped.
 struct Emulator {
     child: Child,
     client: reqwest::Client,
@@ -39,7 +39,7 @@ struct Emulator {
 }
 
 impl Emulator {
-    /// With two CD slots and a floppy; over HTTPS with an htpasswd file when `secure`.
+    /// Starts an emulator with two CD slots and a floppy, over HTTPS with an htpasswd file when `secure`.
     async fn start(folder: &Path, secure: bool) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut config = format!(
@@ -87,10 +87,10 @@ impl Emulator {
             .expect("start sushy-emulator (PyPI package sushy-tools)");
         let client = http::api_client(ca.as_deref()).unwrap();
         let emulator = Self { child, client, url: format!("{scheme}://127.0.0.1:{port}"), log };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         while emulator.get("/redfish/v1").await.is_none() {
-            assert!(Instant::now() < deadline, "the emulator does not answer:\n{}", emulator.log());
-            tokio::time::sleep(LOOK).await;
+            assert!(Instant::now() < deadline, "the emulator does not respond:\n{}", emulator.log());
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         emulator
     }
@@ -123,16 +123,16 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to kill.
+        // The process may have ended already; then there is nothing to kill.
         let _gone = self.child.kill();
         self.child.wait().unwrap();
     }
 }
 
-/// What a machine does that is off: it waits for its power, boots the first medium in its drives, installs.
+/// Acts as a machine that is off: waits for power-on, boots the first image in its drives, installs.
 async fn boot_once(emulator: &Emulator, serial: &str, disks: &Path) -> InstallResult {
     while !emulator.is_on().await {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let machine = Machine::new(serial, Machine::usual_disks(), disks);
     let tools = Tools::new().unwrap();
@@ -150,21 +150,22 @@ async fn a_whole_job(secure: bool) {
     let emulator = Emulator::start(&folder, secure).await;
     let serial = "SUSHY-1";
     scene.admin.register_at(serial, &emulator.url).await;
-    // The emulator's system shows no serial number, and its chassis a made-up one.
+    // The emulator's system shows no serial number, and its chassis shows an invented one.
     let allow = json!({ "allow_unverified_serial": true });
     scene.admin.patch(&format!("/api/v1/servers/{serial}"), &allow).await.expect(200);
 
     let id = scene.admin.create_job(serial).await;
     let host = boot_once(&emulator, serial, &folder);
-    let (report, job) = tokio::join!(tokio::time::timeout(PATIENCE, host), scene.admin.complete(&id));
+    let (report, job) = tokio::join!(tokio::time::timeout(TIME_LIMIT, host), scene.admin.complete(&id));
 
-    let story = scene.admin.story(&id).await;
-    let report = report.unwrap_or_else(|_| panic!("the machine was not booted\n{story}\n{}", emulator.log()));
-    assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}\n{story}");
-    assert_eq!(job["outcome"], "succeeded", "{story}");
-    assert_eq!(job["cleanup"]["state"], "done", "{story}");
-    assert!(emulator.media().await.is_empty(), "every slot is empty again\n{story}");
-    assert!(emulator.is_on().await, "the machine runs its new system\n{story}");
+    let event_log = scene.admin.event_log(&id).await;
+    let report =
+        report.unwrap_or_else(|_| panic!("the machine was not booted\n{event_log}\n{}", emulator.log()));
+    assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}\n{event_log}");
+    assert_eq!(job["outcome"], "succeeded", "{event_log}");
+    assert_eq!(job["cleanup"]["state"], "done", "{event_log}");
+    assert!(emulator.media().await.is_empty(), "a slot still holds an image\n{event_log}");
+    assert!(emulator.is_on().await, "the machine is not on\n{event_log}");
     drop(emulator);
     scene.end().await;
 }

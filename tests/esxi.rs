@@ -1,13 +1,12 @@
-//! An installer that cannot report: its end is observed. The machine is restarted warm, so that its power stays on from
-//! the first look to the last.
+//! An installer that cannot report: its end is observed. The machine restarts warm, so its power is on at every observation.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::kit::{LOOK, PATIENCE, Scene, silent};
+use crate::kit::{POLL_INTERVAL, Scene, TIME_LIMIT, silent};
 
-/// The minimum install time of these tests; a look is taken every 30 s.
+/// The minimum install time of these tests. The controller observes the machine every 30 s.
 const MINIMUM: Duration = Duration::from_secs(300);
 
 async fn scene(serial: &str) -> (Scene, String) {
@@ -26,23 +25,23 @@ fn installs(job: &Value) -> bool {
     job["wait"]["reason"] == "install_signs"
 }
 
-/// Skips looks until one was taken at which signs count and none was seen.
+/// Skips time until an observation after the minimum install time found no completion sign.
 async fn past_the_minimum(scene: &Scene, id: &str) -> Value {
     scene
-        .wait_skipping(id, "a look past the minimum", |job| {
+        .wait_skipping(id, "an observation after the minimum", |job| {
             let detail = job["wait"]["detail"].as_str().unwrap_or_default();
             installs(job) && detail.contains("no completion sign yet")
         })
         .await
 }
 
-/// Until the BMC's clock, which nobody can skip, shows that two restarts are two.
+/// Waits in real time: the BMC's clock cannot be skipped, and it must show two restarts at different seconds.
 async fn seconds_of_the_bmc(seconds: u64) {
     let until = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < until {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    assert!(seconds < PATIENCE.as_secs());
+    assert!(seconds < TIME_LIMIT.as_secs());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,13 +52,13 @@ async fn two_warm_resets_and_only_the_one_after_the_minimum_time_ends_the_instal
     let why = scene.admin.explain(&id).await;
     assert!(why["summary"].as_str().unwrap().contains("cannot report"), "{why}");
     seconds_of_the_bmc(3).await;
-    assert!(bmc.warm_reset(), "the installer restarts into its second half");
+    assert!(bmc.warm_reset(), "the installer cannot restart into its second half");
     past_the_minimum(&scene, &id).await;
     assert_eq!(bmc.ejected_while_running(), 0);
     let media = bmc.snapshot().slots.into_iter().filter(|slot| slot.image.is_some()).count();
-    assert_eq!(media, 2, "the media stay");
+    assert_eq!(media, 2, "the media stay inserted");
     seconds_of_the_bmc(3).await;
-    assert!(bmc.warm_reset(), "the installer has finished");
+    assert!(bmc.warm_reset(), "the installer cannot restart at its end");
     let job = scene.complete_skipping(&id).await;
     assert_eq!(
         (&job["outcome"], &job["completion"]["by"]),
@@ -67,13 +66,13 @@ async fn two_warm_resets_and_only_the_one_after_the_minimum_time_ends_the_instal
         "{job}"
     );
     assert_eq!(job["completion"]["sign"], "reset");
-    assert_eq!(bmc.boots_from_media(), 1, "booted from the medium exactly once");
-    assert!(scene.admin.story(&id).await.contains("LastResetTime is newer"));
+    assert_eq!(bmc.boots_from_media(), 1, "booted from the boot image exactly once");
+    assert!(scene.admin.event_log(&id).await.contains("LastResetTime is newer"));
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_any_sign_success_is_assumed_and_said_to_be() {
+async fn without_a_completion_sign_success_is_assumed_and_marked_as_assumed() {
     let (scene, id) = scene("ESX-1").await;
     let job = past_the_minimum(&scene, &id).await;
     let deadline = job["wait"]["deadline"].as_str().unwrap().to_owned();
@@ -86,12 +85,12 @@ async fn without_any_sign_success_is_assumed_and_said_to_be() {
         (&json!("succeeded"), &json!("assumed")),
         "{job}"
     );
-    assert!(scene.admin.story(&id).await.contains("install.assumed"));
+    assert!(scene.admin.event_log(&id).await.contains("install.assumed"));
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_ends_it_all_the_same_and_without_an_installer_there_is_no_job() {
+async fn a_report_ends_an_observed_installation_and_a_job_without_an_installer_is_refused() {
     let (scene, id) = scene("ESX-1").await;
     scene.wait_skipping(&id, "the installation", installs).await;
     let document = scene.admin.job_document(&id).await;

@@ -1,4 +1,4 @@
-//! What must not be possible: the wrong machine, a medium under a running system, a grant that outlives its job.
+//! What must never happen: a change of the wrong machine, an eject under a running system, a grant that outlives its job.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::kit::{Scene, recipe, silent};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bmc_of_a_server_is_not_exchanged_while_a_job_works_on_it() {
+async fn the_bmc_address_of_a_server_cannot_change_while_its_job_runs() {
     let scene = Scene::start(vec![silent("GUARD-1"), silent("GUARD-2")]).await;
     let id = scene.admin.create_job("GUARD-1").await;
     scene.admin.awaits_report(&id).await;
@@ -20,12 +20,12 @@ async fn the_bmc_of_a_server_is_not_exchanged_while_a_job_works_on_it() {
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.complete_skipping(&id).await;
     scene.admin.patch("/api/v1/servers/GUARD-1", &other).await.expect(200);
-    assert!(scene.bmc("GUARD-2").mutations().is_empty(), "nobody asked for anything there");
+    assert!(scene.bmc("GUARD-2").mutations().is_empty(), "the other BMC received a request");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_parameter_nobody_understands_never_wipes_a_machine() {
+async fn an_unknown_query_parameter_is_refused_and_creates_no_job() {
     let scene = Scene::start(vec![silent("GUARD-3")]).await;
     let body = json!({ "server_serial": "GUARD-3", "recipe": recipe() });
     scene.admin.post("/api/v1/jobs?dryrun=true", &body).await.refused(400, "validation_error");
@@ -51,7 +51,7 @@ async fn credentials_in_the_location_of_the_maintenance_iso_are_refused_and_a_qu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_order_in_another_form_of_json_is_the_same_order() {
+async fn requests_that_differ_only_in_json_formatting_are_one_request() {
     let scene =
         Scene::start_with(vec![silent("GUARD-5")], |settings, _| settings.worker_concurrency = 0).await;
     let send = |body: String| {
@@ -66,7 +66,7 @@ async fn the_same_order_in_another_form_of_json_is_the_same_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_medium_is_taken_from_under_a_host_that_will_not_go_off_nor_is_it_booted_again() {
+async fn media_of_a_host_that_stays_on_are_not_ejected_and_the_host_is_not_booted_again() {
     let scene = Scene::start(vec![silent("GUARD-6")]).await;
     let bmc = scene.bmc("GUARD-6");
     let id = scene.admin.create_job("GUARD-6").await;
@@ -83,12 +83,12 @@ async fn no_medium_is_taken_from_under_a_host_that_will_not_go_off_nor_is_it_boo
     assert_eq!(bmc.ejected_while_running(), 0);
     assert_eq!(bmc.boots_from_media(), 1);
     let server = scene.admin.get("/api/v1/servers/GUARD-6").await.expect(200);
-    assert_eq!(server["pending_cleanup"]["job_id"], json!(id), "what is left is known of the server");
+    assert_eq!(server["pending_cleanup"]["job_id"], json!(id), "the server shows the pending cleanup");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_time_for_cleaning_up_is_over_the_grants_end_all_the_same_and_the_debt_is_kept() {
+async fn when_the_cleanup_timeout_passes_the_grants_end_and_the_cleanup_stays_pending() {
     let scene = Scene::start(vec![silent("GUARD-7")]).await;
     let bmc = scene.bmc("GUARD-7");
     let id = scene.admin.create_job("GUARD-7").await;
@@ -103,14 +103,14 @@ async fn when_the_time_for_cleaning_up_is_over_the_grants_end_all_the_same_and_t
     scene.skip(Duration::from_secs(3600));
     let job = scene.admin.complete(&id).await;
     assert_eq!(job["cleanup"]["state"], "incomplete");
-    scene.admin.until(&medium, "the medium is gone", |answer| answer.status == 404).await;
+    scene.admin.until(&medium, "the end of the grant", |response| response.status == 404).await;
     let server = scene.admin.get("/api/v1/servers/GUARD-7").await.expect(200);
     assert_eq!(server["pending_cleanup"]["job_id"], json!(id));
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_right_secret_is_heard_although_wrong_ones_came_from_the_same_address() {
+async fn a_right_secret_is_accepted_after_wrong_ones_from_the_same_address() {
     let scene = Scene::start(vec![silent("GUARD-8")]).await;
     let id = scene.admin.create_job("GUARD-8").await;
     scene.admin.awaits_report(&id).await;
@@ -119,7 +119,7 @@ async fn a_right_secret_is_heard_although_wrong_ones_came_from_the_same_address(
         limited |=
             scene.admin.report("GUARD-8", "wrong", &json!({ "status": "success" })).await.status == 429;
     }
-    assert!(limited, "guessing is slowed down");
+    assert!(limited, "guesses are not limited");
     let token = scene.admin.job_document(&id).await["webhook_token"].as_str().unwrap().to_owned();
     scene.admin.report("GUARD-8", &token, &json!({ "status": "success" })).await.expect(200);
     assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");

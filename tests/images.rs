@@ -1,4 +1,4 @@
-//! The images a job installs from stay for as long as it needs them.
+//! An OS image cannot be deleted while a job needs it.
 
 use reqwest::Method;
 use serde_json::json;
@@ -17,7 +17,7 @@ async fn the_image_of_a_job_cannot_be_deleted_before_the_job_is_over() {
     let by_digest = format!("/v2/os-images/ubuntu-rootfs/manifests/{digest}");
     let refused = scene.admin.send(scene.admin.request(Method::DELETE, &by_digest)).await;
     assert_eq!(refused.status, 409, "{}", refused.text());
-    assert!(refused.text().contains(&id), "it says for whom: {}", refused.text());
+    assert!(refused.text().contains(&id), "the refusal names the job: {}", refused.text());
     assert_eq!(scene.admin.get(&by_digest).await.status, 200);
 
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);

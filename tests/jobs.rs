@@ -1,4 +1,4 @@
-//! What a job does when nothing is in its way, when an operator ends it, and when its installer fails.
+//! A job without faults, a job that an operator cancels, and a job whose installer fails.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use lab_machines::{InstallerBehaviour, maintenance_os::unit};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::kit::{Answer, Scene, honest, recipe, silent, soon, struck, with_bmc};
+use crate::kit::{ApiResponse, Scene, all_faults_used, healthy, recipe, silent, soon, with_bmc};
 
-/// Steps of a job and how they ended, in order.
+/// Lists the steps of a job and their phases, in order.
 fn steps(job: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     job["steps"].as_array().unwrap().iter().map(|step| (text(&step["step"]), text(&step["phase"]))).collect()
@@ -17,11 +17,11 @@ fn steps(job: &Value) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_installs_the_machine_and_leaves_it_on_with_empty_slots() {
-    let scene = Scene::start(vec![honest("OK-1")]).await;
+    let scene = Scene::start(vec![healthy("OK-1")]).await;
     let id = scene.admin.create_job("OK-1").await;
     let job = scene.admin.complete(&id).await;
 
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     assert_eq!((&job["failed_step"], &job["failure"]), (&Value::Null, &Value::Null));
     assert_eq!((&job["wait"], &job["step"]), (&Value::Null, &Value::Null));
     assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }));
@@ -56,7 +56,7 @@ async fn a_job_installs_the_machine_and_leaves_it_on_with_empty_slots() {
     assert!(machine.max_in_flight <= 2, "{machine:?}");
     assert!(machine.max_mutating_in_flight <= 1, "{machine:?}");
     assert_eq!(machine.open_sessions, 0, "{machine:?}");
-    assert_eq!(machine.logins, 1, "one session does for the whole job: {machine:?}");
+    assert_eq!(machine.logins, 1, "a job uses one session: {machine:?}");
 
     let server = scene.server("OK-1");
     let (device, installed) = tokio::task::block_in_place(|| server.boots_from_disk()).unwrap();
@@ -66,7 +66,7 @@ async fn a_job_installs_the_machine_and_leaves_it_on_with_empty_slots() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_machine_was_given_to_read_and_pull_ends_with_its_job() {
+async fn media_grants_and_pull_grants_end_with_their_job() {
     let scene = Scene::start(vec![silent("END-1")]).await;
     let id = scene.admin.create_job("END-1").await;
     let job = scene.admin.awaits_report(&id).await;
@@ -83,7 +83,7 @@ async fn what_a_machine_was_given_to_read_and_pull_ends_with_its_job() {
     let digest = hex::encode(Sha256::digest(&image));
     assert_eq!(job["task_iso_sha256"], json!(digest));
     let task_url = urls.iter().find(|url| url.contains("/task.")).unwrap();
-    assert!(anonymous.get(task_url).await.body == image, "both paths lead to the same bytes");
+    assert!(anonymous.get(task_url).await.body == image, "both paths return the same bytes");
 
     let document = scene.admin.job_document(&id).await;
     let registry = &document["registry"];
@@ -100,7 +100,7 @@ async fn what_a_machine_was_given_to_read_and_pull_ends_with_its_job() {
     scene.admin.complete(&id).await;
     for url in &urls {
         anonymous
-            .until(url, "the end of the grant", |answer| answer.status == 404)
+            .until(url, "the end of the grant", |response| response.status == 404)
             .await
             .refused(404, "not_found");
     }
@@ -110,8 +110,8 @@ async fn what_a_machine_was_given_to_read_and_pull_ends_with_its_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_story_of_a_job_is_read_in_order_and_page_by_page() {
-    let mut spec = honest("STORY-1");
+async fn the_events_of_a_job_are_read_in_order_and_page_by_page() {
+    let mut spec = healthy("STORY-1");
     spec.behaviour = InstallerBehaviour { report_progress: true, ..InstallerBehaviour::default() };
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("STORY-1").await;
@@ -154,17 +154,20 @@ async fn the_story_of_a_job_is_read_in_order_and_page_by_page() {
     ];
     assert!(order.map(place).is_sorted(), "{:?}", order.map(place));
     assert!(whole.iter().all(|event| event["job_id"] == json!(id)));
-    assert!(whole.iter().all(|event| event["level"] == "info"), "nothing to warn of: {whole:#?}");
+    assert!(
+        whole.iter().all(|event| event["level"] == "info"),
+        "a job without faults has no warning: {whole:#?}"
+    );
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_are_installed_side_by_side_and_counted() {
+async fn servers_are_installed_in_parallel_and_counted() {
     let serials = ["SIDE-1", "SIDE-2", "SIDE-3"];
-    let mut specs: Vec<_> = serials.map(honest).into();
+    let mut specs: Vec<_> = serials.map(healthy).into();
     specs[2].behaviour = InstallerBehaviour::failing_at(unit::PARTITION);
     for spec in &mut specs {
-        // Slow enough to be waited for: only then there is a latency to count.
+        // The report latency is counted only if the job waits for the report, so the installer is slow.
         spec.behaviour.pace = Duration::from_millis(200);
     }
     let scene = Scene::start(specs).await;
@@ -190,14 +193,14 @@ async fn servers_are_installed_side_by_side_and_counted() {
         "iso_size_bytes_count 3",
         "redfish_request_duration_seconds_count{op=",
     ];
-    let counted = |metrics: &Answer| lines.iter().all(|line| metrics.text().contains(line));
+    let counted = |metrics: &ApiResponse| lines.iter().all(|line| metrics.text().contains(line));
     scene.admin.until("/metrics", "the count of three jobs", counted).await;
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_installation_is_told_in_the_installers_words_and_cleaned_up() {
-    let mut spec = honest("FAIL-1");
+async fn a_failed_installation_shows_the_failed_unit_and_is_cleaned_up() {
+    let mut spec = healthy("FAIL-1");
     spec.behaviour = InstallerBehaviour::failing_at(unit::IMAGE_LINUX);
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("FAIL-1").await;
@@ -208,7 +211,11 @@ async fn a_failed_installation_is_told_in_the_installers_words_and_cleaned_up() 
     assert!(!job["failure"]["next_action"].as_str().unwrap().is_empty());
     assert_eq!(job["cleanup"]["state"], "done");
     let machine = scene.bmc("FAIL-1").snapshot();
-    assert_eq!((machine.power, machine.boots_from_media), (Power::Off, 1), "left off, as it was found");
+    assert_eq!(
+        (machine.power, machine.boots_from_media),
+        (Power::Off, 1),
+        "the host was off before the job and is off after it"
+    );
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()));
     assert_eq!(machine.ejected_while_running, 0);
     scene.end().await;
@@ -216,7 +223,7 @@ async fn a_failed_installation_is_told_in_the_installers_words_and_cleaned_up() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_sent_twice_by_the_machine_changes_nothing() {
-    let mut spec = honest("TWICE-1");
+    let mut spec = healthy("TWICE-1");
     spec.behaviour = InstallerBehaviour { report_twice: true, ..InstallerBehaviour::default() };
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("TWICE-1").await;
@@ -228,9 +235,9 @@ async fn a_report_sent_twice_by_the_machine_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queued_job_is_cancelled_without_a_word_to_its_bmc() {
+async fn a_queued_job_is_cancelled_without_a_request_to_its_bmc() {
     let scene =
-        Scene::start_with(vec![honest("QUEUE-1")], |settings, _| settings.worker_concurrency = 0).await;
+        Scene::start_with(vec![healthy("QUEUE-1")], |settings, _| settings.worker_concurrency = 0).await;
     let id = scene.admin.create_job("QUEUE-1").await;
     assert_eq!(scene.admin.job(&id).await["status"], "queued");
     let body = json!({ "reason": "wrong rack" });
@@ -243,7 +250,7 @@ async fn a_queued_job_is_cancelled_without_a_word_to_its_bmc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_cancelled_while_its_machine_works_is_cleaned_up() {
+async fn a_job_cancelled_while_its_machine_installs_is_cleaned_up() {
     let scene = Scene::start(vec![silent("STOP-1")]).await;
     let id = scene.admin.create_job("STOP-1").await;
     scene.admin.awaits_report(&id).await;
@@ -255,7 +262,7 @@ async fn a_job_cancelled_while_its_machine_works_is_cleaned_up() {
     let machine = scene.bmc("STOP-1").snapshot();
     assert_eq!((machine.power, machine.ejected_while_running), (Power::Off, 0));
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()));
-    // Asked again by somebody who did not hear the answer.
+    // A client that did not receive the response repeats the cancel.
     let again = scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     assert_eq!(again["last_update"], job["last_update"]);
     scene.admin.post(&format!("/api/v1/jobs/{id}/hold"), &json!({})).await.refused(409, "conflict.phase");
@@ -264,14 +271,14 @@ async fn a_job_cancelled_while_its_machine_works_is_cleaned_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_cancelled_in_the_middle_of_an_insert_empties_the_slots_it_was_filling() {
-    let scene = Scene::start(vec![honest("HALF-1")]).await;
+    let scene = Scene::start(vec![healthy("HALF-1")]).await;
     let bmc = scene.bmc("HALF-1");
     bmc.inject(Fault::once(
         FaultTrigger::InsertInto("CD2".into()),
         FaultEffect::Delay(Duration::from_secs(1)),
     ));
     let id = scene.admin.create_job("HALF-1").await;
-    struck(bmc).await;
+    all_faults_used(bmc).await;
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     let job = scene.complete_skipping(&id).await;
 
@@ -280,14 +287,14 @@ async fn a_job_cancelled_in_the_middle_of_an_insert_empties_the_slots_it_was_fil
     assert!(
         machine.slots.iter().all(|slot| slot.image.is_none()),
         "{machine:?}\n{}",
-        scene.admin.story(&id).await
+        scene.admin.event_log(&id).await
     );
     assert_eq!((machine.power, machine.boots_from_media), (Power::Off, 0));
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_found_on_is_on_again_after_a_cancel() {
+async fn a_machine_that_was_on_is_on_again_after_a_cancel() {
     let spec = with_bmc(silent("WASON-1"), |bmc| bmc.starts_on = true);
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("WASON-1").await;
@@ -300,8 +307,8 @@ async fn a_machine_found_on_is_on_again_after_a_cancel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_our_registry_does_not_hold_ends_the_job_before_the_machine_is_touched() {
-    let scene = Scene::start(vec![honest("NOIMG-1")]).await;
+async fn an_image_missing_from_the_registry_ends_the_job_before_the_machine_is_changed() {
+    let scene = Scene::start(vec![healthy("NOIMG-1")]).await;
     let host = scene.admin.base.strip_prefix("http://").unwrap();
     let mut recipe = recipe();
     recipe["oci_url"] = json!(format!("{host}/os-images/forgotten:1"));
@@ -316,8 +323,8 @@ async fn an_image_that_our_registry_does_not_hold_ends_the_job_before_the_machin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_maintenance_iso_that_is_not_there_ends_the_job_before_the_machine_is_touched() {
-    let scene = Scene::start(vec![honest("NOISO-1")]).await;
+async fn a_missing_maintenance_iso_ends_the_job_before_the_machine_is_changed() {
+    let scene = Scene::start(vec![healthy("NOISO-1")]).await;
     let gone = scene.folder.path().join("gone.iso");
     let body = json!({ "server_serial": "NOISO-1", "recipe": recipe(), "maintenance_iso_url": gone });
     let job = scene.admin.post("/api/v1/jobs", &body).await.expect(202);

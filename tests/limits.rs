@@ -1,11 +1,11 @@
-//! What a BMC is spared: sessions, requests at once, and being asked when it does not answer.
+//! Limits that protect a BMC: sessions, rejected logins, and requests to a BMC that does not respond.
 
 use std::time::Duration;
 
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, RequestKind, SessionPolicy};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_USER, Scene, honest, silent, soon, with_bmc};
+use crate::kit::{BMC_USER, Scene, healthy, silent, soon, with_bmc};
 
 fn logins(scene: &Scene, serial: &str) -> usize {
     let login =
@@ -15,26 +15,26 @@ fn logins(scene: &Scene, serial: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_jobs_in_sequence_never_use_up_the_sessions_of_a_bmc_that_has_two() {
-    let spec = with_bmc(honest("SES-1"), |bmc| {
+    let spec = with_bmc(healthy("SES-1"), |bmc| {
         bmc.session = SessionPolicy { limit: 2, ..SessionPolicy::default() };
         bmc.journal_capacity = 1 << 16;
     });
-    // Twenty jobs in a row are more than a BMC is asked in a minute otherwise.
+    // Twenty jobs in a row exceed the usual requests per minute.
     let scene = Scene::start_with(vec![spec], |settings, _| settings.redfish_rate = 0).await;
     for _ in 0..20 {
         let id = scene.admin.create_job("SES-1").await;
         let job = scene.complete_skipping(&id).await;
-        assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-        assert_eq!(scene.bmc("SES-1").snapshot().open_sessions, 0, "closed with its job");
+        assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
+        assert_eq!(scene.bmc("SES-1").snapshot().open_sessions, 0, "the session is closed with its job");
     }
-    assert_eq!(logins(&scene, "SES-1"), 20, "one session a job");
+    assert_eq!(logins(&scene, "SES-1"), 20, "one session per job");
     let machine = scene.bmc("SES-1").snapshot();
     assert!(machine.max_in_flight <= 2 && machine.max_mutating_in_flight <= 1, "{machine:?}");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stop_of_the_controller_closes_the_sessions_of_jobs_under_way() {
+async fn stopping_the_controller_closes_the_sessions_of_running_jobs() {
     let scene = Scene::start(vec![silent("SES-2")]).await;
     let id = scene.admin.create_job("SES-2").await;
     scene.wait_skipping(&id, "the wait for the report", |job| job["step"] == "webhook.wait").await;
@@ -46,7 +46,7 @@ async fn the_stop_of_the_controller_closes_the_sessions_of_jobs_under_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_never_answers_a_logout_does_not_keep_the_controller_from_stopping() {
+async fn a_logout_without_a_response_does_not_keep_the_controller_from_stopping() {
     let spec = with_bmc(silent("SES-3"), |bmc| {
         bmc.faults.push(Fault::always(FaultTrigger::Logout, FaultEffect::Hang));
     });
@@ -59,8 +59,8 @@ async fn a_bmc_that_never_answers_a_logout_does_not_keep_the_controller_from_sto
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_went_silent_is_left_alone_and_its_job_goes_on_when_it_answers() {
-    let scene = Scene::start_with(vec![honest("GONE-1")], |settings, _| {
+async fn the_circuit_of_a_silent_bmc_opens_and_its_job_continues_when_it_responds() {
+    let scene = Scene::start_with(vec![healthy("GONE-1")], |settings, _| {
         settings.redfish_timeout = Duration::from_secs(1);
         settings.redfish_breaker_failures = 3;
         settings.redfish_breaker_open_time = Duration::from_secs(1);
@@ -71,17 +71,17 @@ async fn a_bmc_that_went_silent_is_left_alone_and_its_job_goes_on_when_it_answer
     let job = scene.wait_skipping(&id, "the wait", |job| job["wait"]["reason"] == "bmc_silent").await;
     let detail = job["wait"]["detail"].as_str().unwrap();
     assert!(detail.contains("3 requests in a row got no response"), "{detail}");
-    let told = scene.admin.explain(&id).await;
-    assert!(told.to_string().contains("the BMC to respond again"), "{told:#}");
+    let explained = scene.admin.explain(&id).await;
+    assert!(explained.to_string().contains("the BMC to respond again"), "{explained:#}");
     scene.bmc("GONE-1").set_reachable(true);
     let job = scene.admin.complete(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_stays_silent_ends_the_job_as_unreachable_and_never_sooner() {
-    let scene = Scene::start_with(vec![honest("GONE-2")], |settings, _| {
+async fn a_bmc_that_stays_silent_ends_the_job_as_unreachable() {
+    let scene = Scene::start_with(vec![healthy("GONE-2")], |settings, _| {
         settings.redfish_timeout = Duration::from_secs(1);
         settings.redfish_breaker_failures = 2;
     })
@@ -100,7 +100,7 @@ async fn a_bmc_that_stays_silent_ends_the_job_as_unreachable_and_never_sooner() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_of_a_silent_bmc_hold_no_worker() {
-    let scene = Scene::start_with(vec![honest("GONE-3"), honest("HERE-1")], |settings, _| {
+    let scene = Scene::start_with(vec![healthy("GONE-3"), healthy("HERE-1")], |settings, _| {
         settings.worker_concurrency = 1;
         settings.redfish_timeout = Duration::from_secs(1);
         settings.redfish_breaker_failures = 1;
@@ -117,8 +117,8 @@ async fn jobs_of_a_silent_bmc_hold_no_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_tried_twice_at_most_however_many_jobs_come() {
-    let spec = with_bmc(honest("LOCK-1"), |bmc| bmc.session.lockout_after = Some(3));
+async fn a_wrong_password_is_tried_at_most_twice_over_all_jobs() {
+    let spec = with_bmc(healthy("LOCK-1"), |bmc| bmc.session.lockout_after = Some(3));
     let scene = Scene::start(vec![spec]).await;
     let wrong = json!({ "bmc_password": "wrong" });
     scene.admin.patch("/api/v1/servers/LOCK-1", &wrong).await.expect(200);
@@ -129,14 +129,14 @@ async fn a_wrong_password_is_tried_twice_at_most_however_many_jobs_come() {
         assert_eq!(job["failure"]["class"], "input", "{job:#}");
         summaries.push(job["failure"]["summary"].as_str().unwrap().to_owned());
     }
-    assert_eq!(logins(&scene, "LOCK-1"), 2, "a third would lock the account");
+    assert_eq!(logins(&scene, "LOCK-1"), 2, "a third rejected login would lock the account");
     assert!(summaries[3].contains("too many rejected logins"), "{summaries:?}");
-    // A changed record is tried at once, and the account was never locked.
+    // A changed record is tried at once. The account was never locked.
     let right = json!({ "bmc_username": BMC_USER, "bmc_password": crate::kit::BMC_PASSWORD });
     scene.admin.patch("/api/v1/servers/LOCK-1", &right).await.expect(200);
     let id = scene.admin.create_job("LOCK-1").await;
     let job: Value = scene.complete_skipping(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     assert_eq!(scene.bmc("LOCK-1").snapshot().power, Power::On);
     scene.end().await;
 }

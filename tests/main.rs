@@ -1,23 +1,25 @@
-//! Tests of the whole program through its public surfaces: real sockets, the public API, simulated servers, and where a
-//! process must die the real binary.
+//! Tests of the whole program through its public surfaces: real sockets, the public API, simulated servers, and the real
+//! binary where a process is killed.
 //!
 //! ```text
-//!   kit      Client ----------------------+--> controller, in this process (Scene) or as a process of its own (Process)
-//!            Farm of simulated servers <--+
-//!   jobs     what a good job does               api     what the API refuses, and how
-//!   reports  what the maintenance OS may say    media   what images answer
-//!   bmc      what BMCs get wrong                crash   what survives the death of the process
-//!   secrets  what never leaves                  demo    the first command of a new user
-//!   stream   events as they happen                batches  many jobs in one call
-//!   images   what must stay in the registry       requests   how much a job asks of a BMC
-//!   registry who may do what with images, and what an operator asks of the registry
-//!   admission  what may begin, and when
-//!   guards   what must not be possible           operators  what a person asks of a job
-//!   outgoing events posted to others                     esxi     an installer that cannot report
-//!   faults   every known fault of a BMC, each with its ending   soak  all of it, while the controller is killed
-//!   kill     death at every effect of a job, one by one
+//!   kit        Client ----------------------+--> controller, in this process (Scene) or as a child process (DataDir)
+//!              Farm of simulated servers <--+
+//!
+//!   jobs       a job without faults             api        errors of the API
+//!   reports    installation reports             media      reads of task and boot images
+//!   bmc        faults of BMCs                   crash      what a killed controller leaves to its successor
+//!   secrets    no secret in any output          demo       the command `shoal demo`
+//!   stream     the event stream                 batches    many jobs in one request
+//!   images     OS images that jobs use          requests   the number of requests a job sends to a BMC
+//!   registry   access rules and maintenance     admission  dry run, drain, maintenance, limits, step timeouts
+//!   guards     what must never happen           operators  explain, hold, resume, cancel, retry
+//!   webhooks   outgoing webhooks                esxi       an installer that cannot report
+//!   limits     sessions, circuit, logins        slots      fallback to another slot plan
+//!   probe      `bmc probe` and `bmc doctor`     vendors    one job on the simulated BMC of each vendor
+//!   emulator   one job on sushy-emulator        soak       load while the controller is killed
+//!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
 //! ```
-//! DESIGN sections 5 to 9 and 13.
+//! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod admission;
@@ -37,7 +39,6 @@ mod kit;
 mod limits;
 mod media;
 mod operators;
-mod outgoing;
 mod probe;
 mod registry;
 mod reports;
@@ -47,3 +48,4 @@ mod slots;
 mod soak;
 mod stream;
 mod vendors;
+mod webhooks;

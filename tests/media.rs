@@ -1,9 +1,9 @@
-//! What images answer: to BMCs, to people, and to those who have no right to them.
+//! Reads of task and boot images: by grant, with credentials, and without either.
 
 use reqwest::Method;
 use serde_json::json;
 
-use crate::kit::{Scene, honest, silent};
+use crate::kit::{Scene, healthy, silent};
 
 /// A job that waits for its report, and the URLs of its task and boot images.
 async fn mounted(serial: &str) -> (Scene, String, String, String) {
@@ -68,17 +68,17 @@ async fn images_are_read_whole_in_ranges_and_not_beyond_their_end() {
 async fn a_grant_is_for_one_image_and_its_token_cannot_be_guessed_from_another() {
     let (scene, _id, task, boot) = mounted("MED-2").await;
     let client = scene.anonymous();
-    // The right of one image used for the other.
+    // The token of one image is used for the other.
     client.get(&task.replace("/task.", "/boot.")).await.refused(404, "not_found");
     client.get(&boot.replace("/boot.", "/task.")).await.refused(404, "not_found");
-    // A token that was never given.
+    // A token that was never issued.
     let (start, file) = task.rsplit_once('/').unwrap();
     let last = if start.ends_with('0') { '1' } else { '0' };
     let foreign = format!("{}{last}/{file}", &start[..start.len() - 1]);
     client.get(&foreign).await.refused(404, "not_found");
-    let answer = client.send(client.request(Method::POST, &task)).await;
-    answer.refused(405, "method_not_allowed");
-    assert_eq!(answer.header("allow"), Some("GET, HEAD"));
+    let response = client.send(client.request(Method::POST, &task)).await;
+    response.refused(405, "method_not_allowed");
+    assert_eq!(response.header("allow"), Some("GET, HEAD"));
     assert!(client.get(&format!("{task}?x=1")).await.status == 200, "a query changes nothing");
     scene.end().await;
 }
@@ -90,14 +90,14 @@ async fn grants_end_when_a_job_is_cancelled() {
     scene.admin.complete(&id).await;
     for url in [task, boot] {
         let ended =
-            scene.anonymous().until(&url, "the end of the grant", |answer| answer.status == 404).await;
+            scene.anonymous().until(&url, "the end of the grant", |response| response.status == 404).await;
         ended.refused(404, "not_found");
     }
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_read_a_task_image_by_its_job_and_with_their_credentials() {
+async fn a_user_with_credentials_reads_a_task_image_by_its_job_id() {
     let (scene, id, task, _boot) = mounted("MED-4").await;
     let path = format!("/media/tasks/{id}/task.iso");
     scene.anonymous().get(&path).await.refused(401, "unauthorized");
@@ -118,7 +118,7 @@ async fn people_read_a_task_image_by_its_job_and_with_their_credentials() {
     let document = scene.admin.job_document(&id).await;
     let keys: std::collections::BTreeSet<&str> =
         document.as_object().unwrap().keys().map(String::as_str).collect();
-    let contract = [
+    let documented = [
         "controller_ca",
         "controller_url",
         "created_at",
@@ -130,14 +130,15 @@ async fn people_read_a_task_image_by_its_job_and_with_their_credentials() {
         "webhook_token",
         "webhook_url",
     ];
-    assert_eq!(keys, contract.into());
+    assert_eq!(keys, documented.into());
     assert_eq!((&document["job_id"], &document["server_serial"]), (&json!(id), &json!("MED-4")));
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_has_no_image_yet_says_so() {
-    let scene = Scene::start_with(vec![honest("MED-5")], |settings, _| settings.worker_concurrency = 0).await;
+async fn a_task_image_that_is_not_built_yet_is_not_found() {
+    let scene =
+        Scene::start_with(vec![healthy("MED-5")], |settings, _| settings.worker_concurrency = 0).await;
     let id = scene.admin.create_job("MED-5").await;
     scene.admin.get(&format!("/media/tasks/{id}/task.iso")).await.refused(404, "no_task_image");
     let unknown = uuid::Uuid::now_v7();
@@ -146,7 +147,7 @@ async fn a_job_that_has_no_image_yet_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_are_also_written_as_files_when_asked_for() {
+async fn task_images_are_written_as_files_when_configured() {
     let scene = Scene::start_with(vec![silent("MED-6")], |settings, _| {
         settings.task_iso_mode = controller::config::TaskIsoMode::File;
     })
@@ -161,7 +162,7 @@ async fn images_are_also_written_as_files_when_asked_for() {
     scene.end().await;
 }
 
-/// Runs a foreign program; a missing one, a failure and a complaint are failures of the test.
+/// Runs a foreign program. The test fails if it is missing, fails or prints a warning.
 fn foreign(program: &str, arguments: &[&str]) -> Vec<u8> {
     let output = std::process::Command::new(program)
         .args(arguments)

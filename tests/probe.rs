@@ -1,10 +1,10 @@
-//! Looking at a BMC before the first job: what is found, what is left behind (nothing), and what stands in the way.
+//! Probe and diagnostics of a BMC: what they find, that they leave nothing behind, and which problems they report.
 
 use engine::model::{Clock, SystemClock};
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, ResetType, SimBmcConfig, SlotConfig};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, silent, start_farm, with_bmc};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, silent, start_farm, with_bmc};
 
 async fn doctor(scene: &Scene, serial: &str, query: &str) -> Value {
     scene.admin.post(&format!("/api/v1/servers/{serial}/doctor{query}"), &json!({})).await.expect(200)
@@ -18,8 +18,8 @@ fn status<'a>(report: &'a Value, name: &str) -> (&'a str, &'a str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_shows_what_a_bmc_is_and_can_and_changes_nothing() {
-    let scene = Scene::start(vec![honest("PRB-1")]).await;
+async fn a_probe_shows_the_capabilities_of_a_bmc_and_changes_nothing() {
+    let scene = Scene::start(vec![healthy("PRB-1")]).await;
     let card = scene.admin.get("/api/v1/servers/PRB-1/probe?capture=true").await.expect(200);
     assert_eq!(card["identity"]["model"], "3500RX", "{card:#}");
     assert_eq!((&card["host"]["serial"], &card["host"]["serial_check"]), (&json!("PRB-1"), &json!("match")));
@@ -31,26 +31,26 @@ async fn a_probe_shows_what_a_bmc_is_and_can_and_changes_nothing() {
     assert_eq!(card["slots"].as_array().unwrap().len(), 3);
     assert_eq!(card["profile"]["name"], "generic");
     assert!(card["requests"]["count"].as_u64().unwrap() > 5, "{card:#}");
-    // The capture tells what kind of BMC it is and not which one.
+    // The capture contains the model of the BMC and not its serial number.
     let capture = card["capture"].to_string();
     assert!(capture.contains("3500RX") && !capture.contains("PRB-1"), "{capture}");
     assert!(!card.to_string().contains(BMC_PASSWORD));
     let bmc = scene.bmc("PRB-1");
     assert_eq!((bmc.mutations(), bmc.snapshot().open_sessions), (vec![], 0));
     scene.admin.post("/api/v1/servers/PRB-1/probe", &json!({})).await.expect(200);
-    scene.admin.get("/api/v1/servers/NOBODY/probe").await.expect(404);
+    scene.admin.get("/api/v1/servers/UNKNOWN/probe").await.expect(404);
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_during_a_job_uses_the_session_of_the_job_and_leaves_it_alone() {
+async fn a_probe_during_a_job_uses_and_keeps_the_session_of_the_job() {
     let scene = Scene::start(vec![silent("PRB-2")]).await;
     let id = scene.admin.create_job("PRB-2").await;
     scene.wait_skipping(&id, "the wait for the report", |job| job["step"] == "webhook.wait").await;
     let card = scene.admin.get("/api/v1/servers/PRB-2/probe").await.expect(200);
     assert_eq!(card["host"]["power"], "On", "{card:#}");
     assert_eq!(scene.bmc("PRB-2").snapshot().open_sessions, 1);
-    // An examination would change something: not now.
+    // Diagnostics would change the BMC, so they are refused during a job.
     let refused = scene.admin.post("/api/v1/servers/PRB-2/doctor", &json!({})).await;
     assert_eq!(refused.status, 409);
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
@@ -58,8 +58,8 @@ async fn a_probe_during_a_job_uses_the_session_of_the_job_and_leaves_it_alone() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctor_has_the_bmc_read_a_tiny_image_and_leaves_nothing_behind() {
-    let scene = Scene::start(vec![honest("DOC-1")]).await;
+async fn doctor_lets_the_bmc_read_a_test_image_and_leaves_nothing_behind() {
+    let scene = Scene::start(vec![healthy("DOC-1")]).await;
     let report = doctor(&scene, "DOC-1", "?write=true").await;
     assert_ne!(report["verdict"], "fail", "{report:#}");
     for name in ["connect", "credentials", "licence", "serial", "slot-plan", "boot-override", "media"] {
@@ -68,16 +68,16 @@ async fn a_doctor_has_the_bmc_read_a_tiny_image_and_leaves_nothing_behind() {
     let machine = scene.bmc("DOC-1").snapshot();
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}");
     assert_eq!((machine.power, machine.open_sessions), (Power::Off, 0));
-    // The server is free again, and a job finds everything as it was.
+    // The server is unlocked again, and a job succeeds.
     let id = scene.admin.create_job("DOC-1").await;
     let job = scene.complete_skipping(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctor_without_write_sends_no_boot_override_and_no_reset() {
-    let scene = Scene::start(vec![honest("DOC-2")]).await;
+async fn doctor_without_write_sends_no_boot_override_and_no_reset() {
+    let scene = Scene::start(vec![healthy("DOC-2")]).await;
     scene.bmc("DOC-2").inject(Fault::always(FaultTrigger::PatchBoot, FaultEffect::Drop));
     scene.bmc("DOC-2").inject(Fault::always(FaultTrigger::ResetTo(ResetType::On), FaultEffect::Drop));
     let report = doctor(&scene, "DOC-2", "").await;
@@ -87,8 +87,8 @@ async fn a_doctor_without_write_sends_no_boot_override_and_no_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctor_says_what_a_slot_answered() {
-    let spec = with_bmc(honest("DOC-3"), |bmc| {
+async fn doctor_shows_the_error_of_a_slot() {
+    let spec = with_bmc(healthy("DOC-3"), |bmc| {
         bmc.slots = vec![SlotConfig::cd("CD1")];
         let effect = FaultEffect::Status {
             status: 400,
@@ -106,8 +106,8 @@ async fn a_doctor_says_what_a_slot_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_in_the_way_is_said_in_the_same_words_everywhere() {
-    let scene = Scene::start_with(vec![honest("WAY-1")], |settings, _| settings.redfish_retries = 1).await;
+async fn a_bmc_problem_has_the_same_words_in_job_probe_and_doctor() {
+    let scene = Scene::start_with(vec![healthy("WAY-1")], |settings, _| settings.redfish_retries = 1).await;
     let html = FaultEffect::Raw {
         status: 200,
         content_type: "text/html".to_owned(),
@@ -143,11 +143,11 @@ async fn what_stands_in_the_way_is_said_in_the_same_words_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_plan_is_shown_for_a_bmc_on_which_a_job_would_not_begin() {
+async fn no_slot_plan_is_shown_for_a_bmc_that_no_job_can_use() {
     for (vendor, words) in
         [("huawei-ibmc", "NFS and CIFS"), ("ami-megarac", "port 80"), ("openbmc", "https only")]
     {
-        let mut spec = honest("NOP-1");
+        let mut spec = healthy("NOP-1");
         let bmc = SimBmcConfig::vendor(vendor, "NOP-1", BMC_USER, BMC_PASSWORD).unwrap();
         spec.bmc = Some(Box::new(bmc.in_time(0.0)));
         let scene = Scene::start(vec![spec]).await;
@@ -167,12 +167,12 @@ async fn no_plan_is_shown_for_a_bmc_on_which_a_job_would_not_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_nobody_has_registered_is_probed_and_examined_without_a_controller() {
-    use provision::probe::checks::CheckStatus;
-    use provision::probe::direct::{DirectTarget, doctor, probe};
+async fn an_unregistered_address_is_probed_and_diagnosed_without_a_controller() {
+    use bmc::probe::direct::{DirectTarget, probe};
+    use diagnostics::checks::CheckStatus;
 
     let folder = tempfile::tempdir().unwrap();
-    let farm = start_farm(vec![honest("DIR-1")], folder.path()).await;
+    let farm = start_farm(vec![healthy("DIR-1")], folder.path()).await;
     let server = farm.server("DIR-1").unwrap();
     let target = |password: &str| DirectTarget {
         address: server.bmc_url.clone(),
@@ -186,7 +186,7 @@ async fn an_address_nobody_has_registered_is_probed_and_examined_without_a_contr
     let probed = probe(&target(BMC_PASSWORD), true, now).await.unwrap();
     assert_eq!(probed.card["slot_plan"]["plan"], "dual", "{:#}", probed.card);
     assert!(!probed.capture.unwrap().to_string().contains("DIR-1"));
-    let found = doctor(&target(BMC_PASSWORD), true, None, now).await.unwrap();
+    let found = diagnostics::direct::run(&target(BMC_PASSWORD), true, None, now).await.unwrap();
     assert_ne!(found.verdict(), CheckStatus::Fail, "{found:#?}");
     let media = found.checks.iter().find(|check| check.name == "media").unwrap();
     assert_eq!(media.status, CheckStatus::Pass, "{found:#?}");

@@ -1,4 +1,4 @@
-//! The registry of the appliance: who may do what, what is told of it, and what an operator asks of it.
+//! The registry of the controller: access rules, events and metrics, maintenance by an operator.
 
 use std::path::Path;
 
@@ -6,16 +6,16 @@ use controller::config::Settings;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::kit::{Answer, Client, DataDir, Scene, silent};
+use crate::kit::{ApiResponse, Client, DataDir, Scene, silent};
 
 const MANIFEST: &str = "/v2/os-images/ubuntu-rootfs/manifests/22.04";
 const USER: &str = "ann";
-/// Distinctive, so that it can be looked for in everything that leaves the program.
+/// A distinctive value, so that a test can search all output for it.
 const PASSWORD: &str = "open: sesame \u{e4}";
-/// Made by the C library's crypt.
+/// The hash of `PASSWORD`, made by the C library's crypt.
 const HASH: &str = "$2y$05$abcdefghijklmnopqrstuuZlDIKNqJBrE3WEj5lKP6sWoSJAIu5AS";
 
-/// Without servers, with the OS image and changed settings.
+/// Starts a controller without servers, with the OS image and changed settings.
 async fn scene(change: impl FnOnce(&mut Settings, &Path)) -> Scene {
     Scene::start_with(vec![], change).await
 }
@@ -35,7 +35,7 @@ impl Scene {
         self.admin.send(self.as_user(method, place, user, password)).await.status
     }
 
-    /// A token of the registry for these scopes, as its clients get one.
+    /// Requests a registry token for this scope, as registry clients do.
     async fn token(&self, user: &str, password: &str, scope: &str) -> Client {
         let place = format!("/v2/token?service=shoal&scope={scope}");
         let given = self.admin.send(self.as_user(Method::GET, &place, user, password)).await.expect(200);
@@ -43,31 +43,31 @@ impl Scene {
     }
 }
 
-fn told(events: &Answer, kind: &str) -> Vec<Value> {
+fn events_of(events: &ApiResponse, kind: &str) -> Vec<Value> {
     let events = events.json()["events"].as_array().unwrap().clone();
     events.into_iter().filter(|event| event["type"] == kind).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_in_particular_is_refused_and_told_where_tokens_are() {
+async fn access_is_denied_by_default_and_the_challenge_names_the_token_endpoint() {
     let scene = scene(|_, _| {}).await;
-    let nobody = scene.anonymous();
-    let refused = nobody.get("/v2/").await;
+    let anonymous = scene.anonymous();
+    let refused = anonymous.get("/v2/").await;
     assert_eq!(refused.status, 401);
     let expected = format!("Bearer realm=\"{}/v2/token\",service=\"shoal\"", scene.admin.base);
     assert_eq!(refused.header("www-authenticate"), Some(expected.as_str()));
-    assert_eq!(nobody.get(MANIFEST).await.status, 401);
-    assert_eq!(nobody.get("/v2/token?service=shoal").await.status, 401);
+    assert_eq!(anonymous.get(MANIFEST).await.status, 401);
+    assert_eq!(anonymous.get("/v2/token?service=shoal").await.status, 401);
     let token = scene.token("any", scene.admin.token(), "repository:os-images/ubuntu-rootfs:pull").await;
     assert_eq!(token.get(MANIFEST).await.status, 200);
-    assert_eq!(token.delete(MANIFEST).await.status, 401, "its scope is to pull");
-    assert_eq!(token.get("/api/v1/jobs").await.status, 401, "it is of no use elsewhere");
-    assert_eq!(scene.admin.get(MANIFEST).await.status, 200, "an API token is one at every endpoint");
+    assert_eq!(token.delete(MANIFEST).await.status, 401, "its scope is pull");
+    assert_eq!(token.get("/api/v1/jobs").await.status, 401, "a registry token is not an API token");
+    assert_eq!(scene.admin.get(MANIFEST).await.status, 200, "an API token is accepted at every endpoint");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_of_the_file_pull_and_do_more_where_a_rule_says_so_from_when_it_says_so() {
+async fn htpasswd_users_may_pull_and_access_rules_allow_more_as_soon_as_they_are_loaded() {
     let scene = scene(|settings, folder| {
         with_user(settings, folder);
         let rules = folder.join("access");
@@ -89,24 +89,28 @@ async fn users_of_the_file_pull_and_do_more_where_a_rule_says_so_from_when_it_sa
 
     let rules = scene.folder.path().join("access");
     std::fs::write(&rules, "no rule at all\n").unwrap();
-    assert_eq!(scene.by(Method::POST, &upload("team/app"), USER, PASSWORD).await, 202, "it stays as it was");
+    assert_eq!(
+        scene.by(Method::POST, &upload("team/app"), USER, PASSWORD).await,
+        202,
+        "invalid rules are not loaded"
+    );
     std::fs::write(&rules, "public/** anonymous read,create\n").unwrap();
     let request = || scene.anonymous().request(Method::POST, &upload("public/app"));
-    let deadline = std::time::Instant::now() + crate::kit::PATIENCE;
+    let deadline = std::time::Instant::now() + crate::kit::TIME_LIMIT;
     while scene.admin.send(request()).await.status != 202 {
-        assert!(std::time::Instant::now() < deadline, "the new rules did not come");
-        tokio::time::sleep(crate::kit::LOOK).await;
+        assert!(std::time::Instant::now() < deadline, "the new rules were not loaded");
+        tokio::time::sleep(crate::kit::POLL_INTERVAL).await;
     }
     assert_eq!(
         token.post(&upload("team/app"), &Value::Null).await.status,
         403,
-        "also for a token that is out"
+        "also for a token issued before"
     );
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_of_a_job_pulls_its_image_nothing_else_and_not_after_the_job() {
+async fn the_token_of_a_job_pulls_only_its_image_and_ends_with_the_job() {
     let scene = Scene::start_with(vec![silent("REG-1")], |settings, _| {
         settings.registry_anonymous_write = true;
     })
@@ -133,37 +137,34 @@ async fn the_token_of_a_job_pulls_its_image_nothing_else_and_not_after_the_job()
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.complete_skipping(&id).await;
     assert_eq!(scene.by(Method::GET, MANIFEST, &user, &password).await, 401);
-    assert_eq!(
-        token.get(MANIFEST).await.status,
-        401,
-        "a token that is out ends with the job, not with its time"
-    );
+    assert_eq!(token.get(MANIFEST).await.status, 401, "an issued token ends with the job, before its expiry");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_only_registry_says_why_and_is_asked_by_an_administrator() {
+async fn a_read_only_registry_names_its_reason_and_only_an_administrator_changes_it() {
     let scene = scene(|_, _| {}).await;
     let place = "/api/v1/registry/read-only";
     scene.anonymous().post(place, &json!({ "reason": "x" })).await.refused(401, "unauthorized");
     scene.admin.post(place, &json!({ "reason": " " })).await.refused(400, "validation_error");
-    let status = scene.admin.post(place, &json!({ "reason": "the disk is moved" })).await.expect(200);
-    assert_eq!(status["read_only"], "the disk is moved");
+    let status =
+        scene.admin.post(place, &json!({ "reason": "the disk is being replaced" })).await.expect(200);
+    assert_eq!(status["read_only"], "the disk is being replaced");
     let refused = scene.admin.post("/v2/team/app/blobs/uploads/", &Value::Null).await;
     assert_eq!(refused.status, 405);
-    assert!(refused.text().contains("the disk is moved"), "{}", refused.text());
+    assert!(refused.text().contains("the disk is being replaced"), "{}", refused.text());
     assert_eq!(scene.admin.get(MANIFEST).await.status, 200);
     scene.admin.post("/api/v1/registry/gc", &Value::Null).await.refused(409, "registry.read_only");
     scene.admin.delete(place).await.expect(200);
     assert_eq!(scene.admin.post("/v2/team/app/blobs/uploads/", &Value::Null).await.status, 202);
     let events = scene.admin.get("/api/v1/events?limit=1000").await;
-    assert_eq!(told(&events, "registry.read-only").len(), 1);
-    assert_eq!(told(&events, "registry.writable")[0]["actor"], "first-start");
+    assert_eq!(events_of(&events, "registry.read-only").len(), 1);
+    assert_eq!(events_of(&events, "registry.writable")[0]["actor"], "first-start");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_is_told_and_counted_and_never_a_secret() {
+async fn registry_changes_and_denials_are_events_and_metrics_without_secrets() {
     let scene = scene(|settings, folder| {
         with_user(settings, folder);
         settings.registry_quotas =
@@ -186,16 +187,16 @@ async fn what_happens_is_told_and_counted_and_never_a_secret() {
     assert_eq!(scene.by(Method::DELETE, MANIFEST, USER, PASSWORD).await, 403);
 
     let place = "/api/v1/events?limit=1000";
-    let forbidden = |answer: &Answer| {
-        let denied = told(answer, "registry.denied");
+    let forbidden = |response: &ApiResponse| {
+        let denied = events_of(response, "registry.denied");
         denied.iter().any(|event| event["actor"] == USER && event["data"]["why"] == "forbidden")
     };
     let events = scene.admin.until(place, "the last denial", forbidden).await;
-    let pushed = told(&events, "registry.push-blob");
+    let pushed = events_of(&events, "registry.push-blob");
     assert!(pushed.iter().any(|event| event["data"]["digest"] == digest && event["actor"] == "first-start"));
-    assert_eq!(told(&events, "registry.push-tag").len(), 1, "the OS image");
-    assert_eq!(told(&events, "registry.delete-blob").len(), 1);
-    let guesses: u64 = told(&events, "registry.denied")
+    assert_eq!(events_of(&events, "registry.push-tag").len(), 1, "the OS image");
+    assert_eq!(events_of(&events, "registry.delete-blob").len(), 1);
+    let guesses: u64 = events_of(&events, "registry.denied")
         .iter()
         .filter(|event| event["data"]["why"] == "unauthorized")
         .map(|event| event["data"]["count"].as_u64().unwrap_or(1))
@@ -208,7 +209,7 @@ async fn what_happens_is_told_and_counted_and_never_a_secret() {
     assert!(scene.admin.get("/api/v1/registry").await.expect(200)["gc"]["last"].is_null());
     scene.admin.post("/api/v1/registry/gc", &Value::Null).await.expect(200);
     scene.admin.post("/api/v1/registry/scrub", &Value::Null).await.expect(202);
-    let verified = |answer: &Answer| answer.json()["scrub"]["last_verified"].is_string();
+    let verified = |response: &ApiResponse| response.json()["scrub"]["last_verified"].is_string();
     let status = scene.admin.until("/api/v1/registry", "the scrub", verified).await;
     assert_eq!(status.json()["gc"]["last"]["by"], "first-start");
     assert_eq!(status.json()["quotas"][0]["limit_bytes"], 4);
@@ -224,16 +225,16 @@ async fn what_happens_is_told_and_counted_and_never_a_secret() {
     ] {
         assert!(metrics.text().contains(line), "{line} is missing in\n{}", metrics.text());
     }
-    for answer in [&events, &metrics, &status] {
+    for response in [&events, &metrics, &status] {
         for secret in [PASSWORD, "canary", HASH, scene.admin.token()] {
-            assert!(!answer.text().contains(secret), "{secret} in {}", answer.text());
+            assert!(!response.text().contains(secret), "{secret} in {}", response.text());
         }
     }
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_whose_blobs_are_elsewhere_is_taken_where_the_settings_say_so() {
+async fn an_image_with_missing_blobs_is_accepted_where_sparse_images_are_allowed() {
     let scene =
         scene(|settings, _| settings.registry_sparse_images = vec!["mirror/**".parse().unwrap()]).await;
     let blob = |kind: &str| json!({ "mediaType": kind, "digest": format!("sha256:{:064}", 1), "size": 1 });
@@ -247,14 +248,14 @@ async fn an_image_whose_blobs_are_elsewhere_is_taken_where_the_settings_say_so()
     for (repository, expected) in [("mirror/app", 201), ("team/app", 400)] {
         let put = scene.admin.request(Method::PUT, &format!("/v2/{repository}/manifests/v1"));
         let put = put.header("content-type", kind).body(image.to_string());
-        let answer = scene.admin.send(put).await;
-        assert_eq!(answer.status, expected, "{repository}: {}", answer.text());
+        let response = scene.admin.send(put).await;
+        assert_eq!(response.status, expected, "{repository}: {}", response.text());
     }
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_out_of_room_is_not_ready_and_recovers() {
+async fn a_registry_without_free_space_is_not_ready_and_recovers() {
     const MARGIN: u64 = 1 << 30;
     let scene = scene(|settings, folder| {
         let space = rustix::fs::statvfs(folder).unwrap();
@@ -271,23 +272,23 @@ async fn a_registry_out_of_room_is_not_ready_and_recovers() {
     assert!(full.json()["checks"]["registry"]["message"].as_str().unwrap().contains("no room"));
     let refused = scene.admin.request(Method::POST, "/v2/team/app/blobs/uploads/?digest=sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824");
     assert_eq!(scene.admin.send(refused.body("hello")).await.status, 507);
-    assert_eq!(scene.admin.get(MANIFEST).await.status, 200, "reads go on");
+    assert_eq!(scene.admin.get(MANIFEST).await.status, 200, "reads continue");
     drop(ballast);
     std::fs::remove_file(&path).unwrap();
-    scene.admin.until("/readyz", "room", |answer| answer.status == 200).await;
+    scene.admin.until("/readyz", "room", |response| response.status == 200).await;
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registry_that_was_made_read_only_is_so_after_a_crash() {
+async fn the_read_only_mode_of_the_registry_survives_a_crash() {
     let mut data = DataDir::new();
     let controller = data.serve().await;
-    let reason = json!({ "reason": "the disk is moved" });
+    let reason = json!({ "reason": "the disk is being replaced" });
     controller.admin.post("/api/v1/registry/read-only", &reason).await.expect(200);
     controller.kill();
     let controller = data.serve().await;
     let status = controller.admin.get("/api/v1/registry").await.expect(200);
-    assert_eq!(status["read_only"], "the disk is moved");
+    assert_eq!(status["read_only"], "the disk is being replaced");
     controller.kill();
 }
 

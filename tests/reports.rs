@@ -1,11 +1,11 @@
-//! What a maintenance OS may say, once and again, and who may say it.
+//! Installation reports: their contents, repetitions and secrets.
 
 use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::kit::{Scene, honest, silent};
+use crate::kit::{Scene, healthy, silent};
 
 const SHARED: &str = "a-shared-secret-of-the-tests";
 
@@ -77,7 +77,7 @@ async fn failure_after_success_is_a_contradiction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reports_that_cannot_be_understood_are_refused_and_change_nothing() {
+async fn invalid_reports_are_refused_and_change_nothing() {
     let (scene, id, token) = waiting("REP-4").await;
     for (body, path) in [
         (json!({ "status": "failed" }), "/failed_step"),
@@ -91,8 +91,8 @@ async fn reports_that_cannot_be_understood_are_refused_and_change_nothing() {
         assert_eq!(refused["details"][0]["path"], path, "{body}: {refused}");
     }
     let request = scene.admin.request(Method::POST, "/api/v1/status-webhook/REP-4");
-    let answer = scene.admin.send(request.header("X-Webhook-Secret", &token).body("not json")).await;
-    answer.refused(400, "validation_error");
+    let response = scene.admin.send(request.header("X-Webhook-Secret", &token).body("not json")).await;
+    response.refused(400, "validation_error");
     assert_eq!(scene.admin.job(&id).await["wait"]["reason"], "report");
     scene.end().await;
 }
@@ -110,20 +110,20 @@ async fn progress_becomes_an_event_and_ends_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_secrets_are_refused_and_guessing_is_slowed_down() {
+async fn wrong_secrets_are_refused_and_guesses_are_rate_limited() {
     let (scene, id, token) = waiting("REP-6").await;
     let anonymous = scene.anonymous();
     let success = json!({ "status": "success" });
     anonymous.post("/api/v1/status-webhook/REP-6", &success).await.refused(401, "unauthorized");
     let mut guesses = 0;
     let limited = loop {
-        let answer = anonymous.report("REP-6", &format!("guess-{guesses}"), &success).await;
-        if answer.status == 429 {
-            break answer;
+        let response = anonymous.report("REP-6", &format!("guess-{guesses}"), &success).await;
+        if response.status == 429 {
+            break response;
         }
-        answer.refused(401, "unauthorized");
+        response.refused(401, "unauthorized");
         guesses += 1;
-        assert!(guesses < 100, "guessing goes on and on");
+        assert!(guesses < 100, "guesses are not limited");
     };
     limited.refused(429, "rate_limited");
     assert!(limited.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
@@ -135,10 +135,10 @@ async fn wrong_secrets_are_refused_and_guessing_is_slowed_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_shared_secret_speaks_for_the_server_and_only_for_servers_with_a_job() {
+async fn the_shared_secret_is_accepted_only_for_servers_with_a_job() {
     let (scene, id, _token) = waiting("REP-7").await;
     let success = json!({ "status": "success" });
-    scene.admin.report("NOBODY", SHARED, &success).await.refused(404, "no_active_job");
+    scene.admin.report("UNKNOWN", SHARED, &success).await.refused(404, "no_active_job");
     let foreign = json!({ "status": "success", "job_id": uuid::Uuid::now_v7() });
     scene.admin.report("REP-7", SHARED, &foreign).await.refused(404, "no_active_job");
     scene.admin.report("REP-7", SHARED, &success).await.expect(200);
@@ -147,20 +147,20 @@ async fn the_shared_secret_speaks_for_the_server_and_only_for_servers_with_a_job
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_configured_secret_the_shared_way_is_closed() {
+async fn without_a_configured_secret_no_shared_secret_is_accepted() {
     let scene = Scene::start(vec![silent("REP-8")]).await;
     let id = scene.admin.create_job("REP-8").await;
     scene.admin.awaits_report(&id).await;
     for secret in ["", "null", SHARED] {
-        let answer = scene.admin.report("REP-8", secret, &json!({ "status": "success" })).await;
-        answer.refused(401, "unauthorized");
+        let response = scene.admin.report("REP-8", secret, &json!({ "status": "success" })).await;
+        response.refused(401, "unauthorized");
     }
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_before_the_machine_was_started_is_about_nothing() {
-    let scene = Scene::start_with(vec![honest("REP-9")], |settings, _| {
+async fn a_report_before_the_power_on_finds_no_active_job() {
+    let scene = Scene::start_with(vec![healthy("REP-9")], |settings, _| {
         settings.webhook_secret = Some(SHARED.parse().unwrap());
         settings.worker_concurrency = 0;
     })
@@ -199,7 +199,7 @@ async fn the_token_of_an_old_job_never_ends_a_newer_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_of_another_server_is_worth_nothing() {
+async fn the_token_of_another_server_is_refused() {
     let scene = Scene::start(vec![silent("REP-11"), silent("REP-12")]).await;
     let one = scene.admin.create_job("REP-11").await;
     let other = scene.admin.create_job("REP-12").await;

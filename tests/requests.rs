@@ -1,4 +1,4 @@
-//! How much a job asks of a BMC, counted by the BMC.
+//! The number of requests that a job sends to a BMC, counted by the BMC.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,16 @@ use lab_bmc::{JournalItem, RequestKind, SimBmcConfig, VENDORS};
 use lab_machines::ServerSpec;
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_bmc};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, with_bmc};
 
-/// So many requests a whole job may need on a standard BMC that was found off.
+/// The maximum of requests for a whole job on a standard BMC whose host was off.
 const MOST: usize = 30;
-/// So many where the BMC shows a collection with its members.
+/// The maximum on a BMC that expands a collection to its members.
 const MOST_EXPANDED: usize = 24;
-/// Switching it off first takes a request, its read-back, and a new look at its three slots: a reset may change them.
+/// The maximum for a host that was on. Powering it off takes a request, its read-back, and a read of its three slots, which
+/// a reset may change.
 const MOST_FOUND_ON: usize = MOST + 5;
-/// So many on a vendor's BMC, with what is its own.
+/// The maximum on a vendor's BMC, with its own resources.
 const MOST_OF_VENDORS: usize = 42;
 
 fn word(operation: RequestKind) -> &'static str {
@@ -35,13 +36,13 @@ fn head(what: &str) -> String {
     format!("{what:<16} {:<8} {:<8} total  by operation", "plan", "$expand")
 }
 
-/// What a whole job asked of its BMC, in order.
-struct Asked {
+/// The requests of a whole job to its BMC, in order.
+struct JobRequests {
     job: Value,
     requests: Vec<(RequestKind, String)>,
 }
 
-impl Asked {
+impl JobRequests {
     async fn on(spec: ServerSpec) -> Self {
         let serial = spec.serial.clone();
         let scene = Scene::start(vec![spec]).await;
@@ -54,14 +55,14 @@ impl Asked {
             JournalItem::Request { operation, path, .. } => Some((operation, path)),
             JournalItem::Change(_) => None,
         });
-        let asked = Self { job, requests: requests.collect() };
+        let sent = Self { job, requests: requests.collect() };
         assert!(
-            asked.job["outcome"] == "succeeded" || asked.mutations() == 0,
+            sent.job["outcome"] == "succeeded" || sent.mutations() == 0,
             "{}",
-            scene.admin.story(&id).await
+            scene.admin.event_log(&id).await
         );
         scene.end().await;
-        asked
+        sent
     }
 
     fn mutations(&self) -> usize {
@@ -83,8 +84,8 @@ impl Asked {
         self.requests.iter().map(|(what, path)| format!("{what:?} {path}\n")).collect()
     }
 
-    /// What a mutation changed is read before anything else is sent.
-    fn reads_back(&self) {
+    /// Asserts that each mutation is read back before the next request.
+    fn assert_read_back(&self) {
         for pair in self.requests.windows(2) {
             let unread = pair[0].0.is_mutation() && pair[1].0 != RequestKind::Read;
             assert!(!unread, "{:?} was not read back:\n{}", pair[0], self.listing());
@@ -103,46 +104,46 @@ async fn a_whole_job_needs_few_requests_and_reads_back_each_change() {
     let mut table = vec![head("standard")];
     for (plan, shape) in shapes {
         for (expand, most) in [(false, MOST), (true, MOST_EXPANDED)] {
-            let asked = Asked::on(with_bmc(honest("ECO-1"), |bmc| {
+            let sent = JobRequests::on(with_bmc(healthy("ECO-1"), |bmc| {
                 *bmc = shape(bmc.clone());
                 bmc.service.expand = expand;
             }))
             .await;
             assert_eq!(
-                (&asked.job["outcome"], &asked.job["slot_plan"]["plan"]),
+                (&sent.job["outcome"], &sent.job["slot_plan"]["plan"]),
                 (&json!("succeeded"), &json!(plan))
             );
-            table.push(asked.row("found off", expand));
-            assert!(asked.requests.len() <= most, "{} requests:\n{}", asked.requests.len(), asked.listing());
-            asked.reads_back();
+            table.push(sent.row("found off", expand));
+            assert!(sent.requests.len() <= most, "{} requests:\n{}", sent.requests.len(), sent.listing());
+            sent.assert_read_back();
         }
     }
-    let asked = Asked::on(with_bmc(honest("ECO-ON"), |bmc| bmc.starts_on = true)).await;
-    table.push(asked.row("found on", false));
+    let sent = JobRequests::on(with_bmc(healthy("ECO-ON"), |bmc| bmc.starts_on = true)).await;
+    table.push(sent.row("found on", false));
     println!("{}", table.join("\n"));
-    assert!(asked.requests.len() <= MOST_FOUND_ON, "{} requests:\n{}", asked.requests.len(), asked.listing());
-    asked.reads_back();
+    assert!(sent.requests.len() <= MOST_FOUND_ON, "{} requests:\n{}", sent.requests.len(), sent.listing());
+    sent.assert_read_back();
 }
 
-/// Where a vendor needs more than the standard, its own way of mounting or booting is why.
+/// A vendor needs more requests than the standard only for its own way of mounting or booting.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_job_needs_few_requests_on_the_bmcs_of_all_vendors() {
     let mut table = vec![head("vendor")];
     for vendor in VENDORS {
         let bmc = SimBmcConfig::vendor(vendor.name, "ECO-2", BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0);
         let expand = bmc.service.expand;
-        let mut spec = honest("ECO-2");
+        let mut spec = healthy("ECO-2");
         spec.bmc = Some(Box::new(bmc));
-        let asked = Asked::on(spec).await;
-        table.push(asked.row(vendor.name, expand));
-        assert!(asked.requests.len() <= MOST_OF_VENDORS, "{}:\n{}", vendor.name, asked.listing());
+        let sent = JobRequests::on(spec).await;
+        table.push(sent.row(vendor.name, expand));
+        assert!(sent.requests.len() <= MOST_OF_VENDORS, "{}:\n{}", vendor.name, sent.listing());
     }
     println!("{}", table.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_and_flags_of_the_record_are_obeyed_and_a_bmc_that_cannot_be_used_is_left_alone() {
-    let scene = Scene::start(vec![honest("NFS-1")]).await;
+async fn profile_and_quirks_of_a_server_apply_and_an_unusable_bmc_is_not_changed() {
+    let scene = Scene::start(vec![healthy("NFS-1")]).await;
     let huawei = json!({ "bmc_profile": "huawei-ibmc" });
     scene.admin.patch("/api/v1/servers/NFS-1", &huawei).await.expect(200);
     let id = scene.admin.create_job("NFS-1").await;
@@ -172,9 +173,9 @@ async fn a_profile_and_flags_of_the_record_are_obeyed_and_a_bmc_that_cannot_be_u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_bmc_has_taught_is_kept_and_used_by_the_next_job() {
-    // This one takes an image only with the protocol beside it.
-    let spec = with_bmc(honest("WISE-1"), |bmc| {
+async fn learned_behaviour_of_a_bmc_is_stored_and_used_by_the_next_job() {
+    // This BMC takes an image only with TransferProtocolType.
+    let spec = with_bmc(healthy("WISE-1"), |bmc| {
         bmc.media.insert.required.push("TransferProtocolType".to_owned());
     });
     let scene = Scene::start(vec![spec]).await;
@@ -192,12 +193,12 @@ async fn what_a_bmc_has_taught_is_kept_and_used_by_the_next_job() {
     for _ in 0..2 {
         let id = scene.admin.create_job("WISE-1").await;
         let job = scene.admin.complete(&id).await;
-        assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-        assert_eq!(refused(), 1, "one refusal, and it is remembered");
+        assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
+        assert_eq!(refused(), 1, "one refusal, because the second job uses what the first one learned");
     }
     let server = scene.admin.get("/api/v1/servers/WISE-1").await.expect(200);
     assert_eq!(server["learned"]["wants"], json!(["protocol"]), "{server:#}");
     assert!(server["learned"]["firmware_version"].is_string());
-    assert_eq!(server["revision"], 1, "nobody has changed the server");
+    assert_eq!(server["revision"], 1, "no client changed the server");
     scene.end().await;
 }

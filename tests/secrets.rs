@@ -1,4 +1,4 @@
-//! Canaries: secrets are planted everywhere, then everything that leaves the program is searched for them.
+//! Canaries: distinctive secrets are used everywhere, then all output of the program is searched for them.
 
 use std::path::Path;
 
@@ -8,20 +8,20 @@ use lab_machines::InstallerBehaviour;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::kit::{BMC_PASSWORD, Client, DataDir, honest, recipe, silent, start_farm};
+use crate::kit::{BMC_PASSWORD, Client, DataDir, healthy, recipe, silent, start_farm};
 
 const SHARED: &str = "canary-webhook-secret-9Xk4";
 const USER_DATA: &str = "canary-user-data-3Tz8";
 const UNATTEND: &str = "canary-unattend-6Lp1";
-/// A user of the registry; the hash was made by the C library's crypt.
+/// The password of a registry user; its hash was made by the C library's crypt.
 const IMAGE_PASSWORD: &str = "open: sesame \u{e4}";
 const IMAGE_HASH: &str = "$2y$05$abcdefghijklmnopqrstuuZlDIKNqJBrE3WEj5lKP6sWoSJAIu5AS";
 const SIGNING: &str = "canary-signing-secret-1Jf9";
 const RECEIVER: &str = "canary-receiver-path-8Rn6";
 const GUESS: &str = "canary-guessed-token-2Wd5";
 
-/// Everything that a client can read about jobs and servers.
-async fn answers(client: &Client, ids: &[&str]) -> String {
+/// Reads everything that a client can read about jobs and servers.
+async fn read_all(client: &Client, ids: &[&str]) -> String {
     let mut paths: Vec<String> = [
         "/api/v1/jobs",
         "/api/v1/servers",
@@ -41,15 +41,15 @@ async fn answers(client: &Client, ids: &[&str]) -> String {
     }
     let mut text = String::new();
     for path in paths {
-        let answer = client.get(&path).await;
-        assert_eq!(answer.status, 200, "{path}");
-        text.push_str(&answer.text());
-        text.push_str(&format!("{:?}", answer.headers));
+        let response = client.get(&path).await;
+        assert_eq!(response.status, 200, "{path}");
+        text.push_str(&response.text());
+        text.push_str(&format!("{:?}", response.headers));
     }
     text
 }
 
-/// Requests that are refused although, or because, they carry secrets.
+/// Sends requests with secrets that are refused. Returns the responses.
 async fn refusals(client: &Client) -> String {
     let mut spoiled = recipe();
     spoiled["user_data"] = json!({ "nested": USER_DATA });
@@ -84,15 +84,15 @@ async fn refusals(client: &Client) -> String {
     ];
     let mut text = String::new();
     for request in requests {
-        let answer = client.send(request).await;
-        assert!((400..500).contains(&answer.status), "{}", answer.text());
-        text.push_str(&answer.text());
-        text.push_str(&format!("{:?}", answer.headers));
+        let response = client.send(request).await;
+        assert!((400..500).contains(&response.status), "{}", response.text());
+        text.push_str(&response.text());
+        text.push_str(&format!("{:?}", response.headers));
     }
     text
 }
 
-/// Logs in at the registry, rightly and wrongly, and pulls with the token it gives.
+/// Logs in at the registry with a right and a wrong password, and pulls with the issued token.
 async fn registry_token(client: &Client) -> String {
     let place = "/v2/token?service=shoal&scope=repository:os-images/ubuntu-rootfs:pull";
     let ask = |password| client.without_token().request(Method::GET, place).basic_auth("ann", Some(password));
@@ -133,13 +133,13 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
         .with("REGISTRY_HTPASSWD_FILE", users.to_str().unwrap());
     let controller = data.serve().await;
     let admin = &controller.admin;
-    let mut failing = honest("SEC-2");
+    let mut failing = healthy("SEC-2");
     failing.behaviour = InstallerBehaviour::failing_at("image-linux.service");
     let farm = start_farm(vec![silent("SEC-1"), failing], data.path()).await;
     for server in farm.servers() {
         admin.register(server).await;
     }
-    // Nobody listens there: every try fails and is told of.
+    // The port has no listener: every attempt fails and is reported.
     let webhook = json!({ "url": format!("http://127.0.0.1:9/{RECEIVER}?{RECEIVER}"), "secret": SIGNING });
     let webhook = admin.post("/api/v1/webhooks", &webhook).await.expect(201);
     admin.push_image().await;
@@ -152,24 +152,24 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     let second = admin.create_job("SEC-2").await;
     admin.awaits_report(id).await;
 
-    // The secrets of the job itself, as its machine has them.
+    // The secrets of the job that its machine receives.
     let document = admin.job_document(id).await;
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let slots = farm.servers()[0].bmc.snapshot().slots;
     let mut secrets = vec![
         ("the BMC password", BMC_PASSWORD.to_owned()),
-        ("the shared webhook secret", SHARED.to_owned()),
+        ("the report secret", SHARED.to_owned()),
         ("user data", USER_DATA.to_owned()),
         ("user data", STANDARD.encode(USER_DATA)),
-        ("the answer file", UNATTEND.to_owned()),
+        ("the unattend file", UNATTEND.to_owned()),
         ("a guessed token", GUESS.to_owned()),
         ("the admin token", admin.token().to_owned()),
-        ("the job's webhook token", text(&document["webhook_token"])),
+        ("the job's report token", text(&document["webhook_token"])),
         ("the job's pull password", text(&document["registry"]["password"])),
         ("the password of a user of the registry", IMAGE_PASSWORD.to_owned()),
         ("a token of the registry", image_token),
         ("a signing secret", SIGNING.to_owned()),
-        ("where a webhook is", RECEIVER.to_owned()),
+        ("the URL of a webhook", RECEIVER.to_owned()),
     ];
     for slot in &slots {
         if let Some(url) = &slot.image {
@@ -181,14 +181,14 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
 
     let refused = refusals(admin).await;
     absent(&secrets, "an error", &refused);
-    let while_waiting = answers(admin, &[id, &second]).await;
-    absent(&secrets, "an answer", &while_waiting);
+    let while_waiting = read_all(admin, &[id, &second]).await;
+    absent(&secrets, "a response", &while_waiting);
     admin.report("SEC-1", SHARED, &json!({ "status": "success" })).await.expect(200);
     admin.complete(id).await;
     admin.complete(&second).await;
-    absent(&secrets, "an answer", &answers(admin, &[id, &second]).await);
+    absent(&secrets, "a response", &read_all(admin, &[id, &second]).await);
     let place = format!("/api/v1/webhooks/{}", webhook["webhook_id"].as_str().unwrap());
-    let tried = admin.until(&place, "a try", |answer| !answer.json()["last_error"].is_null()).await;
+    let tried = admin.until(&place, "a try", |response| !response.json()["last_error"].is_null()).await;
     absent(&secrets, "a webhook", &tried.text());
     assert!(controller.terminate().await.success());
 
@@ -198,7 +198,7 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     absent(&secrets, "the log", &logs);
     let at_rest: Vec<(&str, String)> = secrets
         .iter()
-        .filter(|(what, _)| !matches!(*what, "user data" | "a guessed token" | "where a webhook is"))
+        .filter(|(what, _)| !matches!(*what, "user data" | "a guessed token" | "the URL of a webhook"))
         .cloned()
         .collect();
     let database = bytes_of_files(&data.path().join("data"), "provisioner.db");

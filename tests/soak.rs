@@ -1,13 +1,13 @@
 //! The soak: a controller under load that is killed every few seconds. No acknowledged write is lost, no job is stuck, no
-//! host boots twice from its medium, and what the process uses does not grow.
+//! host boots twice from its boot image, and the memory and open files of the process do not grow.
 //!
 //! ```text
-//!   a client per server: order -> (report | failure | cancel) -> end, each asked again until it is acknowledged
+//!   a client per server: request -> (report | failure | cancel) -> end, each repeated until it is acknowledged
 //!   a listener         : every event once and in order, over all crashes        ledger: what was acknowledged
-//!   the end            : SIGKILL, every few seconds                             judge:  whether it is there
+//!   the kills          : SIGKILL, every few seconds                             check:  whether it is stored
 //! ```
 //!
-//! `SOAK_SECONDS` says how long; the last quarter is without kills, so that growth can be seen. DESIGN L5 to L8.
+//! `SOAK_SECONDS` sets the length. The last quarter is without kills, to measure growth. Decisions D5, D6, D7 and D8.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -18,60 +18,60 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::kit::{Client, DataDir, LOOK, Served, recipe, start_farm};
+use crate::kit::{Client, ControllerProcess, DataDir, POLL_INTERVAL, recipe, start_farm};
 
 const SERVERS: usize = 8;
 const SECRET: &str = "the-secret-of-all-reports-of-the-soak";
-/// After this long without an answer or an end something is stuck: longer than a job takes while everything is killed.
+/// The maximum time without a response or an end. It is longer than a job takes while controllers are killed.
 const STUCK: Duration = Duration::from_secs(90);
-/// The shortest life of a controller, and how much longer the others are.
+/// The shortest time until a kill. The others are up to `LIVES` times as long.
 const LIFE: Duration = Duration::from_millis(1500);
 const LIVES: u32 = 4;
-/// Memory a controller may gain in its last, undisturbed life beside what it had when it began.
+/// The memory that the last controller may gain while it runs undisturbed.
 const GROWTH: u64 = 24 << 20;
 
-/// What a client makes of a job.
+/// The end that a client wants for a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
+enum WantedEnd {
     Succeeds,
     Fails,
     Cancelled,
 }
 
-/// A job whose order was acknowledged.
+/// A job whose creation was acknowledged.
 #[derive(Clone, Debug)]
 struct Entry {
     server: usize,
     id: String,
-    fate: Fate,
-    /// Whether a report of it was acknowledged: then its host had booted.
+    wanted_end: WantedEnd,
+    /// Whether a report was acknowledged: then its host has booted.
     reported: bool,
-    /// From its order to its end.
+    /// The time from its request to its end.
     took: Duration,
 }
 
 type Ledger = Arc<Mutex<Vec<Entry>>>;
 
-/// Asks until there is an answer that is not about the state of the controller.
+/// Repeats a request until the response is neither a server error nor a rate limit.
 async fn acknowledged(client: &Client, what: &str, request: impl Fn() -> RequestBuilder) -> (u16, Value) {
     let began = Instant::now();
     loop {
-        if let Ok(answer) = client.try_send(request()).await
-            && answer.status < 500
-            && answer.status != 429
+        if let Ok(response) = client.try_send(request()).await
+            && response.status < 500
+            && response.status != 429
         {
-            return (answer.status, if answer.body.is_empty() { Value::Null } else { answer.json() });
+            return (response.status, if response.body.is_empty() { Value::Null } else { response.json() });
         }
-        assert!(began.elapsed() < STUCK, "{what} is not answered");
-        tokio::time::sleep(LOOK).await;
+        assert!(began.elapsed() < STUCK, "{what} gets no response");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Waits until a job is as wanted, or over.
+/// Waits until a job satisfies `wanted` or has ended.
 async fn reached(client: &Client, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
     loop {
-        let (status, job) = acknowledged(client, "a look at a job", || {
+        let (status, job) = acknowledged(client, "a read of a job", || {
             client.request(Method::GET, &format!("/api/v1/jobs/{id}"))
         })
         .await;
@@ -79,65 +79,64 @@ async fn reached(client: &Client, id: &str, what: &str, wanted: impl Fn(&Value) 
         if wanted(&job) || job["status"] == "complete" {
             return job;
         }
-        assert!(began.elapsed() < STUCK, "{what} of job {id} does not come: {job:#}");
-        tokio::time::sleep(LOOK).await;
+        assert!(began.elapsed() < STUCK, "timeout: {what} of job {id}: {job:#}");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// One job after another on one server.
+/// Runs one job after another on one server.
 async fn client(client: Client, server: usize, ledger: Ledger, over: CancellationToken) {
     let serial = serial(server);
     for number in 0.. {
         if over.is_cancelled() {
             return;
         }
-        let fate = match (server + number) % 5 {
-            0 => Fate::Fails,
-            1 => Fate::Cancelled,
-            _ => Fate::Succeeds,
+        let wanted_end = match (server + number) % 5 {
+            0 => WantedEnd::Fails,
+            1 => WantedEnd::Cancelled,
+            _ => WantedEnd::Succeeds,
         };
         let began = Instant::now();
         let order = json!({ "server_serial": serial, "recipe": external_recipe() });
-        let (status, job) = acknowledged(&client, "an order", || {
+        let (status, job) = acknowledged(&client, "a job request", || {
             let request = client.request(Method::POST, "/api/v1/jobs").json(&order);
             request.header("Idempotency-Key", format!("{serial}-{number}"))
         })
         .await;
-        assert!(status == 202 || status == 200, "an order is refused: {status} {job}");
+        assert!(status == 202 || status == 200, "a job request is refused: {status} {job}");
         let id = job["job_id"].as_str().unwrap().to_owned();
         let place = {
             let mut ledger = ledger.lock().unwrap();
-            ledger.push(Entry { server, id: id.clone(), fate, reported: false, took: Duration::ZERO });
+            ledger.push(Entry { server, id: id.clone(), wanted_end, reported: false, took: Duration::ZERO });
             ledger.len() - 1
         };
-        match fate {
-            Fate::Cancelled => {
-                // Somewhere on its way, wherever that is.
-                reached(&client, &id, "a beginning", |job| job["status"] != "queued" || number % 2 == 0)
-                    .await;
+        match wanted_end {
+            WantedEnd::Cancelled => {
+                // The cancel comes at a random point of the job.
+                reached(&client, &id, "the start", |job| job["status"] != "queued" || number % 2 == 0).await;
                 let cancel = format!("/api/v1/jobs/{id}/cancel");
-                let (status, answer) = acknowledged(&client, "a cancel", || {
+                let (status, response) = acknowledged(&client, "a cancel", || {
                     client.request(Method::POST, &cancel).json(&json!({}))
                 })
                 .await;
-                assert!((200..300).contains(&status), "a cancel is refused: {status} {answer}");
+                assert!((200..300).contains(&status), "a cancel is refused: {status} {response}");
             }
-            Fate::Succeeds | Fate::Fails => {
+            WantedEnd::Succeeds | WantedEnd::Fails => {
                 let waits =
                     reached(&client, &id, "the wait for the report", |job| job["wait"]["reason"] == "report")
                         .await;
-                let report = match fate {
-                    Fate::Fails => {
+                let report = match wanted_end {
+                    WantedEnd::Fails => {
                         json!({ "status": "failed", "failed_step": "partition.service", "job_id": id })
                     }
                     _ => json!({ "status": "success", "job_id": id }),
                 };
                 let webhook = format!("/api/v1/status-webhook/{serial}");
-                let (status, answer) = acknowledged(&client, "a report", || {
+                let (status, response) = acknowledged(&client, "a report", || {
                     client.request(Method::POST, &webhook).header("X-Webhook-Secret", SECRET).json(&report)
                 })
                 .await;
-                assert_eq!(status, 200, "a report is refused: {answer}; the job was seen as {waits:#}");
+                assert_eq!(status, 200, "a report is refused: {response}; the job was seen as {waits:#}");
                 ledger.lock().unwrap()[place].reported = true;
             }
         }
@@ -146,7 +145,7 @@ async fn client(client: Client, server: usize, ledger: Ledger, over: Cancellatio
     }
 }
 
-/// Every event once and in order, whoever was killed meanwhile; answers how many there were.
+/// Asserts that every event comes once and in order over all kills. Returns their number.
 async fn listener(client: Client, over: CancellationToken) -> i64 {
     let mut last = 0;
     while !over.is_cancelled() {
@@ -155,7 +154,7 @@ async fn listener(client: Client, over: CancellationToken) -> i64 {
             .header("accept", "text/event-stream")
             .header("last-event-id", last.to_string());
         let Ok(mut stream) = request.send().await else {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             continue;
         };
         let mut text = String::new();
@@ -170,7 +169,7 @@ async fn listener(client: Client, over: CancellationToken) -> i64 {
                 let block: String = text.drain(..end + 2).collect();
                 let Some(id) = block.lines().find_map(|line| line.strip_prefix("id: ")) else { continue };
                 let id: i64 = id.parse().unwrap();
-                assert_eq!(id, last + 1, "an event is missing or told twice");
+                assert_eq!(id, last + 1, "an event is missing or duplicated");
                 last = id;
             }
         }
@@ -178,8 +177,8 @@ async fn listener(client: Client, over: CancellationToken) -> i64 {
     last
 }
 
-/// What a process uses: resident bytes and open files.
-fn used(served: &Served) -> (u64, usize) {
+/// Returns the resident bytes and open files of a process.
+fn used(served: &ControllerProcess) -> (u64, usize) {
     let proc = std::path::PathBuf::from(format!("/proc/{}", served.pid()));
     let status = std::fs::read_to_string(proc.join("status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -191,23 +190,23 @@ fn serial(server: usize) -> String {
     format!("SOAK-{server}")
 }
 
-/// A recipe whose image is elsewhere: this is not about images.
+/// Returns a recipe whose OS image is in another registry, so that no image is needed.
 fn external_recipe() -> Value {
     let mut recipe = recipe();
     recipe["oci_url"] = json!("registry.example/os-images/ubuntu-rootfs:22.04");
     recipe
 }
 
-/// A soak that is over: its data, its machines, and what was acknowledged.
+/// The result of a soak: its data, its machines, and what was acknowledged.
 struct Soaked {
     data: DataDir,
-    last: Served,
+    last: ControllerProcess,
     farm: Farm,
     ledger: Vec<Entry>,
     kills: usize,
 }
 
-#[expect(clippy::print_stdout, reason = "what a soak found is for people to read")]
+#[expect(clippy::print_stdout, reason = "the result of a soak is printed")]
 async fn soak(length: Duration) -> Soaked {
     let mut data = DataDir::new()
         .with("LOG_LEVEL", "info")
@@ -233,11 +232,11 @@ async fn soak(length: Duration) -> Soaked {
         clients.spawn(client(served.admin.clone(), server, Arc::clone(&ledger), over.clone()));
     }
     let listener = tokio::spawn(listener(served.admin.clone(), quiet.clone()));
-    // The first client that misses something ends the soak.
+    // The first client that fails ends the soak.
     let watched = async |clients: &mut JoinSet<()>, time: Duration| {
         if let Ok(Some(ended)) = tokio::time::timeout(time, clients.join_next()).await {
             ended.unwrap();
-            panic!("a client ended before its time");
+            panic!("a client ended early");
         }
     };
 
@@ -261,12 +260,12 @@ async fn soak(length: Duration) -> Soaked {
         ended.unwrap();
     }
     quiet.cancel();
-    let heard = listener.await.unwrap();
+    let received = listener.await.unwrap();
     let ledger = ledger.lock().unwrap().clone();
     let longest = ledger.iter().max_by_key(|entry| entry.took).unwrap();
-    println!("the longest job, {:?}:\n{}", longest.took, served.admin.story(&longest.id).await);
+    println!("the longest job, {:?}:\n{}", longest.took, served.admin.event_log(&longest.id).await);
     println!(
-        "soak: {} s, {kills} kills, {} jobs, {heard} events heard, {:.1} -> {:.1} MB, {} -> {} files",
+        "soak: {} s, {kills} kills, {} jobs, {received} events received, {:.1} -> {:.1} MB, {} -> {} files",
         began.elapsed().as_secs(),
         ledger.len(),
         before.0 as f64 / 1e6,
@@ -277,18 +276,18 @@ async fn soak(length: Duration) -> Soaked {
     Soaked { data, last: served, farm, ledger, kills }
 }
 
-/// Whether all that was acknowledged is true, by the database and by the machines.
-async fn judge(client: &Client, farm: &Farm, ledger: &[Entry]) -> Result<(), String> {
+/// Checks all that was acknowledged against the database and the machines.
+async fn check_acknowledged(client: &Client, farm: &Farm, ledger: &[Entry]) -> Result<(), String> {
     for entry in ledger {
-        let answer = client.get(&format!("/api/v1/jobs/{}", entry.id)).await;
-        if answer.status != 200 {
+        let response = client.get(&format!("/api/v1/jobs/{}", entry.id)).await;
+        if response.status != 200 {
             return Err(format!("job {} was acknowledged and is gone", entry.id));
         }
-        let job = answer.json();
-        let expected = match entry.fate {
-            Fate::Succeeds => "succeeded",
-            Fate::Fails => "failed",
-            Fate::Cancelled => "cancelled",
+        let job = response.json();
+        let expected = match entry.wanted_end {
+            WantedEnd::Succeeds => "succeeded",
+            WantedEnd::Fails => "failed",
+            WantedEnd::Cancelled => "cancelled",
         };
         if job["status"] != "complete" || job["outcome"] != expected || job["cleanup"]["state"] != "done" {
             return Err(format!("job {} is not {expected}: {job:#}", entry.id));
@@ -308,7 +307,7 @@ async fn judge(client: &Client, farm: &Farm, ledger: &[Entry]) -> Result<(), Str
             ));
         }
         if machine.slots.iter().any(|slot| slot.image.is_some()) {
-            return Err(format!("{} still holds a medium: {machine:?}", server.serial));
+            return Err(format!("{} still holds an image: {machine:?}", server.serial));
         }
     }
     Ok(())
@@ -319,16 +318,16 @@ async fn judge(client: &Client, farm: &Farm, ledger: &[Entry]) -> Result<(), Str
 async fn nothing_acknowledged_is_lost_however_often_the_controller_is_killed() {
     let seconds = std::env::var("SOAK_SECONDS").map_or(60, |text| text.parse().unwrap());
     let soaked = soak(Duration::from_secs(seconds)).await;
-    judge(&soaked.last.admin, &soaked.farm, &soaked.ledger).await.unwrap();
+    check_acknowledged(&soaked.last.admin, &soaked.farm, &soaked.ledger).await.unwrap();
     assert!(soaked.kills > 0 && soaked.ledger.len() > SERVERS);
     soaked.farm.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "ten seconds of load, run by .ci/run"]
-async fn the_soak_notices_a_job_that_is_lost() {
+async fn the_soak_detects_a_lost_job() {
     let Soaked { mut data, last, farm, ledger, .. } = soak(Duration::from_secs(8)).await;
-    judge(&last.admin, &farm, &ledger).await.unwrap();
+    check_acknowledged(&last.admin, &farm, &ledger).await.unwrap();
     last.kill();
     let lost = &ledger[ledger.len() / 2].id;
     let database = rusqlite::Connection::open(data.path().join("data/provisioner.db")).unwrap();
@@ -336,7 +335,7 @@ async fn the_soak_notices_a_job_that_is_lost() {
     assert_eq!(rows, 1);
     drop(database);
     let successor = data.serve().await;
-    let found = judge(&successor.admin, &farm, &ledger).await.unwrap_err();
+    let found = check_acknowledged(&successor.admin, &farm, &ledger).await.unwrap_err();
     assert!(found.contains(lost.as_str()), "{found}");
     farm.shutdown().await;
 }

@@ -1,20 +1,20 @@
-//! The simulated BMC of every vendor, and the whole job on each: installed where it can read our media, one sentence
-//! before anything is touched where it cannot.
+//! A whole job on the simulated BMC of every vendor: installed where the BMC can read the media, refused with a reason before
+//! any change where it cannot.
 
 use lab_bmc::{Power, SerialShown, SimBmcConfig};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy};
 
-/// What share of its time everything in a BMC takes. What the controller waits for is skipped.
+/// The factor for all delays of the simulated BMC. Waits of the controller are skipped.
 const TIME: f64 = 0.01;
 
-/// A job on this vendor's BMC, and how it ended.
+/// Runs a job on this vendor's BMC and returns its end.
 async fn job_on(vendor: &str) -> (Scene, Value) {
     let serial = "VENDOR-1";
     let bmc = SimBmcConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
     let hidden = bmc.identity.serial == SerialShown::Nowhere;
-    let mut spec = honest(serial);
+    let mut spec = healthy(serial);
     spec.bmc = Some(Box::new(bmc.in_time(TIME)));
     let scene = Scene::start(vec![spec]).await;
     let allow = json!({ "allow_unverified_serial": hidden });
@@ -26,30 +26,30 @@ async fn job_on(vendor: &str) -> (Scene, Value) {
 
 async fn installs(vendor: &str, plan: &str) {
     let (scene, job) = job_on(vendor).await;
-    let story = scene.admin.story(job["job_id"].as_str().unwrap()).await;
-    assert_eq!(job["outcome"], "succeeded", "{story}");
-    assert_eq!(job["cleanup"]["state"], "done", "{story}");
-    assert_eq!(job["slot_plan"]["plan"], plan, "{story}");
+    let event_log = scene.admin.event_log(job["job_id"].as_str().unwrap()).await;
+    assert_eq!(job["outcome"], "succeeded", "{event_log}");
+    assert_eq!(job["cleanup"]["state"], "done", "{event_log}");
+    assert_eq!(job["slot_plan"]["plan"], plan, "{event_log}");
     let machine = scene.bmc("VENDOR-1").snapshot();
-    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{story}");
-    assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{story}");
-    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{story}");
+    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{event_log}");
+    assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{event_log}");
+    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{event_log}");
     assert!(machine.max_in_flight <= 2 && machine.max_mutating_in_flight <= 1, "{machine:?}");
     scene.end().await;
 }
 
 async fn refused(vendor: &str, because: &str) {
     let (scene, job) = job_on(vendor).await;
-    let story = scene.admin.story(job["job_id"].as_str().unwrap()).await;
+    let event_log = scene.admin.event_log(job["job_id"].as_str().unwrap()).await;
     assert_eq!(
         (&job["outcome"], &job["failed_step"]),
         (&json!("failed"), &json!("redfish.discover")),
-        "{story}"
+        "{event_log}"
     );
     let summary = job["failure"]["summary"].as_str().unwrap();
     assert!(summary.contains(because), "{summary}");
     assert!(job["failure"]["next_action"].as_str().is_some_and(|next| !next.is_empty()), "{job:#}");
-    assert_eq!(scene.bmc("VENDOR-1").mutations(), [], "{story}");
+    assert_eq!(scene.bmc("VENDOR-1").mutations(), [], "{event_log}");
     scene.end().await;
 }
 
@@ -61,7 +61,7 @@ macro_rules! vendors {
         })*
 
         #[test]
-        fn every_vendor_has_its_job() {
+        fn every_simulated_vendor_has_a_job() {
             let tested = [$($vendor),*];
             let all: Vec<&str> = lab_bmc::VENDORS.iter().map(|vendor| vendor.name).collect();
             assert_eq!(all, tested);

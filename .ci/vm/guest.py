@@ -8,7 +8,7 @@ import subprocess
 import machine
 from images import command
 
-# How Linux chooses without mount options: the first of these trees that an image has.
+# Without mount options Linux takes the first of these trees that an image has.
 DEFAULT = ("rock_ridge", "joliet", "plain")
 # The ways of mounting a CD in `init`, and the trees they show.
 CD = {
@@ -76,7 +76,7 @@ def module_order(modules):
     with open(f"{modules}/modules.builtin", encoding="utf-8") as file:
         builtin = {module_name(line.strip()) for line in file}
     with open(f"{modules}/modules.dep", encoding="utf-8") as file:
-        # Each line is a module and then what it needs, what is needed first at the end.
+        # Each line is a module and its dependencies, the first one to load at the end.
         needs = {module_name(line.split(":")[0]): line.replace(":", "").split() for line in file}
     order = []
     for module in MODULES:
@@ -122,7 +122,7 @@ def differences(trees, order, found):
             differ[path] = "missing" if path in wanted else "not in the manifest"
             continue
         (kind, mode, modified, size, value), seen = wanted[path], entries[path]
-        # Without Rock Ridge the kernel makes modes up, and the size of a directory is nobody's business.
+        # Without Rock Ridge the kernel invents modes, and the size of a directory is not compared.
         mode = mode if tree == "rock_ridge" else seen[1]
         size = seen[3] if kind == "d" else size
         if (kind, mode, modified, size, value) != seen:

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 MARKER = "marker: the loader read this file from the image"
-# `cat.c32` is used because what isolinux itself says of a configuration shows on a screen only.
+# `cat.c32` is used because isolinux prints the texts of its configuration on a screen only.
 ISOLINUX = """SERIAL 0 115200
 PROMPT 0
 DEFAULT cat
@@ -49,7 +49,7 @@ def make(repository, work):
     os.mkdir(loaders)
     make_loaders(loaders)
     originals = [make_original(work, loaders, name) for name in ORIGINALS]
-    # A caller that has built the example already names it.
+    # A caller that has already built the example names its path.
     built = os.environ.get("VM_IMAGES")
     example = [built] if built else ["cargo", "run", "--quiet", "--locked", "-p", "iso9660", "--example", "vm_images", "--"]
     command(*example, images, loaders, *originals, cwd=repository)
@@ -70,7 +70,7 @@ def make_original(work, loaders, name):
 
 
 def make_loaders(loaders):
-    """A tree with boot loaders that find and print the marker file by their own ISO 9660 drivers; beside it the MBR."""
+    """A tree with boot loaders that find and print the marker file with their own ISO 9660 drivers, and the MBR."""
     for folder in ("isolinux", "boot"):
         os.makedirs(f"{loaders}/tree/{folder}")
     write(f"{loaders}/tree/marker.txt", MARKER + "\n")

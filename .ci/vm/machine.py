@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 OVMF = "/usr/share/OVMF"
 FIRST_TARGET = 1
-# Why a machine ended, if not because of a text that was waited for.
+# The reasons why a machine ended before the expected text appeared.
 OFF, TIME_IS_UP = "the machine went off", "its time was up"
 
 
@@ -20,13 +20,13 @@ class Run:
 
     console: str
     seconds: float
-    # The text that was waited for, OFF or TIME_IS_UP.
+    # The expected text, OFF or TIME_IS_UP.
     ended: str
 
 
 def run(arguments, limit, until=()):
     """Runs a machine until its console shows one of the texts `until`, it powers off, or `limit` seconds are over."""
-    # `timeout` stands between so that no machine outlives a killed harness for long.
+    # `timeout` ends the machine if the harness is killed.
     command = ["timeout", "-k", "2", str(limit + 10), "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "512"]
     command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio", *arguments]
     began = time.monotonic()
@@ -65,10 +65,10 @@ def scsi(drives):
 def firmware(kind, media, path, work):
     """Arguments that boot `path` by `bios` or `uefi` firmware, as a `cd` or as a `disk`."""
     arguments = ["-drive", f"if=ide,file={path},format=raw,snapshot=on,media={'cdrom' if media == 'cd' else 'disk'}"]
-    # With nothing to boot SeaBIOS says so on the screen only, but asked to, it resets at once: the machine ends.
+    # Without a boot device SeaBIOS prints a message on the screen only. With this option it resets at once, which ends the machine.
     arguments += ["-boot", "reboot-timeout=0"]
     if kind == "uefi":
-        # Firmware remembers what it booted: every machine gets its own variables, as new.
+        # Firmware stores what it booted, so every machine gets a new copy of the variables.
         handle, variables = tempfile.mkstemp(dir=work)
         os.close(handle)
         shutil.copyfile(f"{OVMF}/OVMF_VARS_4M.fd", variables)

@@ -18,18 +18,18 @@ import machine
 
 # The gadget of Linux 6.1 cuts a CD after 1,151,999 sectors (2.4 GB), so the large image goes as a disk.
 THROUGH_USB = {"gadget": ("task", "smallest", "boot", "xorriso_classic_spliced"), "stick": ("hybrid", "large")}
-# Which images boot from what; the foreign originals show that the loaders can do it.
+# Which images boot from which device; the foreign originals prove that the loaders work.
 SPLICED = [f"{name}_spliced" for name in [*images.ORIGINALS, "hybrid"]]
 BOOTS = {"boot": ["cd"], **{name: ["cd", "disk"] for name in ["hybrid", *images.ORIGINALS, *SPLICED]}}
 BOOT_LIMIT = 180
-# What OVMF starts then; SeaBIOS ends the machine.
+# OVMF starts this next; SeaBIOS ends the machine.
 NOTHING_TO_BOOT = "UEFI Interactive Shell"
 
 results = []
 
 
 def check(name, faults, console=""):
-    """Counts and prints one outcome; with faults, which they are and the end of the console."""
+    """Counts and prints one outcome; with faults it also prints them and the end of the console."""
     results.append(not faults)
     print(f"{'FAILED' if faults else 'ok'}: {name}", flush=True)
     for fault in faults[:10]:

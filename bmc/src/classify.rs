@@ -10,8 +10,8 @@ use super::{class, waits};
 use engine::model::{Failure, Wait};
 use engine::{StepContext, StepOutcome, StepReport, WaitRequest, fail_on_deadline};
 
-/// Builds a failure of this workflow.
-pub(super) fn failure(
+/// Builds a failure of a step.
+pub fn failure(
     class: &str,
     step: &str,
     summary: impl Into<String>,
@@ -28,7 +28,7 @@ pub(super) fn failure(
 
 /// Maps an error of the Redfish client to a step report: transient errors are retried, definite refusals fail. A mutation
 /// whose effect is unknown is retried too, because the step observes before it acts.
-pub(super) fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
+pub fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
     if let ErrorKind::CircuitOpen(open) = &error.kind {
         return StepReport::new(StepOutcome::Wait(WaitRequest {
             reason: &waits::BMC_SILENT,
@@ -71,7 +71,7 @@ pub(super) fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
 
 /// Maps an error of a power or boot change to a step report. `Busy` becomes a wait and not a failed attempt: some firmware
 /// refuses changes while the host is in its self-test, or for a minute after power-off.
-pub(super) fn from_redfish_change(step: &str, error: &RedfishError) -> StepReport {
+pub fn from_redfish_change(step: &str, error: &RedfishError) -> StepReport {
     let ErrorKind::Busy { retry_after, .. } = &error.kind else { return from_redfish(step, error) };
     StepReport::new(StepOutcome::Wait(WaitRequest {
         reason: &waits::BMC_BUSY,
@@ -123,7 +123,7 @@ pub(super) fn with_serial(text: &str, serial: &str) -> String {
 }
 
 /// Fills the serial number of the run's server into the next action of a report.
-pub(super) fn name_server(mut report: StepReport, context: &StepContext) -> StepReport {
+pub fn name_server(mut report: StepReport, context: &StepContext) -> StepReport {
     if let StepOutcome::Fail(failure) | StepOutcome::Retry(failure) = &mut report.outcome
         && let Some(serial) = &context.snapshot.run.server
     {
@@ -133,7 +133,7 @@ pub(super) fn name_server(mut report: StepReport, context: &StepContext) -> Step
 }
 
 /// Builds the report for a wait whose deadline has passed.
-pub(super) fn overdue(wait: &Wait) -> StepReport {
+pub fn overdue(wait: &Wait) -> StepReport {
     let late = fail_on_deadline(wait);
     if wait.reason != waits::BMC_SILENT.name {
         return StepReport::fail(late);
@@ -146,7 +146,7 @@ pub(super) fn overdue(wait: &Wait) -> StepReport {
 }
 
 /// Builds a retry because a service of the controller is unavailable.
-pub(super) fn unavailable(step: &str, why: &impl std::fmt::Display) -> StepReport {
+pub fn unavailable(step: &str, why: &impl std::fmt::Display) -> StepReport {
     StepReport::new(StepOutcome::Retry(failure(
         class::TRANSIENT,
         step,

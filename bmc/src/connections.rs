@@ -8,11 +8,12 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
+use parking_lot::Mutex;
 use redfish::{
     Bmc, BmcCredentials, ClientOptions, Endpoint, Fence, Fingerprint, HttpOptions, HttpTransport, Observer,
     RecordingTransport, SessionHandle, SessionKeeper, TlsVerification, Transport, TransportError,
@@ -20,9 +21,10 @@ use redfish::{
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
 
-use super::bmc_state::{BmcState, BmcStates};
+use super::lookup::{ServerLookup, Unavailable};
+use super::probe::{BmcProblem, bmc_problem};
 use super::profiles;
-use super::services::Unavailable;
+use super::state::{BmcState, BmcStates};
 use engine::LeaseGuard;
 use engine::model::{Serial, Server, TlsMode};
 use secrets::{CredentialRef, Key, Resolver, open, seal};
@@ -93,7 +95,7 @@ impl BmcConnector for SocketConnector {
 
 /// The reason why a BMC could not be connected.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectError {
+pub enum ConnectError {
     /// The server's record is not usable.
     #[error("{0}")]
     Record(String),
@@ -102,10 +104,22 @@ pub(super) enum ConnectError {
     Bmc(Box<redfish::RedfishError>),
 }
 
+impl ConnectError {
+    /// Describes the error for the operator of a registered server.
+    pub fn problem(self, serial: &Serial) -> BmcProblem {
+        match self {
+            Self::Record(why) => BmcProblem::record(why, serial.as_str()),
+            Self::Bmc(error) => bmc_problem(&error, Some(serial.as_str())),
+        }
+    }
+}
+
 /// A connected client, with the certificate fingerprint if this connection read it for the first time.
-pub(super) struct Connected {
-    pub(super) bmc: Bmc,
-    pub(super) learned_fingerprint: Option<String>,
+pub struct Connected {
+    /// The client.
+    pub bmc: Bmc,
+    /// The fingerprint, until the server's record holds it.
+    pub learned_fingerprint: Option<String>,
 }
 
 /// Limits of requests to BMCs.
@@ -128,12 +142,12 @@ pub struct Bmcs {
     states: BmcStates,
     ca: Option<Arc<[u8]>>,
     changes: mpsc::Sender<Change>,
-    pub(super) open: Mutex<HashMap<Serial, Open>>,
+    open: Mutex<HashMap<Serial, Open>>,
 }
 
-pub(super) struct Open {
+struct Open {
     revision: i64,
-    pub(super) bmc: Bmc,
+    bmc: Bmc,
     /// Returned with every connection until the server's record holds it: the step report that carried it may be lost.
     learned_fingerprint: Option<String>,
     lease: Arc<SharedLease>,
@@ -173,11 +187,10 @@ impl Bmcs {
     }
 
     /// Connects to a server's BMC, or reuses the open connection. A mutation is sent only if `lease` outlasts it.
-    pub(super) async fn connect(
-        &self,
-        server: &Server,
-        lease: &LeaseGuard,
-    ) -> Result<Connected, ConnectError> {
+    ///
+    /// # Errors
+    /// Returns an error when the record is not usable, or the BMC did not respond or refused the connection.
+    pub async fn connect(&self, server: &Server, lease: &LeaseGuard) -> Result<Connected, ConnectError> {
         if let Some(connected) = self.reuse(server, lease) {
             return Ok(connected);
         }
@@ -193,7 +206,7 @@ impl Bmcs {
             learned_fingerprint: learned_fingerprint.clone(),
             lease: shared,
         };
-        self.open().insert(server.serial.clone(), open);
+        self.open.lock().insert(server.serial.clone(), open);
         Ok(Connected { bmc, learned_fingerprint })
     }
 
@@ -207,7 +220,7 @@ impl Bmcs {
         let _one_at_a_time = state.connecting.lock().await;
         let (bmc, learned_fingerprint) =
             self.handle(server, &state, Arc::new(ReadOnlyFence), recorded).await?;
-        let job = self.open().get(&server.serial).map(|open| open.bmc.clone());
+        let job = self.open.lock().get(&server.serial).map(|open| open.bmc.clone());
         match job {
             // A running job has a session. The probe shares it because a BMC allows few sessions.
             Some(job) => {
@@ -222,7 +235,7 @@ impl Bmcs {
 
     /// Releases a client of [`Bmcs::reader`]. Its session is closed unless a job uses it.
     pub(super) async fn release(&self, serial: &Serial, reader: &Bmc) {
-        let job = self.open().get(serial).map(|open| open.bmc.clone());
+        let job = self.open.lock().get(serial).map(|open| open.bmc.clone());
         let jobs = match job {
             Some(job) => job.session().await.map(|session| session.uri),
             None => None,
@@ -274,7 +287,7 @@ impl Bmcs {
     }
 
     fn reuse(&self, server: &Server, lease: &LeaseGuard) -> Option<Connected> {
-        let open = self.open();
+        let open = self.open.lock();
         let found = open.get(&server.serial).filter(|found| found.revision == server.revision)?;
         found.lease.set(lease);
         let learned_fingerprint =
@@ -283,24 +296,24 @@ impl Bmcs {
     }
 
     /// Frees the idle sockets and buffers of a connection before a long wait. The session stays open.
-    pub(super) fn release_idle(&self, server: &Serial) {
-        if let Some(found) = self.open().get(server) {
+    pub fn release_idle(&self, server: &Serial) {
+        if let Some(found) = self.open.lock().get(server) {
             found.bmc.release_idle();
         }
     }
 
     /// Logs out and removes the connection. Failures are only logged because a session also times out. Without a connection
     /// a worker that died may have left a session: connecting closes it.
-    pub(super) async fn close(&self, server: &Server, lease: &LeaseGuard) {
+    pub async fn close(&self, server: &Server, lease: &LeaseGuard) {
         let serial = &server.serial;
-        let unconnected = !self.open().contains_key(serial);
+        let unconnected = !self.open.lock().contains_key(serial);
         if unconnected
             && matches!(self.sessions.load(serial).await, Ok(Some(_)))
             && let Err(error) = self.connect(server, lease).await
         {
             tracing::info!(server_serial = %serial, %error, "an old BMC session could not be closed; it times out");
         }
-        let found = self.open().remove(serial);
+        let found = self.open.lock().remove(serial);
         if let Some(found) = found
             && let Err(error) = found.bmc.logout().await
         {
@@ -379,12 +392,16 @@ impl Bmcs {
 
     /// Closes all sessions in parallel, each with a timeout. For the stop of the controller.
     pub async fn close_all(&self) {
-        let open: Vec<(Serial, Open)> = self.open().drain().collect();
+        let open: Vec<(Serial, Open)> = self.open.lock().drain().collect();
         let closing = open.into_iter().map(|(serial, open)| async move {
             match tokio::time::timeout(LOGOUT, open.bmc.logout()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::info!(server_serial = %serial, %error, "a BMC session was not closed"),
-                Err(_elapsed) => tracing::info!(server_serial = %serial, "a BMC took too long to close a session"),
+                Ok(Err(error)) => {
+                    tracing::info!(server_serial = %serial, %error, "a BMC session was not closed")
+                }
+                Err(_elapsed) => {
+                    tracing::info!(server_serial = %serial, "a BMC took too long to close a session")
+                }
             }
         });
         futures_util::stream::iter(closing).buffer_unordered(CLOSING).collect::<Vec<()>>().await;
@@ -396,14 +413,14 @@ impl Bmcs {
     }
 
     /// Closes sessions of previous controller instances on BMCs without a running job: a BMC allows few sessions.
-    pub async fn close_orphaned_sessions(&self, servers: &dyn super::ServerLookup) {
+    pub(super) async fn close_orphaned_sessions(&self, servers: &dyn ServerLookup) {
         let orphans = match self.sessions.list().await {
             Ok(orphans) => orphans,
             Err(error) => return tracing::warn!(%error, "stored BMC sessions cannot be read"),
         };
         let closing = orphans.into_iter().map(|serial| async move {
             let Ok(Some(server)) = servers.server(&serial).await else { return };
-            if self.open().contains_key(&serial) {
+            if self.open.lock().contains_key(&serial) {
                 return;
             }
             match tokio::time::timeout(CLOSE_ORPHAN, self.reader(&server, None)).await {
@@ -411,14 +428,12 @@ impl Bmcs {
                 Ok(Err(error)) => {
                     tracing::info!(server_serial = %serial, %error, "an old BMC session is left to time out")
                 }
-                Err(_elapsed) => tracing::info!(server_serial = %serial, "an old BMC session is left to time out"),
+                Err(_elapsed) => {
+                    tracing::info!(server_serial = %serial, "an old BMC session is left to time out")
+                }
             }
         });
         futures_util::stream::iter(closing).buffer_unordered(CLOSING).collect::<Vec<()>>().await;
-    }
-
-    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<Serial, Open>> {
-        self.open.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -488,13 +503,13 @@ struct SharedLease(Mutex<Option<LeaseGuard>>);
 
 impl SharedLease {
     fn set(&self, lease: &LeaseGuard) {
-        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(lease.clone());
+        *self.0.lock() = Some(lease.clone());
     }
 }
 
 impl Fence for SharedLease {
     fn allows(&self, owned_for: Duration) -> bool {
-        let lease = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let lease = self.0.lock();
         lease.as_ref().is_some_and(|lease| lease.allows_until(owned_for).is_ok())
     }
 }

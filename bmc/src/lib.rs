@@ -43,6 +43,7 @@ pub mod boot;
 mod classify;
 mod connections;
 pub mod identity;
+mod lookup;
 pub mod power;
 pub mod probe;
 mod profiles;
@@ -52,6 +53,9 @@ mod state;
 mod step;
 pub mod waits;
 
+#[cfg(test)]
+mod tests;
+
 pub use addresses::{
     Addresses, base_url_towards, bmc_address, checked_base_url, checked_bmc_address, checked_fingerprint,
 };
@@ -59,8 +63,9 @@ pub use classify::{failure, from_redfish, from_redfish_change, name_server, over
 pub use connections::{
     BmcConnector, BmcLimits, Bmcs, ConnectError, Connected, SealedSession, SessionStore, SocketConnector,
 };
+pub use lookup::{ServerLookup, Unavailable};
 pub use profiles::{checked_profile, checked_quirks};
-pub use services::{BmcServices, ServerLookup, Unavailable};
+pub use services::BmcServices;
 pub use step::{ConnectedBmc, into_report, lease_lost, output_of, wait_for_bmc};
 
 /// The queue of the steps of every workflow that touches a machine.

@@ -2,29 +2,17 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use redfish::Discovery;
 
 use super::addresses::{Addresses, bmc_address};
 use super::class;
 use super::classify::{failure, from_redfish, unavailable};
 use super::connections::{Bmcs, ConnectError};
+use super::lookup::ServerLookup;
 use super::probe::BmcProblem;
 use super::step::ConnectedBmc;
 use engine::model::{Effect, Serial, Server};
 use engine::{StepContext, StepPolicy, StepReport};
-
-/// A service of the controller did not respond. The call can be repeated.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unavailable(pub String);
-
-/// Looks up registered servers.
-#[async_trait]
-pub trait ServerLookup: Send + Sync {
-    /// Returns the server with this serial number.
-    async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable>;
-}
 
 /// The services that every workflow shares.
 pub struct BmcServices {
@@ -130,6 +118,11 @@ impl BmcServices {
         }
         connected.bmc.recall(discovery);
         Ok(connected)
+    }
+
+    /// Closes sessions that previous controller instances left open on BMCs without a running job.
+    pub async fn close_orphaned_sessions(&self) {
+        self.connections.close_orphaned_sessions(self.servers.as_ref()).await;
     }
 
     /// Returns the base URL where the server's BMC reads media.

@@ -4,8 +4,9 @@
 //! in flight, one rate limit, one circuit breaker, one count of rejected logins (decision D17).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redfish::{GlobalLimit, LimitOptions, RequestLimits};
 
 use engine::model::{Serial, Server};
@@ -37,7 +38,7 @@ impl BmcStates {
     /// Returns the state of a server's BMC. A changed record may hold other credentials, so rejected logins are forgotten.
     pub(super) fn of(&self, server: &Server) -> Arc<BmcState> {
         let state = {
-            let mut states = lock(&self.states);
+            let mut states = self.states.lock();
             let new = || {
                 Arc::new(BmcState {
                     limits: RequestLimits::new(self.options, Some(self.global.clone())),
@@ -49,7 +50,7 @@ impl BmcStates {
             Arc::clone(states.entry(server.bmc_address.clone()).or_insert_with(new))
         };
         let now = Some((server.serial.clone(), server.revision));
-        let mut record = lock(&state.record);
+        let mut record = state.record.lock();
         if *record != now {
             state.limits.forget_rejections();
             *record = now;
@@ -62,22 +63,18 @@ impl BmcStates {
 impl BmcState {
     /// Records a new session. The newest session is the stored one.
     pub(super) fn session_opened(&self, uri: &str) {
-        *lock(&self.stored) = Some(uri.to_owned());
+        *self.stored.lock() = Some(uri.to_owned());
     }
 
     /// Returns whether the closed session was the stored one. The end of an older session does not delete a newer one.
     pub(super) fn session_closed(&self, uri: &str) -> bool {
-        let mut stored = lock(&self.stored);
+        let mut stored = self.stored.lock();
         let ours = stored.as_deref().is_none_or(|stored| stored == uri);
         if ours {
             *stored = None;
         }
         ours
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use redfish::error::Denial;
 use redfish::{Bmc, ErrorKind, InsertOptions, PowerState, RedfishError, SerialMatch};
 use serde::{Deserialize, Serialize};
 
-use super::super::slots::SlotPlan;
-use super::{BmcFacts, ProbeTarget, bmc_problem, plan_of, read_facts, skew};
+use bmc::probe::{BmcFacts, ProbeTarget, bmc_problem, plan_of, read_facts, skew};
+use bmc::slots::SlotPlan;
 
 /// Time limit for the BMC to read the test image, and to show or eject it.
 const TIME_LIMIT: Duration = Duration::from_secs(30);

@@ -1,18 +1,39 @@
-//! The diagnostics workflow behind `shoal bmc doctor SERIAL`. It holds the server's exclusive lock.
+//! The diagnostics workflow behind `shoal bmc doctor SERIAL`: every check of a BMC that an operator needs before the first
+//! job. A run holds the server's exclusive lock.
 //!
 //! ```text
 //!  forward  doctor.prepare (grant of the test image) -> doctor.check (all checks)
 //!  finish   doctor.clean (test image ejected; grant and session ended)
+//!
+//!  an address that is not registered: direct::run, without a run, a lock or a controller
 //! ```
 //!
-//! Diagnostics are a workflow because they change the BMC: the lease fences them, the lock keeps jobs away (decision D13), and
-//! after a crash the next controller instance ejects the test image. A run is not part of a server's history, so a server with
-//! diagnostics in the log can be removed.
+//! | module | what it does |
+//! |---|---|
+//! | [`checks`] | the checks themselves, over any client |
+//! | [`direct`] | the checks of an unregistered BMC, with a temporary media listener |
+//! | `test_image` | the small image that a BMC reads during the media check |
+//!
+//! Diagnostics are a workflow because they change the BMC: the lease fences them (decision D7), the lock keeps jobs away
+//! (decision D13), and after a crash the next controller instance ejects the test image (decision D8). A run is not part of a
+//! server's history, so a server with diagnostics in the log can be removed.
+//!
+//! Invariants
+//! - What the checks insert or set is ejected or cleared again; media and settings of others are not changed.
+//! - The test image has a grant of its own, which ends with the run.
+//! - This crate and the other workflows do not use each other. What they share is in `bmc` and `media`.
 
 #![expect(
     clippy::result_large_err,
     reason = "a step that cannot go on returns its report early, by `?`; it is made once"
 )]
+
+pub mod checks;
+pub mod direct;
+mod test_image;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +42,8 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::bmc::ConnectError;
-use super::class;
-use super::classify::{failure, from_redfish, unavailable};
-use super::probe::checks::{
-    AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks,
-};
-use super::probe::{ProbeTarget, bmc_problem, learned, test_image, tls};
-use super::services::Services;
-use super::steps::{grant_context, into_report};
-use crate::QUEUE;
+use bmc::probe::ProbeTarget;
+use bmc::{BmcServices, ConnectError, QUEUE, class, failure, from_redfish, into_report, unavailable};
 use engine::model::{
     Artifact, Effect, Grant, LockRequest, NewEvent, NewRun, OnConflict, RunId, RunPlan, Serial, Server,
     Snapshot, StepInstance, Time, error_chain,
@@ -39,8 +52,11 @@ use engine::{
     AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepOutcome, StepPolicy, StepReport,
     WaitReason, Workflow,
 };
-use media::{Suffix, TaskInputs, media_url};
-use secrets::seal;
+use media::{MediaGrants, MediaToken, Suffix, TaskInputs, grant_context, media_url};
+use secrecy::ExposeSecret;
+use secrets::{JobTokens, Key, seal};
+
+use checks::{AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks};
 
 /// The workflow's name.
 const WORKFLOW: &str = "doctor";
@@ -58,13 +74,7 @@ struct DiagnosticsInput {
 }
 
 /// Builds a diagnostics run of a server for the engine.
-pub fn diagnostics_order(
-    server: &Serial,
-    write_boot: bool,
-    id: RunId,
-    created_by: &str,
-    now: Time,
-) -> NewRun {
+pub fn order(server: &Serial, write_boot: bool, id: RunId, created_by: &str, now: Time) -> NewRun {
     let instance =
         |name: &&str| StepInstance { name: (*name).to_owned(), key: String::new(), queue: QUEUE.to_owned() };
     let plan = RunPlan {
@@ -94,7 +104,7 @@ pub fn diagnostics_order(
 }
 
 /// Returns the result of a diagnostics run; `None` while the run has not ended.
-pub fn diagnostics_of(snapshot: &Snapshot) -> Option<Diagnostics> {
+pub fn result_of(snapshot: &Snapshot) -> Option<Diagnostics> {
     if !matches!(snapshot.run.phase, engine::model::Phase::Ended) {
         return None;
     }
@@ -112,14 +122,35 @@ pub fn diagnostics_of(snapshot: &Snapshot) -> Option<Diagnostics> {
     Some(diagnostics)
 }
 
+/// The services that the steps use.
+pub struct DiagnosticsServices {
+    /// The services that every workflow shares.
+    pub bmc: Arc<BmcServices>,
+    /// The media grants.
+    pub grants: MediaGrants,
+    /// Derives the token of the test image.
+    pub tokens: JobTokens,
+    /// The key that seals the recorded inputs of images.
+    pub media_key: Arc<Key>,
+}
+
+impl DiagnosticsServices {
+    /// Derives the token of the test image. It is equal after a crash.
+    fn media_token(&self, run: RunId, digest: &str) -> Option<MediaToken> {
+        let image = format!("{}:{digest}", Artifact::Task.as_str());
+        let token = self.tokens.grant_token(&run.to_string(), &image, WORKFLOW, 1);
+        MediaToken::parse(token.expose_secret())
+    }
+}
+
 /// The workflow that runs diagnostics of a BMC.
 pub struct DiagnosticsWorkflow {
-    services: Arc<Services>,
+    services: Arc<DiagnosticsServices>,
 }
 
 impl DiagnosticsWorkflow {
     /// Creates the workflow over the services.
-    pub fn new(services: Arc<Services>) -> Self {
+    pub fn new(services: Arc<DiagnosticsServices>) -> Self {
         Self { services }
     }
 }
@@ -147,13 +178,13 @@ impl Workflow for DiagnosticsWorkflow {
     }
 
     fn wait_reasons(&self) -> &'static [&'static WaitReason] {
-        &super::waits::ALL
+        &bmc::waits::ALL
     }
 }
 
 struct DiagnosticsStep {
     name: &'static str,
-    services: Arc<Services>,
+    services: Arc<DiagnosticsServices>,
 }
 
 #[async_trait]
@@ -192,17 +223,17 @@ fn image(step: &str, context: &StepContext) -> Result<Arc<TaskInputs>, StepRepor
     })
 }
 
-fn prepare(services: &Services, context: &StepContext) -> Result<StepReport, StepReport> {
+fn prepare(services: &DiagnosticsServices, context: &StepContext) -> Result<StepReport, StepReport> {
     let broken = |why: String| StepReport::fail(failure(class::MEDIA, PREPARE, why, "report it as a bug"));
     let run = context.snapshot.run.id;
     let image = image(PREPARE, context)?;
     let digest = image.digest().to_hex();
     let token = services
-        .media_token(run, Artifact::Task, &digest)
+        .media_token(run, &digest)
         .ok_or_else(|| broken("the token of the test image is unusable".to_owned()))?;
     let bytes = image.to_bytes().map_err(|why| broken(error_chain(&why).to_string()))?;
     let inputs =
-        seal(&services.media_key, &grant_context(run), &bytes).map_err(|why| broken(why.to_string()))?;
+        seal(&services.media_key, &grant_context(run.0), &bytes).map_err(|why| broken(why.to_string()))?;
     Ok(StepReport::done().effect(Effect::GrantIssued(Box::new(Grant {
         token_hash: token.hash(),
         run,
@@ -216,7 +247,7 @@ fn prepare(services: &Services, context: &StepContext) -> Result<StepReport, Ste
 
 /// The test image with the URL of its grant.
 struct Granted {
-    services: Arc<Services>,
+    services: Arc<DiagnosticsServices>,
     url: String,
     hash: String,
 }
@@ -234,13 +265,13 @@ impl TestMedium for Granted {
 
 fn medium(
     step: &str,
-    services: &Arc<Services>,
+    services: &Arc<DiagnosticsServices>,
     context: &StepContext,
     base: &str,
 ) -> Result<Granted, StepReport> {
     let digest = image(step, context)?.digest().to_hex();
     let url = services
-        .media_token(context.snapshot.run.id, Artifact::Task, &digest)
+        .media_token(context.snapshot.run.id, &digest)
         .and_then(|token| Some((media_url(base, &token, Artifact::Task, Suffix::Iso).ok()?, token.hash())));
     let (url, hash) = url.ok_or_else(|| {
         let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
@@ -251,11 +282,11 @@ fn medium(
 
 async fn server(
     step: &str,
-    services: &Services,
+    services: &DiagnosticsServices,
     context: &StepContext,
 ) -> Result<(Server, DiagnosticsInput), StepReport> {
     let input = input(step, context)?;
-    match services.servers.server(&input.server).await {
+    match services.bmc.servers.server(&input.server).await {
         Ok(Some(server)) => Ok((server, input)),
         Ok(None) => {
             let summary = format!("server {} is no longer registered", input.server);
@@ -265,27 +296,22 @@ async fn server(
     }
 }
 
-async fn check_step(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn check_step(
+    services: &Arc<DiagnosticsServices>,
+    context: &StepContext,
+) -> Result<StepReport, StepReport> {
     let (server, input) = server(CHECK, services, context).await?;
     let serial = server.serial.as_str();
     let wrong =
         |sentence: String, next: String| StepReport::fail(failure(class::INPUT, CHECK, sentence, next));
-    let base = services.media_base(&server).await.map_err(|why| wrong(why.sentence, why.next_action))?;
-    let connected = services.bmcs.connect(&server, &context.lease).await.map_err(|why| match why {
-        ConnectError::Record(why) => wrong(why, format!("correct it with `shoal server update {serial}`")),
-        ConnectError::Bmc(error) => {
-            let why = bmc_problem(&error, Some(serial));
-            wrong(why.sentence, why.next_action)
-        }
+    let base = services.bmc.media_base(&server).await.map_err(|why| wrong(why.sentence, why.next_action))?;
+    let connected = services.bmc.connections.connect(&server, &context.lease).await.map_err(|why| {
+        let why = why.problem(&server.serial);
+        wrong(why.sentence, why.next_action)
     })?;
     let medium = medium(CHECK, services, context, &base)?;
-    let target = ProbeTarget {
-        serial: Some(serial),
-        media_base: &base,
-        tls: tls(&server, connected.learned_fingerprint.as_deref()),
-        learned: learned(&server),
-        now: context.now(),
-    };
+    let seen = connected.learned_fingerprint.as_deref();
+    let target = ProbeTarget::registered(&server, seen, &base, context.now());
     let allowed = AllowedChanges { medium: Ok(&medium), write_boot: input.write_boot };
     let diagnostics = run_checks(&connected.bmc, &target, &allowed).await;
     let worst = format!("{:?}", diagnostics.verdict()).to_lowercase();
@@ -298,17 +324,17 @@ async fn check_step(services: &Arc<Services>, context: &StepContext) -> Result<S
     Ok(report)
 }
 
-async fn clean(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn clean(services: &Arc<DiagnosticsServices>, context: &StepContext) -> Result<StepReport, StepReport> {
     let done =
         context.snapshot.records_of(CHECK).any(|record| record.phase == engine::model::StepPhase::Done);
     let started = context.snapshot.records_of(CHECK).next().is_some();
     let input = input(CLEAN, context)?;
-    let server = services.servers.server(&input.server).await.map_err(|why| unavailable(CLEAN, &why))?;
+    let server = services.bmc.servers.server(&input.server).await.map_err(|why| unavailable(CLEAN, &why))?;
     if let Some(server) = server {
         if started && !done {
             eject_everywhere(services, context, &server).await?;
         }
-        services.bmcs.close(&server, &context.lease).await;
+        services.bmc.connections.close(&server, &context.lease).await;
     }
     let (run, grants) = (context.snapshot.run.id, services.grants.clone());
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
@@ -318,13 +344,13 @@ async fn clean(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
 
 /// Ejects the test image from every slot: an interrupted check may have left it in any of them.
 async fn eject_everywhere(
-    services: &Arc<Services>,
+    services: &Arc<DiagnosticsServices>,
     context: &StepContext,
     server: &Server,
 ) -> Result<(), StepReport> {
-    let Ok(base) = services.media_base(server).await else { return Ok(()) };
+    let Ok(base) = services.bmc.media_base(server).await else { return Ok(()) };
     let medium = medium(CLEAN, services, context, &base)?;
-    let connected = match services.bmcs.connect(server, &context.lease).await {
+    let connected = match services.bmc.connections.connect(server, &context.lease).await {
         Ok(connected) => connected,
         Err(ConnectError::Bmc(error)) => return Err(from_redfish(CLEAN, &error)),
         Err(ConnectError::Record(_)) => return Ok(()),

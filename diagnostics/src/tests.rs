@@ -1,19 +1,203 @@
-//! Diagnostics whose worker dies during the media check.
+//! The workflow inside the engine, with a simulated BMC on a real socket.
 
-use super::bench::Bench;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use lab_bmc::{
+    MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig, SimBmcServer,
+};
+use tempfile::TempDir;
+
 use super::*;
-use crate::{diagnostics_of, diagnostics_order};
+use bmc::{Addresses, BmcLimits, Bmcs, SealedSession, ServerLookup, SessionStore, Unavailable};
+use engine::model::{Clock, ManualClock, Outcome, Phase, Run};
+use engine::store::Store;
+use engine::{Created, Creation, Engine, EngineConfig, WorkflowRegistry};
+use media::{GrantRecord, GrantStore, GrantStoreUnavailable, Library, LibraryOptions, ReadSummary};
+use secrets::{MasterKey, Resolver};
 
+const SERIAL: &str = "XF-1";
+const LEASE: Duration = Duration::from_secs(200);
 /// Longer than the time limit of diagnostics.
 const TOO_LONG: Duration = Duration::from_secs(660);
 
+/// Serves zeros, whatever the URL is.
+struct Zeros;
+
+#[async_trait]
+impl MediaReader for Zeros {
+    async fn fetch(&self, request: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
+        const LENGTH: u64 = 1 << 20;
+        let Some((first, last)) = request.range.filter(|_| !request.head) else {
+            return Ok(MediaResponse { status: 200, length: Some(LENGTH), ..MediaResponse::default() });
+        };
+        Ok(MediaResponse {
+            status: 206,
+            content_range: Some(format!("bytes {first}-{last}/{LENGTH}")),
+            body: vec![0; usize::try_from(last - first + 1).unwrap()].into(),
+            ..MediaResponse::default()
+        })
+    }
+}
+
+struct OneServer(Server);
+
+#[async_trait]
+impl ServerLookup for OneServer {
+    async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
+        Ok((*serial == self.0.serial).then(|| self.0.clone()))
+    }
+}
+
+/// The stored BMC sessions, shared by the engines of a bench.
+#[derive(Clone, Default)]
+struct SharedSessions(Arc<Mutex<HashMap<Serial, SealedSession>>>);
+
+#[async_trait]
+impl SessionStore for SharedSessions {
+    async fn save(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable> {
+        let mut sessions = self.0.lock().unwrap();
+        match session {
+            Some(session) => sessions.insert(server.clone(), session),
+            None => sessions.remove(server),
+        };
+        Ok(())
+    }
+
+    async fn load(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable> {
+        Ok(self.0.lock().unwrap().get(server).cloned())
+    }
+
+    async fn list(&self) -> Result<Vec<Serial>, Unavailable> {
+        Ok(self.0.lock().unwrap().keys().cloned().collect())
+    }
+}
+
+/// Grants that nothing reads: the simulated BMC reads zeros instead.
+struct NoGrants;
+
+#[async_trait]
+impl GrantStore for NoGrants {
+    async fn find(&self, _: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
+        Ok(None)
+    }
+
+    async fn record_read(&self, _: &str, _: ReadSummary) -> Result<(), GrantStoreUnavailable> {
+        Ok(())
+    }
+}
+
+struct NoMetrics;
+
+impl redfish::Observer for NoMetrics {
+    fn exchange(&self, _: redfish::Exchange<'_>) {}
+}
+
+/// One simulated BMC, one database, and engines that run the workflow on a manual clock.
+struct Bench {
+    folder: TempDir,
+    clock: Arc<ManualClock>,
+    store: Store,
+    sim_bmc: SimBmc,
+    server: Server,
+    sessions: SharedSessions,
+    _bmc: SimBmcServer,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
+        let store = Store::open(&folder.path().join("provisioner.db"), clock.now()).unwrap();
+        let config = SimBmcConfig::new(SERIAL, "root", "calvin-and-hobbes");
+        let sim_bmc = SimBmc::new(config, Arc::new(NullHost), Arc::new(Zeros));
+        let bmc = sim_bmc.serve_on_loopback().await.unwrap();
+        let password = Resolver::new(&key()).seal(SERIAL, &"calvin-and-hobbes".into()).unwrap();
+        let server = Server {
+            bmc_address: bmc.url(),
+            bmc_username: "root".to_owned(),
+            bmc_password: password.to_string(),
+            ..Server::unknown(SERIAL.parse().unwrap(), clock.now())
+        };
+        store.create_server(server.clone(), NewEvent::info("server.created", "registered")).await.unwrap();
+        Self { folder, clock, store, sim_bmc, server, sessions: SharedSessions::default(), _bmc: bmc }
+    }
+
+    fn services(&self) -> DiagnosticsServices {
+        let key = key();
+        let options = LibraryOptions { tls: media::tls_config(b"").unwrap(), max_image_bytes: 1 << 30 };
+        let library = Library::open(&self.folder.path().join("library"), options).unwrap();
+        let listen = "127.0.0.1:8080".parse().unwrap();
+        DiagnosticsServices {
+            bmc: Arc::new(BmcServices {
+                servers: Box::new(OneServer(self.server.clone())),
+                connections: Bmcs::new(
+                    Resolver::new(&key),
+                    key.derive("bmc-sessions"),
+                    Arc::new(self.sessions.clone()),
+                    Arc::new(NoMetrics),
+                    redfish::ClientOptions { read_attempts: 1, ..redfish::ClientOptions::default() },
+                    BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
+                    None,
+                ),
+                addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
+                tries: 1,
+            }),
+            grants: MediaGrants::new(Arc::new(NoGrants), library, Arc::new(jiff::Timestamp::now)),
+            tokens: JobTokens::new(&key),
+            media_key: Arc::new(key.derive("media-grants")),
+        }
+    }
+
+    /// Creates an engine with separate connections.
+    fn engine(&self, owner: &str) -> Engine {
+        let config = EngineConfig {
+            owner: owner.to_owned(),
+            queues: vec![QUEUE.to_owned()],
+            concurrency: 1,
+            lease: LEASE,
+            grace: Duration::from_secs(30),
+        };
+        let workflow = DiagnosticsWorkflow::new(Arc::new(self.services()));
+        let workflows = WorkflowRegistry::default().with(Arc::new(workflow));
+        Engine::new(self.store.clone(), workflows, Arc::clone(&self.clock) as Arc<dyn Clock>, config)
+    }
+
+    async fn snapshot(&self, id: RunId) -> Snapshot {
+        self.store.snapshot(id).await.unwrap().unwrap()
+    }
+
+    async fn events(&self, id: RunId) -> Vec<String> {
+        let events = self.store.last_events(id, 1000).await.unwrap();
+        events.into_iter().map(|event| format!("{} {}", event.kind, event.message)).collect()
+    }
+
+    /// Runs diagnostics to their end; the clock advances only when nothing is due.
+    async fn run_to_end(&self, engine: &Engine, id: RunId) -> Run {
+        for _ in 0..500 {
+            engine.run_until_idle().await.unwrap();
+            let run = self.snapshot(id).await.run;
+            if run.phase == Phase::Ended {
+                return run;
+            }
+            let due = run.next_run_at.unwrap();
+            self.clock.advance(due.since(self.clock.now()) + Duration::from_millis(1));
+        }
+        panic!("no end: {:#?}", self.events(id).await);
+    }
+}
+
+fn key() -> MasterKey {
+    MasterKey::from_bytes(&[7; 32])
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_diagnostics_eject_the_test_image_and_report_a_failure() {
-    let bench = Bench::new(|_| {}).await;
+    let bench = Bench::new().await;
     let images = || bench.sim_bmc.snapshot().slots.iter().filter(|slot| slot.image.is_some()).count();
-    let first = bench.plain_engine("one");
+    let first = bench.engine("one");
     let id = RunId::new();
-    let run = diagnostics_order(&"XF-1".parse().unwrap(), false, id, "operator", bench.clock.now());
+    let run = order(&SERIAL.parse().unwrap(), false, id, "operator", bench.clock.now());
     assert!(matches!(first.create(Creation { run }).await.unwrap(), Created::New(_)));
     let inserted = async {
         while images() == 0 {
@@ -24,13 +208,13 @@ async fn interrupted_diagnostics_eject_the_test_image_and_report_a_failure() {
         run = bench.run_to_end(&first, id) => panic!("ended before its worker died: {run:?}"),
         () = inserted => {}
     }
-    assert!(diagnostics_of(&bench.snapshot(id).await).is_none(), "it has not ended");
+    assert!(result_of(&bench.snapshot(id).await).is_none(), "it has not ended");
 
     bench.clock.advance(TOO_LONG);
-    let run = bench.run_to_end(&bench.plain_engine("two"), id).await;
+    let run = bench.run_to_end(&bench.engine("two"), id).await;
     assert_eq!(run.outcome, Some(Outcome::Failed), "{:#?}", bench.events(id).await);
     assert_eq!(images(), 0);
-    let found = diagnostics_of(&bench.snapshot(id).await).unwrap();
+    let found = result_of(&bench.snapshot(id).await).unwrap();
     let last = found.checks.last().unwrap();
     assert!(last.name == "connect" && !last.next_action.is_empty(), "{last:?}");
     let grants = bench.store.grants(id).await.unwrap();

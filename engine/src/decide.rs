@@ -13,11 +13,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::cancel;
 use super::class;
+use super::cursor::{Next, instance, intent, next, step_to};
 use super::hold;
-use super::verbs;
 use super::workflow::{
     PermitRequest, Step, StepOutcome, StepPolicy, StepReport, WaitRequest, Workflow, fail_on_deadline,
 };
@@ -25,82 +26,11 @@ use crate::model::mutant::{self, Mutant};
 use crate::model::run::backoff;
 use crate::model::{
     Effect, EventLevel, Failure, NewEvent, Outcome, PERMIT, Phase, Position, Run, RunChange, RunPlan, Signal,
-    Snapshot, Stage, StepInstance, StepPhase, StepRecord, Time, Trigger, Wait, transition,
+    Snapshot, Stage, StepInstance, StepPhase, StepRecord, Time, Trigger, Wait,
 };
 
 /// The reason of the wait between two attempts.
 pub(super) const RETRY: &str = "retry";
-
-/// What a worker does next with a run.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Next {
-    /// Run the step at this position.
-    Run(Position),
-    /// Undo the step at this position.
-    Undo(Position),
-    /// Every step of the stage has ended.
-    StageCompleted,
-}
-
-/// The next action of a run, from its phase and its step records.
-pub(super) fn next(snapshot: &Snapshot) -> Next {
-    let over = |at: Position| {
-        snapshot.record(at).is_some_and(|record| match record.phase {
-            StepPhase::Done | StepPhase::Skipped | StepPhase::Undone | StepPhase::Stuck => true,
-            StepPhase::Failed => at.stage == Stage::Finish,
-            StepPhase::Intent => false,
-        })
-    };
-    let stage = match snapshot.run.phase {
-        Phase::Unwinding => {
-            return snapshot
-                .steps
-                .iter()
-                .filter(|record| record.at.stage == Stage::Forward)
-                .filter(|record| {
-                    !matches!(record.phase, StepPhase::Undone | StepPhase::Stuck | StepPhase::Skipped)
-                })
-                .map(|record| record.at)
-                .max()
-                .map_or(Next::StageCompleted, Next::Undo);
-        }
-        Phase::Finishing | Phase::Ended => Stage::Finish,
-        _ => Stage::Forward,
-    };
-    let length = u32::try_from(list(snapshot, stage).len()).unwrap_or(u32::MAX);
-    (0..length)
-        .map(|index| Position { stage, index })
-        .find(|at| !over(*at))
-        .map_or(Next::StageCompleted, Next::Run)
-}
-
-/// The step instance at a position of the plan.
-pub(super) fn instance(snapshot: &Snapshot, at: Position) -> Option<&StepInstance> {
-    list(snapshot, at.stage).get(at.index as usize)
-}
-
-fn list(snapshot: &Snapshot, stage: Stage) -> &[StepInstance] {
-    match stage {
-        Stage::Forward => &snapshot.plan.forward,
-        Stage::Finish => &snapshot.plan.finish,
-    }
-}
-
-/// The intent of a step instance that has no record yet.
-pub(super) fn intent(snapshot: &Snapshot, at: Position, now: Time) -> Option<StepRecord> {
-    let instance = instance(snapshot, at)?;
-    Some(StepRecord {
-        at,
-        name: instance.name.clone(),
-        key: instance.key.clone(),
-        attempt: 1,
-        epoch: snapshot.run.epoch,
-        phase: StepPhase::Intent,
-        output: Value::Null,
-        started_at: now,
-        ended_at: None,
-    })
-}
 
 /// The facts besides the run on which a decision depends.
 pub(super) struct DecisionContext<'a> {
@@ -381,7 +311,7 @@ fn advance(mut change: RunChange, mut ahead: Snapshot, context: &DecisionContext
                 end(&mut change, &ahead);
                 return change;
             }
-            (Next::StageCompleted, _) if verbs::cancel_pending(&ahead) => {
+            (Next::StageCompleted, _) if cancel::is_pending(&ahead) => {
                 // The cancel was acknowledged before the end: this worker or the next owner carries it out.
                 if change.run.lease.is_none() {
                     change.run.next_run_at = Some(now);
@@ -470,8 +400,7 @@ fn park(change: &mut RunChange, record: &StepRecord, wait: Wait) {
     run.phase = step_to(run.phase, Trigger::Park);
     run.lease = None;
     run.step = Some(record.name.clone());
-    run.next_run_at =
-        Some(wait.due().min(run.deadline_at)).filter(|_| !mutant::active(Mutant::NeverDue));
+    run.next_run_at = Some(wait.due().min(run.deadline_at)).filter(|_| !mutant::active(Mutant::NeverDue));
     run.wait = Some(wait);
 }
 
@@ -577,13 +506,4 @@ fn give_up(
 
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
-}
-
-/// The next phase by the transition table. The callers use only triggers that the table allows in their phase. A trigger that
-/// is not allowed is a defect: it is logged, the run keeps its phase, and the next claim decides again.
-pub(super) fn step_to(phase: Phase, trigger: Trigger) -> Phase {
-    transition(phase, trigger).unwrap_or_else(|illegal| {
-        tracing::error!(%illegal, "defect: a decision used a trigger that the transition table does not allow");
-        phase
-    })
 }

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use super::decide::{self, DecisionContext, Next};
+use super::cancel;
+use super::cursor::{self, Next};
+use super::decide::{self, DecisionContext};
 use super::dispatcher::Engine;
 use super::log;
 use super::verbs::{self, Verb, VerbRefused};
@@ -98,8 +100,8 @@ impl Engine {
             return None;
         }
         let workflow = self.workflows().get(&run.workflow)?;
-        let Next::Run(at) = decide::next(snapshot) else { return None };
-        let step = workflow.step(&decide::instance(snapshot, at)?.name)?;
+        let Next::Run(at) = cursor::next(snapshot) else { return None };
+        let step = workflow.step(&cursor::instance(snapshot, at)?.name)?;
         let record = snapshot.record(at)?;
         let mut with_signal = snapshot.clone();
         with_signal.signals.push(signal.clone());
@@ -248,10 +250,10 @@ impl Engine {
 
     /// The cancel signal of a run, and the change to commit with it when no worker has the lease.
     fn cancel_message(&self, snapshot: &mut Snapshot, actor: &str, reason: &str, now: Time) -> SignalMessage {
-        let signal = verbs::cancel_signal(actor, reason, now);
+        let signal = cancel::signal(actor, reason, now);
         let event = NewEvent::warn("verb.cancel", format!("cancel requested by {actor}")).by(actor);
         let change = snapshot.run.lease.is_none().then(|| {
-            if !verbs::cancel_pending(snapshot) {
+            if !cancel::is_pending(snapshot) {
                 snapshot.signals.push(signal.clone());
             }
             let context = DecisionContext {

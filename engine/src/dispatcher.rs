@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::interrupt::{CANCEL_GRACE, ClaimEntry, Interrupt, Interrupts};
-use super::pressure::PressureCache;
+use super::lease::LeaseTerms;
+use super::pressure::{PressureCache, PressureGauge};
 use super::worker::Worker;
 use super::workflow::WorkflowRegistry;
-use crate::model::{Clock, IdSource, NewRun, system_id_source};
+use crate::model::{Clock, IdSource, NewRun, Pressure, system_id_source};
 use crate::store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver};
 
 /// The longest sleep between two reads of the database.
@@ -75,9 +76,7 @@ impl Engine {
         let worker = Worker {
             store,
             workflows,
-            clock,
-            ttl: config.lease,
-            grace: config.grace,
+            terms: LeaseTerms { clock, ttl: config.lease, grace: config.grace },
             queues: config.queues.clone().into(),
             id_source,
             interrupts: Interrupts::default(),
@@ -103,8 +102,14 @@ impl Engine {
         Self { inner: Arc::new(inner) }
     }
 
-    pub(super) fn pressure_cache(&self) -> &PressureCache {
-        &self.inner.pressure
+    /// Installs a gauge: while it shows pressure, no run starts.
+    pub fn gauge(&self, gauge: Arc<dyn PressureGauge>) {
+        self.inner.pressure.set(gauge);
+    }
+
+    /// What the controller is short of, by the last reading.
+    pub fn pressure(&self) -> Option<Pressure> {
+        self.inner.pressure.now()
     }
 
     pub(super) fn worker(&self) -> &Worker {
@@ -118,7 +123,7 @@ impl Engine {
 
     /// The clock of the engine.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.inner.worker.clock
+        &self.inner.worker.terms.clock
     }
 
     /// The name under which this engine takes leases: the controller instance.
@@ -252,7 +257,7 @@ impl Engine {
         let config = &self.inner.config;
         let lanes = match lanes {
             Some(lanes) => lanes,
-            None if self.read_gauge().await.is_some() => Lanes::Started,
+            None if self.inner.pressure.read(self.store(), &**self.clock()).await.is_some() => Lanes::Started,
             None => Lanes::All,
         };
         let since = self.clock().elapsed();

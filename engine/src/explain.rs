@@ -13,10 +13,11 @@
 
 use serde::Serialize;
 
-use super::decide::{self, Next, RETRY};
+use super::cancel;
+use super::cursor::{self, Next};
+use super::decide::{self, RETRY};
 use super::dispatcher::Engine;
 use super::interrupt::CANCEL_GRACE;
-use super::verbs;
 use super::workflow::{StepPolicy, WaitReason, Workflow, WorkflowRegistry};
 use crate::model::{Gate, Hold, Lease, Outcome, PERMIT, Phase, Run, Snapshot, Time, Wait};
 use crate::store::{QueuePosition, StoreError, UNREADABLE};
@@ -203,7 +204,7 @@ fn held_action(class: &str) -> &'static str {
 
 fn leased(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, lease: &Lease, now: Time) -> Explanation {
     let run = &snapshot.run;
-    let record = match decide::next(snapshot) {
+    let record = match cursor::next(snapshot) {
         Next::Run(at) | Next::Undo(at) => snapshot.record(at),
         Next::StageCompleted => None,
     };
@@ -231,7 +232,7 @@ fn leased(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, lease: &Lease, n
         _ => StepPolicy::default(),
     };
     let uninterruptible = step.clone().filter(|_| !policy.interruptible);
-    if verbs::cancel_pending(snapshot) {
+    if cancel::is_pending(snapshot) {
         let cancel_grace = CANCEL_GRACE.as_secs();
         let (how, ends_by) = match policy.interruptible {
             true => ("is being interrupted", format!("the interruption of {doing}, at once")),
@@ -270,7 +271,7 @@ fn leased(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, lease: &Lease, n
 
 fn retrying(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, wait: &Wait) -> Explanation {
     let run = &snapshot.run;
-    let next = match decide::next(snapshot) {
+    let next = match cursor::next(snapshot) {
         Next::Run(at) | Next::Undo(at) => snapshot.record(at).map_or(1, |record| record.attempt),
         Next::StageCompleted => 1,
     };

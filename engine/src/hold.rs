@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::decide::{Next, next, step_to};
+use super::cursor::{Next, next, step_to};
 use crate::model::{Hold, NewEvent, Run, RunChange, Snapshot, StepRecord, Time, Trigger};
 
 /// The interval between two reminders of a hold.

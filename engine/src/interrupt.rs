@@ -7,10 +7,11 @@
 //! ```
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::RunId;
@@ -47,25 +48,21 @@ impl Interrupt {
 pub(super) struct Interrupts(Arc<Mutex<HashMap<RunId, (i64, Interrupt)>>>);
 
 impl Interrupts {
-    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, (i64, Interrupt)>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// Interrupts the step of a cancelled run, if this engine works on the run.
     pub(super) fn interrupt(&self, run: RunId) {
-        if let Some((_, interrupt)) = self.map().get(&run) {
+        if let Some((_, interrupt)) = self.0.lock().get(&run) {
             interrupt.cancel();
         }
     }
 
     /// The number of runs that this engine works on.
     pub(super) fn len(&self) -> usize {
-        self.map().len()
+        self.0.lock().len()
     }
 
     /// Lists a claim until the returned entry is dropped.
     pub(super) fn list(&self, id: RunId, epoch: i64, interrupt: &Interrupt) -> ClaimEntry {
-        self.map().insert(id, (epoch, interrupt.clone()));
+        self.0.lock().insert(id, (epoch, interrupt.clone()));
         ClaimEntry { all: self.clone(), id, epoch }
     }
 }
@@ -79,7 +76,7 @@ pub(super) struct ClaimEntry {
 
 impl Drop for ClaimEntry {
     fn drop(&mut self) {
-        let mut map = self.all.map();
+        let mut map = self.all.0.lock();
         if map.get(&self.id).is_some_and(|(epoch, _)| *epoch == self.epoch) {
             map.remove(&self.id);
         }

@@ -18,12 +18,16 @@
 //! - What follows a step's outcome is decided by pure functions ([`decide`]) from the current row, and decided again when the
 //!   row has changed meanwhile.
 
+mod cancel;
+mod checkpoint;
+mod cursor;
 mod decide;
 mod deliver;
 mod dispatcher;
 mod explain;
 mod hold;
 mod interrupt;
+mod lease;
 mod log;
 pub mod model;
 mod pressure;
@@ -38,12 +42,12 @@ mod tests;
 pub use deliver::{SignalDelivery, SignalError, VerbError};
 pub use dispatcher::{Engine, EngineConfig};
 pub use explain::{Blockers, Condition, Explanation, explain, unreadable};
+pub use lease::{LeaseGuard, LeaseLost};
 pub use pressure::PressureGauge;
 pub use verbs::{Verb, VerbRefused};
 pub use workflow::{
-    AfterCommit, ChildRefused, ChildRequest, LeaseGuard, LeaseLost, PermitRequest, Step, StepContext,
-    StepOutcome, StepPolicy, StepReport, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
-    fail_on_deadline,
+    AfterCommit, ChildRefused, ChildRequest, PermitRequest, Step, StepContext, StepOutcome, StepPolicy,
+    StepReport, WaitReason, WaitRequest, Workflow, WorkflowRegistry, fail_on_deadline,
 };
 
 pub use crate::store::{Created, Creation, QueuePosition, StoreError};

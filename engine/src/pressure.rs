@@ -1,13 +1,14 @@
 //! Pressure: while the controller is short of disk space or storage, no run starts. Runs that have started continue, because
 //! ending them frees the resource.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
-use super::dispatcher::Engine;
-use crate::model::{NewEvent, Pressure};
+use crate::model::{Clock, NewEvent, Pressure};
+use crate::store::Store;
 
 /// How long a reading is valid.
 const EVERY: Duration = Duration::from_secs(5);
@@ -33,31 +34,14 @@ impl PressureCache {
     }
 
     pub(super) fn now(&self) -> Option<Pressure> {
-        self.last().1.clone()
-    }
-
-    fn last(&self) -> std::sync::MutexGuard<'_, (Option<Duration>, Option<Pressure>)> {
-        self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl Engine {
-    /// Installs a gauge: while it shows pressure, no run starts.
-    pub fn gauge(&self, gauge: Arc<dyn PressureGauge>) {
-        self.pressure_cache().set(gauge);
-    }
-
-    /// What the controller is short of, by the last reading.
-    pub fn pressure(&self) -> Option<Pressure> {
-        self.pressure_cache().now()
+        self.last.lock().1.clone()
     }
 
     /// Reads the gauge when the last reading is no longer valid, and logs a change as an event.
-    pub(super) async fn read_gauge(&self) -> Option<Pressure> {
-        let cache = self.pressure_cache();
-        let gauge = cache.gauge.get()?;
-        let elapsed = self.clock().elapsed();
-        let (read_at, before) = cache.last().clone();
+    pub(super) async fn read(&self, store: &Store, clock: &dyn Clock) -> Option<Pressure> {
+        let gauge = self.gauge.get()?;
+        let elapsed = clock.elapsed();
+        let (read_at, before) = self.last.lock().clone();
         if read_at.is_some_and(|read_at| elapsed.saturating_sub(read_at) < EVERY) {
             return before;
         }
@@ -68,7 +52,7 @@ impl Engine {
             }
             (seen, _) => seen,
         };
-        *cache.last() = (Some(elapsed), seen.clone());
+        *self.last.lock() = (Some(elapsed), seen.clone());
         let event = match (&before, &seen) {
             (before, Some(seen)) if before.as_ref().is_none_or(|before| before.name != seen.name) => {
                 let message = format!("no job starts until the shortage ends: {}", seen.detail);
@@ -80,7 +64,7 @@ impl Engine {
             ),
             _ => return seen,
         };
-        if let Err(error) = self.store().append(None, None, vec![event], self.clock().now()).await {
+        if let Err(error) = store.append(None, None, vec![event], clock.now()).await {
             // The shortage can be a full disk, on which no event can be written. The gate closes without it.
             tracing::warn!(error = %crate::model::error_chain(&error), "the controller is under pressure and could not store the event");
         }

@@ -8,17 +8,16 @@
 //!   resume      no      no       no      yes     no          no       no
 //! ```
 
-use serde_json::{Value, json};
-
-use super::class;
+use super::cancel;
 use super::decide::{self, DecisionContext};
 use super::hold;
 use super::workflow::{StepOutcome, StepReport};
-use crate::model::{Failure, NewEvent, Outcome, Phase, RunChange, Signal, Snapshot, StepRecord, Time};
+use crate::model::{NewEvent, Outcome, Phase, RunChange, Snapshot, StepRecord, Time};
 use crate::store::CANCEL;
 
 /// What an operator can request for a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Verb {
     /// End the run and clean up.
     Cancel,
@@ -31,11 +30,7 @@ pub enum Verb {
 impl Verb {
     /// The verb's name.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Hold => "hold",
-            Self::Resume => "resume",
-        }
+        self.into()
     }
 
     /// Whether a run in this phase accepts the verb.
@@ -64,25 +59,12 @@ pub enum VerbRefused {
     },
 }
 
-/// The signal of a cancel.
-pub(super) fn cancel_signal(actor: &str, reason: &str, now: Time) -> Signal {
-    Signal {
-        name: CANCEL.to_owned(),
-        key: String::new(),
-        payload: json!({ "by": actor, "reason": reason }),
-        received_at: now,
-        consumed: false,
-    }
-}
-
-/// Whether a cancel was requested for a run that is not ending yet.
-pub(super) fn cancel_pending(snapshot: &Snapshot) -> bool {
-    snapshot.run.phase.is_forward() && request(snapshot).is_some()
-}
-
 /// The change that ends a cancelled run between two steps.
 pub(super) fn cancelled(snapshot: &Snapshot, context: &DecisionContext<'_>) -> RunChange {
-    with_cancel(decide::conclude(snapshot, Outcome::Cancelled, Some(failure(snapshot)), context), snapshot)
+    with_cancel(
+        decide::conclude(snapshot, Outcome::Cancelled, Some(cancel::failure(snapshot)), context),
+        snapshot,
+    )
 }
 
 /// The change that ends a cancelled run after a step has reported. The output and effects of the step are kept, whatever its
@@ -93,37 +75,17 @@ pub(super) fn cancelled_during_step(
     report: &StepReport,
     context: &DecisionContext<'_>,
 ) -> RunChange {
-    let report =
-        StepReport { outcome: StepOutcome::Fail(failure(snapshot)), children: Vec::new(), ..report.clone() };
-    with_cancel(decide::apply_report(snapshot, record, &report, context), snapshot)
-}
-
-fn request(snapshot: &Snapshot) -> Option<&Signal> {
-    snapshot.pending().find(|signal| signal.name == CANCEL)
-}
-
-fn failure(snapshot: &Snapshot) -> Failure {
-    let payload = request(snapshot).map(|signal| &signal.payload);
-    let text_of = |key: &str| {
-        payload.and_then(|payload| payload.get(key)).and_then(Value::as_str).unwrap_or_default().to_owned()
+    let report = StepReport {
+        outcome: StepOutcome::Fail(cancel::failure(snapshot)),
+        children: Vec::new(),
+        ..report.clone()
     };
-    let reason = text_of("reason");
-    Failure {
-        class: class::CANCELLED.to_owned(),
-        step: snapshot.run.step.clone().unwrap_or_else(|| "queued".to_owned()),
-        summary: if reason.is_empty() {
-            format!("cancelled by {}", text_of("by"))
-        } else {
-            format!("cancelled by {}: {reason}", text_of("by"))
-        },
-        detail: None,
-        next_action: "create a new job if it is still needed".to_owned(),
-    }
+    with_cancel(decide::apply_report(snapshot, record, &report, context), snapshot)
 }
 
 fn with_cancel(mut change: RunChange, snapshot: &Snapshot) -> RunChange {
     change.run.cancel_requested_at =
-        change.run.cancel_requested_at.or(request(snapshot).map(|signal| signal.received_at));
+        change.run.cancel_requested_at.or(cancel::request(snapshot).map(|signal| signal.received_at));
     change.consumed.push((CANCEL.to_owned(), String::new()));
     change
 }
@@ -144,11 +106,13 @@ pub(super) fn resumed(snapshot: &Snapshot, actor: &str, now: Time) -> RunChange 
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray;
+
     use super::*;
 
     #[test]
     fn the_table_of_verbs_is_the_documented_one() {
-        let row = |verb: Verb| Phase::ALL.map(|phase| verb.allowed(phase));
+        let row = |verb: Verb| Phase::VARIANTS.iter().map(|phase| verb.allowed(*phase)).collect::<Vec<_>>();
         assert_eq!(row(Verb::Cancel), [true, true, true, true, false, false, false]);
         assert_eq!(row(Verb::Hold), [true, false, true, false, false, false, false]);
         assert_eq!(row(Verb::Resume), [false, false, false, true, false, false, false]);

@@ -8,27 +8,31 @@
 //! ```
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
+use serde_json::json;
 use tracing::Instrument;
-use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::cancel;
+use super::checkpoint::Checkpoint;
 use super::class;
-use super::decide::{self, DecisionContext, Next};
+use super::cursor::{self, Next};
+use super::decide::{self, DecisionContext};
 use super::hold;
 use super::interrupt::{Interrupt, Interrupts};
+use super::lease::{LeaseGuard, LeaseTerms};
 use super::log;
 use super::verbs;
 use super::workflow::{
-    AfterCommit, ChildRequest, LeaseGuard, LeaseLost, Step, StepContext, StepOutcome, StepPolicy, StepReport,
-    UnknownWorkflow, Workflow, WorkflowRegistry,
+    AfterCommit, ChildRequest, Step, StepContext, StepOutcome, StepPolicy, StepReport, UnknownWorkflow,
+    Workflow, WorkflowRegistry,
 };
 use crate::model::{
-    Clock, Failure, Hold, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId, Snapshot,
-    StepRecord,
+    Failure, Hold, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId, Snapshot, StepRecord,
 };
 use crate::store::{Claimed, Committed, Store, StoreError};
 
@@ -41,45 +45,12 @@ const MAX_CONFLICTS: u32 = 64;
 pub(super) struct Worker {
     pub(super) store: Store,
     pub(super) workflows: WorkflowRegistry,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) ttl: Duration,
-    pub(super) grace: Duration,
+    pub(super) terms: LeaseTerms,
     pub(super) queues: Arc<[String]>,
     pub(super) id_source: Arc<dyn IdSource>,
     pub(super) interrupts: Interrupts,
     /// How long a step that may not be interrupted continues after a cancel.
     pub(super) cancel_grace: Duration,
-}
-
-/// Writes the checkpoints of one step.
-pub(super) struct Checkpoint {
-    worker: Worker,
-    run: Run,
-    record: Arc<Mutex<StepRecord>>,
-}
-
-impl Checkpoint {
-    pub(super) async fn write(&self, output: Value, lease: &LeaseGuard) -> Result<(), LeaseLost> {
-        let record = {
-            let mut record = self.record.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            record.output = output;
-            record.epoch = self.run.epoch;
-            record.clone()
-        };
-        let since = self.worker.clock.elapsed();
-        let run = self.worker.with_renewed_lease(&self.run);
-        match self.worker.store.progress(run, record, self.worker.clock.now()).await {
-            Ok(true) => {
-                lease.renewed(since, self.worker.ttl);
-                Ok(())
-            }
-            Ok(false) => Err(LeaseLost),
-            Err(error) => {
-                tracing::error!(error = %crate::model::error_chain(&error), "a checkpoint was not written");
-                Err(LeaseLost)
-            }
-        }
-    }
 }
 
 /// The outcome of a commit.
@@ -106,7 +77,7 @@ impl Worker {
     }
 
     async fn work_in_span(&self, claimed: Claimed, since: Duration, interrupt: Interrupt) {
-        let lease = LeaseGuard::new(Arc::clone(&self.clock), since, self.ttl, interrupt.clone());
+        let lease = LeaseGuard::new(Arc::clone(&self.terms.clock), since, self.terms.ttl, interrupt.clone());
         let mut reentered = true;
         let mut snapshot = Arc::new(claimed.snapshot);
         loop {
@@ -144,11 +115,11 @@ impl Worker {
         interrupt: &Interrupt,
     ) -> Result<CommitOutcome, StoreError> {
         let run = &snapshot.run;
-        let now = self.clock.now();
+        let now = self.terms.clock.now();
         let Some(workflow) = self.workflows.get(&run.workflow).cloned() else {
             return self.hold_unknown_workflow(snapshot, lease).await;
         };
-        if verbs::cancel_pending(snapshot) {
+        if cancel::is_pending(snapshot) {
             return self
                 .commit(snapshot, lease, &mut |snapshot| Some(self.cancelled(&*workflow, snapshot)))
                 .await;
@@ -170,7 +141,7 @@ impl Worker {
             );
             return self.hold(snapshot, lease, hold::held("workflow_version", detail, now)).await;
         }
-        let (at, undo) = match decide::next(snapshot) {
+        let (at, undo) = match cursor::next(snapshot) {
             Next::Run(at) => (at, false),
             Next::Undo(at) => (at, true),
             Next::StageCompleted => {
@@ -181,7 +152,7 @@ impl Worker {
                     .await;
             }
         };
-        let Some(step) = decide::instance(snapshot, at).and_then(|instance| workflow.step(&instance.name))
+        let Some(step) = cursor::instance(snapshot, at).and_then(|instance| workflow.step(&instance.name))
         else {
             return self.hold_unknown_step(snapshot, at, &*workflow, lease).await;
         };
@@ -189,15 +160,17 @@ impl Worker {
             return self.record_intent(snapshot, at, lease).await;
         };
         let span = log::step_span(&record.name);
-        self.run_step(snapshot, &*workflow, &*step, record, reentered, undo, lease, interrupt).instrument(span).await
+        self.run_step(snapshot, &*workflow, &*step, record, reentered, undo, lease, interrupt)
+            .instrument(span)
+            .await
     }
 
     /// Whether the deadline of the stage has passed and ends the stage. A signal that the run waits for and that arrived before
     /// the claim is acted on first. Such a signal does not start a run that has not started.
     fn past_deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> bool {
         let signalled = !snapshot.steps.is_empty() && decide::has_pending_signal(snapshot);
-        let exempt = matches!(decide::next(snapshot), Next::Run(at) if decide::runs_past_deadline(snapshot, at, workflow));
-        self.clock.now() >= snapshot.run.deadline_at && !signalled && !exempt
+        let exempt = matches!(cursor::next(snapshot), Next::Run(at) if decide::runs_past_deadline(snapshot, at, workflow));
+        self.terms.clock.now() >= snapshot.run.deadline_at && !signalled && !exempt
     }
 
     async fn hold(
@@ -215,8 +188,8 @@ impl Worker {
         snapshot: &Arc<Snapshot>,
         lease: &LeaseGuard,
     ) -> Result<CommitOutcome, StoreError> {
-        let now = self.clock.now();
-        if snapshot.run.phase.is_forward() && !verbs::cancel_pending(snapshot) {
+        let now = self.terms.clock.now();
+        if snapshot.run.phase.is_forward() && !cancel::is_pending(snapshot) {
             let workflow = &snapshot.run.workflow;
             let detail = format!(
                 "this program does not know the workflow {workflow:?}; start the version that created the run"
@@ -242,8 +215,8 @@ impl Worker {
         workflow: &dyn Workflow,
         lease: &LeaseGuard,
     ) -> Result<CommitOutcome, StoreError> {
-        let now = self.clock.now();
-        let name = decide::instance(snapshot, at).map_or("", |instance| &*instance.name);
+        let now = self.terms.clock.now();
+        let name = cursor::instance(snapshot, at).map_or("", |instance| &*instance.name);
         let detail = format!(
             "this version of the program does not know the step {name:?} at index {} of the plan",
             at.index
@@ -259,7 +232,7 @@ impl Worker {
             next_action: "do the work of the step by hand".to_owned(),
         };
         self.commit(snapshot, lease, &mut |snapshot| {
-            let record = snapshot.record(at).cloned().or_else(|| decide::intent(snapshot, at, now))?;
+            let record = snapshot.record(at).cloned().or_else(|| cursor::intent(snapshot, at, now))?;
             let report = StepReport::fail(failure.clone());
             Some(decide::apply_report(snapshot, &record, &report, &self.decision_context(workflow, None)))
         })
@@ -276,7 +249,7 @@ impl Worker {
         self.commit(snapshot, lease, &mut |snapshot| {
             let mut change = RunChange::of(snapshot.run.clone());
             change.run.wait = None;
-            change.steps.extend(decide::intent(snapshot, at, self.clock.now()));
+            change.steps.extend(cursor::intent(snapshot, at, self.terms.clock.now()));
             change.run.step = change.steps.first().map(|record| record.name.clone());
             Some(change)
         })
@@ -306,11 +279,12 @@ impl Worker {
             record,
             reentered,
             previous_wait: snapshot.run.wait.clone(),
-            clock: Arc::clone(&self.clock),
+            clock: Arc::clone(&self.terms.clock),
             lease: lease.clone(),
             cancel: interrupt.token.clone(),
             checkpoint: Checkpoint {
-                worker: self.clone(),
+                store: self.store.clone(),
+                terms: self.terms.clone(),
                 run: snapshot.run.clone(),
                 record: Arc::clone(&shared),
             },
@@ -322,12 +296,12 @@ impl Worker {
         if let (StepOutcome::Wait(request), Some(within)) = (&mut report.outcome, policy.wait) {
             request.within = within;
         }
-        let record = shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let record = shared.lock().clone();
         let outcome = self
             .commit(snapshot, lease, &mut |now| {
                 let decision = self.decision_context(workflow, Some(policy));
                 let report = decide::enforce_wait_deadline(now, &record, &report, step, decision.now);
-                if verbs::cancel_pending(now)
+                if cancel::is_pending(now)
                     && !matches!(report.outcome, StepOutcome::Done | StepOutcome::Skipped)
                 {
                     return Some(verbs::cancelled_during_step(now, &record, &report, &decision));
@@ -349,7 +323,7 @@ impl Worker {
                 let failing = into_failure(&report, child_refused(&record, holder));
                 self.commit(&snapshot, lease, &mut |now| {
                     let decision = self.decision_context(workflow, Some(policy));
-                    Some(match verbs::cancel_pending(now) {
+                    Some(match cancel::is_pending(now) {
                         true => verbs::cancelled_during_step(now, &record, &failing, &decision),
                         false => decide::apply_report(now, &record, &failing, &decision),
                     })
@@ -383,7 +357,7 @@ impl Worker {
                     parent: (snapshot.run.id, snapshot.run.root),
                     input: input.clone(),
                     created_by: snapshot.run.created_by.clone(),
-                    now: self.clock.now(),
+                    now: self.terms.clock.now(),
                 };
                 let refused = |summary: String| {
                     Box::new(Failure {
@@ -415,18 +389,18 @@ impl Worker {
         for _ in 0..MAX_CONFLICTS {
             let Some(mut change) = decide(&snapshot) else { return Ok(CommitOutcome::Conflict(snapshot)) };
             if change.run.lease.is_some() {
-                change.run = self.with_renewed_lease(&change.run);
+                change.run = self.terms.renew(&change.run);
             }
             let change = Arc::new(change);
-            let since = self.clock.elapsed();
+            let since = self.terms.clock.elapsed();
             let expected = (snapshot.run.epoch, snapshot.run.revision);
-            let committed = self.store.commit(Arc::clone(&change), expected, self.clock.now()).await?;
+            let committed = self.store.commit(Arc::clone(&change), expected, self.terms.clock.now()).await?;
             if let Committed::Applied(run) = &committed {
                 log::outcome(&snapshot.run, run);
             }
             match committed {
                 Committed::Applied(run) if run.lease.is_some() => {
-                    lease.renewed(since, self.ttl);
+                    lease.renewed(since, self.terms.ttl);
                     return Ok(CommitOutcome::Continue(Arc::new(apply(
                         &snapshot,
                         *run,
@@ -458,7 +432,7 @@ impl Worker {
         lease: &LeaseGuard,
         decide: &mut (dyn FnMut(&Snapshot) -> Option<RunChange> + Send),
     ) -> Result<CommitOutcome, StoreError> {
-        self.commit(snapshot, lease, &mut |now| match verbs::cancel_pending(now) {
+        self.commit(snapshot, lease, &mut |now| match cancel::is_pending(now) {
             true => None,
             false => decide(now),
         })
@@ -487,7 +461,7 @@ impl Worker {
         self.commit(snapshot, lease, &mut |snapshot| {
             let workflow: &dyn Workflow = workflow.as_ref().map_or(&UnknownWorkflow, |workflow| &**workflow);
             let decision = DecisionContext { queues: &[], ..self.decision_context(workflow, None) };
-            Some(if verbs::cancel_pending(snapshot) {
+            Some(if cancel::is_pending(snapshot) {
                 verbs::cancelled(snapshot, &decision)
             } else {
                 decide::release_lease(snapshot, decision.now)
@@ -531,7 +505,7 @@ impl Worker {
 
     /// The failure of a parked run whose wait has passed its deadline; `None` when the step does not fail then.
     fn wait_failure(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> Option<Failure> {
-        let wait = snapshot.run.wait.as_ref().filter(|wait| self.clock.now() >= wait.deadline)?;
+        let wait = snapshot.run.wait.as_ref().filter(|wait| self.terms.clock.now() >= wait.deadline)?;
         match workflow.step(&wait.step)?.on_wait_deadline(snapshot, wait).outcome {
             StepOutcome::Fail(failure) => Some(failure),
             _ => None,
@@ -546,17 +520,10 @@ impl Worker {
         DecisionContext {
             workflow,
             policy: policy.unwrap_or_default(),
-            now: self.clock.now(),
+            now: self.terms.clock.now(),
             jitter: self.id_source.jitter(),
             queues: &self.queues,
         }
-    }
-
-    /// The run with its lease extended from the current time.
-    fn with_renewed_lease(&self, run: &Run) -> Run {
-        let expires_at = self.clock.now().plus(self.ttl);
-        let lease = run.lease.clone().map(|lease| crate::model::Lease { expires_at, ..lease });
-        Run { lease, next_run_at: Some(expires_at.plus(self.grace)), ..run.clone() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The interface between the engine and a workflow: a named, versioned table of steps.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::interrupt::Interrupt;
+use super::checkpoint::Checkpoint;
+use super::lease::{LeaseGuard, LeaseLost};
 use crate::model::{
     Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance,
     StepRecord, Time, Wait,
@@ -292,68 +293,6 @@ impl StepReport {
     }
 }
 
-/// The step must send nothing more and stop: the lease is lost or ends too soon, or the run was cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the lease of this run is lost or ends too soon, or the run was cancelled; another worker continues the run"
-)]
-pub struct LeaseLost;
-
-/// Decides whether the worker may still cause outside effects. It measures with a clock that counts while the machine is
-/// suspended.
-#[derive(Clone)]
-pub struct LeaseGuard {
-    clock: Arc<dyn Clock>,
-    /// When the lease ends, in the clock's elapsed time.
-    ends: Arc<Mutex<Duration>>,
-    /// When the last allowed effect has ended, in the clock's elapsed time.
-    effect: Arc<Mutex<Duration>>,
-    interrupt: Interrupt,
-}
-
-impl LeaseGuard {
-    /// A lease that was taken at `since` (elapsed time, read before the claim was sent) and lasts `ttl`.
-    pub(super) fn new(clock: Arc<dyn Clock>, since: Duration, ttl: Duration, interrupt: Interrupt) -> Self {
-        Self { clock, ends: Arc::new(Mutex::new(since + ttl)), effect: Arc::default(), interrupt }
-    }
-
-    /// How long the last allowed effect may still take.
-    pub(super) fn effect_left(&self) -> Duration {
-        let over = *self.effect.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        over.saturating_sub(self.clock.elapsed())
-    }
-
-    /// Records that a write which began at `since` renewed the lease.
-    pub(super) fn renewed(&self, since: Duration, ttl: Duration) {
-        *self.ends.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = since + ttl;
-    }
-
-    /// How long the lease still lasts.
-    pub fn remaining(&self) -> Duration {
-        let ends = *self.ends.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        ends.saturating_sub(self.clock.elapsed())
-    }
-
-    /// Allows an outside effect that ends within `deadline`.
-    ///
-    /// # Errors
-    /// When the run was cancelled, or the lease ends before the effect does.
-    pub fn allows_until(&self, deadline: Duration) -> Result<(), LeaseLost> {
-        if self.interrupt.is_cancelled() || self.remaining() <= deadline {
-            return Err(LeaseLost);
-        }
-        let mut effect = self.effect.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *effect = (*effect).max(self.clock.elapsed() + deadline);
-        Ok(())
-    }
-}
-
-impl std::fmt::Debug for LeaseGuard {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LeaseGuard").field("remaining", &self.remaining()).finish()
-    }
-}
-
 /// The argument of a step's call.
 pub struct StepContext {
     /// The run with its input, plan, records and signals.
@@ -371,7 +310,7 @@ pub struct StepContext {
     /// Triggered when the run is cancelled or the program stops.
     pub cancel: CancellationToken,
     /// Writes progress durably; see [`StepContext::checkpoint`].
-    pub(super) checkpoint: super::worker::Checkpoint,
+    pub(super) checkpoint: Checkpoint,
 }
 
 impl StepContext {

@@ -1,4 +1,4 @@
-//! A hostile image: check, and read what has no error. `cargo fuzz run iso_check`
+//! A hostile image is checked, and read if the checker finds no error. `cargo fuzz run iso_check`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! A hostile image: open, walk, read, boot entries. `cargo fuzz run iso_read`
+//! A hostile image is opened, walked and read, with its boot entries. `cargo fuzz run iso_read`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! A file added to a hostile image: a refusal or an image that shows it. `cargo fuzz run iso_splice`
+//! A file is added to a hostile image: a refusal, or an image that shows the file. `cargo fuzz run iso_splice`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! A hostile UDF image: open, walk, read. `cargo fuzz run iso_udf`
+//! A hostile UDF image is opened, walked and read. `cargo fuzz run iso_udf`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

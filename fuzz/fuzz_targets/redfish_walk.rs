@@ -1,4 +1,4 @@
-//! A whole BMC to be discovered. `cargo fuzz run redfish_walk`
+//! A complete BMC is discovered. `cargo fuzz run redfish_walk`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| redfish::fuzz::walk(data));

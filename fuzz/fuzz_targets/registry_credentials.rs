@@ -1,4 +1,4 @@
-//! An `Authorization` header and a file of users. `cargo fuzz run registry_credentials`
+//! An `Authorization` header and an htpasswd file are parsed. `cargo fuzz run registry_credentials`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| registry::fuzz::credentials(data));

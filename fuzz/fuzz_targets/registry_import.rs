@@ -1,4 +1,4 @@
-//! An archive or a directory of images, imported. `cargo fuzz run registry_import`
+//! An archive or a directory of images is imported. `cargo fuzz run registry_import`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| registry::fuzz::import(data));

@@ -1,11 +1,11 @@
-//! What the crate costs inside a process, on one core: `cargo bench -p iso9660`. Prints, never judges.
+//! Measures the crate inside a process, on one core: `cargo bench -p iso9660`. Prints results and never fails on them.
 //!
 //! ```text
 //! task         measured        aim    ratio        a ratio of 1 or less is within the aim
 //! ```
 //!
-//! Whole processes beside other programs are measured by `.ci/bench-iso`. `BENCH_LONG=1` repeats more often; the median
-//! of all repetitions is shown.
+//! `.ci/bench-iso` measures whole processes and other programs. `BENCH_LONG=1` repeats more often; the median of all
+//! repetitions is shown.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iso9660::{
-    Content, Entry, FileSource, Image, ReadLimits, Namespace, ImageOptions, ImagePlan, Profile, ReadAt, SegmentData,
-    Splice, SpliceOptions, Tree,
+    Content, Entry, FileSource, Image, ImageOptions, ImagePlan, Namespace, Profile, ReadAt, ReadLimits,
+    SegmentData, Splice, SpliceOptions, Tree,
 };
 use sha2::{Digest, Sha256};
 
@@ -33,7 +33,7 @@ const EPOCH: i64 = 1_700_000_000;
 const DIRECTORIES: usize = 1_000;
 const FILES: usize = 100;
 
-/// The last file of the large image.
+/// The path of the last file of the large image.
 const LAST: &str = "dir0999/file099.json";
 const NAMESPACES: [Namespace; 3] = [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain];
 /// The argument that makes this program a probe.
@@ -53,13 +53,13 @@ impl Write for Hash {
     }
 }
 
-/// The time that this thread has been on a processor: what others do on the machine is not in it.
+/// Returns the processor time of this thread, which excludes other work on the machine.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// The median processor time of some repetitions, and the last outcome.
+/// Returns the median processor time of some repetitions, and the last result.
 fn median<T>(repetitions: usize, mut task: impl FnMut() -> T) -> (Duration, T) {
     let mut outcome = task();
     let mut times: Vec<Duration> = (0..repetitions)
@@ -82,21 +82,21 @@ fn milliseconds(task: &str, time: Duration, aim: f64) {
     row(task, measured, "ms", aim, measured / aim);
 }
 
-/// The most memory this process has had, in KiB; 0 where the system does not say.
+/// Returns the peak memory of this process in KiB, or 0 where the system does not provide it.
 fn peak() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
 }
 
-/// The most memory that a probe takes above the process it runs in, in MiB: in a process of its own, where nothing was
-/// freed before that could be used again.
+/// Returns the memory in MiB that a probe takes above that of its process. It runs in a separate process, where no
+/// freed memory can be reused.
 fn memory(probe: &[&str]) -> f64 {
     let output = Command::new(std::env::current_exe().unwrap()).arg(PROBE).args(probe).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim().parse::<f64>().unwrap() / 1024.0
 }
 
-/// What a process does for [`memory`].
+/// The task of a probe process for [`memory`].
 fn probe(arguments: &[String]) {
     let (before, kept);
     if let [image, namespace] = arguments {
@@ -112,7 +112,7 @@ fn probe(arguments: &[String]) {
     println!("{}", peak() - before);
 }
 
-/// A sparse file with an image of one file of almost 4 GiB.
+/// Writes a sparse file with an image of one file of almost 4 GiB.
 fn sparse_image(path: &Path) {
     /// Zeros that are never read.
     struct Zeros;
@@ -142,7 +142,7 @@ fn open(image: impl AsRef<Path>, namespace: Namespace) -> Image<FileSource> {
     Image::open_with(source, Some(namespace), ReadLimits::default()).unwrap()
 }
 
-/// The payloads of a task, as whoever has rendered them holds them.
+/// The payloads of a task image, in shared memory as the renderer provides them.
 fn task_files() -> Vec<(&'static str, Arc<[u8]>)> {
     [("recipe.json", 4096), ("schema.json", 10_240), ("user-data", 65_536), ("meta-data", 200)]
         .map(|(name, size)| (name, name.bytes().cycle().take(size).collect()))
@@ -183,18 +183,18 @@ fn main() {
 
     let files = task_files();
     let (time, _) = median(often, || task_plan(&files).len());
-    milliseconds("task image: tree made and planned", time, 1.0);
+    milliseconds("task image: tree built and planned", time, 1.0);
     let (time, _) = median(often, || {
         let mut hash = Hash(Sha256::new());
         task_plan(&files).write_to(&mut hash).unwrap();
         hash.0.finalize()
     });
     let rate = 1.0 / time.as_secs_f64();
-    row("task image: tree made, planned, hashed (1 MiB)", rate, "/s", 1_500.0, 1_500.0 / rate);
+    row("task image: tree built, planned, hashed (1 MiB)", rate, "/s", 1_500.0, 1_500.0 / rate);
     let zeros = vec![0_u8; 1 << 20];
     let (time, _) = median(often, || Sha256::digest(black_box(&zeros)));
     let rate = 1.0 / time.as_secs_f64();
-    row("  SHA-256 of 1 MiB alone, for comparison", rate, "/s", 1_500.0, 1_500.0 / rate);
+    row("  SHA-256 of 1 MiB only, for comparison", rate, "/s", 1_500.0, 1_500.0 / rate);
 
     let tree = many_tree();
     let (time, _) = median(seldom, || ImagePlan::new(&tree, &many_options()).unwrap().len());
@@ -222,7 +222,7 @@ fn main() {
         let (time, _) = median(often, || open(&path, namespace).read(LAST, 1 << 20).unwrap().len());
         milliseconds(&format!("100,000 files: opened, last one read, {namespace}"), time, 5.0);
         let peak = memory(&[path.to_str().unwrap(), &namespace.to_string()]);
-        row(&format!("100,000 files: memory for that, {namespace}"), peak, "MiB", 2.0, peak / 2.0);
+        row(&format!("100,000 files: memory of this, {namespace}"), peak, "MiB", 2.0, peak / 2.0);
     }
 
     let path = directory.path().join("sparse.iso");
@@ -234,7 +234,7 @@ fn main() {
     });
     milliseconds("4 GiB image: opened, splice planned", time, 5.0);
     row(
-        "4 GiB image: read of it for that",
+        "4 GiB image: bytes read for this",
         read as f64 / 1024.0,
         "KiB",
         1_024.0,

@@ -1,10 +1,10 @@
-//! Builds, lists and reads images, with the words of `shoal iso`: the process that `.ci/bench-iso` measures.
+//! Builds, lists and reads images with the arguments of `shoal iso`: the process that `.ci/bench-iso` measures.
 //!
 //! ```text
 //! iso build DIRECTORY -o IMAGE      iso ls -R IMAGE      iso cat IMAGE PATH
 //! ```
 //!
-//! The image depends on nothing but the names, contents and executable bits of the directory, so that two runs agree.
+//! The image depends only on the names, contents and executable bits of the directory, so two runs give equal images.
 
 use std::error::Error;
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 
 use iso9660::{FileSource, Image, ImageOptions, ImagePlan, Profile, ReadAt, Tree};
 
-/// How much of a file is held at once.
+/// The number of bytes that are held at once.
 const PIECE: u64 = 256 * 1024;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn build(directory: &str, image: &str) -> Result<(), Box<dyn Error>> {
-    let plan = ImagePlan::new(&Tree::from_directory(directory)?, &ImageOptions::new(Profile::Tree, "SHOAL", 0))?;
+    let plan =
+        ImagePlan::new(&Tree::from_directory(directory)?, &ImageOptions::new(Profile::Tree, "SHOAL", 0))?;
     plan.write_to_file(&File::create(image)?)?;
     Ok(())
 }

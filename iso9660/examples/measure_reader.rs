@@ -1,7 +1,7 @@
-//! What the reader costs on images with 100,000 files. `cargo run --release -p iso9660 --example measure_reader`
+//! Measures the reader on images with 100,000 files. `cargo run --release -p iso9660 --example measure_reader`
 //!
-//! Two images, in a thousand directories and in one, are written to temporary files; then every namespace is opened and
-//! timed: what the kernel counts as time on a processor, so that other work on the machine matters less.
+//! Two images, one with a thousand directories and one with a single directory, are written to temporary files. Then
+//! every namespace is opened and timed. The processor time of the kernel excludes other work on the machine.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -12,9 +12,9 @@ use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use iso9660::{Entry, FileSource, Image, ReadLimits, Namespace, ImageOptions, ImagePlan, Profile, Tree};
+use iso9660::{Entry, FileSource, Image, ImageOptions, ImagePlan, Namespace, Profile, ReadLimits, Tree};
 
-/// What the layout is, and the path of a file in it.
+/// A layout: its name, and the path of a file in it.
 type Layout = (&'static str, fn(usize) -> String);
 
 const FILES: usize = 100_000;
@@ -48,7 +48,7 @@ fn measure(name: &str, path: &std::path::Path, namespace: Namespace, wanted: &st
         let source = FileSource::open(path).unwrap();
         Image::open_with(source, Some(namespace), ReadLimits::default()).unwrap()
     };
-    // The kernel counts in milliseconds, so one look is too short to be seen.
+    // The kernel counts milliseconds, so one lookup is too short to be measured.
     let first = time(|| (0..REPEATS).for_each(|_| drop(open().lookup(wanted).unwrap()))) / REPEATS;
     let image = open();
     let again = time(|| (0..REPEATS).for_each(|_| drop(image.lookup(wanted).unwrap()))) / REPEATS;
@@ -67,7 +67,7 @@ fn measure(name: &str, path: &std::path::Path, namespace: Namespace, wanted: &st
     println!("{name}: open and look up {first:.1?}; again {again:.1?}; walk of {count} entries {best:.1?}");
 }
 
-/// How long a processor was busy with it.
+/// Returns the processor time of a task.
 fn time(work: impl FnOnce()) -> Duration {
     let used = || {
         let counters = fs::read_to_string("/proc/thread-self/schedstat").unwrap();

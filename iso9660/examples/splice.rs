@@ -1,8 +1,8 @@
 //! Adds files to an image, under `/task`: `cargo run --release -p iso9660 --example splice -- IMAGE NEW FILE...`.
 //!
-//! Prints what was changed besides, how long planning took and how much of the original it read. Without arguments it
-//! measures planning over a synthetic image of more than four gibibytes with thousands of directories.
-#![allow(clippy::print_stdout, reason = "a program says what it did")]
+//! Prints the other changes, the time of planning and the number of bytes that it read from the original. Without
+//! arguments it measures planning over a synthetic image of more than four gibibytes with thousands of directories.
+#![allow(clippy::print_stdout, reason = "a program prints its results")]
 
 use std::error::Error;
 use std::fs::File;
@@ -11,9 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iso9660::{Content, FileSource, ImageOptions, ImagePlan, Profile, ReadAt, Splice, SpliceOptions, Spliced, Tree};
+use iso9660::{
+    Content, FileSource, ImageOptions, ImagePlan, Profile, ReadAt, Splice, SpliceOptions, Spliced, Tree,
+};
 
-/// Zeros, as many as wanted.
+/// Zeros of any length.
 struct Zeros(u64);
 
 impl ReadAt for Zeros {
@@ -33,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return measure();
     }
     let [image, new, files @ ..] = arguments.as_slice() else {
-        return Err("give an image, where to write the new one, and files".into());
+        return Err("pass an image, the path of the new image, and files".into());
     };
     let mut added: Vec<(&str, Content)> = Vec::new();
     for path in files {
@@ -61,14 +63,15 @@ fn measure() -> Result<(), Box<dyn Error>> {
     for index in 0..3000 {
         tree.add_file(&format!("pool/{}/package-{index}/file", index % 26), "x")?;
     }
-    let original: Arc<dyn ReadAt> = Arc::new(ImagePlan::new(&tree, &ImageOptions::new(Profile::Tree, "LARGE", 0))?);
+    let original: Arc<dyn ReadAt> =
+        Arc::new(ImagePlan::new(&tree, &ImageOptions::new(Profile::Tree, "LARGE", 0))?);
     let files: Vec<(&str, Content)> =
         ["job.json", "recipe.json", "recipe.schema.json", "user-data"].map(|name| (name, name.into())).into();
     let mut runs = (0..101).map(|_| plan(Arc::clone(&original), &files)).collect::<Result<Vec<_>, _>>()?;
     runs.sort_by_key(|(_, took)| *took);
     let (spliced, median) = &runs[50];
     println!(
-        "original of {} bytes: planned in {median:?} (median of 101), {} bytes of it read; goal 5 ms",
+        "original of {} bytes: planned in {median:?} (median of 101), {} bytes of it read; aim 5 ms",
         original.len(),
         spliced.bytes_read
     );

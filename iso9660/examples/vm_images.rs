@@ -1,14 +1,14 @@
-//! Writes the images that `.ci/vm` shows to a real kernel and to real firmware, and for each what must be found in it.
+//! Writes the images that `.ci/vm` passes to a real kernel and to real firmware, with the expected contents of each.
 //!
 //! ```text
-//! vm_images OUTPUT LOADERS ORIGINAL...    LOADERS: tree/ (what a bootable image holds), isohdpfx.bin (an MBR)
-//! OUTPUT/<name>.iso                       ours; and every ORIGINAL and one of ours with task files spliced in
+//! vm_images OUTPUT LOADERS ORIGINAL...    LOADERS: tree/ (files of a bootable image), isohdpfx.bin (an MBR)
+//! OUTPUT/<name>.iso                       written images; and every ORIGINAL and one written image with task files
 //! OUTPUT/<name>.manifest                  also for each ORIGINAL. One line per entry and tree, separated by tabs:
 //!                                         tree  kind  mode  modified  size  digest-or-target  path
 //! ```
 //!
-//! A manifest is what this crate's reader sees. That it is also what was put in is checked here, so that the kernel is
-//! the third witness, and the only one that shares no code with the writer.
+//! A manifest contains the view of this crate's reader. This program checks that it equals the input of the writer. The
+//! kernel is then a third view, and the only one that shares no code with the writer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use iso9660::{
-    BiosBoot, Boot, Content, EntryKind, Extent, FileSource, Hybrid, Image, InterchangeLevel, ReadLimits, Namespace, ImageOptions,
-    ImagePlan, Profile, ReadAt, SECTOR_SIZE, SegmentData, Splice, SpliceOptions, Tree, UefiBoot,
+    BiosBoot, Boot, Content, EntryKind, Extent, FileSource, Hybrid, Image, ImageOptions, ImagePlan,
+    InterchangeLevel, Namespace, Profile, ReadAt, ReadLimits, SECTOR_SIZE, SegmentData, Splice,
+    SpliceOptions, Tree, UefiBoot,
 };
 use sha2::{Digest, Sha256};
 
@@ -32,12 +33,12 @@ type Files = BTreeMap<String, String>;
 
 /// 2023-11-14 22:13:20 UTC.
 const EPOCH: i64 = 1_700_000_000;
-/// Larger files are known by samples of 64 KiB: at the start, around 4 GiB (where sections of a file meet) and at the
-/// end. `.ci/vm/init` takes the same ones.
+/// The digest of a larger file covers samples of 64 KiB: at the start, around 4 GiB (where two sections meet) and at
+/// the end. `.ci/vm/init` uses the same samples.
 const SAMPLED_ABOVE: u64 = 64 << 20;
 const SAMPLE: u64 = 64 << 10;
 const SEAM: u64 = (4 << 30) - SAMPLE / 2;
-/// The loader for BIOS, the one file that is not in the image as it was put in: it gets its boot info table.
+/// The BIOS boot loader, the only file that the image changes: it gets its boot info table.
 const BIOS_LOADER: &str = "isolinux/isolinux.bin";
 
 fn main() -> Outcome<()> {
@@ -79,7 +80,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// An image to be, and what is put in.
+/// A future image and its files.
 struct Sample {
     name: &'static str,
     options: ImageOptions,
@@ -99,7 +100,7 @@ impl Sample {
         Ok(())
     }
 
-    /// Adds files whose content says where they are.
+    /// Adds files whose content contains their path.
     fn lines(mut self, paths: &[impl AsRef<str>]) -> Outcome<Sample> {
         for path in paths {
             let path = path.as_ref();
@@ -109,7 +110,7 @@ impl Sample {
     }
 }
 
-/// `length` bytes of lines that say whose they are.
+/// Returns `length` bytes of lines that contain the path.
 fn lines(path: &str, length: usize) -> Vec<u8> {
     (0..).flat_map(|line| format!("{path} line {line}\n").into_bytes()).take(length).collect()
 }
@@ -129,7 +130,7 @@ fn samples(loaders: &Path) -> Outcome<Vec<Sample>> {
         sample.file("sector", lines("sector", 2048))?;
         samples.push(sample);
     }
-    // The least that a USB gadget takes for a CD.
+    // The smallest image that a USB gadget accepts as a CD.
     let mut sample = Sample::new("smallest", Profile::Task, "SMALLEST").lines(&["job.json"])?;
     sample.options.min_size = 300 * SECTOR_SIZE;
     samples.push(sample);
@@ -154,7 +155,8 @@ fn samples(loaders: &Path) -> Outcome<Vec<Sample>> {
     sample.options.level = InterchangeLevel::One;
     samples.push(sample);
 
-    // More than one sector of directory, and names that need a continuation each: of 253 bytes, Linux shows no more.
+    // More than one sector of directory, and names that need a continuation each: 253 bytes is the longest that Linux
+    // shows.
     let many: Vec<String> = (0..150).map(|index| format!("many/file-{index:03}.json")).collect();
     samples.push(Sample::new("many", Profile::Task, "MANY").lines(&many)?);
     let long: Vec<String> = (0..12).map(|index| format!("{index:02}{}", "c".repeat(251))).collect();
@@ -162,7 +164,7 @@ fn samples(loaders: &Path) -> Outcome<Vec<Sample>> {
     sample.options.joliet = false;
     samples.push(sample);
 
-    // Linux 6.1 keeps dates in 32 bits: it shows later and earlier ones wrong.
+    // Linux 6.1 keeps dates in 32 bits and shows later and earlier ones wrong.
     for (name, epoch) in [("oldest", i32::MIN), ("latest", i32::MAX)] {
         let mut sample = Sample::new(name, Profile::Task, "DATES").lines(&["file"])?;
         sample.options.epoch = epoch.into();
@@ -181,12 +183,12 @@ fn samples(loaders: &Path) -> Outcome<Vec<Sample>> {
 
     samples.push(boot("boot", loaders)?);
     let mut sample = boot("hybrid", loaders)?;
-    sample.options.hybrid = Some(Hybrid { code: fs::read(loaders.join("isohdpfx.bin"))? });
+    sample.options.hybrid = Some(Hybrid::new(fs::read(loaders.join("isohdpfx.bin"))?));
     samples.push(sample);
     Ok(samples)
 }
 
-/// An image of names that are long, collide or are not ASCII, and of links.
+/// Returns an image with names that are long, collide or are not ASCII, and with links.
 fn names(name: &'static str) -> Outcome<Sample> {
     let mut sample = Sample::new(name, Profile::Tree, "LONGER_THAN_SIXTEEN_CHARACTERS").lines(&[
         ".hidden",
@@ -213,7 +215,7 @@ fn names(name: &'static str) -> Outcome<Sample> {
     Ok(sample)
 }
 
-/// An image that BIOS and UEFI firmware boot.
+/// Returns an image that BIOS and UEFI firmware boot.
 fn boot(name: &'static str, loaders: &Path) -> Outcome<Sample> {
     let mut sample = Sample::new(name, Profile::Boot, "BOOT");
     for path in [
@@ -227,14 +229,14 @@ fn boot(name: &'static str, loaders: &Path) -> Outcome<Sample> {
         sample.file(path, fs::read(loaders.join("tree").join(path))?)?;
     }
     sample.tree.add_file(BIOS_LOADER, fs::read(loaders.join("tree").join(BIOS_LOADER))?)?;
-    sample.options.boot = Some(Boot {
-        bios: Some(BiosBoot { path: BIOS_LOADER.into(), load_units: 4, boot_info_table: true }),
-        uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
-    });
+    sample.options.boot = Some(Boot::new(
+        Some(BiosBoot::new(BIOS_LOADER).with_boot_info_table(true)),
+        Some(UefiBoot::new("boot/efi.img")),
+    ));
     Ok(sample)
 }
 
-/// Zeros with some text around every GiB and at the end.
+/// Zeros with a short text around every GiB and at the end.
 struct Sparse {
     len: u64,
 }
@@ -260,7 +262,7 @@ impl ReadAt for Sparse {
     }
 }
 
-/// Writes an image; where it has zeros the file has holes.
+/// Writes an image to a sparse file: zeros become holes.
 fn write_sparse(plan: &ImagePlan, path: &Path) -> Outcome<()> {
     let file = File::create(path)?;
     file.set_len(plan.len())?;
@@ -281,13 +283,13 @@ fn write_sparse(plan: &ImagePlan, path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// What our reader sees in a tree of an image.
+/// The reader's view of a tree of an image.
 struct Seen {
     namespace: Namespace,
     files: Files,
 }
 
-/// Writes the manifest of an image; answers the files of each of its trees.
+/// Writes the manifest of an image. Returns the files of each of its trees.
 fn describe(path: &Path) -> Outcome<Vec<Seen>> {
     let mut text = String::new();
     let mut digests: HashMap<Vec<Extent>, String> = HashMap::new();
@@ -298,7 +300,7 @@ fn describe(path: &Path) -> Outcome<Vec<Seen>> {
             Namespace::RockRidge => "rock_ridge",
             Namespace::Joliet => "joliet",
             Namespace::Plain => "plain",
-            Namespace::Udf => return Err("an image of ours has UDF".into()),
+            Namespace::Udf => return Err("a written image has UDF".into()),
         };
         let mut entries = Vec::new();
         image.walk(|path, entry| {
@@ -338,14 +340,14 @@ fn expect(image: &Path, namespace: Namespace, found: &Files, wanted: &Files) -> 
     Err(format!("{}, {namespace}: the reader sees {found:?} instead of {wanted:?}", image.display()).into())
 }
 
-/// The SHA-256 of a source, or of the samples of a large one.
+/// Returns the SHA-256 of a source, or of the samples of a large one.
 fn digest(source: &dyn ReadAt) -> Outcome<String> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; usize::try_from(SAMPLE)?];
     let offsets: Vec<u64> = if source.len() <= SAMPLED_ABOVE {
         (0..source.len()).step_by(buffer.len()).collect()
     } else {
-        // Whole blocks of 4 KiB up to the one that the last byte is in, as `dd` counts.
+        // Whole blocks of 4 KiB, including the one with the last byte, as `dd` counts.
         vec![0, SEAM, (source.len() - 1) / 4096 * 4096 - (SAMPLE - 4096)]
     };
     for offset in offsets {

@@ -1,4 +1,4 @@
-//! El Torito: what firmware can boot from an image.
+//! El Torito: the boot record and the boot catalog.
 //!
 //! ```text
 //! sector 17: Boot Record   7 "EL TORITO SPECIFICATION"   71 first sector of the catalog (little-endian)
@@ -7,11 +7,11 @@
 //!   validation entry   01 platform 00 00 | id (24) | checksum: all 16-bit words add up to 0 | 55 AA
 //!   default entry      88 media | load segment | system type 00 | units (16) | sector (32)
 //!   section header     90 more follow / 91 last | platform | number of entries | id (28)
-//!   section entries    as the default entry; 44 = extension of the one before
+//!   section entries    like the default entry; 44 = extension of the entry before
 //! ```
 //!
-//! Invariants: `units` count 512 bytes; BIOS comes before UEFI; an image too large for 16 bits of units is written as
-//! 1, which UEFI firmware takes as "to the end of the volume".
+//! Invariants: `units` count 512 bytes. BIOS comes before UEFI. A UEFI image too large for 16 bits of units is written
+//! with 1 unit, which UEFI firmware reads as "to the end of the volume".
 //!
 //! El Torito Bootable CD-ROM Format Specification 1.0, sections 2 to 4.
 
@@ -20,11 +20,11 @@ use crate::ecma119::descriptor;
 use crate::ecma119::field::{array, put};
 use crate::error::ReadError;
 
-/// The identifier of a boot record that leads to a catalog.
+/// The identifier of a boot record that points to a boot catalog.
 const SYSTEM_IDENTIFIER: &[u8] = b"EL TORITO SPECIFICATION";
-/// The size of every entry.
+/// The size of every entry in bytes.
 const ENTRY: usize = 32;
-/// The unit of the load size.
+/// The unit of the load size in bytes.
 pub(crate) const UNIT: u64 = 512;
 const BOOTABLE: u8 = 0x88;
 const NOT_BOOTABLE: u8 = 0x00;
@@ -32,15 +32,15 @@ const EXTENSION: u8 = 0x44;
 const MORE_HEADERS: u8 = 0x90;
 const LAST_HEADER: u8 = 0x91;
 
-/// The firmware an entry is for.
+/// The firmware that an entry is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Platform {
-    /// BIOS of an 80x86 machine.
+    /// The BIOS of an 80x86 machine.
     X86,
     /// UEFI firmware.
     Efi,
-    /// Another one, by its identifier.
+    /// Another platform, by its identifier.
     Other(u8),
 }
 
@@ -62,19 +62,19 @@ impl Platform {
     }
 }
 
-/// How firmware presents a boot image.
+/// The way firmware presents an El Torito image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum BootMedia {
-    /// As it is.
+    /// No emulation.
     NoEmulation,
-    /// As a floppy disk of that many bytes.
+    /// Emulation of a floppy disk of this many bytes.
     Floppy(u64),
-    /// As a hard disk.
+    /// Emulation of a hard disk.
     HardDisk,
 }
 
-/// An entry about to be written.
+/// An entry to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEntry {
     pub(crate) platform: Platform,
@@ -82,7 +82,7 @@ pub(crate) struct NewEntry {
     pub(crate) sector: u32,
 }
 
-/// The boot record whose catalog is in sector `catalog`.
+/// Returns the boot record whose catalog is in sector `catalog`.
 pub(crate) fn boot_record(catalog: u32) -> [u8; SECTOR] {
     let mut sector = descriptor::start(descriptor::BOOT);
     put(&mut sector, 7, SYSTEM_IDENTIFIER);
@@ -90,7 +90,7 @@ pub(crate) fn boot_record(catalog: u32) -> [u8; SECTOR] {
     sector
 }
 
-/// The catalog with these entries, of which there are at most two: the first becomes the default.
+/// Returns the catalog with at most two entries; the first becomes the default entry.
 pub(crate) fn catalog(entries: &[NewEntry]) -> [u8; SECTOR] {
     let mut sector = [0; SECTOR];
     let Some((default, sections)) = entries.split_first() else {
@@ -122,12 +122,12 @@ impl NewEntry {
     }
 }
 
-/// The sum of the little-endian words of a validation entry: 0 when it is right.
+/// Returns the sum of the little-endian words of a validation entry, which is 0 when the entry is valid.
 fn checksum(entry: &[u8]) -> u16 {
     entry.chunks_exact(2).fold(0, |sum: u16, word| sum.wrapping_add(u16::from_le_bytes([word[0], word[1]])))
 }
 
-/// An entry that was read.
+/// An entry read from an image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct CatalogEntry {
     pub(crate) platform: Platform,
@@ -138,12 +138,12 @@ pub(crate) struct CatalogEntry {
     pub(crate) sector: u32,
 }
 
-/// The sector of the catalog, if the descriptor is El Torito's boot record.
+/// Returns the sector of the catalog, if the descriptor is the boot record of El Torito.
 pub(crate) fn parse_boot_record(sector: &[u8; SECTOR]) -> Option<u32> {
     (sector[7..39].starts_with(SYSTEM_IDENTIFIER)).then(|| array(sector, 71).map(u32::from_le_bytes))?
 }
 
-/// The entries of the catalog at byte `offset` of the image; one sector of it is looked at, as firmware does.
+/// Parses the catalog at byte `offset` of the image. Only one sector is read, as firmware does.
 pub(crate) fn parse_catalog(sector: &[u8; SECTOR], offset: u64) -> Result<Vec<CatalogEntry>, ReadError> {
     let invalid = |index: usize, rule| ReadError::Invalid { offset: offset + (index * ENTRY) as u64, rule };
     let mut entries = sector.chunks_exact(ENTRY).enumerate();
@@ -153,7 +153,7 @@ pub(crate) fn parse_catalog(sector: &[u8; SECTOR], offset: u64) -> Result<Vec<Ca
     }
     let mut platform = Platform::from_id(validation[1]);
     let mut found = Vec::new();
-    // The default entry, then as many entries per section as its header says.
+    // The default entry, then the entries of each section, whose header holds their number.
     let (mut wanted, mut last) = (1_u16, false);
     for (index, entry) in entries {
         match entry[0] {
@@ -170,7 +170,7 @@ pub(crate) fn parse_catalog(sector: &[u8; SECTOR], offset: u64) -> Result<Vec<Ca
                 platform = Platform::from_id(entry[1]);
                 wanted = u16::from_le_bytes([entry[2], entry[3]]);
             }
-            // Catalogs without sections, and some with, simply end in zeros.
+            // Catalogs without sections, and some catalogs with sections, end with zeros.
             NOT_BOOTABLE => break,
             _ if last => break,
             _ => return Err(invalid(index, "a boot catalog entry has a known type")),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_for_uefi_alone_says_so_in_its_validation_entry() {
+    fn a_catalog_for_uefi_only_has_its_platform_in_the_validation_entry() {
         let sector = catalog(&[UEFI]);
         assert_eq!(sector[1], 0xef);
         assert_eq!(parse_catalog(&sector, 0).unwrap()[0].platform, Platform::Efi);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_checksum_or_entry_is_invalid_where_it_stands() {
+    fn a_wrong_checksum_or_entry_is_invalid_at_its_offset() {
         let good = catalog(&[BIOS, UEFI]);
         for (at, offset) in [(4, 4096), (33, 4096 + 32), (64, 4096 + 64)] {
             let mut sector = good;

@@ -1,7 +1,7 @@
 //! Errors: the operation, the reason, and what to do.
 //!
 //! ```text
-//! Tree::add_*, ImagePlan::new   -> PlanError     the input cannot become a correct image (names the path and the limit)
+//! Tree::add_*, ImagePlan::new   -> PlanError     the input cannot become an image (names the path and the limit)
 //! Tree::graft                   -> ScanError     a directory of the host cannot become a tree
 //! reads and writes of a plan    -> ContentError  a source failed or changed (inside the io::Error)
 //! Image                         -> ReadError     Invalid (offset, rule) | Unsupported | Limit | caller's path | Io
@@ -29,9 +29,7 @@ pub enum PlanError {
         path: String,
     },
     /// A path goes through a file or a symbolic link.
-    #[error(
-        "add {path:?} to the tree: {file:?} is not a directory; rename one of them"
-    )]
+    #[error("add {path:?} to the tree: {file:?} is not a directory; rename one of them")]
     BelowFile {
         /// The path.
         path: String,
@@ -59,7 +57,9 @@ pub enum PlanError {
         unit: &'static str,
     },
     /// A name has a character that Joliet cannot represent.
-    #[error("plan {path:?}: Joliet cannot represent the character {character:?}; rename the file or disable Joliet")]
+    #[error(
+        "plan {path:?}: Joliet cannot represent the character {character:?}; rename the file or disable Joliet"
+    )]
     OutsideJoliet {
         /// The path.
         path: String,
@@ -134,9 +134,7 @@ pub enum PlanError {
         limit: usize,
     },
     /// The image would need more than 2^32 sectors, or a directory more than 2^32 bytes.
-    #[error(
-        "plan {path:?}: the image would pass 2^32 sectors, the limit of its 32-bit addresses; split it"
-    )]
+    #[error("plan {path:?}: the image would pass 2^32 sectors, the limit of its 32-bit addresses; split it")]
     TooLarge {
         /// The path at which the limit was passed.
         path: String,
@@ -207,11 +205,11 @@ pub enum ScanError {
     },
     /// The path is of a file type that an image cannot hold.
     #[error("scan {}: it is {found}; remove it from the directory", path.display())]
-    Kind {
+    FileType {
         /// The path on the host.
         path: PathBuf,
         /// The file type found.
-        kind: &'static str,
+        found: &'static str,
     },
     /// A name, or the target of a symbolic link, is not UTF-8.
     #[error("scan {path:?}: its name or its target is not UTF-8; rename it")]
@@ -287,7 +285,7 @@ pub enum ReadError {
     /// A budget of [`crate::ReadLimits`] is exhausted.
     #[error("read the image: more than {limit} {what}; raise the limit only for an image you trust")]
     Limit {
-        /// What the budget counts.
+        /// The counted unit.
         what: &'static str,
         /// The limit of the budget.
         limit: u64,

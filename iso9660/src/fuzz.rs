@@ -1,14 +1,14 @@
-//! What the fuzz targets do, so that ordinary tests can replay their seeds.
+//! The bodies of the fuzz targets, so that ordinary tests can replay the seeds.
 //!
 //! ```text
-//! read_image       data = an image without its 16 empty sectors and without its zeros at the end
-//! read_udf         data = sectors (16) | pieces: sector (15), tag is to be made right (1) | length (16) | bytes
-//! splice           data = the first 2048 bytes of an image | the image without its system area and zeros at the end
-//! check            data = as for read_image; checked, and read where the checker has no objection
-//! write_roundtrip  data = lines of a small language: what tree to write; then written, checked, read three ways
+//! read_image       data = an image without its 16 empty sectors and without the zeros at its end
+//! read_udf         data = sectors (16) | pieces: sector (15), recompute the tag (1) | length (16) | bytes
+//! splice           data = the first 2048 bytes of an image | the image without its system area and final zeros
+//! check            data = as for read_image; the image is checked, and read if the checker finds no error
+//! write_roundtrip  data = lines that describe a tree, which is written, checked and read in every namespace
 //! ```
 //!
-//! All panic when a promise of the crate does not hold; a target is nothing but a call of one of them.
+//! Each function panics when a promise of the crate is broken; a fuzz target only calls its function.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::check::{self, CheckOptions, Rule, Severity, check_names};
 use crate::ecma119::SECTOR;
 use crate::error::ReadError;
-use crate::image::{Entry, FileReader, Image, ReadLimits, Namespace};
+use crate::image::{Entry, FileReader, Image, Namespace, ReadLimits};
 use crate::options::{BiosBoot, Boot, ImageOptions, Profile, UefiBoot};
 use crate::partition::Gpt;
 use crate::plan::ImagePlan;
@@ -27,24 +27,24 @@ use crate::splice::{ExistingDirectory, Splice, SpliceOptions};
 use crate::tree::Tree;
 use crate::udf;
 
-/// The bytes before the first descriptor, which hold nothing that a reader looks at.
+/// The number of bytes before the first descriptor, which readers do not read.
 const SYSTEM_AREA: u64 = 32 * 1024;
-/// The length of every image that is read.
+/// The length in bytes of every image that is read.
 const IMAGE: u64 = 1 << 20;
-/// The most sectors of an image that is given in pieces.
+/// The largest number of sectors of an image in pieces.
 const MAX_SECTORS: usize = 512;
-/// In the place of a piece: its descriptor's checksums are to be made right.
+/// The flag of a piece: recompute the checksums of its descriptor.
 const SEAL: u16 = 0x8000;
-/// What one image may cost.
+/// The budgets for one image.
 const LIMITS: ReadLimits = ReadLimits { directory_bytes: 1 << 20, entries: 10_000, depth: 64, links: 8 };
-/// How much of every file is read.
+/// The number of bytes of every file that are read.
 const SAMPLE: usize = 4096;
-/// How many entries are also looked up by their paths: each starts again at the root.
+/// The number of entries that are also looked up by path, each from the root.
 const LOOKUPS: usize = 50;
-/// The most bytes of a file in a written tree.
+/// The longest file of a written tree in bytes.
 const MAX_CONTENT: usize = 10_000;
 
-/// An image of 1 MiB of which only the middle is given.
+/// An image of 1 MiB that is zero except for the data.
 struct Frame<'a>(&'a [u8]);
 
 impl ReadAt for Frame<'_> {
@@ -57,7 +57,7 @@ impl ReadAt for Frame<'_> {
             return Err(past_end(offset, buffer.len(), IMAGE));
         }
         buffer.fill(0);
-        // Zeros stand before and behind the data.
+        // Zeros precede and follow the data.
         let before = usize::try_from(SYSTEM_AREA.saturating_sub(offset))
             .map_or(buffer.len(), |gap| gap.min(buffer.len()));
         let start =
@@ -69,19 +69,19 @@ impl ReadAt for Frame<'_> {
     }
 }
 
-/// Reads everything a hostile image offers, in every namespace. The reader must come back, and what it calls readable
-/// must be readable. Answers how many entries were found in all namespaces.
+/// Reads everything of a hostile image in every namespace. The reader must return, and everything that it lists must be
+/// readable. Returns the number of entries in all namespaces.
 pub fn read_image(data: &[u8]) -> usize {
     read_everything(Frame(data))
 }
 
-/// As [`read_image`], for an image of which only some sectors are given: UDF needs structures far from each other. The
-/// checksums of descriptors are made right where a piece asks for it, so that changed bytes get behind them.
+/// Reads an image of which only some sectors are given, because structures of UDF are far from each other. The
+/// checksums of descriptors are recomputed where a piece requests it, so that mutated bytes pass the checks.
 pub fn read_udf(data: &[u8]) -> usize {
     read_everything(expand(data))
 }
 
-/// The image that pieces describe.
+/// Returns the image that the pieces describe.
 fn expand(data: &[u8]) -> Vec<u8> {
     let Some((sectors, mut rest)) = data.split_first_chunk() else { return Vec::new() };
     let sectors = usize::from(u16::from_le_bytes(*sectors)).min(MAX_SECTORS);
@@ -109,7 +109,7 @@ fn read_everything<S: ReadAt>(source: S) -> usize {
             count += 1;
             assert!(!entry.name.is_empty() && !entry.name.contains('/'), "names are single components");
             if count <= LOOKUPS {
-                // Links may lead anywhere, so any outcome is fine as long as there is one.
+                // Links may point anywhere, so any result is allowed.
                 let _ = image.lookup(path);
             }
             if let Ok(file) = image.reader(entry, path) {
@@ -117,7 +117,7 @@ fn read_everything<S: ReadAt>(source: S) -> usize {
             }
             ControlFlow::Continue(())
         });
-        // A walk that ends well has found a tree, so listing its root must do so too.
+        // A complete walk proves that the tree is valid, so listing its root must succeed.
         assert!(walked.is_err() || image.list("").is_ok(), "what can be walked can be listed");
         if let Ok(entries) = image.boot_entries() {
             assert!(entries.iter().all(|entry| entry.extent.offset + entry.extent.len <= source.len()));
@@ -130,14 +130,14 @@ fn read_everything<S: ReadAt>(source: S) -> usize {
     count
 }
 
-/// Reads the beginning and the end of a file, and what its extents say is there.
+/// Reads the beginning and the end of a file, and compares with the bytes of its extents.
 fn read_samples<S: ReadAt>(source: &S, entry: &Entry, file: &FileReader<&S>) {
     assert_eq!(file.len(), entry.len, "a file is as long as its entry");
     let mut sample = vec![0; usize::try_from(file.len()).map_or(SAMPLE, |len| len.min(SAMPLE))];
     let end = file.read_exact_at(file.len() - sample.len() as u64, &mut sample);
     let start = file.read_exact_at(0, &mut sample);
     let Some(extents) = file.extents() else {
-        // Whether what is compressed can be inflated shows only then.
+        // Compressed data is inflated here for the first time, so it may be invalid.
         return;
     };
     assert!(start.is_ok() && end.is_ok(), "an opened file can be read");
@@ -154,8 +154,8 @@ fn read_samples<S: ReadAt>(source: &S, entry: &Entry, file: &FileReader<&S>) {
     }
 }
 
-/// Checks a hostile image. The checker must come back with an orderly report, and what it finds no error in must be
-/// readable in every namespace that there is. Answers how many findings there are.
+/// Checks a hostile image. The checker must return an ordered report, and an image without errors must be readable in
+/// every namespace. Returns the number of findings.
 pub fn check(data: &[u8]) -> u64 {
     checked(&Frame(data), Vec::new())
 }
@@ -164,14 +164,14 @@ fn checked(source: &dyn ReadAt, ignored: Vec<Rule>) -> u64 {
     let options = CheckOptions {
         findings_per_rule: 3,
         entries: LIMITS.entries,
-        // Most of the frame is zeros of its own.
+        // Most of the image is zeros around the data.
         unused_bytes: 128 << 10,
         ignored,
         ..CheckOptions::default()
     };
     let report = match check::check(source, &options) {
         Ok(report) => report,
-        Err(error) => panic!("nothing but a medium that fails is an error: {error}"),
+        Err(error) => panic!("only a failing medium is an error: {error}"),
     };
     let findings = report.findings();
     assert!(findings.is_sorted_by_key(|finding| finding.offset), "findings are in order");
@@ -194,15 +194,15 @@ fn checked(source: &dyn ReadAt, ignored: Vec<Rule>) -> u64 {
     counted
 }
 
-/// Writes the tree that `data` describes, reads it back in every namespace and compares. Refused trees are fine.
+/// Writes the tree that `data` describes, reads it back in every namespace and compares. A refused tree is allowed.
 ///
-/// Each line is `path`, a tab, and the number of bytes in the file; a path that ends in `/` is a directory; the first
-/// file is booted when its path begins with `boot`.
+/// Each line is `path`, a tab, and the number of bytes in the file. A path that ends in `/` is a directory. The first
+/// file is a boot file when its path begins with `boot`.
 pub fn write_roundtrip(data: &[u8]) {
     roundtrip(data, &|_| ());
 }
 
-/// As [`write_roundtrip`], with something done to the image before it is looked at.
+/// Runs [`write_roundtrip`] with a change of the image before it is read.
 fn roundtrip(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) {
     let text = String::from_utf8_lossy(data);
     let mut tree = Tree::new();
@@ -276,16 +276,16 @@ fn read_all(image: &Image<&[u8]>, path: &str) -> Vec<u8> {
     }
 }
 
-/// The part of the system area that a splice is given: the MBR, the header of a GPT and eight entries.
+/// The part of the system area that the input of a splice contains: the MBR, the header of a GPT and eight entries.
 const SYSTEM_HEAD: usize = 2048;
 
-/// Adds a file to a hostile image. A refusal is fine; what is planned must show the file wherever the original could be
-/// listed, and keep a GPT readable. Answers whether it was planned.
+/// Adds a file to a hostile image. A refusal is allowed. A planned image must show the file wherever the original could
+/// be listed, and must keep a GPT readable. Returns whether the splice was planned.
 pub fn splice(data: &[u8]) -> bool {
     spliced(data, &|_| ())
 }
 
-/// As [`splice`], with something done to the new image before it is looked at.
+/// Runs [`splice`] with a change of the new image before it is read.
 fn spliced(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) -> bool {
     let (head, rest) = data.split_at(data.len().min(SYSTEM_HEAD));
     let mut original = vec![0; IMAGE as usize];
@@ -301,7 +301,10 @@ fn spliced(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) -> bool {
     assert!(spliced.bytes_read <= options.read_limit, "planning keeps to its budget");
     let mut bytes = Vec::new();
     assert!(matches!(spliced.plan.write_to(&mut bytes), Ok(written) if written == bytes.len() as u64));
-    assert!(bytes.len() > original.len() && bytes.len().is_multiple_of(SECTOR), "it grew by whole sectors");
+    assert!(
+        bytes.len() > original.len() && bytes.len().is_multiple_of(SECTOR),
+        "the image grows by whole sectors"
+    );
     spoil(&mut bytes);
     for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
         let listed =
@@ -315,13 +318,13 @@ fn spliced(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) -> bool {
     }
     if let Ok(Some(_)) = Gpt::read(&original, 1) {
         let gpt = Gpt::read(&bytes, 1);
-        let Ok(Some(gpt)) = gpt else { panic!("a GPT stays one: {gpt:?}") };
+        let Ok(Some(gpt)) = gpt else { panic!("a GPT stays readable: {gpt:?}") };
         assert!(matches!(Gpt::read(&bytes, gpt.alternate), Ok(Some(backup)) if backup == gpt.backup()));
     }
     true
 }
 
-/// An oracle that cannot fail proves nothing: each is shown something that is wrong.
+/// Each oracle is tested with a wrong input, to prove that it can fail.
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU8, Ordering};
@@ -339,14 +342,14 @@ mod tests {
         bytes
     }
 
-    /// Where the content `text` is.
+    /// Returns the position of the content `text`.
     fn place(bytes: &[u8], text: &[u8]) -> usize {
         bytes.windows(text.len()).position(|window| window == text).unwrap_or_default()
     }
 
     #[test]
     #[should_panic(expected = "gives back what was written")]
-    fn a_writer_that_changes_a_byte_of_a_file_is_noticed() {
+    fn a_writer_that_changes_a_byte_of_a_file_is_detected() {
         roundtrip(TREE, &|bytes| {
             let at = place(bytes, b"sub/twosub");
             bytes[at] ^= 1;
@@ -355,9 +358,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no error was found, and the reader has one")]
-    fn a_checker_that_finds_nothing_is_noticed() {
+    fn a_checker_that_finds_nothing_is_detected() {
         let mut bytes = image();
-        // The length of the record of a directory, in every tree.
+        // The length of a directory record, in every tree.
         for name in [b"\x03SUB".as_slice(), b"\x06\0s\0u\0b"] {
             let at = place(&bytes, name);
             bytes[at - 32] = 20;
@@ -365,7 +368,7 @@ mod tests {
         checked(&bytes, Rule::ALL.to_vec());
     }
 
-    /// Says something else every time.
+    /// A source that returns different bytes on every read.
     struct UnstableSource(Vec<u8>, AtomicU8);
 
     impl ReadAt for UnstableSource {
@@ -384,13 +387,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "extents hold the bytes of the file")]
-    fn a_reader_whose_extents_are_not_the_file_is_noticed() {
+    fn a_reader_whose_extents_are_not_the_file_is_detected() {
         read_everything(UnstableSource(image(), AtomicU8::new(0)));
     }
 
     #[test]
     #[should_panic(expected = "Joliet")]
-    fn a_splice_that_forgets_a_tree_is_noticed() {
+    fn a_splice_that_omits_a_tree_is_detected() {
         let image = image();
         let data = [&[0; SYSTEM_HEAD], &image[SYSTEM_AREA as usize..]].concat();
         assert!(spliced(&data, &|_| ()), "the image takes a splice");

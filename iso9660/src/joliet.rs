@@ -5,26 +5,27 @@
 //! identifier of `ks.cfg`:  00 6B 00 73 00 2E 00 63 00 66 00 67      no version, no forced dot
 //! ```
 //!
-//! Invariants of what is written: characters of the basic plane only, none of `* / : ; ? \` and no control characters;
-//! at most 103 units, the longest that all known readers take (the specification's own limits of 64, and of 240 for a
-//! path, are kept by nobody; [`JolietNames::Strict`] does); order by code units. What is read may be UTF-16: pairs are joined, lone surrogates become U+FFFD.
+//! Invariants of written names: characters of the basic multilingual plane only, none of `* / : ; ? \` and no control
+//! characters; at most 103 code units, the limit of all known readers (the limits of the specification, 64 units and
+//! 240 for a path, are not followed by common writers; [`JolietNames::Strict`] applies them); ordered by code units.
+//! Names that are read may be UTF-16: surrogate pairs are joined, and lone surrogates become U+FFFD.
 //!
 //! Joliet Specification, sections "Sort Ordering" and "Allowed Character Set".
 
 use crate::error::PlanError;
 use crate::options::JolietNames;
 
-/// Level 3, the one everybody writes.
+/// The escape sequence of level 3, which common writers use.
 pub(crate) const ESCAPE_SEQUENCE: &[u8] = b"%/E";
-/// Levels 1 to 3.
+/// The escape sequences of levels 1 to 3.
 pub(crate) const ESCAPE_SEQUENCES: [&[u8]; 3] = [b"%/@", b"%/C", b"%/E"];
-/// The longest name in units: what all known readers take, and what the specification says.
+/// The longest name in code units: the limit of known readers, and the limit of the specification.
 const NAME_LIMIT: usize = 103;
 const STRICT_NAME_LIMIT: usize = 64;
-/// The longest path in units, separators included, by the specification.
+/// The longest path in code units, including separators, by the specification.
 pub(crate) const STRICT_PATH_LIMIT: usize = 240;
 
-/// The identifier of a name. `path` is for the error.
+/// Returns the identifier of a name. `path` is for the error.
 pub(crate) fn identifier(
     name: &str,
     names: JolietNames,
@@ -53,19 +54,19 @@ pub(crate) fn identifier(
     Ok(name.encode_utf16().flat_map(u16::to_be_bytes).collect())
 }
 
-/// Whether an identifier or text field is text: no half of a surrogate pair stands alone.
+/// Returns whether an identifier or text field has no lone surrogate.
 pub(crate) fn is_text(bytes: &[u8]) -> bool {
     let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
     char::decode_utf16(units).all(|unit| unit.is_ok())
 }
 
-/// The text of an identifier or text field.
+/// Returns the text of an identifier or text field.
 pub(crate) fn decode(bytes: &[u8]) -> String {
     let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
     char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
-/// The name a reader shows for an identifier: without the version that some writers append.
+/// Returns the name that a reader shows for an identifier: without the version that some writers append.
 pub(crate) fn name(identifier: &[u8]) -> String {
     let name = decode(identifier);
     match name.rsplit_once(';') {
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_joliet_cannot_hold_is_an_error_with_the_character() {
+    fn an_unrepresentable_joliet_name_is_an_error_with_the_character() {
         for character in ['*', ':', ';', '?', '\\', '😀', '\u{1}'] {
             assert_eq!(
                 write(&format!("a{character}")),

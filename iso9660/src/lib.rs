@@ -10,7 +10,7 @@
 //!                     |
 //!                     `--> identical bytes for identical input, on every machine
 //!
-//!  ReadAt + files --------> Splice -> ImagePlan (references the original's bytes; the files are under /task in every tree)
+//!  ReadAt + files --------> Splice -> ImagePlan (references the original's bytes; files in /task of every tree)
 //!
 //!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
 //!
@@ -54,6 +54,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+/// The examples of the README, which run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// Defines the `with_` methods of an options type.
+macro_rules! setters {
+    ($($setter:ident $field:ident: $type:ty;)*) => {$(
+        #[doc = concat!("Returns the options with another value of [`Self::", stringify!($field), "`].")]
+        #[must_use]
+        pub fn $setter(mut self, $field: $type) -> Self {
+            self.$field = $field.into();
+            self
+        }
+    )*};
+}
+
 mod check;
 mod ecma119;
 mod eltorito;
@@ -74,18 +91,24 @@ mod tree;
 mod udf;
 mod zisofs;
 
-pub use check::{CheckOptions, Counts, Finding, NameFinding, CheckReport, Rule, Severity, check, check_names};
+pub use check::{
+    CheckOptions, CheckReport, Counts, Finding, NameFinding, Rule, Severity, check, check_names,
+};
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
-pub use error::{PlanError, ReadError, ScanError, ContentError};
+pub use error::{ContentError, PlanError, ReadError, ScanError};
 pub use image::{
-    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, ReadLimits, Namespace, Volume,
+    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, Namespace, ReadLimits, Volume,
 };
-pub use options::{BiosBoot, Boot, DeepDirectories, Hybrid, JolietNames, InterchangeLevel, ImageOptions, Profile, UefiBoot};
-pub use plan::{Part, ImagePlan, Segment, SegmentData};
+pub use options::{
+    BiosBoot, Boot, DeepDirectories, Hybrid, ImageOptions, InterchangeLevel, JolietNames, Profile, UefiBoot,
+};
+pub use plan::{ImagePlan, Part, Segment, SegmentData};
 pub use scan::ScannedFile;
-pub use source::{FileRange, FileSource, ReadAt, Window};
-pub use splice::{ExistingDirectory, SpliceNote, PartitionTable, Splice, SpliceError, SpliceOptions, Spliced};
+pub use source::{FileRange, FileSource, ReadAt, SourceCursor, Window};
+pub use splice::{
+    ExistingDirectory, PartitionTable, Splice, SpliceError, SpliceNote, SpliceOptions, Spliced,
+};
 pub use tree::{Content, Tree};
 
 /// The size of a logical sector and of a logical block in bytes. Other sizes are not in use and not supported.

@@ -31,7 +31,7 @@ pub enum InterchangeLevel {
     Three,
 }
 
-/// How the planner handles directories below the eighth level, which ISO 9660 does not allow.
+/// The handling of directories below the eighth level, which ISO 9660 does not allow.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum DeepDirectories {
     /// A deep directory is an error.
@@ -59,6 +59,7 @@ pub enum JolietNames {
 /// [`ImageOptions::new`] sets the defaults of a profile. The fields can be changed afterwards, directly or with the
 /// `with_` methods; [`crate::ImagePlan::new`] checks them.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct ImageOptions {
     /// The purpose of the image.
     pub profile: Profile,
@@ -77,7 +78,7 @@ pub struct ImageOptions {
     pub enhanced: bool,
     /// The interchange level of the primary tree.
     pub level: InterchangeLevel,
-    /// How directories below the eighth level of the primary tree are handled.
+    /// The handling of directories below the eighth level of the primary tree.
     pub depth: DeepDirectories,
     /// Permission bits of files.
     pub file_mode: u16,
@@ -100,6 +101,7 @@ pub struct ImageOptions {
 
 /// The El Torito boot files of a bootable image.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Boot {
     /// The boot file that BIOS firmware loads.
     pub bios: Option<BiosBoot>,
@@ -109,6 +111,7 @@ pub struct Boot {
 
 /// A no-emulation boot file for x86 BIOS firmware.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct BiosBoot {
     /// The path of the boot file in the tree.
     pub path: String,
@@ -121,6 +124,7 @@ pub struct BiosBoot {
 
 /// A FAT image with `EFI/BOOT/BOOT….EFI` in it, for UEFI firmware.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct UefiBoot {
     /// The path of the FAT image in the tree.
     pub path: String,
@@ -136,6 +140,7 @@ pub struct UefiBoot {
 /// contents are not included, because planning does not read them. Two images that differ in file contents only have
 /// equal identifiers, and `blkid` shows equal UUIDs for them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Hybrid {
     /// The boot code that BIOS firmware starts from a disk, up to 432 bytes, for example `isohdpfx.bin` of ISOLINUX.
     /// The address of the BIOS boot file is written directly after the code. If this is empty, only UEFI firmware boots
@@ -168,5 +173,55 @@ impl ImageOptions {
             preparer: "SHOAL".to_owned(),
             application: "SHOAL ISO9660".to_owned(),
         }
+    }
+
+    setters! {
+        with_joliet joliet: bool;
+        with_joliet_names joliet_names: JolietNames;
+        with_rock_ridge rock_ridge: bool;
+        with_enhanced enhanced: bool;
+        with_level level: InterchangeLevel;
+        with_depth depth: DeepDirectories;
+        with_file_mode file_mode: u16;
+        with_directory_mode directory_mode: u16;
+        with_min_size min_size: u64;
+        with_boot boot: impl Into<Option<Boot>>;
+        with_hybrid hybrid: impl Into<Option<Hybrid>>;
+        with_publisher publisher: impl Into<String>;
+        with_preparer preparer: impl Into<String>;
+        with_application application: impl Into<String>;
+    }
+}
+
+impl Boot {
+    /// Returns the boot files for BIOS and UEFI firmware; at least one is required.
+    pub fn new(bios: Option<BiosBoot>, uefi: Option<UefiBoot>) -> Boot {
+        Boot { bios, uefi }
+    }
+}
+
+impl BiosBoot {
+    /// Returns a boot file of which firmware loads 4 units, without a boot info table.
+    pub fn new(path: impl Into<String>) -> BiosBoot {
+        BiosBoot { path: path.into(), load_units: 4, boot_info_table: false }
+    }
+
+    setters! {
+        with_load_units load_units: u16;
+        with_boot_info_table boot_info_table: bool;
+    }
+}
+
+impl UefiBoot {
+    /// Returns the FAT image at a path of the tree.
+    pub fn new(path: impl Into<String>) -> UefiBoot {
+        UefiBoot { path: path.into() }
+    }
+}
+
+impl Hybrid {
+    /// Returns partition tables with this boot code, which may be empty.
+    pub fn new(code: impl Into<Vec<u8>>) -> Hybrid {
+        Hybrid { code: code.into() }
     }
 }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_join_and_holes_are_zeros() {
+    fn adjacent_runs_are_merged_and_holes_are_zeros() {
         let runs = runs(&[(Some(2), 2), (Some(4), 1), (None, 3), (Some(9), 0), (None, 1), (Some(0), 2)]);
         assert_eq!(runs.as_slice().len(), 3);
         assert_eq!(runs.len(), 9);

@@ -17,8 +17,9 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use crate::error::{PlanError, ScanError};
@@ -72,7 +73,7 @@ impl ScannedFile {
     /// Returns the open file; opens it if necessary.
     fn open(&self) -> io::Result<Arc<File>> {
         let key = Arc::as_ptr(&self.listing).addr();
-        let lock = || self.listing.open.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.listing.open.0.lock();
         {
             let mut open = lock();
             let found = open.iter().position(|(listing, index, _)| (*listing, *index) == (key, self.index));
@@ -164,7 +165,7 @@ impl Tree {
         let directory = directory.as_ref();
         let read = |error| ScanError::Read { path: directory.to_owned(), source: error };
         if !fs::metadata(directory).map_err(read)?.is_dir() {
-            return Err(ScanError::Kind { path: directory.to_owned(), kind: "not a directory" });
+            return Err(ScanError::FileType { path: directory.to_owned(), found: "not a directory" });
         }
         let open = Arc::default();
         let mut waiting = vec![(path.trim_matches('/').to_owned(), directory.to_owned())];
@@ -221,9 +222,9 @@ impl Tree {
                     self.add_executable(&below(name), content)?;
                 }
             } else {
-                return Err(ScanError::Kind {
+                return Err(ScanError::FileType {
                     path: directory.join(name),
-                    kind: "neither a file, a directory nor a symbolic link",
+                    found: "neither a file, a directory nor a symbolic link",
                 });
             }
         }

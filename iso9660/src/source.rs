@@ -241,13 +241,62 @@ impl<S: ReadAt> ReadAt for Window<S> {
     }
 }
 
+/// Reads a source in sequence: [`io::Read`] and [`io::Seek`] over any [`ReadAt`].
+#[derive(Clone, Debug)]
+pub struct SourceCursor<S> {
+    source: S,
+    position: u64,
+}
+
+impl<S: ReadAt> SourceCursor<S> {
+    /// Returns a cursor at the start of a source.
+    pub fn new(source: S) -> SourceCursor<S> {
+        SourceCursor { source, position: 0 }
+    }
+
+    /// Returns the source.
+    pub fn into_inner(self) -> S {
+        self.source
+    }
+}
+
+impl<S: ReadAt> io::Read for SourceCursor<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.source.len().saturating_sub(self.position);
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        if length == 0 {
+            return Ok(0);
+        }
+        self.source.read_exact_at(self.position, &mut buffer[..length])?;
+        self.position += length as u64;
+        Ok(length)
+    }
+}
+
+impl<S: ReadAt> io::Seek for SourceCursor<S> {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            io::SeekFrom::Start(position) => Some(position),
+            io::SeekFrom::End(offset) => self.source.len().checked_add_signed(offset),
+            io::SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+        };
+        self.position = position.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a seek before the start of a source or beyond 2^64 bytes",
+            )
+        })?;
+        Ok(self.position)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
 
     #[test]
-    fn a_slice_reads_inside_and_refuses_outside() {
+    fn a_slice_is_read_inside_its_bounds_only() {
         let bytes = b"0123456789".as_slice();
         let mut buffer = [0; 3];
         bytes.read_exact_at(7, &mut buffer).unwrap();
@@ -257,6 +306,25 @@ mod tests {
             bytes.read_exact_at(u64::MAX, &mut buffer).unwrap_err().kind(),
             io::ErrorKind::UnexpectedEof
         );
+    }
+
+    #[test]
+    fn a_cursor_reads_in_sequence_and_seeks() {
+        use std::io::{Read as _, Seek as _, SeekFrom};
+
+        let mut cursor = SourceCursor::new(b"0123456789".as_slice());
+        let mut text = String::new();
+        assert_eq!(cursor.seek(SeekFrom::Start(7)).unwrap(), 7);
+        assert_eq!(cursor.read_to_string(&mut text).unwrap(), 3);
+        assert_eq!(cursor.seek(SeekFrom::End(-4)).unwrap(), 6);
+        assert_eq!(cursor.seek(SeekFrom::Current(-1)).unwrap(), 5);
+        assert_eq!(cursor.read(&mut [0; 2]).unwrap(), 2);
+        cursor.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "789789");
+        assert_eq!(cursor.seek(SeekFrom::Current(-11)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(cursor.seek(SeekFrom::Start(u64::MAX)).unwrap(), u64::MAX);
+        assert_eq!(cursor.read(&mut [0; 2]).unwrap(), 0);
+        assert_eq!(cursor.into_inner().len(), 10);
     }
 
     #[test]

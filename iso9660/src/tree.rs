@@ -226,7 +226,7 @@ impl Tree {
     /// shows this.
     ///
     /// # Errors
-    /// As [`Tree::add_file`].
+    /// The errors of [`Tree::add_file`].
     pub fn add_executable(
         &mut self,
         path: &str,
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_are_not_paths_are_refused() {
+    fn invalid_paths_are_refused() {
         let mut tree = Tree::new();
         for path in ["", "/", "a//b", "a/", ".", "..", "a/../b", "a\0b", "a\nb", "\u{7f}"] {
             assert!(matches!(tree.add_file(path, ""), Err(PlanError::Path { .. })), "{path:?}");

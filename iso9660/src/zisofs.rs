@@ -13,9 +13,10 @@
 //! [`KEPT`] blocks.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use flate2::{Decompress, FlushDecompress, Status};
+use parking_lot::Mutex;
 
 use crate::ecma119::field::{array, read_both_u32};
 use crate::error::ReadError;
@@ -79,8 +80,8 @@ impl Blocks {
         if head[..8] != MAGIC {
             return Err(invalid("a zisofs file begins with its magic number"));
         }
-        let said = (array(&head, 8).map(u32::from_le_bytes), u64::from(head[12]) * 4, head[13]);
-        if said != (Some(parameters.len), parameters.header, parameters.log2) {
+        let claimed = (array(&head, 8).map(u32::from_le_bytes), u64::from(head[12]) * 4, head[13]);
+        if claimed != (Some(parameters.len), parameters.header, parameters.log2) {
             return Err(invalid("a zisofs file and its ZF entry agree"));
         }
         let blocks = Blocks { parameters, kept: Mutex::default(), offset };
@@ -126,7 +127,7 @@ impl Blocks {
 
     fn block(&self, stored: &dyn ReadAt, index: u64) -> io::Result<Arc<[u8]>> {
         {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept.lock();
             if let Some(at) = kept.iter().position(|(number, _)| *number == index) {
                 let found = kept.remove(at);
                 let block = Arc::clone(&found.1);
@@ -136,7 +137,7 @@ impl Blocks {
         }
         // The lock is not held here, so readers of other blocks do not wait for this one.
         let block: Arc<[u8]> = self.inflate(stored, index)?.into();
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.len() == KEPT {
             kept.remove(0);
         }
@@ -155,8 +156,8 @@ impl Blocks {
         // zlib expands incompressible data by at most a thousandth and a few bytes.
         let room = self.block_size() + self.block_size() / 1000 + 64;
         let length = to.checked_sub(from).filter(|length| *length <= room && to <= stored.len());
-        let length =
-            length.ok_or_else(|| self.invalid("the pointers of a zisofs file grow and are inside the file"))?;
+        let length = length
+            .ok_or_else(|| self.invalid("the pointers of a zisofs file grow and are inside the file"))?;
         let mut block = vec![0; size];
         if length == 0 {
             return Ok(block);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn any_range_reads_and_few_blocks_are_kept() {
+    fn any_range_is_readable_and_few_blocks_are_cached() {
         let (entry, stored) = stored();
         let blocks = open(&entry, &stored).unwrap();
         let content = content();
@@ -224,11 +225,11 @@ mod tests {
             blocks.read_exact_at(&stored.as_slice(), offset as u64, &mut buffer).unwrap();
             assert!(buffer == content[offset..offset + length], "{length} at {offset}");
         }
-        assert!(blocks.kept.lock().unwrap().len() <= KEPT);
+        assert!(blocks.kept.lock().len() <= KEPT);
     }
 
     #[test]
-    fn headers_that_lie_are_refused_when_the_file_is_opened() {
+    fn wrong_headers_are_refused_when_the_file_is_opened() {
         let (entry, good) = stored();
         assert_eq!(Parameters::parse(&entry[..11]), None, "a short entry");
         let entry_with = |at: usize, value: u8| {
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_lie_are_refused_when_they_are_read() {
+    fn wrong_blocks_are_refused_when_they_are_read() {
         let (entry, good) = stored();
         let read = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut stored = good.clone();

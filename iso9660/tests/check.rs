@@ -1,4 +1,4 @@
-//! The checker: silent about our images, clear about others, cheap on hostile ones.
+//! The checker: no findings in written images, exact findings in broken ones, and bounded work on hostile ones.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -15,8 +15,9 @@ use common::{EPOCH, boot_plan, stream, task_plan};
 use std::sync::Arc;
 
 use iso9660::{
-    BiosBoot, Boot, CheckOptions, Content, Finding, Hierarchy, Hybrid, InterchangeLevel, ImageOptions, Part, ImagePlan, Profile,
-    ReadAt, ReadError, CheckReport, Rule, Severity, Splice, SpliceOptions, Tree, UefiBoot, check, check_names,
+    BiosBoot, Boot, CheckOptions, CheckReport, Content, Finding, Hierarchy, Hybrid, ImageOptions, ImagePlan,
+    InterchangeLevel, Part, Profile, ReadAt, ReadError, Rule, Severity, Splice, SpliceOptions, Tree,
+    UefiBoot, check, check_names,
 };
 
 fn report(image: &dyn ReadAt) -> CheckReport {
@@ -38,7 +39,7 @@ fn plan(paths: &[&str], change: impl FnOnce(&mut ImageOptions)) -> ImagePlan {
 }
 
 #[test]
-fn images_of_ours_have_no_finding() {
+fn written_images_have_no_finding() {
     let names = ["1/2/3/4/5/6/7/leaf", "a-b", "a_b", ".hidden", "no.of.dots.tar.gz", "ünïcode/näme"];
     let long = "é".repeat(103);
     let plans = [
@@ -60,7 +61,7 @@ fn images_of_ours_have_no_finding() {
     }
 }
 
-/// Everything the writer can do, in trees that need it.
+/// Every feature of the writer, in trees that need it.
 #[test]
 fn images_with_every_feature_have_no_finding() {
     let mut tree = Tree::new();
@@ -71,29 +72,27 @@ fn images_with_every_feature_have_no_finding() {
     tree.add_symlink("bin/link", "../boot/efi.img").unwrap();
     tree.add_symlink("to-nowhere", &"x/".repeat(400)).unwrap();
     tree.add_file(&"é".repeat(100), "long").unwrap().add_directory("none").unwrap();
-    let boot = Some(Boot {
-        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: true }),
-        uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
-    });
-    let bios_only = boot.clone().map(|boot| Boot { uefi: None, ..boot });
-    let mut silent = 0;
+    let boot = Some(Boot::new(
+        Some(BiosBoot::new("boot/bios.img").with_boot_info_table(true)),
+        Some(UefiBoot::new("boot/efi.img")),
+    ));
+    let bios_only = boot.clone().map(|boot| Boot::new(boot.bios, None));
+    let mut clean = 0;
     for (boot, level, enhanced) in [
         (None, InterchangeLevel::Three, false),
         (boot.clone(), InterchangeLevel::One, true),
         (boot, InterchangeLevel::Two, false),
         (bios_only, InterchangeLevel::Three, true),
     ] {
-        for hybrid in [None, Some(Hybrid { code: vec![0x90; 400] })] {
+        for hybrid in [None, Some(Hybrid::new(vec![0x90; 400]))] {
             if boot.is_none() && hybrid.is_some() {
                 continue;
             }
-            let options = ImageOptions {
-                boot: boot.clone(),
-                level,
-                enhanced,
-                hybrid,
-                ..ImageOptions::new(Profile::Tree, "ALL", EPOCH)
-            };
+            let options = ImageOptions::new(Profile::Tree, "ALL", EPOCH)
+                .with_boot(boot.clone())
+                .with_level(level)
+                .with_enhanced(enhanced)
+                .with_hybrid(hybrid);
             let image = stream(&ImagePlan::new(&tree, &options).unwrap());
             let report = report(&image);
             assert!(report.is_clean(), "{options:?}\n{report}");
@@ -104,13 +103,13 @@ fn images_with_every_feature_have_no_finding() {
             );
             let report = self::report(&stream(&spliced.unwrap().plan));
             assert!(report.is_clean(), "spliced {options:?}\n{report}");
-            silent += 1;
+            clean += 1;
         }
     }
-    assert_eq!(silent, 7);
+    assert_eq!(clean, 7);
 }
 
-/// Zeros of any length, which cost nothing.
+/// Zeros of any length without memory.
 struct Zeros(u64);
 
 impl ReadAt for Zeros {
@@ -168,7 +167,7 @@ fn a_file_in_several_sections_is_checked_without_reading_it() {
 }
 
 #[test]
-fn a_report_is_lines_for_people() {
+fn a_report_is_printed_as_lines_of_text() {
     let mut bench = bench();
     let file = bench.record(bench.directory(1), b"B.TXT;1");
     put(&mut bench.image, file + 37, b"\x1b");
@@ -180,11 +179,11 @@ fn a_report_is_lines_for_people() {
     assert_eq!(
         lines,
         [
-            "error    0x00000220 (sector 0+0x220)  gpt-backup: there is none in sector 2047".to_owned(),
+            "error    0x00000220 (sector 0+0x220)  gpt-backup: sector 2047 has no GPT header".to_owned(),
             "error    0x00000228 (sector 0+0x228)  gpt-header: usable are 64 to 2014 of 1200".to_owned(),
             format!("error    {}  record-date: [123, 11, 31, 22, 13, 20, 0]", place(file + 18)),
             format!("error    {}  identifier-unsafe: \"B.TX\\u{{1b}};1\"", place(file + 33)),
-            "error    0x00096000 (sector 300+0x000)  image-truncated: 614400 bytes are there, the volume has \
+            "error    0x00096000 (sector 300+0x000)  image-truncated: the image has 614400 bytes, the volume has \
              1048576: 434176 are missing"
                 .to_owned(),
             "checked level 2, 4 descriptors, 8 directories, 98 files, 16 path table records, 177 system use entries, 2 boot \
@@ -206,14 +205,14 @@ fn many_breaches_of_one_rule_are_counted_and_few_are_kept() {
         let at = record(&image, root, name);
         put(&mut image, at + 20, &[31]);
     }
-    let options = CheckOptions { findings_per_rule: 1, ..CheckOptions::default() };
+    let options = CheckOptions::default().with_findings_per_rule(1);
     let report = check(&image, &options).unwrap();
     assert_eq!((report.findings().len(), report.omitted(), report.count(Severity::Error)), (1, 3, 4));
     assert!(report.to_string().contains("\nand 3 more findings of the same rules\n"));
 }
 
 #[test]
-fn names_that_readers_take_for_one_are_found_before_and_after_writing() {
+fn names_that_readers_do_not_distinguish_are_found_before_and_after_writing() {
     for (left, right, rule) in [
         ("readme", "README", Rule::NamesFoldCase),
         ("name", "name.", Rule::NamesFoldDot),
@@ -244,7 +243,7 @@ fn directories_on_nine_levels_and_long_paths_are_warnings() {
     let path = format!("{0}/{0}/{0}/{0}/{0}/{0}/{0}/{0}", "n".repeat(30));
     let plan = plan(&[&path], |options| (options.joliet, options.rock_ridge) = (false, false));
     let mut image = stream(&plan);
-    // The file on level 8 becomes a directory that holds it once more.
+    // The file on level 8 becomes a directory that contains the file.
     let parent = start_of(&plan, Part::Directory(Hierarchy::Primary, 8));
     let file = record(&image, parent, format!("{}.;1", "N".repeat(30)).as_bytes());
     let child = 400 * 2048;
@@ -259,7 +258,7 @@ fn directories_on_nine_levels_and_long_paths_are_warnings() {
 }
 
 #[test]
-fn what_is_no_image_is_an_error_and_what_cannot_be_read_is_not_a_finding() {
+fn other_data_is_a_finding_and_an_unreadable_medium_is_an_error() {
     for len in [0, 100, 40_000, 40 * 2048] {
         assert!(rules(&report(&vec![0_u8; len])).contains(&Rule::PrimaryMissing));
     }
@@ -277,15 +276,15 @@ fn what_is_no_image_is_an_error_and_what_cannot_be_read_is_not_a_finding() {
 }
 
 #[test]
-fn budgets_end_in_a_finding() {
+fn an_exhausted_budget_is_a_finding() {
     let small = stream(&plan(&["a", "b", "c"], |_| {}));
-    let few = CheckOptions { entries: 4, ..CheckOptions::default() };
+    let few = CheckOptions::default().with_entries(4);
     assert!(rules(&check(&small, &few).unwrap()).contains(&Rule::CheckIncomplete));
-    let short = CheckOptions { directory_bytes: 2047, ..CheckOptions::default() };
+    let short = CheckOptions::default().with_directory_bytes(2047);
     assert!(rules(&check(&small, &short).unwrap()).contains(&Rule::CheckIncomplete));
 }
 
-/// Directories that all reach to the end of the image: reading each would cost the square of its size.
+/// Directories that all extend to the end of the image: reading each would cost the square of its size.
 #[test]
 fn hostile_images_are_read_once() {
     let paths: Vec<String> = (0..2000).map(|index| format!("d{index:04}/x")).collect();
@@ -322,13 +321,13 @@ fn corpus(target: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
 }
 
-/// A seed of the fuzz targets: without the system area and without the zeros at the end.
+/// Returns a seed of the fuzz target: an image without the system area and without the zeros at its end.
 fn seed(image: &[u8]) -> &[u8] {
     let end = image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     &image[32 * 1024..end]
 }
 
-/// One image for each kind of fault that the images of the reader do not have.
+/// One image for each kind of fault that the images of the reader tests do not have.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let wanted = [
         "a directory out of order",
@@ -359,13 +358,16 @@ fn the_seeds_of_the_fuzz_target_are_these_images_and_replay() {
             fs::create_dir_all(corpus("iso_check")).unwrap();
             fs::write(&path, &seed).unwrap();
         }
-        assert!(fs::read(&path).unwrap() == seed, "{name}: run with UPDATE_GOLDEN=1 if that is meant");
+        assert!(
+            fs::read(&path).unwrap() == seed,
+            "{name}: run with UPDATE_GOLDEN=1 if the change is intended"
+        );
     }
     for target in ["iso_check", "iso_read"] {
         for file in fs::read_dir(corpus(target)).unwrap() {
             let path = file.unwrap().path();
             let findings = iso9660::fuzz::check(&fs::read(&path).unwrap());
-            // The images that only cut what follows the volume short are not these.
+            // The images that are only shorter than their volume are not among these.
             let good = path.file_name().unwrap().to_str().unwrap().starts_with("good");
             assert!(good || findings > 0, "{}", path.display());
         }
@@ -373,7 +375,7 @@ fn the_seeds_of_the_fuzz_target_are_these_images_and_replay() {
 }
 
 #[test]
-fn single_byte_changes_never_panic_and_what_has_no_error_is_readable() {
+fn single_byte_changes_never_panic_and_images_without_errors_are_readable() {
     let images = hostile_images();
     let good = images.iter().filter(|hostile| hostile.name.starts_with("good"));
     for (image, step) in good.map(|hostile| &hostile.image).zip([11, 41]) {
@@ -393,7 +395,7 @@ fn golden(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_rules_are_those_of_the_golden_list() {
+fn the_rules_equal_the_golden_list() {
     let mut list = String::new();
     for rule in Rule::ALL {
         writeln!(list, "{:<28} {:<8} {:<32} {}", rule.code(), rule.severity(), rule.section(), rule.text())
@@ -403,17 +405,17 @@ fn the_rules_are_those_of_the_golden_list() {
         fs::write(golden("rules.txt"), &list).unwrap();
     }
     let stored = fs::read_to_string(golden("rules.txt")).unwrap();
-    assert!(stored == list, "the rules changed: run with UPDATE_GOLDEN=1 if that is meant");
+    assert!(stored == list, "the rules changed: run with UPDATE_GOLDEN=1 if the change is intended");
     let mut codes: Vec<&str> = Rule::ALL.iter().map(|rule| rule.code()).collect();
     codes.sort_unstable();
     codes.dedup();
     assert_eq!(codes.len(), Rule::ALL.len(), "codes are unique");
     let kebab = |code: &str| code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
-    assert!(codes.iter().all(|code| kebab(code)), "codes are of lower case and hyphens");
+    assert!(codes.iter().all(|code| kebab(code)), "codes have lower case and hyphens only");
 }
 
 #[test]
-fn what_begins_behind_the_image_is_outside_and_overlaps_nothing() {
+fn an_extent_after_the_image_is_outside_and_overlaps_nothing() {
     let mut tree = Tree::new();
     tree.add_file("one", vec![1; 3000]).unwrap();
     tree.add_file("two", vec![2; 3000]).unwrap();

@@ -1,4 +1,4 @@
-//! Every single fault is found under the rule that names it, and under no other than those that follow from it.
+//! Every single fault is found under its rule, and under no rules except those that follow from the fault.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -12,7 +12,7 @@ fn broken(image: &[u8], options: &CheckOptions) -> BTreeSet<Rule> {
     check(&image, options).unwrap().totals().keys().copied().collect()
 }
 
-/// The faults whose rules are not exactly the expected ones, with what was found.
+/// Returns the faults with unexpected findings, and those findings.
 fn misses(options: &CheckOptions) -> Vec<(&'static str, BTreeSet<Rule>)> {
     let all: Vec<Fault> = measured().into_iter().chain(further()).collect();
     assert!(all.len() >= 50, "{}", all.len());
@@ -47,7 +47,7 @@ fn every_single_fault_is_found_under_its_rule() {
 
 #[test]
 fn a_checker_without_the_rule_on_order_would_fail_the_table() {
-    let options = CheckOptions { ignored: vec![Rule::DirectoryOrder], ..CheckOptions::default() };
+    let options = CheckOptions::default().with_ignored(vec![Rule::DirectoryOrder]);
     let names: Vec<&str> = misses(&options).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a directory out of order", "an identifier twice", "Joliet out of order"]);
 }
@@ -56,7 +56,7 @@ fn a_checker_without_the_rule_on_order_would_fail_the_table() {
 fn every_rule_that_a_fault_can_break_is_in_the_table() {
     let covered: BTreeSet<Rule> =
         measured().iter().chain(&further()).flat_map(|fault| fault.rules.iter().copied()).collect();
-    // Each of these has a test of its own: they need other images than the one of the table.
+    // Each of these has a separate test, because it needs another image than that of the table.
     let elsewhere = [
         Rule::CheckIncomplete,
         Rule::IdentifierLength,

@@ -1,10 +1,10 @@
-//! Any single bit of the metadata matters: turned over, it is a finding, or it is in a field that may hold anything.
+//! Every single bit of the metadata matters: a flipped bit is a finding, or it is in a free field.
 //!
-//! Free fields, for which no rule can say what should be there:
+//! Free fields, whose contents no rule determines:
 //!
 //! ```text
-//! descriptors       texts (8..72, 190..813) and dates (813..881), while they are of their characters and valid
-//! records           dates, the flag `hidden`, identifiers of files while they are legal, distinct and in order
+//! descriptors       texts (8..72, 190..813) and dates (813..881), while their characters and dates are valid
+//! records           dates, the flag `hidden`, identifiers of files while they are valid, distinct and in order
 //! system use        names (NM), dates (TF), texts of ER; all other entries are checked
 //! boot catalog      names of sections, load segment, system type, number of units while inside the image
 //! ```
@@ -16,15 +16,16 @@ use std::collections::BTreeMap;
 
 use common::{EPOCH, stream};
 use iso9660::{
-    BiosBoot, Boot, CheckOptions, ImageOptions, Part, ImagePlan, Profile, Rule, Tree, UefiBoot, check, check_names,
+    BiosBoot, Boot, CheckOptions, ImageOptions, ImagePlan, Part, Profile, Rule, Tree, UefiBoot, check,
+    check_names,
 };
 use proptest::prelude::*;
 
-fn silent(image: &[u8]) -> bool {
+fn is_clean(image: &[u8]) -> bool {
     check(&image, &CheckOptions::default()).unwrap().is_clean()
 }
 
-/// The name of the free field that a byte of a piece of metadata belongs to.
+/// Returns the name of the free field that contains a byte of a piece of metadata.
 fn free(plan: &ImagePlan, image: &[u8], at: usize) -> Option<&'static str> {
     let segment = plan
         .segments()
@@ -87,7 +88,7 @@ fn in_entries(area: &[u8], at: usize) -> Option<&'static str> {
     None
 }
 
-/// The bytes of the metadata: all but the system area, the contents and the padding.
+/// Returns the positions of the metadata: everything but the system area, the contents and the padding.
 fn metadata(plan: &ImagePlan) -> Vec<usize> {
     let part = |part| !matches!(part, Part::SystemArea | Part::File(_) | Part::Padding);
     let segments = plan.segments().filter(|segment| part(segment.part));
@@ -97,30 +98,28 @@ fn metadata(plan: &ImagePlan) -> Vec<usize> {
         .collect()
 }
 
-/// An image of everything the writer makes, without padding: it is checked once per flip.
+/// Returns an image with every feature of the writer, without padding, because it is checked once per flip.
 fn plan_of(profile: Profile) -> ImagePlan {
     let mut tree = Tree::new();
     for path in ["a/b/c/file", "a-b", "a_b", "ünïcode.txt", "empty", "x/y.tar.gz"] {
         tree.add_file(path, path.repeat(100)).unwrap();
     }
     tree.add_file(&"é".repeat(103), "long").unwrap();
-    let mut options = ImageOptions { min_size: 0, ..ImageOptions::new(profile, "FLIPS", EPOCH) };
+    let mut options = ImageOptions::new(profile, "FLIPS", EPOCH).with_min_size(0);
     if profile == Profile::Boot {
-        options.boot = Some(Boot {
-            bios: Some(BiosBoot { path: "a-b".into(), load_units: 1, boot_info_table: false }),
-            uefi: Some(UefiBoot { path: "a_b".into() }),
-        });
+        options.boot =
+            Some(Boot::new(Some(BiosBoot::new("a-b").with_load_units(1)), Some(UefiBoot::new("a_b"))));
     }
     ImagePlan::new(&tree, &options).unwrap()
 }
 
-/// Every byte that is not zero and every seventeenth of the others, one bit each.
+/// Flips one bit of every byte that is not zero and of every seventeenth of the others.
 #[test]
 fn every_flipped_bit_is_found_or_in_a_free_field() {
     const ZEROS: usize = 17;
     let plan = plan_of(Profile::Boot);
     let mut image = stream(&plan);
-    // A zero counts for all those that are left out, so that the rate is that of a bit anywhere.
+    // A zero byte counts for all omitted ones, so the rate is that of a random bit.
     let (mut flips, mut found) = (0, 0);
     let mut unseen: BTreeMap<&str, u32> = BTreeMap::new();
     let mut missed = Vec::new();
@@ -131,10 +130,10 @@ fn every_flipped_bit_is_found_or_in_a_free_field() {
         }
         let bit = 1 << ((at * 5 + at / 8) % 8);
         image[at] ^= bit;
-        let silent = silent(&image);
+        let clean = is_clean(&image);
         image[at] ^= bit;
         flips += weight;
-        if !silent {
+        if !clean {
             found += weight;
         } else if let Some(field) = free(&plan, &image, at) {
             *unseen.entry(field).or_default() += 1;
@@ -147,7 +146,7 @@ fn every_flipped_bit_is_found_or_in_a_free_field() {
     assert!(found * 100 > flips * 95, "{found} of {flips}");
 }
 
-/// Trees of names that all our namespaces can hold.
+/// Trees of names that all written namespaces can represent.
 fn trees() -> impl Strategy<Value = BTreeMap<String, usize>> {
     let name = "[a-zA-Z0-9 ._\\-éß]{1,40}".prop_filter("not a name", |name| name != "." && name != "..");
     let path = proptest::collection::vec(name, 1..5).prop_map(|names| names.join("/"));
@@ -158,18 +157,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn a_written_tree_has_the_findings_of_its_names_and_no_other(paths in trees(), joliet in any::<bool>()) {
+    fn a_written_tree_has_only_the_findings_of_its_names(paths in trees(), joliet in any::<bool>()) {
         let mut tree = Tree::new();
         for (path, size) in &paths {
-            // A path below a file, or a file where a directory is, is left out.
+            // A path below a file, or a file in the place of a directory, is omitted.
             let _ = tree.add_file(path, path.bytes().cycle().take(*size).collect::<Vec<u8>>());
         }
-        let options = ImageOptions { joliet, ..ImageOptions::new(Profile::Task, "RANDOM", EPOCH) };
+        let options = ImageOptions::new(Profile::Task, "RANDOM", EPOCH).with_joliet(joliet);
         let Ok(plan) = ImagePlan::new(&tree, &options) else { return Ok(()) };
         let report = check(&stream(&plan), &CheckOptions::default()).unwrap();
         let mut expected: BTreeMap<Rule, u64> = BTreeMap::new();
         for finding in check_names(&tree) {
-            // Without Joliet only Rock Ridge has these names, where nothing but normal forms confuses.
+            // Without Joliet only Rock Ridge has these names, and its readers fail to distinguish normal forms only.
             if joliet {
                 *expected.entry(finding.rule).or_default() += 1;
             }
@@ -184,8 +183,8 @@ proptest! {
         let bytes = metadata(&plan);
         let at = bytes[seed as usize % bytes.len()];
         image[at] ^= 1 << bit;
-        let silent = silent(&image);
+        let clean = is_clean(&image);
         image[at] ^= 1 << bit;
-        prop_assert!(!silent || free(&plan, &image, at).is_some(), "byte {:#x}, bit {}", at, bit);
+        prop_assert!(!clean || free(&plan, &image, at).is_some(), "byte {:#x}, bit {}", at, bit);
     }
 }

@@ -1,4 +1,4 @@
-//! Images of other people's programs: no error in any of them, and no warning but those listed, with the reason.
+//! Images of other programs: no errors, and no warnings except the listed ones, with the reason.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
@@ -8,29 +8,29 @@ use std::process::Command;
 
 use iso9660::{CheckOptions, FileSource, Rule, Severity, check};
 
-/// Where Debian's packages put the boot loader.
+/// The directory of the boot loader in Debian.
 const ISOLINUX: &str = "/usr/lib/ISOLINUX";
 
-/// Writers that differ from the letter, in ways that known readers take.
+/// Deviations of known writers from the specification, which known readers accept.
 mod allowed {
     use iso9660::Rule;
 
-    /// xorriso writes directories as deep as they are, unless told to relocate them.
+    /// xorriso does not relocate deep directories by default.
     pub(crate) const DEEP: &[Rule] = &[Rule::PathDepth];
     /// xorriso 1.5.4 writes the directory itself as its parent in Joliet and in the enhanced hierarchy.
     pub(crate) const DEEP_PARENTS: &[Rule] = &[Rule::ParentRecordItself, Rule::PathDepth];
-    /// genisoimage without Rock Ridge leaves deep directories out, and the parent of the last one on the way wrong.
+    /// genisoimage without Rock Ridge omits deep directories and writes a wrong parent for the last one on the path.
     pub(crate) const CUT: &[Rule] = &[Rule::ParentRecordItself];
-    /// genisoimage leaves the mode in a record of its `RR_MOVED` zero.
+    /// genisoimage writes mode 0 in a record of its `RR_MOVED`.
     pub(crate) const MODES: &[Rule] = &[Rule::RockRidgeMissing];
-    /// As above; and the structures of UDF are not checked.
+    /// genisoimage with UDF: mode 0 as above, and the structures of UDF are not checked.
     pub(crate) const MODES_UDF: &[Rule] = &[Rule::UdfNotChecked, Rule::RockRidgeMissing];
-    /// bsdtar counts a link too few in the root when it relocates, and leaves its mark behind the descriptors.
+    /// bsdtar counts one link too few in the root when it relocates, and writes a mark after the descriptors.
     pub(crate) const LINKS: &[Rule] = &[Rule::UnusedNotZero, Rule::RockRidgeLinks];
     /// pycdlib writes its name in lower case.
     pub(crate) const TEXT: &[Rule] = &[Rule::DescriptorText];
     pub(crate) const TEXT_UDF: &[Rule] = &[Rule::DescriptorText, Rule::UdfNotChecked];
-    /// Lower-case names and names that are too long, because the writer was told so.
+    /// xorriso with options for lower-case names and for names that are too long.
     pub(crate) const RELAXED: &[Rule] =
         &[Rule::IdentifierCharacters, Rule::IdentifierForm, Rule::IdentifierLength, Rule::NamesFoldCase];
 }
@@ -61,7 +61,7 @@ fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Checks an image; its findings must be of these rules, and none an error.
+/// Checks an image: its findings must be of these rules, and none may be an error.
 fn expect(image: &Path, name: &str, allowed: &[Rule]) {
     let report = check(&FileSource::open(image).unwrap(), &CheckOptions::default()).unwrap();
     assert_eq!(report.count(Severity::Error), 0, "{name}\n{report}");

@@ -1,7 +1,7 @@
-//! Programs by other people read our images: isoinfo (genisoimage), xorriso, bsdtar (libarchive) and 7z.
+//! Other programs read written images: isoinfo (genisoimage), xorriso, bsdtar (libarchive) and 7z.
 //!
-//! Each program must list an image without a word of complaint and give back every file byte for byte, by Rock Ridge
-//! and by Joliet names where it can be told which. The last test shows that the harness notices a damaged image.
+//! Each program must list an image without a warning and return every file byte for byte, by Rock Ridge and by Joliet
+//! names where it has an option for that. The last test shows that the harness detects a damaged image.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -18,7 +18,7 @@ use iso9660::{ImageOptions, ImagePlan, Profile, Tree};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A check: the image and what must be in it.
+/// A check, with the image and its expected files.
 type Check = fn(&Path, &Files) -> Result<(), String>;
 
 const CHECKS: [(&str, Check); 9] = [
@@ -33,20 +33,20 @@ const CHECKS: [(&str, Check); 9] = [
     ("7z", seven_zip),
 ];
 
-/// Runs a program; its output, if it ends well and says nothing that sounds like a complaint.
+/// Runs a program and returns its output, if it succeeds without a complaint.
 fn run<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) -> Result<Vec<u8>, String> {
     let output = Command::new(program)
         .args(arguments)
         .env("LC_ALL", "C.UTF-8")
         .output()
         .unwrap_or_else(|error| panic!("{program} must be installed: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
+    let printed = String::from_utf8_lossy(&output.stderr).to_lowercase();
     let complaint = ["warning", "error", "sorry", "failure", "fatal", "invalid", "corrupt", "bad "]
         .into_iter()
-        .find(|word| said.contains(word));
+        .find(|word| printed.contains(word));
     match (output.status.success(), complaint) {
         (true, None) => Ok(output.stdout),
-        _ => Err(format!("{program}: {}: {said}", output.status)),
+        _ => Err(format!("{program}: {}: {printed}", output.status)),
     }
 }
 
@@ -102,7 +102,7 @@ fn isoinfo(image: &Path, files: &Files, view: &str) -> Result<(), String> {
     let listing = run("isoinfo", [view.as_ref(), "-f".as_ref(), "-i".as_ref(), image.as_os_str()])?;
     let mut found = Files::new();
     for path in listing.split(|byte| *byte == b'\n').filter(|path| !path.is_empty()) {
-        // Joliet names come out in Latin-1: the program knows no UTF-8.
+        // isoinfo prints Joliet names in Latin-1, because it does not support UTF-8.
         let name =
             if view == "-J" { path.iter().copied().map(char::from).collect() } else { text(path.to_vec()) };
         let name = name.trim_start_matches('/').to_owned();
@@ -117,8 +117,8 @@ fn isoinfo(image: &Path, files: &Files, view: &str) -> Result<(), String> {
 }
 
 fn isovfy(image: &Path, _: &Files) -> Result<(), String> {
-    let said = text(run("isovfy", [image])?);
-    if said.contains("No errors found") { Ok(()) } else { Err(said) }
+    let printed = text(run("isovfy", [image])?);
+    if printed.contains("No errors found") { Ok(()) } else { Err(printed) }
 }
 
 fn xorriso(image: &Path, files: &Files, view: &str) -> Result<(), String> {
@@ -156,13 +156,13 @@ fn seven_zip(image: &Path, files: &Files) -> Result<(), String> {
     let directory = tempfile::tempdir().unwrap();
     let (image, target) = (image.to_str().unwrap(), format!("-o{}", directory.path().display()));
     for arguments in [vec!["t", image], vec!["x", &target, image]] {
-        let said = text(run("7z", arguments)?);
-        if !said.contains("Everything is Ok") || said.to_lowercase().contains("warning") {
-            return Err(said);
+        let printed = text(run("7z", arguments)?);
+        if !printed.contains("Everything is Ok") || printed.to_lowercase().contains("warning") {
+            return Err(printed);
         }
     }
     let mut found = collect(directory.path());
-    // 7z shows what the boot catalog leads to as files of its own.
+    // 7z shows the El Torito images as separate files.
     found.retain(|name, _| !name.starts_with("[BOOT]"));
     same(found, files)
 }
@@ -199,24 +199,23 @@ fn plan(files: &Files, profile: Profile) -> ImagePlan {
     }
     let mut options = ImageOptions::new(profile, "TEST", EPOCH);
     if profile == Profile::Boot {
-        options.boot = Some(iso9660::Boot {
-            bios: Some(iso9660::BiosBoot {
-                path: "boot/grub/grub.cfg".into(),
-                load_units: 4,
-                boot_info_table: false,
-            }),
-            uefi: Some(iso9660::UefiBoot { path: "boot/efi.img".into() }),
-        });
+        options.boot = Some(iso9660::Boot::new(
+            Some(iso9660::BiosBoot::new("boot/grub/grub.cfg")),
+            Some(iso9660::UefiBoot::new("boot/efi.img")),
+        ));
     }
     ImagePlan::new(&tree, &options).unwrap()
 }
 
-/// Every check that fails on an image, with what it said.
+/// Returns every check that fails on an image, with its message.
 fn complaints(image: &[u8], files: &Files) -> Vec<(&'static str, String)> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("image.iso");
     fs::write(&path, image).unwrap();
-    CHECKS.iter().filter_map(|(name, check)| check(&path, files).err().map(|said| (*name, said))).collect()
+    CHECKS
+        .iter()
+        .filter_map(|(name, check)| check(&path, files).err().map(|printed| (*name, printed)))
+        .collect()
 }
 
 #[test]
@@ -235,7 +234,7 @@ fn a_varied_tree_reads_the_same_everywhere() {
 
 #[test]
 #[ignore = "needs isoinfo, xorriso, bsdtar, 7z; run by .ci/run"]
-fn a_boot_image_shows_its_entries_to_xorriso_and_isoinfo() {
+fn xorriso_and_isoinfo_show_the_entries_of_a_boot_image() {
     let files = varied_files();
     let image = common::stream(&plan(&files, Profile::Boot));
     assert_eq!(complaints(&image, &files), []);
@@ -253,7 +252,7 @@ fn a_boot_image_shows_its_entries_to_xorriso_and_isoinfo() {
 
 #[test]
 #[ignore = "needs isoinfo, xorriso, bsdtar, 7z; run by .ci/run"]
-fn plain_names_are_those_that_installers_look_for() {
+fn plain_names_equal_those_that_installers_look_for() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("task.iso");
     fs::write(&path, common::stream(&common::task_plan())).unwrap();
@@ -277,13 +276,13 @@ fn plain_names_are_those_that_installers_look_for() {
 
 #[test]
 #[ignore = "needs isoinfo, xorriso, bsdtar, 7z; run by .ci/run"]
-fn the_harness_notices_damaged_images() {
+fn the_harness_detects_damaged_images() {
     let files = task_files();
     let plan = plan(&files, Profile::Task);
     let good = common::stream(&plan);
     let extent = iso9660::Image::open(&plan).unwrap().extents("job.json").unwrap()[0];
 
-    // One bit of one file: everything that reads contents must object.
+    // One bit of one file: every program that reads contents must report it.
     let mut damaged = good.clone();
     damaged[usize::try_from(extent.offset).unwrap() + 100] ^= 1;
     let objections: Vec<&str> = complaints(&damaged, &files).into_iter().map(|(name, _)| name).collect();
@@ -294,6 +293,6 @@ fn the_harness_notices_damaged_images() {
         .collect();
     assert_eq!(objections, content_checks);
 
-    // The end is missing: the header no longer fits the file.
+    // The end is missing, so the header does not match the file.
     assert!(complaints(&good[..good.len() - 4096], &files).iter().any(|(name, _)| *name == "isoinfo header"));
 }

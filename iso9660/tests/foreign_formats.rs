@@ -1,6 +1,6 @@
-//! We read what other people's programs write in formats of their own choice: UDF by genisoimage, mkudffs and pycdlib,
-//! zisofs by mkzftree, images without Rock Ridge, files over 4 GiB, boot images in partitions. The other way round, 7z
-//! reads the UDF images that our tests are made of.
+//! The reader reads formats that other programs write: UDF by genisoimage, mkudffs and pycdlib, zisofs by mkzftree,
+//! images without Rock Ridge, files over 4 GiB, boot images in partitions. In the other direction, 7z reads the UDF
+//! images of the tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::udf::Flavour;
-use iso9660::{EntryKind, Extent, FileSource, Image, ReadLimits, Namespace, Platform, ReadAt};
+use iso9660::{EntryKind, Extent, FileSource, Image, Namespace, Platform, ReadAt, ReadLimits};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Some of them never come back from what they dislike: two minutes is more than any needs.
+/// Some programs hang on invalid input: two minutes is more than any of them needs.
 fn run(program: &str, arguments: &[&str]) {
     let output = Command::new("timeout")
         .args(["120", program])
@@ -27,7 +27,7 @@ fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A folder with files in it, and a path for the image.
+/// A directory with files in it, and a path for the image.
 struct Workspace {
     _directory: tempfile::TempDir,
     root: PathBuf,
@@ -103,14 +103,14 @@ fn a_udf_bridge_of_genisoimage_is_read_by_its_udf_names() {
     assert_eq!(image.volume().udf_revision, Some(0x0102));
     same(&found(&image), &workspace.files);
     same(&found(&workspace.open(Some(Namespace::RockRidge))), &workspace.files);
-    // All of them share the contents.
+    // All of these paths share their contents.
     let extents = |namespace| workspace.open(Some(namespace)).extents("sources/boot.wim").unwrap();
     assert_eq!(extents(Namespace::Udf), extents(Namespace::RockRidge));
 }
 
 #[test]
 #[ignore = "needs genisoimage, run by .ci/run"]
-fn windows_media_whose_iso_side_holds_a_readme_alone_are_read_whole() {
+fn windows_media_with_only_a_readme_in_iso_9660_are_read_completely() {
     let workspace = Workspace::new();
     let mut arguments = vec!["-quiet", "-udf", "-input-charset", "utf-8", "-iso-level", "3"];
     let hidden: Vec<String> = fs::read_dir(&workspace.root)
@@ -130,7 +130,7 @@ fn windows_media_whose_iso_side_holds_a_readme_alone_are_read_whole() {
 
 #[test]
 #[ignore = "needs mkudffs, run by .ci/run"]
-fn empty_file_systems_of_mkudffs_open_whatever_the_medium_and_revision() {
+fn empty_file_systems_of_mkudffs_open_for_every_medium_and_revision() {
     let directory = tempfile::tempdir().unwrap();
     let media = [
         ("hd", "0x0102", "512"),
@@ -155,7 +155,7 @@ fn empty_file_systems_of_mkudffs_open_whatever_the_medium_and_revision() {
         assert_eq!((image.namespace(), image.volume_id()), (Namespace::Udf, label.as_str()), "{path}");
         let wanted = u16::from_str_radix(&revision[2..], 16).unwrap();
         assert_eq!(image.volume().udf_revision, Some(wanted), "{path}");
-        // What it makes by itself; some media need a file for their unusable blocks.
+        // The directory that mkudffs creates by default; some media need a file for their unusable blocks.
         let own = ["lost+found", "Non-Allocatable Space"];
         let names: Vec<String> = image.list("").unwrap().into_iter().map(|entry| entry.name).collect();
         assert!(names.iter().all(|name| own.contains(&name.as_str())), "{path}: {names:?}");
@@ -195,8 +195,8 @@ iso.close()
 
 #[test]
 #[ignore = "needs 7z, run by .ci/run"]
-fn seven_zip_reads_a_udf_image_that_our_tests_are_made_of() {
-    // It knows files and directories of a physical partition in extents that do not continue elsewhere.
+fn seven_zip_reads_the_udf_image_of_the_tests() {
+    // 7z supports files and directories of a physical partition whose extents are in one place.
     const UNKNOWN: [&str; 6] = ["chain.bin", "extended.bin", "sparse.bin", "link", "climb", "deleted.txt"];
     let directory = tempfile::tempdir().unwrap();
     let (path, target) = (directory.path().join("image.udf"), directory.path().join("out"));
@@ -210,7 +210,7 @@ fn seven_zip_reads_a_udf_image_that_our_tests_are_made_of() {
 
 #[test]
 #[ignore = "needs mkzftree and genisoimage, run by .ci/run"]
-fn files_compressed_by_mkzftree_read_as_what_they_were() {
+fn files_compressed_by_mkzftree_are_read_uncompressed() {
     let mut workspace = Workspace::new();
     let noise: Vec<u8> = (0..100_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let mut holes = vec![0; 400_000];
@@ -242,7 +242,7 @@ fn files_compressed_by_mkzftree_read_as_what_they_were() {
 
 #[test]
 #[ignore = "needs genisoimage, run by .ci/run"]
-fn images_without_rock_ridge_are_read_by_joliet_and_without_that_by_plain_names() {
+fn images_without_rock_ridge_are_read_by_joliet_or_else_plain_names() {
     let workspace = Workspace::new();
     workspace.make("genisoimage", &["-quiet", "-J", "-joliet-long", "-input-charset", "utf-8"]);
     let image = workspace.open(None);
@@ -264,7 +264,7 @@ fn images_without_rock_ridge_are_read_by_joliet_and_without_that_by_plain_names(
 
 #[test]
 #[ignore = "needs xorriso and 10 GB of disk, run by .ci/run"]
-fn a_file_over_4_gib_is_one_file_though_it_has_two_extents() {
+fn a_file_over_4_gib_with_two_extents_is_one_file() {
     let workspace = Workspace::new();
     let size = (4_u64 << 30) + 5000;
     let big = File::create(workspace.root.join("big.img")).unwrap();
@@ -278,7 +278,7 @@ fn a_file_over_4_gib_is_one_file_though_it_has_two_extents() {
         let image = workspace.open(Some(namespace));
         let file = image.open_file("big.img").unwrap();
         assert_eq!((file.len(), image.lookup("big.img").unwrap().extents.len()), (size, 2));
-        // The two follow each other in the image.
+        // The two extents are adjacent in the image.
         assert!(matches!(image.extents("big.img").unwrap()[..], [Extent { len, .. }] if len == size));
         for offset in [0, cut - 4, size - 8] {
             let mut buffer = [0; 8];
@@ -309,14 +309,14 @@ fn boot_images_have_paths_beside_the_tree_even_when_they_are_in_a_partition() {
         let paths: Vec<&str> = boot.iter().map(|image| image.path.as_str()).collect();
         assert_eq!(paths, ["[BOOT]/1-bios.img", "[BOOT]/2-uefi.img"]);
         assert_eq!(boot[1].entry.unwrap().platform, Platform::Efi);
-        // The table that the program patches in says how long it is, though 4 units are loaded.
+        // The boot info table of xorriso contains the length, although the catalog entry has 4 units.
         assert_eq!(image.open_file(paths[0]).unwrap().len(), 9000);
         assert_eq!(image.read(paths[0], 9000).unwrap()[64..], bios[64..]);
         assert!(image.read(paths[1], 4 << 20).unwrap() == efi, "exactly the partition");
         assert_eq!(image.extents(paths[1]).unwrap(), [boot[1].extent]);
     }
 
-    // In the partition alone: no catalog leads there.
+    // The image is only in the partition, without a catalog entry.
     workspace.make("xorriso", &[&common[..], &["-append_partition", "2", "0xef", esp]].concat());
     let image = workspace.open(None);
     assert_eq!(image.boot_images().unwrap()[1].path, "[BOOT]/2-uefi-partition.img");
@@ -325,7 +325,7 @@ fn boot_images_have_paths_beside_the_tree_even_when_they_are_in_a_partition() {
 
 #[test]
 #[ignore = "needs genisoimage, run by .ci/run"]
-fn links_of_every_form_lead_where_they_say() {
+fn links_of_every_form_are_resolved() {
     let workspace = Workspace::new();
     let deep = workspace.root.join("1/2/3/4/5/6/7/8/9/10");
     fs::create_dir_all(&deep).unwrap();
@@ -338,7 +338,8 @@ fn links_of_every_form_lead_where_they_say() {
         ("Dir/above", "../../../ks.cfg".to_owned(), Some("ks.cfg")),
         ("dots", "./Dir/./sub/../UPPER.TXT".to_owned(), Some("Dir/UPPER.TXT")),
         ("chain", "Dir/up".to_owned(), Some("ks.cfg")),
-        // Longer than one entry, so its components continue in others; so long that genisoimage would never end.
+        // The target is longer than one entry, so its components continue in others; genisoimage hangs on targets of
+        // this length.
         ("far", format!("{}long/{long}", "Dir/../".repeat(60)), Some(leaf.as_str())),
         ("nowhere", "absent".to_owned(), None),
     ];
@@ -370,5 +371,5 @@ fn check_links<'a>(
         }
     }
     assert!(image.lookup("nowhere").is_err());
-    assert_eq!(image.read("1/2/3/4/5/6/7/8/9/10/leaf", 10).unwrap(), b"deep", "its directory was moved");
+    assert_eq!(image.read("1/2/3/4/5/6/7/8/9/10/leaf", 10).unwrap(), b"deep", "its directory is relocated");
 }

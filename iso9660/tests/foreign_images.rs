@@ -1,4 +1,4 @@
-//! We read images made by other people's programs: xorriso, genisoimage and bsdtar (libarchive).
+//! The reader reads images of other programs: xorriso, genisoimage and bsdtar (libarchive).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -8,13 +8,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use iso9660::{EntryKind, FileSource, Image, ReadLimits, Namespace, Platform, ReadError};
+use iso9660::{EntryKind, FileSource, Image, Namespace, Platform, ReadError, ReadLimits};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
 const NEEDS: &str = "must be installed";
 
-/// A directory with files that are deep, long-named, empty, linked; and what it holds.
+/// Creates a directory with deep, long-named, empty and linked files, and returns its expected contents.
 fn sample(root: &Path) -> Files {
     let mut files = Files::new();
     let deep = "1/2/3/4/5/6/7/8/9/10/leaf";
@@ -163,7 +163,7 @@ fn images_of_bsdtar_read_back() {
 
 #[test]
 #[ignore = "needs isoinfo, xorriso, bsdtar, 7z; run by .ci/run"]
-fn a_udf_bridge_is_reported_as_such() {
+fn a_udf_bridge_is_reported_in_the_volume() {
     let (_directory, root, path, files) = workspace();
     make("genisoimage", &["-quiet", "-R", "-udf"], &path, &root);
     assert!(open(&path, Namespace::RockRidge).volume().has_udf);

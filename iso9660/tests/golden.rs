@@ -1,7 +1,7 @@
-//! The bytes of some images never change unless somebody means it.
+//! The bytes of some images change only intentionally.
 //!
-//! `golden/iso9660/` holds for each image its digest, its listings and its metadata with the names of the fields.
-//! `UPDATE_GOLDEN=1 cargo test -p iso9660` writes them anew; the difference then shows what changed, field by field.
+//! `golden/iso9660/` holds for each image its digest, its listings and its metadata with field names. `UPDATE_GOLDEN=1
+//! cargo test -p iso9660` writes the files again; their diff shows the change field by field.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -11,7 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{EPOCH, annotate::annotate, boot_plan, hybrid_plan, task_plan};
-use iso9660::{Content, JolietNames, InterchangeLevel, ImageOptions, ImagePlan, Profile, ReadAt, Splice, SpliceOptions, Tree};
+use iso9660::{
+    Content, ImageOptions, ImagePlan, InterchangeLevel, JolietNames, Profile, ReadAt, Splice, SpliceOptions,
+    Tree,
+};
 
 fn compare(name: &str, plan: &ImagePlan) {
     let path =
@@ -30,7 +33,7 @@ fn compare(name: &str, plan: &ImagePlan) {
         .find(|(number, (golden, found))| *number > 0 && golden != found)
     {
         panic!(
-            "{name}, line {}:\n golden {golden}\n found  {found}\nrun with UPDATE_GOLDEN=1 if that is meant",
+            "{name}, line {}:\n golden {golden}\n found  {found}\nrun with UPDATE_GOLDEN=1 if the change is intended",
             number + 1
         );
     }
@@ -61,7 +64,7 @@ fn a_boot_image() {
 }
 
 #[test]
-fn an_image_that_is_a_disk_as_well() {
+fn a_hybrid_image() {
     compare("hybrid", &hybrid_plan());
 }
 
@@ -98,7 +101,8 @@ fn an_enhanced_descriptor_and_the_names_of_level_one() {
     compare(
         "enhanced",
         &plan(&paths, |options| {
-            (options.enhanced, options.level, options.joliet_names) = (true, InterchangeLevel::One, JolietNames::Strict)
+            (options.enhanced, options.level, options.joliet_names) =
+                (true, InterchangeLevel::One, JolietNames::Strict)
         }),
     );
 }
@@ -155,7 +159,7 @@ fn a_spliced_image() {
     compare("spliced", &Splice::plan(original, &files, &SpliceOptions::new(EPOCH + 86_400)).unwrap().plan);
 }
 
-/// Nothing but zeros, as many as wanted.
+/// Zeros of any length without memory.
 struct Zeros(u64);
 
 impl ReadAt for Zeros {
@@ -180,19 +184,19 @@ fn a_file_over_four_gibibytes() {
 #[test]
 fn place_time_zone_and_locale_do_not_reach_the_bytes() {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        // The files are being written by the other tests at this moment.
+        // The other tests write the files at this moment.
         return;
     }
     let elsewhere = tempfile::tempdir().unwrap();
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_task_image", "a_boot_image", "names_that_are_long_collide_or_are_not_ascii"])
-        .args(["links_executables_and_moved_directories", "an_image_that_is_a_disk_as_well"])
+        .args(["links_executables_and_moved_directories", "a_hybrid_image"])
         .current_dir(&elsewhere)
         .env_remove("UPDATE_GOLDEN")
-        .envs([("TZ", "Pacific/Kiritimati"), ("LC_ALL", "tr_TR.ISO-8859-9"), ("USER", "somebody")])
+        .envs([("TZ", "Pacific/Kiritimati"), ("LC_ALL", "tr_TR.ISO-8859-9"), ("USER", "another")])
         .env("SOURCE_DATE_EPOCH", "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("5 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("5 passed"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! Images with one fault each: every fault is found, named and cheap; and the seeds of the fuzz targets are replayed.
+//! Images with one fault each: every fault is found, named and cheap. The seeds of the fuzz targets are replayed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -11,7 +11,7 @@ use common::counted::Counted;
 use common::hostile::{Hostile, Outcome, both, hostile_images, put, record, start_of};
 use common::hostile_udf::hostile_udf_images;
 use common::udf::UdfImage;
-use iso9660::{Hierarchy, Image, ImageOptions, Part, ImagePlan, Profile, ReadAt, ReadError, Tree};
+use iso9660::{Hierarchy, Image, ImageOptions, ImagePlan, Part, Profile, ReadAt, ReadError, Tree};
 
 /// Opens, walks, reads every file and the boot catalog.
 fn read_everything(image: impl ReadAt) -> Result<(), ReadError> {
@@ -47,24 +47,24 @@ fn every_fault_is_found_and_named() {
         };
         assert_eq!(found, outcome, "{name}");
         let read = counted.bytes();
-        assert!(read < 4 << 20, "{name} made us read {read} bytes");
+        assert!(read < 4 << 20, "{name}: {read} bytes were read");
     }
 }
 
 #[test]
-fn records_that_share_a_chain_of_areas_are_a_limit() {
+fn records_that_share_a_chain_of_areas_are_a_limit_error() {
     let good = hostile_images().into_iter().find(|hostile| hostile.name == "good_small").unwrap().image;
     let mut image = good.clone();
     let first = u32::try_from(image.len() / 2048).unwrap();
     let pointer = |block: u32| [b"CE\x1c\x01".as_slice(), &both(block), &both(0), &both(2048)].concat();
-    // A chain of 32 areas, each all padding but for the pointer to the next one.
+    // A chain of 32 areas, each with padding and a pointer to the next one.
     for block in 0..32 {
         let mut area = if block < 31 { pointer(first + block + 1) } else { Vec::new() };
         area.extend(b"PD\xc8\x01".iter().copied().chain([0; 196]).cycle().take(9 * 200));
         area.resize(2048, 0);
         image.extend(area);
     }
-    // A root whose 600 records all begin it: 64 KiB of attributes for 64 bytes.
+    // A root whose 600 records all refer to it: 64 KiB of attributes for 64 bytes.
     let root = image.len();
     let old = 16 * 2048 + 156;
     let itself =
@@ -91,12 +91,12 @@ fn records_that_share_a_chain_of_areas_are_a_limit() {
 }
 
 #[test]
-fn a_tree_that_is_too_deep_is_a_limit_and_not_a_stack_or_a_path_without_end() {
+fn a_tree_that_is_too_deep_is_a_limit_error() {
     let mut tree = Tree::new();
     tree.add_file(&"d/".repeat(7), "").unwrap_err();
     tree.add_directory(&["d"; 7].join("/")).unwrap();
     let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "DEEP", common::EPOCH)).unwrap();
-    let limits = iso9660::ReadLimits { depth: 5, ..iso9660::ReadLimits::default() };
+    let limits = iso9660::ReadLimits::default().with_depth(5);
     let image = Image::open_with(plan, None, limits).unwrap();
     assert!(matches!(image.walk(|_, _| ControlFlow::Continue(())), Err(ReadError::Limit { limit: 5, .. })));
     assert!(image.lookup(&["d"; 6].join("/")).is_err());
@@ -122,7 +122,7 @@ fn directories_that_overlap_are_invalid_before_their_bytes_add_up() {
     let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "OVERLAP", common::EPOCH)).unwrap();
     let mut image = common::stream(&plan);
     let root = start_of(&plan, Part::Directory(Hierarchy::Primary, 1));
-    // Both lead into the padding, one sector apart, and reach to the end.
+    // Both refer to the padding, one sector apart, and extend to the end.
     for (name, sector) in [(b"A", 100), (b"B", 101)] {
         let at = record(&image, root, name);
         put(&mut image, at + 2, &both(sector));
@@ -145,7 +145,7 @@ fn names_from_an_image_are_single_components() {
 }
 
 #[test]
-fn descriptors_without_end_are_a_limit() {
+fn descriptors_without_end_are_a_limit_error() {
     let mut image = vec![0; 200 * 2048];
     for sector in image.chunks_exact_mut(2048).skip(16) {
         sector[..7].copy_from_slice(b"\x02CD001\x01");
@@ -154,14 +154,14 @@ fn descriptors_without_end_are_a_limit() {
 }
 
 #[test]
-fn what_is_no_image_is_invalid() {
+fn data_that_is_not_an_image_is_invalid() {
     for len in [0, 100, 40_000] {
         assert!(matches!(Image::open(vec![0; len]), Err(ReadError::Invalid { .. })));
     }
     let mut image = vec![0; 40 * 2048];
     image[16 * 2048..][..7].copy_from_slice(b"\0BEA01\x01");
     image[17 * 2048..][..7].copy_from_slice(b"\0NSR02\x01");
-    assert!(matches!(Image::open(image), Err(ReadError::Invalid { .. })), "UDF er_seen, nothing there");
+    assert!(matches!(Image::open(image), Err(ReadError::Invalid { .. })), "UDF declared but missing");
 }
 
 #[test]
@@ -180,13 +180,13 @@ fn corpus(target: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
 }
 
-/// A seed as `fuzz::read_image` wants it: without the system area and without the zeros at the end.
+/// Returns a seed for `fuzz::read_image`: an image without the system area and without the zeros at its end.
 fn seed(image: &[u8]) -> &[u8] {
     let end = image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     &image[32 * 1024..end]
 }
 
-/// The seeds of both readers, by target and name.
+/// Returns the seeds of both readers, by target and name.
 fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let iso = hostile_images().into_iter();
     let udf = hostile_udf_images().into_iter();
@@ -205,7 +205,10 @@ fn the_seeds_of_the_fuzz_targets_are_these_images() {
         }
         let stored = fs::read(&path)
             .unwrap_or_else(|error| panic!("{}: {error}; run with UPDATE_GOLDEN=1", path.display()));
-        assert!(stored == seed, "{name} differs from its file; run with UPDATE_GOLDEN=1 if that is meant");
+        assert!(
+            stored == seed,
+            "{name} differs from its file; run with UPDATE_GOLDEN=1 if the change is intended"
+        );
     }
 }
 
@@ -236,11 +239,11 @@ fn single_byte_changes_never_panic() {
 }
 
 #[test]
-fn changed_bytes_behind_right_checksums_never_panic() {
+fn changed_bytes_with_right_checksums_never_panic() {
     for name in ["udf_physical", "udf_metadata", "udf_sparable", "udf_virtual"] {
         let image = hostile_udf_images().into_iter().find(|hostile| hostile.name == name).unwrap().image;
         let good = UdfImage::seed(&image);
-        // Every fourth one: together with the fuzz target, which makes the checksums right in the same way, enough.
+        // Every fourth byte is enough, because the fuzz target recomputes checksums in the same way.
         for at in (0..good.len()).filter(|at| good[*at] != 0).step_by(4) {
             let mut changed = good.clone();
             changed[at] ^= 0x81;

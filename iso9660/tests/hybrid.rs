@@ -1,4 +1,4 @@
-//! An image that is a disk as well: what firmware and disk tools read in its partition tables and its boot file.
+//! Hybrid images: the fields of partition tables and boot file that firmware and disk tools read.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -8,7 +8,8 @@ use std::io::{self, Write};
 use common::{EPOCH, hybrid_plan, stream};
 use iso9660::partition::{Gpt, Guid, Mbr, MbrPartition};
 use iso9660::{
-    BiosBoot, Boot, Content, Hybrid, Image, ImageOptions, ImagePlan, PlanError, Profile, ReadAt, Tree, UefiBoot,
+    BiosBoot, Boot, Content, Hybrid, Image, ImageOptions, ImagePlan, PlanError, Profile, ReadAt, Tree,
+    UefiBoot,
 };
 
 fn tree() -> Tree {
@@ -20,13 +21,11 @@ fn tree() -> Tree {
 
 fn options(bios: bool, uefi: bool, code: usize) -> ImageOptions {
     let path = "boot/bios.img".to_owned();
-    let bios = bios.then_some(BiosBoot { path, load_units: 4, boot_info_table: true });
-    let uefi = uefi.then_some(UefiBoot { path: "boot/efi.img".into() });
-    ImageOptions {
-        boot: Some(Boot { bios, uefi }),
-        hybrid: Some(Hybrid { code: vec![0x90; code] }),
-        ..ImageOptions::new(Profile::Boot, "HYBRID", EPOCH)
-    }
+    let bios = bios.then_some(BiosBoot::new(path).with_boot_info_table(true));
+    let uefi = uefi.then_some(UefiBoot::new("boot/efi.img"));
+    ImageOptions::new(Profile::Boot, "HYBRID", EPOCH)
+        .with_boot(Boot::new(bios, uefi))
+        .with_hybrid(Hybrid::new(vec![0x90; code]))
 }
 
 fn mbr(image: &[u8]) -> Mbr {
@@ -38,7 +37,7 @@ fn offset_of(image: &[u8], path: &str) -> u64 {
 }
 
 #[test]
-fn both_partition_tables_lead_to_the_uefi_image() {
+fn both_partition_tables_point_to_the_uefi_image() {
     let image = stream(&hybrid_plan());
     assert_eq!(image.len() % (1 << 20), 0);
     let last = image.len() as u64 / 512 - 1;
@@ -56,7 +55,7 @@ fn both_partition_tables_lead_to_the_uefi_image() {
 }
 
 #[test]
-fn the_mbr_protects_the_gpt_and_tells_boot_code_where_the_boot_file_is() {
+fn the_mbr_is_protective_and_has_the_address_of_the_boot_file() {
     let image = stream(&ImagePlan::new(&tree(), &options(true, true, 432)).unwrap());
     let mbr = mbr(&image);
     assert_eq!(mbr.code[..432], [0x90; 432]);
@@ -82,7 +81,7 @@ fn without_a_uefi_image_the_mbr_has_the_image_as_its_partition_and_there_is_no_g
 }
 
 #[test]
-fn identifiers_follow_from_names_lengths_label_and_dates_but_not_from_contents() {
+fn identifiers_depend_on_names_lengths_label_and_dates_but_not_on_contents() {
     let identifiers = |content: &[u8], change: fn(&mut ImageOptions)| {
         let mut tree = tree();
         tree.add_file("file", content).unwrap();
@@ -141,7 +140,7 @@ impl ReadAt for Broken {
 }
 
 #[test]
-fn a_boot_file_that_cannot_get_its_table_names_the_path() {
+fn a_boot_file_without_room_for_its_table_is_an_error_with_its_path() {
     let plan = |content: Content| {
         let mut tree = Tree::new();
         tree.add_file("boot/bios.img", content).unwrap();
@@ -154,7 +153,7 @@ fn a_boot_file_that_cannot_get_its_table_names_the_path() {
             assert!(matches!(error, PlanError::Boot { path, .. } if path == "boot/bios.img"));
         }
     }
-    // Too long is refused by its length alone.
+    // A file that is too long is refused by its length, without a read.
     assert!(matches!(plan(Content::source(Broken(u64::MAX / 4096))), Err(PlanError::Boot { .. })));
     let error = plan(Content::source(Broken(1000))).unwrap_err();
     assert!(
@@ -163,7 +162,7 @@ fn a_boot_file_that_cannot_get_its_table_names_the_path() {
 }
 
 #[test]
-fn boot_code_needs_room_and_something_to_start() {
+fn boot_code_needs_room_and_a_bios_boot_file() {
     for (bios, uefi, code) in [(true, true, 433), (false, true, 10), (true, false, 0)] {
         let found = ImagePlan::new(&tree(), &options(bios, uefi, code)).map(|_| ());
         assert!(matches!(found, Err(PlanError::Hybrid { .. })), "{bios} {uefi} {code}");
@@ -173,7 +172,7 @@ fn boot_code_needs_room_and_something_to_start() {
     assert!(matches!(ImagePlan::new(&tree(), &without), Err(PlanError::Hybrid { .. })));
 }
 
-/// What a disk tool says about an image: whether it is content, and its words.
+/// Returns whether a disk tool accepts an image, and its output.
 fn verify(program: &str, arguments: &[&str], image: &[u8]) -> (bool, String) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(image).unwrap();
@@ -182,29 +181,29 @@ fn verify(program: &str, arguments: &[&str], image: &[u8]) -> (bool, String) {
         .arg(file.path())
         .output()
         .unwrap_or_else(|error| panic!("{program}: {error}"));
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
 }
 
 #[test]
 #[ignore = "needs sgdisk and sfdisk, run by .ci/run"]
-fn disk_tools_are_content_with_both_tables_and_notice_a_damaged_one() {
+fn disk_tools_accept_both_tables_and_detect_a_damaged_one() {
     let sgdisk = |image: &[u8]| verify("sgdisk", &["--verify"], image);
     let sfdisk = |image: &[u8]| verify("sfdisk", &["--verify"], image);
     for (bios, code) in [(true, 432), (false, 0)] {
         let image = stream(&ImagePlan::new(&tree(), &options(bios, true, code)).unwrap());
-        let (fine, said) = sgdisk(&image);
-        assert!(fine && said.contains("No problems found"), "{said}");
-        let (fine, said) = sfdisk(&image);
-        assert!(fine && said.contains("No errors detected"), "{said}");
-        // The last entry of the backup, which nothing but its checksum protects.
+        let (accepted, printed) = sgdisk(&image);
+        assert!(accepted && printed.contains("No problems found"), "{printed}");
+        let (accepted, printed) = sfdisk(&image);
+        assert!(accepted && printed.contains("No errors detected"), "{printed}");
+        // The last entry of the backup, which only its checksum protects.
         let mut damaged = image;
         let at = damaged.len() - 600;
         damaged[at] ^= 1;
-        let (_, said) = sgdisk(&damaged);
-        assert!(!said.contains("No problems found"), "{said}");
+        let (_, printed) = sgdisk(&damaged);
+        assert!(!printed.contains("No problems found"), "{printed}");
     }
     let bios_only = stream(&ImagePlan::new(&tree(), &options(true, false, 432)).unwrap());
-    let (fine, said) = sfdisk(&bios_only);
-    assert!(fine && said.contains("No errors detected"), "{said}");
+    let (accepted, printed) = sfdisk(&bios_only);
+    assert!(accepted && printed.contains("No errors detected"), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! What is written reads back, in every namespace, at every offset, whatever the order of insertion.
+//! Written images read back in every namespace, at every offset, for every order of insertion.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{EPOCH, stream, task_plan, task_tree};
 use iso9660::{
-    BiosBoot, Boot, BootMedia, Content, EntryKind, Image, ReadLimits, Namespace, ImageOptions, Part, ImagePlan, PlanError,
-    Platform, Profile, ReadAt, ReadError, SegmentData, ContentError, Tree, UefiBoot,
+    BiosBoot, Boot, BootMedia, Content, ContentError, EntryKind, Image, ImageOptions, ImagePlan, Namespace,
+    Part, PlanError, Platform, Profile, ReadAt, ReadError, ReadLimits, SegmentData, Tree, UefiBoot,
 };
 use proptest::prelude::*;
 
@@ -96,7 +96,7 @@ fn segments_cover_the_image_in_order() {
 }
 
 #[test]
-fn long_deep_and_odd_names_survive_in_rock_ridge() {
+fn long_deep_and_odd_names_read_back_in_rock_ridge() {
     let mut tree = Tree::new();
     let long = "n".repeat(253);
     let deep = "one/two/three/four/five/six/seven";
@@ -107,7 +107,7 @@ fn long_deep_and_odd_names_survive_in_rock_ridge() {
     for index in 0..300 {
         tree.add_file(&format!("many/{}{index:04}", "x".repeat(200)), "").unwrap();
     }
-    let plan = ImagePlan::new(&tree, &ImageOptions { joliet: false, ..options() }).unwrap();
+    let plan = ImagePlan::new(&tree, &options().with_joliet(false)).unwrap();
     let image = Image::open(&plan).unwrap();
     for path in &paths {
         assert_eq!(image.read(path, 1000).unwrap(), path.as_bytes());
@@ -117,7 +117,7 @@ fn long_deep_and_odd_names_survive_in_rock_ridge() {
 }
 
 #[test]
-fn images_obey_every_rule_of_the_standard_and_the_check_notices_one_fault() {
+fn images_satisfy_every_rule_of_the_standard_and_one_fault_is_detected() {
     let mut tree = task_tree();
     for index in 0..200 {
         tree.add_file(
@@ -130,7 +130,7 @@ fn images_obey_every_rule_of_the_standard_and_the_check_notices_one_fault() {
     for plan in [&task_plan(), &common::boot_plan(), &tree] {
         assert_eq!(common::strict::check(&stream(plan)), Ok(()));
     }
-    // Two records of a directory exchanged: no foreign program notices that.
+    // Two records of a directory are exchanged; other programs do not detect that.
     let mut image = stream(&task_plan());
     let root =
         task_plan().segments().find(|segment| matches!(segment.part, Part::Directory(_, 1))).unwrap().offset;
@@ -143,7 +143,7 @@ fn images_obey_every_rule_of_the_standard_and_the_check_notices_one_fault() {
 }
 
 #[test]
-fn what_the_formats_cannot_hold_is_an_error_that_names_the_path() {
+fn an_unrepresentable_tree_is_an_error_that_names_the_path() {
     let plan = |path: &str| {
         let mut tree = Tree::new();
         tree.add_file(path, "").unwrap();
@@ -163,7 +163,7 @@ fn what_the_formats_cannot_hold_is_an_error_that_names_the_path() {
     let long = "n".repeat(256);
     let mut tree = Tree::new();
     tree.add_file(&long, "").unwrap();
-    let no_joliet = ImageOptions { joliet: false, ..options() };
+    let no_joliet = options().with_joliet(false);
     assert!(matches!(
         ImagePlan::new(&tree, &no_joliet),
         Err(PlanError::NameTooLong { namespace: "Rock Ridge", .. })
@@ -198,7 +198,7 @@ fn labels_dates_and_texts_outside_their_rules_are_errors() {
 }
 
 #[test]
-fn a_boot_image_offers_its_files_to_both_firmwares() {
+fn a_boot_image_has_entries_for_both_firmwares() {
     let plan = common::boot_plan();
     let image = Image::open(&plan).unwrap();
     let entries = image.boot_entries().unwrap();
@@ -215,22 +215,22 @@ fn a_boot_image_offers_its_files_to_both_firmwares() {
 }
 
 #[test]
-fn a_boot_option_without_its_file_names_the_path() {
+fn a_boot_option_without_its_file_is_an_error_with_the_path() {
     let boot = |path: &str| {
         let mut options = ImageOptions::new(Profile::Boot, "BOOT", EPOCH);
-        options.boot = Some(Boot { uefi: Some(UefiBoot { path: path.into() }), bios: None });
+        options.boot = Some(Boot::new(None, Some(UefiBoot::new(path))));
         let mut tree = Tree::new();
         tree.add_file("empty.img", "").unwrap().add_file("efi.img", vec![1; 40 << 20]).unwrap();
         ImagePlan::new(&tree, &options)
     };
     assert!(matches!(boot("none.img"), Err(PlanError::Boot { path, .. }) if path == "none.img"));
     assert!(matches!(boot("empty.img"), Err(PlanError::Boot { path, .. }) if path == "empty.img"));
-    // Too large to count in 16 bits: to the end of the volume.
+    // The file is too large to count in 16 bits, so the entry means "to the end of the volume".
     let plan = boot("/efi.img").unwrap();
     assert_eq!(Image::open(&plan).unwrap().boot_entries().unwrap()[0].units, 1);
 }
 
-/// A source without bytes of its own: what is at an offset follows from the offset.
+/// A source without stored bytes: each byte is a function of its offset.
 struct Pattern(AtomicU64);
 
 impl ReadAt for Pattern {
@@ -269,7 +269,7 @@ fn a_file_over_four_gibibytes_is_joined_from_its_sections() {
 }
 
 #[test]
-fn more_bytes_than_sectors_can_be_numbered_are_an_error_before_any_is_read() {
+fn more_than_2_32_sectors_are_an_error_before_any_byte_is_read() {
     let plan = |lengths: &[u64]| {
         let mut tree = Tree::new();
         for (index, length) in lengths.iter().enumerate() {
@@ -383,7 +383,7 @@ proptest! {
     }
 }
 
-/// What a tree of any shape consists of.
+/// A node of a tree of any shape.
 #[derive(Clone, Debug)]
 enum Thing {
     File(usize),
@@ -394,7 +394,7 @@ enum Thing {
     Again,
 }
 
-/// Trees of odd names, deep directories and links, which only Rock Ridge can hold.
+/// Trees of odd names, deep directories and links, which only Rock Ridge can represent.
 fn odd_trees() -> impl Strategy<Value = BTreeMap<String, Thing>> {
     let odd = "[a-cA-C .:;*?\\\\é😀_\\-]{1,12}|[a-b]|[é]{100,126}|[n]{180,253}";
     let name = odd.prop_filter("not a name", |name| name != "." && name != "..");
@@ -445,7 +445,7 @@ proptest! {
                 wanted.insert(path.clone(), what);
             }
         }
-        let options = ImageOptions { joliet: false, ..ImageOptions::new(Profile::Tree, "ODD", EPOCH) };
+        let options = ImageOptions::new(Profile::Tree, "ODD", EPOCH).with_joliet(false);
         let plan = match ImagePlan::new(&tree, &options) {
             Ok(plan) => plan,
             // Many long names on eight levels, which relocation does not shorten.
@@ -474,18 +474,15 @@ proptest! {
             found.insert(path.to_owned(), (entry.mode.unwrap(), bytes));
             ControlFlow::Continue(())
         }).unwrap();
-        // Directories on the way appear by themselves.
+        // Missing parent directories are created.
         found.retain(|path, (mode, _)| *mode != 0o040_555 || wanted.contains_key(path));
         prop_assert_eq!(found, wanted);
     }
 }
 
 #[test]
-fn a_bios_entry_must_load_something() {
+fn a_bios_entry_must_load_at_least_one_unit() {
     let mut options = ImageOptions::new(Profile::Boot, "BOOT", EPOCH);
-    options.boot = Some(Boot {
-        bios: Some(BiosBoot { path: "ks.cfg".into(), load_units: 0, boot_info_table: false }),
-        uefi: None,
-    });
+    options.boot = Some(Boot::new(Some(BiosBoot::new("ks.cfg").with_load_units(0)), None));
     assert!(matches!(ImagePlan::new(&task_tree(), &options), Err(PlanError::Boot { .. })));
 }

@@ -1,4 +1,4 @@
-//! Splices: the original's files and the added ones read back in every tree, by rules, budgets and refusals.
+//! Splices: the original's files and the added ones read back in every tree; rules, budgets and refusals.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::hostile::{both, hostile_images, put, record, start_of};
 use common::{EPOCH, boot_plan, stream, strict, task_plan};
 use iso9660::{
-    BiosBoot, Boot, CheckOptions, Content, DeepDirectories, ExistingDirectory, Extent, Hierarchy, Hybrid, Image, ReadLimits,
-    Namespace, SpliceNote, ImageOptions, Part, PartitionTable, ImagePlan, Profile, ReadAt, Rule, SegmentData, Splice,
-    SpliceError, SpliceOptions, Spliced, Tree, UefiBoot,
+    BiosBoot, Boot, CheckOptions, Content, DeepDirectories, ExistingDirectory, Extent, Hierarchy, Hybrid,
+    Image, ImageOptions, ImagePlan, Namespace, Part, PartitionTable, Profile, ReadAt, ReadLimits, Rule,
+    SegmentData, Splice, SpliceError, SpliceNote, SpliceOptions, Spliced, Tree, UefiBoot,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn splice(image: Vec<u8>, names: &[&str]) -> Result<Spliced, SpliceError> {
     splice_with(image, names, &SpliceOptions::new(EPOCH))
 }
 
-/// Every file of an image with its extents and content.
+/// Returns every file of an image with its extents and content.
 fn contents<S: ReadAt>(source: S, namespace: Namespace) -> BTreeMap<String, (Vec<Extent>, Vec<u8>)> {
     let image = Image::open_with(source, Some(namespace), ReadLimits::default()).unwrap();
     let mut found = BTreeMap::new();
@@ -49,20 +49,20 @@ fn contents<S: ReadAt>(source: S, namespace: Namespace) -> BTreeMap<String, (Vec
     found
 }
 
-/// The result of a splice: every file of the original where it was, and the added ones, in every namespace of both.
+/// Checks a splice: every file of the original is in its place, and the added files are in every namespace of both.
 fn check(original: &[u8], plan: &ImagePlan, names: &[&str]) {
     check_but(original, plan, names, &[]);
 }
 
 fn check_but(original: &[u8], plan: &ImagePlan, names: &[&str], ignored: &[Rule]) {
     let spliced = stream(plan);
-    let options = CheckOptions { ignored: ignored.to_vec(), ..CheckOptions::default() };
+    let options = CheckOptions::default().with_ignored(ignored.to_vec());
     let findings = |image: &[u8]| {
         let report = iso9660::check(&image, &options).unwrap();
         report.findings().iter().map(|finding| format!("{finding:?}")).collect::<Vec<_>>()
     };
     if findings(original).is_empty() {
-        assert_eq!(findings(&spliced), Vec::<String>::new(), "nothing is found where nothing was");
+        assert_eq!(findings(&spliced), Vec::<String>::new(), "a clean original results in a clean image");
     }
     for namespace in NAMESPACES {
         if Image::open_with(original, Some(namespace), ReadLimits::default()).is_err() {
@@ -78,13 +78,13 @@ fn check_but(original: &[u8], plan: &ImagePlan, names: &[&str], ignored: &[Rule]
         }
         assert!(
             found == contents(original, namespace),
-            "{namespace}: the original's files are where they were"
+            "{namespace}: the original's files are in their places"
         );
     }
 }
 
 #[test]
-fn files_appear_under_task_in_every_tree_and_the_original_stays() {
+fn added_files_are_below_task_in_every_tree_and_the_original_stays() {
     for plan in [task_plan(), boot_plan()] {
         let original = stream(&plan);
         let names = ["job.json", "ks.cfg", "user-data"];
@@ -102,7 +102,7 @@ fn files_appear_under_task_in_every_tree_and_the_original_stays() {
     }
 }
 
-/// A tree whose root has so many entries that one more does not fit into its sectors.
+/// Returns a tree whose root has no room for another entry in its sectors.
 fn full_root() -> Vec<u8> {
     for entries in 10..60 {
         let mut tree = Tree::new();
@@ -110,9 +110,9 @@ fn full_root() -> Vec<u8> {
             tree.add_file(&format!("file-{index:02}"), "").unwrap();
         }
         tree.add_file("one/two/file", "three\n").unwrap().add_file("zwei/drei/file", "vier\n").unwrap();
-        // A name that needs a continuation area.
+        // This name needs a continuation area.
         tree.add_file(&"long".repeat(50), "long\n").unwrap();
-        let options = ImageOptions { joliet: false, ..ImageOptions::new(Profile::Task, "FULL", EPOCH) };
+        let options = ImageOptions::new(Profile::Task, "FULL", EPOCH).with_joliet(false);
         let original = stream(&ImagePlan::new(&tree, &options).unwrap());
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
         if spliced.notes.contains(&SpliceNote::RootMoved { tree: "primary" }) {
@@ -137,7 +137,7 @@ fn a_full_root_moves_to_the_end_with_its_continuation_areas_and_leaves_zeros() {
 }
 
 #[test]
-fn the_numbers_of_parents_shift_and_the_check_notices_when_they_do_not() {
+fn the_numbers_of_parents_shift_and_a_wrong_number_is_detected() {
     let mut tree = Tree::new();
     for path in ["alpha/one/file", "zulu/two/three/file", "zulu/four/file"] {
         tree.add_file(path, path).unwrap();
@@ -146,7 +146,7 @@ fn the_numbers_of_parents_shift_and_the_check_notices_when_they_do_not() {
     let plan = splice(original, &["job.json"]).unwrap().plan;
     let mut bytes = stream(&plan);
     assert_eq!(strict::check(&bytes), Ok(()));
-    // `zulu` was number 3 and is 4 now: the mutant leaves its children with number 3.
+    // The number of `zulu` changes from 3 to 4: the mutant leaves number 3 in its children.
     for (part, at) in [(Part::PathTableL(Hierarchy::Primary), 6), (Part::PathTableM(Hierarchy::Primary), 7)] {
         let mut record = start_of(&plan, part);
         let mut changed = 0;
@@ -162,7 +162,7 @@ fn the_numbers_of_parents_shift_and_the_check_notices_when_they_do_not() {
     assert!(strict::check(&bytes).is_err());
 }
 
-/// Counts what is read, and fails once that is more than a mebibyte.
+/// A source that counts read bytes and fails after a mebibyte.
 struct Counted<S>(S, AtomicU64);
 
 impl<S: ReadAt> ReadAt for Counted<S> {
@@ -179,7 +179,7 @@ impl<S: ReadAt> ReadAt for Counted<S> {
     }
 }
 
-/// Bytes that are a function of their offset, as many as wanted.
+/// Bytes of any length that are a function of their offset.
 struct Pattern(u64);
 
 impl ReadAt for Pattern {
@@ -195,7 +195,7 @@ impl ReadAt for Pattern {
     }
 }
 
-/// An image of more than four gibibytes and thousands of directories.
+/// Returns an image of more than four gibibytes with thousands of directories.
 fn large() -> ImagePlan {
     let mut tree = Tree::new();
     tree.add_file("install.wim", Content::source(Pattern(4_400_000_000))).unwrap();
@@ -232,14 +232,14 @@ fn planning_over_four_gibibytes_reads_less_than_a_mebibyte_and_copies_nothing() 
 }
 
 #[test]
-fn what_would_need_more_reading_is_a_limit() {
-    let options = SpliceOptions { read_limit: 64 << 10, ..SpliceOptions::new(EPOCH) };
+fn planning_beyond_the_read_limit_is_a_limit_error() {
+    let options = SpliceOptions::new(EPOCH).with_read_limit(64 << 10);
     let result = Splice::plan(Arc::new(large()), &files(&["job.json"]), &options);
     assert!(matches!(result, Err(SpliceError::Limit { limit: 65_536, .. })), "{result:?}");
 }
 
 #[test]
-fn the_same_input_gives_the_same_bytes_whatever_the_order_of_the_files() {
+fn the_bytes_do_not_depend_on_the_order_of_the_files() {
     let plan = |names: &[&str]| splice(stream(&task_plan()), names).unwrap().plan;
     let (one, two) = (plan(&["a", "b", "user-data"]), plan(&["user-data", "b", "a"]));
     let bytes = stream(&one);
@@ -251,7 +251,7 @@ fn the_same_input_gives_the_same_bytes_whatever_the_order_of_the_files() {
 }
 
 #[test]
-fn an_empty_file_and_no_file_at_all_are_fine() {
+fn an_empty_file_and_no_file_can_be_added() {
     let original = stream(&boot_plan());
     let empty: [(&str, Content); 1] = [("empty", Content::from(""))];
     let plan = Splice::plan(Arc::new(original.clone()), &empty, &SpliceOptions::new(EPOCH)).unwrap().plan;
@@ -263,14 +263,14 @@ fn an_empty_file_and_no_file_at_all_are_fine() {
 }
 
 #[test]
-fn a_directory_of_that_name_is_refused_or_replaced_as_the_options_say() {
+fn an_existing_directory_is_refused_or_replaced_by_option() {
     let first = stream(&splice(stream(&task_plan()), &["old.json", "job.json"]).unwrap().plan);
     let result = splice(first.clone(), &["job.json"]);
     assert!(matches!(result, Err(SpliceError::Exists { tree: "primary", .. })), "{result:?}");
-    let options = SpliceOptions { existing: ExistingDirectory::Replace, ..SpliceOptions::new(EPOCH) };
+    let options = SpliceOptions::new(EPOCH).with_existing(ExistingDirectory::Replace);
     let spliced = splice_with(first, &["job.json", "new"], &options).unwrap();
     assert!(spliced.notes.contains(&SpliceNote::DirectoryReplaced { tree: "Joliet" }));
-    // The bytes of the old files are in the image, and nothing leads to them: the notes say so.
+    // The bytes of the old files are in the image without references, which the notes report.
     check_but(&stream(&task_plan()), &spliced.plan, &["job.json", "new"], &[Rule::UnusedNotZero]);
     for name in ["Task", "TASK"] {
         let mut tree = Tree::new();
@@ -286,7 +286,7 @@ fn a_directory_of_that_name_is_refused_or_replaced_as_the_options_say() {
 }
 
 fn replacing(path: &str, content: &str) -> SpliceOptions {
-    SpliceOptions { replace: vec![(path.to_owned(), content.into())], ..SpliceOptions::new(EPOCH + 1) }
+    SpliceOptions::new(EPOCH + 1).with_replace(vec![(path.to_owned(), content.into())])
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn deep() -> ImagePlan {
 }
 
 #[test]
-fn what_must_not_be_replaced_is_refused_with_the_reason() {
+fn a_file_that_must_not_be_replaced_is_refused_with_the_reason() {
     let reason = |plan: &ImagePlan, path: &str| match splice_with(stream(plan), &[], &replacing(path, "")) {
         Err(SpliceError::Replace { reason, .. }) => reason,
         other => panic!("{other:?}"),
@@ -326,7 +326,7 @@ fn what_must_not_be_replaced_is_refused_with_the_reason() {
     assert!(reason(&boot_plan(), "boot/bios.img").starts_with("firmware boots it"));
     assert!(reason(&boot_plan(), "boot/efi.img").starts_with("firmware boots it"));
     assert_eq!(reason(&boot_plan(), "boot"), "it is a directory");
-    assert_eq!(reason(&deep(), "d/e/nothing"), "there is no such file");
+    assert_eq!(reason(&deep(), "d/e/nothing"), "the file does not exist");
     assert!(reason(&deep(), "top/nothing").starts_with("its path goes through"));
     let options = replacing("install.wim", "small");
     match Splice::plan(Arc::new(large()), &files(&[]), &options) {
@@ -336,7 +336,7 @@ fn what_must_not_be_replaced_is_refused_with_the_reason() {
 }
 
 #[test]
-fn udf_is_refused_and_so_is_what_ends_too_early() {
+fn udf_and_truncated_images_are_refused() {
     let mut image = stream(&task_plan());
     let after = start_of(&task_plan(), Part::Terminator) + 2048;
     put(&mut image, after, b"\0BEA01\x01");
@@ -362,11 +362,11 @@ fn a_media_check_record_is_blanked_and_reported() {
 }
 
 #[test]
-fn names_that_some_tree_cannot_hold_are_refused() {
+fn names_that_some_tree_cannot_represent_are_refused() {
     for names in [["a/b", "c"], ["", "c"], ["a", "A"], ["..", "c"], ["x*", "c"]] {
         assert!(splice(stream(&task_plan()), &names).is_err(), "{names:?}");
     }
-    let options = SpliceOptions { epoch: i64::MAX, ..SpliceOptions::new(0) };
+    let options = SpliceOptions::new(i64::MAX);
     assert!(matches!(splice_with(stream(&task_plan()), &[], &options), Err(SpliceError::Added(_))));
     let large: [(&str, Content); 1] = [("large", Content::source(Pattern(1 << 32)))];
     let result = Splice::plan(Arc::new(stream(&task_plan())), &large, &SpliceOptions::new(EPOCH));
@@ -374,12 +374,12 @@ fn names_that_some_tree_cannot_hold_are_refused() {
 }
 
 #[test]
-fn structures_that_lie_over_each_other_are_refused() {
+fn overlapping_structures_are_refused() {
     let plan = deep();
     let root = start_of(&plan, Part::Directory(Hierarchy::Primary, 1));
     let table = start_of(&plan, Part::PathTableM(Hierarchy::Primary));
     let mut image = stream(&plan);
-    // The old path table would be zeroed: it must not be a directory too.
+    // The old path table would be zeroed, so it must not be a directory too.
     let child = record(&image, root, b"D");
     put(&mut image, child + 2, &both(u32::try_from(table / 2048).unwrap()));
     let records = image[start_of(&plan, Part::Directory(Hierarchy::Primary, 2))..][..2048].to_vec();
@@ -389,7 +389,7 @@ fn structures_that_lie_over_each_other_are_refused() {
 }
 
 #[test]
-fn hostile_images_end_in_an_error_or_in_an_image_that_shows_what_was_added() {
+fn hostile_images_are_an_error_or_show_the_added_files() {
     let mut outcomes = BTreeMap::new();
     for hostile in hostile_images() {
         let listed = Image::open(hostile.image.as_slice()).and_then(|image| image.list("")).is_ok();
@@ -402,7 +402,7 @@ fn hostile_images_end_in_an_error_or_in_an_image_that_shows_what_was_added() {
     assert!(outcomes[&(true, true)] > 1 && outcomes[&(false, false)] > 1, "{outcomes:?}");
 }
 
-/// Which firmware an image is for.
+/// The firmware that an image is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Firmware {
     None,
@@ -415,17 +415,17 @@ fn bootable(options: &mut ImageOptions, firmware: Firmware, path: &str, disk: bo
         return;
     }
     options.profile = Profile::Boot;
-    let bios = Some(BiosBoot { path: path.to_owned(), load_units: 4, boot_info_table: true });
-    let uefi = (firmware == Firmware::Both).then(|| UefiBoot { path: "efi.img".to_owned() });
-    options.boot = Some(Boot { bios, uefi });
-    options.hybrid = disk.then(|| Hybrid { code: vec![0x90; 432] });
+    let bios = Some(BiosBoot::new(path).with_boot_info_table(true));
+    let uefi = (firmware == Firmware::Both).then(|| UefiBoot::new("efi.img"));
+    options.boot = Some(Boot::new(bios, uefi));
+    options.hybrid = disk.then(|| Hybrid::new(vec![0x90; 432]));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn any_tree_can_be_spliced_and_obeys_the_standard(
+    fn any_tree_can_be_spliced_and_satisfies_the_standard(
         paths in proptest::collection::btree_set("([a-d]{1,2}/){0,9}[a-zü]{1,60}", 1..60),
         extra in 0_usize..30,
         firmware in proptest::sample::select(vec![Firmware::None, Firmware::Bios, Firmware::Both]),
@@ -439,7 +439,7 @@ proptest! {
         tree.add_file("bios.img", vec![0xB1; 3000]).unwrap().add_file("efi.img", vec![0xEF; 4096]).unwrap();
         for path in &paths {
             if rock_ridge || path.matches('/').count() < 7 {
-                // A path through a file is left out.
+                // A path through a file is omitted.
                 let _ = tree.add_file(path, format!("this is {path}\n"));
             }
         }
@@ -451,7 +451,8 @@ proptest! {
         }
         let depth = if rock_ridge { DeepDirectories::Relocate } else { DeepDirectories::Refuse };
         let options = ImageOptions::new(Profile::Tree, "ANY", EPOCH);
-        let mut options = ImageOptions { joliet, rock_ridge, enhanced, min_size, depth, ..options };
+        let options = options.with_joliet(joliet).with_rock_ridge(rock_ridge).with_enhanced(enhanced);
+        let mut options = options.with_min_size(min_size).with_depth(depth);
         bootable(&mut options, firmware, "bios.img", disk);
         let original = stream(&ImagePlan::new(&tree, &options).unwrap());
         let names = ["job.json", "recipe.json", "user-data"];
@@ -466,7 +467,7 @@ fn existing() -> ImagePlan {
     ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "EXISTING", EPOCH)).unwrap()
 }
 
-/// Images to begin fuzzing with, by name: small ones of every kind.
+/// Returns the initial images for fuzzing, by name: small ones of every kind.
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let mut media_check = stream(&deep());
     put(&mut media_check, 16 * 2048 + 883, b"ISO MD5SUM = 0123456789abcdef0123456789abcdef");
@@ -478,7 +479,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         .unwrap()
         .add_file("1/2/3/4/5/6/7/8/9/leaf", "deep\n")
         .unwrap();
-    let mut options = ImageOptions { enhanced: true, ..ImageOptions::new(Profile::Tree, "BIOS", EPOCH) };
+    let mut options = ImageOptions::new(Profile::Tree, "BIOS", EPOCH).with_enhanced(true);
     bootable(&mut options, Firmware::Bios, "bios.img", true);
     vec![
         ("deep", stream(&deep())),
@@ -493,7 +494,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A seed as `fuzz::splice` wants it.
+/// Returns a seed for `fuzz::splice`.
 fn seed(image: &[u8]) -> Vec<u8> {
     let end = image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     [&image[..2048], &image[32 * 1024..end]].concat()
@@ -512,17 +513,17 @@ fn the_seeds_of_the_fuzz_target_are_these_images_and_replay_without_a_finding() 
             .unwrap_or_else(|error| panic!("{}: {error}; run with UPDATE_GOLDEN=1", path.display()));
         assert!(
             stored == seed(&image),
-            "{name} differs from its file; run with UPDATE_GOLDEN=1 if that is meant"
+            "{name} differs from its file; run with UPDATE_GOLDEN=1 if the change is intended"
         );
         assert_eq!(iso9660::fuzz::splice(&stored), name != "udf", "{name}");
     }
 }
 
 #[test]
-fn what_fuzzing_found_replays_without_a_finding() {
+fn inputs_found_by_fuzzing_replay_without_a_finding() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/iso_splice");
     let files: Vec<_> = fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(files.len() > seeds().len(), "seeds that are no image of this file are there too");
+    assert!(files.len() > seeds().len(), "the corpus has seeds besides the images of this file");
     for file in files {
         iso9660::fuzz::splice(&fs::read(&file).unwrap());
     }
@@ -533,7 +534,7 @@ fn single_byte_changes_never_break_a_promise() {
     let (mut planned, mut refused) = (0, 0);
     for (_, image) in seeds() {
         let good = seed(&image);
-        // Every byte once would take minutes: a stride reaches all structures.
+        // Every byte once would take minutes; a stride reaches all structures.
         let bytes: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
         for at in bytes.iter().step_by(bytes.len() / 40) {
             let mut changed = good.clone();
@@ -544,10 +545,12 @@ fn single_byte_changes_never_break_a_promise() {
     assert!(planned > 40 && refused > 40, "{planned} planned, {refused} refused");
 }
 
-/// What a partition of a table says now.
+/// Returns the new length of a partition of a table.
 fn grown(notes: &[SpliceNote], wanted: PartitionTable) -> Vec<(usize, u64)> {
     let found = notes.iter().filter_map(|note| match note {
-        SpliceNote::PartitionGrown { table, number, sectors } if *table == wanted => Some((*number, *sectors)),
+        SpliceNote::PartitionGrown { table, number, sectors } if *table == wanted => {
+            Some((*number, *sectors))
+        }
         _ => None,
     });
     found.collect()
@@ -557,9 +560,9 @@ mod hybrid {
     use super::*;
     use iso9660::partition::{Gpt, GptPartition, Guid, Mbr, MbrPartition};
 
-    /// A boot image with partition tables: an MBR partition over everything, a GPT with one for the volume and perhaps
-    /// one behind it.
-    /// The image has `len` bytes, of which `sectors` are a disk and `volume` are before the second partition.
+    /// A boot image with partition tables: an MBR partition over everything, and a GPT with one for the volume and
+    /// optionally one after it. The image has `len` bytes, of which `sectors` are a disk and `volume` are before the
+    /// second partition.
     pub(crate) fn hybrid(appended: bool, len: usize, volume: u64, sectors: u64) -> Vec<u8> {
         let mut image = stream(&boot_plan());
         image.resize(len, 0);
@@ -589,7 +592,7 @@ mod hybrid {
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
         let bytes = stream(&spliced.plan);
         let sectors = bytes.len() as u64 / 512;
-        assert_eq!(bytes.len() % (1 << 20), 0, "cylinders stay whole");
+        assert_eq!(bytes.len() % (1 << 20), 0, "the image has whole cylinders");
         assert_eq!(grown(&spliced.notes, PartitionTable::Mbr), [(1, sectors - 1)]);
         let (before, gpt) =
             (Gpt::read(&original, 1).unwrap().unwrap(), Gpt::read(&bytes, 1).unwrap().unwrap());
@@ -623,7 +626,7 @@ mod hybrid {
     }
 
     #[test]
-    fn a_gpt_that_is_broken_already_is_left_alone_and_reported() {
+    fn a_broken_gpt_stays_unchanged_and_is_reported() {
         let mut original = hybrid(false, 2 << 20, 3072, 4096);
         original[512 + 16] ^= 1;
         let spliced = splice(original.clone(), &["job.json"]).unwrap();

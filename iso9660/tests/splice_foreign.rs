@@ -1,8 +1,7 @@
-//! Images by xorriso and genisoimage are spliced; programs by other people read the result.
+//! Images of xorriso and genisoimage are spliced, and other programs read the result.
 //!
-//! What each program extracts from the result must be what it extracts from the original, and the added files; boot
-//! entries stay where they were; sgdisk finds no new problem; and our own checker finds nothing that it did not find in
-//! the original.
+//! Each program must extract from the result the files of the original and the added files. Boot entries stay in their
+//! places, sgdisk reports no new problem, and the checker reports no finding that the original does not have.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 
 use common::EPOCH;
 use iso9660::{
-    CheckOptions, Content, FileSource, SpliceNote, PartitionTable, Rule, Severity, Splice, SpliceError,
+    CheckOptions, Content, FileSource, PartitionTable, Rule, Severity, Splice, SpliceError, SpliceNote,
     SpliceOptions, Spliced,
 };
 
@@ -29,22 +28,22 @@ const BIOS: [&str; 7] =
 const ISOLINUX: &str = "/usr/lib/ISOLINUX/isolinux.bin";
 const HYBRID_CODE: &str = "/usr/lib/ISOLINUX/isohdpfx.bin";
 
-/// Runs a program that must be there; its output when it ends well.
+/// Runs a required program and returns its output when it succeeds.
 fn run<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)
         .env("LC_ALL", "C.UTF-8")
         .output()
         .unwrap_or_else(|error| panic!("{program} must be installed: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        Err(format!("{program}: {}: {said}", output.status))
+        Err(format!("{program}: {}: {printed}", output.status))
     }
 }
 
-/// The tree that the images are made of; `wide` has so many directories that the root is nearly full.
+/// Creates the tree of the images; `wide` is the number of directories that nearly fill the root.
 fn sample(root: &Path, wide: usize) {
     let mut files: Vec<(String, Vec<u8>)> = vec![
         ("isolinux/isolinux.bin".into(), fs::read(ISOLINUX).expect("isolinux must be installed")),
@@ -62,11 +61,11 @@ fn sample(root: &Path, wide: usize) {
     }
 }
 
-/// How an image is made.
+/// The options of an image.
 struct Recipe {
     program: &'static str,
     arguments: Vec<&'static str>,
-    /// `bios` alone, or UEFI too: from a file (`efi`, and with a GPT `gpt`) or from an appended partition (`appended`).
+    /// `bios` only, or UEFI too: from a file (`efi`, and with a GPT `gpt`) or from an appended partition (`appended`).
     boots: &'static str,
     wide: usize,
 }
@@ -133,7 +132,7 @@ fn collect(root: &Path) -> Files {
     files
 }
 
-/// A way to extract all files of an image into a directory.
+/// A function that extracts all files of an image into a directory.
 type Extract = fn(&str, &str) -> Result<String, String>;
 
 const PYCDLIB: &str = "
@@ -174,7 +173,7 @@ fn extract(with: Extract, image: &Path) -> Result<Files, String> {
     Ok(collect(directory.path()))
 }
 
-/// The added files under a name for each way to show names.
+/// Returns whether a file is an added one, by its name in any tree.
 fn is_added(name: &str, content: &[u8]) -> bool {
     ADDED.iter().any(|(added, text)| {
         let plain = format!("task/{}", added.replace('-', "_"));
@@ -184,10 +183,10 @@ fn is_added(name: &str, content: &[u8]) -> bool {
     })
 }
 
-/// What sgdisk complains about, without numbers.
+/// Returns the problems that sgdisk reports, without numbers.
 fn problems(image: &Path) -> Vec<String> {
-    let said = run("sgdisk", ["-v", image.to_str().unwrap()]).unwrap_or_default();
-    let lines = said
+    let printed = run("sgdisk", ["-v", image.to_str().unwrap()]).unwrap_or_default();
+    let lines = printed
         .lines()
         .filter(|line| ["Problem", "Warning", "Caution"].iter().any(|word| line.starts_with(word)));
     lines.map(|line| line.chars().filter(|char| !char.is_ascii_digit()).collect()).collect()
@@ -195,19 +194,19 @@ fn problems(image: &Path) -> Vec<String> {
 
 fn boot_entries(image: &Path) -> Vec<String> {
     let image = image.to_str().unwrap();
-    let said = run("xorriso", ["-indev", image, "-report_el_torito", "plain"]).unwrap();
-    said.lines().filter(|line| line.starts_with("El Torito")).map(str::to_owned).collect()
+    let printed = run("xorriso", ["-indev", image, "-report_el_torito", "plain"]).unwrap();
+    printed.lines().filter(|line| line.starts_with("El Torito")).map(str::to_owned).collect()
 }
 
-/// What our checker finds, by rule, notes aside.
+/// Returns the findings of the checker by rule, without notes.
 fn findings(image: &Path) -> BTreeMap<Rule, u64> {
     let report = iso9660::check(&FileSource::open(image).unwrap(), &CheckOptions::default()).unwrap();
     let mut totals = report.totals().clone();
-    totals.retain(|rule, _| rule.severity() > Severity::SpliceNote);
+    totals.retain(|rule, _| rule.severity() > Severity::Note);
     totals
 }
 
-/// Makes an image, splices it and lets everybody look at it; answers what the splice reported.
+/// Makes an image, splices it and reads it with every program. Returns the notes of the splice.
 fn examine(recipe: &Recipe) -> Vec<SpliceNote> {
     let directory = tempfile::tempdir().unwrap();
     let original = make(recipe, directory.path());
@@ -216,12 +215,12 @@ fn examine(recipe: &Recipe) -> Vec<SpliceNote> {
     plan.write_to(&mut fs::File::create(&spliced).unwrap()).unwrap();
     let moved = notes.iter().any(|note| matches!(note, SpliceNote::RootMoved { .. }));
     for (name, with) in EXTRACTORS {
-        // libarchive never goes back to a directory, which the note says.
+        // libarchive never seeks back to a directory, which the note reports.
         if moved && name.starts_with("bsdtar") {
             continue;
         }
-        let before = extract(with, &original).unwrap_or_else(|said| panic!("{name}, original: {said}"));
-        let mut after = extract(with, &spliced).unwrap_or_else(|said| panic!("{name}: {said}"));
+        let before = extract(with, &original).unwrap_or_else(|printed| panic!("{name}, original: {printed}"));
+        let mut after = extract(with, &spliced).unwrap_or_else(|printed| panic!("{name}: {printed}"));
         let count = after.len();
         after.retain(|name, content| !is_added(name, content));
         assert_eq!(count - after.len(), ADDED.len(), "{name} shows the added files: {:?}", after.keys());
@@ -236,7 +235,7 @@ fn examine(recipe: &Recipe) -> Vec<SpliceNote> {
     }
     assert_eq!(boot_entries(&original), boot_entries(&spliced));
     assert_eq!(problems(&original), problems(&spliced));
-    // isovfy objects to where genisoimage itself puts a continued date; then it may go on doing so.
+    // isovfy reports an error where genisoimage itself places a continued date; the result may have that error too.
     let verified =
         [&original, &spliced].map(|image| run("isovfy", [image]).unwrap().contains("No errors found"));
     assert!(verified[1] || !verified[0], "isovfy");
@@ -261,14 +260,14 @@ fn images_of_xorriso() {
 
 #[test]
 #[ignore = "needs xorriso, genisoimage, isolinux, bsdtar, 7z, sgdisk, pycdlib; run by .ci/run"]
-fn checksums_of_xorriso_do_not_keep_it_from_loading_the_result() {
+fn xorriso_loads_the_result_in_spite_of_its_checksums() {
     let directory = tempfile::tempdir().unwrap();
     let image = make(&recipe("xorriso", "bios", 0, &["-r", "-J", "-V", "SUMS", "--md5"]), directory.path());
     let Spliced { plan, notes, .. } = splice(&image).unwrap();
     assert!(notes.contains(&SpliceNote::ChecksumTagsBlanked));
     let spliced = directory.path().join("spliced.iso");
     plan.write_to(&mut fs::File::create(&spliced).unwrap()).unwrap();
-    // Every file that has a checksum still matches it.
+    // Every file with a checksum still matches it.
     let arguments = ["-md5", "on", "-indev", spliced.to_str().unwrap(), "-check_md5_r", "SORRY", "/", "--"];
     run("xorriso", ["-abort_on", "SORRY"].into_iter().chain(arguments)).unwrap();
 }
@@ -323,7 +322,7 @@ fn roots_without_room_move() {
     }
 }
 
-/// How many directories leave no room for one more in the primary root that a program makes.
+/// Returns the number of directories that leave no room for another one in the primary root of a program.
 fn wide_enough(program: &'static str) -> usize {
     let moves = |wide: &usize| {
         let directory = tempfile::tempdir().unwrap();
@@ -350,7 +349,7 @@ fn libarchive_lists_a_stream_while_the_root_stays_and_skips_directories_when_it_
         let Spliced { plan, notes, .. } = splice(&image).unwrap();
         let spliced = directory.path().join("spliced.iso");
         plan.write_to(&mut fs::File::create(&spliced).unwrap()).unwrap();
-        // A pipe: nothing can seek in it. By Rock Ridge, because libarchive takes Joliet when that root comes first.
+        // A pipe, which cannot seek. By Rock Ridge, because libarchive prefers Joliet when that root comes first.
         let mut cat = Command::new("cat").arg(&spliced).stdout(Stdio::piped()).spawn().unwrap();
         let output = Command::new("bsdtar")
             .args(["--options", "iso9660:!joliet", "-tf", "-"])
@@ -358,9 +357,13 @@ fn libarchive_lists_a_stream_while_the_root_stays_and_skips_directories_when_it_
             .output()
             .unwrap();
         cat.wait().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let has = |path| said.lines().any(|line| line == path);
-        (notes.contains(&SpliceNote::RootMoved { tree: "primary" }), has("dir/sub/file"), has("task/job.json"))
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let has = |path| printed.lines().any(|line| line == path);
+        (
+            notes.contains(&SpliceNote::RootMoved { tree: "primary" }),
+            has("dir/sub/file"),
+            has("task/job.json"),
+        )
     };
     assert_eq!(listed(0), (false, true, true));
     assert_eq!(listed(wide_enough("xorriso")), (true, false, true));

@@ -1,5 +1,4 @@
-//! Trees that need more than names and contents: links, executables, deep directories, other levels, scanned
-//! directories.
+//! Trees with more than names and contents: links, executables, deep directories, other levels, scanned directories.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -12,12 +11,12 @@ use std::path::Path;
 
 use common::{EPOCH, stream};
 use iso9660::{
-    Content, DeepDirectories, EntryKind, Image, JolietNames, InterchangeLevel, ReadLimits, Namespace, ImageOptions, Part, ImagePlan, PlanError,
-    Profile, ReadAt, ScanError, ContentError, Tree,
+    Content, ContentError, DeepDirectories, EntryKind, Image, ImageOptions, ImagePlan, InterchangeLevel,
+    JolietNames, Namespace, Part, PlanError, Profile, ReadAt, ReadLimits, ScanError, Tree,
 };
 
 fn options() -> ImageOptions {
-    ImageOptions { min_size: 0, ..ImageOptions::new(Profile::Tree, "TREE", EPOCH) }
+    ImageOptions::new(Profile::Tree, "TREE", EPOCH).with_min_size(0)
 }
 
 fn open(plan: &ImagePlan, namespace: Namespace) -> Image<&ImagePlan> {
@@ -28,7 +27,7 @@ fn names(plan: &ImagePlan, namespace: Namespace, path: &str) -> Vec<String> {
     open(plan, namespace).list(path).unwrap().into_iter().map(|entry| entry.name).collect()
 }
 
-/// The bytes of the records of a name in the primary hierarchy, system use areas included.
+/// Returns the bytes of the records of a name in the primary hierarchy, including system use areas.
 fn primary_records(plan: &ImagePlan, identifier: &[u8]) -> Vec<Vec<u8>> {
     let image = stream(plan);
     let mut records = Vec::new();
@@ -51,14 +50,14 @@ fn primary_records(plan: &ImagePlan, identifier: &[u8]) -> Vec<Vec<u8>> {
     records
 }
 
-/// The number at a place of the PX entry of a record: 0 mode, 1 links, 4 serial number.
+/// Returns a number of the PX entry of a record: 0 mode, 1 links, 4 serial number.
 fn px(record: &[u8], field: usize) -> u32 {
     let at = record.windows(4).position(|window| window == b"PX\x2c\x01").unwrap() + 4 + 8 * field;
     u32::from_le_bytes(record[at..at + 4].try_into().unwrap())
 }
 
 #[test]
-fn symbolic_links_keep_their_targets_and_are_in_rock_ridge_alone() {
+fn symbolic_links_keep_their_targets_and_are_in_rock_ridge_only() {
     let mut tree = Tree::new();
     let long = format!("/{}/..", "component/".repeat(100).trim_end_matches('/'));
     let targets = ["recipe.json", "../up/./there", "/", "/absolute/path", &"x".repeat(300), &long];
@@ -67,7 +66,7 @@ fn symbolic_links_keep_their_targets_and_are_in_rock_ridge_alone() {
         tree.add_symlink(&format!("links/{index}{}", "n".repeat(index * 50)), target).unwrap();
     }
     tree.add_symlink("slashes", "a//b/").unwrap();
-    let options = ImageOptions { joliet_names: JolietNames::Long, ..options() };
+    let options = options().with_joliet_names(JolietNames::Long);
     let plan = ImagePlan::new(&tree, &options).unwrap();
     let entries = open(&plan, Namespace::RockRidge).list("links").unwrap();
     assert_eq!(entries.len(), targets.len());
@@ -79,7 +78,7 @@ fn symbolic_links_keep_their_targets_and_are_in_rock_ridge_alone() {
     assert_eq!(slashes.kind, EntryKind::Symlink("a/b".into()));
     assert_eq!(names(&plan, Namespace::Joliet, ""), ["links", "recipe.json"]);
     assert_eq!(common::strict::check(&stream(&plan)), Ok(()));
-    let without = ImageOptions { rock_ridge: false, ..options };
+    let without = options.with_rock_ridge(false);
     assert!(matches!(
         ImagePlan::new(&tree, &without),
         Err(PlanError::SymlinkWithoutRockRidge { path }) if path == "slashes"
@@ -112,12 +111,12 @@ fn hard_links_share_bytes_serial_number_and_count() {
 }
 
 #[test]
-fn executables_may_be_executed_by_whoever_may_read_them() {
+fn executables_have_an_x_wherever_they_have_an_r() {
     let mut tree = Tree::new();
     tree.add_executable("run.sh", "#!/bin/sh\n").unwrap().add_file("data", "").unwrap();
     tree.add_hard_link("also", "run.sh").unwrap();
     let mode = |file_mode, path: &str| {
-        let plan = ImagePlan::new(&tree, &ImageOptions { file_mode, ..options() }).unwrap();
+        let plan = ImagePlan::new(&tree, &options().with_file_mode(file_mode)).unwrap();
         open(&plan, Namespace::RockRidge).lookup(path).unwrap().mode.unwrap()
     };
     assert_eq!(mode(0o444, "run.sh"), 0o100_555);
@@ -136,7 +135,7 @@ fn deep_directories_are_moved_and_shown_in_their_places() {
     let path = deep(40);
     tree.add_file(&path, "at the bottom").unwrap();
     for index in 0..3 {
-        // Equal names from different places meet in the directory for moved ones.
+        // Equal names from different places meet in the relocation directory.
         tree.add_file(&format!("{index}/2/3/4/5/6/7/8/9/same"), format!("file {index}")).unwrap();
     }
     let plan = ImagePlan::new(&tree, &options()).unwrap();
@@ -149,17 +148,17 @@ fn deep_directories_are_moved_and_shown_in_their_places() {
         assert_eq!(names(&plan, namespace, ""), ["0", "1", "2", "level1"], "{namespace}");
     }
     assert!(names(&plan, Namespace::Plain, "").contains(&"rr_moved".to_owned()));
-    // The number of links of a directory follows from the tree that is shown.
+    // The link count of a directory follows from the tree that Rock Ridge shows.
     assert_eq!(px(&primary_records(&plan, b"\0")[0], 1), 2 + 4);
     let placeholder = &primary_records(&plan, b"LEVEL8.;1")[0];
     assert_eq!((placeholder[25], px(placeholder, 0), px(placeholder, 1)), (0, 0o040_555, 3));
 
-    let refused = ImageOptions { depth: DeepDirectories::Refuse, ..options() };
+    let refused = options().with_depth(DeepDirectories::Refuse);
     assert!(matches!(
         ImagePlan::new(&tree, &refused),
         Err(PlanError::TooDeep { path, level: 9, limit: 8 }) if path == "0/2/3/4/5/6/7/8"
     ));
-    let plain = ImageOptions { rock_ridge: false, ..options() };
+    let plain = options().with_rock_ridge(false);
     assert!(matches!(ImagePlan::new(&tree, &plain), Err(PlanError::TooDeep { .. })));
 }
 
@@ -175,7 +174,7 @@ fn a_name_that_relocation_needs_is_refused_only_when_it_is_needed() {
     ));
 }
 
-/// A source of a length, of zeros.
+/// A source of zeros of any length.
 struct Zeros(u64);
 
 impl ReadAt for Zeros {
@@ -190,16 +189,19 @@ impl ReadAt for Zeros {
 }
 
 #[test]
-fn lower_levels_shorten_names_and_refuse_files_in_several_pieces() {
+fn lower_levels_shorten_names_and_refuse_files_in_several_sections() {
     let mut tree = Tree::new();
     tree.add_file("some directory/recipe.schema.json", "").unwrap();
-    let level = |level| ImagePlan::new(&tree, &ImageOptions { level, ..options() }).unwrap();
+    let level = |level| ImagePlan::new(&tree, &options().with_level(level)).unwrap();
     assert_eq!(names(&level(InterchangeLevel::One), Namespace::Plain, "some_dir"), ["recipe_s.jso"]);
-    assert_eq!(names(&level(InterchangeLevel::Two), Namespace::Plain, "some_directory"), ["recipe_schema.json"]);
+    assert_eq!(
+        names(&level(InterchangeLevel::Two), Namespace::Plain, "some_directory"),
+        ["recipe_schema.json"]
+    );
     tree.add_file("big", Content::source(Zeros(1 << 32))).unwrap();
     for level in [InterchangeLevel::One, InterchangeLevel::Two] {
         assert!(matches!(
-            ImagePlan::new(&tree, &ImageOptions { level, ..options() }),
+            ImagePlan::new(&tree, &options().with_level(level)),
             Err(PlanError::NeedsLevelThree { path, length }) if path == "big" && length == 1 << 32
         ));
     }
@@ -207,11 +209,11 @@ fn lower_levels_shorten_names_and_refuse_files_in_several_pieces() {
 }
 
 #[test]
-fn an_enhanced_descriptor_leads_to_a_tree_of_its_own() {
+fn an_enhanced_descriptor_has_a_separate_tree() {
     let mut tree = Tree::new();
     let path = format!("{}/{}", deep(10), "n".repeat(207));
     tree.add_file(&path.replace("leaf/", "d/"), "long").unwrap().add_symlink("link", "x").unwrap();
-    let enhanced = ImageOptions { enhanced: true, joliet: false, ..options() };
+    let enhanced = options().with_enhanced(true).with_joliet(false);
     let plan = ImagePlan::new(&tree, &enhanced).unwrap();
     let image = stream(&plan);
     assert_eq!(common::strict::check(&image), Ok(()));
@@ -225,13 +227,13 @@ fn an_enhanced_descriptor_leads_to_a_tree_of_its_own() {
 }
 
 #[test]
-fn strict_joliet_names_are_those_that_the_specification_and_windows_allow() {
+fn strict_joliet_allows_the_names_of_the_specification() {
     let plan = |paths: &[&str], joliet_names| {
         let mut tree = Tree::new();
         for path in paths {
             tree.add_file(path, "").unwrap();
         }
-        ImagePlan::new(&tree, &ImageOptions { joliet_names, ..options() }).map(|_| ())
+        ImagePlan::new(&tree, &options().with_joliet_names(joliet_names)).map(|_| ())
     };
     let long = "n".repeat(65);
     assert!(plan(&[&long, "d/A", "d/a"], JolietNames::Long).is_ok());
@@ -251,7 +253,7 @@ fn strict_joliet_names_are_those_that_the_specification_and_windows_allow() {
     ));
 }
 
-/// What a program unpacked, as paths with contents or targets.
+/// Returns the files that a program unpacked, as paths with contents or targets.
 fn unpacked(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![directory.to_path_buf()];
@@ -295,7 +297,7 @@ fn foreign_programs_unpack_deep_directories_links_and_long_names() {
             wanted.insert(path, target.as_bytes().to_vec());
         }
     }
-    let plan = ImagePlan::new(&tree, &ImageOptions { joliet: false, directory_mode: 0o755, ..options() }).unwrap();
+    let plan = ImagePlan::new(&tree, &options().with_joliet(false).with_directory_mode(0o755)).unwrap();
     let place = tempfile::tempdir().unwrap();
     let image = place.path().join("image.iso");
     plan.write_to_file(&fs::File::create(&image).unwrap()).unwrap();
@@ -321,13 +323,13 @@ fn foreign_programs_unpack_deep_directories_links_and_long_names() {
         assert_eq!(found.len(), wanted.len());
     };
     compare(unpack("bsdtar.file", &["-xf", iso], &image));
-    // From a pipe: a reader that cannot go back.
+    // From a pipe, which cannot seek back.
     compare(unpack("bsdtar.pipe", &["-xf", "-"], &image));
     let extract = ["-osirrox", "on", "-indev", iso, "-extract", "/", "."];
     compare(unpack("xorriso", &extract, &image));
 }
 
-/// A directory with a file, an executable, a link, and one more below.
+/// Creates a directory with a file, an executable, a link, and a file in a subdirectory.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
@@ -342,7 +344,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_scanned_directory_is_the_tree_somebody_would_have_written_down() {
+fn a_scanned_directory_equals_the_tree_of_its_files() {
     let directory = directory();
     let mut written = Tree::new();
     written.add_symlink("link", "sub/large").unwrap();
@@ -368,7 +370,7 @@ fn a_scanned_directory_is_the_tree_somebody_would_have_written_down() {
 }
 
 #[test]
-fn a_scanned_file_that_changed_is_an_error_with_its_path_and_never_other_bytes() {
+fn a_changed_scanned_file_is_an_error_with_its_path() {
     type Change = (&'static str, fn(&Path));
     let changes: [Change; 5] = [
         ("b.txt", |path| fs::write(path, "longer than it was").unwrap()),
@@ -389,7 +391,7 @@ fn a_scanned_file_that_changed_is_an_error_with_its_path_and_never_other_bytes()
         let old = fs::metadata(&path).unwrap().modified().unwrap();
         change(&path);
         if fs::metadata(&path).is_ok_and(|now| now.modified().unwrap() == old && now.len() != 0) {
-            // The clock of the file system stood still: only then is a change of equal length invisible.
+            // The clock of the file system did not advance: only then is a change of equal length invisible.
             continue;
         }
         let output = tempfile::tempfile().unwrap();
@@ -418,13 +420,13 @@ fn more_files_than_descriptors_are_read_at_random() {
 }
 
 #[test]
-fn what_an_image_cannot_hold_is_refused_by_its_path() {
+fn an_unsupported_file_is_refused_with_its_path() {
     let directory = directory();
     let socket = directory.path().join("sub/socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     assert!(matches!(
         Tree::from_directory(&directory),
-        Err(ScanError::Kind { path, .. }) if path == socket
+        Err(ScanError::FileType { path, .. }) if path == socket
     ));
     let odd = tempfile::tempdir().unwrap();
     fs::write(odd.path().join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"a\xff")), "")
@@ -432,5 +434,5 @@ fn what_an_image_cannot_hold_is_refused_by_its_path() {
     assert!(matches!(Tree::from_directory(&odd), Err(ScanError::Name { .. })));
     assert!(matches!(Tree::from_directory(odd.path().join("none")), Err(ScanError::Read { .. })));
     let file = directory.path().join("b.txt");
-    assert!(matches!(Tree::from_directory(&file), Err(ScanError::Kind { path, .. }) if path == file));
+    assert!(matches!(Tree::from_directory(&file), Err(ScanError::FileType { path, .. }) if path == file));
 }

@@ -1,4 +1,4 @@
-//! UDF file systems in every layout that optical media have: what is in them can be found, listed and read.
+//! UDF file systems in every layout of optical media: their files are found, listed and read.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use common::udf::{FLAVOURS, Flavour, files, image};
-use iso9660::{EntryKind, Image, ReadLimits, Namespace, ReadAt, ReadError};
+use iso9660::{EntryKind, Image, Namespace, ReadAt, ReadError, ReadLimits};
 
 fn open(bytes: Vec<u8>) -> Image<Vec<u8>> {
     Image::open_with(bytes, Some(Namespace::Udf), ReadLimits::default()).unwrap()
 }
 
 #[test]
-fn every_layout_of_partitions_gives_back_every_file() {
+fn every_file_is_readable_in_every_partition_layout() {
     for flavour in FLAVOURS {
         let image = open(image(flavour).bytes);
         let (mut found, mut directories, mut links) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
@@ -43,7 +43,7 @@ fn every_layout_of_partitions_gives_back_every_file() {
 }
 
 #[test]
-fn a_volume_without_iso_9660_tells_its_label_and_revision() {
+fn a_volume_without_iso_9660_has_its_label_and_revision() {
     for (flavour, revision) in FLAVOURS.into_iter().zip([0x0102, 0x0250, 0x0201, 0x0201]) {
         let image = Image::open(image(flavour).bytes).unwrap();
         assert_eq!(image.namespaces(), [Namespace::Udf]);
@@ -56,7 +56,7 @@ fn a_volume_without_iso_9660_tells_its_label_and_revision() {
 }
 
 #[test]
-fn names_match_exactly_or_else_in_any_case_and_links_are_followed() {
+fn names_match_exactly_or_in_any_case_and_links_are_followed() {
     let image = open(image(Flavour::Physical).bytes);
     assert_eq!(image.lookup("README.TXT").unwrap().name, "readme.txt");
     assert_eq!(image.lookup("NÄME").unwrap().name, "näme");
@@ -66,7 +66,7 @@ fn names_match_exactly_or_else_in_any_case_and_links_are_followed() {
 }
 
 #[test]
-fn extents_are_those_of_the_image_unless_there_are_holes() {
+fn extents_are_returned_unless_a_file_has_holes() {
     for flavour in FLAVOURS {
         let bytes = image(flavour).bytes;
         let image = open(bytes.clone());
@@ -86,7 +86,7 @@ fn extents_are_those_of_the_image_unless_there_are_holes() {
         let pieces = |path: &str| image.extents(path).unwrap().len();
         assert_eq!((pieces("sources/install.wim"), pieces("empty")), (2, 0));
         if flavour != Flavour::Sparable {
-            assert_eq!(pieces("sources/chain.bin"), 1, "extents that continue each other are one");
+            assert_eq!(pieces("sources/chain.bin"), 1, "adjacent extents are merged");
         }
     }
 }
@@ -108,7 +108,7 @@ fn files_are_readable_at_any_offset() {
 }
 
 #[test]
-fn the_second_copy_of_everything_is_used_when_the_first_is_broken() {
+fn the_second_copy_of_a_structure_is_used_when_the_first_is_broken() {
     let breaks: [(Flavour, &str); 5] = [
         (Flavour::Physical, "anchor"),
         (Flavour::Physical, "main logical"),
@@ -125,7 +125,7 @@ fn the_second_copy_of_everything_is_used_when_the_first_is_broken() {
 }
 
 #[test]
-fn a_table_of_moved_blocks_decides_what_is_read() {
+fn reads_follow_the_table_of_moved_blocks() {
     let mut moved = image(Flavour::Sparable);
     moved.change("sparing table", 56, &96_u32.to_le_bytes());
     assert_ne!(open(moved.bytes).read("readme.txt", 10_000).unwrap(), files()["readme.txt"]);

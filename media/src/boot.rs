@@ -84,10 +84,8 @@ mod tests {
         tree.add_file("boot/efi.img", vec![2; 8192]).unwrap();
         tree.add_file("other", vec![3; 8192]).unwrap();
         let mut options = ImageOptions::new(Profile::Boot, "BOOT", 0);
-        options.boot = Some(Boot {
-            bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
-            uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
-        });
+        options.boot =
+            Some(Boot::new(Some(BiosBoot::new("boot/bios.img")), Some(UefiBoot::new("boot/efi.img"))));
         let plan = ImagePlan::new(&tree, &options).unwrap();
         let extents = BootExtents::of(&plan);
         assert_eq!(extents.0.len(), 2);

@@ -18,21 +18,21 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
-use async_trait::async_trait;
 use http::StatusCode;
 use http::request::Parts;
-use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::body::{ImageBody, ImageDigest};
 use super::boot::BootExtents;
+use super::grant_store::{GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ReadSummary};
 use super::library::{Library, LibraryError};
 use super::offload::offload;
-use super::reads::{PendingReads, ReadRecorder, ReadSummary, WallClock, lock, within_timeout};
+use super::reads::{PendingReads, ReadRecorder, WallClock, within_timeout};
 use super::recent_images::RecentImages;
 use super::serve::{ReadObserver, empty, respond};
 use super::spliced::{SpliceInputs, SplicedError};
@@ -43,77 +43,6 @@ use super::token::{Artifact, MediaPath, MediaToken};
 const REBUILDS_MAX: usize = 2;
 /// The maximum number of lookups of one request; a lookup is repeated when another grant ended meanwhile.
 const LOOKUPS_MAX: usize = 16;
-
-/// The database does not respond.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("media grants cannot be looked up or recorded: {reason}")]
-pub struct GrantStoreUnavailable {
-    /// The error of the database.
-    pub reason: String,
-}
-
-/// The durable store of grants, implemented by the controller.
-#[async_trait]
-pub trait GrantStore: Send + Sync {
-    /// Returns the grant whose token has this hash, open or ended.
-    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable>;
-
-    /// Adds `reads` to the recorded reads with [`ReadSummary::merge`].
-    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable>;
-}
-
-/// The image that a grant allows to read.
-#[derive(Clone)]
-pub enum GrantSource {
-    /// The task image of the job.
-    Task {
-        /// [`TaskInputs::to_bytes`], already unsealed.
-        inputs: Vec<u8>,
-    },
-    /// A maintenance image with the task's files in it.
-    Spliced {
-        /// [`SpliceInputs::to_bytes`], already unsealed.
-        inputs: Vec<u8>,
-    },
-    /// An image of the library.
-    Maintenance {
-        /// The digest of the image.
-        digest: ImageDigest,
-        /// The length of the image in bytes.
-        len: u64,
-    },
-}
-
-impl fmt::Debug for GrantSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Task { inputs } => write!(f, "Task({} bytes)", inputs.len()),
-            Self::Spliced { inputs } => write!(f, "Spliced({} bytes)", inputs.len()),
-            Self::Maintenance { digest, len } => write!(f, "Maintenance({digest}, {len} bytes)"),
-        }
-    }
-}
-
-/// A grant as the store keeps it.
-#[derive(Debug, Clone)]
-pub struct GrantRecord {
-    /// SHA-256 of the token, hexadecimal.
-    pub token_hash: String,
-    /// The job that uses the image.
-    pub run_id: Uuid,
-    /// The name under which the image is served.
-    pub artifact: Artifact,
-    /// The image.
-    pub source: GrantSource,
-    /// The time at which the grant was issued.
-    pub created_at: Timestamp,
-    /// The time at which the grant ended.
-    pub ended_at: Option<Timestamp>,
-    /// The digest of the image.
-    pub sha256: ImageDigest,
-    /// The reads recorded so far.
-    pub reads: ReadSummary,
-}
 
 /// Why a token opens no grant.
 #[derive(Debug, thiserror::Error)]
@@ -325,7 +254,7 @@ impl MediaGrants {
 
     /// Keeps a task image that was just planned for the first request of its grant, so that it is not planned twice.
     pub fn keep_recent(&self, task: &TaskInputs, image: ImageBody) {
-        lock(&self.0.recent).keep(image, task.weight());
+        self.0.recent.lock().keep(image, task.weight());
     }
 
     /// Drops all grants of a job from the cache. Call this after their end is durable.
@@ -355,7 +284,7 @@ impl MediaGrants {
     }
 
     fn cached(&self, token_hash: &str) -> Option<Arc<LiveGrant>> {
-        let mut cache = lock(&self.0.cache);
+        let mut cache = self.0.cache.lock();
         cache.clock += 1;
         let used = cache.clock;
         let cached = cache.grants.get_mut(token_hash)?;
@@ -398,7 +327,7 @@ impl MediaGrants {
                 if let Some(live) = self.cached(token_hash) {
                     return Ok(RestoredImage::Elsewhere(live));
                 }
-                let recent = lock(&self.0.recent).take(record.sha256);
+                let recent = self.0.recent.lock().take(record.sha256);
                 let (body, weight) = match recent {
                     Some(recent) => recent,
                     None => rebuild(inputs).await?,
@@ -449,7 +378,7 @@ impl MediaGrants {
 
     /// Puts a grant into the cache, unless a grant ended since `ends` was read.
     fn keep(&self, token_hash: &str, live: &Arc<LiveGrant>, ends: u64) -> Option<Arc<LiveGrant>> {
-        let mut cache = lock(&self.0.cache);
+        let mut cache = self.0.cache.lock();
         if self.0.ends.load(Ordering::SeqCst) != ends {
             return None;
         }
@@ -479,7 +408,7 @@ impl MediaGrants {
     fn drop_where(&self, chosen: impl Fn(&str, &LiveGrant) -> bool) {
         let mut dropped = Vec::new();
         {
-            let mut cache = lock(&self.0.cache);
+            let mut cache = self.0.cache.lock();
             // Under the lock: a concurrent load either sees the new count, or its grant is removed here.
             self.0.ends.fetch_add(1, Ordering::SeqCst);
             cache.grants.retain(|hash, cached| {

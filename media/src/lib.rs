@@ -1,7 +1,7 @@
 //! Media: the images that a BMC reads, and the right to read them.
 //!
 //! ```text
-//! job ── render ──> files ── plan ──> iso9660::Plan ─┐                               ┌─ range: which bytes
+//! job ── render ──> files ── plan ──> ImagePlan ─────┐                               ┌─ range: which bytes
 //! location ── Library::import ──> <sha256>.iso ──────┼─> ImageBody ── respond ───────┤
 //!                                                    |     ^                         └─ ReadObserver: what was read
 //! /t<token>/task.iso ── MediaPath ── MediaGrants::open ────'
@@ -19,6 +19,7 @@
 //! | `file` | atomic writes of images and texts |
 //! | `library/` | the maintenance images |
 //! | `boot` | the ranges of the El Torito images in an image |
+//! | `grant_store` | the durable store of grants, as a trait |
 //! | `grants` | from a token to an open grant |
 //! | `recent_images` | images that were planned but not requested yet |
 //! | `reads` | the record of what was read |
@@ -33,6 +34,7 @@
 mod body;
 mod boot;
 mod file;
+mod grant_store;
 mod grants;
 mod job_document;
 mod library;
@@ -51,10 +53,10 @@ mod tests;
 pub use body::{Backing, ISO_CONTENT_TYPE, ImageBody, ImageDigest};
 pub use boot::BootExtents;
 pub use file::{write_bytes, write_image};
-pub use grants::{
-    CacheLimits, GrantError, GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, MediaGrants,
-    OpenGrant,
+pub use grant_store::{
+    GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ReadSummary, grant_context,
 };
+pub use grants::{CacheLimits, GrantError, MediaGrants, OpenGrant};
 pub use job_document::{JobDocument, PullAccess, RenderInput, render};
 pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
@@ -62,7 +64,7 @@ pub use library::{
 };
 pub use offload::{WorkLost, offload};
 pub use range::{Selection, evaluate};
-pub use reads::{FLUSH_EVERY, ReadSummary, WallClock};
+pub use reads::{FLUSH_EVERY, WallClock};
 pub use serve::{FileSending, ReadObserver, SendFiles, respond};
 pub use spliced::{SpliceInputs, SplicedError, SplicedImage};
 pub use task_image::{

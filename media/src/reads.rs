@@ -14,15 +14,16 @@
 //! never lose or invent a read; one task writes for all grants and ends when nothing is pending; a grant has at most one
 //! entry in the queue.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::grants::{GrantStore, GrantStoreUnavailable};
+use super::grant_store::{GrantStore, GrantStoreUnavailable, ReadSummary};
 
 /// The shortest time between two records of the reads of one grant.
 pub const FLUSH_EVERY: Duration = Duration::from_secs(10);
@@ -33,32 +34,6 @@ const FLUSH_WIDTH: usize = 64;
 
 /// Returns the present time, with which reads are dated.
 pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// PendingReads of one image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReadSummary {
-    /// The time of the first read.
-    pub first_read_at: Option<Timestamp>,
-    /// The time of the latest read.
-    pub last_read_at: Option<Timestamp>,
-    /// The number of bytes read; bytes that were read twice count twice.
-    pub bytes: u64,
-    /// Whether a read included bytes of an El Torito image.
-    pub boot_read: bool,
-}
-
-impl ReadSummary {
-    /// Combines two summaries: the earlier first read, the later last read, the sum of the bytes.
-    #[must_use]
-    pub fn merge(self, other: Self) -> Self {
-        Self {
-            first_read_at: [self.first_read_at, other.first_read_at].into_iter().flatten().min(),
-            last_read_at: self.last_read_at.max(other.last_read_at),
-            bytes: self.bytes.saturating_add(other.bytes),
-            boot_read: self.boot_read || other.boot_read,
-        }
-    }
-}
 
 /// The reads of one open grant that are not recorded yet.
 pub(super) struct PendingReads {
@@ -91,10 +66,6 @@ impl PendingReads {
             boot_known: recorded.boot_read,
         };
         Self { token_hash, state: Mutex::new(state) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ReadsState> {
-        lock(&self.state)
     }
 }
 
@@ -135,7 +106,7 @@ impl ReadRecorder {
     pub(super) fn note(self: &Arc<Self>, reads: &Arc<PendingReads>, len: u64, boot: bool) {
         let now = Some((self.clock)());
         let delta = ReadSummary { first_read_at: now, last_read_at: now, bytes: len, boot_read: boot };
-        let mut state = reads.lock();
+        let mut state = reads.state.lock();
         state.pending = state.pending.merge(delta);
         let news = !state.first_known || (boot && !state.boot_known);
         state.first_known = true;
@@ -150,7 +121,7 @@ impl ReadRecorder {
 
     /// Records the pending reads of a grant without waiting for [`FLUSH_EVERY`].
     pub(super) fn flush_soon(self: &Arc<Self>, reads: &Arc<PendingReads>) {
-        let mut state = reads.lock();
+        let mut state = reads.state.lock();
         if state.queued {
             state.urgent = true;
             drop(state);
@@ -160,7 +131,7 @@ impl ReadRecorder {
 
     /// Starts the writing task, or wakes it if it runs.
     fn start_writer(self: &Arc<Self>, newcomer: Option<Arc<PendingReads>>) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         queue.waiting.extend(newcomer);
         if queue.running {
             self.wake.notify_one();
@@ -175,9 +146,9 @@ impl ReadRecorder {
             let now = Instant::now();
             self.record(|state| state.due().is_none_or(|due| due <= now)).await;
             let next = {
-                let mut queue = lock(&self.queue);
+                let mut queue = self.queue.lock();
                 remove_clean(&mut queue);
-                let next = queue.waiting.iter().map(|reads| reads.lock().due().unwrap_or(now)).min();
+                let next = queue.waiting.iter().map(|reads| reads.state.lock().due().unwrap_or(now)).min();
                 queue.running = next.is_some();
                 next
             };
@@ -193,7 +164,7 @@ impl ReadRecorder {
         // A separate task, because the records in flight must be completed even if the caller stops waiting.
         let flushing = tokio::spawn(async move {
             recorder.record(|_| true).await;
-            remove_clean(&mut lock(&recorder.queue));
+            remove_clean(&mut recorder.queue.lock());
             recorder.wake.notify_one();
         });
         if let Err(stopped) = flushing.await {
@@ -204,8 +175,8 @@ impl ReadRecorder {
     /// Records the pending reads of the grants that `chosen` selects.
     async fn record(&self, chosen: impl Fn(&ReadsState) -> bool) {
         let mut deltas = Vec::new();
-        for reads in &lock(&self.queue).waiting {
-            let mut state = reads.lock();
+        for reads in &self.queue.lock().waiting {
+            let mut state = reads.state.lock();
             if state.in_flight == ReadSummary::default() && !state.is_clean() && chosen(&state) {
                 state.in_flight = std::mem::take(&mut state.pending);
                 state.urgent = false;
@@ -216,7 +187,7 @@ impl ReadRecorder {
         futures_util::stream::iter(deltas)
             .for_each_concurrent(FLUSH_WIDTH, |(reads, delta)| async move {
                 let recorded = within_timeout(self.store.record_read(&reads.token_hash, delta)).await;
-                let mut state = reads.lock();
+                let mut state = reads.state.lock();
                 state.in_flight = ReadSummary::default();
                 if let Err(error) = recorded {
                     tracing::warn!(error = %error, "media reads not recorded; they stay pending and are recorded later");
@@ -228,12 +199,13 @@ impl ReadRecorder {
 
     /// The reads of a token that are not recorded yet.
     pub(super) fn pending(&self, token_hash: &str) -> ReadSummary {
-        lock(&self.queue)
+        self.queue
+            .lock()
             .waiting
             .iter()
             .filter(|reads| reads.token_hash == token_hash)
             .map(|reads| {
-                let state = reads.lock();
+                let state = reads.state.lock();
                 state.in_flight.merge(state.pending)
             })
             .fold(ReadSummary::default(), ReadSummary::merge)
@@ -243,7 +215,7 @@ impl ReadRecorder {
 /// Removes the grants without pending reads from the queue.
 fn remove_clean(queue: &mut Queue) {
     queue.waiting.retain(|reads| {
-        let mut state = reads.lock();
+        let mut state = reads.state.lock();
         state.queued = !state.is_clean();
         state.queued
     });
@@ -257,9 +229,4 @@ pub(super) async fn within_timeout<T>(
         Ok(outcome) => outcome,
         Err(_) => Err(GrantStoreUnavailable { reason: "no response within ten seconds".to_owned() }),
     }
-}
-
-/// Locks a mutex and ignores poisoning: no code under these locks leaves a value half changed.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

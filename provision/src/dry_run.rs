@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::order::{JobInput, JobOrder, OrderError};
 use super::outputs::Validated;
 use super::services::Services;
-use super::steps::{BuiltTaskImage, ImageName, bmc_address, task_image};
+use super::steps::{BuiltTaskImage, ImageName, task_image};
+use bmc::bmc_address;
 use engine::model::{Effect, NewRun, RunId, Server, Snapshot, Stage, Time};
 use engine::{StepOutcome, StepPolicy, Workflow};
 use recipe::Lint;
@@ -139,8 +140,8 @@ impl Services {
             };
         let bmc = bmc_address(server).await?;
         let validated = Validated {
-            controller_url: self.addresses.controller_for(bmc)?,
-            media_base: self.addresses.media_for(server, bmc)?,
+            controller_url: self.bmc.addresses.controller_for(bmc)?,
+            media_base: self.bmc.addresses.media_for(server, bmc)?,
             boot_digest: known.as_ref().map(|image| image.digest.to_hex()).unwrap_or_default(),
             boot_len: known.as_ref().map_or(0, |image| image.len),
             own_registry: held == Some(true),

@@ -1,5 +1,4 @@
-//! The provisioning workflow: from a recipe and a serial number to an installed machine. The only crate that uses the
-//! engine, media and Redfish together.
+//! The provisioning workflow: from a recipe and a serial number to an installed machine.
 //!
 //! ```text
 //!  forward  validate -> iso.build -> redfish.discover -> redfish.power-off -> redfish.eject -> redfish.mount.maintenance
@@ -15,20 +14,17 @@
 //! - After power-on a restart of the controller never restarts the host; `redfish.power-on` sends `On` only to a host without
 //!   a sign of a start.
 //! - Cleanup reverts only what the intents of the job record.
+//! - This crate and the other workflows do not use each other.
+//!
+//! Elsewhere: connections, the identity check, power, one-time boot, slots and the slot planner are in `bmc`, which every
+//! workflow shares; images and grants are in `media`; recipes are in `recipe`.
 
-mod bmc;
-mod bmc_state;
-mod classify;
 mod completion;
-mod diagnostics;
 mod dry_run;
 mod order;
 mod outputs;
-pub mod probe;
-mod profiles;
 mod report;
 mod services;
-mod slots;
 mod steps;
 mod waits;
 
@@ -38,43 +34,26 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bmc::QUEUE;
 use engine::model::{NewRun, RunPlan, Snapshot, StepInstance};
 use engine::{ChildRefused, ChildRequest, Step, StepPolicy, WaitReason, Workflow};
 use recipe::TaskTarget;
 
-pub use bmc::{BmcConnector, BmcLimits, Bmcs, SealedSession, SessionStore, SocketConnector};
-pub use diagnostics::{DiagnosticsWorkflow, diagnostics_of, diagnostics_order};
-pub use dry_run::DryRun;
+pub use dry_run::{DryRun, PlannedImage, PlannedStep};
 pub use order::{JobOrder, OrderError, ReadyOrder};
-pub use profiles::{checked_profile, checked_quirks};
 pub use report::{InstallReport, ReportError, ReportOutcome, parse as parse_report};
-pub use services::{
-    Addresses, OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, ServerLookup, Services,
-    Unavailable, checked_base_url, checked_bmc_address, checked_fingerprint,
-};
-pub use steps::{grant_context, power_on_permit, slot_plan};
+pub use services::{OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, Services};
+pub use steps::slot_plan;
 
 /// The workflow's name.
 pub const WORKFLOW: &str = "provision";
 /// The version of the workflow. It grows when plans of the old version can no longer be executed.
 const VERSION: u32 = 1;
-/// The queue of the workflow's steps.
-pub const QUEUE: &str = "default";
 
 /// The closed list of failure classes of this workflow.
 pub mod class {
-    /// The request is wrong: recipe, server record, credentials, or the BMC of another machine.
-    pub const INPUT: &str = "input";
-    /// A later attempt may succeed.
-    pub const TRANSIENT: &str = "transient";
-    /// The BMC does not respond.
-    pub const BMC_UNREACHABLE: &str = "bmc_unreachable";
-    /// The BMC refused the request.
-    pub const BMC_REFUSED: &str = "bmc_refused";
-    /// The BMC lacks a required function.
-    pub const UNSUPPORTED: &str = "unsupported";
-    /// An image could not be built, read or served.
-    pub const MEDIA: &str = "media";
+    pub use bmc::class::{BMC_REFUSED, BMC_UNREACHABLE, INPUT, MEDIA, TRANSIENT, UNSUPPORTED};
+
     /// The maintenance OS reported a failure.
     pub const INSTALLER: &str = "installer";
 }

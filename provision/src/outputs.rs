@@ -3,8 +3,7 @@
 use redfish::Discovery;
 use serde::{Deserialize, Serialize};
 
-use super::slots::{LearnedSlots, SlotChoice, SlotPlan, SlotRefusal};
-use engine::model::Time;
+use bmc::slots::{Inserted, LearnedSlots, SlotChoice, SlotPlan, SlotRefusal};
 
 /// The output of `validate`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,38 +93,13 @@ pub(super) struct SplicedBootGrant {
     pub(super) grant: String,
 }
 
-/// The output of the mount steps.
+/// The output of the mount steps: [`Inserted`], which [`bmc::slots::insert`] records, and the fallback after a refusal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Mounted {
-    /// The slot that holds the image.
-    pub(super) slot: String,
-    /// The time when the insert was sent.
-    pub(super) sent_at: Time,
-    /// Whether the BMC definitely refused the insert, so that the image cannot appear later.
-    #[serde(default)]
-    pub(super) refused: bool,
+    /// The slot, and when the image was sent.
+    #[serde(flatten)]
+    pub(super) inserted: Inserted,
     /// The slot plan chosen instead, if the slot refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) slot_fallback: Option<Box<SlotFallback>>,
-}
-
-/// The output of steps that change the power state.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct PowerRequest {
-    /// The time of the checkpoint before the graceful request was sent.
-    pub(super) graceful_at: Option<Time>,
-    /// The BMC answered the graceful request, or the request timed out. While this is false the request may never have been
-    /// sent, so the grace period of the host has not started.
-    #[serde(default)]
-    pub(super) graceful_answered: bool,
-    /// The time when the last (forced) request was sent.
-    pub(super) sent_at: Option<Time>,
-    /// The number of requests sent.
-    pub(super) sent: u32,
-    /// The change is taken as done although the BMC does not show it: the power state it shows may be stale, or never right.
-    #[serde(default)]
-    pub(super) unconfirmed: bool,
-    /// The time when an image that the BMC had dropped was inserted again, if any. The slot may show it late.
-    #[serde(default)]
-    pub(super) reinserted_at: Option<Time>,
 }

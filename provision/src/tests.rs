@@ -2,7 +2,6 @@
 //! step; with a worker that continues after its lease is lost.
 
 mod bench;
-mod interrupted_diagnostics;
 mod late;
 mod matrix;
 mod orphan;
@@ -15,6 +14,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::*;
+use bmc::{Addresses, BmcLimits, BmcServices, Bmcs, SealedSession, ServerLookup, SessionStore, Unavailable};
 use engine::model::{
     Clock, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Serial, Server, Time,
 };
@@ -173,24 +173,27 @@ fn services(
     let library = Library::open(&folder.join("library"), options).unwrap();
     let listen = "127.0.0.1:8080".parse().unwrap();
     Arc::new(Services {
+        bmc: Arc::new(BmcServices {
+            servers: Box::new(OneServer(server)),
+            connections: Bmcs::new(
+                Resolver::new(key),
+                key.derive("bmc-sessions"),
+                sessions,
+                Arc::new(Stubs),
+                redfish::ClientOptions { read_attempts: 1, ..redfish::ClientOptions::default() },
+                BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
+                None,
+            ),
+            addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
+            tries: 1,
+        }),
         schemas: RecipeSchemas::builtin(),
-        servers: Box::new(OneServer(server)),
         images: Box::new(Stubs),
-        bmcs: Bmcs::new(
-            Resolver::new(key),
-            key.derive("bmc-sessions"),
-            sessions,
-            Arc::new(Stubs),
-            redfish::ClientOptions { read_attempts: 1, ..redfish::ClientOptions::default() },
-            BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
-            None,
-        ),
         grants: MediaGrants::new(Arc::new(Stubs), library.clone(), Arc::new(jiff::Timestamp::now)),
         library,
         tokens: JobTokens::new(key),
         media_key: Arc::new(key.derive("media-grants")),
         metrics: Arc::new(Stubs),
-        addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
         settings: ProvisionSettings {
             maintenance_iso_url: Some(iso.display().to_string()),
             esxi_installer_url: None,
@@ -198,7 +201,6 @@ fn services(
             install_window: Duration::from_secs(5400),
             job_timeout: Duration::from_secs(3600),
             cleanup_timeout: Duration::from_secs(600),
-            bmc_tries: 1,
             task_iso_dir: None,
             controller_ca: None,
             registry: true,
@@ -270,7 +272,7 @@ async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outc
     let ended = store.snapshot(id).await.unwrap().unwrap();
     assert_eq!(ended.run.outcome, Some(Outcome::Succeeded), "the parent only waits for the end of the child");
     let output: &Value = &ended.steps[0].output;
-    assert_eq!(output["kind"], "provision");
+    assert_eq!(output["workflow"], "provision");
     assert_eq!(output["outcome"], "failed");
     assert_eq!(output["failure"]["class"], class::BMC_UNREACHABLE);
     assert_eq!(output["failure"]["step"], "redfish.discover");

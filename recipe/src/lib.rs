@@ -44,42 +44,33 @@ pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
 pub use schemas::{RecipeSchemas, SchemaError};
 
 /// The systemd target the maintenance OS starts, which decides what a recipe needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::EnumString, strum::Display,
+)]
 pub enum TaskTarget {
     /// `install-linux.target`
+    #[strum(serialize = "install-linux.target")]
     InstallLinux,
     /// `install-windows.target`
+    #[strum(serialize = "install-windows.target")]
     InstallWindows,
     /// `install-esxi.target`
+    #[strum(serialize = "install-esxi.target")]
     InstallEsxi,
     /// `supermicro-update.target`
+    #[strum(serialize = "supermicro-update.target")]
     SupermicroUpdate,
 }
 
 impl TaskTarget {
-    /// Every known target.
-    pub const ALL: [Self; 4] =
-        [Self::InstallLinux, Self::InstallWindows, Self::InstallEsxi, Self::SupermicroUpdate];
-
     /// Returns the name of the systemd unit, as recipes write it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InstallLinux => "install-linux.target",
-            Self::InstallWindows => "install-windows.target",
-            Self::InstallEsxi => "install-esxi.target",
-            Self::SupermicroUpdate => "supermicro-update.target",
-        }
+        self.into()
     }
 
     /// Returns the target with this name, if known.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|target| target.as_str() == name)
-    }
-}
-
-impl fmt::Display for TaskTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        name.parse().ok()
     }
 }
 
@@ -90,32 +81,29 @@ impl Serialize for TaskTarget {
 }
 
 /// A volume label that installers search for. Without one, the task image has the label of its job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::EnumString, strum::VariantArray,
+)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum MediaLabel {
     /// `CIDATA`: cloud-init, NoCloud.
     Cidata,
     /// `OEMDRV`: Anaconda.
     Oemdrv,
     /// `CONFIG-2`: cloud-init, ConfigDrive.
+    #[strum(serialize = "CONFIG-2")]
     Config2,
 }
 
 impl MediaLabel {
-    /// Every label a recipe may request.
-    pub const ALL: [Self; 3] = [Self::Cidata, Self::Oemdrv, Self::Config2];
-
     /// Returns the volume id as the image holds it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cidata => "CIDATA",
-            Self::Oemdrv => "OEMDRV",
-            Self::Config2 => "CONFIG-2",
-        }
+        self.into()
     }
 
     /// Returns the label with this name, if known.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|label| label.as_str() == name)
+        name.parse().ok()
     }
 }
 

@@ -187,7 +187,10 @@ impl fmt::Display for PartitionType {
 }
 
 /// The file system of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::EnumString, strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum FsFormat {
     /// FAT, for EFI system partitions and seed volumes.
     Vfat,
@@ -206,26 +209,14 @@ pub enum FsFormat {
 }
 
 impl FsFormat {
-    /// Every format.
-    pub const ALL: [Self; 7] =
-        [Self::Vfat, Self::Ext4, Self::Xfs, Self::Btrfs, Self::Ntfs, Self::Swap, Self::Raw];
-
     /// Returns the name that recipes use.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Vfat => "vfat",
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-            Self::Ntfs => "ntfs",
-            Self::Swap => "swap",
-            Self::Raw => "raw",
-        }
+        self.into()
     }
 
     /// Returns the format with this name, if known.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.as_str() == name)
+        name.parse().ok()
     }
 
     /// Returns the maximum length of its label in bytes, if that is less than a recipe allows.

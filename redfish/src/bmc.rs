@@ -13,17 +13,16 @@
 //! unknown, as after a timeout.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::discovery::Discovery;
+use crate::credentials::{BmcCredentials, SessionHandle};
 use crate::endpoint::Endpoint;
 use crate::error::RedfishError;
 use crate::exchange::Core;
 use crate::http_transport::{HttpOptions, HttpTransport};
 use crate::limits::RequestLimits;
 use crate::observe::{Fence, Noop, Observer, SessionKeeper};
+use crate::options::ClientOptions;
 use crate::profile::{ActiveProfile, Flags, Learned, Profile};
-use crate::session::{BmcCredentials, SessionHandle};
 use crate::tls::TlsVerification;
 use crate::transport::{Transport, TransportError};
 
@@ -31,36 +30,6 @@ use crate::transport::{Transport, TransportError};
 #[derive(Clone)]
 pub struct Bmc {
     pub(crate) core: Arc<Core>,
-}
-
-/// Deadlines and retries of reads. The deadlines of mutations are in the [`Profile`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ClientOptions {
-    /// Deadline of one read.
-    pub read_timeout: Duration,
-    /// Maximum number of times a read is sent; at least 1.
-    pub read_attempts: u32,
-    /// Maximum duration of a read with all its retries.
-    pub read_budget: Duration,
-    /// First backoff between two retries; doubles each time, with full jitter.
-    pub backoff_base: Duration,
-    /// Longest backoff.
-    pub backoff_cap: Duration,
-    /// Seed of the jitter; `None` takes a random seed.
-    pub jitter_seed: Option<u64>,
-}
-
-impl Default for ClientOptions {
-    fn default() -> Self {
-        ClientOptions {
-            read_timeout: Duration::from_secs(30),
-            read_attempts: 5,
-            read_budget: Duration::from_secs(180),
-            backoff_base: Duration::from_secs(2),
-            backoff_cap: Duration::from_secs(30),
-            jitter_seed: None,
-        }
-    }
 }
 
 /// Result of an operation that brings a resource into a wanted state.
@@ -224,13 +193,6 @@ impl Bmc {
     /// Learns that the slot at `uri` accepts no image although it shows a way to insert one.
     pub fn slot_refuses(&self, uri: &str) {
         self.core.active_profile.learn(|learned| learned.refusing_slot(uri));
-    }
-
-    /// Restores the profile chosen by an earlier discovery, in a process that has not discovered the BMC.
-    pub fn recall(&self, discovery: &Discovery) {
-        self.core.active_profile.identify(&discovery.identity);
-        let firmware = discovery.identity.firmware.as_deref();
-        self.core.active_profile.learn(|learned| learned.on_firmware(firmware));
     }
 
     /// The open session, to be stored sealed.

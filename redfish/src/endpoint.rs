@@ -12,6 +12,9 @@ use std::str::FromStr;
 
 use url::{Host, Url};
 
+/// The service root, the only path that does not come from a link.
+pub(crate) const SERVICE_ROOT: &str = "/redfish/v1/";
+
 /// The origin of a BMC.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Endpoint {

@@ -23,8 +23,9 @@ use crate::message::ErrorBody;
 use crate::transport::{TransportError, TransportErrorKind};
 
 /// An operation of the client; the label `op` of metrics.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, strum::IntoStaticStr, strum::Display)]
 #[non_exhaustive]
+#[strum(serialize_all = "snake_case")]
 pub enum Operation {
     /// Connecting to the BMC.
     Connect,
@@ -59,28 +60,7 @@ pub enum Operation {
 impl Operation {
     /// A short stable name.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Operation::Connect => "connect",
-            Operation::Login => "login",
-            Operation::Logout => "logout",
-            Operation::Discover => "discover",
-            Operation::Inventory => "inventory",
-            Operation::PowerState => "power_state",
-            Operation::Reset => "reset",
-            Operation::Slot => "slot",
-            Operation::Insert => "insert",
-            Operation::Eject => "eject",
-            Operation::BootOverride => "boot_override",
-            Operation::SetBootOnce => "set_boot_once",
-            Operation::ClearBootOverride => "clear_boot_override",
-            Operation::PrepareMedia => "prepare_media",
-        }
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        self.into()
     }
 }
 
@@ -532,4 +512,9 @@ pub(crate) fn from_transport(error: TransportError) -> ErrorKind {
         TransportErrorKind::Protocol => ErrorKind::BadAnswer { detail, lasting: false },
         TransportErrorKind::Config => ErrorKind::Config { detail },
     }
+}
+
+/// Marks the error of a failed read-back: the mutation before it was sent.
+pub(crate) fn mark_maybe_applied(error: RedfishError) -> RedfishError {
+    RedfishError { maybe_applied: true, ..error }
 }

@@ -11,8 +11,8 @@
 //! A transport failure of a mutation is returned to the caller. Trying another body after a refusal is left to
 //! the operation.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use crate::bmc::ClientOptions;
+use crate::credentials::{BmcCredentials, RequestAuth, Session};
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorKind, Operation, RedfishError, classify, from_transport};
 use crate::etag::IfMatchFallback;
@@ -32,10 +32,10 @@ use crate::json::{self, Resource};
 use crate::limits::RequestLimits;
 use crate::message::ErrorBody;
 use crate::observe::{Exchange, ExchangeResult, Fence, Observer, SessionKeeper};
+use crate::options::ClientOptions;
 use crate::profile::{ActiveProfile, Profile};
 use crate::resource_cache::ResourceCache;
 use crate::retry::{Jitter, retry_after};
-use crate::session::{BmcCredentials, RequestAuth, Session};
 use crate::transport::{Request, Transport};
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
@@ -49,7 +49,7 @@ pub(crate) struct Core {
     pub(crate) credentials: BmcCredentials,
     pub(crate) active_profile: ActiveProfile,
     /// The service root, until idle resources are released.
-    pub(crate) root: std::sync::Mutex<Option<Resource>>,
+    pub(crate) root: parking_lot::Mutex<Option<Resource>>,
     /// The `$expand` query the service root offers; set once the root was read.
     pub(crate) expand: OnceCell<Option<&'static str>>,
     /// Resources read within the last seconds.
@@ -184,7 +184,7 @@ impl Core {
             endpoint,
             credentials,
             active_profile,
-            root: std::sync::Mutex::default(),
+            root: parking_lot::Mutex::default(),
             expand: OnceCell::new(),
             cache: ResourceCache::default(),
             no_expand: AtomicBool::new(false),
@@ -208,12 +208,8 @@ impl Core {
     /// Releases what can be read or opened again: see [`crate::Bmc::release_idle`].
     pub(crate) fn release_idle(&self) {
         self.cache.remove(None);
-        self.root().take();
+        self.root.lock().take();
         self.transport.release_idle();
-    }
-
-    pub(crate) fn root(&self) -> std::sync::MutexGuard<'_, Option<Resource>> {
-        self.root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads a resource before a mutation. A cached resource is used only if `needs_change` holds for it; the

@@ -8,24 +8,26 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::bmc::{Bmc, ClientOptions};
+use crate::bmc::Bmc;
 use crate::boot::BootOverride;
+use crate::credentials::BmcCredentials;
 use crate::discovery::SystemSelector;
 use crate::error::classify;
 use crate::json::{self, Resource};
 use crate::media::Slot;
 use crate::message::ErrorBody;
+use crate::options::ClientOptions;
 use crate::profile::Profile;
-use crate::session::BmcCredentials;
 use crate::transport::{Request, Response, Transport, TransportError};
 
 const SECRET: &str = "correct horse battery staple";
@@ -119,7 +121,7 @@ fn walk_by(data: &[u8], discover: impl AsyncFn(&Bmc)) {
     runtime.block_on(discover(&bmc));
     let requests = fake.requests.load(Ordering::Relaxed);
     assert!(requests <= MAX_REQUESTS, "{requests} requests");
-    let unexpected = fake.unexpected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let unexpected = fake.unexpected.lock().clone();
     assert_eq!(unexpected, None);
 }
 
@@ -144,8 +146,7 @@ impl Transport for FakeBmc {
                 serde_json::from_slice::<Value>(&body).is_ok_and(|sent| sent.get("UserName").is_some())
             });
         if !clean || !(method == Method::GET || login) {
-            *self.unexpected.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(format!("{method} {path}"));
+            *self.unexpected.lock() = Some(format!("{method} {path}"));
         }
         let body = self.bodies.get(&path).cloned();
         let status = match body {

@@ -15,7 +15,7 @@ use crate::bmc::Bmc;
 use crate::discovery::SystemInfo;
 use crate::error::{Operation, RedfishError};
 use crate::json::{self, Resource};
-use crate::power::PowerState;
+use crate::power_state::PowerState;
 
 /// Power state, last reset and boot progress of a system.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

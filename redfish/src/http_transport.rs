@@ -10,12 +10,13 @@
 //! transport holds neither connection nor TLS configuration; the next request creates both.
 
 use std::error::Error as StdError;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::BytesMut;
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::endpoint::Endpoint;
@@ -67,7 +68,7 @@ impl HttpTransport {
     }
 
     fn client(&self) -> Result<reqwest::Client, TransportError> {
-        let mut kept = self.kept();
+        let mut kept = self.client.lock();
         if let Some(client) = &*kept {
             return Ok(client.clone());
         }
@@ -83,10 +84,6 @@ impl HttpTransport {
             .build()
             .map_err(|error| TransportError::not_sent(TransportErrorKind::Config, causes(&error)))?;
         Ok(kept.insert(client).clone())
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Option<reqwest::Client>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The fingerprint of the certificate in the latest handshake, also when it was refused.
@@ -133,7 +130,7 @@ impl Transport for HttpTransport {
     }
 
     fn release_idle(&self) {
-        self.kept().take();
+        self.client.lock().take();
     }
 }
 
@@ -147,7 +144,7 @@ pub async fn read_fingerprint(
     deadline: Duration,
 ) -> Result<Fingerprint, TransportError> {
     let transport = HttpTransport::new(endpoint, &TlsVerification::Insecure, HttpOptions::default())?;
-    let path = crate::discovery::SERVICE_ROOT.to_owned();
+    let path = crate::endpoint::SERVICE_ROOT.to_owned();
     let request = Request { method: Method::GET, path, headers: HeaderMap::new(), body: None };
     let sent = transport.send(request, deadline).await;
     match (transport.peer_fingerprint(), sent) {

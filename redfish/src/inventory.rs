@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::bmc::Bmc;
-use crate::discovery::SERVICE_ROOT;
+use crate::endpoint::SERVICE_ROOT;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::json::{self, Resource};
 

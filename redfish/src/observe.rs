@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::Method;
 
+use crate::credentials::SessionHandle;
 use crate::error::Operation;
-use crate::session::SessionHandle;
 use crate::transport::TransportErrorKind;
 
 /// One HTTP request that was sent, with its result.

@@ -13,118 +13,15 @@
 //! Specification: DSP0268 ComputerSystem, Actions.Reset.
 
 use http::Method;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::bmc::{Bmc, ChangeResult};
 use crate::discovery::SystemInfo;
-use crate::error::{ErrorKind, Operation, RedfishError};
+use crate::error::{ErrorKind, Operation, RedfishError, mark_maybe_applied};
 use crate::exchange::Call;
-use crate::json::{self, Resource};
+use crate::json::Resource;
+use crate::power_state::{PowerState, ResetType};
 use crate::profile::Restart;
-
-/// `PowerState` of a system.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[non_exhaustive]
-pub enum PowerState {
-    /// Powered on.
-    On,
-    /// Powered off.
-    Off,
-    /// Changing from off to on.
-    PoweringOn,
-    /// Changing from on to off.
-    PoweringOff,
-    /// Paused.
-    Paused,
-    /// Not reported, or an unknown value.
-    Unknown,
-}
-
-impl PowerState {
-    pub(crate) fn of(resource: &Resource) -> Self {
-        let state = json::word(&resource.fields, "PowerState").unwrap_or_default();
-        match state.to_ascii_lowercase().as_str() {
-            "on" => PowerState::On,
-            "off" => PowerState::Off,
-            "poweringon" => PowerState::PoweringOn,
-            "poweringoff" => PowerState::PoweringOff,
-            "paused" => PowerState::Paused,
-            _ => PowerState::Unknown,
-        }
-    }
-}
-
-/// `ResetType` of `ComputerSystem.Reset`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[non_exhaustive]
-pub enum ResetType {
-    /// Power on.
-    On,
-    /// Power on, also where the BMC would delay `On`.
-    ForceOn,
-    /// Power off at once.
-    ForceOff,
-    /// Ask the OS to shut down.
-    GracefulShutdown,
-    /// Ask the OS to restart.
-    GracefulRestart,
-    /// Restart at once.
-    ForceRestart,
-    /// Off, then on.
-    PowerCycle,
-    /// Press of the power button.
-    PushPowerButton,
-    /// Non-maskable interrupt.
-    Nmi,
-}
-
-impl ResetType {
-    const ALL: [ResetType; 9] = [
-        ResetType::On,
-        ResetType::ForceOn,
-        ResetType::ForceOff,
-        ResetType::GracefulShutdown,
-        ResetType::GracefulRestart,
-        ResetType::ForceRestart,
-        ResetType::PowerCycle,
-        ResetType::PushPowerButton,
-        ResetType::Nmi,
-    ];
-
-    /// The value in the specification.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ResetType::On => "On",
-            ResetType::ForceOn => "ForceOn",
-            ResetType::ForceOff => "ForceOff",
-            ResetType::GracefulShutdown => "GracefulShutdown",
-            ResetType::GracefulRestart => "GracefulRestart",
-            ResetType::ForceRestart => "ForceRestart",
-            ResetType::PowerCycle => "PowerCycle",
-            ResetType::PushPowerButton => "PushPowerButton",
-            ResetType::Nmi => "Nmi",
-        }
-    }
-
-    /// The type with this name; `None` for an unknown name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        ResetType::ALL.into_iter().find(|reset| reset.as_str().eq_ignore_ascii_case(name))
-    }
-
-    /// The power state after the reset, where reading it proves that the reset worked; `None` for a restart.
-    pub fn goal(self) -> Option<PowerState> {
-        match self {
-            ResetType::On | ResetType::ForceOn => Some(PowerState::On),
-            ResetType::ForceOff | ResetType::GracefulShutdown => Some(PowerState::Off),
-            ResetType::GracefulRestart
-            | ResetType::ForceRestart
-            | ResetType::PowerCycle
-            | ResetType::PushPowerButton
-            | ResetType::Nmi => None,
-        }
-    }
-}
 
 impl Bmc {
     /// Reads the power state.
@@ -217,9 +114,4 @@ impl Bmc {
         let observed = self.power(OPERATION, system).await.map_err(mark_maybe_applied)?;
         Ok(ChangeResult { changed: true, confirmed: goal == Some(observed), observed })
     }
-}
-
-/// Marks the error of a failed read-back: the mutation before it was sent.
-pub(crate) fn mark_maybe_applied(error: RedfishError) -> RedfishError {
-    RedfishError { maybe_applied: true, ..error }
 }

@@ -12,11 +12,12 @@
 //! response that cannot be parsed is not recorded.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Method;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -63,18 +64,14 @@ impl RecordingTransport {
         RecordingTransport { inner, kept: Arc::default() }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The exchanges recorded so far.
     pub fn exchanges(&self) -> Vec<RecordedExchange> {
-        self.kept().exchanges.clone()
+        self.kept.lock().exchanges.clone()
     }
 
     /// The resources recorded so far, by path, redacted; each `seed` gives different pseudonyms.
     pub fn capture(&self, seed: u64) -> Value {
-        let kept = self.kept();
+        let kept = self.kept.lock();
         let redactor = Redactor::new(seed, kept.resources.values());
         let resources: Map<String, Value> =
             kept.resources.iter().map(|(path, body)| (redactor.text(path), redactor.value(body))).collect();
@@ -82,7 +79,7 @@ impl RecordingTransport {
     }
 
     fn note(&self, method: &Method, path: &str, sent: &Result<Response, TransportError>, took: Duration) {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         let status = sent.as_ref().ok().map(|response| response.status.as_u16());
         if kept.exchanges.len() < MAX_EXCHANGES {
             kept.exchanges.push(RecordedExchange {

@@ -11,9 +11,9 @@
 //! cache is bounded in number and in age.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::json::Resource;
@@ -29,13 +29,13 @@ pub(crate) struct ResourceCache(Mutex<HashMap<String, (Instant, Resource)>>);
 
 impl ResourceCache {
     pub(crate) fn get(&self, path: &str) -> Option<Resource> {
-        let cache = self.lock();
+        let cache = self.0.lock();
         let (at, resource) = cache.get(path)?;
         (at.elapsed() < MAX_AGE).then(|| resource.clone())
     }
 
     pub(crate) fn insert(&self, path: &str, resource: &Resource) {
-        let mut cache = self.lock();
+        let mut cache = self.0.lock();
         cache.retain(|_, (at, _)| at.elapsed() < MAX_AGE);
         if cache.len() < MAX_RESOURCES || cache.contains_key(path) {
             cache.insert(path.to_owned(), (Instant::now(), resource.clone()));
@@ -45,13 +45,9 @@ impl ResourceCache {
     /// Removes one resource, or all.
     pub(crate) fn remove(&self, path: Option<&str>) {
         match path {
-            Some(path) => drop(self.lock().remove(path)),
-            None => self.lock().clear(),
+            Some(path) => drop(self.0.lock().remove(path)),
+            None => self.0.lock().clear(),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Instant, Resource)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,7 +68,7 @@ mod tests {
         for number in 0..100 {
             cache.insert(&format!("/{number}"), &Resource::default());
         }
-        assert_eq!(cache.lock().len(), MAX_RESOURCES);
+        assert_eq!(cache.0.lock().len(), MAX_RESOURCES);
         cache.remove(None);
         assert!(cache.get("/0").is_none());
     }

@@ -9,19 +9,20 @@
 //!
 //! After two rejected logins within ten minutes no login is sent, so that the account is not locked (some BMCs lock
 //! it after three). Sessions are found through `Links.Sessions` of the service root, which needs no credentials.
-//! Passwords and tokens are held in secret types and in header values marked sensitive.
+//! Passwords and tokens are held in secret types and in header values marked sensitive. The state is in
+//! [`crate::credentials`].
 //! Specification: DSP0266 13.3 (authentication), 13.3.4 (sessions).
 
-use std::fmt;
 use std::pin::Pin;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Method, StatusCode};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use serde_json::json;
 
-use crate::discovery::SERVICE_ROOT;
+use crate::credentials::{AuthState, RequestAuth, Session, SessionHandle};
+use crate::endpoint::SERVICE_ROOT;
 use crate::error::{Denial, ErrorKind, Operation, RedfishError, SESSION_LIMIT_KEYS};
 use crate::exchange::{Call, Core};
 use crate::json;
@@ -30,87 +31,11 @@ use crate::profile::Auth;
 /// Maximum length of a session token; a longer one is ignored.
 const MAX_TOKEN: usize = 4096;
 
-/// A BMC account.
-#[derive(Clone)]
-pub struct BmcCredentials {
-    /// The user name.
-    pub username: String,
-    /// The password.
-    pub password: SecretString,
-}
-
-impl BmcCredentials {
-    /// Creates credentials from user name and password.
-    pub fn new(username: impl Into<String>, password: impl Into<SecretString>) -> Self {
-        BmcCredentials { username: username.into(), password: password.into() }
-    }
-}
-
-impl fmt::Debug for BmcCredentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BmcCredentials").field("username", &self.username).finish_non_exhaustive()
-    }
-}
-
-/// An open session: its path and its token.
-#[derive(Clone, Debug)]
-pub struct SessionHandle {
-    /// Path of the session resource; empty if the BMC did not name it.
-    pub uri: String,
-    /// The value of `X-Auth-Token`.
-    pub token: SecretString,
-}
-
-/// The credential of one request: session token or Basic header.
-#[derive(Clone)]
-pub(crate) enum RequestAuth {
-    Token(SessionHandle),
-    Basic(HeaderValue),
-}
-
-#[derive(Default)]
-enum State {
-    #[default]
-    Unknown,
-    Session(SessionHandle),
-    Basic,
-}
-
-/// The session of one BMC; its lock is held during a login, so that there is one login at a time.
-#[derive(Default)]
-pub(crate) struct Session {
-    state: State,
-    /// Path of the collection of sessions, once it is known.
-    collection: Option<String>,
-}
-
-impl Session {
-    pub(crate) fn handle(&self) -> Option<SessionHandle> {
-        match &self.state {
-            State::Session(handle) => Some(handle.clone()),
-            State::Unknown | State::Basic => None,
-        }
-    }
-
-    pub(crate) fn adopt(&mut self, handle: SessionHandle) {
-        self.state = State::Session(handle);
-    }
-
-    /// Removes and returns the open session.
-    pub(crate) fn take(&mut self) -> Option<SessionHandle> {
-        let handle = self.handle();
-        if handle.is_some() {
-            self.state = State::Unknown;
-        }
-        handle
-    }
-}
-
 impl Core {
     /// Returns the credential for the next request; logs in when no session is open.
     pub(crate) async fn request_auth(&self) -> Result<RequestAuth, RedfishError> {
         let mut session = self.session.lock().await;
-        if let State::Session(handle) = &session.state {
+        if let AuthState::Session(handle) = &session.state {
             return Ok(RequestAuth::Token(handle.clone()));
         }
         if self.limits.login_blocked() {
@@ -118,16 +43,16 @@ impl Core {
             return Err(RedfishError::new(Operation::Login, kind));
         }
         if self.profile().session == Auth::Basic {
-            session.state = State::Basic;
+            session.state = AuthState::Basic;
         }
-        if let State::Unknown = session.state {
+        if let AuthState::Unknown = session.state {
             match self.login(&mut session).await? {
                 Some(handle) => {
                     self.keeper.opened(&handle);
-                    session.state = State::Session(handle.clone());
+                    session.state = AuthState::Session(handle.clone());
                     return Ok(RequestAuth::Token(handle));
                 }
-                None => session.state = State::Basic,
+                None => session.state = AuthState::Basic,
             }
         }
         Ok(RequestAuth::Basic(self.basic()?))
@@ -137,10 +62,10 @@ impl Core {
     pub(crate) async fn auth_rejected(&self, auth: &RequestAuth) -> bool {
         let mut session = self.session.lock().await;
         match (auth, &session.state) {
-            (RequestAuth::Token(used), State::Session(open)) => {
+            (RequestAuth::Token(used), AuthState::Session(open)) => {
                 // A concurrent request may have logged in again; its token is used then.
                 if used.token.expose_secret() == open.token.expose_secret() {
-                    session.state = State::Unknown;
+                    session.state = AuthState::Unknown;
                     self.keeper.closed(&used.uri);
                 }
                 true

@@ -7,8 +7,9 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -78,11 +79,11 @@ pub(crate) struct PeerCertificate(Arc<Mutex<Option<Fingerprint>>>);
 
 impl PeerCertificate {
     pub(crate) fn get(&self) -> Option<Fingerprint> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     fn set(&self, fingerprint: Fingerprint) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fingerprint);
+        *self.0.lock() = Some(fingerprint);
     }
 }
 

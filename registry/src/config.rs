@@ -6,7 +6,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::pattern::RepositoryPattern;
-use crate::store::Quota;
 
 /// The settings of one registry. [`Config::new`] gives the defaults; every field can be changed afterwards.
 #[derive(Clone, Debug)]
@@ -43,6 +42,15 @@ pub struct Config {
     /// Repositories that accept an index although manifests it refers to are missing, as when one platform of many is
     /// mirrored. Default all.
     pub sparse_indexes: Vec<RepositoryPattern>,
+}
+
+/// A limit of bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The repositories that share it.
+    pub repositories: RepositoryPattern,
+    /// The limit of their bytes together.
+    pub bytes: u64,
 }
 
 /// Space that is left free: an amount, or a percentage of the file system. Written `1073741824` or `2%`.

@@ -80,14 +80,14 @@ pub use crate::access::{
     InvalidImmutableTags, InvalidRule, NoAudit, Policy, Realm, Reason, Rights, Rule, Secret, Subject,
     SubjectPattern, TokenAuthority, TokenOptions, UserAuthenticator, decide,
 };
-pub use crate::config::{Config, InvalidReserve, Reserve};
+pub use crate::config::{Config, InvalidReserve, Quota, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
 pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
 pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
 pub use crate::store::{
     BlobFile, ExpiredTag, GcOptions, GcReport, Imported, InvalidPinOwner, InvalidTagPattern, Manifest, Pin,
-    PinOwner, Quota, QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagPattern,
+    PinOwner, QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagPattern,
 };
 
 pub use crate::wire::{FileSender, SendfileStream};

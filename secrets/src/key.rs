@@ -24,7 +24,7 @@ use sha2::Sha256;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::tokens::random_bytes;
+use super::random::{NoRandomness, random_bytes};
 
 /// The length in bytes of the master key and of every derived key.
 pub const KEY_BYTES: usize = 32;
@@ -167,13 +167,6 @@ impl fmt::Debug for MasterKey {
         f.write_str("MasterKey(redacted)")
     }
 }
-
-/// The operating system returned no random bytes.
-#[derive(Debug, Error)]
-#[error(
-    "cannot read random bytes from the operating system ({0}); check that /dev/urandom exists where shoal runs"
-)]
-pub struct NoRandomness(pub(super) getrandom::Error);
 
 /// Why the master key cannot be used.
 #[derive(Debug, Error)]

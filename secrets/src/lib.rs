@@ -26,18 +26,20 @@
 //! Decisions D2, D12, D14, D16 and D18; docs/operating.md.
 
 mod key;
+mod random;
 mod reference;
 mod seal;
 mod source;
 mod tokens;
 
 pub use key::hmac_sha256;
-pub use key::{KEY_BYTES, Key, MasterKey, MasterKeyError, NoRandomness};
+pub use key::{KEY_BYTES, Key, MasterKey, MasterKeyError};
+pub use random::{NoRandomness, random_bytes};
 pub use reference::{CredentialRef, CredentialRefError, ResolveError, Resolver};
 pub use seal::{OpenError, SEALED_PREFIX, SealError, open, seal};
 pub use source::{MAX_SECRET_BYTES, SecretError, SecretSource, SecretSourceError, Unfit};
 pub use tokens::{JOB_USERNAME, JobTokens, same_secret, token_hash, token_matches};
-pub use tokens::{base32_lower, random_bytes, sha256};
+pub use tokens::{base32_lower, sha256};
 
 #[cfg(test)]
 mod tests;

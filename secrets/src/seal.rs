@@ -20,9 +20,9 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::key::{Key, NoRandomness};
+use super::key::Key;
+use super::random::{NoRandomness, random_bytes};
 use super::source::MAX_SECRET_BYTES;
-use super::tokens::random_bytes;
 
 /// The prefix of sealed texts of the present version.
 pub const SEALED_PREFIX: &str = "sealed:v1:";

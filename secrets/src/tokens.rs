@@ -20,7 +20,7 @@ use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::key::{Key, MasterKey, NoRandomness};
+use super::key::{Key, MasterKey};
 
 /// The user name with which the maintenance OS of a job sends its pull password. It is reserved: no user can have it.
 pub const JOB_USERNAME: &str = "shoal-job";
@@ -94,16 +94,6 @@ pub fn same_secret(left: &str, right: &str) -> bool {
 /// The SHA-256 of a text, by which secrets are compared.
 pub fn sha256(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
-}
-
-/// Random bytes of the operating system.
-///
-/// # Errors
-/// [`NoRandomness`] when the operating system returns no random bytes.
-pub fn random_bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
-    let mut bytes = [0u8; N];
-    getrandom::fill(&mut bytes).map_err(NoRandomness)?;
-    Ok(bytes)
 }
 
 /// Encodes whole groups in base32, lower case, without padding: five bytes become eight characters.

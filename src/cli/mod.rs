@@ -6,7 +6,7 @@
 //! server, job, batch, webhook,
 //! controller                    clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
-//! recipe, config, iso           local
+//! recipe, config, iso, openapi  local
 //! registry …                    local, refused while a controller runs
 //! ```
 //!
@@ -26,6 +26,7 @@ mod exit;
 mod input;
 mod iso;
 mod job;
+mod openapi;
 mod output;
 mod recipe;
 mod registry;
@@ -124,6 +125,8 @@ enum Command {
     /// Show and check the settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Print the API as an OpenAPI 3.1 document, without a controller
+    Openapi,
     /// Build, check, change and read ISO images
     #[command(subcommand)]
     Iso(iso::IsoCommand),
@@ -189,6 +192,7 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         },
         Command::Recipe(command) => recipe::run(command, output),
         Command::Config(command) => config::run(command, output),
+        Command::Openapi => openapi::run(output),
         Command::Iso(command) => iso::run(command, output),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Authentication and roles of the API.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,12 +8,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::kit::{Scene, honest, recipe};
+use crate::kit::{Scene, healthy, recipe};
 
-const SECRET: &str = "a secret of the tests with 42 characters..";
+pub(super) const SECRET: &str = "a secret of the tests with 42 characters..";
 
-/// A JSON Web Token, signed here and not with the product's code.
-fn jwt(claims: &Value) -> String {
+/// Builds a JSON Web Token, signed here and not with the product's code.
+pub(super) fn jwt(claims: &Value) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let signed = format!("{}.{}", part(&json!({ "alg": "HS256", "typ": "JWT" })), part(claims));
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
@@ -21,24 +21,24 @@ fn jwt(claims: &Value) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
 }
 
-fn soon() -> i64 {
+pub(super) fn soon() -> i64 {
     jiff::Timestamp::now().as_second() + 300
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_credentials_only_health_and_readiness_answer() {
+async fn without_credentials_only_health_readiness_and_the_document_are_served() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
     let anonymous = scene.anonymous();
     let table = include_str!("../../golden/routes.txt");
     let routes: Vec<&str> = table.lines().collect();
-    assert!(routes.len() >= 11, "the golden table of routes holds all of them");
+    assert!(routes.len() >= 11, "the golden table lists all routes");
     for route in routes {
         let path = route.replace("{id}", &uuid::Uuid::now_v7().to_string()).replace("{serial}", "S-1");
         let mut statuses = Vec::new();
         for method in [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE] {
             statuses.push(anonymous.send(anonymous.request(method, &path).json(&json!({}))).await.status);
         }
-        if matches!(route, "/healthz" | "/readyz") {
+        if matches!(route, "/healthz" | "/readyz" | "/openapi.json") {
             assert_eq!(statuses, [200, 200, 405, 405, 405], "{route}");
         } else {
             assert!(statuses.contains(&401), "{route}: {statuses:?}");
@@ -48,15 +48,15 @@ async fn without_credentials_only_health_and_readiness_answer() {
     for path in ["/v2/", "/v2/os-images/ubuntu-rootfs/manifests/22.04"] {
         assert_eq!(anonymous.get(path).await.status, 401, "{path}");
     }
-    let answer = anonymous.get("/api/v1/jobs").await;
-    answer.refused(401, "unauthorized");
-    assert!(answer.header("www-authenticate").unwrap().starts_with("Basic"));
+    let response = anonymous.get("/api/v1/jobs").await;
+    response.refused(401, "unauthorized");
+    assert!(response.header("www-authenticate").unwrap().starts_with("Basic"));
     anonymous.with_token("not-a-token").get("/api/v1/jobs").await.refused(401, "unauthorized");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_answer_without_credentials_only_when_told_to() {
+async fn metrics_are_served_without_credentials_only_when_configured() {
     let scene = Scene::bare(vec![], |settings, _| settings.metrics_anonymous = true).await;
     assert_eq!(scene.anonymous().get("/metrics").await.status, 200);
     scene.anonymous().get("/api/v1/jobs").await.refused(401, "unauthorized");
@@ -65,7 +65,7 @@ async fn metrics_answer_without_credentials_only_when_told_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_sees_everything_and_changes_nothing() {
-    let scene = Scene::bare(vec![honest("ROLE-1")], |settings, _| {
+    let scene = Scene::bare(vec![healthy("ROLE-1")], |settings, _| {
         settings.auth_mode = AuthMode::Jwt;
         settings.jwt_secret = Some(SECRET.parse().unwrap());
         settings.worker_concurrency = 0;
@@ -98,20 +98,20 @@ async fn a_reader_sees_everything_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_that_are_over_forged_or_of_nobody_are_not_valid() {
+async fn tokens_that_are_expired_forged_or_without_subject_are_refused() {
     let scene = Scene::bare(vec![], |settings, _| {
         settings.auth_mode = AuthMode::Jwt;
         settings.jwt_secret = Some(SECRET.parse().unwrap());
     })
     .await;
-    let over = jwt(&json!({ "sub": "ada", "role": "admin", "exp": soon() - 7200 }));
-    let nobody = jwt(&json!({ "role": "admin", "exp": soon() }));
+    let expired = jwt(&json!({ "sub": "ada", "role": "admin", "exp": soon() - 7200 }));
+    let no_subject = jwt(&json!({ "role": "admin", "exp": soon() }));
     let good = jwt(&json!({ "sub": "ada", "role": "reader", "exp": soon() }));
     let claims = URL_SAFE_NO_PAD.encode(json!({ "sub": "ada", "role": "admin", "exp": soon() }).to_string());
     let parts: Vec<&str> = good.split('.').collect();
     let forged = format!("{}.{claims}.{}", parts[0], parts[2]);
     let unsigned = format!("{}.{claims}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#));
-    for token in [over, nobody, forged, unsigned] {
+    for token in [expired, no_subject, forged, unsigned] {
         scene.admin.with_token(&token).get("/api/v1/jobs").await.refused(401, "unauthorized");
     }
     assert_eq!(scene.admin.with_token(&good).get("/api/v1/jobs").await.status, 200);
@@ -119,7 +119,7 @@ async fn tokens_that_are_over_forged_or_of_nobody_are_not_valid() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configured_user_gets_in_with_the_password_and_no_token_is_made() {
+async fn a_configured_user_logs_in_with_a_password_and_no_token_is_created() {
     let password = secrecy::SecretString::from("correct horse battery staple");
     let hash = controller::auth::hash_password(&password).unwrap();
     let scene = Scene::bare(vec![], move |settings, _| {

@@ -1,18 +1,18 @@
-//! The same order twice is one job.
+//! Idempotency keys: a repeated request creates no second job.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::kit::{Answer, Scene, honest, recipe};
+use crate::kit::{ApiResponse, Scene, healthy, recipe};
 
-async fn order(scene: &Scene, header: &str, key: &str, body: &Value) -> Answer {
+async fn order(scene: &Scene, header: &str, key: &str, body: &Value) -> ApiResponse {
     let request = scene.admin.request(Method::POST, "/api/v1/jobs").header(header, key).json(body);
     scene.admin.send(request).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_repeated_under_its_key_is_the_same_job_also_when_it_is_over() {
-    let scene = Scene::start(vec![honest("IDEM-1")]).await;
+async fn a_request_repeated_under_its_key_returns_the_same_job_also_after_its_end() {
+    let scene = Scene::start(vec![healthy("IDEM-1")]).await;
     let body = json!({ "server_serial": "IDEM-1", "recipe": recipe() });
     let first = order(&scene, "Idempotency-Key", "rack-7/u-3", &body).await.expect(202);
     let again = order(&scene, "Idempotency-Key", "rack-7/u-3", &body).await.expect(200);
@@ -21,14 +21,14 @@ async fn an_order_repeated_under_its_key_is_the_same_job_also_when_it_is_over() 
     scene.admin.complete(id).await;
     let late = order(&scene, "Idempotency-Key", "rack-7/u-3", &body).await.expect(200);
     assert_eq!((&late["job_id"], &late["status"]), (&first["job_id"], &json!("complete")));
-    assert_eq!(scene.bmc("IDEM-1").boots_from_media(), 1, "running it again would wipe the machine");
+    assert_eq!(scene.bmc("IDEM-1").boots_from_media(), 1, "a second job would erase the machine");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_order_under_a_used_key_is_refused_and_the_alias_header_means_the_same() {
+async fn another_request_under_a_used_key_is_refused_also_with_the_alias_header() {
     let scene =
-        Scene::start_with(vec![honest("IDEM-2")], |settings, _| settings.worker_concurrency = 0).await;
+        Scene::start_with(vec![healthy("IDEM-2")], |settings, _| settings.worker_concurrency = 0).await;
     let body = json!({ "server_serial": "IDEM-2", "recipe": recipe() });
     let first = order(&scene, "idempotency_key", "key-1", &body).await.expect(202);
     let again = order(&scene, "Idempotency-Key", "key-1", &body).await.expect(200);
@@ -44,15 +44,15 @@ async fn another_order_under_a_used_key_is_refused_and_the_alias_header_means_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_order_sent_many_times_at_once_is_one_job() {
+async fn concurrent_requests_under_one_key_create_one_job() {
     let scene =
-        Scene::start_with(vec![honest("IDEM-3")], |settings, _| settings.worker_concurrency = 0).await;
+        Scene::start_with(vec![healthy("IDEM-3")], |settings, _| settings.worker_concurrency = 0).await;
     let body = json!({ "server_serial": "IDEM-3", "recipe": recipe() });
-    let answers =
+    let responses =
         futures_util::future::join_all((0..16).map(|_| order(&scene, "Idempotency-Key", "k", &body))).await;
-    let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+    let mut statuses: Vec<u16> = responses.iter().map(|response| response.status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [[200; 15].as_slice(), &[202]].concat());
-    assert!(answers.iter().all(|answer| answer.json()["job_id"] == answers[0].json()["job_id"]));
+    assert!(responses.iter().all(|response| response.json()["job_id"] == responses[0].json()["job_id"]));
     scene.end().await;
 }

@@ -1,7 +1,8 @@
-//! What the API refuses, and how it says so.
+//! Errors of the API.
 
 mod access;
 mod idempotency;
+mod openapi;
 mod recipes;
 mod requests;
 mod servers;

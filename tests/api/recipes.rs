@@ -1,10 +1,10 @@
-//! Wrong recipes: every mistake with its place under `/recipe`, the rule it breaks, and a sentence.
+//! Invalid recipes: every error has its path under `/recipe`, the rule it breaks, and a message.
 
 use serde_json::{Value, json};
 
-use crate::kit::{Scene, honest, recipe};
+use crate::kit::{Scene, healthy, recipe};
 
-/// A change of the good recipe, and the place and rule it breaks.
+/// A change of the valid recipe, with the path and the rule of the expected error.
 type Mistake = (&'static str, fn(&mut Value), &'static str, &'static str);
 
 const MISTAKES: [Mistake; 24] = [
@@ -67,8 +67,8 @@ fn part(recipe: &mut Value, field: &str, value: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_mistake_in_a_recipe_is_named_with_its_place_its_rule_and_a_sentence() {
-    let scene = Scene::bare(vec![honest("R-1")], |settings, _| {
+async fn each_error_in_a_recipe_has_its_path_its_rule_and_a_message() {
+    let scene = Scene::bare(vec![healthy("R-1")], |settings, _| {
         settings.worker_concurrency = 0;
         settings.max_body_bytes = 4 << 20;
     })
@@ -77,24 +77,24 @@ async fn each_mistake_in_a_recipe_is_named_with_its_place_its_rule_and_a_sentenc
     for (what, spoil, path, code) in MISTAKES {
         let mut recipe = recipe();
         spoil(&mut recipe);
-        let answer =
+        let response =
             scene.admin.post("/api/v1/jobs", &json!({ "server_serial": "R-1", "recipe": recipe })).await;
-        let body = answer.refused(400, "validation_error");
+        let body = response.refused(400, "validation_error");
         let details = body["details"].as_array().unwrap();
         let named = details.iter().find(|detail| detail["path"] == path && detail["code"] == code);
         let named = named.unwrap_or_else(|| panic!("{what}: no {code} at {path} in {body:#}"));
         assert!(named["message"].as_str().is_some_and(|message| message.len() > 10), "{what}: {named}");
         assert_eq!(named["field"].as_str(), path.rsplit('/').next(), "{what}: {named}");
-        assert!(answer.body.len() < 16 * 1024, "{what}: an answer does not repeat what was sent");
+        assert!(response.body.len() < 16 * 1024, "{what}: the response repeats the request");
     }
     let jobs = scene.admin.get("/api/v1/jobs").await.expect(200);
-    assert_eq!(jobs["jobs"], json!([]), "nothing was made of any of them");
+    assert_eq!(jobs["jobs"], json!([]), "an invalid recipe created a job");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_mistakes_of_a_recipe_are_said_at_once() {
-    let scene = Scene::bare(vec![honest("R-2")], |settings, _| settings.worker_concurrency = 0).await;
+async fn all_errors_of_a_recipe_are_reported_at_once() {
+    let scene = Scene::bare(vec![healthy("R-2")], |settings, _| settings.worker_concurrency = 0).await;
     scene.admin.register(scene.server("R-2")).await;
     let mut recipe = recipe();
     recipe["target_disk"] = json!("sda");
@@ -110,7 +110,7 @@ async fn all_mistakes_of_a_recipe_are_said_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_contract_allows_is_accepted() {
+async fn what_the_schema_allows_is_accepted() {
     let scene = Scene::bare(vec![], |settings, _| {
         settings.worker_concurrency = 0;
         settings.esxi_installer_url = Some("/esxi.iso".to_owned());

@@ -1,9 +1,9 @@
-//! Requests that are wrong as requests: their body, their path, their method, their place in time.
+//! Invalid requests: body, path, method, query, order.
 
 use reqwest::Method;
 use serde_json::json;
 
-use crate::kit::{Scene, honest, recipe};
+use crate::kit::{Scene, healthy, recipe};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_and_unknown_members_of_a_job_are_named() {
@@ -26,12 +26,12 @@ async fn missing_and_unknown_members_of_a_job_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_nobody_registered_is_unknown() {
+async fn an_unregistered_server_is_unknown() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
-    let body = json!({ "server_serial": "NOBODY-1", "recipe": recipe() });
+    let body = json!({ "server_serial": "UNKNOWN-1", "recipe": recipe() });
     let body = scene.admin.post("/api/v1/jobs", &body).await.refused(404, "unknown_server");
-    assert!(body["message"].as_str().unwrap().contains("NOBODY-1"), "{body}");
-    scene.admin.get("/api/v1/servers/NOBODY-1").await.refused(404, "unknown_server");
+    assert!(body["message"].as_str().unwrap().contains("UNKNOWN-1"), "{body}");
+    scene.admin.get("/api/v1/servers/UNKNOWN-1").await.refused(404, "unknown_server");
     scene.admin.get("/api/v1/jobs/not-an-id").await.refused(404, "unknown_job");
     let id = uuid::Uuid::now_v7();
     scene.admin.get(&format!("/api/v1/jobs/{id}")).await.refused(404, "unknown_job");
@@ -41,9 +41,9 @@ async fn a_server_nobody_registered_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_job_for_a_busy_server_is_told_which_job_holds_it() {
+async fn the_refusal_of_a_second_job_names_the_job_that_holds_the_server() {
     let scene =
-        Scene::start_with(vec![honest("BUSY-1")], |settings, _| settings.worker_concurrency = 0).await;
+        Scene::start_with(vec![healthy("BUSY-1")], |settings, _| settings.worker_concurrency = 0).await;
     let first = scene.admin.create_job("BUSY-1").await;
     let body = json!({ "server_serial": "BUSY-1", "recipe": recipe() });
     let body = scene.admin.post("/api/v1/jobs", &body).await.refused(409, "conflict.active_job");
@@ -53,7 +53,7 @@ async fn a_second_job_for_a_busy_server_is_told_which_job_holds_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_are_too_long_no_json_or_something_else_are_refused() {
+async fn bodies_that_are_too_long_or_not_json_are_refused() {
     let scene = Scene::bare(vec![], |settings, _| settings.max_body_bytes = 64 * 1024).await;
     let post = |kind: &str, body: Vec<u8>| {
         let request =
@@ -73,13 +73,13 @@ async fn bodies_that_are_too_long_no_json_or_something_else_are_refused() {
     let deep = "[".repeat(100_000);
     post("application/json", deep.into_bytes()).await.refused(413, "body_too_large");
     let deep = format!("{{\"server_serial\":\"X\",\"recipe\":{}", "[".repeat(20_000));
-    let answer = post("application/json", deep.into_bytes()).await;
-    assert_eq!(answer.status, 400, "{}", answer.text());
+    let response = post("application/json", deep.into_bytes()).await;
+    assert_eq!(response.status, 400, "{}", response.text());
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_paths_and_wrong_methods_are_answered_in_json() {
+async fn unknown_paths_and_wrong_methods_return_json_errors() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
     for path in ["/", "/api", "/api/v1/nothing", "/api/v1/jobs/", "/t", "/t1234/task.iso", "/media/tasks/"] {
         let body = scene.anonymous().get(path).await.refused(404, "not_found");
@@ -92,9 +92,9 @@ async fn unknown_paths_and_wrong_methods_are_answered_in_json() {
         (Method::POST, "/healthz", "GET,HEAD"),
     ];
     for (method, path, allowed) in wrong {
-        let answer = scene.admin.send(scene.admin.request(method, path)).await;
-        answer.refused(405, "method_not_allowed");
-        let mut methods: Vec<&str> = answer.header("allow").unwrap().split(',').map(str::trim).collect();
+        let response = scene.admin.send(scene.admin.request(method, path)).await;
+        response.refused(405, "method_not_allowed");
+        let mut methods: Vec<&str> = response.header("allow").unwrap().split(',').map(str::trim).collect();
         methods.sort_unstable();
         assert_eq!(methods.join(","), allowed, "{path}");
     }
@@ -102,7 +102,7 @@ async fn unknown_paths_and_wrong_methods_are_answered_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_keeps_the_id_it_was_given_and_gets_one_when_it_has_none() {
+async fn a_request_keeps_its_id_or_gets_one() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
     let ask = |id: &'static str| {
         let request = scene.admin.request(Method::GET, "/api/v1/nothing").header("X-Request-Id", id);
@@ -117,17 +117,17 @@ async fn a_request_keeps_the_id_it_was_given_and_gets_one_when_it_has_none() {
 async fn wrong_query_parameters_are_named() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
     for query in ["limit=0", "limit=many", "status=asleep", "outcome=maybe", "cursor=xyz", "colour=blue"] {
-        let answer = scene.admin.get(&format!("/api/v1/jobs?{query}")).await;
-        let body = answer.refused(400, "validation_error");
+        let response = scene.admin.get(&format!("/api/v1/jobs?{query}")).await;
+        let body = response.refused(400, "validation_error");
         assert_eq!(body["details"][0]["path"], json!(query.split('=').next()), "{body}");
     }
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_needs_a_maintenance_iso_from_somewhere() {
+async fn a_job_needs_a_maintenance_iso_from_the_settings_or_the_request() {
     let scene =
-        Scene::start_with(vec![honest("ISO-1")], |settings, _| settings.maintenance_iso_url = None).await;
+        Scene::start_with(vec![healthy("ISO-1")], |settings, _| settings.maintenance_iso_url = None).await;
     let mut body = json!({ "server_serial": "ISO-1", "recipe": recipe() });
     let refused = scene.admin.post("/api/v1/jobs", &body).await.refused(400, "config.no_maintenance_iso");
     assert!(refused["message"].as_str().unwrap().contains("MAINTENANCE_ISO_URL"), "{refused}");

@@ -1,12 +1,12 @@
-//! Servers: registering, changing and forgetting them.
+//! Servers: registration, change, deletion.
 
 use reqwest::Method;
 use serde_json::json;
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_registration_repeated_is_fine_and_another_one_for_the_same_serial_is_not() {
+async fn a_repeated_registration_is_accepted_and_a_different_one_for_the_serial_is_refused() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
     let mut body = json!({
         "serial": "S-1", "bmc_address": "192.0.2.7", "bmc_username": BMC_USER, "bmc_password": BMC_PASSWORD,
@@ -23,7 +23,7 @@ async fn a_registration_repeated_is_fine_and_another_one_for_the_same_serial_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_is_wrong_with_a_server_is_said_at_once() {
+async fn all_errors_of_a_server_are_reported_at_once() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
     let paths = |body: &serde_json::Value| -> Vec<String> {
         let details = body["details"].as_array().unwrap();
@@ -68,9 +68,9 @@ async fn a_change_based_on_an_old_version_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_with_jobs_is_kept_and_one_without_is_forgotten() {
+async fn a_server_with_jobs_is_kept_and_one_without_jobs_is_deleted() {
     let scene =
-        Scene::start_with(vec![honest("KEPT-1")], |settings, _| settings.worker_concurrency = 0).await;
+        Scene::start_with(vec![healthy("KEPT-1")], |settings, _| settings.worker_concurrency = 0).await;
     scene.admin.create_job("KEPT-1").await;
     scene.admin.delete("/api/v1/servers/KEPT-1").await.refused(409, "conflict.jobs");
     scene.admin.register_at("FREE-1", "192.0.2.7").await;

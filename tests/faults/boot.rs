@@ -9,12 +9,12 @@ fn beside(id: &str, first: bool, boot: bool, status_while_off: Option<u16>) -> E
     ExtraSystem { id: id.to_owned(), first, boot, status_while_off }
 }
 
-gets_over! {
+recovers! {
     a_bios_that_is_busy_for_a_while(bmc) {
         let busy = says(400, "iLO.2.14.UnableToModifyDuringSystemPOST");
         bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, busy).times(3));
     }
-    a_bios_that_is_busy_for_longer_than_tries_would_last(bmc) {
+    a_bios_that_is_busy_for_longer_than_the_attempts_last(bmc) {
         let busy = says(400, "iLO.2.14.UnableToModifyDuringSystemPOST");
         bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, busy).times(20));
     }
@@ -25,7 +25,7 @@ gets_over! {
     an_override_that_stays_for_good(bmc) {
         bmc.boot.stored_as = Some(OverrideEnabled::Continuous);
     }
-    an_override_that_is_forgotten_twice(bmc) {
+    an_override_that_is_dropped_twice(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, FaultEffect::AcceptButIgnore).times(2));
     }
     an_override_that_wants_everything_at_once(bmc) {
@@ -46,7 +46,7 @@ gets_over! {
     an_override_without_a_mode(bmc) {
         bmc.boot.modes = Vec::new();
     }
-    an_override_whose_answer_is_lost(bmc) {
+    an_override_whose_response_is_lost(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, FaultEffect::ApplyButDrop));
     }
     a_mode_that_falls_back_to_legacy(bmc) {
@@ -67,7 +67,7 @@ gets_over! {
 }
 
 fails! {
-    an_override_that_is_always_forgotten(bmc) {
+    an_override_that_is_always_dropped(bmc) {
         bmc.faults.push(Fault::always(FaultTrigger::PatchBoot, FaultEffect::AcceptButIgnore));
     } => "redfish.boot-override", "deadline", [];
     an_override_that_is_always_refused(bmc) {
@@ -81,10 +81,10 @@ fails! {
     } => "redfish.boot-override", "deadline", ["UnableToModifyDuringSystemPOST"];
 }
 
-/// It is shown as asked for, and the firmware boots the disk all the same.
+/// The BMC shows the override as set, and the firmware boots the disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_override_the_firmware_ignores_ends_the_job_at_its_deadline() {
-    let played = until_the_deadline(|bmc| bmc.boot.media_targets.clear()).await;
-    assert!(played.machine.boots_from_disk > 0, "{:?}", played.machine);
-    played.failed("webhook.wait", "deadline", &["no report"]).await;
+    let ended = until_the_deadline(|bmc| bmc.boot.media_targets.clear()).await;
+    assert!(ended.machine.boots_from_disk > 0, "{:?}", ended.machine);
+    ended.assert_failed("webhook.wait", "deadline", &["no report"]).await;
 }

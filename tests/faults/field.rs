@@ -1,8 +1,8 @@
-//! What operators stumbled over in the field and is no fault of a BMC.
+//! Problems reported by operators that are not faults of a BMC.
 
 use serde_json::json;
 
-use crate::kit::{Scene, honest, silent};
+use crate::kit::{Scene, healthy, silent};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_wait_hold_no_worker() {
@@ -15,7 +15,7 @@ async fn jobs_that_wait_hold_no_worker() {
     for id in &jobs {
         scene.admin.awaits_report(id).await;
     }
-    // All of them at once, with one worker.
+    // All jobs wait at once, with one worker.
     for id in &jobs {
         assert_eq!(scene.admin.job(id).await["wait"]["reason"], "report");
         scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
@@ -25,7 +25,7 @@ async fn jobs_that_wait_hold_no_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_outcome_stands_beside_the_status() {
-    let scene = Scene::start(vec![honest("OUT-1"), silent("OUT-2")]).await;
+    let scene = Scene::start(vec![healthy("OUT-1"), silent("OUT-2")]).await;
     let good = scene.admin.create_job("OUT-1").await;
     let given_up = scene.admin.create_job("OUT-2").await;
     scene.admin.awaits_report(&given_up).await;

@@ -1,4 +1,4 @@
-//! Slots and images: what is taken, shown, lost and read.
+//! Slots and images: accepted, shown, lost and read.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lab_bmc::{
 };
 use serde_json::json;
 
-use super::{SERIAL, answers, finished, play, says, scene, until_the_deadline, vendor};
+use super::{SERIAL, finished, responds, run_job, says, scene, until_the_deadline, vendor};
 use crate::kit::{Scene, silent, soon, with_bmc};
 
 fn words(list: &[&str]) -> Vec<String> {
@@ -19,7 +19,7 @@ fn reads(bmc: &mut SimBmcConfig, change: impl FnOnce(&mut ReadStyle)) {
     change(&mut bmc.media.read);
 }
 
-gets_over! {
+recovers! {
     an_insert_that_fails_while_an_eject_runs(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::Insert, says(500, "Base.1.18.InternalError")).times(2));
     }
@@ -92,14 +92,14 @@ gets_over! {
     slots_in_both_trees(bmc) {
         bmc.slot_tree = SlotTree::Both;
     }
-    images_put_in_by_patch(bmc) {
+    images_inserted_by_patch(bmc) {
         bmc.media.via = vec![MediaVia::Patch];
     }
-    images_put_in_by_patch_with_a_flag(bmc) {
+    images_inserted_by_patch_with_a_flag(bmc) {
         bmc.media.via = vec![MediaVia::Patch];
         bmc.media.patch_needs_inserted = true;
     }
-    images_put_in_by_patch_without_flags(bmc) {
+    images_inserted_by_patch_without_flags(bmc) {
         bmc.media.via = vec![MediaVia::Patch];
         bmc.media.patch_accepted = words(&["Image"]);
     }
@@ -132,7 +132,7 @@ fails! {
     } => "redfish.mount.maintenance", "bmc_refused", ["accepted the image twice and never showed it"];
     an_insert_that_always_fails(bmc) {
         bmc.faults.push(Fault::always(FaultTrigger::Insert, says(500, "Base.1.18.InternalError")));
-    } => "redfish.mount.maintenance", "bmc_refused", ["says no in words of its own"];
+    } => "redfish.mount.maintenance", "bmc_refused", ["reason in the words of the service"];
     a_bmc_that_reads_https_only(bmc) {
         bmc.media.url.schemes = words(&["https"]);
     } => "redfish.discover", "unsupported", ["CD1 reads HTTPS and not HTTP"];
@@ -145,16 +145,16 @@ fails! {
     a_bmc_without_slots(bmc) {
         bmc.slots = Vec::new();
     } => "redfish.discover", "unsupported", [];
-    an_insert_that_answers_with_a_redirect(bmc) {
-        bmc.faults.push(Fault::always(FaultTrigger::Insert, answers(302, &[("location", "/login")], "")));
+    an_insert_that_responds_with_a_redirect(bmc) {
+        bmc.faults.push(Fault::always(FaultTrigger::Insert, responds(302, &[("location", "/login")], "")));
     } => "redfish.mount.maintenance", "bmc_refused", ["redirect"];
 }
 
-/// A host tests itself for minutes before it looks for something to boot; here for long enough.
+/// The time of the power-on self-test. A real host takes minutes before it looks for boot media.
 const SELF_TEST: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn media_lost_at_power_on_are_put_back_while_the_host_tests_itself() {
+async fn media_lost_at_power_on_are_reinserted_while_the_host_tests_itself() {
     let lost = Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::LoseMedia)
         .only_if(FaultCondition::AnyMedium);
     for (at_each_power_on, faults) in [(true, vec![]), (false, vec![lost])] {
@@ -167,17 +167,17 @@ async fn media_lost_at_power_on_are_put_back_while_the_host_tests_itself() {
         let id = scene.admin.create_job(SERIAL).await;
         scene.complete_skipping(&id).await;
         let on = scene.bmc(SERIAL).wait_for(|machine| machine.power == Power::On);
-        soon("the start of what was installed", on).await;
-        let played = finished(scene, &id).await;
-        assert!(played.story.contains("redfish.media-reinserted"), "{}", played.story);
-        played.ended_well().await;
+        soon("the start of the installed system", on).await;
+        let ended = finished(scene, &id).await;
+        assert!(ended.event_log.contains("redfish.media-reinserted"), "{}", ended.event_log);
+        ended.assert_succeeded().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn media_lost_before_the_power_on_are_put_back_with_the_override() {
-    // The first try to power on fails, and what was in the slots is gone by the second.
-    let played = play(|bmc| {
+async fn media_lost_before_the_power_on_are_reinserted_with_the_override() {
+    // The first power-on fails, and the slots are empty at the second one.
+    let ended = run_job(|bmc| {
         bmc.faults.push(Fault::once(
             FaultTrigger::ResetTo(ResetType::On),
             says(503, "Base.1.18.ServiceTemporarilyUnavailable"),
@@ -189,23 +189,23 @@ async fn media_lost_before_the_power_on_are_put_back_with_the_override() {
         );
     })
     .await;
-    assert!(played.story.contains("redfish.media-reinserted"), "{}", played.story);
-    played.ended_well().await;
+    assert!(ended.event_log.contains("redfish.media-reinserted"), "{}", ended.event_log);
+    ended.assert_succeeded().await;
 }
 
-/// The host finds no medium: nothing reports, and nothing is left behind at the deadline.
+/// The host finds no boot media: no report comes, and cleanup is complete at the deadline.
 #[tokio::test(flavor = "multi_thread")]
 async fn media_lost_at_power_on_for_good_end_the_job_at_its_deadline() {
     let refused = Fault::always(FaultTrigger::Insert, says(400, "Base.1.18.ActionNotSupported"))
         .only_if(FaultCondition::PowerOns(1));
-    let played = until_the_deadline(|bmc| {
+    let ended = until_the_deadline(|bmc| {
         bmc.media.lost_at_power_on = true;
         bmc.power.post_time = Duration::from_millis(300);
         bmc.faults.push(refused);
     })
     .await;
-    assert!(played.story.contains("dropped the media at power-on"), "{}", played.story);
-    played.failed("webhook.wait", "deadline", &["no report"]).await;
+    assert!(ended.event_log.contains("dropped the media at power-on"), "{}", ended.event_log);
+    ended.assert_failed("webhook.wait", "deadline", &["no report"]).await;
 }
 
 async fn mounted() -> (Scene, String, Vec<String>) {
@@ -219,7 +219,7 @@ async fn mounted() -> (Scene, String, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_url_has_nothing_in_it_that_a_bmc_refuses() {
+async fn a_media_url_contains_nothing_that_a_bmc_refuses() {
     let (scene, _id, urls) = mounted().await;
     assert_eq!(urls.len(), 2, "{urls:?}");
     for url in urls {
@@ -238,9 +238,9 @@ async fn a_url_has_nothing_in_it_that_a_bmc_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_url_is_good_as_long_as_its_job() {
+async fn a_media_url_is_valid_as_long_as_its_job() {
     let (scene, id, urls) = mounted().await;
-    // Hours later the host still reads from it.
+    // Much later the host still reads from it.
     scene.skip(Duration::from_secs(40 * 60));
     for url in &urls {
         assert_eq!(scene.anonymous().get(url).await.status, 200, "{url}");
@@ -248,15 +248,15 @@ async fn a_url_is_good_as_long_as_its_job() {
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.complete_skipping(&id).await;
     for url in &urls {
-        scene.anonymous().until(url, "the end of the grant", |answer| answer.status == 404).await;
+        scene.anonymous().until(url, "the end of the grant", |response| response.status == 404).await;
     }
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_medium_of_somebody_else_is_taken_out_before_ours_goes_in() {
+async fn a_foreign_medium_is_ejected_before_the_insert() {
     let first = scene(|bmc| bmc.media.eject_time = Duration::from_millis(30)).await;
-    // A cancelled job's image that nobody took out: its BMC answered nothing during cleanup.
+    // The image of a cancelled job stays inserted, because every eject failed during cleanup.
     first.bmc(SERIAL).inject(Fault::always(FaultTrigger::Eject, says(500, "Base.1.18.InternalError")));
     let id = first.admin.create_job(SERIAL).await;
     let job = first.complete_skipping(&id).await;
@@ -264,7 +264,7 @@ async fn a_medium_of_somebody_else_is_taken_out_before_ours_goes_in() {
     first.bmc(SERIAL).clear_faults();
     let id = first.admin.create_job(SERIAL).await;
     let job = first.complete_skipping(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", first.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", first.admin.event_log(&id).await);
     let machine = first.bmc(SERIAL).snapshot();
     assert_eq!((machine.power, machine.boots_from_media), (Power::On, 2));
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}");
@@ -272,11 +272,11 @@ async fn a_medium_of_somebody_else_is_taken_out_before_ours_goes_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slot_that_is_given_up_costs_one_job_only_its_try() {
-    let played = play(|bmc| {
+async fn a_slot_that_refuses_costs_a_job_one_attempt() {
+    let ended = run_job(|bmc| {
         bmc.slots = vec![SlotConfig { refuses: Some(405), ..SlotConfig::cd("A") }, SlotConfig::cd("B")];
     })
     .await;
-    assert!(played.story.contains("redfish.slot-fallback"), "{}", played.story);
-    played.ended_well().await;
+    assert!(ended.event_log.contains("redfish.slot-fallback"), "{}", ended.event_log);
+    ended.assert_succeeded().await;
 }

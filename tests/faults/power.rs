@@ -7,14 +7,14 @@ use lab_bmc::{
 };
 use serde_json::json;
 
-use super::{SERIAL, SYSTEM, get, play, says, scene};
-use crate::kit::struck;
+use super::{SERIAL, SYSTEM, get, run_job, says, scene};
+use crate::kit::all_faults_used;
 
 fn shows(power: serde_json::Value) -> FaultEffect {
     FaultEffect::Lie(json!({ "PowerState": power }))
 }
 
-gets_over! {
+recovers! {
     a_reset_in_the_wrong_state(bmc) {
         let busy = says(400, "Base.1.18.InvalidOperationForSystemState");
         bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), busy).times(2));
@@ -24,7 +24,7 @@ gets_over! {
         let conflict = says(409, "IDRAC.2.8.SYS518");
         bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), conflict).times(2));
     }
-    an_on_held_back_for_longer_than_tries_would_last(bmc) {
+    an_on_refused_for_longer_than_the_attempts_last(bmc) {
         let busy = says(409, "IDRAC.2.8.SYS518");
         bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), busy).times(12));
     }
@@ -38,11 +38,11 @@ gets_over! {
     a_host_that_is_on(bmc) {
         bmc.starts_on = true;
     }
-    a_host_that_is_on_and_deaf(bmc) {
+    a_host_that_is_on_and_ignores_the_shutdown(bmc) {
         bmc.starts_on = true;
         bmc.power.graceful = Graceful::IgnoredByHost;
     }
-    a_host_that_takes_its_time_to_go_off(bmc) {
+    a_host_that_powers_off_slowly(bmc) {
         bmc.starts_on = true;
         bmc.power.off_time = Duration::from_millis(30);
     }
@@ -58,21 +58,21 @@ gets_over! {
     a_power_state_of_null_for_a_while(bmc) {
         bmc.faults.push(Fault::once(get(SYSTEM), shows(json!(null))));
     }
-    a_power_state_on_its_way_for_a_while(bmc) {
+    a_power_state_in_transition_for_a_while(bmc) {
         bmc.starts_on = true;
         bmc.faults.push(Fault::once(get(SYSTEM), shows(json!("PoweringOff"))).times(3));
     }
-    a_power_state_that_stays_on_its_way(bmc) {
+    a_power_state_that_stays_in_transition(bmc) {
         bmc.faults.push(Fault::always(get(SYSTEM), shows(json!("PoweringOff"))));
     }
-    a_power_state_that_stays_on_its_way_although_the_host_was_on(bmc) {
+    a_power_state_that_stays_in_transition_although_the_host_was_on(bmc) {
         bmc.starts_on = true;
         bmc.faults.push(Fault::always(get(SYSTEM), shows(json!("PoweringOff"))));
     }
     a_power_state_of_null_for_good(bmc) {
         bmc.faults.push(Fault::always(get(SYSTEM), shows(json!(null))));
     }
-    a_reset_that_begins_after_its_answer(bmc) {
+    a_reset_that_begins_after_its_response(bmc) {
         bmc.starts_on = true;
         bmc.power.act_delay = Duration::from_millis(20);
     }
@@ -82,18 +82,18 @@ gets_over! {
     a_reset_that_is_accepted_and_names_nothing(bmc) {
         bmc.responses.reset = Success::Accepted;
     }
-    reset_types_that_stand_elsewhere(bmc) {
+    reset_types_listed_elsewhere(bmc) {
         bmc.power.action_info = true;
     }
-    a_shutdown_that_is_offered_and_not_there(bmc) {
+    a_shutdown_that_is_listed_and_not_supported(bmc) {
         bmc.starts_on = true;
         bmc.power.not_implemented = vec![ResetType::GracefulShutdown];
     }
-    a_power_off_whose_answer_is_lost(bmc) {
+    a_power_off_whose_response_is_lost(bmc) {
         bmc.starts_on = true;
         bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::ForceOff), FaultEffect::ApplyButDrop));
     }
-    a_bmc_that_restarts_before_anything_is_in_it(bmc) {
+    a_bmc_that_restarts_before_the_first_insert(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::Insert, FaultEffect::BmcRestart(Duration::from_millis(300))));
     }
     a_bmc_that_restarts_while_it_is_discovered(bmc) {
@@ -107,7 +107,7 @@ gets_over! {
 fails! {
     an_on_that_is_always_refused(bmc) {
         bmc.faults.push(Fault::always(FaultTrigger::ResetTo(ResetType::On), says(400, "Base.1.18.ActionParameterNotSupported")));
-    } => "redfish.power-on", "bmc_refused", ["says no in words of its own"];
+    } => "redfish.power-on", "bmc_refused", ["reason in the words of the service"];
     an_on_that_never_has_an_effect(bmc) {
         bmc.faults.push(Fault::always(FaultTrigger::ResetTo(ResetType::On), FaultEffect::AcceptButIgnore));
     } => "redfish.power-on", "deadline", [];
@@ -117,7 +117,7 @@ fails! {
     } => "redfish.power-off", "deadline", ["power-off was requested; the BMC shows On"];
 }
 
-/// Media and override are lost, seen, and put back; the host is told again.
+/// Media and override are lost, the controller sees it, sets both again and repeats the power-on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_restarts_instead_of_powering_on() {
     let restart = Fault::once(
@@ -125,9 +125,9 @@ async fn a_bmc_that_restarts_instead_of_powering_on() {
         FaultEffect::BmcRestart(Duration::from_millis(100)),
     )
     .only_if(FaultCondition::AnyMedium);
-    let played = play(|bmc| bmc.faults.push(restart)).await;
-    assert!(played.story.contains("redfish.media-reinserted"), "{}", played.story);
-    played.ended_well().await;
+    let ended = run_job(|bmc| bmc.faults.push(restart)).await;
+    assert!(ended.event_log.contains("redfish.media-reinserted"), "{}", ended.event_log);
+    ended.assert_succeeded().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,21 +138,24 @@ async fn a_bmc_that_restarts_while_the_host_is_shut_down() {
     );
     let scene = scene(|bmc| bmc.faults.push(restart)).await;
     let id = scene.admin.create_job(SERIAL).await;
-    struck(scene.bmc(SERIAL)).await;
+    all_faults_used(scene.bmc(SERIAL)).await;
     let job = scene.complete_skipping(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
     let machine = scene.bmc(SERIAL).snapshot();
     assert_eq!((machine.power, machine.boots_from_media), (Power::On, 1));
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_switched_on_by_somebody_else_is_not_restarted() {
-    let played = play(|bmc| {
+async fn a_host_that_is_already_on_is_not_restarted() {
+    let ended = run_job(|bmc| {
         bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::ApplyButDrop));
         bmc.power.already_there = AlreadyThere::NoOp;
     })
     .await;
-    assert_eq!(played.machine.power_ons, 2, "the maintenance OS once and what it installed once");
-    played.ended_well().await;
+    assert_eq!(
+        ended.machine.power_ons, 2,
+        "one power-on for the maintenance OS and one for the installed system"
+    );
+    ended.assert_succeeded().await;
 }

@@ -1,12 +1,11 @@
-//! Whatever a BMC gets wrong, and in whatever order, a job comes to an end that leaves nothing behind unsaid.
+//! Any faults of a BMC, in any order: the job ends, and what it could not clean up is recorded.
 //!
 //! ```text
 //!   script = 0..=5 faults, each (which requests, which effect, after how many, how often), on one of three BMCs, host on or off
-//!   ──► whole job ──► terminal · slots empty or their cleanup owed · no reset sent twice unread · booted from the medium once
+//!   ──► whole job ──► ended · slots empty or their cleanup pending · no reset repeated without a read · booted from media once
 //! ```
 //!
-//! `PROPTEST_CASES` sets how many scripts are played. Lies about a host that is said to be off are left out: no client can
-//! see through them.
+//! `PROPTEST_CASES` sets the number of scripts. A false power state "Off" is left out: no client can detect it.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -22,12 +21,12 @@ use serde_json::{Value, json};
 use super::{SERIAL, SYSTEM, get, says, scene};
 use crate::kit::Scene;
 
-/// So long, in real time, a machine of these tests is given to report; it needs a small part of it.
+/// The real time a machine of these tests gets to report. It needs a small part of it.
 const REPORTS_WITHIN: Duration = Duration::from_millis(1500);
-/// The scripts of an ordinary run.
+/// The number of scripts when `PROPTEST_CASES` is not set.
 const CASES: u32 = 16;
 
-/// What a BMC gets wrong during one job.
+/// The BMC of one job and its faults.
 #[derive(Clone, Debug)]
 struct Script {
     slots: &'static str,
@@ -47,7 +46,7 @@ impl Script {
     }
 }
 
-fn whens() -> impl Strategy<Value = FaultTrigger> {
+fn triggers() -> impl Strategy<Value = FaultTrigger> {
     prop::sample::select(vec![
         FaultTrigger::Anything,
         FaultTrigger::Read,
@@ -100,36 +99,36 @@ fn effects() -> impl Strategy<Value = FaultEffect> {
 }
 
 fn scripts() -> impl Strategy<Value = Script> {
-    let fault = (whens(), effects(), 0..4_u32, 1..=3_u32)
+    let fault = (triggers(), effects(), 0..4_u32, 1..=3_u32)
         .prop_map(|(when, effect, skip, times)| Fault::once(when, effect).after(skip).times(times));
     let slots = prop::sample::select(vec!["dual", "cd+usb", "single"]);
     (slots, any::<bool>(), prop::collection::vec(fault, 0..=5))
         .prop_map(|(slots, starts_on, faults)| Script { slots, starts_on, faults })
 }
 
-/// How a job ended, and what its BMC has seen.
+/// The end of a job and the journal of its BMC.
 struct Ended {
     job: Value,
     machine: SimBmcSnapshot,
     journal: Vec<JournalEntry>,
-    /// Whether the BMC itself drops media, whatever runs from them.
+    /// Whether the BMC drops media by itself, even of a running system.
     drops_media: bool,
 }
 
-async fn played(script: Script) -> (Ended, String) {
+async fn run_script(script: Script) -> (Ended, String) {
     let drops = |fault: &Fault| matches!(fault.effect, FaultEffect::BmcRestart(_) | FaultEffect::LoseMedia);
     let drops_media = script.faults.iter().any(drops);
     let scene = scene(|bmc| script.onto(bmc)).await;
     let id = scene.admin.create_job(SERIAL).await;
     let job = to_the_end(&scene, &id).await;
-    let story = scene.admin.story(&id).await;
+    let event_log = scene.admin.event_log(&id).await;
     let bmc = scene.bmc(SERIAL);
     let ended = Ended { job, machine: bmc.snapshot(), journal: bmc.journal(), drops_media };
     scene.end().await;
-    (ended, story)
+    (ended, event_log)
 }
 
-/// Skips pauses, and the wait for a report of a machine that has none to send.
+/// Skips pauses, and the wait for a report that the machine will not send.
 async fn to_the_end(scene: &Scene, id: &str) -> Value {
     loop {
         let since = Cell::new(None::<Instant>);
@@ -148,22 +147,22 @@ async fn to_the_end(scene: &Scene, id: &str) -> Value {
     }
 }
 
-/// What is wrong with an end; nothing, if it is one.
+/// Checks the end of a job. Returns what is wrong with it.
 fn wrong(ended: &Ended) -> Option<String> {
     let Ended { job, machine, journal, drops_media } = ended;
     if job["status"] != "complete" || !["succeeded", "failed"].map(Value::from).contains(&job["outcome"]) {
         return Some(format!("no end: {} {}", job["status"], job["outcome"]));
     }
-    let owed = job["cleanup"]["state"] == "incomplete"
+    let pending = job["cleanup"]["state"] == "incomplete"
         && job["cleanup"]["remaining"].as_array().is_some_and(|left| !left.is_empty());
-    if !owed && machine.slots.iter().any(|slot| slot.image.is_some()) {
-        return Some("a medium is left behind and nothing is said of it".to_owned());
+    if !pending && machine.slots.iter().any(|slot| slot.image.is_some()) {
+        return Some("an image is left in a slot and no cleanup is pending".to_owned());
     }
     if machine.boots_from_media > 1 {
-        return Some(format!("booted from the medium {} times", machine.boots_from_media));
+        return Some(format!("booted from media {} times", machine.boots_from_media));
     }
     if machine.ejected_while_running > 0 && !drops_media {
-        return Some("a medium was taken from under a running system".to_owned());
+        return Some("media of a running system were ejected".to_owned());
     }
     if machine.max_in_flight > 2 || machine.max_mutating_in_flight > 1 {
         return Some(format!("{} requests at once", machine.max_in_flight));
@@ -171,14 +170,14 @@ fn wrong(ended: &Ended) -> Option<String> {
     reset_twice(journal)
 }
 
-/// A reset that was carried out and came again although nobody had looked in between.
+/// Finds a reset that was carried out twice without a read of the power state in between.
 fn reset_twice(journal: &[JournalEntry]) -> Option<String> {
     let mut unread: Option<ResetType> = None;
     for entry in journal {
         match &entry.what {
             JournalItem::Change(StateChange::Reset(kind)) => {
                 if unread == Some(*kind) {
-                    return Some(format!("{kind:?} twice without a look at the host in between"));
+                    return Some(format!("{kind:?} twice without a read of the host in between"));
                 }
                 unread = Some(*kind);
             }
@@ -198,19 +197,19 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 40, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn any_script_of_faults_leads_to_an_end_that_leaves_nothing_unsaid(script in scripts()) {
+    fn any_script_of_faults_ends_clean_or_with_recorded_cleanup(script in scripts()) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let (ended, story) = runtime.block_on(played(script));
+        let (ended, event_log) = runtime.block_on(run_script(script));
         let wrong = wrong(&ended);
-        prop_assert!(wrong.is_none(), "{}\n{:#}\n{story}", wrong.unwrap(), ended.job);
+        prop_assert!(wrong.is_none(), "{}\n{:#}\n{event_log}", wrong.unwrap(), ended.job);
     }
 }
 
-/// Who judges ends finds fault with bad ones.
+/// The check of ends detects wrong ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_that_is_none_is_found() {
+async fn wrong_ends_are_detected() {
     let script = Script { slots: "dual", starts_on: false, faults: Vec::new() };
-    let (good, _) = played(script).await;
+    let (good, _) = run_script(script).await;
     assert_eq!(wrong(&good), None);
     let bad = |change: &dyn Fn(&mut Ended)| {
         let mut ended = Ended {
@@ -232,10 +231,10 @@ async fn an_end_that_is_none_is_found() {
         ended.journal.insert(at, ended.journal[at].clone());
     };
     assert!(bad(&again).contains("twice"));
-    // A medium that stays is in good order while its cleanup is owed, and not when it is not.
+    // An image may stay in a slot only while its cleanup is pending.
     let stuck = Fault::always(FaultTrigger::Eject, says(500, "Base.1.18.InternalError"));
-    let (mut left, _) = played(Script { slots: "dual", starts_on: false, faults: vec![stuck] }).await;
+    let (mut left, _) = run_script(Script { slots: "dual", starts_on: false, faults: vec![stuck] }).await;
     assert_eq!((wrong(&left), &left.job["cleanup"]["state"]), (None, &json!("incomplete")));
     left.job["cleanup"]["state"] = json!("done");
-    assert!(wrong(&left).unwrap().contains("left behind"));
+    assert!(wrong(&left).unwrap().contains("left in a slot"));
 }

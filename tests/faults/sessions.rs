@@ -1,10 +1,10 @@
-//! Who may do what: sessions, accounts, licences, preconditions.
+//! Sessions, accounts, licences, preconditions.
 
 use lab_bmc::{EtagKind, EtagPolicy, Fault, FaultTrigger, IfMatchRule, LoginOem};
 
-use super::{SYSTEM, get, play, says};
+use super::{SYSTEM, get, run_job, says};
 
-gets_over! {
+recovers! {
     no_session_free_for_a_moment(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::Login, says(503, "IDRAC.2.8.RAC0218")));
     }
@@ -24,19 +24,19 @@ gets_over! {
     a_bmc_without_sessions(bmc) {
         bmc.session.offered = false;
     }
-    a_weak_tag_that_only_matches_as_a_strong_one(bmc) {
+    a_weak_etag_that_only_matches_as_a_strong_one(bmc) {
         bmc.etag = EtagPolicy { kind: EtagKind::WeakMatchesStrong, if_match: IfMatchRule::Required };
     }
-    a_weak_tag_that_matches_itself(bmc) {
+    a_weak_etag_that_matches_itself(bmc) {
         bmc.etag = EtagPolicy { kind: EtagKind::Weak, if_match: IfMatchRule::Required };
     }
-    a_tag_that_is_only_taken_as_a_star(bmc) {
+    an_etag_that_is_only_accepted_as_a_star(bmc) {
         bmc.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatchRule::OnlyStar };
     }
-    an_empty_tag(bmc) {
+    an_empty_etag(bmc) {
         bmc.etag = EtagPolicy { kind: EtagKind::Empty, if_match: IfMatchRule::Optional };
     }
-    a_missing_tag_answered_with_412(bmc) {
+    a_missing_etag_refused_with_412(bmc) {
         bmc.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatchRule::RequiredSays412 };
     }
     a_precondition_that_is_required(bmc) {
@@ -45,7 +45,7 @@ gets_over! {
     a_resource_that_changed_between_read_and_write(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, says(412, "Base.1.18.PreconditionFailed")));
     }
-    a_precondition_asked_for_out_of_the_blue(bmc) {
+    a_precondition_required_unexpectedly(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, says(428, "Base.1.18.PreconditionRequired")));
     }
 }
@@ -73,17 +73,17 @@ fails! {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_are_all_taken() {
-    let played = play(|bmc| bmc.session.limit = 0).await;
-    assert_eq!(played.machine.logins, 0, "Basic needs none");
-    played.ended_well().await;
+    let ended = run_job(|bmc| bmc.session.limit = 0).await;
+    assert_eq!(ended.machine.logins, 0, "Basic authentication needs no session");
+    ended.assert_succeeded().await;
 }
 
-/// The session is told to have ended, which it has not: it is closed all the same.
+/// The BMC says that the session has ended, which is false: the client closes the session and logs in again.
 async fn ended_before(when: FaultTrigger) {
-    let told = Fault::once(when, says(401, "Base.1.18.NoValidSession"));
-    let played = play(|bmc| bmc.faults.push(told)).await;
-    assert_eq!(played.machine.logins, 2, "{}", played.story);
-    played.ended_well().await;
+    let session_ended = Fault::once(when, says(401, "Base.1.18.NoValidSession"));
+    let ended = run_job(|bmc| bmc.faults.push(session_ended)).await;
+    assert_eq!(ended.machine.logins, 2, "{}", ended.event_log);
+    ended.assert_succeeded().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

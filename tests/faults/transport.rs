@@ -1,4 +1,4 @@
-//! Connections that fail, break or lead elsewhere; certificates.
+//! Connections that fail, break or are redirected; certificates.
 
 use std::time::Duration;
 
@@ -8,35 +8,35 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{SERIAL, SYSTEM, again, answers, finished, get, scene, scene_with, unhurried};
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_bmc};
+use super::{SERIAL, SYSTEM, finished, get, responds, run_another_job, scene, scene_with, unhurried};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, with_bmc};
 
-gets_over! {
-    a_connection_reset_before_the_answer_to_a_read(bmc) {
+recovers! {
+    a_connection_reset_before_the_response_to_a_read(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::Read, FaultEffect::Reset).after(5));
     }
-    a_connection_reset_before_the_answer_to_a_change(bmc) {
+    a_connection_reset_before_the_response_to_a_change(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, FaultEffect::Reset));
     }
-    a_connection_reset_before_the_answer_to_an_insert(bmc) {
+    a_connection_reset_before_the_response_to_an_insert(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::InsertInto("CD2".to_owned()), FaultEffect::Reset));
     }
-    an_answer_cut_in_the_middle(bmc) {
+    a_response_cut_in_the_middle(bmc) {
         bmc.faults.push(Fault::once(get(SYSTEM), FaultEffect::CutBody(20)));
     }
-    an_answer_cut_at_its_first_byte(bmc) {
+    a_response_cut_at_its_first_byte(bmc) {
         bmc.faults.push(Fault::once(get("/CD1"), FaultEffect::CutBody(0)));
     }
-    an_answer_that_comes_byte_by_byte(bmc) {
+    a_response_that_comes_byte_by_byte(bmc) {
         bmc.faults.push(Fault::once(get("/Systems"), FaultEffect::Trickle(Duration::from_millis(1))));
     }
-    an_answer_that_never_comes(bmc) {
+    a_response_that_never_comes(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, FaultEffect::Hang));
     }
-    a_login_that_is_never_answered(bmc) {
+    a_login_without_a_response(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::Login, FaultEffect::Hang));
     }
-    paths_that_want_a_slash(bmc) {
+    paths_that_need_a_slash(bmc) {
         bmc.service.slash_redirect = true;
     }
 }
@@ -48,15 +48,15 @@ async fn a_bmc_that_comes_back_while_a_job_waits_for_it() {
     let id = scene.admin.create_job(SERIAL).await;
     scene.wait_skipping(&id, "the wait for the BMC", |job| job["wait"]["reason"] == "bmc_silent").await;
     scene.bmc(SERIAL).set_reachable(true);
-    finished(scene, &id).await.ended_well().await;
+    finished(scene, &id).await.assert_succeeded().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_answered_after_its_deadline() {
+async fn a_read_whose_response_comes_after_its_deadline() {
     let slow = Fault::once(get("/CD2"), FaultEffect::Delay(Duration::from_millis(2500)));
     let second = Duration::from_secs(2);
     let scene = scene_with(|bmc| bmc.faults.push(slow), |settings| settings.redfish_timeout = second).await;
-    again(scene).await.ended_well().await;
+    run_another_job(scene).await.assert_succeeded().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,8 +68,8 @@ async fn a_power_on_carried_out_after_its_deadline() {
     scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &quirks).await.expect(200);
     let id = scene.admin.create_job(SERIAL).await;
     let job = scene.complete_skipping(&id).await;
-    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-    assert_eq!(scene.bmc(SERIAL).boots_from_media(), 1, "{}", scene.admin.story(&id).await);
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
+    assert_eq!(scene.bmc(SERIAL).boots_from_media(), 1, "{}", scene.admin.event_log(&id).await);
     scene.end().await;
 }
 
@@ -78,20 +78,22 @@ async fn a_redirect_to_another_host_is_not_followed() {
     let elsewhere = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let location = format!("http://{}/redfish/v1/Systems/{SYSTEM}", elsewhere.local_addr().unwrap());
     for status in [302, 308] {
-        let away = answers(status, &[("location", &location)], "");
-        let played = super::play(|bmc| bmc.faults.push(Fault::always(get(SYSTEM), away))).await;
-        played.failed("redfish.discover", "bmc_refused", &["a redirect to another host (127.0.0.1)"]).await;
+        let away = responds(status, &[("location", &location)], "");
+        let ended = super::run_job(|bmc| bmc.faults.push(Fault::always(get(SYSTEM), away))).await;
+        ended
+            .assert_failed("redfish.discover", "bmc_refused", &["a redirect to another host (127.0.0.1)"])
+            .await;
     }
-    let nobody = tokio::time::timeout(Duration::from_millis(10), elsewhere.accept()).await;
-    assert!(nobody.is_err(), "nothing is sent there");
+    let accepted = tokio::time::timeout(Duration::from_millis(10), elsewhere.accept()).await;
+    assert!(accepted.is_err(), "the client connected to the other host");
 }
 
-/// A server whose BMC speaks TLS.
+/// Starts a server whose BMC uses TLS.
 async fn secure(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
     let mut scene = Scene::bare(Vec::new(), |settings, _| unhurried(settings)).await;
     let disks = scene.folder.path().join("secure");
     std::fs::create_dir_all(&disks).unwrap();
-    let (specs, password) = (vec![with_bmc(honest(SERIAL), change)], SecretString::from(BMC_PASSWORD));
+    let (specs, password) = (vec![with_bmc(healthy(SERIAL), change)], SecretString::from(BMC_PASSWORD));
     let farm = FarmConfig { https: true, ..FarmConfig::new(specs, BMC_USER, password, disks) };
     let farm = Farm::start(farm).await.unwrap();
     std::mem::replace(&mut scene.farm, farm).shutdown().await;
@@ -101,22 +103,22 @@ async fn secure(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn handshakes_that_fail_now_and_then() {
+async fn handshakes_that_fail_intermittently() {
     let scene = secure(|bmc| {
         bmc.faults.push(Fault::once(FaultTrigger::Connect, FaultEffect::FailHandshake).times(2).after(1));
     })
     .await;
-    again(scene).await.ended_well().await;
+    run_another_job(scene).await.assert_succeeded().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_handshake_that_fails() {
     let scene =
         secure(|bmc| bmc.faults.push(Fault::once(FaultTrigger::Connect, FaultEffect::FailHandshake))).await;
-    again(scene).await.ended_well().await;
+    run_another_job(scene).await.assert_succeeded().await;
 }
 
-/// The job failed where it first asks its BMC, because that was not reached.
+/// Asserts that the job failed at its first request because the BMC was not reached.
 fn unreached(job: &Value) {
     assert_eq!(
         (&job["failed_step"], &job["failure"]["class"]),
@@ -126,7 +128,7 @@ fn unreached(job: &Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_certificate_gets_no_credentials() {
-    let scene = again(secure(|_| {}).await).await.well();
+    let scene = run_another_job(secure(|_| {}).await).await.check_succeeded();
     let bmc = scene.bmc(SERIAL).clone();
     bmc.renew_certificate();
     let before = bmc.snapshot();
@@ -139,7 +141,7 @@ async fn another_certificate_gets_no_credentials() {
     let after = bmc.snapshot();
     assert_eq!((after.requests, after.logins), (before.requests, before.logins), "not one request was sent");
 
-    // What the operator is told to do helps.
+    // The next action of the failure solves the problem.
     let shown = next.rsplit_once("--tls-fingerprint ").unwrap().1.trim_end_matches('`');
     let pin = json!({ "tls_fingerprint": shown });
     scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &pin).await.expect(200);
@@ -149,15 +151,19 @@ async fn another_certificate_gets_no_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_ends_at_an_old_tls() {
+async fn a_bmc_that_supports_only_an_old_tls() {
     let scene = secure(|bmc| bmc.service.legacy_tls = true).await;
-    let scene = again(scene).await.told("redfish.discover", "bmc_unreachable", &["offers only legacy TLS"]);
+    let scene = run_another_job(scene).await.check_failed(
+        "redfish.discover",
+        "bmc_unreachable",
+        &["offers only legacy TLS"],
+    );
     assert_eq!(scene.bmc(SERIAL).snapshot().requests, 0);
     scene.end().await;
 }
 
-/// What BMCs of another age answer to a client that begins at TLS 1.2.
-fn of_another_age() -> [(&'static str, Vec<u8>); 4] {
+/// The responses of BMCs with legacy TLS to a client whose lowest version is TLS 1.2.
+fn legacy_tls_responses() -> [(&'static str, Vec<u8>); 4] {
     let mut hello = vec![0x16, 3, 1, 0, 42, 2, 0, 0, 38, 3, 1];
     hello.extend([7; 32]);
     // No session, RSA with AES-128 in CBC mode, no compression.
@@ -173,11 +179,11 @@ fn of_another_age() -> [(&'static str, Vec<u8>); 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_offers_only_legacy_tls_is_told_of_in_job_explain_probe_and_doctor() {
+async fn a_bmc_that_offers_only_legacy_tls_is_named_in_job_explain_probe_and_doctor() {
     const WORDS: &str = "the BMC offers only legacy TLS";
     const NEXT: &str = "update the BMC's firmware or allow TLS 1.2 in its settings";
     let scene = scene(|_| {}).await;
-    for (what, answer) in of_another_age() {
+    for (what, response) in legacy_tls_responses() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("https://{}", listener.local_addr().unwrap());
         let bmc = tokio::spawn(async move {
@@ -189,8 +195,8 @@ async fn a_bmc_that_offers_only_legacy_tls_is_told_of_in_job_explain_probe_and_d
                 }
                 let mut hello = vec![0; u16::from_be_bytes([record[3], record[4]]).into()];
                 stream.read_exact(&mut hello).await.unwrap();
-                // Whoever has heard enough may be gone.
-                let _gone = stream.write_all(&answer).await;
+                // The client may have closed the connection.
+                let _gone = stream.write_all(&response).await;
                 let _end = stream.read(&mut record).await;
             }
         });

@@ -5,17 +5,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::sources::{product_code, read, root, tracked};
 
 /// Words of vendors. What differs between vendors is data in profiles (decision D20).
-const VENDORS: [&str; 12] =
-    ["idrac", "dell", "ilo", "hpe", "lenovo", "supermicro", "openbmc", "smc", "xcc", "huawei", "fujitsu", "cisco"];
+const VENDORS: [&str; 12] = [
+    "idrac",
+    "dell",
+    "ilo",
+    "hpe",
+    "lenovo",
+    "supermicro",
+    "openbmc",
+    "smc",
+    "xcc",
+    "huawei",
+    "fujitsu",
+    "cisco",
+];
 
 /// Each package of the workspace with the packages of the workspace that its program code depends on.
 fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let workspace = read(&root().join("Cargo.toml"));
     let members = workspace.split("members = [").nth(1).unwrap().split(']').next().unwrap();
-    let folders = members.split(',').map(|folder| folder.trim().trim_matches('"')).filter(|folder| !folder.is_empty());
-    let mut texts: Vec<String> = folders.map(|folder| read(&root().join(folder).join("Cargo.toml"))).collect();
+    let folders =
+        members.split(',').map(|folder| folder.trim().trim_matches('"')).filter(|folder| !folder.is_empty());
+    let mut texts: Vec<String> =
+        folders.map(|folder| read(&root().join(folder).join("Cargo.toml"))).collect();
     texts.push(workspace);
-    let name = |text: &str| text.split("[package]").nth(1).unwrap().split("name = \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let name = |text: &str| {
+        text.split("[package]")
+            .nth(1)
+            .unwrap()
+            .split("name = \"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
     let names: BTreeSet<String> = texts.iter().map(|text| name(text)).collect();
     let uses = |text: &str| {
         let section = text.split("\n[dependencies]\n").nth(1).unwrap_or_default();

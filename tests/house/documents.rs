@@ -17,7 +17,8 @@ fn links(text: &str) -> Vec<String> {
         }
         for (at, _) in line.match_indices("](") {
             let target = line[at + 2..].split([')', ' ']).next().unwrap_or_default();
-            let elsewhere = ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme));
+            let elsewhere =
+                ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme));
             if !elsewhere && !target.is_empty() {
                 found.push(target.to_owned());
             }
@@ -58,7 +59,9 @@ fn every_link_of_the_documents_leads_somewhere() {
     assert!(documents.len() > 30, "only {} documents were found", documents.len());
     let wrong: Vec<String> = documents
         .iter()
-        .flat_map(|document| links(&read(document)).into_iter().filter_map(|target| broken(document, &target)))
+        .flat_map(|document| {
+            links(&read(document)).into_iter().filter_map(|target| broken(document, &target))
+        })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -73,7 +76,8 @@ fn every_decision_that_is_cited_has_a_record() {
     for file in tracked(&["rs", "md", "sql"]) {
         let text = read(&file);
         for (at, _) in text.match_indices("decision D") {
-            let number: String = text[at + 10..].chars().take_while(|c| c.is_ascii_digit() || *c == 'a').collect();
+            let number: String =
+                text[at + 10..].chars().take_while(|c| c.is_ascii_digit() || *c == 'a').collect();
             let digits = number.trim_end_matches('a');
             let Ok(value) = digits.parse::<u32>() else { continue };
             let wanted = format!("{value:04}{}-", &number[digits.len()..]);
@@ -90,7 +94,8 @@ fn every_decision_that_is_cited_has_a_record() {
 
 #[test]
 fn no_file_cites_a_document_that_is_not_in_the_repository() {
-    let outside = ["DESIGN section", "DESIGN.md", "../shared", "notes/contracts", "(L7)", "lock L", "see DESIGN"];
+    let outside =
+        ["DESIGN section", "DESIGN.md", "../shared", "notes/contracts", "(L7)", "lock L", "see DESIGN"];
     for file in tracked(&["rs", "md", "sql", "toml"]) {
         if file.ends_with("tests/house/documents.rs") || file.ends_with("docs/style.md") {
             continue;
@@ -108,7 +113,8 @@ fn every_file_that_a_document_names_exists() {
         let text = read(&document);
         for (at, _) in text.match_indices('`') {
             let name = text[at + 1..].split('`').next().unwrap_or_default();
-            let is_path = name.contains('/') && name.ends_with(".rs") && !name.contains([' ', '*', '{', '<', '…']);
+            let is_path =
+                name.contains('/') && name.ends_with(".rs") && !name.contains([' ', '*', '{', '<', '…']);
             if is_path {
                 let beside = document.parent().unwrap().join(name);
                 assert!(root().join(name).exists() || beside.exists(), "{} names {name}", document.display());

@@ -12,7 +12,8 @@ fn refused() -> Refused {
     let style = read(&root().join("docs/style.md"));
     let list = style.split("## Refused words and phrases").nth(1).unwrap();
     let list = list.split("```text").nth(1).unwrap().split("```").next().unwrap();
-    let of = |kind: &str| list.lines().filter_map(|line| line.strip_prefix(kind)).map(str::to_owned).collect();
+    let of =
+        |kind: &str| list.lines().filter_map(|line| line.strip_prefix(kind)).map(str::to_owned).collect();
     let found = Refused { words: of("word:"), phrases: of("phrase:") };
     assert!(found.words.len() > 50 && found.phrases.len() > 20, "the list is not where this test looks");
     found

@@ -4,8 +4,10 @@
 //! Each rule comes with a test that shows it can fail.
 #![allow(clippy::unwrap_used)]
 
+mod circles;
 mod crates;
 mod documents;
+mod imports;
 mod language;
 mod sources;
 

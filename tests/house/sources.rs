@@ -25,7 +25,8 @@ fn collect(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let skipped = name.starts_with('.') || ["target", "corpus", "artifacts", "node_modules"].contains(&&*name);
+        let skipped =
+            name.starts_with('.') || ["target", "corpus", "artifacts", "node_modules"].contains(&&*name);
         if skipped {
             continue;
         }
@@ -41,15 +42,17 @@ fn collect(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
 pub fn product_code(path: &Path) -> String {
     let relative = path.strip_prefix(root()).unwrap();
     let name = path.file_name().unwrap().to_string_lossy();
-    let in_test_folder = relative.components().any(|part| ["tests", "benches"].contains(&&*part.as_os_str().to_string_lossy()));
+    let in_test_folder = relative
+        .components()
+        .any(|part| ["tests", "benches"].contains(&&*part.as_os_str().to_string_lossy()));
     if in_test_folder || ["tests.rs", "test_kit.rs"].contains(&&*name) {
         return String::new();
     }
     without_tests_and_comments(&read(path))
 }
 
-/// Drops comment lines and every item that follows a `#[cfg(test)]` line. Formatted code closes an item with a brace at the
-/// item's own indentation.
+/// Drops comment lines and every item, field or statement that follows a `#[cfg(test)]` line. Formatted code ends it on a
+/// line with the same indentation, or with a semicolon outside of all brackets.
 pub fn without_tests_and_comments(text: &str) -> String {
     let mut kept = Vec::new();
     let mut lines = text.lines();
@@ -63,10 +66,15 @@ pub fn without_tests_and_comments(text: &str) -> String {
             continue;
         }
         let indentation = &line[..line.len() - trimmed.len()];
-        let closing = format!("{indentation}}}");
+        let mut depth = 0_i32;
         for item in lines.by_ref() {
-            let one_line = item.ends_with(';') && !item.contains('{');
-            if one_line || item == closing || item.starts_with(&format!("{closing};")) || item.ends_with("{}") {
+            depth += item
+                .chars()
+                .map(|sign| i32::from("([{".contains(sign)) - i32::from(")]}".contains(sign)))
+                .sum::<i32>();
+            let rest = item.strip_prefix(indentation).unwrap_or_default();
+            let same_indentation = !rest.is_empty() && !rest.starts_with([' ', '#']);
+            if same_indentation && rest.ends_with([';', ',', '}']) || depth == 0 && item.ends_with(';') {
                 break;
             }
         }
@@ -78,4 +86,6 @@ pub fn without_tests_and_comments(text: &str) -> String {
 fn what_follows_a_test_module_is_still_read() {
     let text = "use a;\n#[cfg(test)]\nmod tests;\nuse b;\n#[cfg(test)]\nmod inner {\n    use c;\n}\nfn d() {}\n// e\n";
     assert_eq!(without_tests_and_comments(text), "use a;\nuse b;\nfn d() {}");
+    let text = "struct A {\n    #[cfg(test)]\n    b: u8,\n    c: u8,\n}\n#[cfg(test)]\n#[path = \"e.rs\"]\nmod d;\nfn f(\n    #[cfg(test)]\n    g: u8,\n) {\n    #[cfg(test)]\n    let h =\n        i();\n    j();\n}";
+    assert_eq!(without_tests_and_comments(text), "struct A {\n    c: u8,\n}\nfn f(\n) {\n    j();\n}");
 }

@@ -1,13 +1,13 @@
-//! The controller that is killed: this test program started once more, which starts the real thing on a faster clock and
-//! ends it with SIGKILL at the point it was ordered to.
+//! The controller that is killed: this test program, started again as a controller with a fast clock. It kills itself with
+//! SIGKILL at the point that the order names.
 //!
 //! ```text
-//!   order file   "RUN N"     at the point N + 1 (from when the order is first seen) this process is no more
-//!   story file   one line for every point that was passed under an order
+//!   order file   "RUN N"     the process is killed at point N + 1, counted from the first read of the order
+//!   trace file   one line for every point that was passed under an order
 //! ```
 //!
-//! Invariants: both clocks are fast by the same factor and go on over a restart; an order is read at every point, so
-//! that there is no moment between giving and having it.
+//! Invariants: both clocks are fast by the same factor and continue over a restart. The order is read at every point, so it
+//! is in force as soon as it is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -22,18 +22,18 @@ use engine::model::{Clock, SystemClock, Time, failpoint};
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
 
-/// How much faster time passes for the controller: the minute for which an insert may be under way without a trace is four
-/// seconds, a BMC that shows its power three seconds late is 45 s late.
+/// How much faster time passes for the controller: the minute for which an insert may be in progress without being visible
+/// is four seconds, and a BMC that shows its power three seconds late is 45 s late.
 pub(super) const RATE: u32 = 15;
 
-/// When the fast clock began.
+/// The variable with the start time of the fast clock.
 pub(super) const BEGAN: &str = "KILL_CLOCK_BEGAN";
-/// The folder of order and story; without it this is no controller.
+/// The variable with the folder of order and trace. Without it the program is not a controller.
 pub(super) const FOLDER: &str = "KILL_FOLDER";
 const ORDER: &str = "kill-order";
-const STORY: &str = "kill-story";
+const TRACE: &str = "kill-trace";
 
-/// A clock that is fast.
+/// A clock that runs `RATE` times as fast as the system clock.
 struct FastClock {
     began: Time,
 }
@@ -48,7 +48,7 @@ impl Clock for FastClock {
     }
 }
 
-/// The command that starts a controller to be killed.
+/// Builds the command that starts a controller to be killed.
 pub(super) fn command() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["kill::controller::controller", "--exact", "--ignored", "--nocapture"]);
@@ -56,55 +56,55 @@ pub(super) fn command() -> Command {
     command
 }
 
-/// Orders the death of the controller at its `after`-th point from now on.
+/// Orders that the controller is killed after `after` more points.
 pub(super) fn order(folder: &Path, run: &str, after: u64) {
     let draft = folder.join("kill-order.draft");
     std::fs::write(&draft, format!("{run} {after}")).unwrap();
     std::fs::rename(draft, folder.join(ORDER)).unwrap();
 }
 
-/// Takes the order back; answers the points that were passed under it.
+/// Withdraws the order. Returns the points that were passed under it.
 pub(super) fn withdraw(folder: &Path) -> Vec<String> {
-    // Without an order there is nothing to take back, and no story.
+    // Without an order there is no order file and no trace.
     let _none = std::fs::remove_file(folder.join(ORDER));
-    let story = std::fs::read_to_string(folder.join(STORY)).unwrap_or_default();
-    let _none = std::fs::remove_file(folder.join(STORY));
-    story.lines().map(str::to_owned).collect()
+    let trace = std::fs::read_to_string(folder.join(TRACE)).unwrap_or_default();
+    let _none = std::fs::remove_file(folder.join(TRACE));
+    trace.lines().map(str::to_owned).collect()
 }
 
-/// What is known of the order in force.
+/// The order in force and its progress.
 #[derive(Default)]
 struct Order {
     run: String,
     passed: u64,
-    story: Option<File>,
+    trace: Option<File>,
 }
 
 impl Order {
-    /// A point is passed; `true` when it is the last one.
+    /// Counts a passed point. Returns `true` at the last one.
     fn pass(&mut self, folder: &Path, point: &str) -> bool {
         let Ok(text) = std::fs::read_to_string(folder.join(ORDER)) else { return false };
         let (run, after) = text.split_once(' ').unwrap();
         if run != self.run {
-            let story = OpenOptions::new().create(true).append(true).open(folder.join(STORY)).unwrap();
-            *self = Self { run: run.to_owned(), passed: 0, story: Some(story) };
+            let trace = OpenOptions::new().create(true).append(true).open(folder.join(TRACE)).unwrap();
+            *self = Self { run: run.to_owned(), passed: 0, trace: Some(trace) };
         }
-        // The system keeps what was written, whatever becomes of the writer.
-        writeln!(self.story.as_mut().unwrap(), "{point}").unwrap();
+        // The kernel keeps the written line when the process is killed.
+        writeln!(self.trace.as_mut().unwrap(), "{point}").unwrap();
         self.passed += 1;
         self.passed > after.parse().unwrap()
     }
 }
 
-/// Not a test: what [`command`] starts.
+/// Not a test: the controller that [`command`] starts.
 #[test]
-#[ignore = "the controller that the kill matrix starts and kills, no test by itself"]
+#[ignore = "the controller that the kill matrix starts and kills, not a test"]
 fn controller() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let folder = PathBuf::from(folder);
     let order = Mutex::new(Order::default());
     let watched = failpoint::install(Box::new(move |point| {
-        // Held to the end: nobody passes a point after the last one.
+        // The mutex stays locked, so that no thread passes a point after the last one.
         let mut order = order.lock().unwrap();
         if order.pass(&folder, point) {
             kill_process(getpid(), Signal::KILL).unwrap();
@@ -124,7 +124,7 @@ fn controller() {
             println!("admin token, shown only now: {}", token.expose_secret());
         }
         loop {
-            // The engine sleeps by the real clock; what is due by the fast one it has to be told.
+            // The engine sleeps by the system clock, so it is woken for what is due by the fast clock.
             tokio::time::sleep(Duration::from_millis(20)).await;
             running.engine.wake();
         }

@@ -1,23 +1,20 @@
 //! The kill matrix: a controller is killed at every effect of a job, one effect after the other, and its successor ends the
-//! job as if nothing had happened.
+//! job with the same result as without the kill.
 //!
 //! ```text
 //!   effect             killed                                   enumerated by
 //!   commit, file       right before it, right after it          the controller itself (`engine::model::failpoint`)
 //!   request to a BMC   before it is carried out; after it,      the simulated BMC: the n-th request of the job is
-//!                      before it is answered                    never answered
+//!                      before its response                      gets no response
 //! ```
 //!
-//! Each kind of death is tried at its first place, at its second, and so on until a job ends before its place is reached.
-//! The end is compared with the end of an undisturbed job: the record, the rows beside it, and everything that ever changed
-//! on the machine, in order (so that no medium goes in twice, no host is started twice).
+//! Each kind of death is tried at its first point, at its second, and so on until a job ends before the point is reached.
+//! The end is compared with the end of an undisturbed job: the job record, its other rows, and all changes of the machine, in
+//! order (so no image is inserted twice and no host is started twice).
 //!
-//! A controller lives through many jobs on one server, one after another; a few of them (lanes) share the places.
+//! A controller runs many jobs on one server, one after another. Several such lanes share the points.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "which death ended wrong, and how many there were, is for who reads the output"
-)]
+#![expect(clippy::print_stdout, reason = "the output lists the deaths with a wrong end and their number")]
 
 mod controller;
 
@@ -34,51 +31,53 @@ use reqwest::Method;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::kit::{Client, DataDir, LOOK, PATIENCE, Served, recipe, soon, start_farm, with_bmc};
+use crate::kit::{
+    Client, ControllerProcess, DataDir, POLL_INTERVAL, TIME_LIMIT, recipe, soon, start_farm, with_bmc,
+};
 
 const SERIAL: &str = "KILL-1";
 const REPORT_SECRET: &str = "what-the-maintenance-os-says";
-/// How long after the end of a job its session with the BMC may take to end.
+/// The time that the session with the BMC may take to end after the job.
 const SESSIONS_END: Duration = Duration::from_secs(5);
 
-/// Where a controller dies.
+/// The point at which a controller is killed.
 #[derive(Clone, Copy, Debug)]
 enum Death {
-    /// At the n-th point of its own: around a commit or a file operation.
+    /// At the n-th failpoint, before or after a commit or a file operation.
     Point(u32),
-    /// At the n-th request to the BMC, which is never carried out.
+    /// At the n-th request to the BMC, before the BMC carries it out.
     Unsent(u32),
-    /// At the n-th request to the BMC, which was carried out.
+    /// At the n-th request to the BMC, after the BMC carried it out.
     Unanswered(u32),
 }
 
-/// The kinds of death, by the place of it.
+/// The kinds of death.
 const DEATHS: [fn(u32) -> Death; 3] = [Death::Point, Death::Unsent, Death::Unanswered];
 
-/// Deals out places until each kind of death has come to its last one.
-struct Places {
+/// Hands out points until each kind of death has reached its last one.
+struct Points {
     stride: u32,
     next: [u32; DEATHS.len()],
     over: [bool; DEATHS.len()],
 }
 
-impl Places {
-    /// Every `stride`-th place of these kinds of death.
+impl Points {
+    /// Hands out every `stride`-th point of these kinds of death.
     fn every(stride: u32, kinds: [bool; DEATHS.len()]) -> Arc<Mutex<Self>> {
-        // The kinds begin at different places, so that a stride does not look at the same ones three times.
+        // The kinds start at different offsets, so that a stride does not test the same effects three times.
         let next = [0, stride / 3, 2 * stride / 3];
         Arc::new(Mutex::new(Self { stride, next, over: kinds.map(|wanted| !wanted) }))
     }
 
     fn next(&mut self) -> Option<(usize, Death)> {
         let kind = (0..DEATHS.len()).find(|kind| !self.over[*kind])?;
-        let place = self.next[kind];
+        let point = self.next[kind];
         self.next[kind] += self.stride;
-        Some((kind, DEATHS[kind](place)))
+        Some((kind, DEATHS[kind](point)))
     }
 }
 
-/// How a job ended, for the job, its rows and its machine.
+/// The end of a job: its record, its rows and its machine.
 #[derive(PartialEq)]
 struct End {
     job: Value,
@@ -101,26 +100,26 @@ impl End {
         steps.chain(others).chain(rows).chain(self.machine.iter().cloned()).collect()
     }
 
-    /// What is different from another end, for people.
+    /// Formats the differences from another end.
     fn unlike(&self, other: &Self) -> String {
         let (ours, theirs) = (self.lines(), other.lines());
         let more = ours.iter().filter(|line| !theirs.contains(line)).map(|line| format!("  + {line}"));
         let less = theirs.iter().filter(|line| !ours.contains(line)).map(|line| format!("  - {line}"));
         let mut unlike: Vec<String> = more.chain(less).collect();
         if unlike.is_empty() {
-            unlike.push(format!("in another order, or not as often:\n{self:?}"));
+            unlike.push(format!("in another order or number:\n{self:?}"));
         }
         unlike.join("\n")
     }
 }
 
-/// A server, a data directory and the controllers that die on it.
+/// A server, a data directory and the controllers that are killed on it.
 struct Lane {
     data: DataDir,
-    controller: Option<Served>,
+    controller: Option<ControllerProcess>,
     farm: Farm,
     runs: u32,
-    /// BMC sessions that nobody knows of: the controller died before it could write down what the BMC had opened.
+    /// BMC sessions that no controller knows: the controller was killed before it stored the session.
     unknown: usize,
 }
 
@@ -135,7 +134,7 @@ impl Lane {
             .with("TASK_ISO_MODE", "file")
             .with("REPORT_SECRET", REPORT_SECRET)
             .with("WEBHOOK_SECRET", "env:REPORT_SECRET")
-            // By the fast clock; a loaded machine must not run out of it.
+            // Measured by the fast clock; a loaded machine must not exceed it.
             .with("JOB_LEASE_TTL", "2h")
             .with("CLEANUP_TIMEOUT", "2h");
         let controller = data.serve().await;
@@ -153,25 +152,25 @@ impl Lane {
         self.controller.as_ref().unwrap().admin.clone()
     }
 
-    /// Runs one job. The controller dies as said, if it comes that far; `between` is done before its successor starts.
+    /// Runs one job. The controller is killed at `death` if it gets that far; `between` runs before its successor starts.
     async fn run(&mut self, death: Option<Death>, between: impl Fn(&DataDir)) -> (End, Option<String>) {
         self.runs += 1;
         let run = format!("run-{}", self.runs);
         let seen = self.bmc().journal().last().map_or(0, |entry| entry.sequence);
         match death {
-            Some(Death::Point(place)) => controller::order(self.data.path(), &run, place.into()),
-            Some(Death::Unsent(place)) => {
-                self.bmc().inject(Fault::once(FaultTrigger::Anything, FaultEffect::Hang).after(place));
+            Some(Death::Point(point)) => controller::order(self.data.path(), &run, point.into()),
+            Some(Death::Unsent(point)) => {
+                self.bmc().inject(Fault::once(FaultTrigger::Anything, FaultEffect::Hang).after(point));
             }
-            Some(Death::Unanswered(place)) => {
+            Some(Death::Unanswered(point)) => {
                 self.bmc()
-                    .inject(Fault::once(FaultTrigger::Anything, FaultEffect::ApplyButTimeout).after(place));
+                    .inject(Fault::once(FaultTrigger::Anything, FaultEffect::ApplyButTimeout).after(point));
             }
             None => {}
         }
         let mut died = None;
         let (mut id, mut reported) = (None, false);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             assert!(Instant::now() < deadline, "{death:?}, {died:?}: no end\n{}", self.data.logs());
             if died.is_none() && self.is_dying(death) {
@@ -190,18 +189,18 @@ impl Lane {
                     }
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let id = id.unwrap();
         controller::withdraw(self.data.path());
-        // A point behind the job's end may have been passed in this very moment.
+        // A point after the job's end may have been passed in this moment.
         if died.is_none() && shown(&self.client(), &id).await.is_none() {
             died = Some(self.succeed(&between).await);
         }
         self.bmc().clear_faults();
         let end = self.end(&id, seen).await;
         if self.unknown > 0 {
-            // They would time out; nobody waits for that here.
+            // These sessions would time out; the test does not wait for that.
             self.bmc().reset_bmc();
             self.unknown = 0;
         }
@@ -216,9 +215,9 @@ impl Lane {
         }
     }
 
-    /// Makes sure of the death of the controller and starts the next; answers how the dead one was found.
+    /// Kills the controller if it still runs and starts its successor. Returns the last point or request of the killed one.
     async fn succeed(&mut self, between: impl Fn(&DataDir)) -> String {
-        // What is carried out without an answer may still be at it.
+        // A request without a response may still be in progress.
         soon("the last request", self.bmc().wait_for(|bmc| bmc.slots.iter().all(|slot| !slot.busy))).await;
         self.controller.take().unwrap().kill();
         let passed = controller::withdraw(self.data.path());
@@ -235,7 +234,7 @@ impl Lane {
 
     async fn end(&self, id: &str, seen: u64) -> End {
         let client = self.client();
-        // Logging out is the last thing and nobody waits for it.
+        // The logout is the last request, and the controller does not wait for it.
         let ended = self.bmc().wait_for(|bmc| bmc.open_sessions <= self.unknown);
         let machine = tokio::time::timeout(SESSIONS_END, ended).await.unwrap_or(self.bmc().snapshot());
         let job = client.job(id).await;
@@ -261,13 +260,13 @@ impl Lane {
 
 fn count(data: &DataDir, question: &str, about: &str) -> i64 {
     let path = data.path().join("data/provisioner.db");
-    // The log of a dead controller can be read by who may write only.
+    // The write-ahead log of a killed controller can be read only by a connection that may write.
     let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
-    database.busy_timeout(PATIENCE).unwrap();
+    database.busy_timeout(TIME_LIMIT).unwrap();
     database.query_row(question, [about], |row| row.get(0)).unwrap()
 }
 
-/// Counts what a job leaves in the database.
+/// Counts the rows of a job in the database.
 fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
     let questions = [
         "SELECT count(*) FROM locks WHERE root = ?1",
@@ -285,29 +284,29 @@ fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
     questions.into_iter().map(|question| (question, count(data, question, id))).collect()
 }
 
-/// Orders a job until somebody says that it is ordered.
+/// Requests a job. Returns its id, or `None` without a response.
 async fn order(client: &Client, run: &str) -> Option<String> {
     let body = json!({ "server_serial": SERIAL, "recipe": recipe() });
     let request = client.request(Method::POST, "/api/v1/jobs").header("Idempotency-Key", run).json(&body);
-    let answer = client.try_send(request).await.ok()?;
-    assert!([200, 202].contains(&answer.status), "{}", answer.text());
-    Some(answer.json()["job_id"].as_str().unwrap().to_owned())
+    let response = client.try_send(request).await.ok()?;
+    assert!([200, 202].contains(&response.status), "{}", response.text());
+    Some(response.json()["job_id"].as_str().unwrap().to_owned())
 }
 
 async fn shown(client: &Client, id: &str) -> Option<Value> {
-    let answer = client.try_send(client.request(Method::GET, &format!("/api/v1/jobs/{id}"))).await.ok()?;
-    Some(answer.expect(200))
+    let response = client.try_send(client.request(Method::GET, &format!("/api/v1/jobs/{id}"))).await.ok()?;
+    Some(response.expect(200))
 }
 
-/// Reports success in the machine's place; `false` when nobody heard it.
+/// Sends the machine's report of success. Returns `false` without a response.
 async fn report(client: &Client, id: &str) -> bool {
     let body = json!({ "status": "success", "job_id": id });
     let request = client.request(Method::POST, &format!("/api/v1/status-webhook/{SERIAL}"));
     let sent = client.try_send(request.header("X-Webhook-Secret", REPORT_SECRET).json(&body)).await;
-    sent.is_ok_and(|answer| answer.expect(200)["ok"] == true)
+    sent.is_ok_and(|response| response.expect(200)["ok"] == true)
 }
 
-/// A machine that does nothing: the test reports in its place.
+/// Describes a machine that does nothing: the test sends the report.
 fn machine(change: impl FnOnce(&mut lab_bmc::SimBmcConfig)) -> ServerSpec {
     let mut spec = with_bmc(ServerSpec::new(SERIAL), change);
     spec.behaviour = InstallerBehaviour {
@@ -318,7 +317,7 @@ fn machine(change: impl FnOnce(&mut lab_bmc::SimBmcConfig)) -> ServerSpec {
     spec
 }
 
-/// What every golden job must have come to, whatever it is compared with.
+/// Asserts the end that every undisturbed job must have.
 fn golden(end: &End, bmc: &SimBmc) {
     assert_eq!(
         (&end.job["outcome"], &end.job["status"]),
@@ -331,43 +330,43 @@ fn golden(end: &End, bmc: &SimBmc) {
     assert_eq!(bmc.snapshot().power, Power::On, "{end:?}");
 }
 
-/// What was done with which places, and how many of the deaths ended otherwise than they should.
+/// The number of deaths of each kind, and the number of wrong ends.
 #[derive(Default)]
 struct Tally {
     deaths: [u32; DEATHS.len()],
     wrong: u32,
 }
 
-/// When a matrix is over.
+/// When a matrix stops.
 #[derive(Clone, Copy, PartialEq)]
 enum Stop {
     AtTheEnd,
     AtTheFirstWrong,
 }
 
-/// Kills controllers at the places until there are none left.
+/// Kills controllers at the points until none are left.
 async fn kill(
     spec: ServerSpec,
-    places: Arc<Mutex<Places>>,
+    points: Arc<Mutex<Points>>,
     tally: Arc<Mutex<Tally>>,
     between: fn(&DataDir),
     stop: Stop,
 ) {
     let mut lane = Lane::start(spec).await;
-    // The first job finds the machine off, the later ones find it on: those are alike.
+    // The first job finds the machine off. All later ones find it on and are comparable.
     let (first, _) = lane.run(None, between).await;
     golden(&first, lane.bmc());
     let (undisturbed, _) = lane.run(None, between).await;
     golden(&undisturbed, lane.bmc());
     loop {
-        let next = places.lock().unwrap().next();
+        let next = points.lock().unwrap().next();
         let Some((kind, death)) = next else { break };
         if stop == Stop::AtTheFirstWrong && tally.lock().unwrap().wrong > 0 {
             break;
         }
         let (end, died) = lane.run(Some(death), between).await;
         let Some(died) = died else {
-            places.lock().unwrap().over[kind] = true;
+            points.lock().unwrap().over[kind] = true;
             continue;
         };
         let mut tally = tally.lock().unwrap();
@@ -381,11 +380,11 @@ async fn kill(
     lane.farm.shutdown().await;
 }
 
-/// The matrix over one machine.
+/// Runs the matrix on one machine.
 async fn matrix(
     spec: ServerSpec,
     lanes: usize,
-    places: Arc<Mutex<Places>>,
+    points: Arc<Mutex<Points>>,
     between: fn(&DataDir),
     stop: Stop,
 ) -> Tally {
@@ -393,62 +392,67 @@ async fn matrix(
     let tally = Arc::<Mutex<Tally>>::default();
     let mut at_work = tokio::task::JoinSet::new();
     for _ in 0..lanes {
-        at_work.spawn(kill(spec.clone(), Arc::clone(&places), Arc::clone(&tally), between, stop));
+        at_work.spawn(kill(spec.clone(), Arc::clone(&points), Arc::clone(&tally), between, stop));
     }
     while let Some(lane) = at_work.join_next().await {
         lane.unwrap();
     }
     let tally = std::mem::take(&mut *tally.lock().unwrap());
-    println!("killed at {:?} places in {:?}; {} ended otherwise", tally.deaths, began.elapsed(), tally.wrong);
+    println!(
+        "killed at {:?} points in {:?}; {} with a wrong end",
+        tally.deaths,
+        began.elapsed(),
+        tally.wrong
+    );
     tally
 }
 
-/// Every death of the matrix ends well. `KILL_STRIDE` has the last word on how many there are.
-async fn all_end_well(spec: ServerSpec, lanes: usize, stride: u32) {
+/// Asserts that every death of the matrix has the same end. `KILL_STRIDE` overrides `stride`.
+async fn all_ends_are_the_same(spec: ServerSpec, lanes: usize, stride: u32) {
     let stride = std::env::var("KILL_STRIDE").map_or(stride, |stride| stride.parse().unwrap());
-    let places = Places::every(stride, [true; DEATHS.len()]);
-    let tally = matrix(spec, lanes, places, |_| {}, Stop::AtTheEnd).await;
-    assert_eq!(tally.wrong, 0, "the output says which");
+    let points = Points::every(stride, [true; DEATHS.len()]);
+    let tally = matrix(spec, lanes, points, |_| {}, Stop::AtTheEnd).await;
+    assert_eq!(tally.wrong, 0, "the output lists them");
     assert!(tally.deaths.iter().all(|deaths| *deaths > 0), "{:?}", tally.deaths);
 }
 
-/// A BMC that shows its power state 45 s late, by the clock of the controllers.
+/// Describes a machine whose BMC shows the power state 45 s late, by the clock of the controllers.
 fn late() -> ServerSpec {
     machine(|bmc| bmc.power.state_lag = Duration::from_secs(45) / controller::RATE)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_a_few_effects_the_end_is_the_same() {
-    all_end_well(machine(|_| {}), 3, 16).await;
+    all_ends_are_the_same(machine(|_| {}), 3, 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes: every effect there is; run by .ci/run"]
 async fn killed_at_every_effect_the_end_is_the_same() {
-    all_end_well(machine(|_| {}), 4, 1).await;
+    all_ends_are_the_same(machine(|_| {}), 4, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes; run by .ci/run at every fifth effect, by .ci/long at every one"]
 async fn killed_with_a_single_slot_the_end_is_the_same() {
-    all_end_well(machine(|bmc| *bmc = bmc.clone().with_single_cd()), 4, 5).await;
+    all_ends_are_the_same(machine(|bmc| *bmc = bmc.clone().with_single_cd()), 4, 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes on an idle machine: its clock is fast, and three of its seconds are 45; run by .ci/long"]
 async fn killed_with_a_bmc_that_shows_its_power_late_the_end_is_the_same() {
-    all_end_well(late(), 8, 5).await;
+    all_ends_are_the_same(late(), 8, 5).await;
 }
 
-/// The mutant: intents that are not there after the death, as if they were written after the effect.
+/// The mutant: intents are missing after the death, as if they were written after the effect.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a minute: dies at every request until it is caught; run by .ci/run"]
-async fn a_store_that_forgets_intents_is_caught() {
-    let unanswered = Places::every(1, [false, false, true]);
+#[ignore = "a minute: killed at every request until it is detected; run by .ci/run"]
+async fn a_store_that_loses_intents_is_detected() {
+    let unanswered = Points::every(1, [false, false, true]);
     let forgets = |data: &DataDir| {
         let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
         database.execute("DELETE FROM run_steps WHERE phase = 'intent'", []).unwrap();
     };
     let tally = matrix(late(), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
-    assert!(tally.wrong > 0, "nobody noticed that intents are forgotten");
+    assert!(tally.wrong > 0, "the matrix did not detect the lost intents");
 }

@@ -1,4 +1,4 @@
-//! A client of the public API, as an operator's tool would be.
+//! A client of the public API.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -8,25 +8,26 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use super::{BMC_PASSWORD, BMC_USER, LOOK, PATIENCE};
+use super::contract::{self, Exchange};
+use super::{BMC_PASSWORD, BMC_USER, POLL_INTERVAL, TIME_LIMIT};
 
-/// Where the tests' OS image is; the recipe names it.
+/// The repository of the tests' OS image; the recipe names it.
 const REPOSITORY: &str = "os-images/ubuntu-rootfs";
 const TAG: &str = "22.04";
 
-/// The Linux recipe of the contract's appendix.
+/// The Linux recipe of docs/seeds.md S000-120.
 pub(crate) fn recipe() -> Value {
     serde_json::from_str(include_str!("../../schemas/recipe-linux.example.json")).unwrap()
 }
 
-/// An answer, read to its end.
-pub(crate) struct Answer {
+/// A response with its whole body.
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl ApiResponse {
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -40,13 +41,13 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// The body of an answer with this status.
+    /// Asserts the status and returns the body as JSON.
     pub(crate) fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text());
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// An error of this status and code, in the one shape all errors have.
+    /// Asserts an error with this status and code, in the shape that all errors have.
     pub(crate) fn refused(&self, status: u16, code: &str) -> Value {
         let body = self.expect(status);
         assert_eq!(body["error"], json!(code), "{body}");
@@ -57,7 +58,7 @@ impl Answer {
     }
 }
 
-/// What is at a base URL, asked with the same credentials every time.
+/// Sends requests to one base URL with the same credentials.
 #[derive(Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
@@ -66,12 +67,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Without credentials.
+    /// Creates a client without credentials.
     pub(crate) fn anonymous(base: impl Into<String>) -> Self {
         Self { http: http::api_client(None).unwrap(), base: base.into(), token: None }
     }
 
-    /// The same place with an API token (or a JWT).
+    /// Returns a client that sends this API token or JWT.
     pub(crate) fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
@@ -84,7 +85,7 @@ impl Client {
         self.token.as_deref().unwrap()
     }
 
-    /// A request to a path of the controller, or to a whole URL.
+    /// Builds a request to a path of the controller, or to a whole URL.
     pub(crate) fn request(&self, method: Method, place: &str) -> RequestBuilder {
         let url = if place.starts_with('/') { format!("{}{place}", self.base) } else { place.to_owned() };
         let request = self.http.request(method, url);
@@ -94,29 +95,51 @@ impl Client {
         }
     }
 
-    pub(crate) async fn try_send(&self, request: RequestBuilder) -> reqwest::Result<Answer> {
-        let response = request.send().await?;
+    /// Sends a request and compares request and response with the OpenAPI document.
+    pub(crate) async fn try_send(&self, request: RequestBuilder) -> reqwest::Result<ApiResponse> {
+        let (http, request) = request.build_split();
+        let request = request?;
+        let sent = request.body().and_then(|body| body.as_bytes()).filter(|body| !body.is_empty());
+        let mut exchange = Exchange {
+            method: request.method().as_str().to_lowercase(),
+            path: request.url().path().to_owned(),
+            query: request.url().query_pairs().map(|(name, _)| name.into_owned()).collect(),
+            sent: sent.map(<[u8]>::to_vec),
+            status: 0,
+            content_type: String::new(),
+            received: Vec::new(),
+        };
+        let of_controller = request.url().as_str().starts_with(&self.base);
+        let response = http.execute(request).await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Ok(Answer { status, headers, body: response.bytes().await?.to_vec() })
+        let body = response.bytes().await?.to_vec();
+        if of_controller {
+            let content_type = headers.get("content-type").and_then(|kind| kind.to_str().ok());
+            exchange.status = status;
+            exchange.content_type = content_type.unwrap_or_default().to_owned();
+            exchange.received.clone_from(&body);
+            contract::check(&exchange);
+        }
+        Ok(ApiResponse { status, headers, body })
     }
 
-    pub(crate) async fn send(&self, request: RequestBuilder) -> Answer {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> ApiResponse {
         self.try_send(request).await.unwrap()
     }
 
-    pub(crate) async fn get(&self, place: &str) -> Answer {
+    pub(crate) async fn get(&self, place: &str) -> ApiResponse {
         self.send(self.request(Method::GET, place)).await
     }
 
-    pub(crate) async fn post(&self, place: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, place: &str, body: &Value) -> ApiResponse {
         self.send(self.request(Method::POST, place).json(body)).await
     }
 
-    pub(crate) async fn patch(&self, place: &str, body: &Value) -> Answer {
+    pub(crate) async fn patch(&self, place: &str, body: &Value) -> ApiResponse {
         self.send(self.request(Method::PATCH, place).json(body)).await
     }
 
-    pub(crate) async fn delete(&self, place: &str) -> Answer {
+    pub(crate) async fn delete(&self, place: &str) -> ApiResponse {
         self.send(self.request(Method::DELETE, place)).await
     }
 
@@ -142,7 +165,7 @@ impl Client {
         images::push(self.http.clone(), &self.base, REPOSITORY, TAG, authorization, &IMAGE).await.unwrap();
     }
 
-    /// Creates a job with the usual recipe.
+    /// Creates a job with the Linux recipe.
     pub(crate) async fn create_job(&self, serial: &str) -> String {
         let body = json!({ "server_serial": serial, "recipe": recipe() });
         let job = self.post("/api/v1/jobs", &body).await.expect(202);
@@ -153,7 +176,7 @@ impl Client {
         self.get(&format!("/api/v1/jobs/{id}")).await.expect(200)
     }
 
-    /// All events of a job, read page by page.
+    /// Reads all events of a job, page by page.
     pub(crate) async fn events(&self, id: &str) -> Vec<Value> {
         let (mut events, mut after) = (Vec::new(), 0);
         loop {
@@ -168,7 +191,7 @@ impl Client {
         }
     }
 
-    /// Why a job is where it is. Whatever state it is in, it says what ends the state and what to do (lock L6).
+    /// Reads the explanation of a job. In every state it names what ends the state and what to do (decision D6).
     pub(crate) async fn explain(&self, id: &str) -> Value {
         let why = self.get(&format!("/api/v1/jobs/{id}/explain")).await.expect(200);
         let said = |key: &str| why[key].as_str().is_some_and(|text| !text.is_empty());
@@ -178,9 +201,10 @@ impl Client {
         why
     }
 
-    /// Waits until a job is as wanted, bounded; fails with the job's story. Every state seen on the way can be explained.
+    /// Waits until a job satisfies `wanted`, for a limited time; fails with the job's events. Every state on the way must have
+    /// an explanation.
     pub(crate) async fn wait(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             self.explain(id).await;
             let job = self.job(id).await;
@@ -188,24 +212,24 @@ impl Client {
                 return job;
             }
             if Instant::now() > deadline || (job["status"] == "complete") {
-                panic!("{what} did not come; the job is {}\n{}", job["status"], self.story(id).await);
+                panic!("timeout: {what}; the job is {}\n{}", job["status"], self.event_log(id).await);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until a job is over.
+    /// Waits until a job has ended.
     pub(crate) async fn complete(&self, id: &str) -> Value {
         self.wait(id, "the end", |job| job["status"] == "complete").await
     }
 
-    /// Waits until nothing is missing but the report.
+    /// Waits until a job waits for its installation report.
     pub(crate) async fn awaits_report(&self, id: &str) -> Value {
         self.wait(id, "the wait for the report", |job| job["wait"]["reason"] == "report").await
     }
 
-    /// A job's events as lines, for people who look at a failed test.
-    pub(crate) async fn story(&self, id: &str) -> String {
+    /// Formats a job's events as lines, for the message of a failed test.
+    pub(crate) async fn event_log(&self, id: &str) -> String {
         let events = self.events(id).await;
         let line = |event: &Value| {
             format!("  {} {} {} {}", event["time"], event["step"], event["type"], event["message"])
@@ -213,34 +237,40 @@ impl Client {
         events.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// Asks again until the answer is as wanted, bounded: what follows from the end of a job follows a moment after it.
-    pub(crate) async fn until(&self, place: &str, what: &str, wanted: impl Fn(&Answer) -> bool) -> Answer {
-        let deadline = Instant::now() + PATIENCE;
+    /// Repeats a GET until the response satisfies `wanted`, for a limited time. Some effects of a job's end come a moment
+    /// after it.
+    pub(crate) async fn until(
+        &self,
+        place: &str,
+        what: &str,
+        wanted: impl Fn(&ApiResponse) -> bool,
+    ) -> ApiResponse {
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
-            let answer = self.get(place).await;
-            if wanted(&answer) {
-                return answer;
+            let response = self.get(place).await;
+            if wanted(&response) {
+                return response;
             }
-            assert!(Instant::now() < deadline, "{what} did not come: {}\n{}", answer.status, answer.text());
-            tokio::time::sleep(LOOK).await;
+            assert!(Instant::now() < deadline, "timeout: {what}: {}\n{}", response.status, response.text());
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The bytes of a job's task image, by the path for people.
+    /// Reads a job's task image by the path for users with credentials.
     pub(crate) async fn task_image(&self, id: &str) -> Vec<u8> {
-        let answer = self.get(&format!("/media/tasks/{id}/task.iso")).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        answer.body
+        let response = self.get(&format!("/media/tasks/{id}/task.iso")).await;
+        assert_eq!(response.status, 200, "{}", response.text());
+        response.body
     }
 
-    /// `job.json` out of a job's task image.
+    /// Reads `job.json` from a job's task image.
     pub(crate) async fn job_document(&self, id: &str) -> Value {
         let image = iso9660::Image::open(self.task_image(id).await).unwrap();
         serde_json::from_slice(&image.read("job.json", 1 << 20).unwrap()).unwrap()
     }
 
-    /// Reports as the maintenance OS would, under a secret.
-    pub(crate) async fn report(&self, serial: &str, secret: &str, body: &Value) -> Answer {
+    /// Sends an installation report with this secret.
+    pub(crate) async fn report(&self, serial: &str, secret: &str, body: &Value) -> ApiResponse {
         let request = self.request(Method::POST, &format!("/api/v1/status-webhook/{serial}"));
         self.send(request.header("X-Webhook-Secret", secret).json(body)).await
     }

@@ -1,4 +1,4 @@
-//! The machine's clock with an offset: time passes by itself and can also be skipped.
+//! The system clock with an offset: time passes and can also be skipped.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,28 +1,30 @@
-//! What the tests stand on: a controller, simulated servers, a client, a clock that can be moved.
+//! Helpers of the tests: a controller, simulated servers, a client, a clock that can be skipped forward.
 
 mod client;
 mod clock;
+mod contract;
 mod process;
 mod scene;
 mod servers;
 
-pub(crate) use client::{Answer, Client, recipe};
-pub(crate) use process::{DataDir, Served, binary};
+pub(crate) use client::{ApiResponse, Client, recipe};
+pub(crate) use contract::{Exchange, violation};
+pub(crate) use process::{ControllerProcess, DataDir, binary};
 pub(crate) use scene::{Scene, maintenance_iso};
-pub(crate) use servers::{BMC_PASSWORD, BMC_USER, honest, silent, start_farm, struck, with_bmc};
+pub(crate) use servers::{BMC_PASSWORD, BMC_USER, all_faults_used, healthy, silent, start_farm, with_bmc};
 
 use std::time::Duration;
 
-/// After this long without what a test waits for, something is wrong. Longer than the minute a BMC is given to show what it
-/// was told: the process has no clock that could be put forward.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Pause between two looks at something that has no event.
-pub(crate) const LOOK: Duration = Duration::from_millis(5);
+/// The time a test waits before it fails. It is longer than the minute that a BMC gets to show a change, because the clock of
+/// a child process cannot be skipped.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// The pause between two reads of a state that has no event.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits for something that has an event, bounded.
+/// Waits for a future, for a limited time.
 pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, event).await {
+    match tokio::time::timeout(TIME_LIMIT, event).await {
         Ok(value) => value,
-        Err(_elapsed) => panic!("{what} did not happen within {} s", PATIENCE.as_secs()),
+        Err(_elapsed) => panic!("{what} did not happen within {} s", TIME_LIMIT.as_secs()),
     }
 }

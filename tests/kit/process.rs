@@ -1,4 +1,4 @@
-//! The controller as a process of its own, which can be killed and started again on the same data and port.
+//! The controller as a child process that can be killed and started again on the same data and port.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -10,16 +10,16 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{Client, LOOK, PATIENCE, maintenance_iso};
+use super::{Client, POLL_INTERVAL, TIME_LIMIT, maintenance_iso};
 
-/// Ports for controllers that come back on the same one: below those the kernel gives to connections by itself, where
+/// Ports for controllers that are started again on the same port. They are below the ephemeral range of the kernel, in which
 /// another connection could take the port while the controller is down.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 const FIRST_PORT: u16 = 18_000;
 const PORTS: u16 = 10_000;
 
 fn free_port() -> u16 {
-    // Runs of this test program beside each other begin at different places.
+    // Parallel processes of this test program start at different ports.
     let start = u16::try_from(std::process::id() % u32::from(PORTS)).unwrap();
     loop {
         let step = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
@@ -30,14 +30,14 @@ fn free_port() -> u16 {
     }
 }
 
-/// The program with an environment of its own and nothing else.
+/// Builds a command of the program with an empty environment.
 pub(crate) fn binary(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
     command.args(arguments).env_clear().stdin(Stdio::null());
     command
 }
 
-/// A data directory, and the settings of the controllers that work on it one after another.
+/// A data directory and the settings of the controllers that use it one after another.
 pub(crate) struct DataDir {
     folder: TempDir,
     program: fn() -> Command,
@@ -71,13 +71,13 @@ impl DataDir {
         }
     }
 
-    /// The same, served by another program, which prints its first admin token as ours does.
+    /// Replaces the program. It must print its first admin token as `shoal serve` does.
     pub(crate) fn run_by(mut self, program: fn() -> Command) -> Self {
         self.program = program;
         self
     }
 
-    /// The same with one more setting.
+    /// Adds one setting.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
@@ -91,61 +91,62 @@ impl DataDir {
         self.folder.path().join(format!("{name}-{start}"))
     }
 
-    /// All that the controllers wrote so far, to both of their outputs.
+    /// Reads all that the controllers wrote to standard output and standard error.
     pub(crate) fn logs(&self) -> String {
         let outputs =
             (1..=self.starts).flat_map(|start| ["stdout", "stderr"].map(|name| self.output(start, name)));
         outputs.map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()).collect()
     }
 
-    /// The command that serves this directory.
+    /// Builds the command that serves this directory.
     pub(crate) fn command(&self) -> Command {
         let mut command = (self.program)();
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
-    /// Starts a controller and waits until it answers.
-    pub(crate) async fn serve(&mut self) -> Served {
+    /// Starts a controller and waits until it responds.
+    pub(crate) async fn serve(&mut self) -> ControllerProcess {
         self.starts += 1;
         let open = |name: &str| File::create(self.output(self.starts, name)).unwrap();
         let child = self.command().stdout(open("stdout")).stderr(open("stderr")).spawn().unwrap();
-        let mut served = Served { child: Some(child), admin: Client::anonymous(self.base.clone()) };
-        let deadline = Instant::now() + PATIENCE;
+        let mut served =
+            ControllerProcess { child: Some(child), admin: Client::anonymous(self.base.clone()) };
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let request = served.admin.request(reqwest::Method::GET, "/healthz");
-            if served.admin.try_send(request).await.is_ok_and(|answer| answer.status == 200) {
+            if served.admin.try_send(request).await.is_ok_and(|response| response.status == 200) {
                 break;
             }
             assert!(served.running(), "the controller ended:\n{}", self.logs());
-            assert!(Instant::now() < deadline, "the controller does not answer:\n{}", self.logs());
-            tokio::time::sleep(LOOK).await;
+            assert!(Instant::now() < deadline, "the controller does not respond:\n{}", self.logs());
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         served.admin = served.admin.with_token(&self.admin_token().await);
         served
     }
 
-    /// The admin token, printed at the first start only. The API may answer a moment before it is printed.
+    /// Reads the admin token, which is printed at the first start only. The API may respond a moment before it is printed.
     async fn admin_token(&mut self) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         while self.token.is_none() {
             let printed = std::fs::read_to_string(self.output(1, "stdout")).unwrap();
             let rest = printed.split_once("shown only now: ").map(|(_, rest)| rest.split_once('\n'));
             self.token = rest.flatten().map(|(token, _)| token.to_owned());
             assert!(Instant::now() < deadline, "no admin token was shown:\n{printed}");
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         self.token.clone().unwrap()
     }
 }
 
-/// A running controller; dropped, it is killed.
-pub(crate) struct Served {
+/// A running controller process. It is killed when this is dropped.
+pub(crate) struct ControllerProcess {
     child: Option<Child>,
     pub(crate) admin: Client,
 }
 
-impl Served {
+impl ControllerProcess {
     pub(crate) fn running(&mut self) -> bool {
         matches!(self.child.as_mut().unwrap().try_wait(), Ok(None))
     }
@@ -154,12 +155,12 @@ impl Served {
         self.child.as_ref().unwrap().id()
     }
 
-    /// The end that nobody can prepare for: SIGKILL.
+    /// Ends the process with SIGKILL, so that it runs no shutdown code.
     pub(crate) fn kill(self) {
         drop(self);
     }
 
-    /// The polite end: SIGTERM; answers with what the process said by its exit.
+    /// Ends the process with SIGTERM and returns its exit status.
     pub(crate) async fn terminate(mut self) -> ExitStatus {
         let mut child = self.child.take().unwrap();
         let pid = Pid::from_child(&child);
@@ -168,10 +169,10 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ControllerProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself; then there is nothing to kill.
+            // The process may have ended already; then there is nothing to kill.
             let _gone = child.kill();
             child.wait().unwrap();
         }

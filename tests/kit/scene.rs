@@ -1,4 +1,4 @@
-//! A controller in this process with simulated servers, as `serve` would start it.
+//! A controller in this process, started as `shoal serve` starts it, with simulated servers.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::clock::SkippingClock;
-use super::{Client, LOOK, PATIENCE, start_farm};
+use super::{Client, POLL_INTERVAL, TIME_LIMIT, start_farm};
 
 /// Writes the maintenance ISO that simulated machines boot.
 pub(crate) fn maintenance_iso(folder: &Path) -> PathBuf {
@@ -28,9 +28,9 @@ pub(crate) fn maintenance_iso(folder: &Path) -> PathBuf {
     path
 }
 
-/// A controller, its servers (registered) and its OS image (pushed).
+/// A controller with registered simulated servers and a pushed OS image.
 pub(crate) struct Scene {
-    /// With the admin token.
+    /// The client with the admin token.
     pub(crate) admin: Client,
     pub(crate) farm: Farm,
     pub(crate) running: RunningController,
@@ -39,12 +39,12 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Everything as it is by default.
+    /// Starts a controller with default settings.
     pub(crate) async fn start(specs: Vec<ServerSpec>) -> Self {
         Self::start_with(specs, |_settings, _folder| {}).await
     }
 
-    /// The same with settings changed; the folder is for files they name.
+    /// Starts a controller with changed settings. The folder is for files that the settings name.
     pub(crate) async fn start_with(
         specs: Vec<ServerSpec>,
         change: impl FnOnce(&mut Settings, &Path),
@@ -57,7 +57,7 @@ impl Scene {
         scene
     }
 
-    /// Without registering or pushing anything.
+    /// Starts a controller without registered servers and without an OS image.
     pub(crate) async fn bare(specs: Vec<ServerSpec>, change: impl FnOnce(&mut Settings, &Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let iso = maintenance_iso(folder.path());
@@ -96,13 +96,13 @@ impl Scene {
         &self.server(serial).bmc
     }
 
-    /// Puts the controller's clock forward.
+    /// Skips time on the controller's clock.
     pub(crate) fn skip(&self, by: Duration) {
         self.clock.skip(by);
         self.running.engine.wake();
     }
 
-    /// Puts the clock to where the job's wait wants to look again, if it waits for a time.
+    /// Skips to the next check of the job's wait, if the wait has one.
     fn skip_wait(&self, job: &Value) {
         let Some(poll_at) = job["wait"]["poll_at"].as_str() else { return };
         let poll_at: Time = poll_at.parse().unwrap();
@@ -112,28 +112,28 @@ impl Scene {
         }
     }
 
-    /// Waits until a job is as wanted and skips pauses on the way; a wait for a report is no pause.
+    /// Waits until a job satisfies `wanted` and skips pauses on the way. A wait for a report is not skipped.
     pub(crate) async fn wait_skipping(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let job = self.admin.job(id).await;
             if wanted(&job) {
                 return job;
             }
             if Instant::now() > deadline || job["status"] == "complete" {
-                panic!("{what} did not come; the job is {}\n{}", job["status"], self.admin.story(id).await);
+                panic!("timeout: {what}; the job is {}\n{}", job["status"], self.admin.event_log(id).await);
             }
             self.skip_wait(&job);
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Waits until a job is over and skips pauses on the way.
+    /// Waits until a job has ended and skips pauses on the way.
     pub(crate) async fn complete_skipping(&self, id: &str) -> Value {
         self.wait_skipping(id, "the end", |job| job["status"] == "complete").await
     }
 
-    /// Ends everything, in good order.
+    /// Stops the servers and the controller.
     pub(crate) async fn end(self) {
         self.farm.shutdown().await;
         self.running.stop().await;

@@ -1,4 +1,4 @@
-//! Simulated servers, and how they are told to behave.
+//! Simulated servers and their configuration.
 
 use std::path::Path;
 use std::time::Instant;
@@ -7,25 +7,25 @@ use lab_bmc::{SimBmc, SimBmcConfig};
 use lab_machines::{Farm, FarmConfig, InstallerBehaviour, ServerSpec};
 use secrecy::SecretString;
 
-use super::{LOOK, PATIENCE};
+use super::{POLL_INTERVAL, TIME_LIMIT};
 
 pub(crate) const BMC_USER: &str = "operator";
-/// Distinctive, so that it can be looked for in everything that leaves the program.
+/// A distinctive value, so that a test can search all output for it.
 pub(crate) const BMC_PASSWORD: &str = "canary-bmc-password-7Qm2";
 
-/// A server without faults.
-pub(crate) fn honest(serial: &str) -> ServerSpec {
+/// Describes a server without faults.
+pub(crate) fn healthy(serial: &str) -> ServerSpec {
     ServerSpec::new(serial)
 }
 
-/// A server whose installer does its work and never reports: the test reports in its place.
+/// Describes a server whose installer never reports: the test sends the report.
 pub(crate) fn silent(serial: &str) -> ServerSpec {
     let mut spec = ServerSpec::new(serial);
     spec.behaviour = InstallerBehaviour { never_report: true, ..InstallerBehaviour::default() };
     spec
 }
 
-/// The same server with its BMC changed.
+/// Changes the BMC of a server.
 pub(crate) fn with_bmc(mut spec: ServerSpec, change: impl FnOnce(&mut SimBmcConfig)) -> ServerSpec {
     let mut bmc = SimBmcConfig::new(&spec.serial, BMC_USER, BMC_PASSWORD);
     change(&mut bmc);
@@ -41,11 +41,11 @@ pub(crate) async fn start_farm(specs: Vec<ServerSpec>, folder: &Path) -> Farm {
     Farm::start(FarmConfig::new(specs, BMC_USER, password, disks)).await.unwrap()
 }
 
-/// Waits until every fault of a simulated BMC was used.
-pub(crate) async fn struck(bmc: &SimBmc) {
-    let deadline = Instant::now() + PATIENCE;
+/// Waits until every fault of a simulated BMC has been used up.
+pub(crate) async fn all_faults_used(bmc: &SimBmc) {
+    let deadline = Instant::now() + TIME_LIMIT;
     while !bmc.faults().is_empty() {
-        assert!(Instant::now() < deadline, "nothing ran into {:?}", bmc.faults());
-        tokio::time::sleep(LOOK).await;
+        assert!(Instant::now() < deadline, "unused faults: {:?}", bmc.faults());
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

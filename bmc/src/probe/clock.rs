@@ -3,7 +3,7 @@
 use engine::model::Time;
 
 /// Returns the seconds by which the BMC is ahead (negative: behind); `None` when its date cannot be parsed.
-pub(crate) fn skew(date: &str, now: Time) -> Option<i64> {
+pub fn skew(date: &str, now: Time) -> Option<i64> {
     let bmc: jiff::Timestamp = date.parse().ok()?;
     Some(bmc.as_second() - now.unix_seconds())
 }

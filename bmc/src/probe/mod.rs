@@ -8,22 +8,18 @@
 //! A probe works for a registered server (with its request limits, and with the session of a running job) and for an address
 //! that is not registered ([`direct`]).
 
-pub mod checks;
 mod clock;
 pub mod direct;
 mod problems;
-pub(super) mod test_image;
 
 use redfish::{Bmc, Discovery, RecordingTransport, SerialMatch, Slot, SystemSelector};
 use serde_json::{Value, json};
 
-use super::bmc::ConnectError;
-use super::services::Services;
-use super::slots::{LearnedSlots, NoPlan, SlotPlans};
-use super::steps::{bmc_address, plans};
+use super::services::BmcServices;
+use super::slots::{LearnedSlots, NoPlan, SlotPlans, plans};
 use engine::model::{Server, Time};
 
-pub(super) use clock::skew;
+pub use clock::skew;
 pub use problems::{BmcProblem, bmc_problem};
 
 /// The BMC of a probe, with what is known about it.
@@ -35,7 +31,7 @@ pub struct ProbeTarget<'a> {
     /// How the certificate is verified, as JSON for display.
     pub tls: Value,
     /// What jobs have learned about its slots.
-    pub(super) learned: LearnedSlots,
+    pub learned: LearnedSlots,
     /// The current time.
     pub now: Time,
 }
@@ -50,14 +46,33 @@ pub struct ProbeResult {
 }
 
 /// The resources of a BMC that a probe reads.
-pub(super) struct BmcFacts {
-    pub(super) discovery: Discovery,
-    pub(super) update: Option<redfish::UpdateService>,
-    pub(super) account: Option<redfish::Account>,
+pub struct BmcFacts {
+    /// System, manager and slots.
+    pub discovery: Discovery,
+    /// The update service, if the BMC shows one.
+    pub update: Option<redfish::UpdateService>,
+    /// The account in use, if the BMC shows it.
+    pub account: Option<redfish::Account>,
 }
 
-/// Reads the resources for a card or for diagnostics.
-pub(super) async fn read_facts(bmc: &Bmc, serial: Option<&str>) -> Result<BmcFacts, redfish::RedfishError> {
+impl<'a> ProbeTarget<'a> {
+    /// The BMC of a registered server. `seen` is the fingerprint of a certificate that was read for the first time.
+    pub fn registered(server: &'a Server, seen: Option<&str>, media_base: &'a str, now: Time) -> Self {
+        Self {
+            serial: Some(server.serial.as_str()),
+            media_base,
+            tls: tls(server, seen),
+            learned: learned(server),
+            now,
+        }
+    }
+}
+
+/// Reads the resources for a card or for checks.
+///
+/// # Errors
+/// Returns the error of the first request that failed.
+pub async fn read_facts(bmc: &Bmc, serial: Option<&str>) -> Result<BmcFacts, redfish::RedfishError> {
     let selector = serial.map(SystemSelector::serial).unwrap_or_default();
     let discovery = bmc.discover(&selector).await?;
     let update = bmc.update_service().await?;
@@ -109,12 +124,11 @@ pub async fn card(
     }))
 }
 
-/// Returns the slot plans of a job, or the reason why a job would have none.
-pub(super) fn plan_of(
-    bmc: &Bmc,
-    discovery: &Discovery,
-    target: &ProbeTarget<'_>,
-) -> Result<SlotPlans, NoPlan> {
+/// Returns the slot plans of a job on this BMC.
+///
+/// # Errors
+/// Returns the reason why a job would have no slot plan.
+pub fn plan_of(bmc: &Bmc, discovery: &Discovery, target: &ProbeTarget<'_>) -> Result<SlotPlans, NoPlan> {
     bmc.check(discovery, target.media_base).map_err(|error| {
         let BmcProblem { sentence, next_action, .. } = bmc_problem(&error, target.serial);
         NoPlan { why: sentence, next: next_action }
@@ -181,51 +195,37 @@ fn limits(bmc: &Bmc, account: Option<&redfish::Account>) -> Value {
     })
 }
 
-impl Services {
+impl BmcServices {
     /// Reads the BMC of a registered server without changing anything.
     ///
     /// # Errors
     /// Returns the problem when the server's record cannot be used or the BMC cannot be read.
     pub async fn probe(&self, server: &Server, capture: bool, now: Time) -> Result<ProbeResult, BmcProblem> {
-        let serial = server.serial.as_str();
         let mut recorder = None;
-        let connected = self.bmcs.reader(server, Some(&mut recorder)).await.map_err(|why| match why {
-            ConnectError::Record(why) => BmcProblem::record(why, serial),
-            ConnectError::Bmc(error) => bmc_problem(&error, Some(serial)),
-        })?;
+        let connected = self.connections.reader(server, Some(&mut recorder)).await;
+        let connected = connected.map_err(|why| why.problem(&server.serial))?;
         let media_base = self.media_base(server).await?;
-        let target = ProbeTarget {
-            serial: Some(serial),
-            media_base: &media_base,
-            tls: tls(server, connected.learned_fingerprint.as_deref()),
-            learned: learned(server),
-            now,
-        };
+        let seen = connected.learned_fingerprint.as_deref();
+        let target = ProbeTarget::registered(server, seen, &media_base, now);
         // Always present, because `reader` was called with `recorded`.
-        let recorder =
-            recorder.ok_or_else(|| BmcProblem::record("no requests were recorded".to_owned(), serial))?;
+        let recorder = recorder.ok_or_else(|| {
+            BmcProblem::record("no requests were recorded".to_owned(), server.serial.as_str())
+        })?;
         let card = card(&connected.bmc, &target, &recorder).await;
-        self.bmcs.release(&server.serial, &connected.bmc).await;
+        self.connections.release(&server.serial, &connected.bmc).await;
         let capture = capture.then(|| recorder.capture(uuid::Uuid::new_v4().as_u64_pair().0));
         Ok(ProbeResult { card: card?, capture })
-    }
-
-    /// Returns the base URL where the server's BMC reads media.
-    pub(super) async fn media_base(&self, server: &Server) -> Result<String, BmcProblem> {
-        let wrong = |why: String| BmcProblem::record(why, server.serial.as_str());
-        let bmc = bmc_address(server).await.map_err(wrong)?;
-        self.addresses.media_for(server, bmc).map_err(wrong)
     }
 }
 
 /// Returns what jobs have learned, for the last observed firmware: a probe reads the firmware only later.
-pub(super) fn learned(server: &Server) -> LearnedSlots {
+fn learned(server: &Server) -> LearnedSlots {
     let firmware = server.observed.as_ref().and_then(|observed| observed["firmware"].as_str());
     LearnedSlots::stored(server.observed.as_ref(), firmware, server.revision)
 }
 
-pub(super) fn tls(server: &Server, met: Option<&str>) -> Value {
+fn tls(server: &Server, seen: Option<&str>) -> Value {
     let https = server.bmc_address.starts_with("https://");
     let mode = if https { server.tls.as_str() } else { "none" };
-    json!({ "mode": mode, "fingerprint": server.tls_fingerprint.as_deref().or(met), "first_met": met.is_some() })
+    json!({ "mode": mode, "fingerprint": server.tls_fingerprint.as_deref().or(seen), "first_met": seen.is_some() })
 }

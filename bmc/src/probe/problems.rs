@@ -28,7 +28,7 @@ pub fn bmc_problem(error: &RedfishError, serial: Option<&str>) -> BmcProblem {
 
 impl BmcProblem {
     /// Builds the problem of an unusable server record or request.
-    pub(crate) fn record(why: String, serial: &str) -> Self {
+    pub fn record(why: String, serial: &str) -> Self {
         Self {
             code: "record".to_owned(),
             sentence: why,

@@ -1,20 +1,23 @@
-//! The slot planner: turns the slots of a BMC, and what was learned about them, into slot plans for a job's two images, the
-//! best first. Pure.
+//! Media slots: the slot planner, and the actions [`insert`] and [`eject`].
+//!
+//! The planner is pure. It turns the slots of a BMC, and what was learned about them, into slot plans for a boot image and a
+//! second image that the booted system reads, the best plan first.
 //!
 //! ```text
 //!  slots (types, tree)      -+   drop slots that take no media, refused before, or do not read the scheme of our URL
 //!  scheme of our media URL   |   count a slot that appears under manager and system once
-//!  what earlier jobs learned +->  dual    boot in the lowest CD, task in another CD       (not with one image at a time)
-//!                            |    cd+usb  boot in the lowest CD, task in a USB slot        (not with one image at a time)
-//!                            +    single  the maintenance image with the task in it; one plan per CD
+//!  what earlier jobs learned +->  dual    boot in the lowest CD, second in another CD     (not with one image at a time)
+//!                            |    cd+usb  boot in the lowest CD, second in a USB slot      (not with one image at a time)
+//!                            +    single  one image with the content of both; one plan per CD
 //! ```
 //!
-//! [`plan`] lists the plans, [`SlotPlans::after`] selects the next one after refusals. Invariants: the boot image is always in
-//! a slot the host sees as a CD, and in a lower slot than a task image in a CD (firmware boots the first CD it finds); no slot
+//! [`plans`] lists the plans, [`SlotPlans::after`] selects the next one after refusals. Invariants: the boot image is always in
+//! a slot the host sees as a CD, and in a lower slot than a second image in a CD (firmware boots the first CD it finds); no slot
 //! is used twice in a plan; the list is bounded; equal facts give equal lists. Slots, schemes and ports that a BMC's profile
 //! forbids do not get here: the client closes such slots, and its check of the BMC refuses such URLs.
-//!
-//! See docs/architecture.md.
+
+mod eject;
+mod insert;
 
 #[cfg(test)]
 mod tests;
@@ -25,23 +28,26 @@ use std::collections::BTreeMap;
 use redfish::Slot;
 use serde::{Deserialize, Serialize};
 
-/// The way both images reach a machine (docs/architecture.md).
+pub use eject::eject;
+pub use insert::{InsertError, Inserted, insert};
+
+/// The way both images reach a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum SlotPlan {
+pub enum SlotPlan {
     /// Two CD slots, with the boot image in the lower one.
     #[serde(rename = "dual")]
     Dual,
-    /// A CD slot for the boot image, a USB slot for the task image.
+    /// A CD slot for the boot image, a USB slot for the second image.
     #[serde(rename = "cd+usb")]
     CdUsb,
-    /// One CD slot: the maintenance image with the task's files in it.
+    /// One CD slot: one image with the content of both.
     #[serde(rename = "single")]
     Single,
 }
 
 impl SlotPlan {
     /// Returns the plan's name.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Dual => "dual",
             Self::CdUsb => "cd+usb",
@@ -59,39 +65,35 @@ const LEARNED_MAX: usize = 16;
 
 /// The input of the planner.
 #[derive(Clone, Debug)]
-pub(crate) struct Capabilities<'a> {
+struct Capabilities<'a> {
     /// The slots, in the BMC's order.
-    pub(crate) slots: &'a [Slot],
+    slots: &'a [Slot],
     /// The URL scheme of our media for this BMC.
-    pub(crate) scheme: &'a str,
+    scheme: &'a str,
     /// What earlier jobs learned about the slots.
-    pub(crate) learned: &'a LearnedSlots,
+    learned: &'a LearnedSlots,
 }
 
 /// What jobs learned about a BMC's slots. Valid for one firmware version and one revision of the server's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LearnedSlots {
+pub struct LearnedSlots {
     /// The firmware version it was learned from.
     #[serde(default)]
-    pub(crate) firmware: Option<String>,
+    pub firmware: Option<String>,
     /// The revision of the server's record. After a change of the record every slot is tried again.
     #[serde(default)]
-    pub(crate) revision: i64,
+    pub revision: i64,
     /// Slots (by id) that refused an image while another slot accepted one, with the BMC's message.
     #[serde(default)]
-    pub(crate) refused: BTreeMap<String, String>,
+    pub refused: BTreeMap<String, String>,
     /// Whether the BMC reported that it holds one image at a time.
     #[serde(default)]
-    pub(crate) one_image: bool,
+    pub one_image: bool,
 }
 
 impl LearnedSlots {
     /// Returns what was stored, if it is valid for this firmware and revision; otherwise an empty value.
-    pub(crate) fn stored(
-        observed: Option<&serde_json::Value>,
-        firmware: Option<&str>,
-        revision: i64,
-    ) -> Self {
+    pub fn stored(observed: Option<&serde_json::Value>, firmware: Option<&str>, revision: i64) -> Self {
         let fresh = || Self { firmware: firmware.map(str::to_owned), revision, ..Self::default() };
         observed
             .and_then(|observed| serde_json::from_value::<Self>(observed.get("learned")?.clone()).ok())
@@ -100,12 +102,12 @@ impl LearnedSlots {
     }
 
     /// Returns whether nothing was learned.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.refused.is_empty() && !self.one_image
     }
 
     /// Records that a slot refused an image while another slot held the other image.
-    pub(crate) fn note(&mut self, refusal: &SlotRefusal) {
+    pub fn note(&mut self, refusal: &SlotRefusal) {
         self.one_image |= refusal.one_image;
         if !refusal.one_image && self.refused.len() < LEARNED_MAX {
             self.refused.insert(refusal.slot_id.clone(), refusal.words.clone());
@@ -115,56 +117,56 @@ impl LearnedSlots {
 
 /// A slot's refusal of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SlotRefusal {
+pub struct SlotRefusal {
     /// The URI of the slot.
-    pub(crate) slot: String,
+    pub slot: String,
     /// The id of the slot.
-    pub(crate) slot_id: String,
+    pub slot_id: String,
     /// The BMC's message.
-    pub(crate) words: String,
+    pub words: String,
     /// Whether the BMC reported that it holds one image at a time.
-    pub(crate) one_image: bool,
+    pub one_image: bool,
 }
 
 /// A slot plan with its slots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SlotChoice {
+pub struct SlotChoice {
     /// The slot plan.
-    pub(crate) plan: SlotPlan,
+    pub plan: SlotPlan,
     /// The URI of the slot the machine boots from.
-    pub(crate) boot: String,
-    /// The URI of the slot of the task image; none in the single-slot plan.
-    pub(crate) task: Option<String>,
+    pub boot: String,
+    /// The URI of the slot of the second image; none in the single-slot plan.
+    pub second: Option<String>,
     /// The ids of the slots, for display.
-    pub(crate) ids: Vec<String>,
+    pub ids: Vec<String>,
     /// The reason for the plan, as a clause for display.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// All possible plans, the best first; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SlotPlans {
+pub struct SlotPlans {
     list: Vec<SlotChoice>,
 }
 
 impl SlotPlans {
     /// Returns the best plan.
-    pub(crate) fn best(&self) -> &SlotChoice {
+    pub fn best(&self) -> &SlotChoice {
         &self.list[0]
     }
 
     /// Returns all plans.
-    pub(crate) fn all(&self) -> &[SlotChoice] {
+    pub fn all(&self) -> &[SlotChoice] {
         &self.list
     }
 
     /// Returns the best plan that uses no refused slot, and one image only if a BMC reported that limit.
-    pub(crate) fn after(&self, refusals: &[SlotRefusal]) -> Option<&SlotChoice> {
+    pub fn after(&self, refusals: &[SlotRefusal]) -> Option<&SlotChoice> {
         let one_image = refusals.iter().any(|refusal| refusal.one_image);
         self.list.iter().find(|choice| {
-            let uses = |slot: &String| choice.boot == *slot || choice.task.as_ref() == Some(slot);
+            let uses = |slot: &String| choice.boot == *slot || choice.second.as_ref() == Some(slot);
             let refused = refusals.iter().any(|refusal| !refusal.one_image && uses(&refusal.slot));
-            let two = one_image && choice.task.is_some();
+            let two = one_image && choice.second.is_some();
             !(refused || two)
         })
     }
@@ -172,11 +174,11 @@ impl SlotPlans {
 
 /// The reason why no plan is possible, with the next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NoPlan {
+pub struct NoPlan {
     /// The reason.
-    pub(crate) why: String,
+    pub why: String,
     /// The next action.
-    pub(crate) next: String,
+    pub next: String,
 }
 
 /// A usable slot.
@@ -185,24 +187,33 @@ struct Usable<'a> {
     cd: bool,
 }
 
+/// Lists the slot plans for media served under `media_base`. The client has checked that the BMC accepts such URLs.
+///
+/// # Errors
+/// Returns the reason when no slot can take a boot image.
+pub fn plans(slots: &[Slot], media_base: &str, learned: &LearnedSlots) -> Result<SlotPlans, NoPlan> {
+    let scheme = media_base.split_once("://").map_or("http", |(scheme, _)| scheme);
+    plan(&Capabilities { slots, scheme, learned })
+}
+
 /// Lists every possible slot plan, the best first.
-pub(crate) fn plan(facts: &Capabilities<'_>) -> Result<SlotPlans, NoPlan> {
+fn plan(facts: &Capabilities<'_>) -> Result<SlotPlans, NoPlan> {
     let (usable, dropped) = usable_slots(facts);
     let cds: Vec<&Slot> = usable.iter().filter(|usable| usable.cd).map(|usable| usable.slot).collect();
     let usbs: Vec<&Slot> = usable.iter().filter(|usable| !usable.cd).map(|usable| usable.slot).collect();
     let Some((boot, others)) = cds.split_first() else { return Err(no_slot(facts, &dropped)) };
     let mut list = Vec::new();
     if !facts.learned.one_image {
-        list.extend(others.iter().map(|task| {
+        list.extend(others.iter().map(|second| {
             let reason = format!("{} CD slots take media", cds.len());
-            choice(SlotPlan::Dual, boot, Some(task), reason)
+            choice(SlotPlan::Dual, boot, Some(second), reason)
         }));
-        list.extend(usbs.iter().map(|task| {
+        list.extend(usbs.iter().map(|second| {
             let reason = match others.is_empty() {
                 true => "one CD slot and a USB slot take media",
-                false => "a USB slot can take the task image",
+                false => "a USB slot can take the second image",
             };
-            choice(SlotPlan::CdUsb, boot, Some(task), reason.to_owned())
+            choice(SlotPlan::CdUsb, boot, Some(second), reason.to_owned())
         }));
     }
     let reason = single_reason(facts, others.is_empty() && usbs.is_empty(), &dropped);
@@ -248,9 +259,9 @@ fn unusable(facts: &Capabilities<'_>, slot: &Slot) -> Option<String> {
     facts.learned.refused.get(&slot.id).map(|words| format!("refused an image before ({words})"))
 }
 
-fn choice(plan: SlotPlan, boot: &Slot, task: Option<&&Slot>, reason: String) -> SlotChoice {
-    let ids = std::iter::once(&boot.id).chain(task.map(|slot| &slot.id)).cloned().collect();
-    SlotChoice { plan, boot: boot.uri.clone(), task: task.map(|slot| slot.uri.clone()), ids, reason }
+fn choice(plan: SlotPlan, boot: &Slot, second: Option<&&Slot>, reason: String) -> SlotChoice {
+    let ids = std::iter::once(&boot.id).chain(second.map(|slot| &slot.id)).cloned().collect();
+    SlotChoice { plan, boot: boot.uri.clone(), second: second.map(|slot| slot.uri.clone()), ids, reason }
 }
 
 fn single_reason(facts: &Capabilities<'_>, alone: bool, dropped: &[String]) -> String {

@@ -366,17 +366,17 @@ proptest! {
                 let of = |uri: &String| row.slots.iter().find(|slot| slot.uri == *uri).unwrap();
                 let boot = of(&choice.boot);
                 prop_assert!(boot.is_cd() && boot.takes_media());
-                prop_assert_eq!(choice.task.is_none(), choice.plan == SlotPlan::Single);
-                if let Some(task) = choice.task.as_ref().map(of) {
-                    prop_assert!(task.takes_media() && task.uri != boot.uri);
-                    prop_assert_eq!(task.is_cd(), choice.plan == SlotPlan::Dual);
-                    prop_assert!(!task.is_cd() || natural(&boot.id, &task.id) != Ordering::Greater);
+                prop_assert_eq!(choice.second.is_none(), choice.plan == SlotPlan::Single);
+                if let Some(second) = choice.second.as_ref().map(of) {
+                    prop_assert!(second.takes_media() && second.uri != boot.uri);
+                    prop_assert_eq!(second.is_cd(), choice.plan == SlotPlan::Dual);
+                    prop_assert!(!second.is_cd() || natural(&boot.id, &second.id) != Ordering::Greater);
                 }
             }
             // Every refusal leads to another plan or to none; the loop ends.
             let mut refusals = Vec::new();
             while let Some(next) = plans.after(&refusals) {
-                refusals.push(no(of_uri(&row.slots, next.task.as_ref().unwrap_or(&next.boot)), false));
+                refusals.push(no(of_uri(&row.slots, next.second.as_ref().unwrap_or(&next.boot)), false));
                 prop_assert!(refusals.len() <= row.slots.len());
             }
         }

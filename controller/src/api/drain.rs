@@ -3,20 +3,42 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::Api;
 use super::error::ApiError;
 use super::extract::{CanRead, CanWrite, JsonBody};
 use super::jobs::reason;
-use engine::model::{GateClosure, JobStatus};
+use super::openapi::types;
+use engine::model::{GateClosure, JobStatus, Pressure};
+
+/// Whether jobs start on the controller.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Drain")]
+pub(super) struct DrainView {
+    /// Whether a drain is in force.
+    drained: bool,
+    /// The drain in force.
+    #[schemars(with = "Option<types::GateClosure>")]
+    drain: Option<GateClosure>,
+    /// The shortage during which no job starts.
+    #[schemars(with = "Option<types::Pressure>")]
+    pressure: Option<Pressure>,
+    /// The number of runs that a worker executes now.
+    active_runs: usize,
+    /// The number of jobs that have not begun.
+    queued: u64,
+    /// The number of jobs that have begun and not ended.
+    running: u64,
+}
 
 /// Starts a drain: no job starts until the drain is ended, also after a restart. Running jobs continue to their end.
 pub(super) async fn begin(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<DrainView>), ApiError> {
     let closed = GateClosure { since: api.now(), by: principal.name, reason: reason(&body)? };
     let (_, new) = api.store().drain(closed).await?;
     let status = if new { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -27,29 +49,29 @@ pub(super) async fn begin(
 pub(super) async fn end(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<DrainView>, ApiError> {
     api.store().undrain(&principal.name, api.now()).await?;
     api.engine.wake();
     Ok(Json(view(&api).await?))
 }
 
 /// Shows the drain, pressure and the numbers of running and queued jobs.
-pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Result<Json<Value>, ApiError> {
+pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Result<Json<DrainView>, ApiError> {
     Ok(Json(view(&api).await?))
 }
 
-async fn view(api: &Api) -> Result<Value, ApiError> {
+async fn view(api: &Api) -> Result<DrainView, ApiError> {
     let drained = api.store().drained().await?;
     let counts = api.store().job_counts().await?;
     let of = |wanted: &[JobStatus]| -> u64 {
         counts.iter().filter(|(status, _)| wanted.contains(status)).map(|(_, jobs)| jobs).sum()
     };
-    Ok(json!({
-        "drained": drained.is_some(),
-        "drain": drained,
-        "pressure": api.engine.pressure(),
-        "active_runs": api.engine.active_runs(),
-        "queued": of(&[JobStatus::Queued]),
-        "running": of(&[JobStatus::Provisioning, JobStatus::Succeeded, JobStatus::Failed]),
-    }))
+    Ok(DrainView {
+        drained: drained.is_some(),
+        drain: drained,
+        pressure: api.engine.pressure(),
+        active_runs: api.engine.active_runs(),
+        queued: of(&[JobStatus::Queued]),
+        running: of(&[JobStatus::Provisioning, JobStatus::Succeeded, JobStatus::Failed]),
+    })
 }

@@ -4,6 +4,7 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::error_code::{ErrorCode, Rule};
@@ -13,7 +14,8 @@ use engine::{SignalError, StoreError, VerbError};
 use recipe::FieldError;
 
 /// One problem of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ErrorDetail")]
 pub struct Detail {
     /// JSON Pointer into the body, or the name of a header or query parameter.
     pub path: String,
@@ -45,21 +47,41 @@ impl From<FieldError> for Detail {
 
 /// An error response.
 #[derive(Clone, Debug)]
-pub struct ApiError(Box<ErrorResponse>);
+pub struct ApiError(Box<Inner>);
 
 #[derive(Clone, Debug)]
-struct ErrorResponse {
-    code: ErrorCode,
-    message: String,
-    details: Vec<Detail>,
+struct Inner {
+    body: ErrorBody,
     headers: HeaderMap,
+}
+
+/// An error without request id, for use in other responses.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct ErrorBody {
+    /// The stable code.
+    error: ErrorCode,
+    /// What happened, in one or two sentences.
+    message: String,
+    /// The problems of the request, if the code is `validation_error` or a place is known.
+    details: Vec<Detail>,
+}
+
+/// An error response.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+pub(super) struct ErrorResponse<'a> {
+    #[serde(flatten)]
+    body: &'a ErrorBody,
+    /// The id of the request, which is also the response header `X-Request-Id`.
+    request_id: &'a str,
 }
 
 impl ApiError {
     /// An error with a message. The code determines the status.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(ErrorResponse { code, message, details: Vec::new(), headers: HeaderMap::new() }))
+        let body = ErrorBody { error: code, message, details: Vec::new() };
+        Self(Box::new(Inner { body, headers: HeaderMap::new() }))
     }
 
     /// 400 `validation_error` with all problems of the request.
@@ -69,7 +91,7 @@ impl ApiError {
             many => format!("the request has {} problems; see details", many.len()),
         };
         let mut error = Self::new(ErrorCode::ValidationError, message);
-        error.0.details = details;
+        error.0.body.details = details;
         error
     }
 
@@ -91,26 +113,24 @@ impl ApiError {
     /// Adds a problem to `details`.
     #[must_use]
     pub fn detail(mut self, detail: Detail) -> Self {
-        self.0.details.push(detail);
+        self.0.body.details.push(detail);
         self
     }
 
     /// The HTTP status.
     pub(super) fn status(&self) -> StatusCode {
-        self.0.code.status()
+        self.0.body.error.status()
     }
 
     /// The body without request id, for use in other responses.
-    pub(super) fn body(&self) -> serde_json::Value {
-        let ErrorResponse { code, message, details, .. } = &*self.0;
-        serde_json::json!({ "error": code.as_str(), "message": message, "details": details })
+    pub(super) fn body(&self) -> ErrorBody {
+        self.0.body.clone()
     }
 
     /// The response with the request id.
     pub(super) fn render(&self, request_id: &str) -> Response {
-        let mut body = self.body();
-        body["request_id"] = serde_json::json!(request_id);
-        (self.status(), self.0.headers.clone(), axum::Json(body)).into_response()
+        let body = axum::Json(ErrorResponse { body: &self.0.body, request_id });
+        (self.status(), self.0.headers.clone(), body).into_response()
     }
 }
 
@@ -163,11 +183,8 @@ fn internal() -> ApiError {
 }
 
 fn busy() -> ApiError {
-    ApiError::new(
-        ErrorCode::Busy,
-        "the job changed several times during the request; try again",
-    )
-    .header(header::RETRY_AFTER, "1")
+    ApiError::new(ErrorCode::Busy, "the job changed several times during the request; try again")
+        .header(header::RETRY_AFTER, "1")
 }
 
 impl From<AuthFailure> for ApiError {
@@ -193,11 +210,8 @@ impl From<AuthFailure> for ApiError {
 
 /// 429: too many failed attempts from one address.
 pub(super) fn too_many(retry_after: std::time::Duration) -> ApiError {
-    ApiError::new(
-        ErrorCode::RateLimited,
-        "too many failed attempts from this address; wait for Retry-After",
-    )
-    .header(header::RETRY_AFTER, &retry_after.as_secs().max(1).to_string())
+    ApiError::new(ErrorCode::RateLimited, "too many failed attempts from this address; wait for Retry-After")
+        .header(header::RETRY_AFTER, &retry_after.as_secs().max(1).to_string())
 }
 
 /// 404 for an unknown path.

@@ -3,24 +3,35 @@
 use std::collections::HashMap;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::Api;
 use super::error::ApiError;
-use super::extract::{CanRead, page_size};
+use super::extract::{CanRead, Parameters, page_size};
 use super::feed;
-use engine::model::RunId;
+use super::openapi::types;
+use engine::model::{Event, RunId};
 use engine::store::EventFilter;
+
+/// One page of events in the order of the log.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct EventPage {
+    #[schemars(with = "Vec<types::Event>")]
+    events: Vec<Event>,
+    /// The position after which to continue, also when there is no new event.
+    next: i64,
+}
 
 /// Returns one page of the log, or with `Accept: text/event-stream` a live stream of all events after a position.
 pub(super) async fn events(
     State(api): State<Api>,
     _reader: CanRead,
     headers: HeaderMap,
-    Query(query): Query<HashMap<String, String>>,
+    Parameters(query): Parameters<HashMap<String, String>>,
 ) -> Result<Response, ApiError> {
     respond(&api, None, &headers, &query).await
 }
@@ -39,5 +50,5 @@ pub(super) async fn respond(
     let limit = page_size(query.get("limit").map(String::as_str), 200, 1000)?;
     let events = api.store().events(EventFilter { run, after, limit }).await?;
     let next = events.last().map_or(after, |event| event.seq);
-    Ok(Json(json!({ "events": events, "next": next })).into_response())
+    Ok(Json(EventPage { events, next }).into_response())
 }

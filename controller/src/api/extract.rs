@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
@@ -127,10 +127,9 @@ pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, A
             ErrorCode::BodyTooLarge,
             format!("the body is longer than the limit of {limit} bytes"),
         )),
-        Err(_broken) => Err(ApiError::new(
-            ErrorCode::BadBody,
-            "the connection ended before the whole body arrived",
-        )),
+        Err(_broken) => {
+            Err(ApiError::new(ErrorCode::BadBody, "the connection ended before the whole body arrived"))
+        }
     }
 }
 
@@ -151,6 +150,29 @@ async fn collect(mut body: axum::body::Body, limit: usize) -> Result<Option<Byte
         }
     }
     Ok((seen <= limit).then(|| kept.freeze()))
+}
+
+/// The query of a request; a query that cannot be read is refused in the error format of the API.
+pub(super) struct Parameters<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Api> for Parameters<T> {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        match Query::<T>::from_request_parts(parts, api).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(why) => Err(ApiError::invalid(vec![Detail::new("query", Rule::Shape, why.body_text())])),
+        }
+    }
+}
+
+/// The last segment of a path as text; a segment that is not UTF-8 is empty text, which names nothing.
+pub(super) struct TextPath(pub(super) String);
+
+impl FromRequestParts<Api> for TextPath {
+    type Rejection = std::convert::Infallible;
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Self::Rejection> {
+        Ok(Self(Path::from_request_parts(parts, api).await.map(|Path(text)| text).unwrap_or_default()))
+    }
 }
 
 /// The job id in the path; a malformed id is an unknown job.

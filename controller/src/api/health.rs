@@ -4,7 +4,8 @@ use axum::Json;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::Api;
 use super::error::ApiError;
@@ -16,41 +17,84 @@ use engine::model::{JobStatus, error_chain};
 /// With fewer free bytes on the data disk the controller is not ready.
 const MIN_FREE: u64 = 256 << 20;
 
+/// The response of a running process.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Health {
+    /// Always `ok`.
+    status: &'static str,
+    /// The version of the program.
+    version: &'static str,
+}
+
+/// Whether the controller can do its work.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Readiness {
+    /// `ready` or `not ready`.
+    status: &'static str,
+    checks: ReadinessChecks,
+}
+
+/// The checks of readiness.
+#[derive(Serialize, JsonSchema)]
+struct ReadinessChecks {
+    database: ReadinessCheck,
+    disk: ReadinessCheck,
+    registry: ReadinessCheck,
+}
+
+/// A check of readiness.
+#[derive(Default, Serialize, JsonSchema)]
+struct ReadinessCheck {
+    ok: bool,
+    /// The free bytes of the data disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free_bytes: Option<u64>,
+    /// What is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+impl ReadinessCheck {
+    fn passed() -> Self {
+        Self { ok: true, ..Self::default() }
+    }
+
+    fn failed(message: String) -> Self {
+        Self { message: Some(message), ..Self::default() }
+    }
+}
+
 /// Liveness: the process responds.
-pub(super) async fn healthz() -> Json<Value> {
-    Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
+pub(super) async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
 /// Readiness: the database can be written, the data disk has space, the registry accepts pushes. The body names failed
 /// checks.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
-        Ok(()) => json!({ "ok": true }),
-        Err(error) => json!({ "ok": false, "message": error_chain(&error).to_string() }),
+        Ok(()) => ReadinessCheck::passed(),
+        Err(error) => ReadinessCheck::failed(error_chain(&error).to_string()),
     };
     let disk = match free(&api.storage) {
-        Ok(bytes) if bytes >= MIN_FREE => json!({ "ok": true, "free_bytes": bytes }),
-        Ok(bytes) => {
-            json!({ "ok": false, "free_bytes": bytes, "message": "the data disk has less than 256 MiB free" })
+        Ok(bytes) if bytes >= MIN_FREE => {
+            ReadinessCheck { free_bytes: Some(bytes), ..ReadinessCheck::passed() }
         }
-        Err(error) => {
-            json!({ "ok": false, "message": format!("the data directory cannot be checked: {error}") })
-        }
+        Ok(bytes) => ReadinessCheck {
+            free_bytes: Some(bytes),
+            ..ReadinessCheck::failed("the data disk has less than 256 MiB free".to_owned())
+        },
+        Err(error) => ReadinessCheck::failed(format!("the data directory cannot be checked: {error}")),
     };
     let registry = match api.services.images.ready().await {
-        Ok(()) => json!({ "ok": true }),
-        Err(why) => json!({ "ok": false, "message": why.to_string() }),
+        Ok(()) => ReadinessCheck::passed(),
+        Err(why) => ReadinessCheck::failed(why.to_string()),
     };
-    let ready = [&database, &disk, &registry].iter().all(|check| check["ok"] == json!(true));
+    let ready = [&database, &disk, &registry].iter().all(|check| check.ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if ready { "ready" } else { "not ready" };
-    (
-        status,
-        Json(
-            json!({ "status": word, "checks": { "database": database, "disk": disk, "registry": registry } }),
-        ),
-    )
-        .into_response()
+    let readiness = Readiness { status: word, checks: ReadinessChecks { database, disk, registry } };
+    (status, Json(readiness)).into_response()
 }
 
 fn free(path: &std::path::Path) -> Result<u64, rustix::io::Errno> {
@@ -85,9 +129,10 @@ pub(super) async fn metrics(State(api): State<Api>, request: Request) -> Result<
                 .collect(),
         });
     }
-    let text = api.metrics.encode().map_err(|_| {
-        ApiError::new(ErrorCode::Internal, "the metrics could not be rendered")
-    })?;
+    let text = api
+        .metrics
+        .encode()
+        .map_err(|_| ApiError::new(ErrorCode::Internal, "the metrics could not be rendered"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

@@ -72,11 +72,8 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
         GrantError::Unknown | GrantError::Ended => no_grant(),
         error if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
             tracing::warn!(error = %engine::model::error_chain(&error), "a medium cannot be served now");
-            ApiError::new(
-                ErrorCode::Unavailable,
-                "media cannot be served now; see /readyz, then try again",
-            )
-            .header(axum::http::header::RETRY_AFTER, "5")
+            ApiError::new(ErrorCode::Unavailable, "media cannot be served now; see /readyz, then try again")
+                .header(axum::http::header::RETRY_AFTER, "5")
         }
         error => {
             let sentence = engine::model::error_chain(&error).to_string();

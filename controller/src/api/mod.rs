@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants: bodies are bounded; unknown paths are JSON 404s, wrong methods 405 with `Allow`; without credentials only
-//! health, readiness and media grants respond, and installation reports, which carry their own secret.
+//! health, readiness, the OpenAPI document and media grants respond, and installation reports, which carry their own secret.
 
 mod batches;
 mod drain;
@@ -19,6 +19,7 @@ mod health;
 mod jobs;
 mod media;
 mod middleware;
+mod openapi;
 mod registry;
 mod report;
 mod servers;
@@ -41,6 +42,7 @@ use secrets::Resolver;
 pub use error::{ApiError, Detail};
 pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
+pub use openapi::openapi;
 pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     ScrubStatus,
@@ -136,6 +138,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/healthz", get(health::healthz)),
         ("/readyz", get(health::readyz)),
         ("/metrics", get(health::metrics)),
+        ("/openapi.json", get(openapi::serve)),
     ]
 }
 

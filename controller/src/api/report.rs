@@ -6,7 +6,8 @@
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::Api;
 use super::error::{ApiError, Detail, too_many};
@@ -20,6 +21,16 @@ use secrets::token_hash;
 /// The largest report, in bytes.
 const MAX_REPORT: usize = 64 * 1024;
 
+/// The response to a stored report.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ReportAccepted {
+    /// Always true.
+    ok: bool,
+    /// Present and true if the report was stored before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    idempotent: bool,
+}
+
 /// Accepts an installation report. A 2xx response is sent after the report is stored.
 pub(super) async fn report(
     State(api): State<Api>,
@@ -27,7 +38,7 @@ pub(super) async fn report(
     SerialPath(serial): SerialPath,
     headers: HeaderMap,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<ReportAccepted>, ApiError> {
     let now = api.now().timestamp();
     let presented = headers.get("x-webhook-secret").and_then(|value| value.to_str().ok());
     let own = match presented {
@@ -53,9 +64,9 @@ pub(super) async fn report(
     match report.deliver(&api.engine, &job).await? {
         ReportOutcome::Accepted { powered_on } => {
             powered_on.into_iter().for_each(|since| api.metrics.reported(api.now().since(since)));
-            Ok(Json(json!({ "ok": true })))
+            Ok(Json(ReportAccepted { ok: true, idempotent: false }))
         }
-        ReportOutcome::Duplicate => Ok(Json(json!({ "ok": true, "idempotent": true }))),
+        ReportOutcome::Duplicate => Ok(Json(ReportAccepted { ok: true, idempotent: true })),
         ReportOutcome::Contradiction { first } => Err(ApiError::new(
             ErrorCode::ConflictReport,
             format!("the report contradicts the recorded outcome of job {}: {first}", job.run.id),

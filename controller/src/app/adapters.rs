@@ -7,13 +7,14 @@ use async_trait::async_trait;
 
 use crate::auth::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
 use crate::telemetry::Metrics;
+use bmc::power::power_on_permit;
+use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
 use engine::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Server, Time, error_chain};
 use engine::store::{Store, StoreError, StoredGrant};
-use media::{GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ImageDigest, ReadSummary};
-use provision::{
-    OsImages, ProvisionMetrics, SealedSession, ServerLookup, SessionStore, Unavailable, grant_context,
-    power_on_permit,
+use media::{
+    GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ImageDigest, ReadSummary, grant_context,
 };
+use provision::{OsImages, ProvisionMetrics};
 use secrets::{Key, open};
 
 /// Reads users, API tokens and pull grants from the database.
@@ -165,13 +166,13 @@ impl StoreGrants {
             .ok_or_else(|| broken("the stored digest of a grant is not a SHA-256 digest".to_owned()))?;
         let source = match (grant.artifact, grant.inputs) {
             (Artifact::Task, Some(sealed)) => {
-                let inputs = open(&self.key, &grant_context(grant.run), &sealed).map_err(|why| {
+                let inputs = open(&self.key, &grant_context(grant.run.0), &sealed).map_err(|why| {
                     broken(format!("the recorded inputs of a task image cannot be opened: {why}"))
                 })?;
                 GrantSource::Task { inputs: inputs.to_vec() }
             }
             (Artifact::Boot, Some(sealed)) => {
-                let inputs = open(&self.key, &grant_context(grant.run), &sealed).map_err(|why| {
+                let inputs = open(&self.key, &grant_context(grant.run.0), &sealed).map_err(|why| {
                     broken(format!("the recorded inputs of a spliced image cannot be opened: {why}"))
                 })?;
                 GrantSource::Spliced { inputs: inputs.to_vec() }

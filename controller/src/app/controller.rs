@@ -17,14 +17,13 @@ use crate::api::{Api, ApiSettings, Feed};
 use crate::auth::{AuthConfig, Authenticator, JwtKey, RateLimit, RateLimiter, ReportSecrets};
 use crate::config::{Settings, TaskIsoMode};
 use crate::telemetry::Metrics;
+use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
+use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
 use engine::model::{Clock, IdSource, system_id_source};
 use engine::store::Store;
 use engine::{Engine, EngineConfig, WorkflowRegistry};
 use media::{Library, LibraryOptions, MediaGrants};
-use provision::{
-    Addresses, BmcConnector, BmcLimits, Bmcs, DiagnosticsWorkflow, Provision, ProvisionLimits,
-    ProvisionSettings, QUEUE, Services, SocketConnector, step_names,
-};
+use provision::{Provision, ProvisionLimits, ProvisionSettings, Services, step_names};
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, MasterKey, Resolver};
 
@@ -87,12 +86,19 @@ impl Controller {
     ) -> Result<Self, StartError> {
         let Dependencies { settings, key, store, environment, .. } = dependencies.clone();
         let metrics = Arc::new(Metrics::default());
-        let services = Arc::new(provision_services(dependencies, &metrics)?);
+        let bmc = Arc::new(bmc_services(dependencies.clone(), &metrics)?);
+        let services = Arc::new(provision_services(dependencies, bmc, &metrics)?);
+        let diagnostics = Arc::new(DiagnosticsServices {
+            bmc: Arc::clone(&services.bmc),
+            grants: services.grants.clone(),
+            tokens: JobTokens::new(key),
+            media_key: Arc::clone(&services.media_key),
+        });
         let engine = Engine::with_id_source(
             store.clone(),
             WorkflowRegistry::default()
                 .with(Arc::new(Provision::new(Arc::clone(&services))))
-                .with(Arc::new(DiagnosticsWorkflow::new(Arc::clone(&services)))),
+                .with(Arc::new(DiagnosticsWorkflow::new(diagnostics))),
             Arc::clone(&environment.clock),
             Arc::clone(&environment.id_source),
             EngineConfig {
@@ -125,29 +131,15 @@ impl Controller {
     }
 }
 
-fn provision_services(
-    dependencies: Dependencies<'_>,
-    metrics: &Arc<Metrics>,
-) -> Result<Services, StartError> {
-    let Dependencies { settings, key, store, registry, addresses, environment } = dependencies;
-    let clock = &environment.clock;
+/// The services that all workflows share.
+fn bmc_services(dependencies: Dependencies<'_>, metrics: &Arc<Metrics>) -> Result<BmcServices, StartError> {
+    let Dependencies { settings, key, store, addresses, environment, .. } = dependencies;
     let ca = settings.redfish_ca_file.as_ref().map(std::fs::read).transpose();
     let ca = ca.map_err(setting("read REDFISH_CA_FILE"))?;
-    let controller_ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
-    let controller_ca = controller_ca.map_err(setting("read CONTROLLER_CA_FILE"))?;
-    let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE };
-    let library = Library::open(&settings.maintenance_dir(), options)
-        .map_err(setting("open the library of maintenance ISOs"))?;
-    let media_key = Arc::new(key.derive("media-grants"));
-    let grant_store = adapters::StoreGrants::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
-    let wall = Arc::clone(clock);
-    let grants =
-        MediaGrants::new(Arc::new(grant_store), library.clone(), Arc::new(move || wall.now().timestamp()));
-    let directory = Arc::new(adapters::StoreServers(store.clone()));
-    let bmcs = Bmcs::new(
+    let connections = Bmcs::new(
         Resolver::new(key),
         key.derive("bmc-sessions"),
-        Arc::clone(&directory) as Arc<dyn provision::SessionStore>,
+        Arc::new(adapters::StoreServers(store.clone())),
         Arc::new(adapters::RedfishMetrics(Arc::clone(metrics))),
         redfish::ClientOptions {
             read_timeout: settings.redfish_timeout,
@@ -168,17 +160,40 @@ fn provision_services(
         ca,
     )
     .with_connector(Arc::clone(&environment.connector));
-    Ok(Services {
-        schemas: RecipeSchemas::builtin(),
+    Ok(BmcServices {
         servers: Box::new(adapters::StoreServers(store.clone())),
+        connections,
+        addresses,
+        tries: settings.redfish_retries.max(1),
+    })
+}
+
+fn provision_services(
+    dependencies: Dependencies<'_>,
+    bmc: Arc<BmcServices>,
+    metrics: &Arc<Metrics>,
+) -> Result<Services, StartError> {
+    let Dependencies { settings, key, store, registry, environment, .. } = dependencies;
+    let clock = &environment.clock;
+    let controller_ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
+    let controller_ca = controller_ca.map_err(setting("read CONTROLLER_CA_FILE"))?;
+    let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE };
+    let library = Library::open(&settings.maintenance_dir(), options)
+        .map_err(setting("open the library of maintenance ISOs"))?;
+    let media_key = Arc::new(key.derive("media-grants"));
+    let grant_store = adapters::StoreGrants::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
+    let wall = Arc::clone(clock);
+    let grants =
+        MediaGrants::new(Arc::new(grant_store), library.clone(), Arc::new(move || wall.now().timestamp()));
+    Ok(Services {
+        bmc,
+        schemas: RecipeSchemas::builtin(),
         images: Box::new(adapters::RegistryOsImages(registry.clone())),
-        bmcs,
         grants,
         library,
         tokens: JobTokens::new(key),
         media_key,
         metrics: Arc::new(adapters::JobMetrics(Arc::clone(metrics))),
-        addresses,
         settings: ProvisionSettings {
             maintenance_iso_url: settings.maintenance_iso_url.clone(),
             esxi_installer_url: settings.esxi_installer_url.clone(),
@@ -186,7 +201,6 @@ fn provision_services(
             install_window: settings.install_window,
             job_timeout: settings.job_stuck_timeout,
             cleanup_timeout: settings.cleanup_timeout,
-            bmc_tries: settings.redfish_retries.max(1),
             task_iso_dir: (settings.task_iso_mode == TaskIsoMode::File)
                 .then(|| settings.task_iso_dir.clone()),
             controller_ca,

@@ -35,11 +35,12 @@ use crate::api::RegistryAdmin;
 use crate::auth::AuthMode;
 use crate::config::Settings;
 use crate::webhooks::WebhookDispatcher;
+use bmc::Addresses;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::{Store, StoreError, TakeOver};
 use media::MediaGrants;
-use provision::{Addresses, Services};
+use provision::Services;
 use secrets::{MasterKey, SecretSource, token_hash};
 
 /// The largest maintenance ISO that is imported, in bytes.
@@ -146,7 +147,7 @@ impl RunningController {
         }
         parts.stop_api.cancel();
         // No worker runs any more; a job that continues after the next start opens a new session.
-        parts.services.bmcs.close_all().await;
+        parts.services.bmc.connections.close_all().await;
         parts.grants.flush().await;
         parts.stop_media.cancel();
         parts.connections.close();
@@ -297,7 +298,7 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
     {
         let (services, stop) = (Arc::clone(&services), stop_work.clone());
         work.spawn(async move {
-            stop.run_until_cancelled(services.bmcs.close_orphaned_sessions(services.servers.as_ref())).await;
+            stop.run_until_cancelled(services.bmc.close_orphaned_sessions()).await;
         });
     }
     if settings.job_retention_days > 0 {

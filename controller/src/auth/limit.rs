@@ -18,10 +18,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use thiserror::Error;
 
 /// The allowed number and rate of failures.
@@ -70,7 +70,7 @@ impl RateLimiter {
     /// [`Limited`] with the time until the next attempt is allowed.
     pub fn check(&self, peer: IpAddr, now: Timestamp) -> Result<(), Limited> {
         let now = now.as_millisecond();
-        let deficit = match self.full_at().get(&bucket_of(peer)) {
+        let deficit = match self.full_at.lock().get(&bucket_of(peer)) {
             Some(full_at) => self.deficit(*full_at, now),
             None => return Ok(()),
         };
@@ -85,7 +85,7 @@ impl RateLimiter {
     pub fn record_failure(&self, peer: IpAddr, now: Timestamp) {
         let now = now.as_millisecond();
         let bucket = bucket_of(peer);
-        let mut full_at = self.full_at();
+        let mut full_at = self.full_at.lock();
         if full_at.len() >= self.max_addresses && !full_at.contains_key(&bucket) {
             full_at.retain(|_, full_at| *full_at > now);
             if full_at.len() >= self.max_addresses {
@@ -104,7 +104,7 @@ impl RateLimiter {
     pub fn refund(&self, peer: IpAddr, now: Timestamp) {
         let now = now.as_millisecond();
         let bucket = bucket_of(peer);
-        let mut full_at = self.full_at();
+        let mut full_at = self.full_at.lock();
         if let Some(entry) = full_at.get_mut(&bucket) {
             *entry = now.saturating_add(self.deficit(*entry, now)).saturating_sub(self.interval_ms);
             if *entry <= now {
@@ -122,14 +122,9 @@ impl RateLimiter {
         full_at.saturating_sub(now).clamp(0, self.capacity())
     }
 
-    fn full_at(&self) -> MutexGuard<'_, HashMap<IpAddr, i64>> {
-        // A panic of another thread leaves complete entries, so the map can still be used.
-        self.full_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {
-        self.full_at().len()
+        self.full_at.lock().len()
     }
 }
 

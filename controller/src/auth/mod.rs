@@ -37,8 +37,6 @@ mod token;
 mod token_cache;
 mod verify;
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -56,8 +54,21 @@ pub use store::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, User
 pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
 
 /// How callers authenticate (`AUTH_MODE`). API tokens work in every mode.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Eq,
+    PartialEq,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::Display,
+    strum::VariantNames,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", parse_err_ty = UnknownName, parse_err_fn = unknown_mode)]
 pub enum AuthMode {
     /// User name and password.
     Basic,
@@ -70,36 +81,25 @@ pub enum AuthMode {
 impl AuthMode {
     /// The value of the setting.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Basic => "basic",
-            Self::Jwt => "jwt",
-            Self::None => "none",
-        }
-    }
-}
-
-impl fmt::Display for AuthMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for AuthMode {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "basic" => Ok(Self::Basic),
-            "jwt" => Ok(Self::Jwt),
-            "none" => Ok(Self::None),
-            _ => Err(UnknownName { what: "authentication mode", known: "basic, jwt, none" }),
-        }
+        self.into()
     }
 }
 
 /// The role of a user or a program, from which its permissions follow.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Eq,
+    PartialEq,
+    Serialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::Display,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", parse_err_ty = UnknownName, parse_err_fn = unknown_role)]
 pub enum Role {
     /// All permissions.
     Admin,
@@ -118,28 +118,7 @@ impl Role {
 
     /// The name in the database, in a JWT and on the command line.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::Reader => "reader",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Role {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "admin" => Ok(Self::Admin),
-            "reader" => Ok(Self::Reader),
-            _ => Err(UnknownName { what: "role", known: "admin, reader" }),
-        }
+        self.into()
     }
 }
 
@@ -248,6 +227,14 @@ pub enum AuthFailure {
 pub struct UnknownName {
     what: &'static str,
     known: &'static str,
+}
+
+fn unknown_mode(_: &str) -> UnknownName {
+    UnknownName { what: "authentication mode", known: "basic, jwt, none" }
+}
+
+fn unknown_role(_: &str) -> UnknownName {
+    UnknownName { what: "role", known: "admin, reader" }
 }
 
 #[cfg(test)]

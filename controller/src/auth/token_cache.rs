@@ -8,10 +8,10 @@
 //! every request; a clock that is set back extends no entry; the map is bounded.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use super::store::TokenRecord;
 
@@ -27,7 +27,7 @@ pub(super) struct TokenCache(Mutex<HashMap<String, (TokenRecord, Timestamp)>>);
 impl TokenCache {
     /// The token with this hash, if it was looked up within the last second.
     pub(super) fn get(&self, hash: &str, now: Timestamp) -> Option<TokenRecord> {
-        let recent = self.lock();
+        let recent = self.0.lock();
         let (record, read_at) = recent.get(hash)?;
         let age = Duration::try_from(now.duration_since(*read_at)).ok()?;
         (age < LIFETIME).then(|| record.clone())
@@ -35,15 +35,11 @@ impl TokenCache {
 
     /// Stores a token that was just looked up.
     pub(super) fn put(&self, hash: String, record: TokenRecord, now: Timestamp) {
-        let mut recent = self.lock();
+        let mut recent = self.0.lock();
         if recent.len() >= MAX_TOKENS && !recent.contains_key(&hash) {
             recent.clear();
         }
         recent.insert(hash, (record, now));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (TokenRecord, Timestamp)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,7 +70,7 @@ mod tests {
         for token in 0..3 * MAX_TOKENS {
             recent.put(token.to_string(), record(), now);
         }
-        assert!(recent.lock().len() <= MAX_TOKENS);
+        assert!(recent.0.lock().len() <= MAX_TOKENS);
         assert!(recent.get(&(3 * MAX_TOKENS - 1).to_string(), now).is_some());
     }
 }

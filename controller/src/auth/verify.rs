@@ -17,10 +17,11 @@
 //! remembered result.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -79,7 +80,7 @@ impl PasswordVerifier {
     /// Whether this password was verified for this user and hash within the last 30 s.
     pub(super) fn remembers(&self, attempt: &PasswordAttempt<'_>, now: Timestamp) -> bool {
         let proof = self.proof(attempt);
-        self.remembered().get(&proof).is_some_and(|verified| fresh(*verified, now.as_millisecond()))
+        self.remembered.lock().get(&proof).is_some_and(|verified| fresh(*verified, now.as_millisecond()))
     }
 
     /// Waits for a permit. [`Busy`] when the queue is full.
@@ -111,7 +112,7 @@ impl PasswordVerifier {
     }
 
     fn remember(&self, proof: [u8; 32], now: i64) {
-        let mut remembered = self.remembered();
+        let mut remembered = self.remembered.lock();
         if remembered.len() >= MAX_REMEMBERED {
             remembered.retain(|_, verified| fresh(*verified, now));
         }
@@ -126,14 +127,9 @@ impl PasswordVerifier {
         self.key.tag(&[attempt.name.as_bytes(), password.as_bytes(), attempt.hash.as_bytes()])
     }
 
-    fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], i64>> {
-        // A panic of another thread leaves complete entries, so the map can still be used.
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[cfg(test)]
     pub(super) fn remembered_count(&self) -> usize {
-        self.remembered().len()
+        self.remembered.lock().len()
     }
 
     #[cfg(test)]

@@ -36,68 +36,7 @@ impl Settings {
         if !raw.problems.is_empty() {
             return Err(ConfigErrors(raw.problems));
         }
-        Ok(Self {
-            controller_http_addr: raw.required(&table::CONTROLLER_HTTP_ADDR)?,
-            media_http_addr: raw.get(&table::MEDIA_HTTP_ADDR),
-            media_base_url: raw.get(&table::MEDIA_BASE_URL),
-            controller_public_url: raw.get(&table::CONTROLLER_PUBLIC_URL),
-            controller_ca_file: raw.get(&table::CONTROLLER_CA_FILE),
-            storage_root: raw.required(&table::STORAGE_ROOT)?,
-            db_path: raw.required(&table::DB_PATH)?,
-            task_iso_dir: raw.required(&table::TASK_ISO_DIR)?,
-            task_iso_mode: raw.required(&table::TASK_ISO_MODE)?,
-            maintenance_iso_url: raw.get(&table::MAINTENANCE_ISO_URL),
-            esxi_installer_url: raw.get(&table::ESXI_INSTALLER_URL),
-            enable_registry: raw.required(&table::ENABLE_REGISTRY)?,
-            registry_storage: raw.required(&table::REGISTRY_STORAGE)?,
-            registry_max_blob_size: raw.required(&table::REGISTRY_MAX_BLOB_SIZE)?,
-            registry_reserve: raw.required(&table::REGISTRY_RESERVE)?,
-            registry_gc_interval: raw.required(&table::REGISTRY_GC_INTERVAL)?,
-            registry_gc_grace_period: raw.required(&table::REGISTRY_GC_GRACE_PERIOD)?,
-            registry_gc_untagged: raw.required(&table::REGISTRY_GC_UNTAGGED)?,
-            registry_scrub_interval: raw.required(&table::REGISTRY_SCRUB_INTERVAL)?,
-            registry_scrub_rate: raw.required(&table::REGISTRY_SCRUB_RATE)?,
-            registry_retention: raw.get(&table::REGISTRY_RETENTION).unwrap_or_default(),
-            registry_quotas: raw.get(&table::REGISTRY_QUOTAS).unwrap_or_default(),
-            registry_read_only: raw.required(&table::REGISTRY_READ_ONLY)?,
-            registry_htpasswd_file: raw.get(&table::REGISTRY_HTPASSWD_FILE),
-            registry_access_file: raw.get(&table::REGISTRY_ACCESS_FILE),
-            registry_anonymous_read: raw.required(&table::REGISTRY_ANONYMOUS_READ)?,
-            registry_anonymous_write: raw.required(&table::REGISTRY_ANONYMOUS_WRITE)?,
-            registry_immutable_tags: raw.get(&table::REGISTRY_IMMUTABLE_TAGS).unwrap_or_default(),
-            registry_sparse_images: raw.get(&table::REGISTRY_SPARSE_IMAGES).unwrap_or_default(),
-            auth_mode: raw.required(&table::AUTH_MODE)?,
-            auth_none_allow_remote: raw.required(&table::AUTH_NONE_ALLOW_REMOTE)?,
-            basic_user: raw.get(&table::BASIC_USER),
-            basic_pass_hash: raw.get(&table::BASIC_PASS_HASH),
-            jwt_secret: raw.get(&table::JWT_SECRET),
-            webhook_secret: raw.get(&table::WEBHOOK_SECRET),
-            webhook_secret_old: raw.get(&table::WEBHOOK_SECRET_OLD),
-            master_key: raw.get(&table::MASTER_KEY),
-            metrics_anonymous: raw.required(&table::METRICS_ANONYMOUS)?,
-            max_body_bytes: raw.required(&table::MAX_BODY_BYTES)?,
-            worker_concurrency: raw.required(&table::WORKER_CONCURRENCY)?,
-            max_power_ons: raw.required(&table::MAX_POWER_ONS)?,
-            power_on_settle: raw.required(&table::POWER_ON_SETTLE)?,
-            site_limit: raw.required(&table::SITE_LIMIT)?,
-            step_timeouts: raw.get(&table::STEP_TIMEOUTS).unwrap_or_default(),
-            redfish_timeout: raw.required(&table::REDFISH_TIMEOUT)?,
-            redfish_retries: raw.required(&table::REDFISH_RETRIES)?,
-            redfish_rate: raw.required(&table::REDFISH_RATE)?,
-            redfish_max_in_flight: raw.required(&table::REDFISH_MAX_IN_FLIGHT)?,
-            redfish_breaker_failures: raw.required(&table::REDFISH_BREAKER_FAILURES)?,
-            redfish_breaker_open_time: raw.required(&table::REDFISH_BREAKER_OPEN_TIME)?,
-            redfish_ca_file: raw.get(&table::REDFISH_CA_FILE),
-            job_lease_ttl: raw.required(&table::JOB_LEASE_TTL)?,
-            job_stuck_timeout: raw.required(&table::JOB_STUCK_TIMEOUT)?,
-            job_retention_days: raw.required(&table::JOB_RETENTION_DAYS)?,
-            install_min_time: raw.required(&table::INSTALL_MIN_TIME)?,
-            install_window: raw.required(&table::INSTALL_WINDOW)?,
-            cleanup_timeout: raw.required(&table::CLEANUP_TIMEOUT)?,
-            log_level: raw.required(&table::LOG_LEVEL)?,
-            log_format: raw.required(&table::LOG_FORMAT)?,
-            shown: raw.show(),
-        })
+        Self::parse(&raw)
     }
 }
 
@@ -245,7 +184,7 @@ impl RawSettings {
         self.text(&setting.definition).map_or(Origin::Default, |(_, origin)| origin)
     }
 
-    fn required<T>(&self, setting: &Setting<T>) -> Result<T, ConfigErrors> {
+    pub(super) fn required<T>(&self, setting: &Setting<T>) -> Result<T, ConfigErrors> {
         self.get(setting).ok_or_else(|| {
             ConfigErrors(vec![Problem::Conflict {
                 origin: self.origin(setting),
@@ -254,7 +193,7 @@ impl RawSettings {
         })
     }
 
-    fn show(&self) -> Vec<Shown> {
+    pub(super) fn show(&self) -> Vec<Shown> {
         definitions()
             .map(|definition| {
                 let (text, origin) = self.text(definition).unwrap_or((String::new(), Origin::Default));

@@ -1,5 +1,7 @@
 //! Suggestion of a known name for a mistyped one.
 
+use strsim::levenshtein;
+
 /// The maximum distance of a suggested name.
 const MAX_DISTANCE: usize = 3;
 /// The maximum length of a compared name: the cost grows with the product of the lengths.
@@ -13,7 +15,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     }
     let bound = MAX_DISTANCE.min(name.chars().count() / 2);
     known
-        .map(|candidate| (distance(&name, &plain(candidate)), candidate))
+        .map(|candidate| (levenshtein(&name, &plain(candidate)), candidate))
         .filter(|(distance, _)| *distance <= bound)
         .min()
         .map(|(_, candidate)| candidate)
@@ -22,20 +24,4 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
 fn plain(name: &str) -> String {
     let name = name.to_lowercase().replace('-', "_");
     name.strip_prefix("shoal_").map(str::to_owned).unwrap_or(name)
-}
-
-/// The Levenshtein distance of two names: insertions, deletions and replacements.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, from) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = line + 1;
-        for (column, to) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[right.len()]
 }

@@ -39,7 +39,8 @@ impl InvalidValue {
 }
 
 /// Whether task images are written to files.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::EnumString, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum TaskIsoMode {
     /// Task images are only computed when they are read.
     Computed,
@@ -48,7 +49,8 @@ pub enum TaskIsoMode {
 }
 
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, strum::EnumString, strum::VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum LogFormat {
     /// Text on a terminal, JSON otherwise.
     Auto,
@@ -56,36 +58,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-/// The text is not one of the choices of the setting.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("not one of the choices")]
-pub struct UnknownChoice;
-
-impl FromStr for TaskIsoMode {
-    type Err = UnknownChoice;
-
-    fn from_str(word: &str) -> Result<Self, UnknownChoice> {
-        match word {
-            "computed" => Ok(Self::Computed),
-            "file" => Ok(Self::File),
-            _ => Err(UnknownChoice),
-        }
-    }
-}
-
-impl FromStr for LogFormat {
-    type Err = UnknownChoice;
-
-    fn from_str(word: &str) -> Result<Self, UnknownChoice> {
-        match word {
-            "auto" => Ok(Self::Auto),
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(UnknownChoice),
-        }
-    }
 }
 
 pub(super) fn address(_: SettingKind, text: &str) -> Result<SocketAddr, InvalidValue> {

@@ -60,7 +60,13 @@ where
 {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     if text {
-        Box::new(builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).with_timer(Now(now)).finish())
+        Box::new(
+            builder
+                .with_ansi(std::io::stderr().is_terminal())
+                .with_target(false)
+                .with_timer(Now(now))
+                .finish(),
+        )
     } else {
         Box::new(builder.fmt_fields(JsonFields::new()).event_format(JsonLine { now }).finish())
     }

@@ -37,7 +37,8 @@ fn written(filter: &str, text: bool) -> String {
     let subscriber = subscriber(EnvFilter::new(filter), text, now, lines.clone());
     tracing::subscriber::with_default(subscriber, || {
         tracing::warn!(target: "controller", "the disk is nearly full");
-        let job = tracing::error_span!("job", job_id = "0197", server_serial = "XF-1", worker_id = "w1", epoch = 3);
+        let job =
+            tracing::error_span!("job", job_id = "0197", server_serial = "XF-1", worker_id = "w1", epoch = 3);
         let _in_job = job.enter();
         let step = tracing::error_span!("step", step = "redfish.mount.task");
         let _in_step = step.enter();
@@ -59,14 +60,19 @@ fn every_line_of_a_job_carries_its_ids_in_text_and_in_json_at_every_level() {
         std::fs::write(path, &shown).unwrap();
     }
     let golden = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(golden == shown, "the format of log lines changed; look at it and run with UPDATE_GOLDEN=1\n{shown}");
+    assert!(
+        golden == shown,
+        "the format of log lines changed; look at it and run with UPDATE_GOLDEN=1\n{shown}"
+    );
 }
 
 #[test]
 fn a_json_line_is_one_flat_object() {
     let lines = written("error", false);
     let line: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
-    for (field, value) in [("job_id", "0197"), ("server_serial", "XF-1"), ("step", "redfish.mount.task"), ("class", "media")] {
+    for (field, value) in
+        [("job_id", "0197"), ("server_serial", "XF-1"), ("step", "redfish.mount.task"), ("class", "media")]
+    {
         assert_eq!(line[field], value, "{lines}");
     }
     assert_eq!(line["epoch"], 3);

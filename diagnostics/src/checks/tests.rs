@@ -11,7 +11,7 @@ use redfish::{Account, BmcCredentials, Profile};
 use serde_json::json;
 
 use super::*;
-use crate::slots::LearnedSlots;
+use bmc::slots::LearnedSlots;
 
 const SERIAL: &str = "DOC-1";
 const URL: &str = "http://192.0.2.1/media/tiny.iso";

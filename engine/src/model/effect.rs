@@ -9,8 +9,20 @@ use super::ids::{RunId, Serial};
 use super::time::Time;
 
 /// The image that a grant allows to read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Artifact {
     /// The task image of the job, with recipe and job document.
     Task,
@@ -21,15 +33,12 @@ pub enum Artifact {
 impl Artifact {
     /// The artifact's name in the database and in URLs.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Task => "task",
-            Self::Boot => "boot",
-        }
+        self.into()
     }
 
     /// The artifact of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Task, Self::Boot].into_iter().find(|artifact| artifact.as_str() == name)
+        name.parse().ok()
     }
 }
 

@@ -8,8 +8,11 @@ use super::json_text::JsonText;
 use super::time::Time;
 
 /// The severity of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum EventLevel {
     /// A normal step of the work.
     Info,
@@ -22,11 +25,7 @@ pub enum EventLevel {
 impl EventLevel {
     /// The level's name in the database and in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-        }
+        self.into()
     }
 }
 

@@ -23,7 +23,7 @@ pub trait IdSource: Send + Sync + 'static {
 pub struct SystemIdSource;
 
 impl IdSource for SystemIdSource {
-    fn new_id(&self, now: Time) -> Uuid {
+    fn new_id(&self, _now: Time) -> Uuid {
         Uuid::now_v7()
     }
 

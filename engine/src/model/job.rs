@@ -9,8 +9,11 @@ use super::run::{Outcome, Run};
 use super::transition::Phase;
 
 /// The five public states of a job (docs/seeds.md S000-23).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum JobStatus {
     /// No worker has claimed the run yet.
     Queued,
@@ -31,18 +34,12 @@ impl JobStatus {
 
     /// The state's name in the database and in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Provisioning => "provisioning",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Complete => "complete",
-        }
+        self.into()
     }
 
     /// The state of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == name)
+        name.parse().ok()
     }
 
     /// The public state that follows from the phase and the outcome of the run (docs/architecture.md).

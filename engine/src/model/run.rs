@@ -25,8 +25,11 @@ use super::time::Time;
 use super::transition::Phase;
 
 /// How a run ended; never lost (decision D11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Outcome {
     /// Every step of the plan reached its goal.
     Succeeded,
@@ -39,16 +42,12 @@ pub enum Outcome {
 impl Outcome {
     /// The outcome's name in the database and in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
+        self.into()
     }
 
     /// The outcome of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Succeeded, Self::Failed, Self::Cancelled].into_iter().find(|outcome| outcome.as_str() == name)
+        name.parse().ok()
     }
 }
 
@@ -152,8 +151,11 @@ pub struct Position {
 }
 
 /// The state of a step instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum StepPhase {
     /// The step is about to act; after a crash it may or may not have acted.
     Intent,
@@ -172,21 +174,12 @@ pub enum StepPhase {
 impl StepPhase {
     /// The phase's name in the database.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Intent => "intent",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Skipped => "skipped",
-            Self::Undone => "undone",
-            Self::Stuck => "stuck",
-        }
+        self.into()
     }
 
     /// The phase of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Intent, Self::Done, Self::Failed, Self::Skipped, Self::Undone, Self::Stuck]
-            .into_iter()
-            .find(|phase| phase.as_str() == name)
+        name.parse().ok()
     }
 }
 

@@ -11,8 +11,20 @@ use super::ids::Serial;
 use super::time::Time;
 
 /// How the certificate of a BMC is verified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum TlsMode {
     /// Every certificate is accepted; its fingerprint is not compared.
     Insecure,
@@ -26,16 +38,12 @@ pub enum TlsMode {
 impl TlsMode {
     /// The mode's name in the database and in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Insecure => "insecure",
-            Self::Pinned => "pinned",
-            Self::Verify => "verify",
-        }
+        self.into()
     }
 
     /// The mode of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Insecure, Self::Pinned, Self::Verify].into_iter().find(|mode| mode.as_str() == name)
+        name.parse().ok()
     }
 }
 

@@ -14,10 +14,10 @@
 //! Invariants: the clock never runs backward. As long as the system clock is not set, both agree to the millisecond. After a
 //! restart of the program both agree at once.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use super::time::{Clock, Time};
 
@@ -50,7 +50,7 @@ impl<C: Clock> SteadyClock<C> {
 
 impl<C: Clock> Clock for SteadyClock<C> {
     fn now(&self) -> Time {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         // Both are read under the lock, so that readings are taken in order.
         let (wall, elapsed) = (self.source.now().timestamp(), self.source.elapsed());
         let passed = elapsed.saturating_sub(last.elapsed);
@@ -100,23 +100,23 @@ mod tests {
         }
 
         fn pass(&self, by: Duration) {
-            let mut now = self.0.lock().unwrap();
+            let mut now = self.0.lock();
             now.0 += by;
             now.1 += by;
         }
 
         fn set(&self, by: SignedDuration) {
-            self.0.lock().unwrap().0 += by;
+            self.0.lock().0 += by;
         }
     }
 
     impl Clock for &'static Settable {
         fn now(&self) -> Time {
-            Time::from_timestamp(self.0.lock().unwrap().0)
+            Time::from_timestamp(self.0.lock().0)
         }
 
         fn elapsed(&self) -> Duration {
-            self.0.lock().unwrap().1
+            self.0.lock().1
         }
     }
 

@@ -9,10 +9,10 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, Unit};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// A point in time with millisecond precision.
@@ -138,7 +138,7 @@ impl ManualClock {
 
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
-        let mut elapsed = self.elapsed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut elapsed = self.elapsed.lock();
         *elapsed += by;
     }
 }
@@ -149,7 +149,7 @@ impl Clock for ManualClock {
     }
 
     fn elapsed(&self) -> Duration {
-        *self.elapsed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        *self.elapsed.lock()
     }
 }
 

@@ -18,8 +18,21 @@
 use serde::{Deserialize, Serialize};
 
 /// The position of a run in its state machine; every workflow has these phases (docs/architecture.md).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Phase {
     /// The run was created and never claimed.
     Queued,
@@ -38,33 +51,14 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All phases, in the order of a run's life.
-    pub const ALL: [Self; 7] = [
-        Self::Queued,
-        Self::Running,
-        Self::Waiting,
-        Self::Held,
-        Self::Unwinding,
-        Self::Finishing,
-        Self::Ended,
-    ];
-
     /// The phase's name in the database and in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Waiting => "waiting",
-            Self::Held => "held",
-            Self::Unwinding => "unwinding",
-            Self::Finishing => "finishing",
-            Self::Ended => "ended",
-        }
+        self.into()
     }
 
     /// The phase of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|phase| phase.as_str() == name)
+        name.parse().ok()
     }
 
     /// Whether the run is in its forward stage: not in undo, the finish list, or ended.
@@ -74,7 +68,7 @@ impl Phase {
 }
 
 /// What moves a run from one phase to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::VariantArray)]
 pub enum Trigger {
     /// A worker takes the lease, also from an owner that lost it.
     Claim,
@@ -90,12 +84,6 @@ pub enum Trigger {
     Unwind,
     /// The finish list is done or given up.
     End,
-}
-
-impl Trigger {
-    /// All triggers.
-    pub const ALL: [Self; 7] =
-        [Self::Claim, Self::Park, Self::Hold, Self::Resume, Self::Conclude, Self::Unwind, Self::End];
 }
 
 /// The error of a trigger that the table does not allow in a phase.
@@ -131,13 +119,15 @@ pub fn transition(phase: Phase, trigger: Trigger) -> Result<Phase, Illegal> {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray;
+
     use super::*;
 
     #[test]
     fn the_whole_table_is_the_golden_one() {
         let mut table = String::from("phase x trigger -> phase (generated; UPDATE_GOLDEN=1 rewrites)\n");
-        for phase in Phase::ALL {
-            for trigger in Trigger::ALL {
+        for &phase in Phase::VARIANTS {
+            for &trigger in Trigger::VARIANTS {
                 let next = match transition(phase, trigger) {
                     Ok(next) => next.as_str(),
                     Err(_) => "-",
@@ -158,11 +148,11 @@ mod tests {
 
     #[test]
     fn every_phase_but_the_last_has_a_way_out_and_reaches_the_end() {
-        for start in Phase::ALL {
+        for &start in Phase::VARIANTS {
             let mut reached = vec![start];
             let mut next = 0;
             while let Some(phase) = reached.get(next).copied() {
-                for trigger in Trigger::ALL {
+                for &trigger in Trigger::VARIANTS {
                     if let Ok(to) = transition(phase, trigger)
                         && !reached.contains(&to)
                     {
@@ -178,8 +168,8 @@ mod tests {
 
     #[test]
     fn running_is_entered_by_a_claim_only() {
-        for phase in Phase::ALL {
-            for trigger in Trigger::ALL {
+        for &phase in Phase::VARIANTS {
+            for &trigger in Trigger::VARIANTS {
                 if transition(phase, trigger) == Ok(Phase::Running) {
                     assert_eq!(trigger, Trigger::Claim);
                 }

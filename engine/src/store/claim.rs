@@ -100,7 +100,7 @@ impl Store {
         let fairness = std::sync::Arc::clone(&self.fairness);
         self.writer
             .write(OPERATION, move |connection| {
-                let mut fairness = fairness.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                let mut fairness = fairness.lock();
                 claimer.claim(connection, &queues, lanes, limit, &mut fairness)
             })
             .await

@@ -13,15 +13,16 @@
 //! - After every transaction the rows it wrote are checked against the rules of [`super::invariants`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use rusqlite::hooks::Action;
 use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::watch;
 
-use super::db::StoreError;
+use super::error::StoreError;
 use super::invariants::{self, Violation};
 use crate::model::Snapshot;
 
@@ -103,7 +104,7 @@ impl InPlace {
         // Without the hook rows are not checked after each transaction; the check at the end of a test still reads all rows.
         let _unwatched =
             connection.update_hook(Some(move |action: Action, _: &str, table: &str, row: i64| {
-                lock(&noted).note(action, table, row);
+                noted.lock().note(action, table, row);
             }));
         Self {
             connection: Mutex::new(connection),
@@ -126,9 +127,9 @@ impl InPlace {
     ) -> Result<(), StoreError> {
         allowed(operation, self.hooks.before(operation, true).await)?;
         {
-            let connection = lock(&self.connection);
+            let connection = self.connection.lock();
             transact(&connection);
-            let written = std::mem::take(&mut *lock(&self.written));
+            let written = std::mem::take(&mut *self.written.lock());
             invariants::check(&connection, &written)
                 .into_iter()
                 .for_each(|violation| self.hooks.violated(violation));
@@ -143,7 +144,7 @@ impl InPlace {
     fn show(&self, connection: &Connection, written: &invariants::WrittenRows) {
         for row in written.runs() {
             let Ok(Some((state, id))) = invariants::state(connection, row) else { continue };
-            if lock(&self.states).insert(state)
+            if self.states.lock().insert(state)
                 && let Ok(Some(snapshot)) = invariants::snapshot(connection, id)
             {
                 self.hooks.seen(&snapshot);
@@ -158,14 +159,14 @@ impl InPlace {
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send,
     ) -> Result<T, StoreError> {
         allowed(operation, self.hooks.before(operation, false).await)?;
-        let result = work(&lock(&self.connection));
+        let result = work(&self.connection.lock());
         self.hooks.after(operation, false).await;
         result
     }
 
     /// Reads without hooks, so without delay or refusal: for the checker of a simulation, not for the program under test.
     pub(super) fn peek<T>(&self, work: impl FnOnce(&Connection) -> T) -> T {
-        work(&lock(&self.connection))
+        work(&self.connection.lock())
     }
 }
 
@@ -177,9 +178,4 @@ fn allowed(operation: &'static str, decision: HookDecision) -> Result<(), StoreE
         HookDecision::Locked => ffi::SQLITE_BUSY,
     };
     Err(StoreError::sqlite(operation, rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)))
-}
-
-/// Ignores poisoning: the locked values are valid after every statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

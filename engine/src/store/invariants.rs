@@ -1,5 +1,5 @@
 //! Invariants of the rows: rules that hold after every transaction. An in-place store ([`super::in_place`]) checks the rows
-//! that a transaction wrote; [`Store::check_invariants`] checks all rows.
+//! that a transaction wrote; [`super::inspect`] checks all rows.
 //!
 //! ```text
 //!   transaction --rows of `runs` it wrote--> RULES --> violations go to the store hooks
@@ -13,11 +13,12 @@ use std::collections::BTreeSet;
 use rusqlite::hooks::Action;
 use rusqlite::{Connection, params};
 
+use super::error::StoreError;
 use super::rows::{self, all, first};
-use super::{Store, StoreError};
-use crate::model::{RunId, Serial, Snapshot};
+use crate::model::{RunId, Snapshot};
 
-const OPERATION: &str = "check the invariants of the rows";
+/// The name of the reads in errors.
+pub(super) const OPERATION: &str = "check the invariants of the rows";
 
 /// A row that violates a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +148,7 @@ pub(super) fn snapshot(connection: &Connection, id: RunId) -> Result<Option<Snap
 }
 
 /// The violations by one row, or by all rows.
-fn violations_of(connection: &Connection, row: Option<i64>) -> Result<Vec<Violation>, StoreError> {
+pub(super) fn violations_of(connection: &Connection, row: Option<i64>) -> Result<Vec<Violation>, StoreError> {
     let cases: String = RULES.iter().map(|(rule, bad)| format!(" WHEN {bad} THEN '{rule}'")).collect();
     let chosen = if row.is_some() { "runs.rowid = ?1" } else { "?1 IS NULL" };
     let sql = format!(
@@ -157,48 +158,4 @@ fn violations_of(connection: &Connection, row: Option<i64>) -> Result<Vec<Violat
     all(connection, OPERATION, &sql, params![row], |columns| {
         Ok(Violation { subject: columns.get("id")?, rule: columns.get("rule")? })
     })
-}
-
-impl Store {
-    /// The violations by all rows now.
-    pub async fn check_invariants(&self) -> Result<Vec<Violation>, StoreError> {
-        self.read(OPERATION, |connection| violations_of(connection, None)).await
-    }
-
-    /// The runs that have not ended, and whether each is held. Only for an in-place store; runs no hooks.
-    pub fn peek_unfinished(&self) -> Vec<(RunId, bool)> {
-        let Some(place) = self.in_place() else { return Vec::new() };
-        let read = place.peek(|connection| {
-            all(
-                connection,
-                OPERATION,
-                "SELECT id, hold IS NOT NULL AS held FROM runs WHERE phase <> 'ended' ORDER BY id",
-                &[],
-                |columns| Ok((columns.parse("id", str::parse::<RunId>)?, columns.get("held")?)),
-            )
-        });
-        read.unwrap_or_default()
-    }
-
-    /// The oldest unfinished run of a server: id, phase, step and lease owner. Only for an in-place store; runs no hooks.
-    pub fn peek_server(&self, serial: &Serial) -> Option<(RunId, String, Option<String>, Option<String>)> {
-        let read = self.in_place()?.peek(|connection| {
-            first(
-                connection,
-                OPERATION,
-                "SELECT id, phase, step, lease_owner FROM runs WHERE server = ?1 AND phase <> 'ended'
-                 ORDER BY created_at, id LIMIT 1",
-                params![serial.as_str()],
-                |columns| {
-                    Ok((
-                        columns.parse("id", str::parse::<RunId>)?,
-                        columns.get("phase")?,
-                        columns.get("step")?,
-                        columns.get("lease_owner")?,
-                    ))
-                },
-            )
-        });
-        read.ok().flatten()
-    }
 }

@@ -18,14 +18,14 @@
 //! - The cache has at most [`MAX_BYTES`] bytes. The job that was least recently used is removed first.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hashlink::LruCache;
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 
-use super::Store;
 use crate::model::RunId;
 
 /// The maximum size of all cached jobs together, in bytes.
@@ -72,17 +72,6 @@ impl CacheTicket {
     }
 }
 
-impl Store {
-    /// The cached document of a job.
-    ///
-    /// # Errors
-    /// When the job is not cached: a ticket to cache it. The ticket must be taken before the rows are read.
-    pub fn cached_job(&self, run: RunId) -> Result<CachedJob, CacheTicket> {
-        let cache = self.writer.cache();
-        cache.get(run).map_err(|number| CacheTicket { cache: Arc::clone(cache), run, number })
-    }
-}
-
 /// The cached jobs of one store.
 #[derive(Debug)]
 pub(super) struct JobCache {
@@ -126,7 +115,7 @@ impl JobCache {
         connection.create_scalar_function("written", 1, FunctionFlags::SQLITE_UTF8, move |call| {
             // NULL (an event of no job) and a text that is no id are ignored; no write fails because of them.
             let id = call.get_raw(0).as_str_or_null().ok().flatten();
-            lock(&recorded).extend(id.and_then(|id| id.parse::<RunId>().ok()));
+            recorded.lock().extend(id.and_then(|id| id.parse::<RunId>().ok()));
             Ok(rusqlite::types::Null)
         })?;
         connection.execute_batch(TRIGGERS)?;
@@ -143,9 +132,9 @@ impl JobCache {
     /// Removes the documents of all jobs written since the last call. None of these jobs is cached until
     /// [`open`](Self::open). Must be called in the transaction that wrote the jobs, while no other connection can write.
     pub(super) fn close(&self, connection: &Connection) {
-        let written = std::mem::take(&mut *lock(&self.written));
+        let written = std::mem::take(&mut *self.written.lock());
         let data_version = data_version(connection).ok();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         // The rows that another connection wrote are unknown, so everything is removed; also when the version is unknown.
         if data_version.is_some() && data_version == state.data_version {
             for run in &written {
@@ -161,12 +150,20 @@ impl JobCache {
 
     /// Ends the exclusion of [`close`](Self::close), after the transaction was committed or rolled back.
     pub(super) fn open(&self) {
-        lock(&self.state).closed.clear();
+        self.state.lock().closed.clear();
+    }
+
+    /// The cached document of a job.
+    ///
+    /// # Errors
+    /// When the job is not cached: a ticket to cache it.
+    pub(super) fn cached(self: &Arc<Self>, run: RunId) -> Result<CachedJob, CacheTicket> {
+        self.get(run).map_err(|number| CacheTicket { cache: Arc::clone(self), run, number })
     }
 
     /// The cached document of a job, or the number of a new ticket.
     fn get(&self, run: RunId) -> Result<CachedJob, u64> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(Slot::Cached(job)) = state.slots.get(&run) {
             return Ok(job.clone());
         }
@@ -179,7 +176,7 @@ impl JobCache {
     }
 
     fn put(&self, run: RunId, number: u64, job: CachedJob) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let slot = Slot::Cached(job);
         // A document that would evict all others is not cached.
         let fits = slot.bytes() <= MAX_BYTES;
@@ -213,10 +210,6 @@ fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
 
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use uuid::Uuid;
@@ -248,7 +241,7 @@ mod tests {
         let (cache, connection) = cache();
         put(&cache, run(1), document(1));
         put(&cache, run(2), document(1));
-        lock(&cache.written).insert(run(1));
+        cache.written.lock().insert(run(1));
         cache.close(&connection);
         put(&cache, run(1), document(1));
         assert!(cache.get(run(1)).is_err());
@@ -270,7 +263,7 @@ mod tests {
         }
         assert!(cache.get(run(1)).is_ok());
         put(&cache, run(5), document(size));
-        let state = lock(&cache.state);
+        let state = cache.state.lock();
         let cached: Vec<u128> = (1..=5).filter(|number| state.slots.contains_key(&run(*number))).collect();
         assert_eq!(cached, [1, 3, 4, 5]);
         assert!(state.bytes <= MAX_BYTES);
@@ -284,6 +277,6 @@ mod tests {
         put(&cache, run(1), document(MAX_BYTES + 1));
         assert!(cache.get(run(1)).is_err());
         assert!(cache.get(run(2)).is_ok());
-        assert!(lock(&cache.state).bytes <= MAX_BYTES);
+        assert!(cache.state.lock().bytes <= MAX_BYTES);
     }
 }

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, params};
 
 use super::events::last_events_json;
+use super::job_cache::{CacheTicket, CachedJob};
 use super::rows::{self, Columns, RUN, ReadSnapshot, all, execute, first};
 use super::{Store, StoreError};
 use crate::model::{
@@ -55,6 +56,14 @@ pub struct JobDetail {
 }
 
 impl Store {
+    /// The cached document of a job.
+    ///
+    /// # Errors
+    /// When the job is not cached: a ticket to cache it. The ticket must be taken before the rows are read.
+    pub fn cached_job(&self, run: RunId) -> Result<CachedJob, CacheTicket> {
+        self.writer.cache().cached(run)
+    }
+
     /// The job with its steps and at most `events` of its latest events.
     pub async fn job_detail(&self, id: RunId, events: u32) -> Result<Option<JobDetail>, StoreError> {
         const OPERATION: &str = "read a job and its events";

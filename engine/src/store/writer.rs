@@ -21,7 +21,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::db::StoreError;
+use super::error::StoreError;
 use super::in_place::InPlace;
 use super::job_cache::JobCache;
 use crate::model::failpoint;

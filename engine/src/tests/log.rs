@@ -1,39 +1,27 @@
 //! What the log says of a run: its ids on every line, and one line for its failure.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 
 use serde_json::{Map, Value};
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::kit::{Act, Kit};
 use crate::Verb;
 use crate::model::Outcome;
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Lines {
-    /// Each line with the fields of its spans and its own.
-    fn read(&self) -> Vec<Map<String, Value>> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines()
-            .map(|line| {
-                let line: Value = serde_json::from_str(line).unwrap();
-                let mut fields = line["fields"].as_object().unwrap().clone();
-                fields.insert("level".to_owned(), line["level"].clone());
-                for span in line["spans"].as_array().into_iter().flatten() {
-                    fields.extend(span.as_object().unwrap().clone());
-                }
-                fields
-            })
-            .collect()
-    }
+thread_local! {
+    /// What this thread's test has logged; `None` in a test that does not look at its log.
+    static LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-impl io::Write for Lines {
+/// Writes to the log of the thread. One subscriber serves all tests of the process: tracing remembers for each log call
+/// whether any subscriber wants it, so subscribers that come and go with their tests would miss lines.
+struct Log;
+
+impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        LINES.with_borrow_mut(|lines| lines.iter_mut().for_each(|lines| lines.extend_from_slice(bytes)));
         Ok(bytes.len())
     }
 
@@ -42,35 +30,41 @@ impl io::Write for Lines {
     }
 }
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
+/// Starts to record the log of this thread.
+fn record() {
+    static SUBSCRIBER: Once = Once::new();
+    SUBSCRIBER.call_once(|| {
+        tracing_subscriber::fmt().json().with_span_list(true).with_writer(|| Log).init();
+    });
+    LINES.set(Some(Vec::new()));
 }
 
-fn captured() -> (Lines, tracing::subscriber::DefaultGuard) {
-    let lines = Lines::default();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .with_span_list(true)
-        .with_max_level(tracing::Level::INFO)
-        .with_writer(lines.clone())
-        .finish();
-    (lines, tracing::subscriber::set_default(subscriber))
+/// Each recorded line with the fields of its spans and its own.
+fn recorded() -> Vec<Map<String, Value>> {
+    let text = String::from_utf8(LINES.take().unwrap_or_default()).unwrap();
+    text.lines()
+        .map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let mut fields = line["fields"].as_object().unwrap().clone();
+            fields.insert("level".to_owned(), line["level"].clone());
+            for span in line["spans"].as_array().into_iter().flatten() {
+                fields.extend(span.as_object().unwrap().clone());
+            }
+            fields
+        })
+        .collect()
 }
 
 #[tokio::test]
 async fn a_failure_is_one_error_line_with_class_next_action_and_the_ids_of_the_job() {
     let kit = Kit::new();
     kit.script("b", [Act::Fail]);
-    let (lines, _guard) = captured();
+    record();
     let id = kit.start("drill", &["a", "b"]).await;
     kit.run_until_idle().await;
     assert_eq!(kit.ended(id).await, Some(Outcome::Failed));
     let failure = kit.run(id).await.failure.unwrap();
-    let lines = lines.read();
+    let lines = recorded();
     let errors: Vec<_> = lines.iter().filter(|line| line["level"] == "ERROR").collect();
     assert_eq!(errors.len(), 1, "{lines:?}");
     let line = errors[0];
@@ -90,12 +84,12 @@ async fn a_failure_is_one_error_line_with_class_next_action_and_the_ids_of_the_j
 async fn a_cancelled_job_is_no_error() {
     let kit = Kit::new();
     kit.script("a", [Act::Hold]);
-    let (lines, _guard) = captured();
+    record();
     let id = kit.start("drill", &["a"]).await;
     kit.run_until_idle().await;
     kit.engine.verb(id, Verb::Cancel, "ann", "").await.unwrap();
     kit.run_until_idle().await;
     assert_eq!(kit.ended(id).await, Some(Outcome::Cancelled));
-    let lines = lines.read();
+    let lines = recorded();
     assert!(lines.iter().all(|line| line["level"] != "ERROR"), "{lines:?}");
 }

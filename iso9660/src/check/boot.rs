@@ -1,12 +1,12 @@
-//! The boot catalog of El Torito, what its entries load, and the boot info table of isolinux.
+//! The El Torito boot catalog, the images of its entries, and the boot info table.
 //!
 //! ```text
 //! validation | default entry | header 90/91, entries [44 extensions] | ... | zeros       32 bytes each, one sector
 //!
-//! boot image   8 first descriptor (16) | 12 its own sector | 16 its length | 20 sum of its words from byte 64
+//! El Torito image   8 first descriptor (16) | 12 own sector | 16 own length | 20 sum of its words from byte 64
 //! ```
 //!
-//! A boot info table counts as one when two of its first three numbers are right: then all must be.
+//! A table is treated as a boot info table when two of its first three numbers are right; then all must be right.
 
 use super::descriptors::Volume;
 use super::extents::ExtentUse;
@@ -18,19 +18,19 @@ use crate::ecma119::field::array;
 use crate::eltorito::UNIT;
 use crate::error::ReadError;
 
-/// The size of every entry.
+/// The size of every entry in bytes.
 const ENTRY: usize = 32;
 const BOOTABLE: u8 = 0x88;
 const NOT_BOOTABLE: u8 = 0x00;
 const EXTENSION: u8 = 0x44;
 const MORE_HEADERS: u8 = 0x90;
 const LAST_HEADER: u8 = 0x91;
-/// 80x86, PowerPC, Mac, UEFI.
+/// The known platforms: 80x86, PowerPC, Mac, UEFI.
 const PLATFORMS: [u8; 4] = [0x00, 0x01, 0x02, 0xEF];
-/// What the sum of a boot info table begins after.
+/// The offset where the checksummed range of a boot info table begins.
 const INFO_TABLE_END: usize = 64;
 
-/// Checks the boot catalog and what it leads to.
+/// Checks the boot catalog and the El Torito images of its entries.
 pub(super) fn check(
     checker: &mut Checker<'_>,
     volume: &Volume,
@@ -58,7 +58,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// 2.1; answers whether this is a catalog at all.
+/// Checks the validation entry (2.1). Returns whether the sector is a boot catalog.
 fn validation(checker: &mut Checker<'_>, entry: &[u8], offset: u64) -> bool {
     let sum = entry
         .chunks_exact(2)
@@ -73,11 +73,11 @@ fn validation(checker: &mut Checker<'_>, entry: &[u8], offset: u64) -> bool {
     right
 }
 
-/// The boot entries: where they are, and for which platform.
+/// Returns the offsets of the boot entries, with their platforms.
 fn entries<'a>(checker: &mut Checker<'_>, sector: &'a [u8; SECTOR], offset: u64) -> Vec<(u64, &'a [u8], u8)> {
     let mut platform = sector[1];
     let mut found = Vec::new();
-    // The default entry, then as many as each header says.
+    // The default entry, then the number of entries in each header.
     let (mut wanted, mut last, mut ended) = (1_u16, false, false);
     let mut header = None;
     for (index, entry) in sector.chunks_exact(ENTRY).enumerate().skip(1) {
@@ -86,7 +86,7 @@ fn entries<'a>(checker: &mut Checker<'_>, sector: &'a [u8; SECTOR], offset: u64)
         match entry[0] {
             _ if ended || last && wanted == 0 || zero && wanted == 0 => {
                 ended = true;
-                checker.zeros(Rule::BootCatalogEntry, at, entry, "a byte behind the last entry");
+                checker.zeros(Rule::BootCatalogEntry, at, entry, "a byte after the last entry");
             }
             BOOTABLE | NOT_BOOTABLE if wanted > 0 => {
                 wanted -= 1;
@@ -104,13 +104,13 @@ fn entries<'a>(checker: &mut Checker<'_>, sector: &'a [u8; SECTOR], offset: u64)
                 }
             }
             kind => {
-                checker.find(Rule::BootCatalogEntry, at, format_args!("kind {kind:#04x}"));
+                checker.find(Rule::BootCatalogEntry, at, format_args!("type {kind:#04x}"));
                 ended = true;
             }
         }
     }
     if let (Some(at), false) = (header, last) {
-        checker.find(Rule::BootCatalogEntry, at, format_args!("the last header says that more follow"));
+        checker.find(Rule::BootCatalogEntry, at, format_args!("the last header declares another one"));
     }
     if !ended && wanted > 0 {
         let end = offset + SECTOR_SIZE - ENTRY as u64;
@@ -120,18 +120,18 @@ fn entries<'a>(checker: &mut Checker<'_>, sector: &'a [u8; SECTOR], offset: u64)
 }
 
 fn fields(checker: &mut Checker<'_>, entry: &[u8], offset: u64, default: bool) {
-    // In a section the upper bits say more; nobody writes them.
+    // In a section the upper bits have a meaning too, but known writers do not use them.
     if entry[1] > 4 {
         checker.find(Rule::BootCatalogEntry, offset + 1, format_args!("media {:#04x}", entry[1]));
     }
     checker.zeros(Rule::BootCatalogEntry, offset + 5, &entry[5..6], "a reserved byte");
-    // A section may have criteria of the vendor's.
+    // A section entry may have vendor-specific selection criteria.
     if default || entry[12] == 0 {
         checker.zeros(Rule::BootCatalogEntry, offset + 12, &entry[12..], "a reserved byte");
     }
 }
 
-/// What an entry loads. `files` are in order.
+/// Checks the El Torito image of an entry. `files` are in order.
 fn image(
     checker: &mut Checker<'_>,
     entry: &[u8],
@@ -173,30 +173,30 @@ fn info_table(
     }
     checker.fill(start, &mut head)?;
     let number = |at| array(&head, at).map(u32::from_le_bytes).unwrap_or_default();
-    let said = u64::from(number(16));
-    let right = [number(8) == 16, number(12) == sector, length.is_some_and(|length| length == said)];
+    let claimed = u64::from(number(16));
+    let right = [number(8) == 16, number(12) == sector, length.is_some_and(|length| length == claimed)];
     match right.iter().filter(|right| **right).count() {
         0 | 1 => return Ok(()),
-        // A file that no hierarchy shows has the length it says.
+        // A file that no hierarchy shows has the length in its table.
         2 if length.is_some() || !right[0] || !right[1] => {
-            let message = format_args!("descriptor {}, sector {}, {said} bytes", number(8), number(12));
+            let message = format_args!("descriptor {}, sector {}, {claimed} bytes", number(8), number(12));
             checker.find(Rule::BootInfoTable, start + 8, message);
             return Ok(());
         }
         _ => {}
     }
-    if said > checker.options.boot_image_bytes || !checker.holds(start, said) {
+    if claimed > checker.options.boot_image_bytes || !checker.holds(start, claimed) {
         return Ok(());
     }
-    let sum = sum(checker, start + INFO_TABLE_END as u64, start + said)?;
+    let sum = sum(checker, start + INFO_TABLE_END as u64, start + claimed)?;
     if sum != number(20) {
-        let message = format_args!("the sum is {:#010x}, its words have {sum:#010x}", number(20));
+        let message = format_args!("the table has the sum {:#010x}, the words have {sum:#010x}", number(20));
         checker.find(Rule::BootInfoTable, start + 20, message);
     }
     Ok(())
 }
 
-/// The sum of the little-endian words of a range, the last filled with zeros.
+/// Returns the sum of the little-endian words of a range, the last one padded with zeros.
 fn sum(checker: &Checker<'_>, start: u64, end: u64) -> Result<u32, ReadError> {
     let mut sum = 0_u32;
     let mut at = start;

@@ -1,12 +1,12 @@
-//! The Volume Descriptor Set (6.7.1, 8), and which hierarchies it leads to.
+//! The Volume Descriptor Set (6.7.1, 8) and the hierarchies of its descriptors.
 //!
 //! ```text
 //! 16 primary | [17 boot record of El Torito] [supplementary: Joliet] [enhanced, version 2] ... | 255 terminator
 //! after it, in a UDF bridge:  BEA01 | NSR02 or NSR03 | TEA01
 //! ```
 //!
-//! Invariant: at most [`MAX_DESCRIPTORS`] sectors are looked at. A descriptor whose root cannot be used is reported and
-//! leads to no hierarchy.
+//! Invariant: at most [`MAX_DESCRIPTORS`] sectors are read. A descriptor whose root is unusable is reported and adds no
+//! hierarchy.
 
 use super::extents::ExtentUse;
 use super::record::{self, Parsed};
@@ -20,52 +20,52 @@ use crate::eltorito;
 use crate::error::ReadError;
 use crate::joliet;
 
-/// Linux looks at sectors 16 to 99.
+/// The number of descriptors that are checked. Linux reads sectors 16 to 99.
 const MAX_DESCRIPTORS: u64 = 84;
-/// 8.6: a Volume Partition Descriptor.
+/// 8.6: the type of a Volume Partition Descriptor.
 const PARTITION: u8 = 3;
-/// 8.4.31
+/// 8.4.31: the application use field.
 const APPLICATION_USE: std::ops::Range<usize> = 883..1395;
-/// What implantisomd5 writes there.
+/// The text that implantisomd5 writes there.
 const IMPLANTED: &[u8] = b"ISO MD5SUM";
 
-/// Which rules a hierarchy is held to.
+/// The rules that apply to a hierarchy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum HierarchyRules {
     Primary,
-    /// That of an Enhanced Volume Descriptor: names of any length and character.
+    /// The rules of an Enhanced Volume Descriptor: names of any length and character.
     Enhanced,
     Joliet,
 }
 
-/// A path table, as a descriptor has it.
+/// The location of a path table according to a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathTableLocation {
-    /// Where the descriptor says where it is.
+    /// The offset of the address in the descriptor.
     pub(super) field: u64,
     pub(super) sector: u32,
     pub(super) big: bool,
     pub(super) name: &'static str,
 }
 
-/// A descriptor that leads to a hierarchy.
+/// A descriptor of a hierarchy.
 #[derive(Debug)]
 pub(super) struct Descriptor {
     pub(super) kind: HierarchyRules,
     pub(super) offset: u64,
     pub(super) root: Parsed,
-    /// The bytes of the volume.
+    /// The size of the volume in bytes.
     pub(super) space: u64,
     pub(super) path_table_size: u32,
     pub(super) tables: Vec<PathTableLocation>,
-    /// An Enhanced Volume Descriptor leads to the same hierarchy, so its identifiers are held to those rules.
+    /// Whether an Enhanced Volume Descriptor points to this hierarchy too, so that its rules for identifiers apply.
     pub(super) relaxed: bool,
 }
 
-/// What the descriptors say together.
+/// The combined contents of all descriptors.
 #[derive(Debug, Default)]
 pub(super) struct Volume {
-    /// Where the volume space size stands, and how many bytes it is.
+    /// The offset of the volume space size, and its value in bytes.
     pub(super) space: Option<(u64, u64)>,
     pub(super) hierarchies: Vec<Descriptor>,
     /// The offset of the boot record, and the sector of the catalog.
@@ -91,11 +91,11 @@ pub(super) fn check(checker: &mut Checker<'_>) -> Result<Volume, ReadError> {
             break;
         };
         if terminated && kind != descriptor::TERMINATOR {
-            // A whole second set may follow in images of sessions; it is not the one that readers use.
+            // In images with sessions a second set may follow; readers do not use it.
             break;
         }
         if number == first && kind != descriptor::PRIMARY {
-            checker.find(Rule::PrimaryMissing, offset, format_args!("sector 16 is of type {kind}"));
+            checker.find(Rule::PrimaryMissing, offset, format_args!("sector 16 has type {kind}"));
         }
         checker.counts.descriptors += 1;
         checker.claims.claim(offset, SECTOR_SIZE, ExtentUse::Structure("a descriptor"));
@@ -107,7 +107,7 @@ pub(super) fn check(checker: &mut Checker<'_>) -> Result<Volume, ReadError> {
         && checker.counts.descriptors == 0
     {
         let offset = first * SECTOR_SIZE;
-        checker.find(Rule::PrimaryMissing, offset, format_args!("this is no ISO 9660 image"));
+        checker.find(Rule::PrimaryMissing, offset, format_args!("this is not an ISO 9660 image"));
     } else if !terminated {
         let offset = number * SECTOR_SIZE;
         checker.find(Rule::TerminatorMissing, offset, format_args!("the descriptors end without one"));
@@ -116,14 +116,14 @@ pub(super) fn check(checker: &mut Checker<'_>) -> Result<Volume, ReadError> {
     Ok(volume)
 }
 
-/// Whether a sector that is no descriptor of ISO 9660 is one of the extended area of ECMA-167.
+/// Returns whether a sector that is not an ISO 9660 descriptor belongs to the extended area of ECMA-167.
 fn udf(checker: &mut Checker<'_>, volume: &mut Volume, offset: u64, sector: &[u8; SECTOR]) -> bool {
     let known: [&[u8]; 5] = [b"BEA01", b"NSR02", b"NSR03", b"TEA01", b"BOOT2"];
     if !known.contains(&&sector[1..6]) {
         return false;
     }
     if sector[1..4] == *b"NSR" {
-        checker.find(Rule::UdfNotChecked, offset, format_args!("a UDF file system is there too"));
+        checker.find(Rule::UdfNotChecked, offset, format_args!("the image has a UDF file system too"));
     }
     volume.udf = true;
     true
@@ -181,7 +181,7 @@ fn boot_record(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SEC
             format_args!("a boot record for {}, not checked", shown(sector[7..39].trim_ascii_end()));
         return checker.find(Rule::DescriptorUnknown, offset + 7, message);
     };
-    // 23 characters of the identifier, then zeros, the address apart.
+    // The identifier has 23 characters, followed by zeros, except the address of the catalog.
     checker.zeros(Rule::DescriptorReserved, offset + 30, &sector[30..71], "a byte of the boot record");
     checker.zeros(Rule::DescriptorReserved, offset + 75, &sector[75..], "a byte of the boot record");
     if offset != u64::from(FIRST_DESCRIPTOR + 1) * SECTOR_SIZE {
@@ -192,10 +192,17 @@ fn boot_record(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SEC
 }
 
 /// Checks a descriptor of a hierarchy.
-fn hierarchy(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SECTOR], offset: u64, kind: HierarchyRules) {
-    let second = kind == HierarchyRules::Primary && volume.hierarchies.iter().any(|other| other.kind == HierarchyRules::Primary);
+fn hierarchy(
+    checker: &mut Checker<'_>,
+    volume: &mut Volume,
+    sector: &[u8; SECTOR],
+    offset: u64,
+    kind: HierarchyRules,
+) {
+    let second = kind == HierarchyRules::Primary
+        && volume.hierarchies.iter().any(|other| other.kind == HierarchyRules::Primary);
     if second {
-        // A copy (6.7.1.1), which readers pass over.
+        // A copy (6.7.1.1), which readers ignore.
         return checker.find(
             Rule::DescriptorUnknown,
             offset,
@@ -276,7 +283,7 @@ fn dates(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64) {
     }
 }
 
-/// Whether 17 bytes are a date of the calendar or unspecified.
+/// Returns whether 17 bytes are a valid date or unspecified.
 pub(super) fn long_date(bytes: [u8; 17]) -> bool {
     bytes == UNSPECIFIED
         || bytes[14..16].iter().all(u8::is_ascii_digit)
@@ -288,7 +295,7 @@ pub(super) fn long_date(bytes: [u8; 17]) -> bool {
 fn application_use(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64) {
     let field = &sector[APPLICATION_USE];
     let offset = offset + APPLICATION_USE.start as u64;
-    // Some writers fill it with spaces.
+    // Some writers fill the field with spaces.
     let blank = if field.starts_with(b" ") { b' ' } else { 0 };
     if let Some(at) = field.windows(IMPLANTED.len()).position(|window| window == IMPLANTED) {
         let message = format_args!("a digest of the image: checkisomd5 would verify it");
@@ -298,7 +305,7 @@ fn application_use(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64
     }
 }
 
-/// The path tables: optional copies are there unless their address is 0.
+/// Returns the path tables. An optional copy exists unless its address is 0.
 fn tables(sector: &[u8; SECTOR], offset: u64) -> Vec<PathTableLocation> {
     let all = [
         (140, false, "the L table"),
@@ -310,12 +317,17 @@ fn tables(sector: &[u8; SECTOR], offset: u64) -> Vec<PathTableLocation> {
         let bytes = array(sector, at)?;
         let sector = if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
         let optional = matches!(at, 144 | 152);
-        (sector != 0 || !optional).then_some(PathTableLocation { field: offset + at as u64, sector, big, name })
+        (sector != 0 || !optional).then_some(PathTableLocation {
+            field: offset + at as u64,
+            sector,
+            big,
+            name,
+        })
     };
     all.into_iter().filter_map(table).collect()
 }
 
-/// The record of the root, if it can be used.
+/// Returns the record of the root, if it is usable.
 fn root(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64) -> Option<Parsed> {
     let (bytes, at) = (&sector[156..190], offset + 156);
     let parsed = record::parse(checker, bytes, at)?;
@@ -330,20 +342,21 @@ fn root(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64) -> Option
     Some(parsed)
 }
 
-/// An enhanced descriptor that leads to the primary hierarchy lifts the rules of names from it.
+/// Disables the rules for identifiers of the primary hierarchy if an enhanced descriptor points to it.
 fn enhance(volume: &mut Volume) {
     let roots: Vec<u32> = (volume.hierarchies.iter())
         .filter(|descriptor| descriptor.kind == HierarchyRules::Enhanced)
         .map(|descriptor| descriptor.root.extent)
         .collect();
     for descriptor in &mut volume.hierarchies {
-        descriptor.relaxed |= descriptor.kind == HierarchyRules::Primary && roots.contains(&descriptor.root.extent);
+        descriptor.relaxed |=
+            descriptor.kind == HierarchyRules::Primary && roots.contains(&descriptor.root.extent);
     }
     let primary = (volume.hierarchies.iter())
         .find(|descriptor| descriptor.kind == HierarchyRules::Primary)
         .map(|descriptor| descriptor.root.extent);
-    // The walk of the primary hierarchy is the walk of this one.
-    volume
-        .hierarchies
-        .retain(|descriptor| descriptor.kind != HierarchyRules::Enhanced || Some(descriptor.root.extent) != primary);
+    // This hierarchy is the primary one, so it is walked only once.
+    volume.hierarchies.retain(|descriptor| {
+        descriptor.kind != HierarchyRules::Enhanced || Some(descriptor.root.extent) != primary
+    });
 }

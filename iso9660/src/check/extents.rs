@@ -1,28 +1,28 @@
-//! Who claims which bytes of the image.
+//! The use of every byte range of the image.
 //!
 //! ```text
-//! | system area | descriptors | path tables | directories | continuations | catalog | file | file ... | nobody |
+//! | system area | descriptors | path tables | directories | continuations | catalog | file | file ... | unused |
 //!    structure     structure     structure     structure      structure     structure  file              zeros
 //! ```
 //!
-//! Structures overlap nothing; two files are the same extent or apart; the boot catalog may be a file too. Covered
-//! ranges (boot images, partitions, backup tables) only account for their bytes: they contain files on purpose. Empty
-//! files have no extent, whatever address they give.
+//! Structures overlap nothing. Two files have equal or separate extents. The boot catalog may be a file too. Covered
+//! ranges (El Torito images, partitions, backup tables) mark their bytes as used without excluding overlap, because
+//! they contain files by design. Empty files have no extent, whatever their address is.
 
 use super::descriptors::Volume;
 use super::{Checker, Rule};
 use crate::SECTOR_SIZE;
 use crate::error::ReadError;
 
-/// How much is read at once where nobody should have written.
+/// The number of unused bytes that are read at once.
 const CHUNK: usize = 64 << 10;
 
-/// What a range of bytes is.
+/// The use of a range of bytes.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum ExtentUse {
-    /// Something of the format, by its name.
+    /// A structure of the format, with its name.
     Structure(&'static str),
-    /// The boot catalog, which some writers show as a file.
+    /// The boot catalog, which some writers show as a file too.
     Catalog,
     /// The extent of a file.
     File,
@@ -37,13 +37,13 @@ impl ExtentUse {
         }
     }
 
-    /// Whether the same range may be both.
+    /// Returns whether one range may have both uses.
     fn shares(self, other: ExtentUse) -> bool {
         !matches!((self, other), (ExtentUse::Structure(_), _) | (_, ExtentUse::Structure(_)))
     }
 }
 
-/// Ranges in use.
+/// The ranges in use.
 #[derive(Default)]
 pub(super) struct Claims {
     claims: Vec<(u64, u64, ExtentUse)>,
@@ -51,14 +51,14 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Claims `length` bytes at `offset`.
+    /// Claims `length` bytes at `offset` for one use.
     pub(super) fn claim(&mut self, offset: u64, length: u64, what: ExtentUse) {
         if length > 0 {
             self.claims.push((offset, offset.saturating_add(length), what));
         }
     }
 
-    /// Accounts for `length` bytes at `offset` without claiming them.
+    /// Marks `length` bytes at `offset` as used without claiming them.
     pub(super) fn cover(&mut self, offset: u64, length: u64) {
         if length > 0 {
             self.covered.push((offset, offset.saturating_add(length)));
@@ -66,15 +66,15 @@ impl Claims {
     }
 }
 
-/// Checks that nothing overlaps, and that what nobody claims is zero.
+/// Checks that no claims overlap and that unclaimed bytes are zero.
 pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume, partitioned: bool) -> Result<(), ReadError> {
     let Claims { mut claims, covered } = std::mem::take(&mut checker.claims);
     claims.sort_unstable();
-    // Hard links and further hierarchies: the same extent again.
+    // Hard links and other hierarchies claim equal extents.
     claims.dedup_by(|right, left| right == left && right.2 == ExtentUse::File);
     overlaps(checker, &claims);
     size(checker, volume, partitioned);
-    // The structures of UDF are not known here, so nothing can be said about what they leave.
+    // The structures of UDF are not parsed here, so unclaimed bytes have an unknown use.
     if volume.udf {
         return Ok(());
     }
@@ -93,7 +93,7 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume, partitioned: boo
 }
 
 fn overlaps(checker: &mut Checker<'_>, claims: &[(u64, u64, ExtentUse)]) {
-    // What begins behind the image has been told as outside already.
+    // An extent that begins after the end of the image has been reported already.
     let claims = &claims[..claims.partition_point(|(start, ..)| *start < checker.len)];
     let Some(mut reaching) = claims.first().copied() else { return };
     for claim in claims.iter().skip(1) {
@@ -113,7 +113,7 @@ fn overlaps(checker: &mut Checker<'_>, claims: &[(u64, u64, ExtentUse)]) {
     }
 }
 
-/// The length of the image against what the volume says.
+/// Compares the length of the image with the size of its volume.
 fn size(checker: &mut Checker<'_>, volume: &Volume, partitioned: bool) {
     let len = checker.len;
     if !len.is_multiple_of(SECTOR_SIZE) {
@@ -129,7 +129,7 @@ fn size(checker: &mut Checker<'_>, volume: &Volume, partitioned: bool) {
         checker.find(
             Rule::ImageTruncated,
             len,
-            format_args!("{len} bytes are there, the volume has {size}: {} are missing", size - len),
+            format_args!("the image has {len} bytes, the volume has {size}: {} are missing", size - len),
         );
     } else if len / SECTOR_SIZE > size / SECTOR_SIZE && !partitioned {
         checker.find(
@@ -140,7 +140,7 @@ fn size(checker: &mut Checker<'_>, volume: &Volume, partitioned: bool) {
     }
 }
 
-/// Looks for bytes that are not zero between what is claimed.
+/// Looks for bytes between the claims that are not zero.
 fn gap(checker: &mut Checker<'_>, chunk: &mut [u8], start: u64, end: u64) -> Result<(), ReadError> {
     checker.counts.unused_bytes += end - start;
     let mut at = start;
@@ -151,8 +151,7 @@ fn gap(checker: &mut Checker<'_>, chunk: &mut [u8], start: u64, end: u64) -> Res
         checker.counts.unused_bytes_read += length as u64;
         if let Some(stray) = stray(chunk) {
             let offset = at + stray as u64;
-            let message =
-                format_args!("not zero among the {} bytes from {start:#x} nobody uses", end - start);
+            let message = format_args!("a byte is not zero in {} unused bytes from {start:#x}", end - start);
             checker.find(Rule::UnusedNotZero, offset, message);
             return Ok(());
         }
@@ -161,7 +160,8 @@ fn gap(checker: &mut Checker<'_>, chunk: &mut [u8], start: u64, end: u64) -> Res
     Ok(())
 }
 
-/// The first byte that is not zero. Whole blocks are looked at first, which the compiler turns into wide instructions.
+/// Returns the position of the first byte that is not zero. Whole blocks are compared first, which compiles to vector
+/// instructions.
 fn stray(bytes: &[u8]) -> Option<usize> {
     const BLOCK: usize = 4096;
     let block = bytes.chunks(BLOCK).position(|block| block.iter().fold(0, |all, byte| all | byte) != 0)?;

@@ -1,12 +1,12 @@
-//! The system area: empty, or a partition table for those who write the image to a disk.
+//! The system area: empty, or the partition tables of a hybrid image.
 //!
 //! ```text
 //! sectors of 512 bytes   0 MBR   1 GPT header   2.. GPT entries   64.. the volume ...   backup entries   backup header
 //! ```
 //!
-//! Partitions of an isohybrid contain each other and the volume on purpose, so only their ends are checked. Allowances:
-//! a protective partition may end anywhere behind the image; a GPT of a writer that left the backup out is reported as
-//! such. Apple partition maps are not checked.
+//! Partitions of an isohybrid contain each other and the volume by design, so only their ends are checked. Allowances:
+//! a protective partition may end anywhere after the image. A GPT without a backup is reported under its own rule.
+//! Apple partition maps are not checked.
 
 use super::descriptors::Volume;
 use super::{Checker, Rule};
@@ -17,18 +17,18 @@ use crate::partition::{self, Gpt, Mbr, MbrPartition};
 
 /// The sector of the primary GPT header.
 const PRIMARY: u64 = 1;
-/// Where a GPT header says where its entries are, and where their sum is.
+/// The offsets in a GPT header of the address of its entries and of their checksum.
 const ENTRIES: [u64; 2] = [72, 88];
 
-/// What is in the sector of a GPT header.
+/// The result of reading the sector of a GPT header.
 enum Found {
     PathTableLocation(Gpt),
-    /// A table that cannot be believed.
+    /// A table with a wrong checksum or address.
     Broken,
     Nothing,
 }
 
-/// Checks the system area; answers whether it has a partition table.
+/// Checks the system area. Returns whether it has a partition table.
 pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume) -> Result<bool, ReadError> {
     let space = volume.space.map_or(0, |(_, space)| space);
     let mut area = vec![0; (u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE) as usize];
@@ -41,7 +41,7 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume) -> Result<bool, 
     if let Some(mbr) = &mbr {
         mbr_partitions(checker, mbr, space);
     } else if let Some(at) = area.iter().position(|byte| *byte != 0) {
-        let message = format_args!("there are bytes and no MBR");
+        let message = format_args!("the area is not empty and has no MBR");
         checker.find(Rule::SystemAreaUnknown, at as u64, message);
     }
     match &gpt {
@@ -50,14 +50,18 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume) -> Result<bool, 
             backup(checker, gpt)?;
         }
         Found::Nothing if mbr.as_ref().is_some_and(Mbr::is_protective) => {
-            checker.find(Rule::GptHeader, PRIMARY * partition::SECTOR_SIZE, format_args!("there is none"));
+            checker.find(
+                Rule::GptHeader,
+                PRIMARY * partition::SECTOR_SIZE,
+                format_args!("the GPT header is missing"),
+            );
         }
         Found::Nothing | Found::Broken => {}
     }
     Ok(mbr.is_some() || matches!(gpt, Found::PathTableLocation(_)))
 }
 
-/// The end of the image in sectors of 512 bytes.
+/// Returns the end of the image in sectors of 512 bytes.
 fn sectors(checker: &Checker<'_>) -> u64 {
     checker.len / partition::SECTOR_SIZE
 }
@@ -86,7 +90,7 @@ fn mbr_partitions(checker: &mut Checker<'_>, mbr: &Mbr, space: u64) {
     }
 }
 
-/// A partition behind the volume accounts for its bytes; one that contains the volume explains nothing.
+/// A partition after the volume marks its bytes as used; a partition that contains the volume does not.
 fn appended(checker: &mut Checker<'_>, first: u64, end: u64, space: u64) {
     let start = first.saturating_mul(partition::SECTOR_SIZE);
     if start >= space {
@@ -94,7 +98,7 @@ fn appended(checker: &mut Checker<'_>, first: u64, end: u64, space: u64) {
     }
 }
 
-/// The table whose header is in a sector; what is wrong with it is reported.
+/// Reads the table whose header is in a sector, and reports its errors.
 fn read(checker: &mut Checker<'_>, sector: u64, rule: Rule) -> Result<Found, ReadError> {
     match Gpt::read(checker.source, sector) {
         Ok(Some(table)) => Ok(Found::PathTableLocation(table)),
@@ -102,7 +106,7 @@ fn read(checker: &mut Checker<'_>, sector: u64, rule: Rule) -> Result<Found, Rea
         Err(ReadError::Invalid { offset, rule: text } | ReadError::Unsupported { offset, feature: text }) => {
             let entries = ENTRIES.contains(&(offset % partition::SECTOR_SIZE)) && rule == Rule::GptHeader;
             let rule = if entries { Rule::GptEntries } else { rule };
-            checker.find(rule, offset, format_args!("not so: {text}"));
+            checker.find(rule, offset, format_args!("broken rule: {text}"));
             Ok(Found::Broken)
         }
         Err(error) => Err(error),
@@ -121,7 +125,8 @@ fn partitions(checker: &mut Checker<'_>, gpt: &Gpt, space: u64) {
         let Some(entry) = entry else { continue };
         checker.counts.partitions += 1;
         appended(checker, entry.first, entry.last.saturating_add(1), space);
-        // The volume begins with the system area, so a partition that holds the volume begins before what is usable.
+        // The volume begins with the system area, so a partition that contains the volume begins before the usable
+        // range.
         if entry.first > entry.last || entry.last > gpt.last_usable {
             let message =
                 format_args!("partition {} has sectors {} to {}", index + 1, entry.first, entry.last);
@@ -135,7 +140,7 @@ fn backup(checker: &mut Checker<'_>, gpt: &Gpt) -> Result<(), ReadError> {
         Found::PathTableLocation(backup) => backup,
         Found::Broken => return Ok(()),
         Found::Nothing => {
-            let message = format_args!("there is none in sector {}", gpt.alternate);
+            let message = format_args!("sector {} has no GPT header", gpt.alternate);
             checker.find(Rule::GptBackup, PRIMARY * partition::SECTOR_SIZE + 32, message);
             return Ok(());
         }
@@ -144,7 +149,7 @@ fn backup(checker: &mut Checker<'_>, gpt: &Gpt) -> Result<(), ReadError> {
     checker.claims.cover(offset, partition::SECTOR_SIZE);
     let entries = backup.entries_sector * partition::SECTOR_SIZE;
     checker.claims.cover(entries, backup.entries_sectors() * partition::SECTOR_SIZE);
-    // Where its entries are is its own affair, as long as they are there.
+    // The location of the backup entries is free, as long as they are readable.
     let same = Gpt { entries_sector: backup.entries_sector, ..gpt.backup() };
     if same != backup {
         checker.find(Rule::GptBackup, offset, format_args!("it differs from the primary table"));

@@ -6,10 +6,10 @@
 //! Joliet     16-bit characters, `;1` optional                                order of units, or of 9.3 with 00 00
 //! ```
 //!
-//! Orders in use: 9.3 compares the name and the extension apart, each padded with spaces. Writers that are told to
-//! relax the characters compare whole identifiers, which differs as soon as one has a character below the dot. Both are
-//! an order that a reader can rely on, so a directory must be in one of them throughout: identifiers of d-characters
-//! in that of 9.3.
+//! Two orders are in use. 9.3 compares the name and the extension separately, each padded with spaces. Writers with
+//! relaxed characters compare whole identifiers, which differs when one has a character below the dot. Readers can rely
+//! on either order, so a directory must follow one of them throughout; a directory with d-characters only must follow
+//! 9.3.
 
 use std::cmp::Ordering;
 
@@ -19,24 +19,26 @@ use super::{Checker, Rule};
 use crate::ecma119::record::HEADER;
 use crate::joliet;
 
-/// 7.5.1: the characters of a name and its extension.
+/// 7.5.1: the longest name together with its extension.
 const FILE_LIMIT: usize = 30;
-/// 7.6.3
+/// 7.6.3: the longest directory identifier.
 const DIRECTORY_LIMIT: usize = 31;
 
 /// The identifier of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identifier<'a> {
     pub(super) bytes: &'a [u8],
-    /// Where its record is.
+    /// The offset of its record.
     pub(super) offset: u64,
     pub(super) directory: bool,
-    /// It stands for a relocated directory: a file that may be named like either.
+    /// Whether the record represents a relocated directory: a file that may have the identifier of a file or of a
+    /// directory.
     pub(super) child_link: bool,
 }
 
 impl Identifier<'_> {
-    /// Checks it by the rules of its hierarchy. `relaxed` lifts those on characters, form and length.
+    /// Checks the identifier by the rules of its hierarchy. `relaxed` disables the rules on characters, form and
+    /// length.
     pub(super) fn check(&self, checker: &mut Checker<'_>, kind: HierarchyRules, relaxed: bool) {
         let offset = self.offset + HEADER as u64;
         if kind == HierarchyRules::Joliet {
@@ -50,11 +52,11 @@ impl Identifier<'_> {
         }
     }
 
-    /// 7.5.1 and 7.6: what every system can read.
+    /// Checks the form that every system can read (7.5.1 and 7.6).
     fn interchange(&self, checker: &mut Checker<'_>, offset: u64) {
         let (name, extension, version) = parts(self.bytes);
         let rest = extension.unwrap_or_default();
-        // A second dot is a matter of form.
+        // A second dot breaks the form, not the character set.
         let d = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
         if !name.iter().all(d) || !rest.iter().all(|byte| d(byte) || *byte == b'.') {
             checker.find(Rule::IdentifierCharacters, offset, format_args!("{}", shown(self.bytes)));
@@ -75,7 +77,7 @@ impl Identifier<'_> {
     }
 }
 
-/// 7.5.1: 1 to 32767.
+/// Returns whether a version is valid: 1 to 32767 (7.5.1).
 fn is_version(version: &[u8]) -> bool {
     let text = std::str::from_utf8(version).unwrap_or_default();
     version.iter().all(u8::is_ascii_digit)
@@ -99,7 +101,7 @@ fn joliet_identifier(checker: &mut Checker<'_>, identifier: &[u8], offset: u64) 
     }
 }
 
-/// Name, extension (behind the first dot), version.
+/// Splits an identifier into name, extension (after the first dot) and version.
 fn parts(identifier: &[u8]) -> (&[u8], Option<&[u8]>, Option<&[u8]>) {
     let (rest, version) = match identifier.iter().position(|byte| *byte == b';') {
         Some(at) => (&identifier[..at], Some(&identifier[at + 1..])),
@@ -111,7 +113,7 @@ fn parts(identifier: &[u8]) -> (&[u8], Option<&[u8]>, Option<&[u8]>) {
     }
 }
 
-/// The text of an identifier without its version.
+/// Returns the text of an identifier without its version.
 pub(super) fn without_version(identifier: &[u8]) -> String {
     let end = match identifier.iter().rposition(|byte| *byte == b';') {
         Some(at) if at > 0 && is_version(&identifier[at + 1..]) => at,
@@ -120,19 +122,19 @@ pub(super) fn without_version(identifier: &[u8]) -> String {
     String::from_utf8_lossy(&identifier[..end]).into_owned()
 }
 
-/// The order of the identifiers of one directory, as far as it was seen.
+/// The order of the identifiers of one directory.
 #[derive(Default)]
 pub(super) struct Order {
     previous: Option<(Vec<u8>, bool)>,
-    /// The first breach of the order of 9.3, and of that of whole identifiers: where, and what stands there.
+    /// The first breach of the order of 9.3, and the first of the order of whole identifiers: offset and identifier.
     standard: Option<(u64, Vec<u8>)>,
     whole: Option<(u64, Vec<u8>)>,
-    /// An identifier has other characters than d-characters and its separators.
+    /// Whether an identifier has characters other than d-characters and separators.
     relaxed: bool,
 }
 
 impl Order {
-    /// The next identifier.
+    /// Compares the next identifier with the one before.
     pub(super) fn next(&mut self, kind: HierarchyRules, identifier: &Identifier<'_>) {
         let (bytes, joliet) = (identifier.bytes, kind == HierarchyRules::Joliet);
         let d = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"_.;".contains(byte);
@@ -142,7 +144,7 @@ impl Order {
                 true => joliet_order(previous, bytes),
                 false => order(previous, bytes, *directory != identifier.directory),
             };
-            // Equal ones are reported as such.
+            // Equal identifiers are reported as duplicates.
             if standard == Ordering::Greater {
                 self.standard.get_or_insert_with(|| (identifier.offset, bytes.to_vec()));
             }
@@ -156,13 +158,13 @@ impl Order {
     pub(super) fn finish(&self, checker: &mut Checker<'_>) {
         let Some((offset, identifier)) = &self.standard else { return };
         if self.whole.is_some() || !self.relaxed {
-            let message = format_args!("{} belongs before the record in front of it", shown(identifier));
+            let message = format_args!("{} belongs before the previous record", shown(identifier));
             checker.find(Rule::DirectoryOrder, *offset, message);
         }
     }
 }
 
-/// 9.3. A directory has no version, so beside a file of the same name its place is not defined.
+/// Compares in the order of 9.3. A directory has no version, so its place beside a file of equal name is not defined.
 fn order(left: &[u8], right: &[u8], mixed: bool) -> Ordering {
     let ((name, extension, version), (other, other_extension, other_version)) = (parts(left), parts(right));
     let versions = || match mixed {
@@ -174,7 +176,7 @@ fn order(left: &[u8], right: &[u8], mixed: bool) -> Ordering {
         .then_with(versions)
 }
 
-/// Compares with the shorter text padded: with spaces behind it, or with zeros in front of a number.
+/// Compares with the shorter text padded: with spaces after it, or with zeros before a number.
 fn padded(left: Option<&[u8]>, right: Option<&[u8]>, behind: bool) -> Ordering {
     let (left, right) = (left.unwrap_or_default(), right.unwrap_or_default());
     let length = left.len().max(right.len());
@@ -188,7 +190,7 @@ fn padded(left: Option<&[u8]>, right: Option<&[u8]>, behind: bool) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// The order of 9.3 with 16-bit characters and 00 00 as padding.
+/// Compares in the order of 9.3 with 16-bit characters and 00 00 as padding.
 fn joliet_order(left: &[u8], right: &[u8]) -> Ordering {
     let split = |identifier: &[u8]| {
         let units: Vec<u16> =
@@ -200,7 +202,7 @@ fn joliet_order(left: &[u8], right: &[u8]) -> Ordering {
     split(left).cmp(&split(right))
 }
 
-/// The order of identifiers in a path table (6.9.1): padded with spaces, in Joliet with zeros.
+/// Compares identifiers in the order of a path table (6.9.1): padded with spaces, in Joliet with zeros.
 pub(super) fn path_table_order(left: &[u8], right: &[u8], joliet: bool) -> Ordering {
     if joliet { left.cmp(right) } else { padded(Some(left), Some(right), true) }
 }
@@ -223,12 +225,12 @@ mod tests {
             assert_eq!(order(right.as_bytes(), left.as_bytes(), false), Ordering::Greater, "{left} {right}");
         }
         assert_eq!(order(b"A", b"A.;1", true), Ordering::Equal);
-        // Below the dot the orders differ.
+        // With a character below the dot the two orders differ.
         assert_eq!(order(b"A-B.;1", b"A.;1", false), Ordering::Greater);
     }
 
     #[test]
-    fn names_without_their_versions() {
+    fn version_is_removed_from_an_identifier() {
         assert_eq!(without_version(b"KS.CFG;1"), "KS.CFG");
         assert_eq!(without_version(b"A;B"), "A;B");
         assert_eq!(without_version(b";1"), ";1");

@@ -1,26 +1,25 @@
-//! A strict reading of an image: every rule of the formats that can be checked without reading the files' contents.
+//! A strict checker of images: every rule of the formats that does not require reading file contents.
 //!
 //! ```text
 //! descriptors.rs   the Volume Descriptor Set: order, fields, texts (text.rs), dates
 //! walk.rs          each hierarchy: directories, their records (record.rs), identifiers (identifier.rs)
 //! path_table.rs    L, M and their optional copies against the walk
-//! susp.rs          system use entries and continuation areas; rock_ridge.rs what they say, relocation.rs across records
-//! names.rs         names that readers fold together; also of a tree that is still to be written
-//! boot.rs          the boot catalog, boot images and boot info tables;  hybrid.rs  MBR and GPT
-//! extents.rs       who claims which bytes: overlaps, and what nobody claims
+//! susp.rs          system use entries and continuation areas; rock_ridge.rs their values, relocation.rs across records
+//! names.rs         names that readers do not distinguish; also of a tree before it is written
+//! boot.rs          the boot catalog, El Torito images and boot info tables;  hybrid.rs  MBR and GPT
+//! extents.rs       the use of every byte range: overlaps, and unused bytes
 //! ```
 //!
-//! Each concern adds findings to one report (report.rs) under the rules of rule.rs. What is found broken is stepped
-//! over where that is possible, so that one fault does not hide another.
+//! Each module adds findings to one report (report.rs) under the rules of rule.rs. After a broken structure the check
+//! continues where possible, so that one fault does not hide another.
 //!
-//! Invariants: the image is hostile. No recursion; no allocation from a claimed size; directories are read once, a
-//! continuation area a bounded number of times; all bytes of directories and of continuation areas together are no more
-//! than the image has; what a budget does not allow is a finding (`check-incomplete`), never silence. About images of
-//! this crate's writer nothing is reported, except names that fold together: those are what [`check_names`] says of the
-//! tree.
+//! Invariants: the image is treated as hostile. No recursion, and no allocation from a claimed size. Directories are
+//! read once, a continuation area a bounded number of times. All directories, and all continuation areas, have at most
+//! as many bytes as the image. An exhausted budget is a finding (`check-incomplete`). Images that this crate writes
+//! have no findings, except names that readers do not distinguish, which [`check_names`] finds in the tree too.
 //!
-//! Not checked: contents of files but for a boot info table's sum, UDF structures (a note says that they are there),
-//! Apple partition maps and HFS, the program in an MBR.
+//! Not checked: file contents except the sum of a boot info table, UDF structures (a note reports their presence),
+//! Apple partition maps and HFS, the boot code of an MBR.
 
 mod boot;
 mod descriptors;
@@ -49,21 +48,22 @@ use extents::Claims;
 use report::Findings;
 
 pub use names::{NameFinding, check_names};
-pub use report::{Counts, Finding, CheckReport};
+pub use report::{CheckReport, Counts, Finding};
 pub use rule::{Rule, Severity};
 
-/// The budgets of a check and what it leaves out.
+/// The budgets of a check, and the ignored rules.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct CheckOptions {
-    /// How many findings are kept for each rule; the others are counted.
+    /// The number of findings that are kept for each rule; further ones are only counted.
     pub findings_per_rule: u64,
-    /// Bytes of one directory.
+    /// The largest size of one directory in bytes.
     pub directory_bytes: u64,
-    /// Records of all directories of one hierarchy.
+    /// The largest number of records of all directories of one hierarchy.
     pub entries: u64,
-    /// Bytes of one boot image that are read for its boot info table.
+    /// The largest number of bytes of one El Torito image that are read for its boot info table.
     pub boot_image_bytes: u64,
-    /// Bytes that nobody claims and that are read to see whether they are zero.
+    /// The largest number of unused bytes that are read to test whether they are zero.
     pub unused_bytes: u64,
     /// Rules that are not reported.
     pub ignored: Vec<Rule>,
@@ -82,10 +82,21 @@ impl Default for CheckOptions {
     }
 }
 
-/// Checks an image.
+impl CheckOptions {
+    setters! {
+        with_findings_per_rule findings_per_rule: u64;
+        with_directory_bytes directory_bytes: u64;
+        with_entries entries: u64;
+        with_boot_image_bytes boot_image_bytes: u64;
+        with_unused_bytes unused_bytes: u64;
+        with_ignored ignored: impl Into<Vec<Rule>>;
+    }
+}
+
+/// Checks an image against all rules.
 ///
 /// # Errors
-/// When the source cannot be read. What is wrong with the image is in the report.
+/// [`ReadError::Io`] when the source cannot be read. Faults of the image are in the report.
 pub fn check(source: &dyn ReadAt, options: &CheckOptions) -> Result<CheckReport, ReadError> {
     let mut checker = Checker {
         source,
@@ -110,11 +121,11 @@ pub fn check(source: &dyn ReadAt, options: &CheckOptions) -> Result<CheckReport,
     Ok(checker.findings.finish(checker.counts))
 }
 
-/// What the concerns share.
+/// The state that all modules share.
 struct Checker<'a> {
     source: &'a dyn ReadAt,
     options: &'a CheckOptions,
-    /// The length of the source.
+    /// The length of the source in bytes.
     len: u64,
     findings: Findings,
     claims: Claims,
@@ -127,20 +138,20 @@ impl Checker<'_> {
         self.findings.add(rule, offset, message);
     }
 
-    /// Whether a range lies inside the source.
+    /// Returns whether a range is inside the source.
     fn holds(&self, offset: u64, length: u64) -> bool {
         offset.checked_add(length).is_some_and(|end| end <= self.len)
     }
 
-    /// Fills a buffer from a range that lies inside the source.
+    /// Fills a buffer from a range inside the source.
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         let length = buffer.len();
         self.source.read_exact_at(offset, buffer).map_err(|source| ReadError::Io { offset, length, source })
     }
 
-    /// A sector, if it lies inside the source.
+    /// Reads a sector, if it is inside the source.
     fn sector(&self, number: u64) -> Result<Option<[u8; SECTOR]>, ReadError> {
-        // Addresses have 32 bits, so the product fits.
+        // Addresses have 32 bits, so the product does not overflow.
         let offset = number * SECTOR_SIZE;
         if !self.holds(offset, SECTOR_SIZE) {
             return Ok(None);
@@ -150,7 +161,7 @@ impl Checker<'_> {
         Ok(Some(sector))
     }
 
-    /// Reports the bytes of `bytes` that are not zero, once; `offset` is where they are.
+    /// Reports bytes that are not zero, with one finding; `offset` is the offset of `bytes` in the image.
     fn zeros(&mut self, rule: Rule, offset: u64, bytes: &[u8], what: &str) {
         if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
             self.find(rule, offset + at as u64, format_args!("{what} is not zero: {:#04x}", bytes[at]));

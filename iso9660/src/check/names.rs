@@ -1,12 +1,12 @@
-//! Names of one directory that some reader takes for one.
+//! Names of one directory that at least one reader does not distinguish.
 //!
 //! ```text
-//! names-fold-unicode   Å (one character)   Å (two characters)       the same text in the normal forms NFC and NFD
-//! names-fold-dot       NAME   NAME.   NAME_                         dots and spaces at the end are dropped
-//! names-fold-case      readme   README                              Windows and plain ISO readers know no case
+//! names-fold-unicode   Å (one character)   Å (two characters)       equal text in the normal forms NFC and NFD
+//! names-fold-dot       NAME   NAME.   NAME_                         readers drop dots and spaces at the end
+//! names-fold-case      readme   README                              Windows and plain ISO readers ignore case
 //! ```
 //!
-//! A pair is reported once, under the first of these rules that explains it.
+//! A pair is reported once, under the first of these rules that applies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,24 +17,24 @@ use super::report::quoted;
 use super::{Checker, Rule};
 use crate::tree::{Node, Tree};
 
-/// Which names count as one.
+/// The set of rules by which names are compared.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Folding {
-    /// All of the above.
+    /// All rules.
     All,
-    /// Normal forms alone: case and dots mean something to POSIX readers.
+    /// Normal forms only: POSIX readers distinguish case and dots.
     Unicode,
 }
 
-/// Two names of a tree that some reader takes for one.
+/// Two names of a tree that at least one reader does not distinguish.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub struct NameFinding {
-    /// The path of the one.
+    /// The path of the first name.
     pub path: String,
-    /// The name of the other, in the same directory.
+    /// The second name, in the same directory.
     pub other: String,
-    /// How they differ.
+    /// The rule that both names break.
     pub rule: Rule,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for NameFinding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NameFinding { path, other, rule } = self;
         let why = match rule {
-            Rule::NamesFoldUnicode => "are the same text in two normal forms",
+            Rule::NamesFoldUnicode => "are equal text in two normal forms",
             Rule::NamesFoldDot => "differ in dots and spaces at their ends only",
             _ => "differ in case only",
         };
@@ -50,8 +50,9 @@ impl fmt::Display for NameFinding {
     }
 }
 
-/// The names of a tree that some reader takes for one, in the order of their paths. Not an error: readers of Rock Ridge
-/// tell names apart that differ in case. An image made of a tree without any is without findings.
+/// Returns the names of a tree that at least one reader does not distinguish, in the order of their paths. Such names
+/// are not an error, because readers of Rock Ridge distinguish case. An image of a tree without such names has no
+/// findings.
 pub fn check_names(tree: &Tree) -> Vec<NameFinding> {
     let mut paths: Vec<(u32, String)> = vec![(0, String::new())];
     let mut found = Vec::new();
@@ -72,7 +73,7 @@ pub fn check_names(tree: &Tree) -> Vec<NameFinding> {
     found
 }
 
-/// Reports the names of one directory that fold together; with each name, where its record is.
+/// Reports the names of one directory that readers do not distinguish. Each name comes with the offset of its record.
 pub(super) fn fold(checker: &mut Checker<'_>, names: Vec<(String, u64)>, folding: Folding) {
     let texts: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
     for (left, right, rule) in pairs(&texts, folding) {
@@ -81,13 +82,13 @@ pub(super) fn fold(checker: &mut Checker<'_>, names: Vec<(String, u64)>, folding
     }
 }
 
-/// The pairs of names that fold together, as indices: of three alike names, two pairs.
+/// Returns the pairs of such names as indices. Three equal names are two pairs.
 fn pairs(names: &[&str], folding: Folding) -> Vec<(usize, usize, Rule)> {
     let mut first: BTreeMap<String, usize> = BTreeMap::new();
     let mut found = Vec::new();
     for (index, name) in names.iter().enumerate() {
         let key = match folding {
-            // Most names are ASCII, which is in every normal form.
+            // ASCII names, the common case, are equal in all normal forms.
             Folding::Unicode if name.is_ascii() => continue,
             Folding::Unicode => composed(name),
             Folding::All => composed(trimmed(name)).to_lowercase(),
@@ -113,7 +114,7 @@ fn composed(name: &str) -> String {
     if name.is_ascii() { name.to_owned() } else { name.nfc().collect() }
 }
 
-/// A name without the dots and spaces at its end, unless it has nothing else.
+/// Returns a name without the dots and spaces at its end, unless it has only these.
 fn trimmed(name: &str) -> &str {
     match name.trim_end_matches(['.', ' ']) {
         "" => name,
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_readers_take_for_one_are_found_in_every_directory() {
+    fn names_that_readers_do_not_distinguish_are_found_in_every_directory() {
         let mut tree = Tree::new();
         let paths =
             ["Readme", "README", "d/name", "d/name.", "d/e/\u{c5}", "d/e/A\u{30a}", "other", "d/Readme"];
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn posix_readers_are_confused_by_normal_forms_only() {
+    fn posix_readers_fail_to_distinguish_normal_forms_only() {
         assert_eq!(pairs(&["a", "A", "a."], Folding::Unicode), []);
         assert_eq!(pairs(&["é", "e\u{301}"], Folding::Unicode), [(0, 1, Rule::NamesFoldUnicode)]);
         assert_eq!(pairs(&["...", "..", " "], Folding::All), []);

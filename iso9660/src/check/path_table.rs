@@ -4,9 +4,8 @@
 //! 0 length of the identifier | 1 EAR | 2 sector | 6 number of the parent | 8 identifier | 00 when its length is odd
 //! ```
 //!
-//! Each of the two tables and their optional copies is compared with the directories themselves, so that all that are
-//! without a finding are equal. At most as much of a table is read as
-//! directories can be numbered.
+//! Both tables and their optional copies are compared with the directories of the walk, so tables without findings are
+//! equal. At most as much of a table is read as the largest number of directories needs.
 
 use std::collections::HashMap;
 
@@ -21,9 +20,9 @@ use crate::ecma119::field::array;
 use crate::ecma119::path_table::MAX_DIRECTORIES;
 use crate::error::ReadError;
 
-/// The bytes before the identifier.
+/// The number of bytes before the identifier.
 const HEADER: usize = 8;
-/// As many directories as can be numbered, with the longest identifiers.
+/// The size of the largest table: the largest number of directories with the longest identifiers.
 const MAX_SIZE: usize = MAX_DIRECTORIES * (HEADER + 256);
 
 /// A record of a table.
@@ -68,7 +67,12 @@ pub(super) fn check(
     Ok(())
 }
 
-fn parse<'a>(checker: &mut Checker<'_>, table: &PathTableLocation, bytes: &'a [u8], offset: u64) -> Vec<Entry<'a>> {
+fn parse<'a>(
+    checker: &mut Checker<'_>,
+    table: &PathTableLocation,
+    bytes: &'a [u8],
+    offset: u64,
+) -> Vec<Entry<'a>> {
     let mut entries = Vec::new();
     let mut at = 0;
     while at < bytes.len() && entries.len() < MAX_DIRECTORIES {
@@ -100,27 +104,37 @@ fn parse<'a>(checker: &mut Checker<'_>, table: &PathTableLocation, bytes: &'a [u
     entries
 }
 
-fn compare(checker: &mut Checker<'_>, table: &PathTableLocation, entries: &[Entry<'_>], hierarchy: &Hierarchy) {
+fn compare(
+    checker: &mut Checker<'_>,
+    table: &PathTableLocation,
+    entries: &[Entry<'_>],
+    hierarchy: &Hierarchy,
+) {
     let directories = &hierarchy.directories;
     let mut missing: HashMap<u32, usize> =
         directories.iter().enumerate().map(|(index, directory)| (directory.extent, index)).collect();
     for (index, entry) in entries.iter().enumerate() {
         let name = shown(entry.identifier);
         let Some(number) = missing.remove(&entry.extent) else {
-            let message = format_args!("{}: {name} in sector {} is no directory", table.name, entry.extent);
+            let message =
+                format_args!("{}: {name} in sector {} is not a directory", table.name, entry.extent);
             checker.find(Rule::PathTableDirectory, entry.offset, message);
             continue;
         };
         let directory = &directories[number];
         if *directory.identifier != *entry.identifier {
-            let message = format_args!("{}: {name} is {}", table.name, shown(&directory.identifier));
+            let message = format_args!(
+                "{}: {name} is named {} in its directory",
+                table.name,
+                shown(&directory.identifier)
+            );
             checker.find(Rule::PathTableDirectory, entry.offset + HEADER as u64, message);
         }
-        // A parent comes before its children; the root is its own.
+        // A parent comes before its children; the root is its own parent.
         let parent = (entry.parent >= 1 && entry.parent <= index.max(1)).then(|| &entries[entry.parent - 1]);
         let wanted = directories[directory.parent].extent;
         if parent.is_none_or(|parent| parent.extent != wanted) {
-            let message = format_args!("{}: {name} is given the parent {}", table.name, entry.parent);
+            let message = format_args!("{}: {name} has the parent {}", table.name, entry.parent);
             checker.find(Rule::PathTableParent, entry.offset + 6, message);
         }
     }
@@ -147,7 +161,7 @@ fn order(checker: &mut Checker<'_>, table: &PathTableLocation, entries: &[Entry<
             .then_with(|| path_table_order(left.identifier, right.identifier, joliet));
         if order.is_gt() {
             let message = format_args!(
-                "{}: {} of parent {} behind {} of parent {}",
+                "{}: {} of parent {} follows {} of parent {}",
                 table.name,
                 shown(right.identifier),
                 right.parent,

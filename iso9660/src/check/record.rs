@@ -5,7 +5,7 @@
 //! 28 volume (both 16)   32 length of the identifier   33 identifier | 00 when its length is even | system use area
 //! ```
 //!
-//! [`parse`] reports what makes a record unusable, [`check`] the rest.
+//! [`parse`] reports faults that make a record unusable, [`check`] reports the others.
 
 use super::{Checker, Rule};
 use crate::SECTOR_SIZE;
@@ -13,18 +13,18 @@ use crate::ecma119::date::{Date, parse_record};
 use crate::ecma119::field::{array, read_both_u16, read_both_u32};
 use crate::ecma119::record::{ASSOCIATED, DIRECTORY, HEADER, NOT_FINAL, base_length};
 
-/// 9.1.6: bits that mean nothing.
+/// 9.1.6: reserved bits.
 const UNDEFINED: u8 = 0x60;
-/// 9.1.6: the extended attribute record says how the data is recorded, or who may read it.
+/// 9.1.6: an extended attribute record describes the format or the permissions of the file.
 const NEEDS_ATTRIBUTES: u8 = 0x18;
 
-/// A record that can be used.
+/// A usable record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parsed {
-    /// Where it is, in bytes from the start of the image.
+    /// The offset from the start of the image.
     pub(super) offset: u64,
     pub(super) length: usize,
-    /// The first sector, in which an extended attribute record comes first.
+    /// The first sector of the extent. An extended attribute record comes first.
     pub(super) extent: u32,
     /// The number of sectors of the extended attribute record.
     pub(super) attributes: u8,
@@ -46,7 +46,7 @@ impl Parsed {
         self.flags & NOT_FINAL == 0
     }
 
-    /// Where the data begins, in bytes from the start of the image.
+    /// Returns the offset of the data.
     pub(super) fn data_offset(&self) -> u64 {
         (u64::from(self.extent) + u64::from(self.attributes)) * SECTOR_SIZE
     }
@@ -55,18 +55,22 @@ impl Parsed {
         &bytes[HEADER..HEADER + self.identifier_length]
     }
 
-    /// The system use area, and where it is.
+    /// Returns the system use area and its offset.
     pub(super) fn system_use<'a>(&self, bytes: &'a [u8]) -> (&'a [u8], u64) {
         let base = base_length(self.identifier_length).min(self.length);
         (&bytes[base..self.length], self.offset + base as u64)
     }
 }
 
-/// The record at the start of `bytes`, which reach to the end of its sector; `offset` is where they are.
+/// Parses the record at the start of `bytes`, which end with their sector; `offset` is their offset in the image.
 pub(super) fn parse(checker: &mut Checker<'_>, bytes: &[u8], offset: u64) -> Option<Parsed> {
     let length = bytes.first().copied().map_or(0, usize::from);
     if length <= HEADER {
-        checker.find(Rule::RecordLength, offset, format_args!("{length} bytes are less than any record has"));
+        checker.find(
+            Rule::RecordLength,
+            offset,
+            format_args!("{length} bytes are fewer than the shortest record has"),
+        );
         return None;
     }
     if length > bytes.len() {
@@ -86,7 +90,7 @@ pub(super) fn parse(checker: &mut Checker<'_>, bytes: &[u8], offset: u64) -> Opt
             let message = format_args!("{:02x?}", &bytes[at..at + 8]);
             checker.find(Rule::RecordByteOrders, offset + at as u64, message);
         }
-        // The little-endian half is what most readers take.
+        // Most readers use the little-endian half.
         value.or_else(|| array(bytes, at).map(u32::from_le_bytes))
     };
     let (extent, data_length) = (number(2)?, number(10)?);
@@ -130,7 +134,7 @@ pub(super) fn check(checker: &mut Checker<'_>, record: &Parsed, bytes: &[u8]) {
     }
 }
 
-/// Whether 7 bytes are a date of the calendar or unspecified.
+/// Returns whether 7 bytes are a valid date or unspecified.
 pub(super) fn short_date(bytes: [u8; 7]) -> bool {
     bytes == [0; 7]
         || parse_record(bytes)
@@ -144,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_of_the_calendar() {
+    fn dates_must_exist_in_the_calendar() {
         assert!(short_date([0; 7]));
         assert!(short_date([124, 2, 29, 23, 59, 59, 52]));
         assert!(short_date([124, 2, 29, 0, 0, 0, 0xD0]));

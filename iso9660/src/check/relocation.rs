@@ -1,7 +1,7 @@
-//! What Rock Ridge says about directories across records: links, and where relocated ones belong.
+//! Rock Ridge attributes across records: link counts and relocated directories.
 //!
 //! ```text
-//! /1/2/3/4/5/6/7/8    a record without contents, CL -> sector of the directory      where it belongs
+//! /1/2/3/4/5/6/7/8    an empty record, CL -> sector of the directory            its original place
 //! /RR_MOVED/8         the directory; its record has RE; its ".." has PL -> sector of /1/2/.../7
 //! ```
 
@@ -28,11 +28,12 @@ fn relocations(checker: &mut Checker<'_>, hierarchy: &Hierarchy) {
         match by_extent.get(&link.target) {
             Some(target) if *target != 0 && wanted.insert(*target, link.directory).is_none() => {}
             Some(_) => {
-                let message = format_args!("a second CL leads to sector {}, or to the root", link.target);
+                let message =
+                    format_args!("a second CL points to sector {}, or CL points to the root", link.target);
                 checker.find(Rule::RockRidgeRelocation, link.offset, message);
             }
             None => {
-                let message = format_args!("CL leads to sector {}, where no directory is", link.target);
+                let message = format_args!("CL points to sector {}, which is not a directory", link.target);
                 checker.find(Rule::RockRidgeRelocation, link.offset, message);
             }
         }
@@ -42,7 +43,7 @@ fn relocations(checker: &mut Checker<'_>, hierarchy: &Hierarchy) {
         let says = directory.above.parent_link;
         let name = shown(&directory.identifier);
         if belongs.is_some() && !directory.named.relocated {
-            let message = format_args!("{name} is meant by CL and has no RE");
+            let message = format_args!("CL points to {name}, which has no RE");
             checker.find(Rule::RockRidgeRelocation, directory.record, message);
         }
         if says.map(|(_, extent)| extent) != belongs {
@@ -58,7 +59,7 @@ fn relocations(checker: &mut Checker<'_>, hierarchy: &Hierarchy) {
 
 fn links(checker: &mut Checker<'_>, hierarchy: &Hierarchy) {
     let directories = &hierarchy.directories;
-    // Subdirectories as they lie, and as Rock Ridge shows them.
+    // The subdirectories as stored, and as Rock Ridge shows them.
     let (mut lying, mut shown_as) = (vec![0_u32; directories.len()], vec![0_u32; directories.len()]);
     for directory in directories.iter().skip(1) {
         lying[directory.parent] += 1;

@@ -1,13 +1,13 @@
-//! What a check found.
+//! The report of a check.
 //!
 //! ```text
-//! error    0x00008e22 (sector 17+0x622)  directory-order: "B.TXT;1" stands behind "C.TXT;1"
-//! ^severity ^offset in the image          ^rule            ^what is there
+//! error    0x00008e22 (sector 17+0x622)  directory-order: "B.TXT;1" belongs before the previous record
+//! ^severity ^offset in the image          ^rule            ^message
 //! checked level 2, 3 descriptors, 2 directories, ...: 1 error, 0 warnings, 0 notes
 //! ```
 //!
-//! Invariants: findings are in the order of their offsets; at most so many per rule are kept, the others are counted;
-//! a message is one line, with the names of the image escaped and shortened.
+//! Invariants: findings are in the order of their offsets. A limited number per rule is kept, the others are counted. A
+//! message is one line, with names of the image escaped and shortened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,23 +15,23 @@ use std::fmt;
 use super::rule::{Rule, Severity};
 use crate::SECTOR_SIZE;
 
-/// The most characters of a name in a message.
+/// The largest number of characters of a name in a message.
 const NAME: usize = 60;
 
 /// One breach of one rule.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Where, in bytes from the start of the image.
+    /// The offset from the start of the image in bytes.
     pub offset: u64,
-    /// The rule.
+    /// The broken rule.
     pub rule: Rule,
-    /// What is there, in one line.
+    /// The details in one line.
     pub message: String,
 }
 
 impl Finding {
-    /// How bad it is: what the rule says.
+    /// Returns the severity of the rule.
     pub fn severity(&self) -> Severity {
         self.rule.severity()
     }
@@ -45,34 +45,35 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How much was checked.
+/// The numbers of checked structures.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Counts {
     /// The interchange level that the primary hierarchy needs (ECMA-119 10): 1 for names of 8 and 3 characters, 2 for
-    /// longer ones, 3 for files in several sections, 4 for an Enhanced Volume Descriptor. 0 when there is none.
+    /// longer names, 3 for files in several sections, 4 for an Enhanced Volume Descriptor. 0 when the image has no
+    /// primary hierarchy.
     pub level: u8,
-    /// Volume descriptors.
+    /// The number of volume descriptors.
     pub descriptors: u64,
-    /// Directories of all hierarchies.
+    /// The number of directories of all hierarchies.
     pub directories: u64,
-    /// Directory records that are not of directories, of all hierarchies.
+    /// The number of directory records of all hierarchies that are not of directories.
     pub files: u64,
-    /// Records of all path tables.
+    /// The number of records of all path tables.
     pub path_table_records: u64,
-    /// System use entries, those in continuation areas included.
+    /// The number of system use entries, including those in continuation areas.
     pub system_use_entries: u64,
-    /// Entries of the boot catalog.
+    /// The number of entries of the boot catalog.
     pub boot_entries: u64,
-    /// Partitions of the hybrid partition tables.
+    /// The number of partitions of the hybrid partition tables.
     pub partitions: u64,
-    /// Bytes that no structure and no file accounts for.
+    /// The number of bytes that no structure and no file uses.
     pub unused_bytes: u64,
-    /// How many of those were looked at before the budget was used up.
+    /// The number of unused bytes that were read within the budget.
     pub unused_bytes_read: u64,
 }
 
-/// The outcome of a check.
+/// The result of a check.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CheckReport {
     findings: Vec<Finding>,
@@ -81,32 +82,32 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// The findings that were kept, in the order of their offsets.
+    /// Returns the kept findings, in the order of their offsets.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// How many breaches of each rule there are, those that were not kept included.
+    /// Returns the number of findings of each rule, including those that were not kept.
     pub fn totals(&self) -> &BTreeMap<Rule, u64> {
         &self.totals
     }
 
-    /// How many findings of a severity there are, those that were not kept included.
+    /// Returns the number of findings of a severity, including those that were not kept.
     pub fn count(&self, severity: Severity) -> u64 {
         self.totals.iter().filter(|(rule, _)| rule.severity() == severity).map(|(_, count)| count).sum()
     }
 
-    /// How many findings were counted but not kept.
+    /// Returns the number of findings that were counted but not kept.
     pub fn omitted(&self) -> u64 {
         self.totals.values().sum::<u64>().saturating_sub(self.findings.len() as u64)
     }
 
-    /// Whether nothing at all was found.
+    /// Returns whether the image has no findings.
     pub fn is_clean(&self) -> bool {
         self.totals.is_empty()
     }
 
-    /// How much was checked.
+    /// Returns the numbers of checked structures.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -142,7 +143,7 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// A report while it grows.
+/// A report under construction.
 pub(super) struct Findings {
     per_rule: u64,
     ignored: Vec<Rule>,
@@ -172,12 +173,12 @@ impl Findings {
     }
 }
 
-/// A name of the image for a message: quoted, escaped, shortened.
+/// Formats a name of the image for a message: quoted, escaped, shortened.
 pub(super) fn shown(name: &[u8]) -> String {
     quoted(&String::from_utf8_lossy(name))
 }
 
-/// A text of the image for a message: quoted, escaped, shortened.
+/// Formats a text of the image for a message: quoted, escaped, shortened.
 pub(super) fn quoted(text: &str) -> String {
     let mut short: String = text.chars().take(NAME).collect();
     if short.len() < text.len() {
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_are_in_order_and_bounded_and_what_is_left_out_is_counted() {
+    fn findings_are_in_order_and_bounded_and_omitted_ones_are_counted() {
         let mut findings = Findings::new(2, vec![Rule::ImageLength]);
         for offset in [9, 5, 7] {
             findings.add(Rule::DirectoryOrder, offset, format_args!("out of order"));
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_out_of_their_line() {
+    fn names_are_escaped_and_stay_in_one_line() {
         assert_eq!(shown(b"a\n\x1b[2J"), r#""a\n\u{1b}[2J""#);
         assert_eq!(quoted(&"x".repeat(100)).chars().count(), 60 + 3);
     }

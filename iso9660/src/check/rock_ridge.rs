@@ -6,7 +6,7 @@
 //! TF 5+7k, 17k flags, dates                         ZF 16   method, header, block, size     RR 5  (1.09 only)
 //! ```
 //!
-//! An entry with a wrong length is reported and not looked into.
+//! An entry with a wrong length is reported and not parsed.
 
 use super::descriptors::long_date;
 use super::record::{Parsed, short_date};
@@ -15,18 +15,18 @@ use super::susp::both;
 use super::{Checker, Rule};
 use crate::ecma119::field::array;
 
-/// The identifiers of ER entries that mean Rock Ridge.
+/// The identifiers of ER entries that declare Rock Ridge.
 pub(super) const EXTENSIONS: [&[u8]; 3] = [b"RRIP_1991A", b"IEEE_P1282", b"IEEE_1282"];
-/// The longest name.
+/// The longest name in bytes.
 const NAME_LIMIT: usize = 255;
-/// The longest target of a link.
+/// The longest target of a symbolic link in bytes.
 const TARGET_LIMIT: usize = 4096;
 
 const CONTINUE: u8 = 0x01;
 const CURRENT: u8 = 0x02;
 const PARENT: u8 = 0x04;
 const ROOT: u8 = 0x08;
-/// RRIP 1.09: the name of the host, which nobody writes.
+/// RRIP 1.09: the flag for the name of the host, which known writers do not use.
 const HOST: u8 = 0x20;
 
 /// File types of POSIX modes.
@@ -37,14 +37,14 @@ const BLOCK: u32 = 0o060_000;
 const CHARACTER: u32 = 0o020_000;
 const OTHERS: [u32; 3] = [0o100_000, 0o010_000, 0o140_000];
 
-/// What the entries of one record say.
+/// The Rock Ridge values of one record.
 #[derive(Debug, Default)]
 pub(super) struct Rock {
-    /// Where PX is, the mode and the links.
+    /// The offset of PX, the mode and the links.
     pub(super) posix: Option<(u64, u32, u32)>,
     name: Vec<u8>,
     name_at: Option<u64>,
-    /// The name is that of the directory or its parent, by a flag.
+    /// Whether a flag marks the name as that of the directory or of its parent.
     special: bool,
     name_open: bool,
     link: bool,
@@ -52,12 +52,12 @@ pub(super) struct Rock {
     device: bool,
     dates: bool,
     pub(super) child_link: Option<u32>,
-    /// Where PL is, and what it says.
+    /// The offset and the value of PL.
     pub(super) parent_link: Option<(u64, u32)>,
     pub(super) relocated: bool,
 }
 
-/// Takes an entry in; answers whether it is one of Rock Ridge.
+/// Parses an entry. Returns whether it is an entry of Rock Ridge.
 pub(super) fn entry(checker: &mut Checker<'_>, rock: &mut Rock, entry: &[u8], offset: u64) -> bool {
     let length = entry.len();
     let (fits, once) = match &entry[..2] {
@@ -74,7 +74,7 @@ pub(super) fn entry(checker: &mut Checker<'_>, rock: &mut Rock, entry: &[u8], of
         _ => return false,
     };
     if !fits || !once {
-        let again = if once { "" } else { ", once more" };
+        let again = if once { "" } else { ", for the second time" };
         let message = format_args!("{} of {length} bytes{again}", shown(&entry[..2]));
         checker.find(Rule::RockRidgeEntry, offset, message);
         return true;
@@ -102,7 +102,7 @@ pub(super) fn entry(checker: &mut Checker<'_>, rock: &mut Rock, entry: &[u8], of
     true
 }
 
-/// The length that the flags of a TF entry ask for.
+/// Returns the length of a TF entry with these flags.
 fn times(entry: &[u8]) -> usize {
     let flags = entry.get(4).copied().unwrap_or_default();
     let each = if flags & 0x80 == 0 { 7 } else { 17 };
@@ -164,7 +164,7 @@ fn link(checker: &mut Checker<'_>, rock: &mut Rock, entry: &[u8], offset: u64) {
     }
 }
 
-/// ZF: method `pz`, the header in words, the block size as a power of two, the size.
+/// Checks ZF: method `pz`, the header in words, the block size as a power of two, the size.
 fn compressed(checker: &mut Checker<'_>, entry: &[u8], offset: u64) {
     if &entry[4..6] != b"pz" || entry[6] != 4 || !(15..=17).contains(&entry[7]) {
         let message = format_args!("{:02x?}", &entry[4..8]);
@@ -174,17 +174,17 @@ fn compressed(checker: &mut Checker<'_>, entry: &[u8], offset: u64) {
 }
 
 impl Rock {
-    /// The name, if the record has one.
+    /// Returns the name, if the record has one.
     pub(super) fn name(&self) -> Option<&[u8]> {
         (self.name_at.is_some() && !self.special).then_some(&self.name)
     }
 
-    /// Whether there is any entry at all.
+    /// Returns whether the record has any Rock Ridge entry.
     fn any(&self) -> bool {
         self.posix.is_some() || self.name_at.is_some() || self.dates || self.link
     }
 
-    /// Checks what the entries of a record say together.
+    /// Checks the values of a record together.
     pub(super) fn check(&self, checker: &mut Checker<'_>, record: &Parsed) {
         if let (Some(offset), Some(name)) = (self.name_at, self.name()) {
             let component = !name.is_empty()
@@ -203,7 +203,7 @@ impl Rock {
             return;
         };
         let kind = mode & TYPE;
-        // A record that stands for a relocated directory is not one itself.
+        // A record that represents a relocated directory is not a directory itself.
         let directory = record.directory() || self.child_link.is_some();
         let known = match kind {
             DIRECTORY => directory,

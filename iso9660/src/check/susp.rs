@@ -1,12 +1,12 @@
-//! System use areas: the entries of SUSP, and where they continue.
+//! System use areas: SUSP entries and continuation areas.
 //!
 //! ```text
 //! root "."  [up to 15 bytes of another system] SP ...        record's area --CE--> area --CE--> area ...
-//! entry     signature (2) | length | version | data          what is left: zeros
+//! entry     signature (2) | length | version | data          rest: zeros
 //! ```
 //!
-//! Invariants: a chain has at most [`MAX_AREAS`] areas, none twice; all continuation areas of a hierarchy together
-//! have no more bytes than the image.
+//! Invariants: a chain has at most [`MAX_AREAS`] areas, none twice. All continuation areas of a hierarchy together have
+//! at most as many bytes as the image.
 
 use super::extents::ExtentUse;
 use super::report::shown;
@@ -17,43 +17,43 @@ use crate::ecma119::SECTOR;
 use crate::ecma119::field::{array, read_both_u32};
 use crate::error::ReadError;
 
-/// The most continuation areas of one record.
+/// The largest number of continuation areas of one record.
 const MAX_AREAS: usize = 32;
-/// The length of an SP entry.
+/// The length of an SP entry in bytes.
 const SP: usize = 7;
-/// Entries of extensions that are passed over: SUSP itself, zisofs, AAIP, Apple, Amiga, sparse files.
+/// Known entries that are not checked: SUSP itself, zisofs, AAIP, Apple, Amiga, sparse files.
 const KNOWN: [&[u8; 2]; 8] = [b"PD", b"ES", b"AL", b"AA", b"BA", b"AS", b"SF", b"XA"];
 
-/// Which record an area belongs to.
+/// The record that an area belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Position {
-    /// The record of itself of the root.
+    /// The record that the root has of itself.
     Root,
-    /// That of another directory.
+    /// The record that another directory has of itself.
     Itself,
     Parent,
     Entry,
 }
 
-/// SUSP in one hierarchy.
+/// The use of SUSP in one hierarchy.
 pub(super) struct Susp {
-    /// Where the root's SP entry is in its area.
+    /// The position of the root's SP entry in its area.
     start: usize,
-    /// How many bytes of other areas belong to another system.
+    /// The number of bytes to skip in the areas of other records.
     skip: usize,
     er_seen: bool,
-    /// Where the first entry of Rock Ridge is.
+    /// The offset of the first Rock Ridge entry.
     used: Option<u64>,
-    /// Bytes of all continuation areas.
+    /// The total number of bytes of all continuation areas.
     bytes: u64,
     pub(super) exhausted: bool,
 }
 
-/// What one area says about the next.
+/// The location of the next area.
 type Next = Option<(u64, u64, u64)>;
 
 impl Susp {
-    /// SUSP, if the area of the root's record of itself says that it is in use.
+    /// Returns the SUSP state, if the area of the root's record of itself declares SUSP.
     pub(super) fn start(area: &[u8]) -> Option<Susp> {
         for start in [0, 15] {
             let Some(entry) = area.get(start..start + SP) else { continue };
@@ -65,7 +65,7 @@ impl Susp {
         None
     }
 
-    /// Reads the entries of a record, those of its continuation areas included. `space` is the size of the volume.
+    /// Reads the entries of a record, including those of its continuation areas. `space` is the size of the volume.
     pub(super) fn record(
         &mut self,
         checker: &mut Checker<'_>,
@@ -168,7 +168,7 @@ impl Susp {
         next
     }
 
-    /// ER: which extension is in use.
+    /// Checks ER, which declares an extension.
     fn reference(&mut self, checker: &mut Checker<'_>, entry: &[u8], offset: u64, position: Position) {
         let lengths: usize =
             entry.get(4..7).unwrap_or_default().iter().map(|length| usize::from(*length)).sum();
@@ -180,22 +180,23 @@ impl Susp {
         self.er_seen |= rock_ridge::EXTENSIONS.contains(&identifier);
     }
 
-    /// Whether Rock Ridge is in use; an extension that is used must be announced.
+    /// Checks that Rock Ridge, if used, is declared.
     pub(super) fn finish(&self, checker: &mut Checker<'_>) -> bool {
         if let (Some(offset), false) = (self.used, self.er_seen) {
-            let message = format_args!("there are entries of Rock Ridge and no ER entry that names it");
+            let message =
+                format_args!("Rock Ridge entries are used without an ER entry that declares Rock Ridge");
             checker.find(Rule::RockRidgeUnannounced, offset, message);
         }
         self.used.is_some()
     }
 }
 
-/// Whether an area without a usable SP entry was meant to be one of SUSP.
+/// Returns whether an area without a usable SP entry looks like SUSP.
 pub(super) fn resembles(area: &[u8]) -> bool {
     area.starts_with(b"SP") || area.len() >= 4 && area[3] == 1 && area[..2].iter().all(u8::is_ascii_uppercase)
 }
 
-/// CE: where the entries continue, and where it was said.
+/// Parses CE: the location of the continuation, and the offset of the entry.
 fn continuation(checker: &mut Checker<'_>, entry: &[u8], offset: u64) -> Next {
     if entry.len() != 28 {
         checker.find(Rule::SuspEntry, offset + 2, format_args!("CE of {} bytes", entry.len()));
@@ -209,7 +210,7 @@ fn continuation(checker: &mut Checker<'_>, entry: &[u8], offset: u64) -> Next {
     Some((block * SECTOR_SIZE + at, length, offset))
 }
 
-/// A both-byte order number of an entry; the little-endian half where they differ.
+/// Returns a both-byte order number of an entry, or its little-endian half if they differ.
 pub(super) fn both(checker: &mut Checker<'_>, entry: &[u8], at: usize, offset: u64) -> u32 {
     read_both_u32(entry, at).unwrap_or_else(|| {
         let bytes = entry.get(at..at + 8).unwrap_or_default();

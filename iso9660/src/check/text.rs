@@ -7,12 +7,12 @@
 //! Joliet         16-bit characters of any kind but controls; padded with 00 20 (or, by some writers, 00 00)
 //! ```
 //!
-//! Allowances, because installers look for such labels: `a-z`, `-` and `.` in identifiers of volumes.
+//! Allowances, because installers look for such labels: `a-z`, `-` and `.` in volume identifiers.
 
 use super::{Checker, Rule};
 use crate::joliet;
 
-/// What a field may hold.
+/// The characters that a field may hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Characters {
     A,
@@ -31,7 +31,7 @@ impl Characters {
     }
 }
 
-/// The text fields of a descriptor: where, how long, of what, what it is called.
+/// The text fields of a descriptor: offset, length, characters, name.
 pub(super) const FIELDS: [(usize, usize, Characters, &str); 9] = [
     (8, 32, Characters::A, "the system identifier"),
     (40, 32, Characters::Label, "the volume identifier"),
@@ -59,7 +59,7 @@ pub(super) fn check(checker: &mut Checker<'_>, sector: &[u8], offset: u64, jolie
     }
 }
 
-/// The first byte that may not be there. The padding is spaces; what is inside a label may be none.
+/// Returns the position of the first invalid byte. The padding is spaces; a label has no inner spaces.
 fn in_ascii(field: &[u8], characters: Characters) -> Option<usize> {
     let text = field.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
     field[..text].iter().position(|byte| !characters.allow(*byte))
@@ -73,7 +73,7 @@ fn in_joliet(field: &[u8]) -> Option<usize> {
     let blank = |pair: &[u8]| *pair == [0, b' '] || *pair == [0, 0];
     let text = pairs.chunks_exact(2).rposition(|pair| !blank(pair)).map_or(0, |last| 2 * (last + 1));
     let text = &pairs[..text];
-    // Zeros inside the text are control characters as well.
+    // Zeros inside the text are control characters too.
     let unit = text.chunks_exact(2).position(|pair| joliet::decode(pair).chars().any(char::is_control))?;
     Some(2 * unit)
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_of_their_characters_and_padded_with_spaces() {
+    fn texts_have_allowed_characters_and_padding_of_spaces() {
         assert_eq!(in_ascii(b"CIDATA  ", Characters::Label), None);
         assert_eq!(in_ascii(b"config-2", Characters::Label), None);
         assert_eq!(in_ascii(b"A B     ", Characters::Label), Some(1));

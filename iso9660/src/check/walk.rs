@@ -3,11 +3,11 @@
 //! ```text
 //! directories: 0 = root, then those of level 2, of level 3 ...: the order of path tables, when records are in order
 //!
-//! one directory   . self | .. parent | entries in order, sections of one file behind each other | 00 ... end of sector
+//! one directory   . self | .. parent | entries in order, sections of one file in sequence | 00 ... end of sector
 //! ```
 //!
-//! Invariants: a directory is visited once, by its extent; the bytes of all directories are no more than the image has;
-//! names are kept for one directory at a time.
+//! Invariants: a directory is visited once, by its extent. All directories together have at most as many bytes as the
+//! image. Names are kept for one directory at a time.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -28,29 +28,29 @@ use crate::{SECTOR_SIZE, joliet};
 /// The deepest level of directories that is walked.
 const MAX_LEVEL: usize = 255;
 
-/// A directory of the walk.
+/// A directory found by the walk.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) identifier: Box<[u8]>,
-    /// The index of its parent; the root is its own.
+    /// The index of the parent; the root is its own parent.
     pub(super) parent: usize,
-    /// The root is on level 1.
+    /// The level; the root is on level 1.
     pub(super) level: usize,
-    /// The bytes of the identifiers on the way to it, each with one more.
+    /// The sum of the identifiers from the root to the directory, each with one byte more.
     path_length: usize,
     /// The first sector.
     pub(super) extent: u32,
     offset: u64,
     length: u32,
-    /// Where the record that names it is.
+    /// The offset of the record that names it.
     pub(super) record: u64,
-    /// What Rock Ridge says in the record that names it, in that of itself, and in that of its parent.
+    /// The Rock Ridge values of the record that names it, of its record of itself, and of its record of its parent.
     pub(super) named: Rock,
     pub(super) itself: Rock,
     pub(super) above: Rock,
 }
 
-/// A record that stands for a directory elsewhere.
+/// A record that represents a relocated directory.
 #[derive(Debug)]
 pub(super) struct ChildLink {
     pub(super) directory: usize,
@@ -58,13 +58,13 @@ pub(super) struct ChildLink {
     pub(super) offset: u64,
 }
 
-/// What the walk of a hierarchy found.
+/// The result of the walk of a hierarchy.
 #[derive(Debug)]
 pub(super) struct Hierarchy {
     pub(super) kind: HierarchyRules,
     pub(super) rock_ridge: bool,
     pub(super) directories: Vec<Directory>,
-    /// The extents of files that are not empty: offset, length, and where their records are.
+    /// The extents of files that are not empty: offset, length, and the offset of the record.
     pub(super) files: Vec<(u64, u64, u64)>,
     pub(super) child_links: Vec<ChildLink>,
 }
@@ -104,24 +104,24 @@ struct Walk<'d> {
     bytes: u64,
     records: u64,
     susp: Option<Susp>,
-    /// It was said that system use areas are not understood.
+    /// Whether unknown system use areas were reported.
     unknown: bool,
-    /// A budget is used up.
+    /// Whether a budget is exhausted.
     full: bool,
     hierarchy: Hierarchy,
 }
 
-/// One directory while it is read.
+/// The state of one directory during the walk.
 #[derive(Default)]
 struct Scan {
     /// The index of the directory.
     index: usize,
     records: usize,
     order: Order,
-    /// Identifiers without the further sections of a file.
+    /// The identifiers, without further sections of files.
     names: Vec<(Vec<u8>, bool, u64)>,
     rock_names: Vec<(Vec<u8>, u64)>,
-    /// The identifier of a file whose last section is still to come, and where it began.
+    /// The identifier of a file whose last section is missing so far, and its offset.
     open: Option<(Vec<u8>, u64)>,
 }
 
@@ -195,7 +195,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The records of one sector.
+    /// Reads the records of one sector.
     fn sector(
         &mut self,
         checker: &mut Checker<'_>,
@@ -208,10 +208,10 @@ impl Walk<'_> {
             let place = offset + at as u64;
             self.records += 1;
             if self.records > checker.options.entries {
-                return self.stop(checker, place, "there are more records than the budget allows");
+                return self.stop(checker, place, "the directories have more records than the budget allows");
             }
             let Some(record) = record::parse(checker, &sector[at..], place) else {
-                // The next record can be found as long as this one has a length.
+                // The next record can be found if this one has a length.
                 let length = usize::from(sector[at]);
                 if length <= HEADER || at + length > SECTOR {
                     return Ok(());
@@ -234,7 +234,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The record of the directory itself.
+    /// Checks the record of the directory itself.
     fn itself(
         &mut self,
         checker: &mut Checker<'_>,
@@ -268,7 +268,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The record of the parent.
+    /// Checks the record of the parent.
     fn parent(
         &mut self,
         checker: &mut Checker<'_>,
@@ -297,7 +297,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What SUSP says about a record.
+    /// Reads the system use entries of a record.
     fn system_use(
         &mut self,
         checker: &mut Checker<'_>,
@@ -322,7 +322,7 @@ impl Walk<'_> {
         Ok(rock)
     }
 
-    /// Any other record.
+    /// Checks any other record.
     fn entry(
         &mut self,
         checker: &mut Checker<'_>,
@@ -362,7 +362,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether a record is a further section of the file before it.
+    /// Returns whether a record is a further section of the previous file.
     fn section(
         &mut self,
         checker: &mut Checker<'_>,
@@ -442,11 +442,11 @@ impl Walk<'_> {
         self.hierarchy.files.push((offset, length, record.offset));
     }
 
-    /// What is known when all records of a directory were seen.
+    /// Runs the checks that need all records of a directory.
     fn finish(&mut self, checker: &mut Checker<'_>, scan: Scan, offset: u64) {
         if scan.records < 2 && !self.full {
             let rule = if scan.records == 0 { Rule::SelfRecord } else { Rule::ParentRecord };
-            checker.find(rule, offset, format_args!("there is none"));
+            checker.find(rule, offset, format_args!("the record is missing"));
         }
         if let Some((identifier, offset)) = &scan.open {
             let message = format_args!("the last section of {} does not follow", shown(identifier));
@@ -457,14 +457,14 @@ impl Walk<'_> {
         names.sort_unstable();
         for pair in names.windows(2) {
             if (&pair[0].0, pair[0].1) == (&pair[1].0, pair[1].1) {
-                let message = format_args!("{} is there twice", shown(&pair[1].0));
+                let message = format_args!("{} occurs twice", shown(&pair[1].0));
                 checker.find(Rule::IdentifierDuplicate, pair[1].2, message);
             }
         }
         rock_names.sort_unstable();
         for pair in rock_names.windows(2) {
             if pair[0].0 == pair[1].0 {
-                let message = format_args!("{} is there twice", shown(&pair[1].0));
+                let message = format_args!("{} occurs twice", shown(&pair[1].0));
                 checker.find(Rule::RockRidgeDuplicate, pair[1].1, message);
             }
         }
@@ -482,7 +482,7 @@ impl Walk<'_> {
     }
 }
 
-/// Checks that all hierarchies lead to the same extents.
+/// Checks that all hierarchies refer to equal extents.
 pub(super) fn compare(checker: &mut Checker<'_>, hierarchies: &[Hierarchy]) {
     let Some((first, others)) = hierarchies.split_first() else { return };
     let extents = |hierarchy: &Hierarchy| -> BTreeSet<(u64, u64)> {

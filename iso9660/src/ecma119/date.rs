@@ -5,18 +5,19 @@
 //! descriptor, 17 bytes  YYYY MM DD HH MM SS CC as digits | offset      unspecified: sixteen '0' and a zero byte
 //! ```
 //!
-//! Written dates are always UTC with offset 0: the time zone of the host never shows. Calendar arithmetic follows the
-//! proleptic Gregorian calendar, counted in days from 1 March of year 0 so that leap days end a year.
+//! Written dates are always UTC with offset 0, so the time zone of the host has no effect. Calendar arithmetic follows
+//! the proleptic Gregorian calendar, counted in days from 1 March of year 0 so that a leap day is the last day of its
+//! year.
 
 use std::ops::RangeInclusive;
 
-/// The years both forms can hold.
+/// The years that both forms can represent.
 const YEARS: RangeInclusive<i64> = 1900..=2155;
 
-/// The 17 bytes of a date that is not specified.
+/// The 17 bytes of an unspecified date.
 pub(crate) const UNSPECIFIED: [u8; 17] = *b"0000000000000000\0";
 
-/// A moment in UTC that both forms can hold.
+/// A date and time in UTC that both forms can represent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Date {
     year: i64,
@@ -28,7 +29,7 @@ pub(crate) struct Date {
 }
 
 impl Date {
-    /// The date `epoch` seconds after 1970, if its year can be written.
+    /// Returns the date `epoch` seconds after 1970, if its year can be represented.
     pub(crate) fn from_epoch(epoch: i64) -> Option<Date> {
         let (days, seconds) = (epoch.div_euclid(86_400), epoch.rem_euclid(86_400));
         let (year, month, day) = civil(days)?;
@@ -43,14 +44,14 @@ impl Date {
         })
     }
 
-    /// 9.1.5
+    /// Returns the 7 bytes of a directory record (9.1.5).
     pub(crate) fn record(&self) -> [u8; 7] {
         // Construction keeps the year in range.
         let year = u8::try_from(self.year - 1900).unwrap_or(u8::MAX);
         [year, self.month, self.day, self.hour, self.minute, self.second, 0]
     }
 
-    /// 8.4.26.1
+    /// Returns the 17 bytes of a descriptor (8.4.26.1).
     pub(crate) fn descriptor(&self) -> [u8; 17] {
         let digits = format!(
             "{:04}{:02}{:02}{:02}{:02}{:02}00",
@@ -62,13 +63,13 @@ impl Date {
     }
 }
 
-/// The seconds since 1970 of a record's date, if it is one.
+/// Returns the seconds since 1970 of a record's date, if it is valid.
 pub(crate) fn parse_record(bytes: [u8; 7]) -> Option<i64> {
     let [year, month, day, hour, minute, second, offset] = bytes;
     seconds(1900 + i64::from(year), month, day, hour, minute, second, offset)
 }
 
-/// The seconds since 1970 of a descriptor's date, if it is specified and is one.
+/// Returns the seconds since 1970 of a descriptor's date, if it is specified and valid.
 pub(crate) fn parse_descriptor(bytes: [u8; 17]) -> Option<i64> {
     let number = |range: std::ops::Range<usize>| {
         bytes[range]
@@ -87,7 +88,7 @@ pub(crate) fn parse_descriptor(bytes: [u8; 17]) -> Option<i64> {
     )
 }
 
-/// The seconds since 1970 of a local time whose offset from UTC is in quarters of an hour, if they are ones.
+/// Returns the seconds since 1970 of a local time with an offset from UTC in quarters of an hour, if both are valid.
 pub(crate) fn seconds(
     year: i64,
     month: u8,
@@ -110,15 +111,15 @@ pub(crate) fn seconds(
     })
 }
 
-/// Days from 1970-01-01 to a date.
+/// Returns the days from 1970-01-01 to a date.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// Year, month and day that many days after 1970-01-01, if the year can be written.
+/// Returns year, month and day of a number of days after 1970-01-01, if the year can be represented.
 fn civil(days_after: i64) -> Option<(i64, u8, u8)> {
-    // The mean year is never off by more than one, which the two candidates beside it cover.
+    // The mean year is wrong by one at most, so the candidates on both sides cover it.
     let guess = 1970 + days_after / 365;
     if !(0..=4000).contains(&guess) {
         return None;
@@ -137,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn both_forms_of_a_known_moment() {
+    fn both_forms_of_a_known_date() {
         let date = Date::from_epoch(1_700_000_000).unwrap();
         assert_eq!(date.record(), [0x7b, 0x0b, 0x0e, 0x16, 0x0d, 0x14, 0x00]);
         assert_eq!(&date.descriptor(), b"2023111422132000\0");
@@ -166,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_writable_moment_reads_back(epoch in -2_208_988_800_i64..5_869_584_000) {
+        fn every_writable_date_reads_back(epoch in -2_208_988_800_i64..5_869_584_000) {
             let date = Date::from_epoch(epoch).unwrap();
             prop_assert_eq!(parse_record(date.record()), Some(epoch));
             prop_assert_eq!(parse_descriptor(date.descriptor()), Some(epoch));

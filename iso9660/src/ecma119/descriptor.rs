@@ -9,11 +9,11 @@
 //! 120 set size, 124 sequence, 128 block size   883 application use (512), then reserved
 //! 132 path table size (both 32)                140 L table (little), 148 M table (big)
 //!
-//! an Enhanced Volume Descriptor (ISO 9660:1999) is of type 2 and has 2 at 6 and at 881
+//! an Enhanced Volume Descriptor (ISO 9660:1999) has type 2, and version 2 at offsets 6 and 881
 //! ```
 //!
-//! Invariants: text is padded with spaces (UCS-2 spaces in Joliet), everything unused is zero; creation equals
-//! modification, expiration and effective are unspecified.
+//! Invariants: text is padded with spaces (UCS-2 spaces in Joliet). Unused bytes are zero. The creation date equals the
+//! modification date; expiration and effective dates are unspecified.
 
 use super::date::{Date, UNSPECIFIED, parse_descriptor};
 use super::field::{array, both_u16, both_u32, put, read_both_u16, read_both_u32};
@@ -22,22 +22,22 @@ use super::{Hierarchy, SECTOR};
 use crate::error::ReadError;
 use crate::joliet;
 
-/// 8.1.1
+/// 8.1.1: the type of a Boot Record.
 pub(crate) const BOOT: u8 = 0;
-/// 8.1.1
+/// 8.1.1: the type of the Primary Volume Descriptor.
 pub(crate) const PRIMARY: u8 = 1;
-/// 8.1.1
+/// 8.1.1: the type of a Supplementary or Enhanced Volume Descriptor.
 pub(crate) const SUPPLEMENTARY: u8 = 2;
-/// 8.1.1
+/// 8.1.1: the type of the Volume Descriptor Set Terminator.
 pub(crate) const TERMINATOR: u8 = 255;
-/// The version of an enhanced descriptor and of the structures it leads to.
+/// The version of an enhanced descriptor and of its file structure.
 const ENHANCED_VERSION: u8 = 2;
-/// 8.1.2
+/// 8.1.2: the standard identifier.
 const IDENTIFIER: &[u8] = b"CD001";
 /// The length of the root directory record, which has a one-byte identifier and no system use area.
 const ROOT: std::ops::Range<usize> = 156..190;
 
-/// A descriptor of a hierarchy about to be written.
+/// A descriptor of a hierarchy to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct NewVolume<'a> {
     pub(crate) hierarchy: Hierarchy,
@@ -54,7 +54,7 @@ pub(crate) struct NewVolume<'a> {
 }
 
 impl NewVolume<'_> {
-    /// The sector of the descriptor.
+    /// Returns the sector of the descriptor.
     pub(crate) fn to_sector(&self) -> [u8; SECTOR] {
         let mut sector = start(match self.hierarchy {
             Hierarchy::Primary => PRIMARY,
@@ -77,7 +77,7 @@ impl NewVolume<'_> {
         match self.hierarchy {
             Hierarchy::Primary => {}
             Hierarchy::Joliet => put(&mut sector, 88, joliet::ESCAPE_SEQUENCE),
-            // ISO 9660:1999, 8.5.2: the version alone tells it from a supplementary descriptor.
+            // ISO 9660:1999, 8.5.2: only the version distinguishes it from a supplementary descriptor.
             Hierarchy::Enhanced => sector[6] = ENHANCED_VERSION,
         }
         put(&mut sector, 80, &both_u32(self.sectors));
@@ -96,12 +96,12 @@ impl NewVolume<'_> {
         ] {
             put(&mut sector, at, &date);
         }
-        // The version of the file structure goes with that of the descriptor.
+        // The version of the file structure equals that of the descriptor.
         sector[881] = sector[6];
         sector
     }
 
-    /// Fills a text field, cutting what does not fit: only the volume identifier can be longer than a Joliet field.
+    /// Fills a text field and truncates longer text. Only the volume identifier can be longer than its Joliet field.
     fn text(&self, field: &mut [u8], text: &str) {
         match self.hierarchy {
             Hierarchy::Primary | Hierarchy::Enhanced => {
@@ -116,12 +116,12 @@ impl NewVolume<'_> {
     }
 }
 
-/// The Volume Descriptor Set Terminator (8.3).
+/// Returns the Volume Descriptor Set Terminator (8.3).
 pub(crate) fn terminator() -> [u8; SECTOR] {
     start(TERMINATOR)
 }
 
-/// A descriptor of a type with nothing in it.
+/// Returns an empty descriptor of a type.
 pub(crate) fn start(kind: u8) -> [u8; SECTOR] {
     let mut sector = [0; SECTOR];
     sector[0] = kind;
@@ -130,17 +130,18 @@ pub(crate) fn start(kind: u8) -> [u8; SECTOR] {
     sector
 }
 
-/// The type of a descriptor, if the sector is one.
+/// Returns the type of a descriptor, if the sector is a descriptor.
 pub(crate) fn kind(sector: &[u8; SECTOR]) -> Option<u8> {
     (&sector[1..6] == IDENTIFIER).then_some(sector[0])
 }
 
-/// The hierarchy that a supplementary descriptor describes, if it is one we know: only the escape sequences tell.
+/// Returns the hierarchy of a supplementary descriptor. Only the escape sequences identify it; `None` if they are
+/// unknown.
 pub(crate) fn is_joliet(sector: &[u8; SECTOR]) -> bool {
     sector[6] == 1 && joliet::ESCAPE_SEQUENCES.iter().any(|known| sector[88..120].starts_with(known))
 }
 
-/// A descriptor of a hierarchy that was read.
+/// A descriptor of a hierarchy, read from an image.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadVolume {
     pub(crate) volume_id: String,
@@ -150,13 +151,13 @@ pub(crate) struct ReadVolume {
     pub(crate) sectors: u32,
     pub(crate) created: Option<i64>,
     pub(crate) modified: Option<i64>,
-    /// Where the root directory is, and how many bytes it has.
+    /// The offset and the length of the root directory.
     pub(crate) root_offset: u64,
     pub(crate) root_length: u32,
 }
 
 impl ReadVolume {
-    /// The descriptor in `sector`, which is at byte `offset` of the image.
+    /// Parses the descriptor in `sector`, which is at byte `offset` of the image.
     pub(crate) fn parse(
         sector: &[u8; SECTOR],
         offset: u64,

@@ -3,48 +3,49 @@
 //! ```text
 //! name in the tree     identifier                  how
 //! ks.cfg               KS.CFG;1                    upper case, version 1
-//! user-data            USER_DATA.;1                what is not A-Z 0-9 _ becomes _; a file always has its dot
+//! user-data            USER_DATA.;1                other characters than A-Z 0-9 _ become _; a file always has a dot
 //! a.tar.gz             A_TAR.GZ;1                  the last dot separates the extension
-//! .hidden              _HIDDEN.;1                  a leading dot separates nothing
-//! boot                 BOOT                        a directory: neither dot nor version
+//! .hidden              _HIDDEN.;1                  a leading dot does not separate an extension
+//! boot                 BOOT                        a directory: no dot, no version
 //! a-b, a_b             A_B0.;1, A_B1.;1            equal results are all numbered, in byte-wise order of the names
 //! ```
 //!
-//! Name and extension have 30 characters together, a directory 31; on level 1 they have 8, 3 and 8. The outcome depends on the set of names in the
-//! directory only, never on the order in which they came. A directory `x` and a file `x` fold to one name in readers
-//! that drop the dot, so both draw their results from one set.
+//! A name and its extension have 30 characters together, a directory has 31; on level 1 the limits are 8, 3 and 8. The
+//! result depends only on the set of names in the directory, not on their order of insertion. Readers that drop the dot
+//! show a directory `x` and a file `x.` under one name, so files and directories share one set of results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::options::InterchangeLevel;
 
-/// How long identifiers may be.
+/// The limits of identifiers.
 #[derive(Clone, Copy, Debug)]
-struct ReadLimits {
-    /// The characters of a file's name, whatever its extension.
+struct IdentifierLimits {
+    /// The longest name of a file without its extension.
     stem: usize,
     extension: usize,
-    /// The characters of a file's name and its extension together.
+    /// The longest name of a file together with its extension.
     file: usize,
     directory: usize,
 }
 
-/// 10.1
-const LEVEL_ONE: ReadLimits = ReadLimits { stem: 8, extension: 3, file: 11, directory: 8 };
-/// 7.5.1 and 7.6.3. The bound on extensions is our own: it leaves the name the larger half.
-const LEVEL_TWO: ReadLimits = ReadLimits { stem: 30, extension: 14, file: 30, directory: 31 };
+/// The limits of level 1 (10.1).
+const LEVEL_ONE: IdentifierLimits = IdentifierLimits { stem: 8, extension: 3, file: 11, directory: 8 };
+/// The limits of levels 2 and 3 (7.5.1, 7.6.3). The limit on extensions is specific to this crate: it reserves the
+/// larger half for the name.
+const LEVEL_TWO: IdentifierLimits = IdentifierLimits { stem: 30, extension: 14, file: 30, directory: 31 };
 
-/// A name and its extension, of d-characters.
+/// A name and its extension in d-characters.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Parts {
-    // The derived order is that of 9.3: d-characters are above the padding character, so that comparing without
-    // padding gives the same order.
+    // The derived order equals that of 9.3: d-characters sort after the padding character, so comparing without padding
+    // gives the same result.
     stem: String,
     extension: String,
 }
 
-/// The identifiers of the children of one directory, in the order of `names`, which must be sorted byte-wise.
-/// The flag says whether the child is a directory.
+/// Returns the identifiers of the children of one directory, in the order of `names`, which must be sorted byte-wise.
+/// The flag is true for a directory.
 pub(crate) fn assign(names: &[(&str, bool)], level: InterchangeLevel) -> Vec<Vec<u8>> {
     let limits = match level {
         InterchangeLevel::One => LEVEL_ONE,
@@ -72,8 +73,8 @@ pub(crate) fn assign(names: &[(&str, bool)], level: InterchangeLevel) -> Vec<Vec
         .collect()
 }
 
-/// The first free numbered form of `parts` whose stem has at most `limit` characters. Counters are kept per shortened
-/// stem, so that a directory full of equal long names costs no more than its size.
+/// Returns the first unused numbered form of `parts` whose stem has at most `limit` characters. One counter per
+/// shortened stem keeps the cost linear for a directory full of equal long names.
 fn number(
     parts: &Parts,
     limit: usize,
@@ -94,12 +95,12 @@ fn number(
             }
         }
     }
-    // Not reached: eight digits hold more names than a directory of 2^32 bytes.
+    // Unreachable: eight digits number more names than fit in a directory of 2^32 bytes.
     parts.clone()
 }
 
-impl ReadLimits {
-    /// The natural form of a name.
+impl IdentifierLimits {
+    /// Returns the identifier of a name before numbering.
     fn mangle(&self, name: &str, directory: bool) -> Parts {
         let (stem, extension) = match name.rsplit_once('.') {
             Some((stem, extension)) if !directory && !stem.is_empty() => (stem, extension),
@@ -110,13 +111,13 @@ impl ReadLimits {
         parts
     }
 
-    /// How long the stem beside an extension may be.
+    /// Returns the longest stem for an extension.
     fn stem(&self, parts: &Parts, directory: bool) -> usize {
         if directory { self.directory } else { self.stem.min(self.file - parts.extension.len()) }
     }
 }
 
-/// The first characters of a text as d-characters (7.4.1).
+/// Returns the first characters of a text as d-characters (7.4.1).
 fn d_characters(text: &str, limit: usize) -> String {
     text.chars()
         .take(limit)
@@ -135,8 +136,7 @@ fn render(parts: &Parts, directory: bool) -> Vec<u8> {
     }
 }
 
-/// The order of identifiers in a directory (9.3): name, then extension, each padded with spaces; the versions here are
-/// all 1.
+/// Compares two identifiers as in a directory (9.3): name, then extension, each padded with spaces. All versions are 1.
 pub(crate) fn sort_key(identifier: &[u8]) -> (&[u8], &[u8]) {
     let name = identifier.strip_suffix(b";1").unwrap_or(identifier);
     match name.iter().position(|byte| *byte == b'.') {
@@ -145,14 +145,14 @@ pub(crate) fn sort_key(identifier: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The name that a reader without extensions shows: lower case, without version and without a trailing dot.
+/// Returns the name that a reader without extensions shows: lower case, without version and without a trailing dot.
 pub(crate) fn plain_name(identifier: &[u8]) -> String {
     let name = strip_version(identifier);
     let name = name.strip_suffix(b".").unwrap_or(name);
     String::from_utf8_lossy(name).to_lowercase()
 }
 
-/// An identifier without `;` and the digits after it.
+/// Returns an identifier without `;` and the digits after it.
 fn strip_version(identifier: &[u8]) -> &[u8] {
     match identifier.iter().rposition(|byte| *byte == b';') {
         Some(at) if at > 0 && identifier[at + 1..].iter().all(u8::is_ascii_digit) => &identifier[..at],
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_installers_look_for() {
+    fn names_that_installers_look_for_have_expected_identifiers() {
         assert_eq!(
             files(&["ks.cfg", "meta-data", "recipe.json", "recipe.schema.json", "unattend.xml", "user-data"]),
             [
@@ -217,13 +217,16 @@ mod tests {
     #[test]
     fn equal_results_are_all_numbered_in_byte_order() {
         assert_eq!(files(&["a_b", "a-b"]), ["A_B0.;1", "A_B1.;1"]);
-        // `a_b0` exists already, so that number is skipped.
+        // `a_b0` exists, so its number is skipped.
         assert_eq!(files(&["a-b", "a_b", "a_b0"]), ["A_B1.;1", "A_B2.;1", "A_B0.;1"]);
-        assert_eq!(assign(&[("x", true), ("x.", false)], InterchangeLevel::Three), [b"X0".to_vec(), b"X1.;1".to_vec()]);
+        assert_eq!(
+            assign(&[("x", true), ("x.", false)], InterchangeLevel::Three),
+            [b"X0".to_vec(), b"X1.;1".to_vec()]
+        );
     }
 
     #[test]
-    fn thousands_of_equal_long_names_stay_distinct_and_quick() {
+    fn thousands_of_equal_long_names_stay_distinct_and_take_linear_time() {
         let names: Vec<String> = (0..12_000).map(|n| format!("{}{n:05}", "long".repeat(10))).collect();
         let names: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), false)).collect();
         let distinct: BTreeSet<Vec<u8>> = assign(&names, InterchangeLevel::Three).into_iter().collect();

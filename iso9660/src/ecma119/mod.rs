@@ -1,4 +1,4 @@
-//! The structures of ECMA-119 (ISO 9660), one file each: how their bytes are written and how they are checked.
+//! The structures of ECMA-119 (ISO 9660), one per file: encoding and parsing.
 //!
 //! ```text
 //! sector 0..15   system area (partition tables, if any)
@@ -10,7 +10,7 @@
 //!                numbers, often in both byte orders                                           field.rs
 //! ```
 //!
-//! Section numbers in the comments are those of ECMA-119, 4th edition; "BP n" is byte position n - 1.
+//! Section numbers in comments refer to ECMA-119, 4th edition; "BP n" is byte position n - 1.
 
 pub(crate) mod date;
 pub(crate) mod descriptor;
@@ -19,20 +19,20 @@ pub(crate) mod identifier;
 pub(crate) mod path_table;
 pub(crate) mod record;
 
-/// [`crate::SECTOR_SIZE`] as an index.
+/// [`crate::SECTOR_SIZE`] as a `usize`.
 pub(crate) const SECTOR: usize = 2048;
 
 /// The first sector of the Volume Descriptor Set (6.2.1: sectors 0 to 15 are the System Area).
 pub(crate) const FIRST_DESCRIPTOR: u32 = 16;
 
-/// Which of the directory hierarchies of an image.
+/// A directory hierarchy of an image.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Hierarchy {
-    /// That of the Primary Volume Descriptor: ISO 9660 identifiers, Rock Ridge in the system use areas.
+    /// The hierarchy of the Primary Volume Descriptor: ISO 9660 identifiers, with Rock Ridge in the system use areas.
     Primary,
-    /// That of the Supplementary Volume Descriptor: Joliet identifiers.
+    /// The hierarchy of the Supplementary Volume Descriptor: Joliet identifiers.
     Joliet,
-    /// That of the Enhanced Volume Descriptor (ISO 9660:1999): names as they are.
+    /// The hierarchy of the Enhanced Volume Descriptor (ISO 9660:1999): names without conversion.
     Enhanced,
 }

@@ -1,23 +1,23 @@
-//! Path Tables (9.4): every directory once, so that old systems can find them without walking.
+//! Path Tables (9.4): one record per directory, so that a system can find a directory without a walk.
 //!
 //! ```text
 //! 0  length of the identifier   2  first sector of the directory       8  identifier, then 00 if its length is odd
 //! 1  0                          6  number of the parent, from 1
 //! ```
 //!
-//! Order (6.9.1): level, then number of the parent, then identifier; the root is number 1 and its own parent. The L
-//! table is little-endian, the M table big-endian. Numbers have 16 bits, hence the limit on directories.
-//! The reader never uses path tables: a walk cannot be sent astray by them.
+//! Order (6.9.1): level, then number of the parent, then identifier. The root is number 1 and its own parent. The L
+//! table is little-endian, the M table is big-endian. Numbers have 16 bits, which limits the number of directories. The
+//! reader does not use path tables, so a wrong table cannot mislead it.
 
-/// The most directories that can be numbered.
+/// The largest number of directories.
 pub(crate) const MAX_DIRECTORIES: usize = 65_535;
 
-/// One directory.
+/// The record of one directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathTableRecord<'a> {
     pub(crate) identifier: &'a [u8],
     pub(crate) extent: u32,
-    /// The number of the parent, from 1.
+    /// The number of the parent directory, from 1.
     pub(crate) parent: u16,
 }
 

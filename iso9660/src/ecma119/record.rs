@@ -7,28 +7,28 @@
 //!                                       26  interleaving: 2 x 0         then the system use area
 //! ```
 //!
-//! Invariants: a record never crosses a sector; what is left of a sector is zero; 254 bytes at most.
+//! Invariants: a record never crosses a sector; the rest of a sector is zero; a record has at most 254 bytes.
 
 use super::SECTOR;
 use super::field::{array, both_u16, both_u32, put, read_both_u32};
 use crate::error::ReadError;
 
-/// The longest record: the length is one byte and even.
+/// The longest record: its length is one byte and even.
 pub(crate) const MAX_LENGTH: usize = 254;
-/// The bytes before the identifier.
+/// The number of bytes before the identifier.
 pub(crate) const HEADER: usize = 33;
 /// 9.1.6: the record describes a directory.
 pub(crate) const DIRECTORY: u8 = 0x02;
-/// 9.1.6: the record describes an associated file, a side stream of the file with the same name.
+/// 9.1.6: the record describes an associated file, a side stream of the file with the same identifier.
 pub(crate) const ASSOCIATED: u8 = 0x04;
 /// 9.1.6: another record continues the same file.
 pub(crate) const NOT_FINAL: u8 = 0x80;
-/// 9.1.11: the identifier of a directory's record of itself.
+/// 9.1.11: the identifier of the record that a directory has of itself.
 pub(crate) const SELF: &[u8] = &[0];
-/// 9.1.11: the identifier of a directory's record of its parent.
+/// 9.1.11: the identifier of the record that a directory has of its parent.
 pub(crate) const PARENT: &[u8] = &[1];
 
-/// A record about to be written.
+/// A record to be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) extent: u32,
@@ -38,13 +38,14 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) identifier: &'a [u8],
 }
 
-/// The length of a record before its system use area.
+/// Returns the length of a record before its system use area.
 pub(crate) fn base_length(identifier: usize) -> usize {
     HEADER + identifier + usize::from(identifier.is_multiple_of(2))
 }
 
 impl NewRecord<'_> {
-    /// Appends the record with its system use area, and zeros before it when the sector has too little room left.
+    /// Appends the record with its system use area. If the record does not fit in the sector, zeros fill the sector
+    /// first.
     pub(crate) fn append(&self, directory: &mut Vec<u8>, system_use: &[u8]) {
         let record = self.to_bytes(system_use);
         let room = SECTOR - directory.len() % SECTOR;
@@ -54,7 +55,8 @@ impl NewRecord<'_> {
         directory.extend_from_slice(&record);
     }
 
-    /// The record's bytes. The planner limits identifiers and system use areas so that the length fits its byte.
+    /// Returns the bytes of the record. The planner limits identifiers and system use areas so that the length fits in
+    /// its byte.
     pub(crate) fn to_bytes(self, system_use: &[u8]) -> Vec<u8> {
         let base = base_length(self.identifier.len());
         let length = (base + system_use.len()).next_multiple_of(2);
@@ -73,12 +75,12 @@ impl NewRecord<'_> {
     }
 }
 
-/// A record that was read.
+/// A record read from an image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
-    /// Where it is, in bytes from the start of the image.
+    /// The offset of the record, in bytes from the start of the image.
     pub(crate) offset: u64,
-    /// Where its data begins, in bytes from the start of the image.
+    /// The offset of the data, in bytes from the start of the image.
     pub(crate) data_offset: u64,
     pub(crate) data_length: u32,
     pub(crate) date: [u8; 7],
@@ -88,7 +90,8 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`, which reach to the end of a sector. `offset` is where they are.
+    /// Parses the record at the start of `bytes`, which end with the sector. `offset` is the offset of `bytes` in the
+    /// image.
     pub(crate) fn parse(bytes: &'a [u8], offset: u64) -> Result<Record<'a>, ReadError> {
         let invalid = |rule| ReadError::Invalid { offset, rule };
         let length = bytes.first().copied().map_or(0, usize::from);
@@ -110,7 +113,7 @@ impl<'a> Record<'a> {
         let extent = read_both_u32(bytes, 2).ok_or(invalid(halves))?;
         let data_length = read_both_u32(bytes, 10).ok_or(invalid(halves))?;
         let date = array(bytes, 18).ok_or(invalid("a directory record has a date"))?;
-        // An extended attribute record comes first inside the extent and is not part of the data (6.5.1).
+        // An extended attribute record is the first part of the extent and not part of the data (6.5.1).
         let first = u64::from(extent) + u64::from(bytes[1]);
         Ok(Record {
             offset,

@@ -1,13 +1,13 @@
-//! What firmware would boot from an image.
+//! The El Torito images and EFI system partitions of an image.
 //!
 //! ```text
 //! boot record -> catalog -> entries            [BOOT]/1-bios.img, [BOOT]/2-uefi.img, ...
 //! MBR or GPT -> EFI system partition           [BOOT]/3-uefi-partition.img   when no entry begins there
 //! ```
 //!
-//! Boot images need not be files of the tree: that of many distributions lies behind it, in a partition. They get names
-//! of their own, which stand beside the tree: they are listed apart from it, and a path leads to one only when the tree
-//! has nothing there.
+//! El Torito images need not be files of the tree: many distributions store them after the tree, in a partition. They
+//! get paths below `[BOOT]`, are listed separately from the tree, and are found by such a path only when the tree has
+//! no entry there.
 
 use crate::SECTOR_SIZE;
 use crate::ecma119::field::array;
@@ -17,38 +17,41 @@ use crate::error::ReadError;
 use crate::partition::{self, Gpt, Guid, Mbr, MbrPartition};
 use crate::source::ReadAt;
 
-use super::resolve::components;
+use super::path::components;
 use super::{Entry, EntryKind, Extent, Image, read_sector};
 
-/// The directory that boot images are in.
+/// The directory of El Torito images.
 const DIRECTORY: &str = "[BOOT]";
 
 /// An entry of the El Torito boot catalog.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct BootEntry {
-    /// The firmware it is for.
+    /// The firmware that the entry is for.
     pub platform: Platform,
-    /// Whether it is marked bootable.
+    /// Whether the entry is marked bootable.
     pub bootable: bool,
-    /// How its image is presented.
+    /// The way firmware presents the image.
     pub media: BootMedia,
-    /// The segment that BIOS firmware loads it to; 0 is the usual 7C0.
+    /// The segment to which BIOS firmware loads the image; 0 is the default 7C0.
     pub load_segment: u16,
-    /// How many 512-byte units firmware loads.
+    /// The number of 512-byte units that firmware loads.
     pub units: u16,
-    /// The bytes of the boot image, as far as the catalog tells: what is loaded, or everything to the end of the image
-    /// where the catalog says 0 or 1, cut at the end of the image.
+    /// The bytes of the image as far as the catalog describes them: the loaded part, or everything to the end of the
+    /// file where the catalog says 0 or 1. The range ends at the end of the ISO image at the latest.
     pub extent: Extent,
 }
 
-/// A boot image under the name that it can be opened by.
+/// An El Torito image or EFI system partition with the path by which it can be opened.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct BootImage {
-    /// The path, such as `[BOOT]/1-bios.img`: the number counts the images, the word is the firmware.
+    /// The path, such as `[BOOT]/1-bios.img`: number of the image and firmware.
     pub path: String,
-    /// The entry of the boot catalog; none for an EFI system partition that no entry leads to.
+    /// The entry of the boot catalog; `None` for an EFI system partition without a catalog entry.
     pub entry: Option<BootEntry>,
-    /// Its bytes: as many as the image itself, its partition or its catalog entry says, in this order.
+    /// The bytes. The length comes from the image itself, its partition or its catalog entry, in this order of
+    /// preference.
     pub extent: Extent,
 }
 
@@ -59,16 +62,17 @@ impl BootImage {
     }
 }
 
-/// Whether a path is that of the directory of boot images.
+/// Returns whether a path is the directory of El Torito images.
 pub(super) fn is_boot_directory(path: &str) -> bool {
     components(path).eq([DIRECTORY])
 }
 
 impl<S: ReadAt> Image<S> {
-    /// The entries of the boot catalog, the default first; none when the image is not bootable.
+    /// Returns the entries of the boot catalog, the default entry first; empty when the image is not bootable.
     ///
     /// # Errors
-    /// [`ReadError::Invalid`] when the catalog or an image of it lies outside, or the catalog breaks a rule.
+    /// [`ReadError::Invalid`] when the catalog or an El Torito image is outside the image, or when the catalog breaks a
+    /// rule.
     pub fn boot_entries(&self) -> Result<Vec<BootEntry>, ReadError> {
         let Some(catalog) = self.catalog else { return Ok(Vec::new()) };
         let offset = u64::from(catalog) * SECTOR_SIZE;
@@ -81,12 +85,12 @@ impl<S: ReadAt> Image<S> {
         entries.into_iter().map(|entry| boot_entry(&entry, len)).collect()
     }
 
-    /// The boot images, each with a path by which [`Image::lookup`], [`Image::open_file`] and [`Image::extents`] find it
-    /// unless the tree has something there: those of the boot catalog, then EFI system partitions that no entry of the
-    /// catalog leads to. Entries for nothing, at sector 0, are left out.
+    /// Returns the El Torito images of the boot catalog, then the EFI system partitions without a catalog entry. Each
+    /// has a path by which [`Image::lookup`], [`Image::open_file`] and [`Image::extents`] find it, unless the tree has
+    /// an entry there. Catalog entries that point to sector 0 are omitted.
     ///
     /// # Errors
-    /// As [`Image::boot_entries`]. A partition table that breaks a rule is taken as none.
+    /// The errors of [`Image::boot_entries`]. An invalid partition table is treated as absent.
     pub fn boot_images(&self) -> Result<Vec<BootImage>, ReadError> {
         let partitions = self.system_partitions()?;
         let mut images: Vec<BootImage> = Vec::new();
@@ -94,8 +98,8 @@ impl<S: ReadAt> Image<S> {
         for entry in self.boot_entries()?.into_iter().filter(|entry| entry.extent.offset > 0) {
             let mut extent = entry.extent;
             let partition = partitions.iter().find(|partition| partition.offset == extent.offset);
-            let said = self.own_length(extent.offset)?.or(partition.map(|partition| partition.len));
-            extent.len = said.unwrap_or(extent.len).min(self.source.len() - extent.offset);
+            let claimed = self.own_length(extent.offset)?.or(partition.map(|partition| partition.len));
+            extent.len = claimed.unwrap_or(extent.len).min(self.source.len() - extent.offset);
             let what = match entry.platform {
                 Platform::X86 => "bios".to_owned(),
                 Platform::Efi => "uefi".to_owned(),
@@ -111,7 +115,7 @@ impl<S: ReadAt> Image<S> {
         Ok(images)
     }
 
-    /// The entry of the boot image at a path of its own.
+    /// Returns the entry of an El Torito image by its path below `[BOOT]`.
     pub(super) fn boot_file(&self, path: &str) -> Result<Option<Entry>, ReadError> {
         let mut components = components(path);
         if components.next() != Some(DIRECTORY) {
@@ -122,7 +126,7 @@ impl<S: ReadAt> Image<S> {
         Ok(entries)
     }
 
-    /// Where EFI system partitions are, by the GPT or else by the MBR; those that lie inside the image.
+    /// Returns the EFI system partitions inside the image, from the GPT, or from the MBR if there is no GPT.
     fn system_partitions(&self) -> Result<Vec<Extent>, ReadError> {
         const UNIT: u64 = partition::SECTOR_SIZE;
         let len = self.source.len();
@@ -151,8 +155,8 @@ impl<S: ReadAt> Image<S> {
         Ok(system.filter_map(|entry| extent(u64::from(entry.first), u64::from(entry.sectors))).collect())
     }
 
-    /// How long the boot image at byte `offset` says that it is: by the boot information table of a BIOS program, or
-    /// as a FAT file system.
+    /// Returns the length that the boot file at byte `offset` itself contains: in the boot info table of a BIOS
+    /// program, or in a FAT file system.
     fn own_length(&self, offset: u64) -> Result<Option<u64>, ReadError> {
         if offset + SECTOR_SIZE > self.source.len() {
             return Ok(None);
@@ -162,14 +166,14 @@ impl<S: ReadAt> Image<S> {
     }
 }
 
-/// The length in a boot information table: 8 sector of the primary descriptor, 12 own sector, 16 own length.
+/// Returns the length in a boot info table: 8 sector of the primary descriptor, 12 own sector, 16 own length.
 fn boot_information(sector: &[u8; SECTOR], offset: u64) -> Option<u64> {
     let field = |at| array(sector, at).map(u32::from_le_bytes);
     let own = field(8)? == FIRST_DESCRIPTOR && u64::from(field(12)?) * SECTOR_SIZE == offset;
     field(16).filter(|length| own && *length > 0).map(u64::from)
 }
 
-/// The length of a FAT file system: 11 bytes per sector, 19 or 32 number of sectors.
+/// Returns the length of a FAT file system: 11 bytes per sector, 19 or 32 number of sectors.
 fn fat_length(sector: &[u8; SECTOR]) -> Option<u64> {
     let short = |at| array(sector, at).map(u16::from_le_bytes);
     let size = short(11)?;

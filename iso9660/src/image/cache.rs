@@ -1,25 +1,27 @@
-//! Directories that were read before.
+//! A cache of directories.
 //!
 //! ```text
-//! first byte of a directory --> its children, in order; used last ... used first --> forgotten when there is no room
+//! first byte of a directory --> its children, in order; least recently used first to be evicted
 //! ```
 //!
-//! Invariants: at most [`MAX_BYTES`] and [`MAX_DIRECTORIES`], whatever the image; a directory that alone would fill
-//! most of it is never kept. What is answered from here is what reading again would answer.
+//! Invariants: at most [`MAX_BYTES`] and [`MAX_DIRECTORIES`], for any image. A directory that would fill most of the
+//! cache alone is never kept. A cached directory equals what another read would return.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::view::Child;
 
-/// About how much memory all directories may take.
+/// The approximate limit of memory for all directories, in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// How many directories are kept.
+/// The largest number of cached directories.
 const MAX_DIRECTORIES: usize = 256;
-/// About how much memory one directory may take.
+/// The approximate limit of memory for one directory, in bytes.
 pub(crate) const MAX_DIRECTORY: usize = MAX_BYTES / 4;
 
-/// The directories used last.
+/// The directories used most recently.
 #[derive(Debug, Default)]
 pub(crate) struct Cache(Mutex<Kept>);
 
@@ -27,7 +29,7 @@ pub(crate) struct Cache(Mutex<Kept>);
 struct Kept {
     directories: HashMap<u64, Directory>,
     bytes: usize,
-    /// Counts uses.
+    /// A counter of uses.
     clock: u64,
 }
 
@@ -39,9 +41,9 @@ struct Directory {
 }
 
 impl Cache {
-    /// The children of the directory at byte `offset`, if they are known.
+    /// Returns the children of the directory at byte `offset`, if they are cached.
     pub(crate) fn get(&self, offset: u64) -> Option<Arc<[Child]>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.clock += 1;
         let clock = kept.clock;
         let directory = kept.directories.get_mut(&offset)?;
@@ -49,12 +51,12 @@ impl Cache {
         Some(Arc::clone(&directory.children))
     }
 
-    /// Keeps the children of a directory, which take about so many bytes.
+    /// Caches the children of a directory, which take approximately `bytes` bytes.
     pub(crate) fn put(&self, offset: u64, children: &Arc<[Child]>, bytes: usize) {
         if bytes > MAX_DIRECTORY {
             return;
         }
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         while kept.bytes + bytes > MAX_BYTES || kept.directories.len() >= MAX_DIRECTORIES {
             let oldest = kept.directories.iter().min_by_key(|(_, directory)| directory.used);
             let Some(oldest) = oldest.map(|(offset, _)| *offset) else { break };
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_last_stays_and_the_bounds_hold() {
+    fn recently_used_directories_stay_and_the_bounds_hold() {
         let cache = Cache::default();
         let none: Arc<[Child]> = Vec::new().into();
         for offset in 0..1000 {
@@ -92,13 +94,13 @@ mod tests {
         cache.put(5, &none, MAX_DIRECTORY + 1);
         assert!(cache.get(5).is_none(), "too large to be kept");
         cache.put(999, &none, 1);
-        let kept = cache.0.lock().unwrap();
+        let kept = cache.0.lock();
         assert!(kept.bytes <= MAX_BYTES);
         assert_eq!(kept.bytes, kept.directories.values().map(|directory| directory.bytes).sum::<usize>());
         drop(kept);
         for offset in 0..1000 {
             cache.put(offset, &none, 0);
         }
-        assert!(cache.0.lock().unwrap().directories.len() <= MAX_DIRECTORIES);
+        assert!(cache.0.lock().directories.len() <= MAX_DIRECTORIES);
     }
 }

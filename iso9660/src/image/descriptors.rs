@@ -1,8 +1,8 @@
-//! Which volume descriptors an image has.
+//! Reads the volume descriptors of an image.
 //!
 //! ```text
-//! 16.. at most 100: CD001 types 0, 1, 2, 255 ... end at 255 or at the first sector that is none
-//!      then a few more: BEA01, NSR02 or NSR03, TEA01 = there is a UDF file system, perhaps nothing else
+//! 16.. at most 100: CD001 types 0, 1, 2, 255 ... end at 255 or at the first sector that is not a descriptor
+//!      then a few more: BEA01, NSR02 or NSR03, TEA01 = a UDF file system, with or without ISO 9660
 //! ```
 
 use crate::SECTOR_SIZE;
@@ -15,15 +15,15 @@ use crate::source::ReadAt;
 use super::directory::Root;
 use super::{Extent, Volume, read_sector};
 
-/// The most descriptors looked at; Linux looks at 84.
+/// The largest number of descriptors that are read; Linux reads 84.
 const MAX_DESCRIPTORS: u32 = 100;
-/// The most sectors looked at for the UDF recognition sequence.
+/// The largest number of sectors that are read for the UDF recognition sequence.
 const MAX_RECOGNITION: u64 = 16;
 
-/// What the descriptors of an image lead to.
+/// The volume descriptors of an image.
 pub(crate) struct Descriptors {
     pub(crate) volume: Volume,
-    /// Absent only when there is a UDF file system.
+    /// The primary hierarchy; `None` only when the image has a UDF file system.
     pub(crate) primary: Option<Root>,
     pub(crate) joliet: Option<Root>,
     pub(crate) catalog: Option<u32>,
@@ -82,14 +82,14 @@ impl Descriptors {
     }
 }
 
-/// The sector with this number, if the image is that long.
+/// Reads the sector with this number, if the image is long enough.
 fn sector_at(source: &dyn ReadAt, number: u32) -> Result<Option<[u8; SECTOR]>, ReadError> {
     let offset = u64::from(number) * SECTOR_SIZE;
     if offset + SECTOR_SIZE > source.len() { Ok(None) } else { read_sector(source, offset).map(Some) }
 }
 
-/// Whether a UDF recognition sequence (ECMA-167 2/9) begins at or soon after sector `first`. One read for all sectors:
-/// every read of a remote image is a request.
+/// Returns whether a UDF recognition sequence (ECMA-167 2/9) begins at sector `first` or shortly after it. One read
+/// covers all sectors, because every read of a remote image is a request.
 fn has_udf(source: &dyn ReadAt, first: u32) -> Result<bool, ReadError> {
     let offset = u64::from(first) * SECTOR_SIZE;
     let sectors = (source.len().saturating_sub(offset) / SECTOR_SIZE).min(MAX_RECOGNITION);

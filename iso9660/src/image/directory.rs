@@ -1,10 +1,10 @@
-//! Directories, record by record.
+//! Reads directories record by record.
 //!
 //! ```text
 //! extent: | sector: record record record 00.. | sector: record ... |        a length of 0 ends the records of a sector
 //! ```
 //!
-//! A directory is read in pieces of a few sectors, whatever size it claims; the claim itself was checked against the
+//! A directory is read in pieces of a few sectors, whatever size it claims. The claimed size was checked against the
 //! length of the source and the budget.
 
 use crate::SECTOR_SIZE;
@@ -16,22 +16,22 @@ use crate::source::ReadAt;
 
 use super::{Extent, ReadLimits};
 
-/// How much of a directory is read at once.
+/// The number of bytes of a directory that are read at once.
 const PIECE: usize = 16 * SECTOR;
 
 /// The root directory of a hierarchy.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
     pub(crate) extent: Extent,
-    /// How many bytes of a system use area come before Rock Ridge's.
+    /// The number of bytes before the Rock Ridge entries of a system use area.
     pub(crate) skip: usize,
 }
 
-/// A directory being read.
+/// Reads the records of a directory.
 pub(crate) struct Records<'a> {
     source: &'a dyn ReadAt,
     extent: Extent,
-    /// The position in the directory of what is not yet in `piece`.
+    /// The position in the directory of the first byte after `piece`.
     next: u64,
     piece: Vec<u8>,
     /// The position in `piece` of the next record.
@@ -39,7 +39,7 @@ pub(crate) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Begins to read a directory.
+    /// Starts reading a directory.
     pub(crate) fn new(
         source: &'a dyn ReadAt,
         extent: Extent,
@@ -55,7 +55,7 @@ impl<'a> Records<'a> {
         Ok(Records { source, extent, next: 0, piece: Vec::new(), at: 0 })
     }
 
-    /// The next record, the first two of every directory (itself and its parent) included.
+    /// Returns the next record, including the records of the directory itself and of its parent.
     pub(crate) fn next(&mut self) -> Result<Option<Record<'_>>, ReadError> {
         loop {
             if self.at >= self.piece.len() && !self.fill()? {
@@ -64,7 +64,7 @@ impl<'a> Records<'a> {
             if self.piece[self.at] != 0 {
                 break;
             }
-            // No more records in this sector.
+            // The sector has no more records.
             self.at = (self.at / SECTOR + 1) * SECTOR;
         }
         let start = self.at;
@@ -74,7 +74,7 @@ impl<'a> Records<'a> {
         Record::parse(&self.piece[start..sector_end], offset).map(Some)
     }
 
-    /// Reads the next piece; answers whether there was one.
+    /// Reads the next piece. Returns false at the end of the directory.
     fn fill(&mut self) -> Result<bool, ReadError> {
         let left = self.extent.len - self.next;
         let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
@@ -89,7 +89,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The extent of a directory that is known by its first block alone, from its record of itself.
+/// Returns the extent of a directory whose first block is known, from its record of itself.
 pub(crate) fn extent_of(source: &dyn ReadAt, block: u32, limits: &ReadLimits) -> Result<Extent, ReadError> {
     let offset = u64::from(block) * SECTOR_SIZE;
     let first = Extent { offset, len: SECTOR_SIZE };
@@ -104,7 +104,7 @@ pub(crate) fn extent_of(source: &dyn ReadAt, block: u32, limits: &ReadLimits) ->
     }
 }
 
-/// Whether the root directory announces Rock Ridge, and how many bytes its areas begin after.
+/// Returns the number of bytes to skip in system use areas, if the root directory declares Rock Ridge.
 pub(crate) fn rock_ridge_skip(
     source: &dyn ReadAt,
     root: &Root,
@@ -114,6 +114,6 @@ pub(crate) fn rock_ridge_skip(
     let Some(record) = records.next()?.filter(|record| record.identifier == SELF) else { return Ok(None) };
     let Some(skip) = rockridge::root_skip(record.system_use) else { return Ok(None) };
     let attributes = rockridge::parse(source, record.system_use, record.offset)?;
-    // Some writers announce nothing but write the attributes, which is as good.
+    // Some writers write the attributes without an ER entry; this counts as Rock Ridge too.
     Ok((attributes.er_seen || attributes.mode.is_some()).then_some(skip))
 }

@@ -1,9 +1,9 @@
-//! Entries: what a namespace says about a file, whichever it is.
+//! Entries: the attributes of a file, for every namespace.
 
 use crate::runs::{Run, Runs};
 use crate::zisofs;
 
-/// POSIX: the bits of a mode that say what kind of file it is, and the kinds known here.
+/// The file type bits of a POSIX mode, and the known types.
 pub(crate) const TYPE_MASK: u32 = 0o170_000;
 pub(crate) const TYPE_FILE: u32 = 0o100_000;
 pub(crate) const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -12,13 +12,13 @@ pub(crate) const TYPE_SYMLINK: u32 = 0o120_000;
 /// A contiguous range of an image, in bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Extent {
-    /// Where it begins.
+    /// The offset from the start of the image.
     pub offset: u64,
-    /// How many bytes it has.
+    /// The number of bytes.
     pub len: u64,
 }
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum EntryKind {
@@ -32,54 +32,55 @@ pub enum EntryKind {
     Other,
 }
 
-/// How the bytes of a file come out of its extents.
+/// The relation between a file's bytes and its extents.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Storage {
-    /// They are those of the extents, one after another.
+    /// The bytes of the extents, concatenated.
     #[default]
     Plain,
-    /// Zeros stand between the extents.
+    /// The bytes of the extents, with zeros between them.
     Sparse(Box<Runs>),
-    /// The extents are compressed.
+    /// The decompressed bytes of the extents.
     Zisofs(zisofs::Parameters),
 }
 
-/// A child of a directory.
+/// A named child of a directory.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Entry {
-    /// The name. `/`, NUL and control characters of a hostile image appear as U+FFFD.
+    /// The name. `/`, NUL and control characters of a hostile image are replaced by U+FFFD.
     pub name: String,
-    /// What it is.
+    /// The type.
     pub kind: EntryKind,
     /// The number of bytes of a file.
     pub len: u64,
-    /// Seconds since 1970, if there is a date.
+    /// The modification time in seconds since 1970, if the entry has a valid date.
     pub modified: Option<i64>,
-    /// The POSIX mode, if Rock Ridge or UDF tells.
+    /// The POSIX mode, if Rock Ridge or UDF provides it.
     pub mode: Option<u32>,
-    /// Where the bytes are, as the records claim; [`super::Image::open_file`] checks it.
+    /// The extents that the records claim; [`super::Image::open_file`] checks them.
     pub extents: Vec<Extent>,
     pub(crate) storage: Storage,
 }
 
 impl Entry {
-    /// Whether it is a directory.
+    /// Returns whether the entry is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == EntryKind::Directory
     }
 
-    /// Whether it is a regular file.
+    /// Returns whether the entry is a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == EntryKind::File
     }
 
-    /// Whether the bytes of its extents, one after another, are its bytes. They are not when it is compressed with
-    /// zisofs or has holes; [`super::Image::open_file`] reads it all the same.
+    /// Returns whether the bytes of the file are those of its extents, concatenated. They differ when the file is
+    /// compressed with zisofs or has holes; [`super::Image::open_file`] reads such files too.
     pub fn is_stored(&self) -> bool {
         self.storage == Storage::Plain
     }
 
-    /// The directory or file at an extent.
+    /// Returns an entry for the directory or file at an extent.
     pub(crate) fn at(name: &str, kind: EntryKind, extent: Extent) -> Entry {
         Entry {
             name: name.to_owned(),
@@ -92,7 +93,7 @@ impl Entry {
         }
     }
 
-    /// Sets where the bytes are.
+    /// Sets the extents of the entry.
     pub(crate) fn set_runs(&mut self, runs: Runs) {
         let stored = |run: &Run| run.offset.map(|offset| Extent { offset, len: run.len });
         self.len = runs.len();
@@ -102,12 +103,12 @@ impl Entry {
         }
     }
 
-    /// The first extent: of a directory of ISO 9660 the only one; of any directory what tells it apart.
+    /// Returns the first extent, which identifies a directory. A directory of ISO 9660 has only one extent.
     pub(crate) fn first_extent(&self) -> Extent {
         self.extents.first().copied().unwrap_or(Extent { offset: 0, len: 0 })
     }
 
-    /// About how much memory it takes.
+    /// Returns the approximate memory size in bytes.
     pub(crate) fn footprint(&self) -> usize {
         let target = if let EntryKind::Symlink(target) = &self.kind { target.capacity() } else { 0 };
         let extents = self.extents.capacity() * size_of::<Extent>();
@@ -119,9 +120,9 @@ impl Entry {
     }
 }
 
-/// Whether a name can be that of an entry, and the name as it is shown.
+/// Checks whether a name can be the name of an entry, and returns it in the form that is shown.
 pub(crate) fn shown(name: &mut String) -> bool {
-    // Printable ASCII is told apart quickly; it is nearly everything.
+    // Printable ASCII is the common case and checked first.
     let plain = name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'/');
     if !plain && name.contains(|char: char| char == '/' || char.is_control()) {
         *name = name.replace(|char: char| char == '/' || char.is_control(), "\u{fffd}");

@@ -5,32 +5,33 @@
 //!          `- extent 0 -'- extent 1 -'               with zisofs these hold compressed blocks
 //! ```
 //!
-//! Extents are checked against the source when a file is opened; after that its reads cannot leave the image.
+//! Extents are checked against the source when a file is opened, so later reads cannot leave the image.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::error::ReadError;
 use crate::runs::{Run, Runs};
-use crate::source::{ReadAt, past_end};
+use crate::source::{ReadAt, SourceCursor, past_end};
 use crate::zisofs::Blocks;
 
 use super::entry::Storage;
 use super::{Entry, Extent, Image};
 
-/// How much of a file is read at once into a growing buffer.
+/// The number of bytes that are read at once into a growing buffer.
 const PIECE: u64 = 1 << 20;
 
-/// A file of an image, readable at any offset. It keeps the source alive by itself.
+/// A file of an image, readable at any offset. It holds a reference to the source. [`FileReader::into_cursor`] reads it
+/// in sequence.
 #[derive(Debug)]
 pub struct FileReader<S> {
     stored: Stored<S>,
-    /// Present when the stored bytes are compressed.
+    /// The decompressor, if the stored bytes are compressed.
     blocks: Option<Blocks>,
     len: u64,
 }
 
-/// The bytes of a file as they are stored.
+/// The stored bytes of a file.
 #[derive(Debug)]
 struct Stored<S> {
     source: Arc<S>,
@@ -41,18 +42,18 @@ impl<S: ReadAt> Image<S> {
     /// Opens the regular file at a path.
     ///
     /// # Errors
-    /// As [`Image::lookup`]; [`ReadError::NotAFile`] when the path names something else.
+    /// The errors of [`Image::lookup`]; [`ReadError::NotAFile`] when the path does not name a regular file.
     pub fn open_file(&self, path: &str) -> Result<FileReader<S>, ReadError> {
         let entry = self.lookup(path)?;
         self.reader(&entry, path)
     }
 
-    /// Where the bytes of the regular file at a path are, checked to lie inside the image, so that they can be served
-    /// straight from it.
+    /// Returns the extents of the regular file at a path, checked to be inside the image, so that a caller can serve
+    /// them directly from the image.
     ///
     /// # Errors
-    /// As [`Image::open_file`]; [`ReadError::Unsupported`] when the file is not stored byte for byte (compressed, or
-    /// with holes): such a file can be opened instead.
+    /// The errors of [`Image::open_file`]; [`ReadError::Unsupported`] when the file is compressed or has holes. Such a
+    /// file can be opened instead.
     pub fn extents(&self, path: &str) -> Result<Vec<Extent>, ReadError> {
         let entry = self.lookup(path)?;
         let reader = self.reader(&entry, path)?;
@@ -62,10 +63,10 @@ impl<S: ReadAt> Image<S> {
         })
     }
 
-    /// All bytes of the regular file at a path, if there are at most `max_bytes`.
+    /// Reads the regular file at a path, if it has at most `max_bytes` bytes.
     ///
     /// # Errors
-    /// As [`Image::open_file`]; [`ReadError::TooLarge`] when there are more.
+    /// The errors of [`Image::open_file`]; [`ReadError::TooLarge`] when the file has more bytes.
     pub fn read(&self, path: &str, max_bytes: u64) -> Result<Vec<u8>, ReadError> {
         let file = self.open_file(path)?;
         if file.len > max_bytes {
@@ -84,11 +85,11 @@ impl<S: ReadAt> Image<S> {
         Ok(bytes)
     }
 
-    /// The reader of an entry that came from this image. `path` is for the errors.
+    /// Returns a reader for an entry of this image. `path` is for the errors.
     ///
     /// # Errors
-    /// [`ReadError::NotAFile`], or [`ReadError::Invalid`] when its extents do not lie inside the image or its
-    /// compressed form is broken.
+    /// [`ReadError::NotAFile`], or [`ReadError::Invalid`] when the extents are not inside the image or the compressed
+    /// data is broken.
     pub fn reader(&self, entry: &Entry, path: &str) -> Result<FileReader<S>, ReadError> {
         if !entry.is_file() {
             return Err(ReadError::NotAFile { path: path.to_owned() });
@@ -120,9 +121,16 @@ impl<S: ReadAt> Image<S> {
     }
 }
 
+impl<S: ReadAt> FileReader<S> {
+    /// Returns the file as [`std::io::Read`] and [`std::io::Seek`].
+    pub fn into_cursor(self) -> SourceCursor<FileReader<S>> {
+        SourceCursor::new(self)
+    }
+}
+
 impl<S> FileReader<S> {
-    /// Where the bytes are in the image, one extent after another; none when they are compressed or have holes. Extents
-    /// that continue each other are one.
+    /// Returns the extents in the image in the order of the file; `None` when the file is compressed or has holes.
+    /// Adjacent extents are merged.
     pub fn extents(&self) -> Option<Vec<Extent>> {
         let extent = |run: &Run| run.offset.map(|offset| Extent { offset, len: run.len });
         match self.blocks {

@@ -1,8 +1,8 @@
-//! Entries of ISO 9660 directories: directory records, Rock Ridge attributes and Joliet names, joined.
+//! Entries of ISO 9660 directories, from directory records, Rock Ridge attributes and Joliet names.
 //!
 //! ```text
 //! record (flag 80: continues) + record (same identifier) + ... = one file, one extent per record
-//! record + CL = a directory that is elsewhere        record + RE = shown elsewhere, not here
+//! record + CL = a directory stored elsewhere        record + RE = shown elsewhere, not here
 //! ```
 
 use crate::ecma119::record::{ASSOCIATED, DIRECTORY, NOT_FINAL, PARENT, Record, SELF};
@@ -14,22 +14,22 @@ use crate::source::ReadAt;
 
 use super::directory::{Records, extent_of};
 use super::entry::{Storage, TYPE_DIRECTORY, TYPE_FILE, TYPE_MASK, shown};
-use super::{Entry, EntryKind, Extent, ReadLimits, Namespace};
+use super::{Entry, EntryKind, Extent, Namespace, ReadLimits};
 
-/// The entries of a directory being read.
+/// Reads the entries of a directory.
 pub(crate) struct Entries<'a> {
     source: &'a dyn ReadAt,
     records: Records<'a>,
     namespace: Namespace,
     skip: usize,
     limits: &'a ReadLimits,
-    /// Of the record looked at; kept for their memory.
+    /// The attributes of the current record; kept to reuse their allocations.
     attributes: Attributes,
     name: String,
 }
 
 impl<'a> Entries<'a> {
-    /// Begins to read the entries of a directory.
+    /// Starts reading the entries of a directory.
     pub(crate) fn new(
         source: &'a dyn ReadAt,
         extent: Extent,
@@ -42,7 +42,7 @@ impl<'a> Entries<'a> {
         Ok(Entries { source, records, namespace, skip, limits, attributes, name })
     }
 
-    /// The next entry whose name is accepted. Only then more of it is looked at.
+    /// Returns the next entry whose name `accept` accepts. Only then the rest of the entry is parsed.
     pub(crate) fn next(&mut self, mut accept: impl FnMut(&str) -> bool) -> Result<Option<Entry>, ReadError> {
         loop {
             let Some(record) = self.records.next()? else { return Ok(None) };
@@ -85,7 +85,7 @@ impl<'a> Entries<'a> {
                 return Err(ReadError::Invalid { offset: first, rule });
             };
             let len = u64::from(record.data_length);
-            // At most two million records per directory, of 32 bits each: no overflow.
+            // A directory has at most two million records with 32 bits of length each, so this does not overflow.
             entry.len += len;
             entry.extents.push(Extent { offset: record.data_offset, len });
             if record.flags & NOT_FINAL == 0 {
@@ -95,12 +95,12 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Whether a character of an identifier stands for itself in a name.
+/// Returns whether a character of an identifier is used unchanged in a name.
 fn is_simple(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && byte != b';'
 }
 
-/// Writes the name of a record over `name`.
+/// Writes the name of a record to `name`.
 fn name(
     record: &Record<'_>,
     namespace: Namespace,
@@ -116,7 +116,7 @@ fn name(
         Namespace::Joliet if !record.identifier.len().is_multiple_of(2) => {
             return Err(invalid("a Joliet identifier has an even number of bytes"));
         }
-        // Most identifiers are ASCII: no string of their own for these, a directory may have very many.
+        // Most identifiers are ASCII; these take no allocation, because a directory may have very many.
         Namespace::Joliet
             if record.identifier.chunks_exact(2).all(|unit| unit[0] == 0 && is_simple(unit[1])) =>
         {
@@ -131,7 +131,7 @@ fn name(
     }
 }
 
-/// The entry of a first record.
+/// Returns the entry of the first record of a file or directory.
 fn build(
     source: &dyn ReadAt,
     record: &Record<'_>,
@@ -149,7 +149,7 @@ fn build(
         _ if directory => EntryKind::Directory,
         (Some(target), _) => EntryKind::Symlink(String::from_utf8_lossy(target).into_owned()),
         (None, None | Some(TYPE_FILE)) => EntryKind::File,
-        // A mode that calls a file a directory is a contradiction that the record's flag decides.
+        // If the mode contradicts the directory flag of the record, the flag decides.
         (None, Some(TYPE_DIRECTORY)) => EntryKind::File,
         (None, Some(_)) => EntryKind::Other,
     };

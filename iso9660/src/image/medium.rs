@@ -1,4 +1,4 @@
-//! The source while one call looks into it: what the call may still read, and the block it read last.
+//! The source during one call: the remaining read budget, and the block that was read last.
 //!
 //! ```text
 //! directories ----large----------------------------> source
@@ -6,23 +6,24 @@
 //!                     every read takes from the budget
 //! ```
 //!
-//! A hostile image leads from few bytes to many: a thousand records can share one chain of areas. Counting what is
-//! read, whatever leads to it, bounds all of them at once.
+//! In a hostile image few bytes can refer to many: a thousand records can share one chain of areas. Counting all bytes
+//! that a call reads bounds every such case.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::SECTOR_SIZE;
 use crate::error::ReadError;
 use crate::source::{ReadAt, past_end};
 
-/// The least that a read takes from the budget.
+/// The smallest amount that a read takes from the budget, in bytes.
 const LEAST: u64 = 256;
-/// How many bytes are read at once when small reads go forward.
+/// The number of bytes that are read at once when small reads go forward.
 const AHEAD: u64 = 16 * SECTOR_SIZE;
 
-/// A source with a budget.
+/// A source with a read budget.
 pub(crate) struct Medium<'a> {
     source: &'a dyn ReadAt,
     limit: u64,
@@ -30,7 +31,7 @@ pub(crate) struct Medium<'a> {
     window: Mutex<Window>,
 }
 
-/// Bytes that were read already.
+/// The bytes of the last small read.
 #[derive(Default)]
 struct Window {
     start: u64,
@@ -38,7 +39,7 @@ struct Window {
 }
 
 impl<'a> Medium<'a> {
-    /// A source of which about `limit` bytes may be read.
+    /// Returns a medium that allows approximately `limit` bytes to be read.
     pub(crate) fn new(source: &'a dyn ReadAt, limit: u64) -> Medium<'a> {
         Medium { source, limit, used: AtomicU64::new(0), window: Mutex::default() }
     }
@@ -68,14 +69,14 @@ impl ReadAt for Medium<'_> {
         if length > 2 * SECTOR_SIZE {
             return self.source.read_exact_at(offset, buffer);
         }
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.lock();
         let window_end = window.start + window.bytes.len() as u64;
         if offset < window.start || end > window_end {
             let start = offset - offset % SECTOR_SIZE;
             let forward = start == window_end || offset == window_end;
             let wanted = if forward { AHEAD } else { (end - start).next_multiple_of(SECTOR_SIZE) };
             let wanted = wanted.min(self.len() - start);
-            // Empty until the read succeeded, so that a failed one leaves nothing wrong behind.
+            // The window stays empty until the read succeeds, so a failed read leaves no wrong bytes.
             let mut bytes = std::mem::take(&mut window.bytes);
             bytes.resize(usize::try_from(wanted).unwrap_or(0), 0);
             self.source.read_exact_at(start, &mut bytes)?;
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_reads_see_the_same_bytes_as_large_ones() {
+    fn small_reads_return_the_bytes_of_large_ones() {
         let source: Vec<u8> = (0..40_000_u32).map(|at| (at / 7) as u8).collect();
         let medium = Medium::new(&source, u64::MAX);
         for (offset, length) in
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_beyond_the_budget_are_a_limit_even_from_the_window() {
+    fn reads_beyond_the_budget_are_a_limit_error_even_from_the_window() {
         let source = vec![0; 4096];
         let medium = Medium::new(&source, 10 * LEAST);
         for _ in 0..10 {

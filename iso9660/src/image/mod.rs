@@ -1,20 +1,20 @@
-//! An image that somebody else may have made, read with care.
+//! Reads images from any writer, including hostile ones.
 //!
 //! ```text
-//! open: sector 16.. descriptors --> NSR02, NSR03 -> UDF                |  first one that can be read, or the one
-//!                               |-> primary --SP, ER--> Rock Ridge     |  asked for, is the namespace of all paths
+//! open: sector 16.. descriptors --> NSR02, NSR03 -> UDF                |  the first usable or the requested one
+//!                               |-> primary --SP, ER--> Rock Ridge     |  is the namespace of all paths
 //!                               |-> supplementary %/E -> Joliet        |
 //!                               |-> primary: plain names, lower case   |
 //!                               `-> boot record -> boot catalog -> `[BOOT]/…`, beside the tree
 //! lookup, list, walk:  view (one namespace) --children--> entries       directories, never the path tables
-//!                         `- cache: directories used last
-//!                      medium: what one call may read
+//!                         `- cache: directories used most recently
+//!                      medium: read budget of one call
 //! open_file, extents:  file
 //! ```
 //!
-//! Invariants: nothing is allocated from a size that the image claims before it was checked against the length of the
-//! source; directories are walked without recursion and never twice; every loop has a budget in [`ReadLimits`]. What breaks
-//! a rule is [`ReadError::Invalid`] with its offset; what is merely unknown is [`ReadError::Unsupported`].
+//! Invariants: no allocation uses a size from the image before it is checked against the length of the source.
+//! Directories are walked without recursion and never twice. Every loop has a budget in [`ReadLimits`]. A broken rule
+//! is [`ReadError::Invalid`] with its offset; an unknown feature is [`ReadError::Unsupported`].
 
 mod boot;
 mod cache;
@@ -24,10 +24,11 @@ mod entry;
 mod file;
 mod iso;
 mod medium;
+mod namespace;
+mod path;
 mod resolve;
 mod view;
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::ecma119::SECTOR;
@@ -43,42 +44,19 @@ use view::View;
 pub use boot::{BootEntry, BootImage};
 pub use entry::{Entry, EntryKind, Extent};
 pub use file::FileReader;
-
-/// Whose names an image is read by.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Namespace {
-    /// The names of a UDF file system; a path matches in any case when no exact match is there.
-    Udf,
-    /// POSIX names, modes and links; paths are case-sensitive.
-    RockRidge,
-    /// Unicode names; a path matches in any case when no exact match is there.
-    Joliet,
-    /// ISO 9660 identifiers in lower case, without version and trailing dot; a path matches in any case, with or
-    /// without them.
-    Plain,
-}
-
-impl fmt::Display for Namespace {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Namespace::Udf => "UDF",
-            Namespace::RockRidge => "Rock Ridge",
-            Namespace::Joliet => "Joliet",
-            Namespace::Plain => "plain ISO 9660",
-        })
-    }
-}
+pub use namespace::Namespace;
 
 /// The budgets of a reader.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct ReadLimits {
-    /// Bytes of one directory.
+    /// The largest size of one directory in bytes.
     pub directory_bytes: u64,
-    /// Entries that one call of [`Image::list`] returns or one [`Image::walk`] visits.
+    /// The largest number of entries that one call of [`Image::list`] returns or one [`Image::walk`] visits.
     pub entries: u64,
-    /// Directories below each other, and components of a path.
+    /// The deepest level of directories, and the largest number of components of a path.
     pub depth: usize,
-    /// Symbolic links followed for one path.
+    /// The largest number of symbolic links that are followed for one path.
     pub links: usize,
 }
 
@@ -88,31 +66,33 @@ impl Default for ReadLimits {
     }
 }
 
-/// What the descriptors say about a volume.
+/// The contents of the volume descriptors.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Volume {
-    /// The label of the Primary Volume Descriptor; of an image without one, that of its UDF file system.
+    /// The volume identifier of the Primary Volume Descriptor, or of the UDF file system if the image has no primary
+    /// descriptor.
     pub volume_id: String,
-    /// The label of the Joliet descriptor, which holds 16 characters.
+    /// The volume identifier of the Joliet descriptor, which has at most 16 characters.
     pub joliet_volume_id: Option<String>,
-    /// Who published it.
+    /// The publisher identifier.
     pub publisher: String,
-    /// Who prepared it.
+    /// The data preparer identifier.
     pub preparer: String,
-    /// The application that made it.
+    /// The application identifier.
     pub application: String,
-    /// The number of sectors the volume claims.
+    /// The number of sectors of the volume.
     pub sectors: u32,
-    /// Seconds since 1970, if the date is there and is one.
+    /// The creation time in seconds since 1970, if the date is specified and valid.
     pub created: Option<i64>,
-    /// Seconds since 1970, if the date is there and is one.
+    /// The modification time in seconds since 1970, if the date is specified and valid.
     pub modified: Option<i64>,
-    /// The image announces a UDF file system, which may hold other files than its other namespaces. It can be read when
-    /// [`Image::namespaces`] has it.
+    /// Whether the image declares a UDF file system, which may hold other files than the other namespaces. It is
+    /// readable when [`Image::namespaces`] lists it.
     pub has_udf: bool,
-    /// The label of the UDF file system, if that can be read.
+    /// The volume identifier of the UDF file system, if it is readable.
     pub udf_volume_id: Option<String>,
-    /// The revision of the UDF file system, such as 0x0102, if that can be read.
+    /// The revision of the UDF file system, such as 0x0102, if it is readable.
     pub udf_revision: Option<u16>,
 }
 
@@ -130,21 +110,25 @@ pub struct Image<S> {
 }
 
 impl<S: ReadAt> Image<S> {
-    /// Opens an image by the best namespace it has: UDF, then Rock Ridge, then Joliet, then plain.
+    /// Opens an image by the best namespace that it has: UDF, then Rock Ridge, then Joliet, then plain.
     ///
     /// # Errors
-    /// When the source is neither an ISO 9660 nor a UDF image, or its descriptors break a rule. A UDF file system that
-    /// cannot be read is passed over when there is something else.
+    /// [`ReadError`] when the source is neither an ISO 9660 nor a UDF image, or when its descriptors break a rule. An
+    /// unreadable UDF file system is ignored when another namespace exists.
     pub fn open(source: S) -> Result<Image<S>, ReadError> {
         Image::open_with(source, None, ReadLimits::default())
     }
 
-    /// Opens an image by the given namespace, or the best one, with budgets of the caller's.
+    /// Opens an image by the given namespace, or the best one, with the given budgets.
     ///
     /// # Errors
-    /// As [`Image::open`]; [`ReadError::NoNamespace`] when the image does not have it; what is wrong with the UDF file
-    /// system when that is asked for.
-    pub fn open_with(source: S, namespace: Option<Namespace>, limits: ReadLimits) -> Result<Image<S>, ReadError> {
+    /// The errors of [`Image::open`]; [`ReadError::NoNamespace`] when the image does not have the namespace; the error
+    /// of the UDF file system when `namespace` is UDF.
+    pub fn open_with(
+        source: S,
+        namespace: Option<Namespace>,
+        limits: ReadLimits,
+    ) -> Result<Image<S>, ReadError> {
         let medium = Medium::new(&source, limits.one_call());
         let Descriptors { mut volume, primary, joliet, catalog } = Descriptors::read(&medium)?;
         let mut views = Vec::new();
@@ -171,42 +155,51 @@ impl<S: ReadAt> Image<S> {
         Ok(Image { source, limits, volume, namespaces, view, cache, catalog })
     }
 
-    /// The label: that of the Primary Volume Descriptor, which is what Linux shows, when there is one.
+    /// Returns the volume identifier (label): that of the Primary Volume Descriptor, which Linux shows, if the image
+    /// has one.
     pub fn volume_id(&self) -> &str {
         &self.volume.volume_id
     }
 
-    /// What the descriptors say.
+    /// Returns the contents of the volume descriptors.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
 
-    /// The namespace in use.
+    /// Returns the namespace in use.
     pub fn namespace(&self) -> Namespace {
         self.view.namespace()
     }
 
-    /// The namespaces the image has, best first.
+    /// Returns the readable namespaces of the image, best first.
     pub fn namespaces(&self) -> &[Namespace] {
         &self.namespaces
     }
 
-    /// The source.
+    /// Returns the source.
     pub fn source(&self) -> &Arc<S> {
         &self.source
     }
 }
 
 impl ReadLimits {
-    /// How many bytes of directories and attributes one call may read. Links can lead through a directory again and
-    /// again, and attributes are outside directories; four of the largest directories are enough for both.
+    setters! {
+        with_directory_bytes directory_bytes: u64;
+        with_entries entries: u64;
+        with_depth depth: usize;
+        with_links links: usize;
+    }
+
+    /// Returns the number of bytes of directories and attributes that one call may read. Links can lead through a
+    /// directory repeatedly, and attributes may be outside directories; four times the largest directory is enough for
+    /// both.
     fn one_call(&self) -> u64 {
         self.directory_bytes.saturating_mul(4)
     }
 }
 
 impl Volume {
-    /// Adds what a UDF file system says about itself; answers the view of it.
+    /// Adds the label, revision and date of a UDF file system. Returns the view of it.
     fn add_udf(&mut self, udf: Udf, source: &dyn ReadAt, limits: &ReadLimits) -> Result<View, ReadError> {
         let (label, revision, recorded) = (udf.label.clone(), udf.revision, udf.recorded);
         let view = View::udf(udf, source, limits)?;

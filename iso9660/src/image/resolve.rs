@@ -1,9 +1,9 @@
-//! Paths: from the root to an entry, and everything below it.
+//! Path lookup, directory listing and tree walk.
 //!
 //! ```text
 //! lookup "a/b":   root --children--> a --children--> b        reads a large directory only until the name is found
-//! symbolic link:  its target takes the place of its name in what is left of the path, at most `ReadLimits::links` times
-//! walk:           stack of directories still to read; a directory met twice is invalid
+//! symbolic link:  the target replaces the link in the rest of the path, at most `ReadLimits::links` times
+//! walk:           stack of directories to read; a directory found twice is invalid
 //! ```
 
 use std::borrow::Cow;
@@ -18,20 +18,21 @@ use crate::source::ReadAt;
 use super::boot::{BootImage, is_boot_directory};
 use super::cache::MAX_DIRECTORY;
 use super::medium::Medium;
+use super::path::push_components;
 use super::view::Child;
 use super::{Entry, EntryKind, Image, Namespace};
 
-/// Directories up to this size are read to their end when a name is looked up, to be kept.
+/// The largest directory in bytes that a lookup reads completely and caches.
 const KEPT_DIRECTORY: u64 = 128 << 10;
-/// How many bytes of directories and attributes a walk may read beyond four times the image.
+/// The number of bytes of directories and attributes that a walk may read beyond four times the image.
 const WALK_BYTES: u64 = 16 << 20;
 
 impl<S: ReadAt> Image<S> {
-    /// The entry at a path, which may begin with `/`; the empty path is the root. Symbolic links are followed. What is
-    /// not in the tree may be a boot image, see [`Image::boot_images`].
+    /// Returns the entry at a path, which may begin with `/`. The empty path is the root. Symbolic links are followed.
+    /// A path that is not in the tree may name an El Torito image, see [`Image::boot_images`].
     ///
     /// # Errors
-    /// [`ReadError::NotFound`] when there is none; otherwise what is wrong with the image.
+    /// [`ReadError::NotFound`] when no entry has this path; otherwise the error of the image.
     pub fn lookup(&self, path: &str) -> Result<Entry, ReadError> {
         match self.resolve(path) {
             Err(ReadError::NotFound { path }) => self.boot_file(&path)?.ok_or(ReadError::NotFound { path }),
@@ -39,22 +40,22 @@ impl<S: ReadAt> Image<S> {
         }
     }
 
-    /// The entry of the tree at a path.
+    /// Returns the entry of the tree at a path.
     fn resolve(&self, path: &str) -> Result<Entry, ReadError> {
         let not_found = || ReadError::NotFound { path: path.to_owned() };
-        // What is left of the path, last component first.
+        // The rest of the path, last component first.
         let mut left: Vec<String> = Vec::new();
         push_components(&mut left, path);
         if left.len() > self.limits.depth || left.iter().any(|name| name == "..") {
             return Err(not_found());
         }
-        // The directories on the way, the root first.
+        // The directories from the root to the current one.
         let mut trail = vec![self.view.root.clone()];
         let mut links = 0;
         let medium = Medium::new(&*self.source, self.limits.one_call());
         while let Some(name) = left.pop() {
             if name == ".." {
-                // Of a link: the parent of the root is the root.
+                // Applies to links too: the parent of the root is the root.
                 if trail.len() > 1 {
                     trail.pop();
                 }
@@ -97,10 +98,10 @@ impl<S: ReadAt> Image<S> {
         trail.pop().ok_or_else(not_found)
     }
 
-    /// The entries of a directory, in the order of the image.
+    /// Returns the entries of a directory, in the order of the image.
     ///
     /// # Errors
-    /// As [`Image::lookup`]; [`ReadError::NotADirectory`] when the path names something else.
+    /// The errors of [`Image::lookup`]; [`ReadError::NotADirectory`] when the path does not name a directory.
     pub fn list(&self, path: &str) -> Result<Vec<Entry>, ReadError> {
         let directory = match self.resolve(path) {
             Err(error @ ReadError::NotFound { .. }) => {
@@ -125,11 +126,11 @@ impl<S: ReadAt> Image<S> {
         Ok(list)
     }
 
-    /// Calls `visit` with the path and entry of everything below the root, until it breaks. A directory comes before
-    /// what is in it.
+    /// Calls `visit` with the path and entry of everything below the root, until `visit` breaks. A directory comes
+    /// before its content.
     ///
     /// # Errors
-    /// What is wrong with the image.
+    /// The error of the image.
     pub fn walk(&self, mut visit: impl FnMut(&str, &Entry) -> ControlFlow<()>) -> Result<(), ReadError> {
         let budget = self.source.len().saturating_mul(4).saturating_add(WALK_BYTES);
         let medium = Medium::new(&*self.source, budget);
@@ -142,7 +143,7 @@ impl<S: ReadAt> Image<S> {
             if !visited.insert(offset) {
                 return Err(invalid("a directory is in one place of the tree only"));
             }
-            // Directories that do not overlap are together smaller than the image.
+            // The sum of directories that do not overlap is smaller than the image.
             bytes = bytes.saturating_add(directory.len);
             if bytes > self.source.len() {
                 return Err(invalid("directories do not overlap"));
@@ -180,8 +181,8 @@ impl<S: ReadAt> Image<S> {
         Ok(())
     }
 
-    /// The child with a name. A name that differs in case is found as well, except in Rock Ridge, unless another one
-    /// matches exactly.
+    /// Returns the child with a name. Except in Rock Ridge, a name that differs in case matches too, unless another
+    /// name matches exactly.
     fn find(&self, medium: &Medium<'_>, directory: &Entry, name: &str) -> Result<Option<Entry>, ReadError> {
         let similar = CaseFold::new(self.view.namespace(), name);
         if let Some(children) = self.kept(medium, directory) {
@@ -201,8 +202,8 @@ impl<S: ReadAt> Image<S> {
         }
     }
 
-    /// The children of a small directory, from the cache or for it; none of a large one, and none when one of them
-    /// breaks a rule: whoever is before it in the directory can be found all the same.
+    /// Returns the children of a small directory from the cache, or reads and caches them. Returns `None` for a large
+    /// directory, and for one with an invalid child, so that a lookup can still find the children before it.
     fn kept(&self, medium: &Medium<'_>, directory: &Entry) -> Option<Arc<[Child]>> {
         let offset = directory.first_extent().offset;
         if let Some(children) = self.cache.get(offset) {
@@ -225,7 +226,7 @@ impl<S: ReadAt> Image<S> {
         Some(list)
     }
 
-    /// A directory that is its own ancestor makes paths without end.
+    /// A directory that contains itself would make endless paths.
     fn check_ancestors(&self, trail: &[Entry], entry: &Entry) -> Result<(), ReadError> {
         let offset = entry.first_extent().offset;
         match trail.iter().any(|ancestor| ancestor.first_extent().offset == offset) {
@@ -235,7 +236,7 @@ impl<S: ReadAt> Image<S> {
     }
 }
 
-/// Which names match another one though they are not equal to it.
+/// Matches names that differ from the wanted one in case or form.
 struct CaseFold<'a> {
     name: Option<Cow<'a, str>>,
 }
@@ -246,7 +247,7 @@ impl<'a> CaseFold<'a> {
             name: match namespace {
                 Namespace::RockRidge => None,
                 Namespace::Udf | Namespace::Joliet => Some(Cow::Borrowed(name)),
-                // Who asks for `KS.CFG;1` knows the identifier.
+                // A path such as `KS.CFG;1` gives the complete identifier.
                 Namespace::Plain => Some(Cow::Owned(identifier::plain_name(name.as_bytes()))),
             },
         }
@@ -259,14 +260,4 @@ impl<'a> CaseFold<'a> {
             false => lower(name) == lower(other),
         })
     }
-}
-
-/// Adds the components of a path to a list that is worked off from its end.
-fn push_components(left: &mut Vec<String>, path: &str) {
-    left.extend(components(path).rev().map(str::to_owned));
-}
-
-/// The components of a path.
-pub(super) fn components(path: &str) -> impl DoubleEndedIterator<Item = &str> {
-    path.split('/').filter(|name| !name.is_empty() && *name != ".")
 }

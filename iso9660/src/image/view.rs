@@ -1,8 +1,8 @@
-//! One namespace of an image: where its root is and how the directories below it are read.
+//! One namespace of an image: its root, and how directories below it are read.
 //!
 //! ```text
-//! Rock Ridge, Joliet, plain   a record is all there is to know: a child is an entry
-//! UDF                         a name leads to a file entry somewhere else: read only for who is asked for
+//! Rock Ridge, Joliet, plain   a record is complete: a child is an entry
+//! UDF                         a name points to a file entry elsewhere: read only for accepted names
 //! ```
 
 use crate::error::ReadError;
@@ -13,7 +13,7 @@ use crate::udf::{FileEntry, FileKind, Identifier, Identifiers, Udf};
 use super::directory::Root;
 use super::entry::{TYPE_DIRECTORY, TYPE_FILE, TYPE_SYMLINK, shown};
 use super::iso::Entries;
-use super::{Entry, EntryKind, Extent, ReadLimits, Namespace};
+use super::{Entry, EntryKind, Extent, Namespace, ReadLimits};
 
 /// A namespace of an image.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ enum ViewKind {
     Udf(Box<Udf>),
 }
 
-/// What stands in a directory.
+/// A child of a directory, as far as it was read.
 #[derive(Clone, Debug)]
 pub(crate) enum Child {
     Entry(Entry),
@@ -43,7 +43,7 @@ impl Child {
         }
     }
 
-    /// About how much memory it takes.
+    /// Returns the approximate memory size in bytes.
     pub(crate) fn footprint(&self) -> usize {
         match self {
             Child::Entry(entry) => entry.footprint(),
@@ -52,14 +52,14 @@ impl Child {
     }
 }
 
-/// The children of a directory being read.
+/// Reads the children of a directory.
 pub(crate) enum Children<'a> {
     Iso(Entries<'a>),
     Udf(Identifiers<'a>),
 }
 
 impl Children<'_> {
-    /// The next child whose name is accepted.
+    /// Returns the next child whose name `accept` accepts.
     pub(crate) fn next(&mut self, mut accept: impl FnMut(&str) -> bool) -> Result<Option<Child>, ReadError> {
         match self {
             Children::Iso(entries) => Ok(entries.next(accept)?.map(Child::Entry)),
@@ -85,7 +85,7 @@ impl View {
         View { root: entry, kind: ViewKind::Iso { namespace, skip: root.skip } }
     }
 
-    /// The file system, if its root can be read.
+    /// Returns the view of a UDF file system, if its root is readable.
     pub(crate) fn udf(udf: Udf, source: &dyn ReadAt, limits: &ReadLimits) -> Result<View, ReadError> {
         let root = Identifier { name: String::new(), address: udf.root, offset: udf.root_from };
         let root = udf_entry(&udf, source, root)?;
@@ -101,7 +101,7 @@ impl View {
         }
     }
 
-    /// Begins to read a directory.
+    /// Starts reading a directory.
     pub(crate) fn children<'a>(
         &self,
         source: &'a dyn ReadAt,
@@ -134,7 +134,7 @@ impl View {
         }
     }
 
-    /// All there is to know about a child.
+    /// Returns the complete entry of a child.
     pub(crate) fn entry(&self, source: &dyn ReadAt, child: Child) -> Result<Entry, ReadError> {
         match (child, &self.kind) {
             (Child::Entry(entry), _) => Ok(entry),
@@ -146,7 +146,7 @@ impl View {
     }
 }
 
-/// The entry that a name leads to.
+/// Reads the entry of a UDF name.
 fn udf_entry(udf: &Udf, source: &dyn ReadAt, identifier: Identifier) -> Result<Entry, ReadError> {
     let Identifier { name, address, offset } = identifier;
     let file = FileEntry::read(&udf.layout, source, address, offset)?;

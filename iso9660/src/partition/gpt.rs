@@ -12,8 +12,8 @@
 //! 80  number of entries   84  size of one     88  CRC-32 of all entries
 //! ```
 //!
-//! Invariants: at most 248 entries, what fits between the header and the first descriptor of a volume; the primary and
-//! the backup differ in three addresses only, so each is made from the other.
+//! Invariants: at most 248 entries, the number that fits between the header and the first volume descriptor. The
+//! primary table and its backup differ in three addresses only, so each can be computed from the other.
 
 use super::{SECTOR, SECTOR_SIZE};
 use crate::ecma119::field::{array, put};
@@ -24,19 +24,19 @@ const SIGNATURE: &[u8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 const HEADER: usize = 92;
 const ENTRY: usize = 128;
-/// What the specification wants room for at least, and what disk tools expect.
+/// The number of entries that the specification requires room for and that disk tools expect.
 const ENTRIES: usize = 128;
 const MAX_ENTRIES: u32 = 248;
 const NAME_UNITS: usize = 36;
 
-/// A globally unique identifier, as its 16 bytes stand on the disk (the first three groups little-endian).
+/// A globally unique identifier in the byte order of the disk (the first three groups are little-endian).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Guid(pub [u8; 16]);
 
-/// A GUID Partition Table: the primary or the backup.
+/// A GUID Partition Table: the primary table or the backup.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Gpt {
-    /// Tells disks apart.
+    /// The identifier of the disk.
     pub disk: Guid,
     /// The sector of this header.
     pub sector: u64,
@@ -48,24 +48,24 @@ pub struct Gpt {
     pub last_usable: u64,
     /// The first sector of the entries.
     pub entries_sector: u64,
-    /// The entries, unused ones included; at most 248.
+    /// The entries, including unused ones; at most 248.
     pub entries: Vec<Option<GptPartition>>,
 }
 
 /// A partition of a GPT.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GptPartition {
-    /// What it is for.
+    /// The partition type.
     pub kind: Guid,
-    /// Tells partitions apart.
+    /// The identifier of the partition.
     pub id: Guid,
     /// The first sector.
     pub first: u64,
-    /// The last sector, which belongs to it.
+    /// The last sector, inclusive.
     pub last: u64,
-    /// Flags.
+    /// The attribute flags.
     pub attributes: u64,
-    /// The name in UTF-16, zeros behind it.
+    /// The name in UTF-16, padded with zeros.
     pub name: [u16; NAME_UNITS],
 }
 
@@ -75,7 +75,7 @@ impl Guid {
         0x28, 0x73, 0x2A, 0xC1, 0x1F, 0xF8, 0xD2, 0x11, 0xBA, 0x4B, 0x00, 0xA0, 0xC9, 0x3E, 0xC9, 0x3B,
     ]);
 
-    /// A GUID of version 8 (RFC 9562: made from whatever its maker likes) out of 16 bytes.
+    /// Returns a GUID of version 8 (RFC 9562: custom content) with these bytes.
     pub fn custom(mut bytes: [u8; 16]) -> Guid {
         bytes[7] = 0x80 | bytes[7] & 0x0F;
         bytes[8] = 0x80 | bytes[8] & 0x3F;
@@ -84,7 +84,7 @@ impl Guid {
 }
 
 impl GptPartition {
-    /// A partition from its first to its last sector. A name is cut after 36 units.
+    /// Returns a partition from its first to its last sector. The name is truncated to 36 units.
     pub fn new(kind: Guid, id: Guid, first: u64, last: u64, name: &str) -> GptPartition {
         let mut units = [0; NAME_UNITS];
         units.iter_mut().zip(name.encode_utf16()).for_each(|(to, unit)| *to = unit);
@@ -118,7 +118,7 @@ impl GptPartition {
 }
 
 impl Gpt {
-    /// The primary table of a disk of `sectors` sectors whose first `reserved` ones belong to no partition.
+    /// Returns the primary table of a disk of `sectors` sectors. No partition uses the first `reserved` sectors.
     pub fn new(disk: Guid, sectors: u64, reserved: u64, partitions: Vec<GptPartition>) -> Gpt {
         let mut entries: Vec<_> = partitions.into_iter().map(Some).collect();
         entries.resize(entries.len().max(ENTRIES), None);
@@ -129,11 +129,11 @@ impl Gpt {
         gpt
     }
 
-    /// Reads the table whose header is in a sector; `None` when there is no header.
+    /// Reads the table whose header is in sector `sector`; `None` when the sector has no GPT header.
     ///
     /// # Errors
-    /// [`ReadError::Invalid`] when a checksum or an address is wrong, [`ReadError::Unsupported`] when there are more
-    /// than 248 entries or they have another size, [`ReadError::Io`] when the source fails.
+    /// [`ReadError::Invalid`] when a checksum or an address is wrong, [`ReadError::Unsupported`] when the table has
+    /// more than 248 entries or entries of another size, [`ReadError::Io`] when the source fails.
     pub fn read(source: &(impl ReadAt + ?Sized), sector: u64) -> Result<Option<Gpt>, ReadError> {
         let in_source = |sector: u64, length: u64| {
             let offset = sector.checked_mul(SECTOR_SIZE)?;
@@ -182,24 +182,26 @@ impl Gpt {
         }))
     }
 
-    /// How many sectors the entries take.
+    /// Returns the number of sectors of the entries.
     pub fn entries_sectors(&self) -> u64 {
         ((self.entries.len() * ENTRY) as u64).div_ceil(SECTOR_SIZE)
     }
 
-    /// Fits the primary table to a disk of another size: the backup goes to its end, all before it becomes usable.
+    /// Adapts the primary table to a disk of another size: the backup moves to the end, and all sectors before it
+    /// become usable.
     pub fn resize(&mut self, sectors: u64) {
         self.alternate = sectors.saturating_sub(1);
         self.last_usable = sectors.saturating_sub(2 + self.entries_sectors());
     }
 
-    /// The backup of a primary table: its entries come right before its header, in the sector `alternate`.
+    /// Returns the backup of a primary table. Its entries are directly before its header, which is in sector
+    /// `alternate`.
     pub fn backup(&self) -> Gpt {
         let entries_sector = self.alternate.saturating_sub(self.entries_sectors());
         Gpt { sector: self.alternate, alternate: self.sector, entries_sector, ..self.clone() }
     }
 
-    /// The sector of the header, checksums included.
+    /// Returns the sector of the header with its checksums.
     pub fn header(&self) -> [u8; SECTOR] {
         let mut header = [0; SECTOR];
         put(&mut header, 0, SIGNATURE);
@@ -215,7 +217,7 @@ impl Gpt {
             put(&mut header, at, &value.to_le_bytes());
         }
         put(&mut header, 56, &self.disk.0);
-        // 32 bits hold the number of anything that was parsed or fits a disk.
+        // 32 bits can represent every number that was parsed or that fits a disk.
         put(&mut header, 80, &u32::try_from(self.entries.len()).unwrap_or(u32::MAX).to_le_bytes());
         put(&mut header, 84, &(ENTRY as u32).to_le_bytes());
         put(&mut header, 88, &crc32fast::hash(&self.entry_bytes()).to_le_bytes());
@@ -224,7 +226,7 @@ impl Gpt {
         header
     }
 
-    /// The entries, filled up to whole sectors.
+    /// Returns the entries, padded to whole sectors.
     pub fn table(&self) -> Vec<u8> {
         let mut bytes = self.entry_bytes();
         bytes.resize(bytes.len().next_multiple_of(SECTOR), 0);
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn primary_and_backup_read_back_and_lead_to_each_other() {
+    fn primary_and_backup_read_back_and_point_to_each_other() {
         let gpt = table(400);
         let disk = disk(&gpt, 400);
         assert_eq!(Gpt::read(&disk, 1).unwrap().unwrap(), gpt);
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_grew_takes_its_backup_along() {
+    fn the_backup_moves_to_the_end_of_a_larger_disk() {
         let mut gpt = table(400);
         gpt.resize(1000);
         let disk = disk(&gpt, 1000);
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_table_is_none_and_a_damaged_one_is_invalid_where_it_is_damaged() {
+    fn a_missing_table_is_none_and_a_damaged_one_is_invalid_at_its_offset() {
         let good = disk(&table(400), 400);
         assert!(Gpt::read(&good, 2).unwrap().is_none());
         assert!(Gpt::read(&good, 400).unwrap().is_none());
@@ -290,7 +292,7 @@ mod tests {
         let damage = |at: usize, value: &[u8]| {
             let mut disk = good.clone();
             put(&mut disk, at, value);
-            // The checksum of the header is made right again, unless it is what was damaged.
+            // The header checksum is recomputed, unless the checksum itself was damaged.
             if at != 512 + 16 {
                 let mut header = disk[512..512 + HEADER].to_vec();
                 put(&mut header, 16, &[0; 4]);
@@ -312,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_makes_reading_panic(header in proptest::collection::vec(any::<u8>(), 84)) {
+        fn reading_any_header_never_panics(header in proptest::collection::vec(any::<u8>(), 84)) {
             let mut disk = disk(&table(100), 100);
             put(&mut disk, 512 + 8, &header);
             let mut header = disk[512..512 + HEADER].to_vec();

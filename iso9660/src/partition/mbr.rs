@@ -6,54 +6,54 @@
 //! 444  reserved            510  55 AA
 //! ```
 //!
-//! Invariant: what was parsed encodes to the same bytes.
+//! Invariant: encoding a parsed record returns the same bytes.
 
 use super::SECTOR;
 use crate::ecma119::field::{array, put};
 
-/// Where an isohybrid's boot code looks for the address of the boot file.
+/// The offset where the boot code of an isohybrid reads the address of the boot file.
 const BOOT_FILE: usize = 432;
 const DISK_ID: usize = 440;
 const PARTITIONS: usize = 446;
 const SIGNATURE: [u8; 2] = [0x55, 0xAA];
-/// The geometry that isohybrid images have: cylinders of 1 MiB.
+/// The geometry of isohybrid images: cylinders of 1 MiB.
 const HEADS: u64 = 64;
 const SECTORS_PER_TRACK: u64 = 32;
-/// A CHS address that cannot express a sector.
+/// The CHS address for a sector outside the CHS range.
 const CHS_BEYOND: [u8; 3] = [0xFE, 0xFF, 0xFF];
 
 /// A Master Boot Record.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Mbr {
-    /// The program that BIOS firmware starts.
+    /// The boot code that BIOS firmware starts.
     pub code: [u8; 440],
-    /// Tells disks apart.
+    /// The identifier of the disk.
     pub disk_id: u32,
-    /// The two bytes between the identifier and the partitions.
+    /// The two bytes between the disk identifier and the partitions.
     pub reserved: [u8; 2],
-    /// The partitions; an unused one is [`MbrPartition::default`].
+    /// The partitions. An unused partition equals [`MbrPartition::default`].
     pub partitions: [MbrPartition; 4],
 }
 
 /// A partition of an MBR.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MbrPartition {
-    /// 0x80 when BIOS firmware should consider it.
+    /// 0x80 if the partition is active (BIOS firmware boots from it), otherwise 0.
     pub status: u8,
     /// The first sector as cylinder, head and sector.
     pub first_chs: [u8; 3],
-    /// What it is for; 0 mostly means unused.
+    /// The partition type; 0 usually means unused.
     pub kind: u8,
     /// The last sector as cylinder, head and sector.
     pub last_chs: [u8; 3],
     /// The first sector.
     pub first: u32,
-    /// How many sectors it has.
+    /// The number of sectors.
     pub sectors: u32,
 }
 
 impl Mbr {
-    /// The record in a sector, if it ends in the signature.
+    /// Parses a sector; `None` when it does not end with the signature.
     pub fn parse(sector: &[u8; SECTOR]) -> Option<Mbr> {
         (sector[510..] == SIGNATURE).then_some(())?;
         let mut partitions = [MbrPartition::default(); 4];
@@ -75,7 +75,7 @@ impl Mbr {
         })
     }
 
-    /// The sector of the record.
+    /// Returns the sector of the record.
     pub fn to_bytes(&self) -> [u8; SECTOR] {
         let mut sector = [0; SECTOR];
         put(&mut sector, 0, &self.code);
@@ -93,31 +93,31 @@ impl Mbr {
         sector
     }
 
-    /// The address of the boot file that an isohybrid's code reads, in sectors of 512 bytes.
+    /// Returns the address of the boot file that the boot code of an isohybrid reads, in sectors of 512 bytes.
     pub fn boot_file(&self) -> u64 {
         array(&self.code, BOOT_FILE).map_or(0, u64::from_le_bytes)
     }
 
-    /// Writes the address of the boot file over the end of the code, where an isohybrid's code reads it.
+    /// Writes the address of the boot file to the end of the boot code, where an isohybrid reads it.
     pub fn set_boot_file(&mut self, sector: u64) {
         put(&mut self.code, BOOT_FILE, &sector.to_le_bytes());
     }
 
-    /// Whether a partition says that a GPT describes the disk.
+    /// Returns whether a partition is protective: a GPT describes the disk.
     pub fn is_protective(&self) -> bool {
         self.partitions.iter().any(|partition| partition.kind == MbrPartition::PROTECTIVE)
     }
 }
 
 impl MbrPartition {
-    /// The type of the partition that says: a GPT describes this disk.
+    /// The type of a protective partition: a GPT describes the disk.
     pub const PROTECTIVE: u8 = 0xEE;
     /// The type of an EFI system partition.
     pub const EFI_SYSTEM: u8 = 0xEF;
-    /// The status of a partition that BIOS firmware boots from.
+    /// The status of an active partition.
     pub const ACTIVE: u8 = 0x80;
 
-    /// A partition that is not active, with both CHS addresses in the geometry of isohybrid images.
+    /// Returns an inactive partition, with both CHS addresses in the geometry of isohybrid images.
     pub fn new(kind: u8, first: u32, sectors: u32) -> MbrPartition {
         let first_chs = chs(u64::from(first));
         let mut partition = MbrPartition { kind, first_chs, first, ..MbrPartition::default() };
@@ -125,19 +125,19 @@ impl MbrPartition {
         partition
     }
 
-    /// The sector after the last one.
+    /// Returns the sector after the last one.
     pub fn end(&self) -> u64 {
         u64::from(self.first) + u64::from(self.sectors)
     }
 
-    /// Changes how long it is, and its last CHS address with it.
+    /// Sets the length and updates the last CHS address.
     pub fn set_sectors(&mut self, sectors: u32) {
         self.sectors = sectors;
         self.last_chs = chs(self.end().saturating_sub(1));
     }
 }
 
-/// The CHS address of a sector: head, then sector with the high bits of the cylinder, then cylinder.
+/// Returns the CHS address of a sector: head, then sector with the high bits of the cylinder, then cylinder.
 fn chs(sector: u64) -> [u8; 3] {
     let cylinder = sector / (HEADS * SECTORS_PER_TRACK);
     let head = u8::try_from(sector / SECTORS_PER_TRACK % HEADS);
@@ -157,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_isohybrid_record_has_its_fields_where_boot_code_and_firmware_look() {
+    fn an_isohybrid_record_has_its_fields_at_the_expected_offsets() {
         let mut mbr =
             Mbr { code: [0x90; 440], disk_id: 0x1234_5678, reserved: [0; 2], partitions: Default::default() };
         mbr.set_boot_file(0xABCD);

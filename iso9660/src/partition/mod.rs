@@ -1,4 +1,4 @@
-//! Partition tables: what makes an ISO image a disk as well.
+//! Partition tables, which make an ISO image a disk image too.
 //!
 //! ```text
 //! sectors of 512 bytes                                                              the system area is 0 to 63
@@ -10,9 +10,8 @@
 //!   last  GPT header, backup
 //! ```
 //!
-//! Plain structures with public fields: parsed, changed, encoded again. Invariants: parsing reads at most 32 KiB however
-//! large the table claims to be; a table whose checksums are wrong is invalid, never half believed; encoding computes
-//! every checksum anew.
+//! Plain structures with public fields: parse, change, encode. Invariants: parsing reads at most 32 KiB, whatever size
+//! the table claims. A table with a wrong checksum is an error. Encoding computes every checksum.
 //!
 //! UEFI Specification 2.10, sections 5.2 (legacy MBR) and 5.3 (GPT).
 
@@ -22,8 +21,8 @@ mod mbr;
 pub use gpt::{Gpt, GptPartition, Guid};
 pub use mbr::{Mbr, MbrPartition};
 
-/// The unit of every address in a partition table.
+/// The unit of every address in a partition table, in bytes.
 pub const SECTOR_SIZE: u64 = 512;
 
-/// The length of an MBR and of a GPT header.
+/// The length of an MBR and of a GPT header sector in bytes.
 const SECTOR: usize = 512;

@@ -1,4 +1,4 @@
-//! What an image boots: the files behind the entries of the boot catalog, and the boot info table.
+//! The boot files of an image: catalog entries and the boot info table.
 //!
 //! ```text
 //! boot file as given:  0..8 code | 8..64 room for the table            | 64.. code
@@ -9,8 +9,8 @@
 //!                                | 24..64 zeros                           all little-endian
 //! ```
 //!
-//! The table is the one thing for which planning reads a content: the boot file is read whole, its copy is patched, and
-//! the copy is what the image has. So checksum and bytes always agree, whatever becomes of the source.
+//! The table is the only reason for which planning reads a file: the boot file is read completely, its copy is patched,
+//! and the image contains the copy. Checksum and bytes therefore agree even if the source changes later.
 
 use crate::SECTOR_SIZE;
 use crate::ecma119::FIRST_DESCRIPTOR;
@@ -23,9 +23,9 @@ use crate::tree::Content;
 
 use super::order::Nodes;
 
-/// The longest boot file that gets a table: those of ISOLINUX and GRUB have a few tens of KiB.
+/// The longest boot file with a boot info table. Those of ISOLINUX and GRUB have a few tens of KiB.
 const TABLE_FILE_LIMIT: u64 = 1 << 20;
-/// The end of the table, where the checksum begins.
+/// The end of the table, where the checksummed range begins.
 const TABLE_END: usize = 64;
 
 /// A file that firmware boots.
@@ -36,7 +36,7 @@ pub(crate) struct BootFile {
     info_table: bool,
 }
 
-/// The files that the boot options name, BIOS first.
+/// Returns the files that the boot options name, BIOS first.
 pub(crate) fn boot_files(nodes: &Nodes, options: &ImageOptions) -> Result<Vec<BootFile>, PlanError> {
     let error = |path: &str, rule| PlanError::Boot { path: path.to_owned(), rule };
     let Boot { bios, uefi } = match (&options.profile, &options.boot) {
@@ -60,10 +60,10 @@ pub(crate) fn boot_files(nodes: &Nodes, options: &ImageOptions) -> Result<Vec<Bo
             return Err(error(&path, "an empty file cannot be booted"));
         }
         if platform == Platform::X86 && load_units == 0 {
-            return Err(error(&path, "firmware must load at least one unit; 4 is what boot loaders expect"));
+            return Err(error(&path, "firmware must load at least one unit; boot loaders expect 4"));
         }
         if info_table && !(TABLE_END as u64..=TABLE_FILE_LIMIT).contains(&len) {
-            return Err(error(&path, "a file with a boot info table has 64 bytes to 1 MiB"));
+            return Err(error(&path, "a file with a boot info table must have 64 bytes to 1 MiB"));
         }
         files.push(BootFile { platform, file, load_units, info_table });
     }
@@ -76,11 +76,11 @@ pub(crate) fn boot_files(nodes: &Nodes, options: &ImageOptions) -> Result<Vec<Bo
     Ok(files)
 }
 
-/// The entries of the boot catalog, for files whose first sectors are known.
+/// Returns the entries of the boot catalog, for files whose first sectors are known.
 pub(crate) fn boot_entries(nodes: &Nodes, boot: &[BootFile], sectors: &[u32]) -> Vec<NewEntry> {
     let entry = |boot: &BootFile| {
         let units = match boot.platform {
-            // 1 tells UEFI firmware to take everything to the end of the volume: right for what 16 bits cannot count.
+            // UEFI firmware reads 1 as "everything to the end of the volume", which covers lengths beyond 16 bits.
             Platform::Efi => u16::try_from(nodes.files[boot.file as usize].len.div_ceil(UNIT)).unwrap_or(1),
             _ => boot.load_units,
         };
@@ -89,7 +89,7 @@ pub(crate) fn boot_entries(nodes: &Nodes, boot: &[BootFile], sectors: &[u32]) ->
     boot.iter().map(entry).collect()
 }
 
-/// The file with a boot info table, if there is one, and its content with the table in it.
+/// Returns the file with a boot info table, if there is one, and its content with the table.
 pub(crate) fn with_info_table(
     nodes: &Nodes,
     boot: &[BootFile],
@@ -119,7 +119,7 @@ pub(crate) fn with_info_table(
     Ok(Some((*file, bytes)))
 }
 
-/// The units of 512 bytes from which a sector of the image begins.
+/// Returns the number of 512-byte units before a sector of the image.
 pub(crate) fn units_before(sector: u32) -> u64 {
     u64::from(sector) * (SECTOR_SIZE / UNIT)
 }

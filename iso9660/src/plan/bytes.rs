@@ -3,11 +3,11 @@
 //! ```text
 //! segments():       | bytes | zeros | bytes | bytes | source | zeros | source | zeros | bytes |   no gap, no overlap
 //! read_exact_at:            '---- any range ----'                                     binary search, then copies
-//! write_to:         all of them, gathered in one buffer: 100,000 small files are a few hundred writes
+//! write_to:         all segments, collected in one buffer: 100,000 small files take a few hundred writes
 //! ```
 //!
-//! Invariants: `read_exact_at` and `write_to` deliver the same bytes; a source that is not as long as it was when planned
-//! is an error before any of its bytes are delivered; memory used is one buffer, whatever the size of the image.
+//! Invariants: `read_exact_at` and `write_to` deliver the same bytes. A source whose length has changed since planning
+//! is an error before any of its bytes are delivered. Memory use is one buffer, for any size of image.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,38 +17,40 @@ use crate::error::ContentError;
 use crate::source::{FileRange, ReadAt, past_end};
 use crate::tree::Content;
 
-use super::{Body, Part, Piece, ImagePlan};
+use super::{Body, ImagePlan, Part, Piece};
 
-/// How much is gathered before it is written.
+/// The number of bytes that are collected before a write.
 const BUFFER: usize = 256 * 1024;
-/// The room in the buffer under which a source is not read into it: many small reads cost more than a short write.
+/// The free space in the buffer below which a source is not read into it: many small reads cost more than a short
+/// write.
 const SMALL: usize = 32 * 1024;
-/// The length from which a file is copied by the kernel.
+/// The length from which the kernel copies a file.
 const DIRECT: u64 = 128 * 1024;
-/// The end of the system area.
+/// The end of the system area in bytes.
 const SYSTEM_AREA: u64 = 16 * SECTOR_SIZE;
 
 /// A range of an image whose bytes have one origin.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Segment<'a> {
-    /// Where it begins in the image.
+    /// The offset in the image.
     pub offset: u64,
-    /// How many bytes it has, never 0.
+    /// The number of bytes, never 0.
     pub len: u64,
-    /// What it is.
+    /// The part of the image that the segment belongs to.
     pub part: Part,
-    /// Where its bytes come from.
+    /// The origin of the bytes.
     pub data: SegmentData<'a>,
 }
 
-/// The origin of a segment's bytes.
+/// The origin of the bytes of a segment.
 #[derive(Clone, Copy)]
 pub enum SegmentData<'a> {
-    /// These bytes.
+    /// Bytes in memory.
     Bytes(&'a [u8]),
     /// Zeros.
     Zeros,
-    /// All bytes of a source, from its first.
+    /// All bytes of a source.
     Source(&'a dyn ReadAt),
 }
 
@@ -69,7 +71,7 @@ impl Segment<'_> {
 }
 
 impl ImagePlan {
-    /// The segments of the image: in order, without gaps, from 0 to [`ImagePlan::len`].
+    /// Returns the segments of the image: in order, without gaps, from 0 to [`ImagePlan::len`].
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         let gap = |offset: u64, end: u64| {
             let part = if end <= SYSTEM_AREA { Part::SystemArea } else { Part::Padding };
@@ -88,7 +90,8 @@ impl ImagePlan {
     /// Fills `buffer` with the bytes of the image at `offset`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] past the end; otherwise an [`io::Error`] around a [`ContentError`].
+    /// [`io::ErrorKind::UnexpectedEof`] when the range ends after the image; otherwise an [`io::Error`] with a
+    /// [`ContentError`].
     pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len) {
             return Err(past_end(offset, buffer.len(), self.len));
@@ -124,24 +127,25 @@ impl ImagePlan {
         Ok(())
     }
 
-    /// Writes the whole image and answers its length.
+    /// Writes the whole image and returns its length.
     ///
     /// # Errors
-    /// What `output` says, or an [`io::Error`] around a [`ContentError`]; then the output is incomplete.
+    /// The error of `output`, or an [`io::Error`] with a [`ContentError`]. The output is then incomplete.
     pub fn write_to(&self, output: &mut (impl Write + ?Sized)) -> io::Result<u64> {
         self.write(output, None)
     }
 
-    /// Writes the whole image to a file, as [`ImagePlan::write_to`] does, but lets the kernel copy the larger files of
-    /// scanned directories without passing them through this process.
+    /// Writes the whole image to a file. The bytes are those of [`ImagePlan::write_to`], but the kernel copies the
+    /// larger files of scanned directories without passing them through this process.
     ///
     /// # Errors
-    /// As [`ImagePlan::write_to`].
+    /// The errors of [`ImagePlan::write_to`].
     pub fn write_to_file(&self, output: &File) -> io::Result<u64> {
         self.write(&mut &*output, Some(output))
     }
 
-    /// Writes to `output`, and to `direct`, which is the same, what need not go through the buffer.
+    /// Writes to `output`. If `direct` is the file behind `output`, files that need no buffer are written to it
+    /// directly.
     fn write(&self, output: &mut (impl Write + ?Sized), direct: Option<&File>) -> io::Result<u64> {
         let mut gathered = Gathered { buffer: vec![0; BUFFER], filled: 0, output };
         for segment in self.segments() {
@@ -170,12 +174,13 @@ impl ImagePlan {
         Ok(self.len)
     }
 
-    /// How many pieces there are: those in front, the files, the one at the end.
+    /// Returns the number of pieces: the pieces in front, the files, and the piece at the end.
     fn pieces(&self) -> usize {
         self.front.len() + self.files.len() + usize::from(self.back.is_some())
     }
 
-    /// The piece with an index; they are in the order of their offsets and do not touch the gaps between them.
+    /// Returns the piece with an index. Pieces are in the order of their offsets and do not cover the gaps between
+    /// them.
     fn piece(&self, index: usize) -> Option<Segment<'_>> {
         if let Some(piece) = self.front.get(index) {
             return Some(self.laid(piece));
@@ -204,7 +209,7 @@ impl ImagePlan {
         Segment { offset: piece.offset, len, part: piece.part, data }
     }
 
-    /// The index of the first piece that ends after `offset`.
+    /// Returns the index of the first piece that ends after `offset`.
     fn piece_after(&self, offset: u64) -> usize {
         let (mut low, mut high) = (0, self.pieces());
         while low < high {
@@ -218,7 +223,7 @@ impl ImagePlan {
         low
     }
 
-    /// Reads from a source that must still be as long as it was when planned.
+    /// Reads from a source whose length must be unchanged since planning.
     fn read_source(
         &self,
         source: &dyn ReadAt,
@@ -234,9 +239,9 @@ impl ImagePlan {
         if found != planned {
             return Err(ContentError::LengthChanged { path: path(), planned, found }.into());
         }
-        source
-            .read_exact_at(offset, buffer)
-            .map_err(|source| ContentError::Read { path: path(), offset, length: buffer.len(), source }.into())
+        source.read_exact_at(offset, buffer).map_err(|source| {
+            ContentError::Read { path: path(), offset, length: buffer.len(), source }.into()
+        })
     }
 }
 
@@ -260,7 +265,7 @@ impl ReadAt for ImagePlan {
     }
 }
 
-/// Output that is written when enough of it has come together.
+/// An output that is written when the buffer is full.
 struct Gathered<'a, W: ?Sized> {
     buffer: Vec<u8>,
     filled: usize,
@@ -280,7 +285,8 @@ impl<W: Write + ?Sized> Gathered<'_, W> {
         Ok(())
     }
 
-    /// Lets `read` put `len` bytes into the buffer: as many as fit at a time, with the offset of the first.
+    /// Calls `read` until it has put `len` bytes into the buffer. Each call gets the free part of the buffer and the
+    /// offset of its first byte.
     fn fill(&mut self, len: u64, mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> io::Result<()> {
         let mut offset = 0;
         while offset < len {

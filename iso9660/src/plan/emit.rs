@@ -1,8 +1,8 @@
-//! The metadata sectors.
+//! Renders the metadata sectors.
 //!
 //! ```text
 //! Renderer::directory(n) -> [. ..  entries ...] whole sectors           each record: ECMA-119 part + Rock Ridge area
-//!                        -> [ER][NM NM][NM SL] continuation area        what belongs to a record never crosses a sector
+//!                        -> [ER][NM NM][NM SL] continuation area        the area of one record never crosses a sector
 //! ```
 //!
 //! A renderer is used twice, to measure and to emit (see `layout`): lengths do not depend on addresses.
@@ -15,14 +15,16 @@ use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, SECTOR};
 use crate::eltorito;
 use crate::error::PlanError;
 use crate::options::ImageOptions;
-use crate::rockridge::{CONTINUATION_ENTRY, PosixFileType, Relocation, Posix, SystemUse, append_continuation};
+use crate::rockridge::{
+    CONTINUATION_ENTRY, Posix, PosixFileType, Relocation, SystemUse, append_continuation,
+};
 
 use super::hierarchy::{Entry, RELOCATION, Target};
 use super::layout::{Addressed, DirectoryExtent, Layout, sections};
 use super::order::{Child, Nodes};
 use super::{Body, Part, Piece};
 
-/// The permissions of a symbolic link, as Linux shows them.
+/// The permissions of a symbolic link on Linux.
 const LINK_MODE: u16 = 0o777;
 
 /// Renders directories.
@@ -31,18 +33,18 @@ pub(crate) struct Renderer<'a> {
     options: &'a ImageOptions,
     date: [u8; 7],
     er_area: Option<u32>,
-    /// The address of what has no content.
+    /// The address of an empty file.
     nowhere: u32,
     files: &'a [u32],
 }
 
-/// A directory.
+/// A directory with the addresses that its records need.
 pub(crate) struct Rendered {
     pub(crate) records: Vec<u8>,
     pub(crate) continuation: Vec<u8>,
     /// The first sector of the continuation area.
     continuation_sector: u32,
-    /// The continuation area has nothing but the ER entry of the root.
+    /// Whether the continuation area has only the ER entry of the root.
     pub(crate) announces_only: bool,
 }
 
@@ -58,10 +60,10 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// The bytes of a directory, in whole sectors, and of its continuation area.
+    /// Returns the bytes of a directory in whole sectors, and of its continuation area.
     ///
     /// # Errors
-    /// None that did not come when the hierarchy was named.
+    /// Only errors that naming the hierarchy returned already.
     pub(crate) fn directory(&self, addressed: &Addressed, index: usize) -> Result<Rendered, PlanError> {
         let rock_ridge = addressed.named.hierarchy == Hierarchy::Primary && self.options.rock_ridge;
         let directory = &addressed.named.directories[index];
@@ -76,7 +78,11 @@ impl<'a> Renderer<'a> {
         };
         let area = rock_ridge.then(|| {
             let posix = self.directory_posix(addressed, index);
-            if index == 0 { SystemUse::root(&posix) } else { SystemUse::unnamed(&posix, Relocation::Ordinary) }
+            if index == 0 {
+                SystemUse::root(&posix)
+            } else {
+                SystemUse::unnamed(&posix, Relocation::Ordinary)
+            }
         });
         rendered.append(&directory_record(addressed, index, SELF, self.date), area);
         let er_seen = rendered.continuation.len();
@@ -96,7 +102,7 @@ impl<'a> Renderer<'a> {
         Ok(rendered)
     }
 
-    /// Appends the record of an entry, or those of a file in several pieces.
+    /// Appends the record of an entry, or the records of a file with several sections.
     fn entry(&self, rendered: &mut Rendered, addressed: &Addressed, entry: &Entry, rock_ridge: bool) {
         let identifier = entry.identifier.as_slice();
         let base = base_length(identifier.len());
@@ -126,7 +132,8 @@ impl<'a> Renderer<'a> {
             }
             Target::Link(link) => {
                 let serial = serial(self.nodes.directories.len() + self.nodes.files.len() + link as usize);
-                let posix = Posix { kind: PosixFileType::Link, permissions: LINK_MODE, links: 1, serial, date };
+                let posix =
+                    Posix { kind: PosixFileType::Link, permissions: LINK_MODE, links: 1, serial, date };
                 let (name, target) = (self.nodes.name(Child::Link(link)), self.nodes.target(link));
                 let area = SystemUse::named(&posix, Relocation::Ordinary, name, Some(target), base);
                 rendered.append(&nothing, Some(area));
@@ -149,7 +156,7 @@ impl<'a> Renderer<'a> {
         let nodes = self.nodes;
         let (subdirectories, serial) = match addressed.named.directories[index].node {
             Some(node) => (nodes.directories[node as usize].subdirectories, serial(node as usize)),
-            // Behind everything that is in the tree.
+            // The serial numbers after those of the tree.
             None => {
                 let last = nodes.directories.len() + nodes.files.len() + nodes.links.len();
                 (u32::try_from(addressed.named.relocated.len()).unwrap_or(u32::MAX), serial(last))
@@ -179,7 +186,7 @@ impl<'a> Renderer<'a> {
 }
 
 impl Rendered {
-    /// Appends a record; what overflows its area goes to the continuation area.
+    /// Appends a record. The overflow of its area goes to the continuation area.
     fn append(&mut self, record: &NewRecord<'_>, area: Option<SystemUse>) {
         let Some(SystemUse { mut inline, overflow }) = area else {
             return record.append(&mut self.records, &[]);
@@ -189,7 +196,7 @@ impl Rendered {
                 self.continuation.resize(self.continuation.len().next_multiple_of(SECTOR), 0);
             }
             let at = self.continuation.len();
-            // Sizes of areas have 32 bits: `layout` refuses a larger one after measuring.
+            // Sizes of areas have 32 bits; `layout` refuses a larger area after measuring.
             let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
             let block = self.continuation_sector.saturating_add(small(at / SECTOR));
             let before = inline.len();
@@ -206,7 +213,7 @@ fn serial(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
 
-/// A record of directory `of`, under an identifier.
+/// Returns a record of directory `of` with an identifier.
 fn directory_record<'a>(
     addressed: &Addressed,
     of: usize,
@@ -217,7 +224,7 @@ fn directory_record<'a>(
     NewRecord { extent: extent.sector, data_length: extent.length, date, flags: DIRECTORY, identifier }
 }
 
-/// The metadata from the first descriptor to the data, and its pieces.
+/// Returns the metadata from the first descriptor to the data, and its pieces.
 pub(crate) fn emit(
     nodes: &Nodes,
     options: &ImageOptions,
@@ -276,14 +283,14 @@ pub(crate) fn emit(
     Ok((metadata.bytes, metadata.pieces))
 }
 
-/// The metadata while it grows, without gaps between its sectors.
+/// The metadata while it is built, without gaps between sectors.
 struct Metadata {
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
 impl Metadata {
-    /// Adds a structure at its sector, which is the next free one, and fills its last sector.
+    /// Adds a structure at its sector, which is the next free one, and pads its last sector.
     fn add(&mut self, sector: u32, part: Part, structure: &[u8]) {
         if structure.is_empty() {
             return;
@@ -297,7 +304,7 @@ impl Metadata {
     }
 }
 
-/// The L and M tables of a hierarchy.
+/// Returns the L and M tables of a hierarchy.
 fn path_tables(addressed: &Addressed) -> (Vec<u8>, Vec<u8>) {
     let (mut little, mut big) = (Vec::new(), Vec::new());
     for (directory, extent) in addressed.named.directories.iter().zip(&addressed.extents) {

@@ -5,17 +5,17 @@
 //! entries of a directory in the order of 9.3, of code units in Joliet, of bytes in ISO 9660:1999
 //!
 //! relocation:  1/2/3/4/5/6/7/8/leaf     the directory `8` would be on level 9
-//!              1/2/3/4/5/6/7/8          a file without content that leads to   (CL)
-//!              RR_MOVED/8/leaf          the directory, which says that it was moved (RE) and from where (PL)
+//!              1/2/3/4/5/6/7/8          an empty file that points to it                                (CL)
+//!              RR_MOVED/8/leaf          the directory, marked as relocated (RE), with its parent       (PL)
 //! ```
 //!
-//! What was moved lies before the rest, and what was moved out of something moved before that. Readers that never go back,
-//! as libarchive's, take directories in the order of their addresses: so they know all of a moved directory when they
-//! learn where it belongs.
+//! Relocated directories are stored before the others, and a directory relocated from inside a relocated one before
+//! that one. Readers that never seek back, such as libarchive, take directories in the order of their addresses: they
+//! have read a relocated directory completely when they find the place where it belongs.
 //!
-//! Visiting directories in the order found and appending the sorted subdirectories of each *is* path-table order; and it
-//! gives the subdirectories of a directory consecutive numbers. So only directories are kept: the entries of one are
-//! made when they are needed, in the same order every time.
+//! Visiting directories in the order found and appending the sorted subdirectories of each results in path-table order,
+//! and numbers the subdirectories of a directory consecutively. Therefore only directories are stored; the entries of a
+//! directory are computed when needed, always in the same order.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,18 +24,18 @@ use crate::ecma119::path_table::MAX_DIRECTORIES;
 use crate::ecma119::{Hierarchy, identifier, record};
 use crate::error::PlanError;
 use crate::joliet;
-use crate::options::{DeepDirectories, JolietNames, ImageOptions};
+use crate::options::{DeepDirectories, ImageOptions, JolietNames};
 use crate::rockridge;
 
 use super::order::{Child, Nodes};
 
-/// 6.8.2.1: the levels of directories.
+/// 6.8.2.1: the deepest level of directories.
 const MAX_LEVEL: u32 = 8;
-/// 6.8.2.1: the identifiers of a path, with one byte between them.
+/// 6.8.2.1: the longest path, as the sum of its identifiers with one byte between them.
 const MAX_PATH: usize = 255;
-/// The name of the directory for what is too deep; readers of Rock Ridge know it. It is on level 2.
+/// The directory for relocated directories, on level 2. Readers of Rock Ridge know its name.
 pub(crate) const RELOCATION: &str = "rr_moved";
-/// ISO 9660:1999, 7.5.1: the bytes of a name.
+/// ISO 9660:1999, 7.5.1: the longest name in bytes.
 const ENHANCED_NAME: usize = 207;
 
 /// A hierarchy with its identifiers.
@@ -44,18 +44,18 @@ pub(crate) struct Named {
     pub(crate) directories: Vec<Directory>,
     /// The relocated directories in the order of their names, as indices in [`Nodes::directories`].
     moved: Vec<u32>,
-    /// The same, each with its index in [`Named::directories`].
+    /// The relocated directories in the order of their names, each with its index in [`Named::directories`].
     pub(crate) relocated: BTreeMap<u32, u32>,
 }
 
 pub(crate) struct Directory {
-    /// The index in [`Nodes::directories`]; none for the directory of relocated ones.
+    /// The index in [`Nodes::directories`]; `None` for the relocation directory.
     pub(crate) node: Option<u32>,
-    /// The index in [`Named::directories`]; the root is its own parent.
+    /// The index of the parent in [`Named::directories`]; the root is its own parent.
     pub(crate) parent: u32,
-    /// The index of the directory that this one was moved away from.
+    /// The index of the directory from which this one was relocated.
     pub(crate) moved_from: Option<u32>,
-    /// The index of its first subdirectory, if it has one.
+    /// The index of the first subdirectory, if there is one.
     first_child: u32,
     pub(crate) identifier: Box<[u8]>,
 }
@@ -65,12 +65,12 @@ pub(crate) struct Entry {
     pub(crate) target: Target,
 }
 
-/// What an entry leads to.
+/// The target of an entry.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// The index in [`Named::directories`].
     Directory(u32),
-    /// The index in [`Nodes::directories`] of a directory that was moved elsewhere.
+    /// The index in [`Nodes::directories`] of a directory that was relocated.
     Moved(u32),
     /// The index in [`Nodes::files`].
     File(u32),
@@ -78,19 +78,23 @@ pub(crate) enum Target {
     Link(u32),
 }
 
-/// What a directory of this hierarchy contains, before it has identifiers.
+/// The content of a directory of this hierarchy, before identifiers are assigned.
 #[derive(Clone, Copy)]
 enum Member {
     Child(Child),
-    /// A directory that was moved elsewhere: only its name is here.
+    /// A directory that was relocated: only its name remains here.
     Moved(u32),
-    /// The directory of those that were moved.
+    /// The relocation directory.
     Relocation,
 }
 
 impl Named {
-    /// Names the nodes for a hierarchy.
-    pub(crate) fn new(nodes: &Nodes, hierarchy: Hierarchy, options: &ImageOptions) -> Result<Named, PlanError> {
+    /// Assigns the identifiers of a hierarchy.
+    pub(crate) fn new(
+        nodes: &Nodes,
+        hierarchy: Hierarchy,
+        options: &ImageOptions,
+    ) -> Result<Named, PlanError> {
         let moved = match hierarchy {
             Hierarchy::Primary => relocations(nodes, options)?,
             Hierarchy::Joliet | Hierarchy::Enhanced => Vec::new(),
@@ -102,7 +106,7 @@ impl Named {
         let directories = Vec::with_capacity(count);
         let mut named = Named { hierarchy, directories, moved, relocated: BTreeMap::new() };
         named.add(Some(0), 0, record::SELF);
-        // The bytes that the identifiers on the way to each directory take, each with one more.
+        // The sum of the identifiers from the root to each directory, each with one byte more.
         let mut path_lengths = vec![0];
         let mut origins = Vec::new();
         let mut current = 0;
@@ -142,7 +146,7 @@ impl Named {
         Ok(named)
     }
 
-    /// The entries of a directory, in their order.
+    /// Returns the entries of a directory in their order.
     pub(crate) fn entries(
         &self,
         nodes: &Nodes,
@@ -165,8 +169,7 @@ impl Named {
         Ok(self.identified(nodes, options, index)?.into_iter().map(entry).collect())
     }
 
-    /// The directories in the order in which they lie in the image. Without moved directories this is the order of the
-    /// path table.
+    /// Returns the directories in the order of their addresses. Without relocated directories this is path-table order.
     pub(crate) fn placement(&self, nodes: &Nodes) -> Vec<usize> {
         let group = |index: &usize| match self.directories[*index].node {
             None => (1, Reverse(0)),
@@ -185,7 +188,7 @@ impl Named {
         number(self.directories.len() - 1)
     }
 
-    /// The members of a directory with their identifiers, in the order of these.
+    /// Returns the members of a directory with their identifiers, in the order of these.
     fn identified(
         &self,
         nodes: &Nodes,
@@ -205,7 +208,7 @@ impl Named {
         Ok(children)
     }
 
-    /// What the directory with an index contains, in byte-wise order of the names.
+    /// Returns the content of the directory with an index, in byte-wise order of the names.
     fn members(&self, nodes: &Nodes, index: usize) -> Vec<Member> {
         let moved = &self.moved;
         let Some(node) = self.directories[index].node else {
@@ -218,7 +221,7 @@ impl Named {
                 Child::Directory(child) if is_relocated(nodes, child) && !moved.is_empty() => {
                     members.push(Member::Moved(child));
                 }
-                // Only Rock Ridge, which only the primary hierarchy has, can hold a link.
+                // Only Rock Ridge can represent a link, and only the primary hierarchy has Rock Ridge.
                 Child::Link(_) if self.hierarchy != Hierarchy::Primary => {}
                 child => members.push(Member::Child(child)),
             }
@@ -231,7 +234,7 @@ impl Named {
     }
 }
 
-/// An index of a directory, of which there are at most 65,535.
+/// The index of a directory. There are at most 65,535.
 fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
@@ -252,8 +255,8 @@ fn path_of(nodes: &Nodes, member: Member) -> String {
     }
 }
 
-/// The directories that have to be moved, in the order of their names. A moved one begins again on level 3, so that of
-/// what is below it every sixth level is moved, too.
+/// Returns the directories to relocate, in the order of their names. A relocated directory is on level 3, so every
+/// sixth level below it is relocated too.
 fn relocations(nodes: &Nodes, options: &ImageOptions) -> Result<Vec<u32>, PlanError> {
     let deepest = nodes.directories.iter().position(|directory| directory.level > MAX_LEVEL);
     let Some(first) = deepest else { return Ok(Vec::new()) };
@@ -272,25 +275,26 @@ fn relocations(nodes: &Nodes, options: &ImageOptions) -> Result<Vec<u32>, PlanEr
     }
     let mut moved: Vec<u32> =
         (0..number(nodes.directories.len())).filter(|node| is_relocated(nodes, *node)).collect();
-    // Stable: equal names stay in the order of the tree.
+    // The sort is stable: equal names stay in the order of the tree.
     moved
         .sort_by(|left, right| nodes.name(Child::Directory(*left)).cmp(nodes.name(Child::Directory(*right))));
     Ok(moved)
 }
 
-/// Whether a directory is on a level that is moved: 9, then every sixth, because a moved one is on level 3.
+/// Returns whether a directory is on a relocated level: 9, then every sixth, because a relocated directory is on level
+/// 3.
 fn is_relocated(nodes: &Nodes, node: u32) -> bool {
     let level = nodes.directories[node as usize].level;
     level > MAX_LEVEL && (level - MAX_LEVEL - 1).is_multiple_of(MAX_LEVEL - 2)
 }
 
-/// How many directories were moved on the way to one, itself included.
+/// Returns the number of relocated directories on the path to a directory, including itself.
 fn moves(nodes: &Nodes, node: u32) -> u32 {
     let level = nodes.directories[node as usize].level;
     level.checked_sub(MAX_LEVEL + 1).map_or(0, |below| below / (MAX_LEVEL - 2) + 1)
 }
 
-/// The identifiers of a directory's members in ISO 9660, and their limits.
+/// Returns the identifiers of a directory's members in ISO 9660, and checks their limits.
 fn primary(
     nodes: &Nodes,
     members: &[Member],
@@ -322,7 +326,7 @@ fn primary(
     Ok(named)
 }
 
-/// The identifiers of a directory's members in Joliet. Different names have different identifiers.
+/// Returns the identifiers of a directory's members in Joliet. Different names have different identifiers.
 fn supplementary(
     nodes: &Nodes,
     members: &[Member],
@@ -348,7 +352,7 @@ fn supplementary(
     Ok(named)
 }
 
-/// The identifiers of a directory's members in ISO 9660:1999: their names.
+/// Returns the identifiers of a directory's members in ISO 9660:1999, which are their names.
 fn enhanced(nodes: &Nodes, members: &[Member]) -> Result<Vec<(Vec<u8>, Member)>, PlanError> {
     let name = |member: &Member| {
         let name = name_of(nodes, *member);

@@ -1,8 +1,8 @@
-//! The partition tables of an image that is a disk as well.
+//! The partition tables of a hybrid image.
 //!
 //! ```text
 //! sector of 512 bytes     with a UEFI image                             without
-//!   0    MBR              code, address of the boot file, identifier    the same
+//!   0    MBR              code, address of the boot file, identifier    code, address, identifier
 //!                         1: EE, all sectors but the first              1: 17 active, all sectors
 //!                         2: 00 active, one sector, if there is code
 //!   1    GPT header       one EFI system partition: the UEFI image      -
@@ -11,11 +11,11 @@
 //!  -33   GPT entries, then the header again in the very last sector     -
 //! ```
 //!
-//! The second partition of the protective MBR describes nothing: there is firmware that boots only from a disk with an
-//! active partition, and the protective one must not be active. A GPT partition for the volume is left out on purpose:
-//! it would overlap the EFI system partition, which disk tools rightly refuse; systems find the volume on the whole disk.
+//! The second partition of the protective MBR describes no data: some firmware boots only from a disk with an active
+//! partition, and the protective partition must not be active. The GPT has no partition for the volume, because it
+//! would overlap the EFI system partition, which disk tools refuse. Systems find the volume on the whole disk.
 //!
-//! Invariant: identifiers follow from the metadata of the image alone (see [`Hybrid`]).
+//! Invariant: identifiers are derived from the metadata of the image only (see [`Hybrid`]).
 
 use sha2::{Digest, Sha256};
 
@@ -29,18 +29,18 @@ use super::boot::{BootFile, units_before};
 use super::layout::Layout;
 use super::order::Nodes;
 
-/// The room for boot code before the address of the boot file.
+/// The space for boot code before the address of the boot file, in bytes.
 const CODE: usize = 432;
-/// A whole number of cylinders in the geometry that firmware assumes, in sectors of an image.
+/// A whole number of cylinders in the geometry that firmware assumes, in sectors of the image.
 const CYLINDER: u32 = (1 << 20) / SECTOR_SIZE as u32;
-/// The system area in sectors of a disk: no partition is in it.
+/// The system area in sectors of a disk. No partition overlaps it.
 const SYSTEM_AREA: u64 = 64;
-/// The entries and the header at the end, in sectors of an image, rounded up.
+/// The entries and the header of the backup, in sectors of the image, rounded up.
 const BACKUP: u32 = 9;
-/// The type of a partition that no system mounts: "hidden NTFS".
+/// The type of a partition that systems do not mount: "hidden NTFS".
 const HIDDEN: u8 = 0x17;
 
-/// Checks the options that belong together.
+/// Checks that the options are consistent.
 pub(crate) fn check(options: &ImageOptions, boot: &[BootFile]) -> Result<(), PlanError> {
     let Some(Hybrid { code }) = &options.hybrid else { return Ok(()) };
     let has = |platform| boot.iter().any(|boot| boot.platform == platform);
@@ -49,19 +49,19 @@ pub(crate) fn check(options: &ImageOptions, boot: &[BootFile]) -> Result<(), Pla
     } else if !code.is_empty() && !has(Platform::X86) {
         "boot code starts a BIOS boot file; name one in the boot options"
     } else if code.is_empty() && !has(Platform::Efi) {
-        "without boot code only UEFI firmware boots from a disk; give the code or a UEFI image"
+        "without boot code only UEFI firmware boots from a disk; add boot code or a UEFI image"
     } else {
         return Ok(());
     };
     Err(PlanError::Hybrid { rule })
 }
 
-/// How many sectors an image has whose contents end at sector `used`, if they fit 32 bits.
+/// Returns the number of sectors of an image whose contents end at sector `used`, if it fits 32 bits.
 pub(crate) fn sectors(used: u32, floor: u32) -> Option<u32> {
     used.checked_add(BACKUP)?.max(floor).checked_next_multiple_of(CYLINDER)
 }
 
-/// What is at the start of the image, and what is at its very end.
+/// Returns the bytes at the start of the image and the bytes at its end.
 pub(crate) fn tables(
     hybrid: &Hybrid,
     nodes: &Nodes,

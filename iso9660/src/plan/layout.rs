@@ -1,25 +1,25 @@
-//! Addresses: which sector everything begins in.
+//! Layout: the first sector of every structure and file.
 //!
 //! ```text
 //! 16 primary | 17 boot record | Joliet | enhanced | terminator | L, M of each hierarchy | directories of each hierarchy
-//! | ER | boot catalog | files in order, a shared content once | zeros
+//! | ER | boot catalog | files in order, shared contents once | zeros
 //!
 //! a directory: | records | its continuation area, if names or targets do not fit into the records |
 //! ```
 //!
-//! A continuation area lies right behind its directory, because libarchive reads it there or not at all. The ER entry of
-//! the root, when nothing else of the root overflows, comes after all directories instead: nobody needs it earlier.
+//! A continuation area is directly after its directory, because libarchive reads it only there. If only the ER entry of
+//! the root overflows, it comes after all directories instead, because readers need it only once.
 //!
-//! Directories are rendered twice: first with addresses of zero to learn their sizes, which do not depend on addresses,
-//! then by `emit` with the real ones. So there is one description of what a directory contains and no second one of how
-//! long that would be. All arithmetic on sectors is checked against their 32 bits.
+//! Directories are rendered twice: first with addresses of zero to measure them, then by `emit` with the real
+//! addresses. Sizes do not depend on addresses, so one function determines both content and size of a directory. All
+//! arithmetic on sectors is checked against 32 bits.
 
 use crate::SECTOR_SIZE;
 use crate::ecma119::date::Date;
 use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, record};
 use crate::eltorito::NewEntry;
 use crate::error::PlanError;
-use crate::options::{InterchangeLevel, ImageOptions};
+use crate::options::{ImageOptions, InterchangeLevel};
 
 use super::boot::{BootFile, boot_entries};
 use super::emit::Renderer;
@@ -27,9 +27,9 @@ use super::hierarchy::Named;
 use super::hybrid;
 use super::order::{Child, Nodes};
 
-/// The longest text a Joliet field of 128 bytes holds.
+/// The longest text of a Joliet field of 128 bytes.
 const TEXT_LIMIT: usize = 64;
-/// The longest label of the primary descriptor.
+/// The longest volume identifier of the primary descriptor.
 const VOLUME_ID_LIMIT: usize = 32;
 
 /// The addresses of a hierarchy.
@@ -39,26 +39,27 @@ pub(crate) struct Addressed {
     pub(crate) path_table_size: u32,
     pub(crate) l_table: u32,
     pub(crate) m_table: u32,
-    /// One for each of [`Named::directories`].
+    /// The location of each directory in [`Named::directories`].
     pub(crate) extents: Vec<DirectoryExtent>,
 }
 
-/// Where a directory is.
+/// The location of a directory.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct DirectoryExtent {
     pub(crate) sector: u32,
     pub(crate) length: u32,
-    /// The length of the continuation area right behind it.
+    /// The length of the continuation area directly after the directory.
     pub(crate) continuation: u32,
 }
 
-/// Every address of an image.
+/// All addresses of an image.
 pub(crate) struct Layout {
     pub(crate) date: Date,
     pub(crate) hierarchies: Vec<Addressed>,
     pub(crate) boot_record: Option<u32>,
     pub(crate) terminator: u32,
-    /// Where the root's continuation area is when it has nothing but the ER entry, and its length; else that is 0.
+    /// The first sector and the length of the root's continuation area, if it has only the ER entry; otherwise the
+    /// length is 0.
     pub(crate) er_area: u32,
     pub(crate) er_area_length: u32,
     pub(crate) catalog: Option<(u32, Vec<NewEntry>)>,
@@ -71,7 +72,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Places everything.
+    /// Assigns all addresses.
     pub(crate) fn new(nodes: &Nodes, options: &ImageOptions, boot: &[BootFile]) -> Result<Layout, PlanError> {
         check_texts(options)?;
         check_lengths(nodes, options.level)?;
@@ -88,7 +89,7 @@ impl Layout {
             let extents = vec![DirectoryExtent::default(); named.directories.len()];
             let descriptor = next.take(SECTOR_SIZE, String::new)?;
             if kind == Hierarchy::Primary && !boot.is_empty() {
-                // El Torito 2.0 wants sector 17.
+                // El Torito 2.0 requires sector 17.
                 boot_record = Some(next.take(SECTOR_SIZE, String::new)?);
             }
             hierarchies.push(Addressed {
@@ -123,7 +124,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Learns the sizes of the directories and of their continuation areas.
+    /// Measures the directories and their continuation areas.
     fn measure(&mut self, nodes: &Nodes, options: &ImageOptions) -> Result<(), PlanError> {
         let mut measured = Vec::with_capacity(self.hierarchies.len());
         let mut er_area_length = 0;
@@ -176,13 +177,18 @@ impl Layout {
         Ok(())
     }
 
-    fn place_files(&mut self, nodes: &Nodes, options: &ImageOptions, next: &mut Cursor) -> Result<(), PlanError> {
+    fn place_files(
+        &mut self,
+        nodes: &Nodes,
+        options: &ImageOptions,
+        next: &mut Cursor,
+    ) -> Result<(), PlanError> {
         self.data = next.0;
         for (index, file) in nodes.files.iter().enumerate() {
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             let owner = nodes.owner(number);
             self.files[index] = match file.len {
-                // The address of an empty file means nothing; a sector that exists confuses nobody.
+                // The address of an empty file has no meaning, but a sector that exists is safe for every reader.
                 0 => self.data,
                 _ if owner != number => self.files[owner as usize],
                 len => next.take(len, || nodes.path(Child::File(number)))?,
@@ -190,7 +196,7 @@ impl Layout {
         }
         let floor = u32::try_from(options.min_size.div_ceil(SECTOR_SIZE));
         let floor = floor.map_err(|_| PlanError::TooLarge { path: String::new() })?;
-        // One sector at least follows, so that the address of an empty file lies inside the image.
+        // At least one sector follows, so the address of an empty file is inside the image.
         let used = if next.0 == self.data { next.0.saturating_add(1) } else { next.0 };
         self.sectors = match options.hybrid {
             None => used.max(floor),
@@ -204,7 +210,7 @@ impl Layout {
 struct Cursor(u32);
 
 impl Cursor {
-    /// Takes as many sectors as `length` bytes need; answers the first. `path` is for the error.
+    /// Reserves the sectors for `length` bytes and returns the first one. `path` is for the error.
     fn take(&mut self, length: u64, path: impl FnOnce() -> String) -> Result<u32, PlanError> {
         let first = self.0;
         let end =
@@ -219,12 +225,13 @@ impl Cursor {
     }
 }
 
-/// The path of a directory of a hierarchy.
+/// Returns the path of a directory of a hierarchy.
 fn path_of(nodes: &Nodes, node: Option<u32>) -> String {
     node.map_or_else(String::new, |node| nodes.path(Child::Directory(node)))
 }
 
-/// No file alone may pass the last sector: so the number of its records is small before any is made.
+/// Checks that no single file ends after the last sector, so its number of records is small, and that each file has the
+/// sections that the level allows.
 fn check_lengths(nodes: &Nodes, level: InterchangeLevel) -> Result<(), PlanError> {
     for (file, number) in nodes.files.iter().zip(0..) {
         if file.len > u64::from(u32::MAX) * SECTOR_SIZE {
@@ -238,16 +245,17 @@ fn check_lengths(nodes: &Nodes, level: InterchangeLevel) -> Result<(), PlanError
     Ok(())
 }
 
-/// The descriptors' texts: what is legal in both descriptors, so that none is cut or replaced silently.
+/// Checks the texts of the descriptors: they must be legal in all descriptors, so none is truncated or replaced
+/// silently.
 fn check_texts(options: &ImageOptions) -> Result<(), PlanError> {
     let error = |field, value: &str, rule| Err(PlanError::Text { field, value: value.to_owned(), rule });
     let volume_id = &options.volume_id;
     if volume_id.is_empty() || volume_id.len() > VOLUME_ID_LIMIT {
         return error("volume_id", volume_id, "it must have 1 to 32 characters");
     }
-    // Beyond the d-characters of 8.4.7: installers look for labels such as `cidata` and `config-2`.
+    // More than the d-characters of 8.4.7: installers look for labels such as `cidata` and `config-2`.
     if !volume_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)) {
-        return error("volume_id", volume_id, "it may hold A-Z a-z 0-9 _ - . only");
+        return error("volume_id", volume_id, "only A-Z a-z 0-9 _ - . are allowed");
     }
     let fields = [
         ("publisher", &options.publisher),
@@ -262,13 +270,13 @@ fn check_texts(options: &ImageOptions) -> Result<(), PlanError> {
             byte.is_ascii_uppercase() || byte.is_ascii_digit() || b" !\"%&'()+,-._<=>".contains(&byte)
         };
         if !value.bytes().all(legal) {
-            return error(field, value, "it may hold A-Z 0-9 space ! \" % & ' ( ) + , - . _ < = > only");
+            return error(field, value, "only A-Z 0-9 space ! \" % & ' ( ) + , - . _ < = > are allowed");
         }
     }
     Ok(())
 }
 
-/// The records that a file of a length needs: 32 bits of length each, all but the last whole sectors (6.5.1).
+/// Returns the sections of a file: each length has 32 bits, and all sections but the last are whole sectors (6.5.1).
 pub(crate) fn sections(sector: u32, len: u64) -> impl Iterator<Item = (u32, u32, u8)> {
     const LONGEST: u32 = u32::MAX - (SECTOR_SIZE as u32 - 1);
     let count = len.div_ceil(u64::from(LONGEST)).max(1);

@@ -1,4 +1,4 @@
-//! The plan of an image: every address known, nothing copied.
+//! The plan of an image: all addresses assigned, no content copied.
 //!
 //! ```text
 //! Tree --order.rs--> nodes in byte-wise order --hierarchy.rs--> identifiers, path-table order (primary, Joliet)
@@ -8,8 +8,9 @@
 //!                       '------------------------- metadata, in memory ----------------------'
 //! ```
 //!
-//! Invariants: planning reads no content, only lengths, but for a boot file that gets a table; what is in memory is the
-//! metadata and a few numbers per file; gaps between pieces are zeros; the same tree and options give the same bytes.
+//! Invariants: planning reads only the lengths of contents, except a boot file that gets a boot info table. Memory
+//! holds the metadata and a few numbers per file. Gaps between pieces are zeros. Equal trees and options result in
+//! equal bytes.
 
 mod boot;
 mod bytes;
@@ -34,24 +35,24 @@ use order::{Child, Nodes};
 pub use bytes::{Segment, SegmentData};
 pub(crate) use overlay_plan::NewPiece;
 
-/// An image of which every byte is decided.
+/// An image whose bytes are all determined.
 pub struct ImagePlan {
     nodes: Nodes,
     metadata: Vec<u8>,
-    /// What comes before the files, in the order of its offsets.
+    /// The pieces before the files, in the order of their offsets.
     front: Vec<Piece>,
-    /// The files that have bytes of their own, in the order of their addresses.
+    /// The files that have their own bytes, in the order of their addresses.
     files: Vec<u32>,
     /// The first sector of every file.
     sectors: Vec<u32>,
-    /// What comes after the files.
+    /// The piece after the files.
     back: Option<Piece>,
-    /// The file that has a boot info table, with its content.
+    /// The boot file with a boot info table, and its content with the table.
     patched: Option<(u32, Content)>,
     len: u64,
 }
 
-/// Bytes at a place in the image, never none.
+/// A non-empty range of the image with its bytes.
 struct Piece {
     offset: u64,
     part: Part,
@@ -65,17 +66,17 @@ enum Body {
     Source(Arc<dyn ReadAt>),
 }
 
-/// What a segment of an image is.
+/// The part of an image that a segment belongs to.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Part {
-    /// Sectors 0 to 15: partition tables, if any, and zeros.
+    /// Sectors 0 to 15: partition tables, if the image has any, and zeros.
     SystemArea,
-    /// The descriptor of a hierarchy.
+    /// The volume descriptor of a hierarchy.
     VolumeDescriptor(Hierarchy),
-    /// The descriptor that leads to the boot catalog.
+    /// The boot record, which points to the boot catalog.
     BootRecord,
-    /// The end of the descriptors.
+    /// The terminator of the volume descriptors.
     Terminator,
     /// A little-endian path table.
     PathTableL(Hierarchy),
@@ -83,17 +84,17 @@ pub enum Part {
     PathTableM(Hierarchy),
     /// A directory, by its number in the path table.
     Directory(Hierarchy, u32),
-    /// Rock Ridge entries that did not fit into their records.
+    /// A continuation area: Rock Ridge entries that did not fit in their records.
     Continuation,
-    /// What firmware can boot.
+    /// The El Torito boot catalog.
     BootCatalog,
     /// The content of a file, by its number: see [`ImagePlan::file_path`].
     File(usize),
-    /// Bytes of the image that a splice adds to.
+    /// Bytes of the original image of a splice.
     Original,
-    /// Zeros to the end of a sector or of the image.
+    /// Zeros up to the end of a sector or of the image.
     Padding,
-    /// The second copy of a GPT.
+    /// The backup of a GPT.
     BackupPartitionTable,
 }
 
@@ -101,7 +102,7 @@ impl ImagePlan {
     /// Plans the image of a tree.
     ///
     /// # Errors
-    /// When the tree or the options ask for something the formats cannot hold; the error names the path.
+    /// [`PlanError`] when the formats cannot represent the tree or the options; the error names the path.
     pub fn new(tree: &Tree, options: &ImageOptions) -> Result<ImagePlan, PlanError> {
         let nodes = Nodes::new(tree)?;
         let boot = boot::boot_files(&nodes, options)?;
@@ -130,13 +131,13 @@ impl ImagePlan {
         Ok(ImagePlan { nodes, metadata, front, files, sectors: layout.files, back, patched, len })
     }
 
-    /// The length of the image in bytes.
+    /// Returns the length of the image in bytes.
     #[expect(clippy::len_without_is_empty, reason = "an image always has descriptors")]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// The path of a [`Part::File`], if there is one with this number.
+    /// Returns the path of a [`Part::File`], if a file has this number.
     pub fn file_path(&self, number: usize) -> Option<String> {
         let number =
             u32::try_from(number).ok().filter(|number| (*number as usize) < self.nodes.files.len())?;

@@ -1,13 +1,12 @@
-//! The tree in an order that depends on its names alone.
+//! The nodes of a tree in an order that depends only on their names.
 //!
 //! ```text
 //! level by level; inside a level by parent, inside a parent by the bytes of the name
 //! directories: 0 = root, 1.. ; files: 0.. and symbolic links: 0.. in the order of their directories
 //! ```
 //!
-//! Everything numbered in an image (serial numbers, addresses of contents, suffixes of colliding names) comes from this
-//! order, so the order of insertion has no way into the bytes. Lengths are taken here, once. Names and contents stay
-//! where the tree has them.
+//! All numbers of an image (serial numbers, addresses of contents, suffixes of colliding names) follow this order, so
+//! the order of insertion has no effect on the bytes. Lengths are read once, here. Names and contents stay in the tree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ pub(crate) struct Nodes {
     pub(crate) directories: Vec<Directory>,
     pub(crate) files: Vec<File>,
     pub(crate) links: Vec<Link>,
-    /// For each content that several files have: the first of them, and how many there are.
+    /// The contents that several files share: the first file, and the number of files.
     shared: BTreeMap<u32, (u32, u32)>,
 }
 
@@ -34,7 +33,7 @@ pub(crate) struct Directory {
     pub(crate) level: u32,
     /// In byte-wise order of their names.
     pub(crate) children: Vec<Child>,
-    /// How many of the children are directories.
+    /// The number of children that are directories.
     pub(crate) subdirectories: u32,
 }
 
@@ -51,7 +50,7 @@ pub(crate) struct Link {
     target: Text,
 }
 
-/// An index into one of the lists.
+/// The index of a node in one of the lists.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Child {
     Directory(u32),
@@ -60,7 +59,7 @@ pub(crate) enum Child {
 }
 
 impl Nodes {
-    /// Puts the nodes of a tree in order.
+    /// Sorts the nodes of a tree.
     pub(crate) fn new(tree: &Tree) -> Result<Nodes, PlanError> {
         let mut nodes = Nodes {
             names: tree.names.clone(),
@@ -70,12 +69,12 @@ impl Nodes {
             links: Vec::new(),
             shared: BTreeMap::new(),
         };
-        // The first file of every content.
+        // The first file of each content.
         let mut owners = vec![u32::MAX; tree.contents.len()];
         let root = Text::default();
         let (children, subdirectories) = (Vec::new(), 0);
         nodes.directories.push(Directory { name: root, parent: 0, level: 1, children, subdirectories });
-        // The index in the tree of every directory that has a place in the order.
+        // The index in the tree of each directory that is already in the order.
         let mut origins = vec![0];
         let mut current = 0;
         while let Some(origin) = origins.get(current).copied() {
@@ -116,32 +115,32 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// The content of a file.
+    /// Returns the content of a file.
     pub(crate) fn content(&self, file: u32) -> &Content {
         &self.contents[self.files[file as usize].content as usize]
     }
 
-    /// The first of the files that have this file's content.
+    /// Returns the first file that has the content of this file.
     pub(crate) fn owner(&self, file: u32) -> u32 {
         self.shared.get(&self.files[file as usize].content).map_or(file, |(owner, _)| *owner)
     }
 
-    /// How many names the content of a file has.
+    /// Returns the number of names of a file's content.
     pub(crate) fn names_of_content(&self, file: u32) -> u32 {
         self.shared.get(&self.files[file as usize].content).map_or(1, |(_, count)| *count)
     }
 
-    /// Whether a file may be executed.
+    /// Returns whether a file is executable.
     pub(crate) fn is_executable(&self, file: u32) -> bool {
         self.files[file as usize].name.flag()
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub(crate) fn target(&self, link: u32) -> &str {
         self.links[link as usize].target.of(&self.names)
     }
 
-    /// The name of a node.
+    /// Returns the name of a node.
     pub(crate) fn name(&self, child: Child) -> &str {
         self.name_and_parent(child).0
     }
@@ -164,7 +163,7 @@ impl Nodes {
         (name.of(&self.names), parent)
     }
 
-    /// The path of a node, empty for the root.
+    /// Returns the path of a node, empty for the root.
     pub(crate) fn path(&self, child: Child) -> String {
         let mut names = Vec::new();
         let mut current = child;
@@ -177,7 +176,7 @@ impl Nodes {
         names.join("/")
     }
 
-    /// The file with a path, if there is one. A leading `/` is allowed, as it is in [`Tree::add_file`].
+    /// Returns the index of the file with a path, if there is one. A leading `/` is allowed, as in [`Tree::add_file`].
     pub(crate) fn find_file(&self, path: &str) -> Option<u32> {
         let mut current = 0;
         let mut names = path.strip_prefix('/').unwrap_or(path).split('/').peekable();
@@ -194,7 +193,7 @@ impl Nodes {
     }
 }
 
-/// An index in 32 bits; a tree with more nodes has no image.
+/// Converts an index to 32 bits. A tree with more nodes does not fit into an image.
 fn number(index: usize) -> Result<u32, PlanError> {
     u32::try_from(index).map_err(|_| PlanError::TooLarge { path: String::new() })
 }
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_forgets_the_order_of_insertion() {
+    fn the_order_does_not_depend_on_the_order_of_insertion() {
         let paths = ["b/y", "a/z", "b/x/deep", "c", "a/a"];
         let order = |paths: &[&str]| {
             let mut tree = Tree::new();

@@ -1,4 +1,4 @@
-//! A plan of pieces that somebody else laid out: the splice.
+//! A plan whose pieces the splice has laid out.
 //!
 //! ```text
 //! front:  source | bytes | (zeros) | bytes | source ...   files:  file | file ...   back:  bytes      gaps are zeros
@@ -11,7 +11,7 @@ use crate::source::ReadAt;
 use crate::tree::Tree;
 
 use super::order::{Child, Nodes};
-use super::{Body, Part, Piece, ImagePlan};
+use super::{Body, ImagePlan, Part, Piece};
 
 /// A piece of an image.
 pub(crate) struct NewPiece {
@@ -55,8 +55,8 @@ impl NewPiece {
 }
 
 impl ImagePlan {
-    /// The plan of an image of `len` bytes: pieces in the order of their offsets, none empty, then the files of a tree
-    /// in the sectors that `place` says for their paths, then perhaps one piece more.
+    /// Returns the plan of an image of `len` bytes: non-empty pieces in the order of their offsets, then the files of a
+    /// tree in the sectors that `place` returns for their paths, then optionally one more piece.
     pub(crate) fn assembled(
         tree: &Tree,
         front: Vec<NewPiece>,

@@ -1,11 +1,11 @@
-//! The system use areas of foreign images.
+//! Parses the system use areas of images from any writer.
 //!
 //! ```text
-//! record's own area --CE--> area --CE--> area ...      each at most one block, at most MAX_AREAS, never the same twice
+//! area of the record --CE--> area --CE--> area ...      each inside one block, at most MAX_AREAS, no area twice
 //! ```
 //!
-//! A CE entry takes effect when the entries of its own area are done (SUSP 5.1); ST ends an area; what is too short to
-//! be an entry is padding.
+//! A CE entry takes effect after all entries of its area are read (SUSP 5.1). ST ends an area. A rest that is too short
+//! for an entry is padding.
 
 use super::{CONTINUE, CURRENT, EXTENSIONS, MAX_AREAS, NAME_LIMIT, PARENT, ROOT};
 use crate::SECTOR_SIZE;
@@ -16,28 +16,28 @@ use crate::error::ReadError;
 use crate::source::ReadAt;
 use crate::zisofs;
 
-/// The longest target of a symbolic link.
+/// The longest target of a symbolic link in bytes.
 const TARGET_LIMIT: usize = 4096;
 
-/// What Rock Ridge says about a record.
+/// The Rock Ridge attributes of a record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attributes {
-    /// An ER entry names a Rock Ridge extension.
+    /// Whether an ER entry declares Rock Ridge.
     pub(crate) er_seen: bool,
     pub(crate) name: Vec<u8>,
     pub(crate) mode: Option<u32>,
     pub(crate) modified: Option<i64>,
     pub(crate) symlink: Option<Vec<u8>>,
-    /// The first block of the directory that this record stands for.
+    /// The first block of the relocated directory that this record represents (CL).
     pub(crate) relocated_to: Option<u32>,
-    /// The directory is shown elsewhere.
+    /// Whether the directory is relocated and shown elsewhere (RE).
     pub(crate) relocated: bool,
-    /// How the file is compressed with zisofs, if it is.
+    /// The zisofs parameters, if the file is compressed.
     pub(crate) compressed: Option<zisofs::Parameters>,
 }
 
 impl Attributes {
-    /// Forgets everything but the memory.
+    /// Clears all attributes but keeps the allocations.
     fn clear(&mut self) {
         let mut name = std::mem::take(&mut self.name);
         name.clear();
@@ -45,23 +45,23 @@ impl Attributes {
     }
 }
 
-/// The number of bytes that other records' areas begin after, if the root's area starts with an SP entry.
+/// Returns the number of bytes to skip in the areas of other records, if the root's area has an SP entry.
 pub(crate) fn root_skip(system_use: &[u8]) -> Option<usize> {
-    // Images for other systems put up to 15 bytes of their own first.
+    // Images for other systems put up to 15 other bytes first.
     [0, 15].into_iter().find_map(|at| {
         let entry = system_use.get(at..at + 7)?;
         (entry.starts_with(b"SP\x07\x01\xBE\xEF")).then(|| usize::from(entry[6]))
     })
 }
 
-/// The attributes in the area of a record at byte `offset` of the image.
+/// Parses the area of a record at byte `offset` of the image.
 pub(crate) fn parse(source: &dyn ReadAt, system_use: &[u8], offset: u64) -> Result<Attributes, ReadError> {
     let mut attributes = Attributes::default();
     parse_into(source, system_use, offset, &mut attributes)?;
     Ok(attributes)
 }
 
-/// As [`parse`], over the attributes of another record.
+/// Parses an area into existing attributes, to reuse their allocations.
 pub(crate) fn parse_into(
     source: &dyn ReadAt,
     system_use: &[u8],
@@ -80,22 +80,22 @@ pub(crate) fn parse_into(
 struct Parser<'a> {
     offset: u64,
     attributes: &'a mut Attributes,
-    /// The last NM entry said that the name continues, or there was none.
+    /// Whether another NM entry may follow: the last one had the continue flag, or there was none.
     name_open: bool,
     link: Link,
 }
 
-/// A symbolic link while its components come in.
+/// A symbolic link while its components are read.
 #[derive(Default)]
 struct Link {
     present: bool,
     target: Vec<u8>,
-    /// The last component said that it continues.
+    /// Whether the last component has the continue flag.
     component_open: bool,
 }
 
 impl Parser<'_> {
-    /// Reads the areas that follow the record's own.
+    /// Reads the area of the record and the areas that follow it.
     fn continuations(&mut self, source: &dyn ReadAt, first: (u64, usize)) -> Result<(), ReadError> {
         let mut continuation = Some(first);
         let mut visited: Vec<(u64, u64)> = Vec::new();
@@ -127,7 +127,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Reads the entries of one area; answers where the next one is and how long.
+    /// Reads the entries of one area. Returns the offset and the length of the next area.
     fn area(&mut self, mut rest: &[u8]) -> Result<Option<(u64, usize)>, ReadError> {
         let mut next = None;
         while rest.len() >= 4 && rest[..2] != [0, 0] {
@@ -181,7 +181,7 @@ impl Parser<'_> {
         let Some((flags, piece)) = data.split_first() else {
             return Err(self.invalid("an NM entry has flags"));
         };
-        // `.` and `..` have these flags; their names are known from the identifiers.
+        // The records of `.` and `..` have these flags; their identifiers already determine their names.
         if flags & (CURRENT | PARENT) != 0 || !self.name_open {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// SL (RRIP 4.1.3): flags, then components of flags, length, text.
+    /// SL (RRIP 4.1.3): flags, then components of flags, length and text.
     fn symlink(&mut self, data: &[u8]) -> Result<(), ReadError> {
         self.link.present = true;
         let mut rest = data.get(1..).unwrap_or_default();
@@ -232,13 +232,13 @@ impl Parser<'_> {
     }
 }
 
-/// Whether an ER entry (SUSP 5.5) announces Rock Ridge.
+/// Returns whether an ER entry (SUSP 5.5) declares Rock Ridge.
 fn er_seen(data: &[u8]) -> bool {
     let length = data.first().copied().map_or(0, usize::from);
     data.get(4..4 + length).is_some_and(|identifier| EXTENSIONS.contains(&identifier))
 }
 
-/// The modification date of a TF entry (RRIP 4.1.6): dates stand in the order of their flag bits.
+/// Returns the modification date of a TF entry (RRIP 4.1.6). The dates are in the order of their flag bits.
 fn modified(data: &[u8]) -> Option<i64> {
     let flags = *data.first()?;
     let index = usize::from(flags & 0x01 != 0);
@@ -253,14 +253,19 @@ fn modified(data: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PosixFileType, Relocation, Posix, SystemUse, append_continuation};
+    use super::super::{Posix, PosixFileType, Relocation, SystemUse, append_continuation};
     use super::*;
 
-    const POSIX: Posix =
-        Posix { kind: PosixFileType::File, permissions: 0o444, links: 1, serial: 3, date: [70, 1, 1, 0, 0, 9, 0] };
+    const POSIX: Posix = Posix {
+        kind: PosixFileType::File,
+        permissions: 0o444,
+        links: 1,
+        serial: 3,
+        date: [70, 1, 1, 0, 0, 9, 0],
+    };
 
     #[test]
-    fn what_the_writer_makes_reads_back_across_a_continuation() {
+    fn written_areas_read_back_across_a_continuation() {
         let name = "n".repeat(253);
         let mut area = SystemUse::named(&POSIX, Relocation::Ordinary, &name, None, 70);
         append_continuation(&mut area.inline, 2, 100, u32::try_from(area.overflow.len()).unwrap());
@@ -272,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_continuation_that_leads_to_itself_is_invalid() {
+    fn a_continuation_that_points_to_itself_is_invalid() {
         let mut looping = Vec::new();
         append_continuation(&mut looping, 1, 0, 28);
         let mut image = vec![0; 2 * SECTOR];

@@ -1,7 +1,7 @@
-//! The system use areas that the writer makes.
+//! Encodes the system use areas of written images.
 //!
-//! An area is made without knowing where its continuation will be: [`SystemUse`] holds what goes into the record and
-//! what overflows; the planner places the overflow and appends the CE entry that points to it.
+//! An area is encoded before the address of its continuation is known: [`SystemUse`] holds the bytes for the record and
+//! the overflow. The planner places the overflow and appends the CE entry that points to it.
 
 use super::{CONTINUE, CURRENT, PARENT, ROOT, WRITTEN_NAME_LIMIT};
 use crate::ecma119::field::both_u32;
@@ -9,9 +9,9 @@ use crate::ecma119::record::MAX_LENGTH;
 
 /// The length of a CE entry.
 pub(crate) const CONTINUATION_ENTRY: usize = 28;
-/// The longest piece of a name in one NM entry, and of the components in one SL entry.
+/// The longest part of a name in one NM entry, and of the components in one SL entry.
 const PIECE: usize = 250;
-/// The bytes of a component of an SL entry before its text.
+/// The number of bytes of an SL component before its text.
 const COMPONENT: usize = 2;
 
 /// POSIX file types.
@@ -32,13 +32,13 @@ pub(crate) struct Posix {
     pub(crate) date: [u8; 7],
 }
 
-/// What is special about a directory's place, or that of a record for it (RRIP 4.1.5).
+/// The relocation state of a directory, or of a record that represents it (RRIP 4.1.5).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Relocation {
     Ordinary,
-    /// CL: the directory of this name begins in another sector.
+    /// CL: the directory with this name begins in another sector.
     MovedTo(u32),
-    /// PL: the parent this directory was moved away from begins in another sector.
+    /// PL: the original parent of this relocated directory begins in another sector.
     MovedFrom(u32),
     /// RE: the directory is shown elsewhere, or not at all.
     Hidden,
@@ -47,19 +47,19 @@ pub(crate) enum Relocation {
 /// A system use area, before its continuation has an address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SystemUse {
-    /// What is inside the record.
+    /// The bytes inside the record.
     pub(crate) inline: Vec<u8>,
-    /// What goes to a continuation area; when not empty, a CE entry must follow `inline`.
+    /// The bytes of the continuation area. If there are any, a CE entry must follow `inline`.
     pub(crate) overflow: Vec<u8>,
 }
 
 impl SystemUse {
-    /// The area of the root's record of itself.
+    /// Returns the area of the root's record of itself.
     pub(crate) fn root(posix: &Posix) -> SystemUse {
         let mut area = SystemUse::default();
         entry(&mut area.inline, b"SP", &[0xBE, 0xEF, 0]);
         posix.append(&mut area.inline);
-        // Of the two identifiers of RRIP 1.12 this is the one that every reader knows.
+        // Of the two identifiers of RRIP 1.12, this is the one that every reader recognises.
         let (identifier, description, source) = (
             b"IEEE_P1282".as_slice(),
             b"THE IEEE P1282 PROTOCOL PROVIDES SUPPORT FOR POSIX FILE SYSTEM SEMANTICS.".as_slice(),
@@ -73,7 +73,7 @@ impl SystemUse {
         area
     }
 
-    /// The area of a directory's record of itself or of its parent.
+    /// Returns the area of a directory's record of itself or of its parent.
     pub(crate) fn unnamed(posix: &Posix, place: Relocation) -> SystemUse {
         let mut area = SystemUse::default();
         posix.append(&mut area.inline);
@@ -81,8 +81,8 @@ impl SystemUse {
         area
     }
 
-    /// The area of a child, whose record has `base` bytes before it. `name` has at most [`WRITTEN_NAME_LIMIT`] bytes, `target`
-    /// is that of a symbolic link.
+    /// Returns the area of a child whose record has `base` bytes before the area. `name` has at most
+    /// [`WRITTEN_NAME_LIMIT`] bytes; `target` is the target of a symbolic link.
     pub(crate) fn named(
         posix: &Posix,
         place: Relocation,
@@ -114,7 +114,7 @@ pub(crate) fn append_continuation(inline: &mut Vec<u8>, block: u32, offset: u32,
 }
 
 impl Posix {
-    /// PX (RRIP 4.1.1) and TF with the modification date alone (4.1.6).
+    /// Appends PX (RRIP 4.1.1) and TF with the modification date only (4.1.6).
     fn append(&self, area: &mut Vec<u8>) {
         let kind = match self.kind {
             PosixFileType::Directory => 0o040_000,
@@ -138,7 +138,7 @@ impl Relocation {
     }
 }
 
-/// NM entries (RRIP 4.1.4).
+/// Returns the NM entries (RRIP 4.1.4) of a name.
 fn name_entries(name: &[u8]) -> Vec<u8> {
     let mut entries = Vec::with_capacity(name.len() + 10);
     let mut pieces = name.chunks(PIECE).peekable();
@@ -149,8 +149,8 @@ fn name_entries(name: &[u8]) -> Vec<u8> {
     entries
 }
 
-/// SL entries (RRIP 4.1.3). A component is its flags, the length of its text and the text. The target goes on in another
-/// entry inside a component, unless that is `..` or `.`: between two, libarchive forgets the slash.
+/// Returns the SL entries (RRIP 4.1.3) of a target. A component is its flags, the length of its text and the text. An
+/// entry ends inside a component, except at `..` and `.`: between two components, libarchive loses the slash.
 fn link_entries(target: &[u8]) -> Vec<u8> {
     let mut pieces: Vec<Vec<u8>> = Vec::new();
     let mut piece = Vec::new();
@@ -167,7 +167,7 @@ fn link_entries(target: &[u8]) -> Vec<u8> {
         loop {
             let room = PIECE - piece.len();
             let needed = COMPONENT + text.len();
-            // Behind a component that is not the last one there is room for the beginning of the next, be it empty.
+            // A component that is not the last leaves room for the beginning of the next one, even an empty beginning.
             let behind = if names.peek().is_some() { COMPONENT } else { 0 };
             if needed + behind <= room {
                 component(&mut piece, flags, text);
@@ -189,13 +189,13 @@ fn link_entries(target: &[u8]) -> Vec<u8> {
     entries
 }
 
-/// Appends a component; there is room for at most 248 bytes of text.
+/// Appends a component with at most 248 bytes of text.
 fn component(piece: &mut Vec<u8>, flags: u8, text: &[u8]) {
     piece.extend_from_slice(&[flags, u8::try_from(text.len()).unwrap_or(u8::MAX)]);
     piece.extend_from_slice(text);
 }
 
-/// Appends one entry; the callers' data has at most 251 bytes.
+/// Appends one entry with at most 251 bytes of data.
 fn entry(area: &mut Vec<u8>, signature: &[u8; 2], data: &[u8]) {
     area.extend_from_slice(signature);
     area.extend_from_slice(&[u8::try_from(data.len() + 4).unwrap_or(u8::MAX), 1]);
@@ -206,11 +206,16 @@ fn entry(area: &mut Vec<u8>, signature: &[u8; 2], data: &[u8]) {
 mod tests {
     use super::*;
 
-    const POSIX: Posix =
-        Posix { kind: PosixFileType::File, permissions: 0o444, links: 1, serial: 3, date: [123, 1, 1, 0, 0, 0, 0] };
+    const POSIX: Posix = Posix {
+        kind: PosixFileType::File,
+        permissions: 0o444,
+        links: 1,
+        serial: 3,
+        date: [123, 1, 1, 0, 0, 0, 0],
+    };
 
     #[test]
-    fn the_root_says_which_extension_follows() {
+    fn the_area_of_the_root_declares_rock_ridge() {
         let area = SystemUse::root(&Posix { kind: PosixFileType::Directory, permissions: 0o555, ..POSIX });
         assert_eq!(area.inline[..7], *b"SP\x07\x01\xbe\xef\x00");
         assert_eq!(area.inline[7..15], *b"PX\x2c\x01\x6d\x41\x00\x00");
@@ -219,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_name_stays_in_the_record_and_a_long_one_leaves_it() {
+    fn a_short_name_is_in_the_record_and_a_long_one_in_the_continuation() {
         let short = SystemUse::named(&POSIX, Relocation::Ordinary, "ks.cfg", None, 42);
         assert!(short.inline.ends_with(b"NM\x0b\x01\x00ks.cfg"));
         assert!(short.overflow.is_empty());
@@ -237,7 +242,7 @@ mod tests {
         let long = link_entries(&[b'x'; 255]);
         assert_eq!(long[..7], [b'S', b'L', 255, 1, CONTINUE, CONTINUE, 248]);
         assert_eq!(long[255..262], [b'S', b'L', 14, 1, 0, 0, 7]);
-        // `b` would fit into the first entry, but the slash behind it would get lost.
+        // `b` would fit in the first entry, but libarchive would lose the slash after it.
         let between = link_entries(&[&[b'a'; 244], b"/b/c".as_slice()].concat());
         assert_eq!(&between[251..], b"\x01\x00SL\x0b\x01\x00\x00\x01b\x00\x01c");
     }

@@ -1,11 +1,11 @@
-//! The original as the planner sees it: every byte read is counted.
+//! The original image behind a read budget.
 //!
 //! ```text
 //! Arc<dyn ReadAt>  <--  Budget { left }  <--  descriptors, path tables, root, first sectors of its children
 //! ```
 //!
-//! Invariants: nothing is allocated before its length was checked against the source and the budget; whatever the image
-//! claims, planning reads no more than the limit.
+//! Invariants: nothing is allocated before its length is checked against the source and the budget. Planning reads no
+//! more than the limit, whatever the image claims.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,16 +17,16 @@ use crate::source::{ReadAt, past_end};
 
 use super::error::SpliceError;
 
-/// A source that may be read up to a limit.
+/// A source with a limit of bytes to read.
 pub(crate) struct Budget<'a> {
     source: &'a dyn ReadAt,
     limit: u64,
     read: AtomicU64,
 }
 
-/// The cause inside the [`io::Error`] of a read that would pass the limit.
+/// The error inside the [`io::Error`] of a read beyond the limit.
 #[derive(Debug, thiserror::Error)]
-#[error("the limit of bytes read is used up")]
+#[error("the limit of bytes to read is exhausted")]
 struct BudgetExhausted;
 
 impl<'a> Budget<'a> {
@@ -34,12 +34,12 @@ impl<'a> Budget<'a> {
         Budget { source, limit, read: AtomicU64::new(0) }
     }
 
-    /// How many bytes were read.
+    /// Returns the number of bytes read.
     pub(crate) fn used(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// The bytes of a structure, if they lie inside the image. `rule` says so for the error.
+    /// Reads a structure that must be inside the image. `rule` is the rule of the error otherwise.
     pub(crate) fn bytes(&self, offset: u64, length: u64, rule: &'static str) -> Result<Vec<u8>, SpliceError> {
         if offset.checked_add(length).is_none_or(|end| end > self.source.len()) {
             return Err(ReadError::Invalid { offset, rule }.into());
@@ -53,14 +53,14 @@ impl<'a> Budget<'a> {
         Ok(bytes)
     }
 
-    /// The sector at byte `offset`, if it lies inside the image.
+    /// Reads the sector at byte `offset`, which must be inside the image.
     pub(crate) fn sector(&self, offset: u64, rule: &'static str) -> Result<[u8; SECTOR], SpliceError> {
         let mut sector = [0; SECTOR];
         sector.copy_from_slice(&self.bytes(offset, SECTOR_SIZE, rule)?);
         Ok(sector)
     }
 
-    /// The error of the splice for an error of a parser that read through this.
+    /// Converts the error of a parser that read through this budget.
     pub(crate) fn error(&self, error: ReadError) -> SpliceError {
         match &error {
             ReadError::Io { source, .. }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_pass_the_limit_is_refused_before_it_is_allocated_or_read() {
+    fn a_read_beyond_the_limit_is_refused_before_allocation_and_read() {
         let image = vec![7; 10_000];
         let budget = Budget::new(&image, 4096);
         assert_eq!(budget.sector(0, "").unwrap()[0], 7);

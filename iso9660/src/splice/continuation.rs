@@ -1,4 +1,4 @@
-//! The continuation areas of the root's records, which move with it.
+//! The continuation areas of the root's records, which move when the root moves.
 //!
 //! ```text
 //! before   . CE ----> ER ...          A long name CE ----> NM ... CE ----> NM         anywhere in the image
@@ -6,7 +6,7 @@
 //!               `-- CE --------^
 //! ```
 //!
-//! They must: libarchive refuses an area that comes before its record. What they leave behind is zeroed.
+//! They move because libarchive refuses an area before its record. Their old bytes are zeroed.
 
 use crate::SECTOR_SIZE;
 use crate::ecma119::SECTOR;
@@ -18,28 +18,28 @@ use super::error::SpliceError;
 use super::overlay::Overlay;
 use super::records::RawRecord;
 
-/// The most areas followed for one record.
+/// The largest number of areas that are followed for one record.
 const MAX_AREAS: usize = 32;
 
-/// Where a CE entry is.
+/// The location of a CE entry.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// In a record: its index, and the position in it.
+    /// The index of a record, and the position in it.
     Record(usize, usize),
-    /// In another area.
+    /// The position in another area.
     Area(usize),
 }
 
-/// The areas, one behind the other.
+/// The areas, concatenated.
 #[derive(Default)]
 pub(crate) struct Areas {
     bytes: Vec<u8>,
-    /// Every CE entry with the position in `bytes` that it leads to.
+    /// Every CE entry with the position in `bytes` that it points to.
     links: Vec<(Place, usize)>,
 }
 
 impl Areas {
-    /// Takes the areas of these records from where they are.
+    /// Copies the areas of these records from the original.
     pub(crate) fn take(
         records: &[RawRecord],
         skip: usize,
@@ -64,7 +64,7 @@ impl Areas {
         Ok(areas)
     }
 
-    /// Takes one area; answers the CE entry in it.
+    /// Copies one area. Returns the CE entry in it.
     fn append(
         &mut self,
         place: Place,
@@ -88,15 +88,15 @@ impl Areas {
         Ok(continuation(&area, 0).map(|next| (Place::Area(at + next.at), next)))
     }
 
-    /// How many bytes they take together.
+    /// Returns the total number of bytes.
     pub(crate) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Leads every CE entry to where its area is when the first one begins in `sector`; answers the bytes of the areas.
+    /// Updates every CE entry for areas that begin in `sector`, and returns the bytes of the areas.
     pub(crate) fn link(mut self, sector: u32, records: &mut [RawRecord]) -> Vec<u8> {
         for (place, target) in self.links {
-            // No more than what was read of the original: far below 2^32.
+            // The areas were read from the original within the budget, so their size is far below 2^32.
             let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
             let (block, offset) = (sector.saturating_add(small(target / SECTOR)), small(target % SECTOR));
             match place {

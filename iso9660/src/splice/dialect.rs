@@ -1,15 +1,15 @@
-//! The dialect of Rock Ridge that an image is written in, and new entries in it.
+//! The Rock Ridge version and style of an image, and new entries in it.
 //!
 //! ```text
 //! root "."   SP  [RR]  PX (36: RRIP 1.09 | 44: 1.12)  TF (flags)  CE
-//!             |    |    |                              `- the same dates are written
+//!             |    |    |                              `- new entries have these dates
 //!             |    |    `- with or without serial number
 //!             |    `- written by RRIP 1.09 programs: which entries follow
 //!             `- how many bytes come before the entries of other records
 //! new        [RR]  PX  TF  NM
 //! ```
 //!
-//! SUSP 1.12 section 5, RRIP 1.12 section 4, RRIP 1.09 section 4.1.
+//! References: SUSP 1.12 section 5, RRIP 1.12 section 4, RRIP 1.09 section 4.1.
 
 use std::ops::Range;
 
@@ -19,42 +19,42 @@ use crate::rockridge;
 
 use super::records::RawRecord;
 
-/// RR (RRIP 1.09): which of PX, NM and TF a record has.
+/// RR (RRIP 1.09): flags for the PX, NM and TF entries of a record.
 const HAS_PX: u8 = 0x01;
 const HAS_NM: u8 = 0x08;
 const HAS_TF: u8 = 0x80;
-/// TF: modification alone, for an image whose root has no dates or such as are not in the short form.
+/// TF: modification date only, for an image whose root has no dates or long dates.
 const MODIFICATION: u8 = 0x02;
-/// TF: the dates have 17 bytes.
+/// TF: dates have 17 bytes.
 const LONG_FORM: u8 = 0x80;
 /// POSIX file types.
 const TYPE_DIRECTORY: u32 = 0o040_000;
 const TYPE_FILE: u32 = 0o100_000;
-/// Permissions of what is added.
+/// The permissions of added files.
 const FILE_MODE: u32 = 0o444;
 const DIRECTORY_MODE: u32 = 0o555;
 
-/// How an image writes Rock Ridge.
+/// The Rock Ridge style of an image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Dialect {
     pub(crate) skip: usize,
     serials: bool,
     announces: bool,
-    /// Directories count their links; xorriso writes 1, which on POSIX systems means that nobody counted.
+    /// Whether directories count their links. xorriso writes 1, which on POSIX systems means "not counted".
     counts: bool,
     dates: u8,
 }
 
-/// What a new entry is.
+/// The attributes of a new record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node<'a> {
     pub(crate) directory: bool,
     pub(crate) serial: u32,
-    /// `None` for a directory's record of itself.
+    /// The Rock Ridge name; `None` for the record that a directory has of itself.
     pub(crate) name: Option<&'a str>,
 }
 
-/// The system use entries of an area: signature and place. The area with the SP entry begins with it.
+/// Returns the system use entries of an area with their ranges. An area with an SP entry begins with it.
 fn entries(area: &[u8], skip: usize) -> impl Iterator<Item = ([u8; 2], Range<usize>)> {
     let mut at = if area.starts_with(b"SP") { 0 } else { skip };
     std::iter::from_fn(move || {
@@ -69,7 +69,7 @@ fn entries(area: &[u8], skip: usize) -> impl Iterator<Item = ([u8; 2], Range<usi
     })
 }
 
-/// Where the link count is in a record, if its own area has one, and what it says.
+/// Returns the position and the value of the link count of a record, if its own area has one.
 fn link_count(record: &RawRecord, skip: usize) -> Option<(usize, u32)> {
     let area = record.system_use();
     let (_, range) = entries(area, skip).find(|(signature, _)| signature == b"PX")?;
@@ -77,19 +77,20 @@ fn link_count(record: &RawRecord, skip: usize) -> Option<(usize, u32)> {
     Some((record.system_use_at() + range.start + 12, links))
 }
 
-/// The link count of a record of a directory, if it is one: 1 means that nobody counted.
+/// Returns the link count of a directory record, if directories are counted: 1 means "not counted".
 pub(crate) fn links(record: &RawRecord, skip: usize) -> Option<u32> {
     link_count(record, skip).map(|(_, links)| links).filter(|links| *links > 1)
 }
 
-/// Counts one link more in a record, if it says as many as expected: then it speaks of the same directory.
+/// Adds one to the link count of a record if it has the expected value, because only then it is a count of this
+/// directory.
 pub(crate) fn add_link(record: &mut RawRecord, skip: usize, expected: Option<u32>) {
     if let Some((at, links)) = link_count(record, skip).filter(|(_, links)| Some(*links) == expected) {
         put(&mut record.bytes, at, &both_u32(links.saturating_add(1)));
     }
 }
 
-/// Writes the modification date of a record, if its own area has one in the short form.
+/// Writes the modification date of a record, if its own area has a short date.
 pub(crate) fn set_modified(record: &mut RawRecord, skip: usize, date: [u8; 7]) {
     let start = record.system_use_at();
     let found = entries(record.system_use(), skip).find(|(signature, _)| signature == b"TF");
@@ -102,7 +103,7 @@ pub(crate) fn set_modified(record: &mut RawRecord, skip: usize, date: [u8; 7]) {
     }
 }
 
-/// A CE entry: where it is in its area, and where it leads.
+/// A CE entry: its position in its area, and the location of the continuation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Continuation {
     pub(crate) at: usize,
@@ -110,7 +111,7 @@ pub(crate) struct Continuation {
     pub(crate) length: u32,
 }
 
-/// The CE entry of an area.
+/// Returns the CE entry of an area.
 pub(crate) fn continuation(area: &[u8], skip: usize) -> Option<Continuation> {
     let (_, range) = entries(area, skip).find(|(signature, _)| signature == b"CE")?;
     let field = |at| read_both_u32(&area[range.clone()], at);
@@ -118,13 +119,13 @@ pub(crate) fn continuation(area: &[u8], skip: usize) -> Option<Continuation> {
     Some(Continuation { at: range.start, offset, length: field(20)? })
 }
 
-/// Leads the CE entry at `at` to a place in the image; its length stays.
+/// Sets the location of the CE entry at `at`; its length stays unchanged.
 pub(crate) fn continue_at(bytes: &mut [u8], at: usize, block: u32, offset: u32) {
     put(bytes, at + 4, &[both_u32(block), both_u32(offset)].concat());
 }
 
 impl Dialect {
-    /// The dialect of the root's record of itself, if it announces Rock Ridge.
+    /// Returns the dialect of the root's record of itself, if it declares Rock Ridge.
     pub(crate) fn of(root: &RawRecord) -> Option<Dialect> {
         let area = root.system_use();
         let skip = rockridge::root_skip(area)?;
@@ -145,7 +146,7 @@ impl Dialect {
         Some(Dialect { skip, serials, announces, counts, dates })
     }
 
-    /// The area of a new record.
+    /// Returns the area of a new record.
     pub(crate) fn area(&self, node: &Node<'_>, date: [u8; 7]) -> Vec<u8> {
         let mut area = vec![0; self.skip];
         if self.announces {
@@ -170,8 +171,8 @@ impl Dialect {
         area
     }
 
-    /// The area of a directory's record of its parent, the root: what the root says of itself but for what only the root
-    /// says.
+    /// Returns the area of the record that a directory has of its parent, the root: the root's own area without the
+    /// entries that only the root has.
     pub(crate) fn parent_area(&self, root: &RawRecord) -> Vec<u8> {
         let area = root.system_use();
         let mut parent = vec![0; self.skip];
@@ -186,7 +187,7 @@ impl Dialect {
 
 fn append(area: &mut Vec<u8>, signature: &[u8; 2], data: &[u8]) {
     area.extend_from_slice(signature);
-    // Names are limited to 64 bytes and dates to 49: an entry is far below 255 bytes.
+    // Names have at most 64 bytes and dates 49, so an entry is far below 255 bytes.
     area.extend_from_slice(&[u8::try_from(data.len() + 4).unwrap_or(u8::MAX), 1]);
     area.extend_from_slice(data);
 }
@@ -217,7 +218,7 @@ mod tests {
     const DATE: [u8; 7] = [123, 11, 14, 22, 13, 20, 0];
 
     #[test]
-    fn the_old_and_the_new_dialect_are_told_apart_and_kept() {
+    fn both_versions_of_rock_ridge_are_recognised_and_kept() {
         let sp = b"SP\x07\x01\xbe\xef\x00".as_slice();
         let dates = [b"TF\x1a\x01\x0e".as_slice(), &[0; 21]].concat();
         let old = Dialect::of(&root(&[sp, b"RR\x05\x01\x81", &px(false), &dates].concat())).unwrap();
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_counts_one_link_more_and_others_only_when_they_speak_of_it() {
+    fn link_counts_grow_only_in_records_with_the_expected_count() {
         let mut root = root(&[b"SP\x07\x01\xbe\xef\x00".as_slice(), &px(true)].concat());
         add_link(&mut root, 0, Some(7));
         assert_eq!(links(&root, 0), Some(3));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_modification_date_is_found_behind_the_creation_date() {
+    fn the_modification_date_after_the_creation_date_is_found() {
         let dates = [b"TF\x13\x01\x03".as_slice(), &[1; 7], &[2; 7]].concat();
         let mut record = root(&dates);
         set_modified(&mut record, 0, DATE);

@@ -1,8 +1,8 @@
-//! Why files cannot be added to an image: what was being done, what was wrong, what to do next.
+//! Errors of a splice: the operation, the reason, and what to do.
 
 use crate::error::{PlanError, ReadError};
 
-/// Why a splice cannot be planned. Nothing was changed; nothing was read but metadata.
+/// The reason why a splice cannot be planned. Planning changes nothing and reads only metadata.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpliceError {
@@ -12,60 +12,60 @@ pub enum SpliceError {
          show the added files; use an image without UDF, or attach the files as a second medium"
     )]
     Udf,
-    /// The original is not an image that can be understood.
+    /// The original is not a valid or supported image.
     #[error("splice: the original image cannot be used")]
     Original(#[from] ReadError),
-    /// The original ends before its volume does.
+    /// The original is shorter than its volume.
     #[error(
-        "splice: the image has {len} bytes, its volume claims {claimed}; fetch it again, it is not complete"
+        "splice: the image has {len} bytes, its volume claims {claimed}; it is incomplete, download it again"
     )]
     Truncated {
-        /// The bytes there are.
+        /// The length of the original in bytes.
         len: u64,
-        /// The bytes the descriptors promise.
+        /// The length in the volume descriptors, in bytes.
         claimed: u64,
     },
-    /// Structures that must be changed lie over each other.
-    #[error("splice: the structures of the image overlap at byte {offset}; make the image again")]
+    /// Structures that the splice must change overlap.
+    #[error("splice: the structures of the image overlap at byte {offset}; create the image again")]
     Overlap {
-        /// Where the second one begins.
+        /// The offset of the second structure.
         offset: u64,
     },
-    /// Planning would need more than the caller allows.
+    /// Planning would exceed a limit.
     #[error("splice: more than {limit} {what}; raise the limit only for an image you trust")]
     Limit {
-        /// What was counted.
+        /// The counted unit.
         what: &'static str,
         /// The limit.
         limit: u64,
     },
-    /// A name given to the splice is not one that every tree can hold.
+    /// A name of an added file cannot be represented in every tree.
     #[error("splice {name:?}: {rule}")]
     Name {
-        /// The name as it was given.
+        /// The name that the caller passed.
         name: String,
-        /// The rule it breaks, with what to give instead.
+        /// The rule that the name breaks, with a remedy.
         rule: &'static str,
     },
-    /// The image has the directory already.
+    /// The image already has the directory.
     #[error(
-        "splice: the image has a {directory:?} of its own in its {tree} tree; choose another directory, or let it be \
+        "splice: the image already has {directory:?} in its {tree} tree; choose another directory, or allow it to be \
          replaced"
     )]
     Exists {
-        /// The directory of the options.
+        /// The directory in the options.
         directory: String,
-        /// The tree it was found in.
+        /// The tree that has the directory.
         tree: &'static str,
     },
-    /// What the options want replaced cannot be.
+    /// A file of the options cannot be replaced.
     #[error("splice: replace {path:?} in the {tree} tree: {reason}")]
     Replace {
-        /// The path as it was given.
+        /// The path that the caller passed.
         path: String,
-        /// The tree in question.
+        /// The tree where it fails.
         tree: &'static str,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
     /// A file is too large for one extent.
@@ -75,23 +75,23 @@ pub enum SpliceError {
         path: String,
         /// The length of the file.
         length: u64,
-        /// The longest that can be added.
+        /// The longest file that can be added.
         limit: u64,
     },
-    /// The new image would need more sectors than 32-bit addresses can name.
-    #[error(
-        "splice: the new image would pass 2^32 sectors, which its 32-bit addresses cannot name; add less"
-    )]
+    /// The new image would need more than 2^32 sectors.
+    #[error("splice: the new image would pass 2^32 sectors, the limit of its 32-bit addresses; add less")]
     TooManySectors,
-    /// The path tables are full.
-    #[error("splice: the {tree} tree has {limit} directories already, which is all that can be numbered")]
+    /// A path table has no number for another directory.
+    #[error(
+        "splice: the {tree} tree has {limit} directories, the largest possible number; use an image with fewer directories"
+    )]
     TooManyDirectories {
-        /// The tree that is full.
+        /// The tree with the full path table.
         tree: &'static str,
-        /// The number allowed.
+        /// The largest number of directories.
         limit: usize,
     },
-    /// A path cannot be written, or the epoch cannot.
-    #[error("splice: the added files cannot be written")]
+    /// A path or the date of the added files cannot be represented.
+    #[error("splice: the added files cannot be represented")]
     Added(#[from] PlanError),
 }

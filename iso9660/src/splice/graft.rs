@@ -1,16 +1,16 @@
-//! One tree with one directory more.
+//! Adds one directory to one tree.
 //!
 //! ```text
-//! prepare   root records: [. ..  A  B  TASK  Z]   path table: numbers shift     no address is needed for the sizes
-//! place     L, M, task  <- sectors at the end of the image; the root too, when it has no room for one record more
+//! prepare   root records: [. ..  A  B  TASK  Z]   path table: numbers shift     sizes do not depend on addresses
+//! place     L, M, task  <- sectors at the end of the image; the root too, when it has no room for one more record
 //! apply     descriptors, root, `..` of A B Z: changed in the original; old path tables zeroed; new ones: pieces
 //! ```
 //!
-//! A root that stays is the better one: libarchive, which reads an image from its beginning to its end, cannot list
-//! directories that lie before the one that leads to them. A root that moves takes its continuation areas along.
+//! A root that stays is preferred: libarchive reads an image from its beginning to its end and cannot list directories
+//! before the directory that points to them. A root that moves takes its continuation areas along.
 //!
-//! Invariants: records of the original keep their bytes but for what must change; the directories of the original stay
-//! where they are, so only the first level, whose `..` names the root and counts its links, is touched at all.
+//! Invariants: records of the original are changed only where a value must differ. The directories of the original stay
+//! in place, so only the first level is changed, whose `..` refers to the root and contains its link count.
 
 use crate::SECTOR_SIZE;
 use crate::ecma119::Hierarchy;
@@ -24,29 +24,30 @@ use super::budget::Budget;
 use super::continuation::Areas;
 use super::dialect::{self, Node};
 use super::error::SpliceError;
-use super::original::{TreeKind, Tree};
+use super::original::Tree;
 use super::overlay::Overlay;
 use super::records::{self, RawRecord};
+use super::tree_kind::TreeKind;
 use super::{Added, Cursor, ExistingDirectory, SpliceNote, names, path_table};
 
-/// The application use area of a descriptor, and what `implantisomd5` writes there.
+/// The application use area of a descriptor, and the text that `implantisomd5` writes there.
 const APPLICATION_USE: std::ops::Range<usize> = 883..1395;
 const MEDIA_CHECK: &[u8] = b"ISO MD5SUM = ";
 
-/// A tree in which the directory has its place.
+/// A tree in which the place of the directory is determined.
 pub(crate) struct Graft {
     pub(crate) tree: Tree,
     /// The index of the directory's record among those of the root.
     entry: usize,
     /// The number of the directory in the path table.
     number: u16,
-    /// The link count of the root before, when the directory is new to it.
+    /// The previous link count of the root, when the directory is new.
     links: Option<u32>,
-    /// The bytes of the directory.
+    /// The length of the directory in bytes.
     directory: u32,
-    /// The continuation areas of the root's records, when the root has to move.
+    /// The continuation areas of the root's records, when the root must move.
     moved: Option<Areas>,
-    /// The identifiers of the files, in order, with their indices.
+    /// The identifiers of the files in order, with their indices.
     files: Vec<(Vec<u8>, usize)>,
     places: Places,
 }
@@ -62,7 +63,7 @@ struct Places {
 }
 
 impl Graft {
-    /// Finds the place of the directory.
+    /// Determines the place of the directory.
     pub(crate) fn prepare(
         mut tree: Tree,
         added: &Added<'_>,
@@ -87,8 +88,7 @@ impl Graft {
                 (entry, number.ok_or(ReadError::Invalid { offset: tree.root_offset, rule })?)
             }
             [_, ..] => {
-                let reason =
-                    "other entries go by its name, but not for every reader; choose another directory";
+                let reason = "some readers show other entries under this name; choose another directory";
                 return Err(SpliceError::Replace { path: directory.to_owned(), tree: kind.name(), reason });
             }
             [] => {
@@ -121,7 +121,7 @@ impl Graft {
         Ok(graft)
     }
 
-    /// Takes sectors for what is new.
+    /// Reserves sectors for the new structures.
     pub(crate) fn place(&mut self, next: &mut Cursor) -> Result<(), SpliceError> {
         let table = u64::from(self.tree.path_table.size());
         self.places.l_table = next.take(table)?;
@@ -134,7 +134,7 @@ impl Graft {
         Ok(())
     }
 
-    /// Makes the changes; answers the new pieces in order.
+    /// Applies the changes. Returns the new pieces in order.
     pub(crate) fn apply(
         mut self,
         added: &Added<'_>,
@@ -190,7 +190,7 @@ impl Graft {
         records::pack(self.tree.records.iter().map(|record| record.bytes.as_slice()))
     }
 
-    /// The sectors of the directory.
+    /// Returns the sectors of the directory.
     fn directory_bytes(&self, added: &Added<'_>) -> Vec<u8> {
         let date = added.date;
         let dialect = self.tree.rock_ridge;
@@ -221,7 +221,7 @@ impl Graft {
         records::pack(all.iter().map(Vec::as_slice))
     }
 
-    /// The records of their parent that the root's children have.
+    /// Updates the records that the root's children have of their parent.
     fn patch_children(&self, source: &Budget<'_>, overlay: &mut Overlay) -> Result<(), SpliceError> {
         let Places { root, root_length, .. } = self.places;
         let children = self.tree.records.iter().enumerate().skip(2);
@@ -272,7 +272,7 @@ impl Graft {
         Ok(())
     }
 
-    /// What the directory at byte `offset` is.
+    /// Returns the part of the directory at byte `offset`.
     pub(crate) fn part_at(&self, offset: u64) -> Part {
         let sector = u32::try_from(offset / SECTOR_SIZE).unwrap_or(u32::MAX);
         let number = self.tree.path_table.number_at(sector).unwrap_or(0);
@@ -281,14 +281,14 @@ impl Graft {
 }
 
 impl Tree {
-    /// How many bytes come before the Rock Ridge entries of a record.
+    /// Returns the number of bytes before the Rock Ridge entries of a record.
     pub(crate) fn skip(&self) -> usize {
         self.rock_ridge.map_or(0, |dialect| dialect.skip)
     }
 }
 
 impl TreeKind {
-    /// The hierarchy that segments of the plan are said to be of.
+    /// Returns the hierarchy for the segments of the plan.
     pub(crate) fn hierarchy(self) -> Hierarchy {
         match self {
             TreeKind::Primary => Hierarchy::Primary,
@@ -298,16 +298,16 @@ impl TreeKind {
     }
 }
 
-/// A record of the root that some reader takes for the directory.
+/// A record of the root that at least one reader shows under the name of the directory.
 #[derive(Clone, Copy, Debug)]
 struct SameName {
     index: usize,
-    /// Every reader does, by identifier and by Rock Ridge name.
+    /// Whether every reader does, by identifier and by Rock Ridge name.
     by_all: bool,
 }
 
-/// The records of the root that readers take for the directory. On the way, what relocated directories there lead to is
-/// protected.
+/// Returns the records of the root that readers show under the name of the directory. Directories to which relocation
+/// records of the root point are protected from zeroing.
 fn find_existing(
     tree: &Tree,
     name: &str,
@@ -337,17 +337,18 @@ fn find_existing(
     Ok(found)
 }
 
-/// A record has a length of one byte; how much of it is left for attributes is for the original to say.
+/// A record has a length of one byte, and the skip length of the original determines the space for attributes.
 fn expect_room(tree: &Tree, identifier: &[u8], node: &Node<'_>) -> Result<(), SpliceError> {
     let area = tree.rock_ridge.map_or(0, |dialect| dialect.area(node, [0; 7]).len());
     if base_length(identifier.len()) + area <= MAX_LENGTH {
         return Ok(());
     }
-    let what = "bytes in the record of an added file, of which the image wants too many skipped";
+    let what = "bytes in the record of an added file, because of the skip length in the SP entry";
     Err(SpliceError::Limit { what, limit: MAX_LENGTH as u64 })
 }
 
-/// Gives the directory a record in the root, which then has a link more than `links`, and a number; answers both.
+/// Adds a record for the directory to the root, increases its link count to `links` + 1, and adds a path table row.
+/// Returns the index of the record and the number of the directory.
 fn insert(tree: &mut Tree, added: &Added<'_>, links: Option<u32>) -> Result<(usize, u16), SpliceError> {
     let (kind, skip, date) = (tree.kind, tree.skip(), added.date);
     let identifier = names::directory(added.directory, kind)?;
@@ -378,12 +379,12 @@ fn retire(
         Err(SpliceError::Replace { path, tree, reason })
     };
     if !record.is_directory() || record.is_odd() {
-        return refuse("it is a file there; choose another directory");
+        return refuse("it is a file in the image; choose another directory");
     }
     let (offset, length) = (record.data_offset, u64::from(record.data_length));
     let bytes = source.bytes(offset, length, "a directory lies inside the image")?;
     if records::split(&bytes, offset)?.iter().skip(2).any(RawRecord::is_directory) {
-        return refuse("it has directories of its own, which would be lost; choose another directory");
+        return refuse("its subdirectories would be lost; choose another directory");
     }
     overlay.zero(offset, length)
 }

@@ -1,15 +1,15 @@
-//! The partition tables of an image that is a disk too, grown with it.
+//! Extends the partition tables of a hybrid image to its new length.
 //!
 //! ```text
 //! before  |MBR|GPT|  volume                  |backup|
 //! after   |MBR|GPT|  volume                  |zeros | added ............. |zeros|backup|
-//!           |   `- partition that began with the volume and ended last: now ends here ^
-//!           `----- likewise, up to the end of the image                                    ^
+//!           |   `- partition that began with the volume and ended last: extended to here ^
+//!           `----- partition likewise, extended to the end of the image                   ^
 //! ```
 //!
-//! A partition that begins with the volume but has another one behind it (the EFI system partition that xorriso appends)
-//! cannot grow without lying over that one; it stays as it is and is reported. So does a GPT whose checksums are wrong,
-//! which firmware ignores anyway. Boot code, identifiers and every other partition keep their bytes.
+//! A partition that begins with the volume but is followed by another one (the EFI system partition that xorriso
+//! appends) cannot grow without overlap. It stays unchanged and is reported. A GPT with wrong checksums, which firmware
+//! ignores, stays unchanged and is reported too. Boot code, identifiers and all other partitions keep their bytes.
 
 use std::collections::BTreeSet;
 
@@ -23,26 +23,26 @@ use crate::source::ReadAt;
 use super::budget::Budget;
 use super::error::SpliceError;
 use super::overlay::Overlay;
-use super::{SpliceNote, PartitionTable};
+use super::{PartitionTable, SpliceNote};
 
-/// The unit of partition tables.
+/// The sector size of partition tables in bytes.
 const SECTOR: usize = partition::SECTOR_SIZE as usize;
-/// Partition sectors in a sector of the volume.
+/// The number of partition sectors in a sector of the volume.
 const PER_SECTOR: u64 = SECTOR_SIZE / partition::SECTOR_SIZE;
-/// A volume's own partition begins at the latest here, before its first descriptor.
+/// The last sector at which a partition of the volume can begin, before the first descriptor.
 const VOLUME: u64 = FIRST_DESCRIPTOR as u64 * PER_SECTOR;
-/// Firmware wants partitions of isohybrids to end with a cylinder: 64 heads of 32 sectors.
+/// Firmware requires partitions of isohybrids to end with a cylinder: 64 heads of 32 sectors.
 const CYLINDER: u64 = 1 << 20;
-/// The size of a GPT entry.
+/// The size of a GPT entry in bytes.
 const ENTRY: usize = 128;
-/// An Apple partition map begins so.
+/// The signature at the start of an Apple partition map.
 const APPLE: &[u8] = b"ER";
 
 /// The partition tables of the original.
 pub(crate) struct Disk {
     mbr: Option<Mbr>,
     gpt: Option<Gpt>,
-    /// The backup of `gpt`, if it is where it should be.
+    /// The backup of `gpt`, if it is at its address.
     backup: Option<Gpt>,
     original: u64,
 }
@@ -74,9 +74,13 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Looks for descriptors that count from the start of a partition: a second set of trees over the same data, which is
-    /// what a system sees that mounts the partition and not the disk.
-    fn note_inner_volumes(&self, source: &Budget<'_>, notes: &mut Vec<SpliceNote>) -> Result<(), SpliceError> {
+    /// Looks for descriptors with addresses relative to a partition: a second set of trees over the same data. A system
+    /// that mounts the partition instead of the disk reads these.
+    fn note_inner_volumes(
+        &self,
+        source: &Budget<'_>,
+        notes: &mut Vec<SpliceNote>,
+    ) -> Result<(), SpliceError> {
         let of_mbr =
             self.mbr.iter().flat_map(|mbr| &mbr.partitions).filter(|partition| partition.sectors > 0);
         let of_gpt = self.gpt.iter().flat_map(|gpt| &gpt.entries).flatten();
@@ -96,14 +100,14 @@ impl Disk {
         Ok(())
     }
 
-    /// The length of an image whose volume ends at byte `end`, partition tables included.
+    /// Returns the length of an image whose volume ends at byte `end`, including partition tables.
     pub(crate) fn image_len(&self, end: u64) -> u64 {
         let backup = self.gpt.as_ref().map_or(0, |gpt| (gpt.entries_sectors() + 1) * partition::SECTOR_SIZE);
         let whole_cylinders = self.mbr.is_some() && self.original.is_multiple_of(CYLINDER);
         (end + backup).next_multiple_of(if whole_cylinders { CYLINDER } else { SECTOR_SIZE })
     }
 
-    /// Grows the tables for an image of `len` bytes whose volume's own bytes end at `end`; answers the piece of the backup.
+    /// Extends the tables for an image of `len` bytes whose volume ends at `end`. Returns the piece of the backup.
     pub(crate) fn grow(
         mut self,
         end: u64,
@@ -119,7 +123,7 @@ impl Disk {
         let Some(mut gpt) = self.gpt else { return Ok(None) };
         if let Some(backup) = &self.backup {
             let bytes = backup.entries_sectors() * partition::SECTOR_SIZE;
-            // Addresses that were read from are far below 2^64.
+            // The addresses were used for reads, so they are far below 2^64.
             overlay.zero(backup.entries_sector * partition::SECTOR_SIZE, bytes)?;
             overlay.zero(backup.sector * partition::SECTOR_SIZE, partition::SECTOR_SIZE)?;
         }
@@ -128,7 +132,7 @@ impl Disk {
         gpt.resize(sectors);
         notes.push(SpliceNote::BackupGptMoved { from, to: gpt.alternate });
         overlay.replace(partition::SECTOR_SIZE, gpt.header().to_vec(), Part::SystemArea)?;
-        // Where the last sector is not full, what follows is not the table's.
+        // If the last sector is not full, the bytes after the entries belong to other structures.
         let mut table = gpt.table();
         table.truncate(gpt.entries.len() * ENTRY);
         overlay.replace(gpt.entries_sector * partition::SECTOR_SIZE, table, Part::SystemArea)?;
@@ -155,7 +159,7 @@ fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<SpliceNote>) {
         }
         let last_chs = partition.last_chs;
         partition.set_sectors(u32::try_from(sectors - first).unwrap_or(u32::MAX));
-        // An address that expressed nothing still does not; its form is that of the program which wrote it.
+        // A CHS address that represents no sector stays so, in the form that the original writer used.
         if is_beyond(last_chs) {
             partition.last_chs = last_chs;
         }
@@ -167,7 +171,7 @@ fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<SpliceNote>) {
     }
 }
 
-/// Whether a CHS address has the last cylinder, which stands for everything beyond.
+/// Returns whether a CHS address has the last cylinder, which stands for every address beyond the CHS range.
 fn is_beyond(chs: [u8; 3]) -> bool {
     chs[1] & 0xC0 == 0xC0 && chs[2] == 0xFF
 }
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_beyond_all_cylinders_stays_in_the_form_it_has() {
+    fn a_chs_address_beyond_all_cylinders_keeps_its_form() {
         let mut protective = mbr(&[(0xEE, 1, 4_194_303)]);
         protective.partitions[0].last_chs = [0xFF; 3];
         grow_mbr(&mut protective, 8_388_608, &mut Vec::new());

@@ -1,4 +1,4 @@
-//! Splice: an image with a few files more, made of the original's bytes and a little that is new.
+//! Splice: adds a few files to an image by referencing the original's bytes.
 //!
 //! ```text
 //! original  | system area | descriptors | path tables | root directories | directories | data ...        |
@@ -8,19 +8,19 @@
 //!   added:  for each tree: L table, M table, [root, when it had no room], /task | files | zeros | backup GPT <'
 //! ```
 //!
-//! The original is seen through [`ReadAt`] only, and of it only the descriptors, path tables, root directories, the first
-//! sectors of their children and the partition tables: planning costs milliseconds and kilobytes, whatever its size. Its
-//! bytes are referenced by the plan, never copied.
+//! The original is read through [`ReadAt`], and only its descriptors, path tables, root directories, the first sectors
+//! of their children and the partition tables: planning takes milliseconds and kilobytes for any size of image. The
+//! plan references the original's bytes and does not copy them.
 //!
-//! Invariants: every tree (plain or Rock Ridge, Joliet, enhanced) shows the directory; no extent of the original moves,
-//! so boot entries, boot info tables and hybrid boot code stay valid; labels and dates of the volume stay, because boot
-//! loaders search for them; what nothing leads to any more is zero. The same original, files and options give the same
-//! bytes. The original is hostile until shown otherwise: all reading is budgeted, every loop bounded.
+//! Invariants: every tree (plain or Rock Ridge, Joliet, enhanced) shows the directory. No extent of the original moves,
+//! so boot entries, boot info tables and hybrid boot code stay valid. Labels and dates of the volume stay unchanged,
+//! because boot loaders search for them. Bytes that are no longer referenced are zeroed. Equal original, files and
+//! options result in equal bytes. The original is treated as hostile: every read has a budget and every loop a bound.
 //!
-//! Refused, with the reason: a UDF tree beside ISO 9660 (Linux mounts that one), trees in unknown character sets, images
-//! that are shorter than they claim, structures that lie over each other, a directory that is there already.
+//! Refused, with the reason: a UDF tree beside ISO 9660 (Linux mounts UDF), trees in unknown character sets, images
+//! shorter than their volume, overlapping structures, an existing directory.
 //!
-//! ECMA-119, Joliet, SUSP and RRIP as elsewhere; partition tables in [`crate::partition`].
+//! References: ECMA-119, Joliet, SUSP and RRIP as in the rest of the crate; partition tables in [`crate::partition`].
 
 mod budget;
 mod continuation;
@@ -35,6 +35,7 @@ mod path_table;
 mod records;
 mod replace;
 mod report;
+mod tree_kind;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ use crate::SECTOR_SIZE;
 use crate::ecma119::date::Date;
 use crate::eltorito::Platform;
 use crate::error::{PlanError, ReadError};
-use crate::plan::{NewPiece, ImagePlan};
+use crate::plan::{ImagePlan, NewPiece};
 use crate::source::ReadAt;
 use crate::tree::{Content, Tree};
 
@@ -55,41 +56,42 @@ use overlay::Overlay;
 use replace::Located;
 
 pub use error::SpliceError;
-pub use report::{SpliceNote, PartitionTable};
+pub use report::{PartitionTable, SpliceNote};
 
-/// The longest file that one record can describe: 32 bits of length in whole sectors.
+/// The longest file of one record: 32 bits of length in whole sectors.
 const MAX_LENGTH: u64 = 0xFFFF_F800;
 
-/// What decides a splice beside the original and the files.
+/// The options of a splice.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SpliceOptions {
-    /// The directory of the root that the files are put into.
+    /// The directory below the root that receives the files.
     pub directory: String,
-    /// Seconds since 1970-01-01 00:00 UTC: the date of what is added.
+    /// The date of added entries, in seconds since 1970-01-01 00:00 UTC.
     pub epoch: i64,
-    /// What to do when the image has the directory already.
+    /// The handling of an existing directory of this name.
     pub existing: ExistingDirectory,
-    /// Files of the image that get other contents: paths from the root, as Rock Ridge or Joliet name them.
+    /// Files of the image that get new contents: paths from the root, by their Rock Ridge or Joliet names.
     pub replace: Vec<(String, Content)>,
-    /// The most bytes of the original that planning may read.
+    /// The largest number of bytes of the original that planning may read.
     pub read_limit: u64,
 }
 
-/// What to do when the image has the directory already.
+/// The handling of an existing directory of the same name.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ExistingDirectory {
-    /// An error.
+    /// The existing directory is an error.
     #[default]
     Refuse,
-    /// The new directory takes its place, if there are no directories in the old one.
+    /// The new directory replaces the existing one, which must have no subdirectories.
     Replace,
 }
 
 impl SpliceOptions {
-    /// 1 MiB: enough for thousands of directories; an image that needs more costs more to splice and must be meant.
+    /// 1 MiB: enough for thousands of directories. An image that needs more must be allowed explicitly.
     pub const READ_LIMIT: u64 = 1 << 20;
 
-    /// A new directory `task`, nothing replaced.
+    /// Returns options for a new directory `task` and no replaced files.
     pub fn new(epoch: i64) -> SpliceOptions {
         SpliceOptions {
             directory: "task".to_owned(),
@@ -99,16 +101,24 @@ impl SpliceOptions {
             read_limit: SpliceOptions::READ_LIMIT,
         }
     }
+
+    setters! {
+        with_directory directory: impl Into<String>;
+        with_existing existing: ExistingDirectory;
+        with_replace replace: Vec<(String, Content)>;
+        with_read_limit read_limit: u64;
+    }
 }
 
 /// A planned splice.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Spliced {
     /// The new image.
     pub plan: ImagePlan,
-    /// What was changed besides, and what others may see differently.
+    /// The other changes, and the differences that some readers see.
     pub notes: Vec<SpliceNote>,
-    /// How many bytes of the original were read.
+    /// The number of bytes of the original that planning read.
     pub bytes_read: u64,
 }
 
@@ -123,16 +133,16 @@ struct File<'a> {
     sector: u32,
 }
 
-/// What is added to every tree.
+/// The values that every tree needs.
 struct Added<'a> {
     directory: &'a str,
     existing: ExistingDirectory,
     date: [u8; 7],
-    /// Serial numbers from here on are of no entry of the original.
+    /// The first serial number that no entry of the original uses.
     first_serial: u32,
-    /// In the order of their names.
+    /// The added files in the order of their names.
     files: Vec<File<'a>>,
-    /// Files of the original with new contents, in the order of their paths.
+    /// The replaced files of the original, in the order of their paths.
     replaced: Vec<File<'a>>,
 }
 
@@ -141,15 +151,15 @@ impl Added<'_> {
         self.files.iter().map(|file| file.name).collect()
     }
 
-    /// The serial number of a new entry. The original counts its own from 1, or names sectors of its own: it cannot have
-    /// come this far.
+    /// Returns the serial number of a new entry. The original uses numbers from 1, or sector numbers, so it uses no
+    /// number this large.
     fn serial(&self, index: usize) -> u32 {
         self.first_serial.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
     }
 }
 
 impl Added<'_> {
-    /// The sectors of all contents by their paths.
+    /// The sectors of all contents, by path.
     fn places(&self) -> BTreeMap<String, u32> {
         let files = self.files.iter().map(|file| (format!("{}/{}", self.directory, file.name), file.sector));
         let path = |file: &File<'_>| file.name.strip_prefix('/').unwrap_or(file.name).to_owned();
@@ -161,7 +171,7 @@ impl Added<'_> {
 struct Cursor(u32);
 
 impl Cursor {
-    /// Takes as many sectors as `length` bytes need; answers the first.
+    /// Reserves the sectors for `length` bytes and returns the first one.
     fn take(&mut self, length: u64) -> Result<u32, SpliceError> {
         let first = self.0;
         let sectors = u32::try_from(length.div_ceil(SECTOR_SIZE)).ok();
@@ -171,10 +181,11 @@ impl Cursor {
 }
 
 impl Splice {
-    /// Plans the image that has the original's files and those given, in [`SpliceOptions::directory`].
+    /// Plans an image with the original's files and the given ones in [`SpliceOptions::directory`].
     ///
     /// # Errors
-    /// When the original cannot be understood or extended, or a name or content cannot be written; see [`SpliceError`].
+    /// [`SpliceError`] when the original is invalid, unsupported or cannot be extended, or when a name or content
+    /// cannot be represented.
     pub fn plan<N: AsRef<str>>(
         source: Arc<dyn ReadAt>,
         files: &[(N, Content)],
@@ -217,7 +228,7 @@ impl Splice {
     }
 }
 
-/// Everything a splice changes while it is planned.
+/// The state of a splice during planning.
 struct Change<'a, 'b> {
     added: Added<'a>,
     cursor: Cursor,
@@ -227,10 +238,10 @@ struct Change<'a, 'b> {
     notes: &'b mut Vec<SpliceNote>,
 }
 
-/// What comes behind the original.
+/// The pieces after the original.
 struct New {
     pieces: Vec<NewPiece>,
-    /// The sectors of the files by their paths.
+    /// The sectors of the files, by path.
     places: BTreeMap<String, u32>,
     backup: Option<NewPiece>,
     /// The length of the image.
@@ -252,7 +263,7 @@ impl Change<'_, '_> {
         for file in self.added.files.iter_mut().chain(&mut self.added.replaced) {
             file.sector = self.cursor.take(file.length.into())?;
         }
-        // A sector of zeros follows, so that the address of an empty file lies inside the volume.
+        // A sector of zeros follows, so the address of an empty file is inside the volume.
         self.cursor.take(1)?;
         let end = u64::from(self.cursor.0) * SECTOR_SIZE;
         let len = self.disk.image_len(end);
@@ -273,7 +284,7 @@ impl Change<'_, '_> {
     }
 }
 
-/// Protects what firmware looks at and says which boot images have no end of their own.
+/// Protects the sectors that firmware reads, and reports El Torito images without a length.
 fn note_boot(original: &Original, overlay: &mut Overlay, notes: &mut Vec<SpliceNote>) {
     let Some((catalog, entries)) = &original.boot else { return };
     overlay.protect(*catalog);
@@ -284,7 +295,7 @@ fn note_boot(original: &Original, overlay: &mut Overlay, notes: &mut Vec<SpliceN
     }
 }
 
-/// The contents as a tree, which also checks the paths.
+/// Returns the contents as a tree, which checks the paths too.
 fn contents<N: AsRef<str>>(files: &[(N, Content)], options: &SpliceOptions) -> Result<Tree, SpliceError> {
     let mut tree = Tree::new();
     for (name, content) in files {

@@ -1,32 +1,32 @@
-//! The names of what is added, in each kind of tree.
+//! The names of added files, for each kind of tree.
 //!
 //! ```text
-//! name given       plain            Joliet          enhanced
+//! name             plain            Joliet          enhanced
 //! task             TASK             task            task
 //! job.json         JOB.JSON;1       job.json        job.json
 //! user-data        USER_DATA.;1     user-data       user-data
 //! ```
 //!
-//! Invariants: a name is one path component of at most 64 bytes that every tree can hold, so that a record with all its
-//! attributes fits into 254 bytes; no two names are the same to a reader that ignores case.
+//! Invariants: a name is one path component of at most 64 bytes that every tree can represent, so a record with all
+//! attributes fits in 254 bytes. No two names differ in case only.
 
 use std::collections::BTreeSet;
 
 use crate::ecma119::identifier;
 use crate::error::PlanError;
 use crate::joliet;
-use crate::options::{JolietNames, InterchangeLevel};
+use crate::options::{InterchangeLevel, JolietNames};
 
 use super::error::SpliceError;
-use super::original::TreeKind;
 use super::records::compare;
+use super::tree_kind::TreeKind;
 
-/// The longest name, in bytes.
+/// The longest name in bytes.
 const NAME_LIMIT: usize = 64;
-/// The most files that are added: the directory stays small.
+/// The largest number of added files, which keeps the directory small.
 pub(crate) const MAX_FILES: usize = 1000;
 
-/// Refuses what is not a name in every tree.
+/// Checks that every tree can represent the names.
 pub(crate) fn check<'a>(directory: &'a str, files: impl Iterator<Item = &'a str>) -> Result<(), SpliceError> {
     let error = |name: &str, rule| SpliceError::Name { name: name.to_owned(), rule };
     check_name(directory)?;
@@ -34,7 +34,10 @@ pub(crate) fn check<'a>(directory: &'a str, files: impl Iterator<Item = &'a str>
     for name in files {
         check_name(name)?;
         if !seen.insert(name.to_lowercase()) {
-            return Err(error(name, "it is there already, perhaps in another case; give every name once"));
+            return Err(error(
+                name,
+                "another file has this name, perhaps in another case; add every name once",
+            ));
         }
     }
     if seen.len() > MAX_FILES {
@@ -49,27 +52,30 @@ fn check_name(name: &str) -> Result<(), SpliceError> {
         return error("a name has 1 to 64 bytes");
     }
     if name == "." || name == ".." || name.contains('/') {
-        return error("a name is one component of a path; give files without directories");
+        return error("a name is one path component; remove the directory from the name");
     }
     joliet::identifier(name, JolietNames::Long, || name.to_owned())?;
     Ok(())
 }
 
-/// The identifier of the directory.
+/// Returns the identifier of the directory.
 pub(crate) fn directory(name: &str, kind: TreeKind) -> Result<Vec<u8>, PlanError> {
     match kind {
-        TreeKind::Primary => Ok(identifier::assign(&[(name, true)], InterchangeLevel::Three).pop().unwrap_or_default()),
+        TreeKind::Primary => {
+            Ok(identifier::assign(&[(name, true)], InterchangeLevel::Three).pop().unwrap_or_default())
+        }
         TreeKind::Joliet => joliet::identifier(name, JolietNames::Long, || name.to_owned()),
         TreeKind::Enhanced => Ok(name.as_bytes().to_vec()),
     }
 }
 
-/// The identifiers of files with an index into `names`, in the order of their records. `names` are sorted.
+/// Returns the identifiers of files with an index into `names`, in the order of their records. `names` are sorted.
 pub(crate) fn files(names: &[&str], kind: TreeKind) -> Result<Vec<(Vec<u8>, usize)>, PlanError> {
     let identifiers = match kind {
-        TreeKind::Primary => {
-            identifier::assign(&names.iter().map(|name| (*name, false)).collect::<Vec<_>>(), InterchangeLevel::Three)
-        }
+        TreeKind::Primary => identifier::assign(
+            &names.iter().map(|name| (*name, false)).collect::<Vec<_>>(),
+            InterchangeLevel::Three,
+        ),
         TreeKind::Joliet => {
             let identifiers =
                 names.iter().map(|name| joliet::identifier(name, JolietNames::Long, || (*name).to_owned()));
@@ -82,7 +88,8 @@ pub(crate) fn files(names: &[&str], kind: TreeKind) -> Result<Vec<(Vec<u8>, usiz
     Ok(ordered)
 }
 
-/// Whether readers take an identifier of a tree for a name. Case counts nowhere: on some systems it never does.
+/// Returns whether a reader shows an identifier of a tree under a name. Case is ignored, because some systems ignore
+/// it.
 pub(crate) fn is_called(identifier: &[u8], name: &str, kind: TreeKind) -> bool {
     let shown = match kind {
         TreeKind::Joliet => joliet::name(identifier),
@@ -96,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_none_and_names_given_twice_are_refused() {
+    fn invalid_and_duplicate_names_are_refused() {
         for name in ["", ".", "..", "a/b", "a:b", "a\0", "😀", &"x".repeat(65)] {
             assert!(check("task", [name].into_iter()).is_err(), "{name:?}");
             assert!(check(name, ["job.json"].into_iter()).is_err(), "{name:?}");
@@ -122,7 +129,9 @@ mod tests {
 
     #[test]
     fn identifiers_are_recognised_in_any_case_and_with_their_version() {
-        assert!(is_called(b"TASK", "task", TreeKind::Primary) && is_called(b"TASK.;1", "task", TreeKind::Primary));
+        assert!(
+            is_called(b"TASK", "task", TreeKind::Primary) && is_called(b"TASK.;1", "task", TreeKind::Primary)
+        );
         assert!(is_called(b"\0T\0a\0s\0k", "task", TreeKind::Joliet));
         assert!(!is_called(b"TASK1", "task", TreeKind::Primary));
     }

@@ -1,10 +1,10 @@
-//! What of the original is needed: its descriptors and, for each tree, its root directory and its path table.
+//! Reads the descriptors of the original and, for each tree, its root directory and its path table.
 //!
 //! ```text
-//! sector 16..  primary ----------------------> tree: root records, path table      each tree is changed
-//!              supplementary %/E -> Joliet --> tree                                once, however many
-//!              supplementary, version 2 -----> tree, or the same one as primary    descriptors lead to it
-//!              boot record -> boot catalog: only looked at
+//! sector 16..  primary ----------------------> tree: root records, path table      each tree is changed once,
+//!              supplementary %/E -> Joliet --> tree                                even if several descriptors
+//!              supplementary, version 2 -----> tree, or that of primary             point to it
+//!              boot record -> boot catalog: only read
 //!              terminator, then NSR02 / NSR03 -> refused
 //! ```
 
@@ -21,33 +21,16 @@ use super::dialect::Dialect;
 use super::error::SpliceError;
 use super::path_table::PathTable;
 use super::records::{self, RawRecord};
+use super::tree_kind::TreeKind;
 
-/// The most descriptors looked at; Linux looks at 84.
+/// The largest number of descriptors that are read; Linux reads 84.
 const MAX_DESCRIPTORS: u32 = 100;
-/// The most sectors after the descriptors looked at for UDF.
+/// The largest number of sectors after the descriptors that are searched for UDF.
 const MAX_RECOGNITION: u64 = 16;
 /// BP 7: the version of an Enhanced Volume Descriptor.
 const ENHANCED: u8 = 2;
 
-/// Whose identifiers a tree has.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum TreeKind {
-    Primary,
-    Joliet,
-    Enhanced,
-}
-
-impl TreeKind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            TreeKind::Primary => "primary",
-            TreeKind::Joliet => "Joliet",
-            TreeKind::Enhanced => "enhanced",
-        }
-    }
-}
-
-/// A volume descriptor that leads to a tree.
+/// A volume descriptor that points to a tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Descriptor {
     pub(crate) offset: u64,
@@ -55,11 +38,11 @@ pub(crate) struct Descriptor {
     pub(crate) kind: TreeKind,
 }
 
-/// A tree and the descriptors that lead to it.
+/// A tree and the descriptors that point to it.
 pub(crate) struct Tree {
     pub(crate) kind: TreeKind,
     pub(crate) descriptors: Vec<Descriptor>,
-    /// Where the root directory is, in bytes.
+    /// The offset of the root directory in bytes.
     pub(crate) root_offset: u64,
     pub(crate) root_length: u32,
     pub(crate) records: Vec<RawRecord>,
@@ -67,12 +50,12 @@ pub(crate) struct Tree {
     pub(crate) rock_ridge: Option<Dialect>,
 }
 
-/// The original.
+/// The parsed metadata of the original.
 pub(crate) struct Original {
     pub(crate) trees: Vec<Tree>,
-    /// The boot catalog: where it is, and its entries.
+    /// The offset of the boot catalog, and its entries.
     pub(crate) boot: Option<(u64, Vec<CatalogEntry>)>,
-    /// The sectors in which xorriso keeps checksums of what comes before them, by their offsets.
+    /// The offsets of the sectors in which xorriso stores checksums of the bytes before them.
     pub(crate) tags: Vec<u64>,
 }
 
@@ -93,7 +76,7 @@ impl Descriptor {
         read_both_u32(&self.sector, at).ok_or(ReadError::Invalid { offset: self.offset + at as u64, rule })
     }
 
-    /// The offset and length of the root directory.
+    /// Returns the offset and length of the root directory.
     fn root(&self) -> Result<(u64, u32), ReadError> {
         let offset = self.offset + 156;
         let root = Record::parse(&self.sector[156..190], offset)?;
@@ -115,7 +98,7 @@ impl Descriptor {
         array(&self.sector, 140).map_or(0, |bytes| u64::from(u32::from_le_bytes(bytes)) * SECTOR_SIZE)
     }
 
-    /// The places of all path tables: offset and length.
+    /// Returns the offset and length of every path table.
     pub(crate) fn path_tables(&self) -> Result<Vec<(u64, u64)>, ReadError> {
         let little = [140, 144].map(|at| array(&self.sector, at).map_or(0, u32::from_le_bytes));
         let big = [148, 152].map(|at| array(&self.sector, at).map_or(0, u32::from_be_bytes));
@@ -180,7 +163,7 @@ impl Original {
     }
 }
 
-/// Adds a descriptor to the tree it leads to.
+/// Adds a descriptor to the tree it points to.
 fn add(trees: &mut Vec<Tree>, source: &Budget<'_>, descriptor: Descriptor) -> Result<(), SpliceError> {
     let (root_offset, root_length) = descriptor.root()?;
     let kind = descriptor.kind;
@@ -207,7 +190,7 @@ fn add(trees: &mut Vec<Tree>, source: &Budget<'_>, descriptor: Descriptor) -> Re
     Ok(())
 }
 
-/// The boot catalog, one sector of it, as firmware looks at it.
+/// Reads the boot catalog. Only one sector is read, as firmware does.
 fn boot(source: &Budget<'_>, sector: Option<u32>) -> Result<Option<(u64, Vec<CatalogEntry>)>, SpliceError> {
     let Some(sector) = sector else { return Ok(None) };
     let offset = u64::from(sector) * SECTOR_SIZE;
@@ -215,7 +198,7 @@ fn boot(source: &Budget<'_>, sector: Option<u32>) -> Result<Option<(u64, Vec<Cat
     Ok(Some((offset, eltorito::parse_catalog(&catalog, offset)?)))
 }
 
-/// The checksum tags of libisofs, each a line of text at the start of a sector that says where the next one is:
+/// Returns the checksum tags of libisofs. Each is a line of text at the start of a sector that names the next sector:
 /// `libisofs_sb_checksum_tag_v1 pos=19 range_start=0 range_size=19 next=28 md5=...`
 fn checksum_tags(source: &Budget<'_>, first: u64) -> Result<Vec<u64>, SpliceError> {
     let mut tags = Vec::new();
@@ -239,7 +222,7 @@ fn checksum_tags(source: &Budget<'_>, first: u64) -> Result<Vec<u64>, SpliceErro
     Ok(tags)
 }
 
-/// Whether a UDF recognition sequence (ECMA-167 2/9) begins at or soon after byte `offset`.
+/// Returns whether a UDF recognition sequence (ECMA-167 2/9) begins at byte `offset` or shortly after it.
 fn has_udf(source: &Budget<'_>, offset: u64) -> Result<bool, SpliceError> {
     let sectors = (source.len().saturating_sub(offset) / SECTOR_SIZE).min(MAX_RECOGNITION);
     let bytes = source.bytes(offset.min(source.len()), sectors * SECTOR_SIZE, "")?;

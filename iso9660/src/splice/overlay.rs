@@ -1,4 +1,4 @@
-//! What becomes of the original's bytes: most are referenced, some are replaced, some become zeros.
+//! The changes of the original's bytes: most are referenced, some are replaced, some are zeroed.
 //!
 //! ```text
 //! original   |------------------------------------------------------------------------------|
@@ -6,7 +6,7 @@
 //! pieces     |src|bytes|  src   |      |bytes|     src     |bytes|            src           | appended ...
 //! ```
 //!
-//! Invariants: cuts lie inside the original and do not overlap; what is protected is never zeroed.
+//! Invariants: cuts are inside the original and do not overlap. Protected sectors are never zeroed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ impl Cut {
     }
 }
 
-/// The changes of an original of `len` bytes.
+/// Returns an overlay without changes, for an original of `len` bytes.
 pub(crate) struct Overlay {
     len: u64,
     cuts: BTreeMap<u64, Cut>,
-    /// Sectors that stay, by their offsets.
+    /// The offsets of protected sectors.
     protected: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Overlay {
         Overlay { len, cuts: BTreeMap::new(), protected: Vec::new() }
     }
 
-    /// Keeps the sector at byte `offset` from being zeroed.
+    /// Protects the sector at byte `offset` from zeroing.
     pub(crate) fn protect(&mut self, offset: u64) {
         self.protected.push(offset);
     }
@@ -54,7 +54,7 @@ impl Overlay {
         self.insert(offset, Cut::Bytes(bytes, part))
     }
 
-    /// Bytes that replace those at `offset` already, to be changed further.
+    /// Returns the bytes that already replace those at `offset`, for further changes.
     pub(crate) fn replaced(&mut self, offset: u64) -> Option<&mut Vec<u8>> {
         match self.cuts.get_mut(&offset) {
             Some(Cut::Bytes(bytes, _)) => Some(bytes),
@@ -62,7 +62,7 @@ impl Overlay {
         }
     }
 
-    /// Makes a range zeros, but for the protected sectors. What is zeroed already may be so again.
+    /// Zeroes a range except its protected sectors. Ranges may be zeroed twice.
     pub(crate) fn zero(&mut self, offset: u64, len: u64) -> Result<(), SpliceError> {
         let end = offset.checked_add(len).filter(|end| *end <= self.len);
         let end = end.ok_or(SpliceError::Overlap { offset })?;
@@ -101,12 +101,12 @@ impl Overlay {
         Ok(())
     }
 
-    /// How many bytes become zeros.
+    /// Returns the number of zeroed bytes.
     pub(crate) fn zeroed(&self) -> u64 {
         self.cuts.values().map(|cut| if matches!(cut, Cut::Zeros(_)) { cut.len() } else { 0 }).sum()
     }
 
-    /// The pieces of a plan for the original's part of the new image, in order; zeros are what no piece covers.
+    /// Returns the pieces of the original's part of the new image, in order. Bytes that no piece covers are zeros.
     pub(crate) fn pieces(self, source: &Arc<dyn ReadAt>) -> std::io::Result<Vec<NewPiece>> {
         let mut pieces = Vec::with_capacity(self.cuts.len() * 2 + 1);
         let mut at = 0;

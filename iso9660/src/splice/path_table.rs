@@ -1,13 +1,13 @@
-//! The path table of a tree, with one directory more.
+//! Adds a directory to the path table of a tree.
 //!
 //! ```text
 //! number  1     2    3    4   |  5      6              parents: 1 1 1 1 | 2 4
 //!         root  A    B    Z   |  A/X    Z/Y
-//! number  1     2    3    4     5   |  6      7        `TASK` becomes number 4: whoever had 4 or more moves up by one,
+//! number  1     2    3    4     5   |  6      7        `TASK` becomes number 4: numbers from 4 on grow by one,
 //!         root  A    B   TASK   Z   |  A/X    Z/Y      as number and as parent: 1 1 1 1 1 | 2 5
 //! ```
 //!
-//! Only the L table is read; both are written from it. Order and numbers: ECMA-119 6.9.1 and 9.4.
+//! Only the L table is read; both tables are written from it. Order and numbers: ECMA-119 6.9.1 and 9.4.
 
 use crate::ecma119::field::array;
 use crate::ecma119::path_table::{MAX_DIRECTORIES, PathTableRecord};
@@ -17,7 +17,7 @@ use super::error::SpliceError;
 
 /// The number of the root.
 pub(crate) const ROOT: u16 = 1;
-/// The bytes of a record before its identifier.
+/// The number of bytes of a record before its identifier.
 const HEADER: usize = 8;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -27,14 +27,14 @@ struct Row {
     parent: u16,
 }
 
-/// The directories of a tree by their numbers.
+/// The directories of a tree in the order of their numbers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct PathTable {
     rows: Vec<Row>,
 }
 
 impl PathTable {
-    /// Reads an L table that is at byte `offset` of the image.
+    /// Parses an L table at byte `offset` of the image.
     pub(crate) fn parse(bytes: &[u8], offset: u64) -> Result<PathTable, ReadError> {
         let mut rows: Vec<Row> = Vec::new();
         let mut at = 0;
@@ -67,7 +67,7 @@ impl PathTable {
         }
     }
 
-    /// Adds a child of the root; answers its number.
+    /// Adds a child of the root. Returns its number.
     pub(crate) fn insert(&mut self, identifier: &[u8], tree: &'static str) -> Result<u16, SpliceError> {
         let at =
             self.rows.iter().skip(1).take_while(|row| row.parent == ROOT && *row.identifier < *identifier);
@@ -78,41 +78,41 @@ impl PathTable {
             _ => return Err(full),
         };
         for row in &mut self.rows {
-            // Numbers stay below MAX_DIRECTORIES: there is room for one more.
+            // Numbers stay below MAX_DIRECTORIES, so another one fits.
             row.parent += u16::from(row.parent >= number);
         }
         self.rows.insert(index, Row { identifier: identifier.to_vec(), extent: 0, parent: ROOT });
         Ok(number)
     }
 
-    /// The number of a child of the root.
+    /// Returns the number of a child of the root.
     pub(crate) fn child(&self, identifier: &[u8]) -> Option<u16> {
         let index =
             self.rows.iter().skip(1).position(|row| row.parent == ROOT && row.identifier == identifier)?;
         u16::try_from(index + 2).ok()
     }
 
-    /// The number of the directory that begins in a sector.
+    /// Returns the number of the directory that begins in a sector.
     pub(crate) fn number_at(&self, extent: u32) -> Option<u16> {
         let index = self.rows.iter().position(|row| row.extent == extent)?;
         u16::try_from(index + 1).ok()
     }
 
-    /// Says where a directory is.
+    /// Sets the first sector of a directory.
     pub(crate) fn place(&mut self, number: u16, extent: u32) {
         if let Some(row) = usize::from(number).checked_sub(1).and_then(|index| self.rows.get_mut(index)) {
             row.extent = extent;
         }
     }
 
-    /// The bytes of either table.
+    /// Returns the length of either table in bytes.
     pub(crate) fn size(&self) -> u32 {
         let sizes = self.rows.iter().map(|row| HEADER + row.identifier.len().next_multiple_of(2));
         // At most 65,535 rows of at most 264 bytes.
         u32::try_from(sizes.sum::<usize>()).unwrap_or(u32::MAX)
     }
 
-    /// The L and the M table.
+    /// Returns the L and the M table.
     pub(crate) fn to_bytes(&self) -> (Vec<u8>, Vec<u8>) {
         let (mut little, mut big) = (Vec::new(), Vec::new());
         for Row { identifier, extent, parent } in &self.rows {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_tables_are_invalid_where_they_are_broken() {
+    fn broken_tables_are_invalid_at_their_offset() {
         let good = table(&[(&[0], 1), (b"A", 1), (b"B", 1)]).to_bytes().0;
         let offset_of = |at: usize, value: u8| {
             let mut bytes = good.clone();

@@ -1,12 +1,12 @@
-//! Directory records as the original has them: kept byte for byte, changed only where a value must be another.
+//! Directory records of the original, kept byte for byte and changed only where a value must differ.
 //!
 //! ```text
 //! extent --split--> [record] [record] ...   --change, insert--   --pack--> extent, whole sectors
 //!  2 extent (both 32)   10 data length (both 32)   18 date (7)   25 flags   32 identifier ... system use area
 //! ```
 //!
-//! Invariants: order is kept; what is inserted comes before the first record that sorts after it, so never between the
-//! sections of a file; no record crosses a sector. ECMA-119 9.1 and 9.3.
+//! Invariants: the order is kept. A new record is inserted before the first record that sorts after it, so never
+//! between the sections of a file. No record crosses a sector. ECMA-119 9.1 and 9.3.
 
 use std::cmp::Ordering;
 
@@ -15,22 +15,22 @@ use crate::ecma119::field::{both_u32, put};
 use crate::ecma119::record::{ASSOCIATED, DIRECTORY, HEADER, NOT_FINAL, PARENT, Record, SELF, base_length};
 use crate::error::ReadError;
 
-use super::original::TreeKind;
+use super::tree_kind::TreeKind;
 
 /// A record of the original.
 #[derive(Clone, Debug)]
 pub(crate) struct RawRecord {
-    /// Where it is in the original; of no meaning for one that was made.
+    /// The offset in the original; unused for a new record.
     pub(crate) offset: u64,
     pub(crate) bytes: Vec<u8>,
     pub(crate) flags: u8,
-    /// Where its data begins, in bytes from the start of the image.
+    /// The offset of the data, in bytes from the start of the image.
     pub(crate) data_offset: u64,
     pub(crate) data_length: u32,
 }
 
 impl RawRecord {
-    /// The record at the start of `bytes`, which is at byte `offset` of the image.
+    /// Parses the record at the start of `bytes`, which is at byte `offset` of the image.
     pub(crate) fn parse(bytes: &[u8], offset: u64) -> Result<RawRecord, ReadError> {
         let record = Record::parse(bytes, offset)?;
         let (flags, data_offset, data_length) = (record.flags, record.data_offset, record.data_length);
@@ -46,7 +46,7 @@ impl RawRecord {
         self.bytes.get(self.system_use_at()..).unwrap_or_default()
     }
 
-    /// Where the system use area begins in the record.
+    /// Returns the position of the system use area in the record.
     pub(crate) fn system_use_at(&self) -> usize {
         base_length(usize::from(self.bytes[32]))
     }
@@ -55,12 +55,12 @@ impl RawRecord {
         self.flags & DIRECTORY != 0
     }
 
-    /// Whether it is not all of a file or directory: an associated file, or one of several sections.
+    /// Returns whether the record is an associated file or one of several sections.
     pub(crate) fn is_odd(&self) -> bool {
         self.flags & (ASSOCIATED | NOT_FINAL) != 0
     }
 
-    /// Leads the record to another extent, which has no extended attribute record.
+    /// Sets the extent of the record, without an extended attribute record.
     pub(crate) fn lead_to(&mut self, extent: u32, length: u32) {
         self.bytes[1] = 0;
         put(&mut self.bytes, 2, &both_u32(extent));
@@ -72,7 +72,7 @@ impl RawRecord {
     }
 }
 
-/// The records in the sectors of a directory that begins at byte `offset` of the image.
+/// Parses the records in the sectors of a directory that begins at byte `offset` of the image.
 pub(crate) fn split(bytes: &[u8], offset: u64) -> Result<Vec<RawRecord>, ReadError> {
     let mut records = Vec::new();
     for (sector, start) in bytes.chunks(SECTOR).zip((offset..).step_by(SECTOR)) {
@@ -87,7 +87,7 @@ pub(crate) fn split(bytes: &[u8], offset: u64) -> Result<Vec<RawRecord>, ReadErr
     Ok(records)
 }
 
-/// The record of its parent that a directory has, out of its first sector.
+/// Parses the record that a directory has of its parent, from its first sector.
 pub(crate) fn parent(sector: &[u8], offset: u64) -> Result<RawRecord, ReadError> {
     let own = RawRecord::parse(sector, offset)?;
     let at = own.bytes.len();
@@ -113,7 +113,7 @@ fn check_head(records: &[RawRecord], offset: u64) -> Result<(), ReadError> {
     }
 }
 
-/// The sectors of a directory with these records.
+/// Returns the sectors of a directory with these records.
 pub(crate) fn pack<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for record in records {
@@ -127,14 +127,14 @@ pub(crate) fn pack<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     bytes
 }
 
-/// Where a record with this identifier belongs among those of a directory.
+/// Returns the index at which a record with this identifier belongs.
 pub(crate) fn place(records: &[RawRecord], identifier: &[u8], kind: TreeKind) -> usize {
     let after = |record: &RawRecord| compare(record.identifier(), identifier, kind) == Ordering::Greater;
-    // The first two records, of itself and of its parent, stay in front.
+    // The first two records, of the directory itself and of its parent, stay first.
     records.iter().skip(2).position(after).map_or(records.len(), |index| index + 2)
 }
 
-/// The order of identifiers in a directory: 9.3, in Joliet by bytes.
+/// Compares identifiers in the order of a directory: 9.3, in Joliet by bytes.
 pub(crate) fn compare(left: &[u8], right: &[u8], kind: TreeKind) -> Ordering {
     if kind == TreeKind::Joliet {
         return left.cmp(right);
@@ -149,7 +149,7 @@ pub(crate) fn compare(left: &[u8], right: &[u8], kind: TreeKind) -> Ordering {
         .then_with(|| padded(&left[left_extension], &right[right_extension]))
 }
 
-/// Compares as if the shorter one were filled up with spaces.
+/// Compares as if the shorter text were padded with spaces.
 fn padded(left: &[u8], right: &[u8]) -> Ordering {
     let length = left.len().max(right.len());
     let fill =
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_keeps_the_order_and_the_sections_of_a_file_together() {
+    fn an_insertion_keeps_the_order_and_the_sections_of_a_file_together() {
         let bytes = directory(&[(b"A.;1", 0), (b"TASK.;1", NOT_FINAL), (b"TASK.;1", 0), (b"Z", DIRECTORY)]);
         let records = split(&bytes, 0).unwrap();
         let at = |identifier: &[u8]| place(&records, identifier, TreeKind::Primary);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_begins_otherwise_is_invalid() {
+    fn a_directory_without_its_first_two_records_is_invalid() {
         let wrong = pack([record(PARENT, DIRECTORY).as_slice(), record(SELF, DIRECTORY).as_slice()]);
         assert!(matches!(split(&wrong, 64), Err(ReadError::Invalid { offset: 64, .. })));
         assert!(split(&[0; SECTOR], 0).is_err());

@@ -1,11 +1,12 @@
-//! Files that are there and get other contents under the same name.
+//! Replaces the contents of existing files.
 //!
 //! ```text
 //! tree:  root --walk--> directory --> record  extent, length, dates   becomes   new extent, new length, epoch
 //! ```
 //!
-//! The record stays in its place, so no directory changes its size. What firmware boots, what has several extents and
-//! what is compressed is refused: there another record or table would still lead to the old bytes, or say what is not so.
+//! The record stays in place, so no directory changes its size. Files that firmware boots, files with several extents
+//! and compressed files are refused: another record or table would still refer to the old bytes or contain wrong
+//! values.
 
 use crate::SECTOR_SIZE;
 use crate::ecma119::field::put;
@@ -16,20 +17,21 @@ use super::budget::Budget;
 use super::dialect;
 use super::error::SpliceError;
 use super::graft::Graft;
-use super::original::{TreeKind, Original, Tree};
+use super::original::{Original, Tree};
 use super::overlay::Overlay;
 use super::records::{self, RawRecord};
+use super::tree_kind::TreeKind;
 use super::{File, names};
 
 /// The record of a file in one tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
     record: RawRecord,
-    /// Where its directory begins.
+    /// The offset of the directory with the record.
     directory: u64,
 }
 
-/// Finds a file in every tree, if it may be replaced.
+/// Finds a file in every tree and checks that it may be replaced.
 pub(crate) fn locate(
     original: &Original,
     path: &str,
@@ -44,7 +46,7 @@ pub(crate) fn locate(
             let same = first.record.data_length == data_length
                 && (data_length == 0 || first.record.data_offset == data_offset);
             if !same {
-                return Err(refuse("it is another file than in the primary tree"));
+                return Err(refuse("it is not the file that the primary tree has"));
             }
         }
         let boots = original.boot.as_ref().is_some_and(|(catalog, entries)| {
@@ -53,14 +55,16 @@ pub(crate) fn locate(
             sectors.chain([*catalog]).any(|offset| (data_offset..end).contains(&offset))
         });
         if boots {
-            return Err(refuse("firmware boots it, and would still boot the old bytes; make the image anew"));
+            return Err(refuse(
+                "firmware boots it, and would still boot the old bytes; create the image again",
+            ));
         }
         found.push(located);
     }
     Ok(found)
 }
 
-/// Leads the record of a file to its new content.
+/// Points the record of a file to its new content.
 pub(crate) fn apply(
     graft: &mut Graft,
     located: &Located,
@@ -76,7 +80,7 @@ pub(crate) fn apply(
         dialect::set_modified(record, skip, date);
     };
     let offset = located.record.offset;
-    // The root moves: its records are changed where they are kept.
+    // If the root moves, the moved records are changed.
     if located.directory == graft.tree.root_offset {
         graft.tree.records.iter_mut().filter(|record| record.offset == offset).for_each(change);
         return Ok(());
@@ -89,7 +93,7 @@ pub(crate) fn apply(
     if let Some(sector) = overlay.replaced(start) {
         let mut record = located.record.clone();
         change(&mut record);
-        // A record lies inside its sector, as it was when it was parsed.
+        // The parser has checked that a record is inside its sector.
         put(sector, usize::try_from(offset - start).unwrap_or(0), &record.bytes);
     }
     Ok(())
@@ -101,11 +105,11 @@ fn find(tree: &Tree, path: &str, source: &Budget<'_>) -> Result<Located, SpliceE
     let mut components = path.strip_prefix('/').unwrap_or(path).split('/').peekable();
     let (mut directory, mut records) = (tree.root_offset, tree.records.clone());
     while let Some(component) = components.next() {
-        let index = child(tree, &records, component, source)?.ok_or(refuse("there is no such file"))?;
+        let index = child(tree, &records, component, source)?.ok_or(refuse("the file does not exist"))?;
         let record = records[index].clone();
         if components.peek().is_some() {
             if !record.is_directory() {
-                return Err(refuse("its path goes through what is no directory, or one that was relocated"));
+                return Err(refuse("its path goes through a file or a relocated directory"));
             }
             directory = record.data_offset;
             let length = u64::from(record.data_length);
@@ -125,14 +129,14 @@ fn find(tree: &Tree, path: &str, source: &Budget<'_>) -> Result<Located, SpliceE
             return Err(refuse("it is compressed with zisofs"));
         }
         if attributes.symlink.is_some() || attributes.relocated_to.is_some() {
-            return Err(refuse("it is no regular file"));
+            return Err(refuse("it is not a regular file"));
         }
         return Ok(Located { record, directory });
     }
-    Err(refuse("there is no such file"))
+    Err(refuse("the file does not exist"))
 }
 
-/// The index of the child with a name.
+/// Returns the index of the child with a name.
 fn child(
     tree: &Tree,
     records: &[RawRecord],
@@ -153,7 +157,11 @@ fn child(
     Ok(None)
 }
 
-fn attributes(tree: &Tree, record: &RawRecord, source: &Budget<'_>) -> Result<rockridge::Attributes, SpliceError> {
+fn attributes(
+    tree: &Tree,
+    record: &RawRecord,
+    source: &Budget<'_>,
+) -> Result<rockridge::Attributes, SpliceError> {
     if tree.kind == TreeKind::Joliet || tree.rock_ridge.is_none() {
         return Ok(rockridge::Attributes::default());
     }

@@ -1,8 +1,8 @@
-//! What a splice did besides adding files, for whoever must know.
+//! The notes of a splice: changes besides the added files.
 
 use std::fmt;
 
-/// A kind of partition table.
+/// A partition table format.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum PartitionTable {
     /// The Master Boot Record.
@@ -11,72 +11,72 @@ pub enum PartitionTable {
     Gpt,
 }
 
-/// Something that a splice changed, left as it is, or makes others see differently.
+/// A change besides the added files, an unchanged structure, or a difference that some readers see.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum SpliceNote {
-    /// The `implantisomd5` record was blanked: the sum in it is not that of the new image.
+    /// The `implantisomd5` record was blanked, because its checksum does not match the new image.
     MediaCheckBlanked,
-    /// The checksums that xorriso keeps of descriptors, trees and session were blanked; those of files are as they were.
+    /// The checksums that xorriso stores for descriptors, trees and session were blanked; those of files are unchanged.
     ChecksumTagsBlanked,
-    /// The replaced path tables and root directories are zeros now.
+    /// The replaced path tables and root directories were zeroed.
     OrphansZeroed {
-        /// How many bytes.
+        /// The number of zeroed bytes.
         bytes: u64,
     },
-    /// A partition that covered the volume still does.
+    /// A partition that covered the volume was extended with it.
     PartitionGrown {
-        /// The table it is in.
+        /// The partition table.
         table: PartitionTable,
-        /// Its number, from 1.
+        /// The number of the partition, from 1.
         number: usize,
-        /// The 512-byte sectors it has now.
+        /// The new length in 512-byte sectors.
         sectors: u64,
     },
-    /// A partition that begins with the volume could not grow because another one follows it.
+    /// A partition that begins with the volume could not be extended because another one follows it.
     PartitionKept {
-        /// The table it is in.
+        /// The partition table.
         table: PartitionTable,
-        /// Its number, from 1.
+        /// The number of the partition, from 1.
         number: usize,
     },
-    /// The backup of the GPT is at the new end.
+    /// The backup of the GPT was moved to the new end.
     BackupGptMoved {
-        /// The 512-byte sector of its header before.
+        /// The previous 512-byte sector of its header.
         from: u64,
-        /// The sector now.
+        /// The new 512-byte sector of its header.
         to: u64,
     },
-    /// The GPT has a wrong checksum or address, so firmware ignores it; it was left as it is.
+    /// The GPT has a wrong checksum or address, so firmware ignores it; it was not changed.
     BrokenGptKept {
-        /// Where, in bytes.
+        /// The offset of the error in bytes.
         offset: u64,
     },
-    /// There is an Apple partition map, which was left as it is: it does not cover what was added.
+    /// The image has an Apple partition map, which was not changed and does not cover the added bytes.
     AppleMapKept,
-    /// There are descriptors of a second volume inside a partition; its trees do not show what was added.
+    /// A partition contains descriptors of a second volume, whose trees do not show the added files.
     PartitionVolumeKept {
-        /// The sector of its first descriptor.
+        /// The sector of the first descriptor.
         sector: u64,
     },
-    /// A boot entry has no size of its own: UEFI firmware that takes it to the end of the volume takes more now.
+    /// A boot entry has no length: UEFI firmware that reads it to the end of the volume now reads more.
     BootImageReachesFurther {
-        /// Its number in the catalog, from 0.
+        /// The number of the entry in the catalog, from 0.
         number: usize,
     },
-    /// The directory was there and was replaced in this tree. The bytes of its old files are still in the image.
+    /// An existing directory was replaced in this tree. The bytes of its files are still in the image.
     DirectoryReplaced {
         /// `primary`, `Joliet` or `enhanced`.
         tree: &'static str,
     },
-    /// A file was replaced. Its old bytes are still in the image, and other names of the same file lead to them.
+    /// A file was replaced. Its old bytes are still in the image, and hard links still refer to them.
     FileReplaced {
-        /// Its path.
+        /// The path of the file.
         path: String,
     },
-    /// The root directory of a tree had no room and comes after the data now. Programs that read an image from its
+    /// The root directory of a tree had no room and is now after the data. Programs that read an image from its
     /// beginning to its end (libarchive, even from a file) then skip the directories before it. Firmware, kernels and
-    /// whatever seeks do not mind.
+    /// programs that seek are not affected.
     RootMoved {
         /// `primary`, `Joliet` or `enhanced`.
         tree: &'static str,
@@ -94,7 +94,7 @@ impl fmt::Display for SpliceNote {
                 write!(formatter, "{bytes} bytes of replaced path tables and root directories were zeroed")
             }
             SpliceNote::PartitionGrown { table, number, sectors } => {
-                write!(formatter, "{table} partition {number} has {sectors} sectors now")
+                write!(formatter, "{table} partition {number} was extended to {sectors} sectors")
             }
             SpliceNote::PartitionKept { table, number } => write!(
                 formatter,
@@ -105,27 +105,27 @@ impl fmt::Display for SpliceNote {
                 write!(formatter, "the backup GPT moved from sector {from} to sector {to}")
             }
             SpliceNote::BrokenGptKept { offset } => {
-                write!(formatter, "the GPT is broken at byte {offset} and was left as it is")
+                write!(formatter, "the GPT is broken at byte {offset} and was not changed")
             }
-            SpliceNote::AppleMapKept => formatter.write_str("the Apple partition map was left as it is"),
+            SpliceNote::AppleMapKept => formatter.write_str("the Apple partition map was not changed"),
             SpliceNote::PartitionVolumeKept { sector } => write!(
                 formatter,
                 "the volume inside a partition, with descriptors from sector {sector}, does not show what was added"
             ),
             SpliceNote::BootImageReachesFurther { number } => write!(
                 formatter,
-                "boot entry {number} has no size, so UEFI firmware may take it to the new end of the volume"
+                "boot entry {number} has no length, so UEFI firmware may read up to the new end of the volume"
             ),
             SpliceNote::DirectoryReplaced { tree } => write!(
                 formatter,
-                "the directory was replaced in the {tree} tree; the bytes of its old files are still in the image"
+                "the directory in the {tree} tree was replaced; the bytes of its old files are still in the image"
             ),
             SpliceNote::FileReplaced { path } => {
                 write!(formatter, "{path:?} was replaced; its old bytes are still in the image")
             }
             SpliceNote::RootMoved { tree } => write!(
                 formatter,
-                "the root of the {tree} tree comes after the data now: programs that never seek back skip directories"
+                "the root of the {tree} tree is now after the data: programs that never seek back skip directories"
             ),
         }
     }

@@ -1,16 +1,16 @@
-//! Allocation descriptors (4/14.14): where the bytes of a file are.
+//! Allocation descriptors (4/14.14): the locations of a file's bytes.
 //!
 //! ```text
 //! short (8)      0 length   4 block                                     in the partition of the file entry itself
 //! long (16)      0 length   4 block, partition (6)   10 reserved
 //! extended (20)  0 length   4 recorded length   8 length of the data    12 block, partition (6)
-//!                  `- low 30 bits; the high 2: 0 recorded, 1 and 2 not recorded (zeros), 3 more descriptors are there
+//!                  `- low 30 bits; the high 2: 0 recorded, 1 and 2 not recorded (zeros), 3 location of more descriptors
 //!
-//! more descriptors: Allocation Extent (258)   20 their length   24 they
+//! more descriptors: Allocation Extent (258)   20 length   24 descriptors
 //! ```
 //!
-//! Invariants: at most [`MAX_HOPS`] extents of descriptors and [`MAX_RUNS`] runs per file, so that a chain that leads
-//! to itself ends; the runs are exactly as long as the file.
+//! Invariants: at most [`MAX_HOPS`] extents of descriptors and [`MAX_RUNS`] runs per file, so a chain that points to
+//! itself ends. The runs are exactly as long as the file.
 
 use super::partition::Layout;
 use super::tag;
@@ -19,23 +19,21 @@ use crate::error::ReadError;
 use crate::runs::{Run, Runs};
 use crate::source::ReadAt;
 
-/// The most extents of descriptors of one file.
+/// The largest number of extents of descriptors of one file.
 const MAX_HOPS: u64 = 1024;
-/// The most runs of one file that do not continue each other.
+/// The largest number of non-adjacent runs of one file.
 const MAX_RUNS: usize = 1 << 16;
-/// How many blocks at the end of the image may follow the virtual allocation table.
-pub(super) const MAX_RUN_OUT: u64 = 32;
-/// Tag of an Allocation Extent Descriptor.
+/// The tag of an Allocation Extent Descriptor.
 const EXTENT_DESCRIPTOR: u16 = 258;
 const EXTENT_HEADER: usize = 24;
 
-/// The forms of allocation descriptors, by the low bits of a file entry's flags.
+/// The forms of allocation descriptors, by the low bits of the flags of a file entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
     Short,
     Long,
     Extended,
-    /// The bytes of the file stand in the place of the descriptors.
+    /// The bytes of the file take the place of the descriptors.
     Inline,
 }
 
@@ -79,20 +77,20 @@ impl Descriptor {
     }
 }
 
-/// The descriptors of one file.
+/// The allocation descriptors of one file.
 pub(super) struct Descriptors<'a> {
     pub(super) form: Form,
     pub(super) bytes: &'a [u8],
-    /// The partition of the file entry.
+    /// The partition that holds the file entry.
     pub(super) home: u16,
-    /// Where the file entry is in the image.
+    /// The offset of the file entry in the image.
     pub(super) offset: u64,
     /// The length of the file.
     pub(super) len: u64,
 }
 
 impl Descriptors<'_> {
-    /// The runs of the file.
+    /// Returns the runs of the file.
     pub(super) fn runs(&self, layout: &Layout, source: &dyn ReadAt) -> Result<Runs, ReadError> {
         let mut runs = Runs::default();
         let mut area: Vec<u8> = Vec::new();
@@ -123,7 +121,7 @@ impl Descriptors<'_> {
         Ok(runs)
     }
 
-    /// Adds the runs of one area of descriptors, until the file is whole; answers where there are more.
+    /// Adds the runs of one area of descriptors, until the file is complete. Returns the location of more descriptors.
     fn add(
         &self,
         layout: &Layout,
@@ -160,7 +158,7 @@ impl Descriptors<'_> {
         Ok(None)
     }
 
-    /// Adds the runs of a recorded extent, which a partition may hold in pieces.
+    /// Adds the runs of a recorded extent, which a partition may store in pieces.
     fn recorded(
         &self,
         layout: &Layout,
@@ -177,7 +175,7 @@ impl Descriptors<'_> {
                 return Err(ReadError::Limit { what: "pieces of one file", limit: MAX_RUNS as u64 });
             }
             wanted -= len;
-            // Pieces end at blocks, except the last one.
+            // Pieces end at block boundaries, except the last one.
             let blocks = u32::try_from(len.div_ceil(u64::from(layout.block_size))).unwrap_or(u32::MAX);
             address.block = address.block.saturating_add(blocks);
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!  0  tag (257)    18  characteristics: 02 directory, 04 deleted, 08 parent, 10 metadata
 //! 19  length of the name (8)    20  file entry, long_ad    36  length of the implementation's bytes (16)
-//! 38  those bytes, then the name, then zeros up to a multiple of 4; one may cross blocks and extents
+//! 38  implementation use, then the name, then zeros up to a multiple of 4; an identifier may cross blocks and extents
 //! ```
 
 use super::partition::Layout;
@@ -12,37 +12,37 @@ use crate::error::ReadError;
 use crate::runs::Runs;
 use crate::source::ReadAt;
 
-/// Tag of a File Identifier Descriptor.
+/// The tag of a File Identifier Descriptor.
 const FILE_IDENTIFIER: u16 = 257;
 const HEADER: usize = 38;
 const DELETED: u8 = 0x04;
 const PARENT: u8 = 0x08;
 const METADATA: u8 = 0x10;
-/// How much of a directory is read at once.
+/// The number of bytes of a directory that are read at once.
 const PIECE: u64 = 32 << 10;
 
-/// The length of the identifier that `bytes` begin with, if they do.
+/// Returns the length of the identifier at the start of `bytes`, if its fixed part is there.
 pub(super) fn length(bytes: &[u8]) -> Option<usize> {
     let name = bytes.get(19).map(|length| usize::from(*length))?;
     let own = u16_at(bytes, 36).map(usize::from)?;
     (u16_at(bytes, 0) == Some(FILE_IDENTIFIER)).then(|| (HEADER + own + name).next_multiple_of(4))
 }
 
-/// A name in a directory.
+/// A named child of a directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Identifier {
     pub(crate) name: String,
-    /// The file entry.
+    /// The address of the file entry.
     pub(crate) address: Address,
-    /// Where the identifier is in the image.
+    /// The offset of the identifier in the image.
     pub(crate) offset: u64,
 }
 
-/// The names of a directory being read.
+/// Reads the identifiers of a directory.
 pub(crate) struct Identifiers<'a> {
     source: &'a dyn ReadAt,
     runs: Runs,
-    /// The position in the directory of what is not yet in `buffer`.
+    /// The position in the directory of the first byte after `buffer`.
     next: u64,
     buffer: Vec<u8>,
     /// The position in `buffer` of the next identifier.
@@ -50,12 +50,12 @@ pub(crate) struct Identifiers<'a> {
 }
 
 impl<'a> Identifiers<'a> {
-    /// Begins to read the directory that consists of `runs`.
+    /// Starts reading the directory that consists of `runs`.
     pub(crate) fn new(source: &'a dyn ReadAt, runs: Runs) -> Identifiers<'a> {
         Identifiers { source, runs, next: 0, buffer: Vec::new(), at: 0 }
     }
 
-    /// The next name; the parent and what was deleted are left out.
+    /// Returns the next identifier, without the parent and deleted ones.
     pub(crate) fn next(&mut self) -> Result<Option<Identifier>, ReadError> {
         loop {
             let left = self.buffer.len() - self.at;
@@ -85,13 +85,13 @@ impl<'a> Identifiers<'a> {
         }
     }
 
-    /// Where the next identifier is in the image.
+    /// Returns the offset of the next identifier in the image.
     fn offset(&self) -> u64 {
         let position = self.next - (self.buffer.len() - self.at) as u64;
         self.runs.at(position).and_then(|run| run.offset).unwrap_or(0)
     }
 
-    /// Reads until `wanted` bytes are there, at most an identifier of the largest size.
+    /// Reads until `buffer` has `wanted` bytes, which is at most the longest identifier.
     fn fill(&mut self, wanted: usize) -> Result<(), ReadError> {
         while self.buffer.len() - self.at < wanted {
             let length = usize::try_from((self.runs.len() - self.next).min(PIECE)).unwrap_or(0);

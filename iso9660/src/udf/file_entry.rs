@@ -1,4 +1,4 @@
-//! File Entries (4/14.9) and Extended File Entries (4/14.17): what a file is and where its bytes are.
+//! File Entries (4/14.9) and Extended File Entries (4/14.17): type, attributes and location of a file.
 //!
 //! ```text
 //!           261    266                               261    266
@@ -19,12 +19,12 @@ use crate::source::ReadAt;
 
 const FILE_ENTRY: u16 = 261;
 const EXTENDED_FILE_ENTRY: u16 = 266;
-/// 4/14.6.2: every entry describes its file alone.
+/// Strategy 4 (4/14.6.2): one entry describes one file.
 const STRATEGY: u16 = 4;
-/// The longest target of a symbolic link, in its recorded form.
+/// The longest target of a symbolic link in its recorded form, in bytes.
 const TARGET_LIMIT: u64 = 8192;
 
-/// What kind of file an entry describes.
+/// The type of the file that an entry describes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FileKind {
     File,
@@ -33,27 +33,27 @@ pub(crate) enum FileKind {
     Other,
 }
 
-/// A file entry that was read.
+/// A file entry read from an image.
 #[derive(Debug)]
 pub(crate) struct FileEntry {
-    /// 4/14.6.6.
+    /// The file type (4/14.6.6).
     pub(super) file_type: u8,
     pub(crate) len: u64,
-    /// Seconds since 1970.
+    /// The modification time in seconds since 1970.
     pub(crate) modified: Option<i64>,
-    /// POSIX permissions, with the set-id and sticky bits.
+    /// The POSIX permissions, with the set-id and sticky bits.
     pub(crate) permissions: u32,
-    /// Where it is in the image.
+    /// The offset of the entry in the image.
     pub(crate) offset: u64,
     home: u16,
     form: Form,
-    /// Where the allocation descriptors are in `block`.
+    /// The range of the allocation descriptors in `block`.
     descriptors: std::ops::Range<usize>,
     block: Vec<u8>,
 }
 
 impl FileEntry {
-    /// Reads the entry at an address that stands at byte `from` of the image.
+    /// Reads the entry at an address that is stored at byte `from` of the image.
     pub(crate) fn read(
         layout: &Layout,
         source: &dyn ReadAt,
@@ -98,10 +98,10 @@ impl FileEntry {
         })
     }
 
-    /// What kind of file it is (4/14.6.6).
+    /// Returns the type of the file (4/14.6.6).
     pub(crate) fn kind(&self) -> FileKind {
         match self.file_type {
-            // 0 is "not specified", 249 a file for players.
+            // 0 is "not specified", 249 is a real-time file.
             0 | 5 | 249 => FileKind::File,
             4 => FileKind::Directory,
             12 => FileKind::Symlink,
@@ -109,7 +109,7 @@ impl FileEntry {
         }
     }
 
-    /// Where the bytes are.
+    /// Returns the runs of the file.
     pub(crate) fn runs(&self, layout: &Layout, source: &dyn ReadAt) -> Result<Runs, ReadError> {
         if self.form == Form::Inline {
             if self.len > self.descriptors.len() as u64 {
@@ -124,7 +124,8 @@ impl FileEntry {
         Descriptors { form, bytes, home, offset, len }.runs(layout, source)
     }
 
-    /// The target of a symbolic link: path components (4/14.16) of type, length, version (16), name.
+    /// Returns the target of a symbolic link. It consists of path components (4/14.16): type, length, version (16),
+    /// name.
     pub(crate) fn target(&self, layout: &Layout, source: &dyn ReadAt) -> Result<String, ReadError> {
         let invalid = |rule| Layout::invalid(self.offset, rule);
         if self.len > TARGET_LIMIT {
@@ -157,8 +158,8 @@ impl FileEntry {
     }
 }
 
-/// The mode bits of permissions (4/14.9.5: per class execute, write, read, attributes, delete; others first) and of the
-/// flags for set-user, set-group and sticky (4/14.6.8, bits 6 to 8).
+/// Returns the mode bits of permissions (4/14.9.5: per class execute, write, read, attributes, delete; others first)
+/// and of the flags for set-user, set-group and sticky (4/14.6.8, bits 6 to 8).
 fn permissions(classes: u32, flags: u16) -> u32 {
     let class = |shift: u32| (classes >> shift) & 0o7;
     let special = [(6, 0o4000), (7, 0o2000), (8, 0o1000)];
@@ -171,7 +172,7 @@ mod tests {
     use super::permissions;
 
     #[test]
-    fn permissions_are_those_of_posix() {
+    fn permissions_are_converted_to_posix() {
         // Read and execute for all, write for the owner.
         let classes = 0b00101 | 0b00101 << 5 | 0b00111 << 10;
         assert_eq!(permissions(classes, 0), 0o755);

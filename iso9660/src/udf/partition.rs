@@ -2,35 +2,27 @@
 //!
 //! ```text
 //! type 1  physical   block b is block start + b of the volume
-//! type 2  sparable   as physical, but packets (32 blocks) listed in a table were moved elsewhere
-//!         virtual    block b is the b-th number in the allocation table, a block of the physical partition
-//!         metadata   block b is the b-th block of the metadata file, which lies in the physical partition
+//! type 2  sparable   like physical, but packets (32 blocks) listed in a table are stored elsewhere
+//!         virtual    block b is entry b of the allocation table, a block of the physical partition
+//!         metadata   block b is block b of the metadata file, which is in the physical partition
 //! ```
 //!
-//! Invariant: what comes out lies inside the partition; the readers of files check it against the image as well.
+//! Invariant: a translated range is inside the partition. The readers of files check it against the image too.
 
-use super::allocation;
-use super::file_entry::FileEntry;
-use super::tag;
-use super::{Address, u16_at, u32_at};
+use super::{Address, u16_at};
 use crate::error::ReadError;
 use crate::runs::Runs;
 use crate::source::ReadAt;
 
-/// The most partition maps; real volumes have one or two.
+/// The largest number of partition maps; real volumes have one or two.
 pub(super) const MAX_MAPS: usize = 8;
-/// The most moved packets of a sparable partition.
-const MAX_MOVED: usize = 8192;
-/// The types of a file that is a virtual allocation table: since UDF 2.00, and before.
-const TABLE: u8 = 248;
-const UNSPECIFIED: u8 = 0;
 const OUTSIDE: &str = "a UDF address lies inside its partition";
 
-/// How the partitions of a volume lie in the image.
+/// The partitions of a volume, for the translation of addresses.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(super) block_size: u32,
-    /// One per partition map, in the order of the maps.
+    /// The partitions in the order of their maps.
     pub(super) partitions: Vec<Partition>,
 }
 
@@ -50,7 +42,7 @@ pub(super) enum Partition {
     Metadata {
         file: Runs,
     },
-    /// Described by a map that comes later or that could not be used.
+    /// A partition whose map is read later or cannot be used.
     Missing,
 }
 
@@ -61,15 +53,15 @@ pub(super) struct Span {
     pub(super) blocks: u32,
 }
 
-/// A partition map as it stands in the Logical Volume Descriptor.
+/// A partition map in the Logical Volume Descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map<'a> {
     pub(super) bytes: &'a [u8],
-    /// Where it is in the image.
+    /// The offset of the map in the image.
     pub(super) offset: u64,
 }
 
-/// What a partition map describes.
+/// The content of a partition map.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MapKind {
     Physical,
@@ -92,7 +84,7 @@ impl Map<'_> {
         }
     }
 
-    /// The number of the Partition Descriptor.
+    /// Returns the number of the Partition Descriptor.
     pub(super) fn number(&self) -> Option<u16> {
         u16_at(self.bytes, if self.bytes.first() == Some(&1) { 4 } else { 38 })
     }
@@ -103,8 +95,8 @@ impl Layout {
         ReadError::Invalid { offset, rule }
     }
 
-    /// Where a block is in the image, and how many bytes follow each other from there. `from` is where the address
-    /// stands.
+    /// Returns the offset of a block in the image and the number of contiguous bytes from there. `from` is the offset
+    /// of the address, for errors.
     pub(super) fn locate(
         &self,
         source: &dyn ReadAt,
@@ -156,7 +148,7 @@ impl Layout {
         Ok((absolute * block_size, u64::from(blocks) * block_size))
     }
 
-    /// Reads a block into `block`; answers where it is in the image.
+    /// Reads a block into `block`. Returns its offset in the image.
     pub(super) fn read_block(
         &self,
         source: &dyn ReadAt,
@@ -173,94 +165,5 @@ impl Layout {
         block.resize(length, 0);
         source.read_exact_at(offset, block).map_err(|error| ReadError::io(offset, length, error))?;
         Ok(offset)
-    }
-
-    /// Reads the sparing table of a sparable partition (UDF 2.2.12): the first of its copies that is right.
-    pub(super) fn sparable(
-        &self,
-        source: &dyn ReadAt,
-        map: Map<'_>,
-        span: Span,
-    ) -> Result<Partition, ReadError> {
-        let bytes = map.bytes;
-        let packet = u16_at(bytes, 40).map_or(0, u32::from);
-        let copies = bytes.get(42).map_or(0, |count| usize::from(*count).min(4));
-        let size = u32_at(bytes, 44).unwrap_or(0).min(64 << 10) as usize;
-        if packet == 0 {
-            return Err(Layout::invalid(map.offset, "the packets of a sparable partition have blocks"));
-        }
-        for copy in 0..copies {
-            let Some(block) = u32_at(bytes, 48 + 4 * copy) else { continue };
-            let offset = u64::from(block) * u64::from(self.block_size);
-            let mut table = vec![0; size];
-            if source.read_exact_at(offset, &mut table).is_err()
-                || tag::check(&table, Some(block), offset).is_err()
-                || !table.get(17..).is_some_and(|name| name.starts_with(b"*UDF Sparing Table"))
-            {
-                continue;
-            }
-            let count = u16_at(&table, 48).map_or(0, usize::from).min(MAX_MOVED);
-            let entries = table.get(56..).unwrap_or_default().chunks_exact(8).take(count);
-            let entries = entries.filter_map(|entry| Some((u32_at(entry, 0)?, u32_at(entry, 4)?)));
-            // The highest numbers mean "not used" and "broken".
-            let mut moved: Vec<(u32, u32)> =
-                entries.filter(|(original, _)| *original < 0xFFFF_FFF0).collect();
-            moved.sort_unstable();
-            return Ok(Partition::Sparable { span, packet, moved });
-        }
-        Err(Layout::invalid(map.offset, "a sparable partition has a sparing table"))
-    }
-
-    /// Reads where the metadata file is (UDF 2.2.10): the main one, or its mirror. `base` is the index of the partition
-    /// that it lies in.
-    pub(super) fn metadata(
-        &self,
-        source: &dyn ReadAt,
-        map: Map<'_>,
-        base: u16,
-    ) -> Result<Partition, ReadError> {
-        let file = |at| {
-            let block =
-                u32_at(map.bytes, at).ok_or(Layout::invalid(map.offset, "a partition map is whole"))?;
-            let address = Address { block, partition: base };
-            FileEntry::read(self, source, address, map.offset)?.runs(self, source)
-        };
-        Ok(Partition::Metadata { file: file(40).or_else(|_| file(44))? })
-    }
-
-    /// Reads the virtual allocation table (UDF 2.2.11), whose file entry is the last block that was written.
-    pub(super) fn virtual_table(
-        &self,
-        source: &dyn ReadAt,
-        map: Map<'_>,
-        (base, span): (u16, Span),
-    ) -> Result<Partition, ReadError> {
-        let last = source.len() / u64::from(self.block_size);
-        // A few blocks may follow it: the run-out of the medium.
-        let blocks = (0..allocation::MAX_RUN_OUT).filter_map(|back| {
-            let absolute = last.checked_sub(1 + back)?;
-            u32::try_from(absolute).ok()?.checked_sub(span.start)
-        });
-        for block in blocks {
-            let address = Address { block, partition: base };
-            let Ok(entry) = FileEntry::read(self, source, address, map.offset) else { continue };
-            let has_header = match entry.file_type {
-                // From UDF 2.00 on the table begins with a header that says its own length.
-                TABLE => true,
-                // Before, it ended with an identifier.
-                UNSPECIFIED => false,
-                _ => continue,
-            };
-            let table = entry.runs(self, source)?;
-            let mut header = [0; 2];
-            if has_header {
-                table
-                    .read_exact_at(source, 0, &mut header)
-                    .map_err(|error| ReadError::io(entry.offset, 2, error))?;
-            }
-            let first = u64::from(u16::from_le_bytes(header));
-            return Ok(Partition::Virtual { span, table, first });
-        }
-        Err(Layout::invalid(map.offset, "a virtual partition ends with its allocation table"))
     }
 }

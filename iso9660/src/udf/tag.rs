@@ -1,14 +1,14 @@
 //! Descriptor tags (3/7.2).
 //!
 //! ```text
-//! 0  identifier    4  checksum: sum of the other 15 bytes   8   CRC of what follows the tag    12  block it is in,
-//! 2  version       6  serial number                         10  how many bytes the CRC covers      in its partition
+//! 0  identifier    4  checksum: sum of the other 15 bytes   8   CRC of the bytes after the tag   12  own block in its
+//! 2  version       6  serial number                         10  number of bytes in the CRC           partition
 //! ```
 
 use super::{u16_at, u32_at};
 use crate::error::ReadError;
 
-/// The length of a tag.
+/// The length of a tag in bytes.
 pub(super) const LENGTH: usize = 16;
 /// The table of the CRC: polynomial x^16 + x^12 + x^5 + 1, most significant bit first.
 const TABLE: [u16; 256] = table();
@@ -29,16 +29,16 @@ const fn table() -> [u16; 256] {
     table
 }
 
-fn crc(bytes: &[u8]) -> u16 {
+pub(super) fn crc(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-fn checksum(tag: &[u8]) -> u8 {
+pub(super) fn checksum(tag: &[u8]) -> u8 {
     tag[..4].iter().chain(&tag[5..LENGTH]).fold(0, |sum: u8, byte| sum.wrapping_add(*byte))
 }
 
-/// The identifier of the descriptor at the start of `bytes`, after its tag was found right. `block` is where it must
-/// say that it is, unless that is of no interest; `offset` is where it is in the image.
+/// Checks the tag of the descriptor at the start of `bytes` and returns its identifier. `block` is the block that the
+/// tag must contain, or `None` to skip this check. `offset` is the offset of `bytes` in the image.
 pub(super) fn check(bytes: &[u8], block: Option<u32>, offset: u64) -> Result<u16, ReadError> {
     let invalid = |rule| ReadError::Invalid { offset, rule };
     if bytes.len() < LENGTH || checksum(bytes) != bytes[4] || bytes[..LENGTH].iter().all(|byte| *byte == 0) {
@@ -55,24 +55,9 @@ pub(super) fn check(bytes: &[u8], block: Option<u32>, offset: u64) -> Result<u16
     u16_at(bytes, 0).ok_or(invalid("a UDF descriptor has an identifier"))
 }
 
-/// Makes the tag of the descriptor in `bytes` right, as far as its claimed length lets it be, and those of the names
-/// that follow a name: how seeds of the fuzz target get behind the checks.
-pub(crate) fn seal(mut bytes: &mut [u8]) {
-    while bytes.len() >= LENGTH {
-        let covered = usize::from(u16_at(bytes, 10).unwrap_or(0));
-        if let Some(body) = bytes.get(LENGTH..LENGTH + covered) {
-            let crc = crc(body);
-            bytes[8..10].copy_from_slice(&crc.to_le_bytes());
-        }
-        bytes[4] = checksum(bytes);
-        let next = super::directory::length(bytes).filter(|length| *length <= bytes.len());
-        let Some(next) = next else { break };
-        bytes = &mut bytes[next..];
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::seal;
     use super::*;
 
     #[test]

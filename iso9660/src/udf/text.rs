@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! name      08 | one byte per character, U+0000 to U+00FF            10 | 16 bits per character, big-endian
-//! dstring   a name in a field of fixed size whose last byte says how much of it is used
+//! dstring   a name in a field of fixed size; the last byte is the number of used bytes
 //! date (12) 0 type (4 bits), minutes from UTC (12 bits, signed)   2 year   4 month   5 day   6 hour   7 minute   8 second
 //! ```
 
@@ -10,7 +10,7 @@ use super::u16_at;
 use crate::ecma119::date;
 use crate::joliet;
 
-/// The text of a name; none when its form is unknown.
+/// Returns the text of a name; `None` when its form is unknown.
 pub(super) fn name(bytes: &[u8]) -> Option<String> {
     match bytes.split_first() {
         Some((8, latin)) => Some(latin.iter().copied().map(char::from).collect()),
@@ -19,19 +19,19 @@ pub(super) fn name(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// The text of a `dstring`; empty when there is none.
+/// Returns the text of a `dstring`; empty when it has none.
 pub(super) fn dstring(field: &[u8]) -> String {
     let used = field.last().copied().map_or(0, usize::from).min(field.len().saturating_sub(1));
     name(&field[..used]).unwrap_or_default().trim_end_matches('\0').to_owned()
 }
 
-/// The seconds since 1970 of a date, if it is one.
+/// Returns the seconds since 1970 of a date, if it is valid.
 pub(super) fn date(bytes: &[u8]) -> Option<i64> {
     let zone = u16_at(bytes, 0)?;
     let year = u16_at(bytes, 2)?.cast_signed();
     let &[month, day, hour, minute, second] = bytes.get(4..9)?.first_chunk()?;
     let local = date::seconds(i64::from(year), month, day, hour, minute, second, 0)?;
-    // The low 12 bits are signed; -2047 says that the zone is not known.
+    // The low 12 bits are signed; -2047 means that the time zone is unknown.
     let minutes = i64::from((zone << 4).cast_signed() >> 4);
     Some(if (-1440..=1440).contains(&minutes) { local - minutes * 60 } else { local })
 }
@@ -50,17 +50,17 @@ mod tests {
     }
 
     #[test]
-    fn a_dstring_says_how_much_of_it_is_used() {
+    fn the_last_byte_of_a_dstring_is_its_length() {
         assert_eq!(dstring(b"\x08CIDATA\0\0\x07"), "CIDATA");
         assert_eq!(dstring(b"\x08CI\xff"), "CI");
         assert_eq!(dstring(b""), "");
     }
 
     #[test]
-    fn dates_know_their_zone() {
+    fn dates_are_converted_with_their_time_zone() {
         let utc = [0x00, 0x10, 0xe7, 0x07, 11, 14, 22, 13, 20, 0, 0, 0];
         assert_eq!(date(&utc), Some(1_700_000_000));
-        // +60 minutes, then "not known".
+        // +60 minutes, then "unknown".
         assert_eq!(date(&[&[0x3c, 0x10], &utc[2..]].concat()), Some(1_700_000_000 - 3600));
         assert_eq!(date(&[&[0x01, 0x18], &utc[2..]].concat()), Some(1_700_000_000));
         assert_eq!(date(&[0; 12]), None);

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! anchor       16 main sequence, 24 reserve sequence (length, block)
-//! every descriptor of a sequence    16 its number: of two descriptors for the same thing the higher counts
+//! every descriptor of a sequence    16 its number: the descriptor with the higher number replaces an older one
 //! primary      376 date                       partition    22 number   188 first block   192 blocks
 //! logical       84 label (128)   212 block size   240 revision   248 file set (long_ad)
 //!              264 length and 268 number of partition maps       440 the maps
-//! pointer       20 the sequence goes on elsewhere
+//! pointer       20 location of the next part of the sequence
 //! file set     400 root (long_ad)
 //! ```
 //!
-//! Invariants: at most [`MAX_DESCRIPTORS`] descriptors however the sequence continues; the reserve is used when the main
-//! sequence cannot be; the root is a directory.
+//! Invariants: at most [`MAX_DESCRIPTORS`] descriptors, however the sequence continues. The reserve sequence is used
+//! when the main sequence is not usable. The root is a directory.
 
 use super::file_entry::{FileEntry, FileKind};
 use super::partition::{Layout, MAX_MAPS, Map, MapKind, Partition, Span};
@@ -19,9 +19,9 @@ use super::{Address, tag, text, u16_at, u32_at};
 use crate::error::ReadError;
 use crate::source::ReadAt;
 
-/// Sizes of blocks, the one of optical media first.
+/// The supported block sizes, that of optical media first.
 const BLOCK_SIZES: [u32; 4] = [2048, 512, 4096, 1024];
-/// The most descriptors of one sequence.
+/// The largest number of descriptors of one sequence.
 const MAX_DESCRIPTORS: u32 = 256;
 
 const PRIMARY: u16 = 1;
@@ -37,33 +37,33 @@ const FILE_SET: u16 = 256;
 pub(crate) struct Udf {
     pub(crate) layout: Layout,
     pub(crate) root: Address,
-    /// Where the address of the root stands in the image.
+    /// The offset of the root's address in the image.
     pub(crate) root_from: u64,
     pub(crate) label: String,
-    /// 0x0102 to 0x0260.
+    /// The revision, 0x0102 to 0x0260.
     pub(crate) revision: u16,
-    /// Seconds since 1970.
+    /// The recording time in seconds since 1970.
     pub(crate) recorded: Option<i64>,
 }
 
-/// A descriptor that was read, where it is, and its number in the sequence.
+/// A descriptor with its offset and its number in the sequence.
 struct Found {
     bytes: Vec<u8>,
     offset: u64,
     number: u32,
 }
 
-/// What a sequence of descriptors holds.
+/// The descriptors of a sequence.
 #[derive(Default)]
 struct Sequence {
     primary: Option<Found>,
     logical: Option<Found>,
-    /// At most as many as partition maps.
+    /// The partitions, at most as many as partition maps.
     partitions: Vec<(u16, Found)>,
 }
 
 impl Udf {
-    /// Finds the file system of an image whose recognition sequence announces one.
+    /// Opens the file system of an image whose recognition sequence declares one.
     pub(crate) fn open(source: &dyn ReadAt) -> Result<Udf, ReadError> {
         let mut problem = None;
         for block_size in BLOCK_SIZES {
@@ -124,14 +124,14 @@ impl Udf {
     }
 }
 
-/// The anchor in a block, if there is one.
+/// Reads the anchor in a block, if the block has one.
 fn anchor(source: &dyn ReadAt, block_size: u32, block: u32) -> Result<Option<Found>, ReadError> {
     let Some((bytes, offset)) = volume_block(source, block_size, block)? else { return Ok(None) };
     let right = tag::check(&bytes, Some(block), offset).is_ok_and(|identifier| identifier == ANCHOR);
     Ok(right.then_some(Found { bytes, offset, number: 0 }))
 }
 
-/// A block of the volume and where it is, if the image is that long.
+/// Reads a block of the volume and returns it with its offset, if the image is long enough.
 fn volume_block(
     source: &dyn ReadAt,
     block_size: u32,
@@ -147,7 +147,7 @@ fn volume_block(
 }
 
 impl Sequence {
-    /// Reads the sequence in the extent (length in bytes, first block).
+    /// Reads the sequence in an extent (length in bytes, first block).
     fn read(source: &dyn ReadAt, block_size: u32, extent: (u32, u32)) -> Result<Sequence, ReadError> {
         let mut sequence = Sequence::default();
         let (mut left, mut block) = (extent.0 / block_size, extent.1);
@@ -158,7 +158,7 @@ impl Sequence {
                 limit: u64::from(MAX_DESCRIPTORS),
             })?;
             let Some((bytes, offset)) = volume_block(source, block_size, block)? else { break };
-            // Unrecorded blocks end a sequence as well as its terminator does.
+            // An unrecorded block ends a sequence, like its terminator.
             let Ok(identifier) = tag::check(&bytes, Some(block), offset) else { break };
             let number = u32_at(&bytes, 16).unwrap_or(0);
             let next = u32_at(&bytes, 20).zip(u32_at(&bytes, 24));
@@ -195,7 +195,7 @@ impl Sequence {
     }
 }
 
-/// The partition maps of a Logical Volume Descriptor, each with where it is.
+/// Returns the partition maps of a Logical Volume Descriptor with their offsets.
 fn maps(logical: &Found) -> Result<Vec<Map<'_>>, ReadError> {
     let Found { bytes, offset, .. } = logical;
     let rule = "the partition maps of a Logical Volume Descriptor lie inside it";
@@ -217,8 +217,8 @@ fn maps(logical: &Found) -> Result<Vec<Map<'_>>, ReadError> {
     Ok(maps)
 }
 
-/// The layout that the maps describe. What lies in the physical partition can be read only when that is known, so
-/// there are two passes.
+/// Returns the layout of the partition maps. Structures in the physical partition can be read only when that partition
+/// is known, so this takes two passes.
 fn layout(
     source: &dyn ReadAt,
     block_size: u32,

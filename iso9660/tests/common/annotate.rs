@@ -1,9 +1,9 @@
-//! An image as text: its digest, its segments, its listings and its metadata with the names of the fields.
+//! An image as text: digest, segments, listings, and metadata with field names.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
-use iso9660::{EntryKind, Image, ReadLimits, Namespace, Part, ImagePlan, SegmentData};
+use iso9660::{EntryKind, Image, ImagePlan, Namespace, Part, ReadLimits, SegmentData};
 use sha2::{Digest, Sha256};
 
 /// The fields of a volume descriptor: offset, length, name (ECMA-119 8.4).
@@ -55,7 +55,7 @@ const RECORD: [(usize, usize, &str); 10] = [
     (32, 1, "Length of File Identifier"),
 ];
 
-/// The fields of a Master Boot Record (UEFI 5.2.1); rows of code come first.
+/// The fields of a Master Boot Record (UEFI 5.2.1); the rows of boot code come first.
 const MBR: [(usize, usize, &str); 9] = [
     (0, 432, "boot code"),
     (432, 8, "sector of the boot file"),
@@ -96,7 +96,7 @@ const GPT_ENTRY: [(usize, usize, &str); 6] = [
     (56, 72, "PartitionName"),
 ];
 
-/// The fields of a boot info table, which ISOLINUX and GRUB find in themselves.
+/// The fields of a boot info table, which ISOLINUX and GRUB read from their own file.
 const INFO_TABLE: [(usize, usize, &str); 5] = [
     (8, 4, "sector of the primary descriptor"),
     (12, 4, "sector of the boot file"),
@@ -105,10 +105,10 @@ const INFO_TABLE: [(usize, usize, &str); 5] = [
     (24, 40, "(reserved)"),
 ];
 
-/// The longest image that is hashed whole; of a longer one, the metadata is.
+/// The longest image that is hashed completely. Of a longer one, only the metadata is hashed.
 const HASHED: u64 = 64 << 20;
 
-/// Everything worth comparing about an image.
+/// Returns the complete description of an image.
 pub(crate) fn annotate(plan: &ImagePlan) -> String {
     let mut text = String::new();
     let what = if plan.len() <= HASHED { "image" } else { "metadata" };
@@ -208,7 +208,7 @@ fn fields(text: &mut String, base: u64, bytes: &[u8], fields: &[(usize, usize, &
     }
 }
 
-/// A field's value: hexadecimal, then as text when there is any, uniform padding in words.
+/// Formats the value of a field: hexadecimal, then as text if printable, with the length of uniform padding.
 fn value_of(value: &[u8]) -> String {
     if value.len() > 8 && value.iter().all(|byte| *byte == value[0]) {
         return format!("{} x {:02x}", value.len(), value[0]);
@@ -258,7 +258,7 @@ fn records(text: &mut String, base: u64, bytes: &[u8]) {
     }
 }
 
-/// The entries of a GPT that are in use.
+/// The used entries of a GPT.
 fn entries(text: &mut String, base: u64, bytes: &[u8]) {
     let used = |(_, entry): &(usize, &[u8])| entry.iter().any(|byte| *byte != 0);
     for (index, entry) in bytes.chunks(128).enumerate().filter(used) {
@@ -276,7 +276,7 @@ fn system_use(text: &mut String, base: u64, record: &[u8], mut at: usize) {
     }
 }
 
-/// Rows of 16 bytes; rows of zeros are left out.
+/// Rows of 16 bytes, without rows of zeros.
 fn rows(text: &mut String, base: u64, bytes: &[u8]) {
     for (index, row) in bytes.chunks(16).enumerate().filter(|(_, row)| row.iter().any(|byte| *byte != 0)) {
         writeln!(text, "  {:08x} {}{}", base + index as u64 * 16, hexadecimal(row), printable(row)).unwrap();

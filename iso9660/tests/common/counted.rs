@@ -1,11 +1,11 @@
-//! A source that counts what is read of it: that is what an image costs, on any machine.
+//! A source that counts read bytes, which measures the cost of an image on any machine.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use iso9660::ReadAt;
 
-/// Counts what is read.
+/// Counts read bytes.
 pub(crate) struct Counted<S> {
     source: S,
     bytes: AtomicU64,
@@ -16,7 +16,7 @@ impl<S> Counted<S> {
         Self { source, bytes: AtomicU64::new(0) }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

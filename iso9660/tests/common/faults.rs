@@ -1,8 +1,8 @@
-//! Images with one fault each, as a table: what is changed, and which rules that must break, the meant one first.
+//! A table of images with one fault each: the change, and the rules that it breaks, the intended one first.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
 use iso9660::partition::{Gpt, GptPartition, Guid, Mbr, MbrPartition};
-use iso9660::{BiosBoot, Boot, Hierarchy, ImageOptions, Part, ImagePlan, Profile, Rule, Tree, UefiBoot};
+use iso9660::{BiosBoot, Boot, Hierarchy, ImageOptions, ImagePlan, Part, Profile, Rule, Tree, UefiBoot};
 
 use super::{EPOCH, stream};
 
@@ -13,8 +13,8 @@ pub(crate) struct Fault {
     pub(crate) change: fn(&mut Bench),
 }
 
-/// An image about to be changed. Everything the checker knows is in it: two hierarchies on three levels, names that
-/// need a continuation, both boot entries, a boot info table, an MBR and a GPT with its backup.
+/// An image to be changed. It has everything that the checker knows: two hierarchies on three levels, names that need a
+/// continuation, both boot entries, a boot info table, an MBR and a GPT with its backup.
 pub(crate) struct Bench {
     pub(crate) image: Vec<u8>,
     plan: ImagePlan,
@@ -24,7 +24,7 @@ pub(crate) fn both(value: u32) -> [u8; 8] {
     [value.to_le_bytes(), value.to_be_bytes()].concat().try_into().unwrap()
 }
 
-/// The image without a fault.
+/// Returns the image without a fault.
 pub(crate) fn bench() -> Bench {
     let mut tree = Tree::new();
     tree.add_file("a/inner/file", "inside\n").unwrap().add_file("a/other", "beside\n").unwrap();
@@ -37,10 +37,7 @@ pub(crate) fn bench() -> Bench {
     tree.add_file("boot/bios.img", vec![0xB1; 3001]).unwrap();
     tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
     let mut options = ImageOptions::new(Profile::Boot, "FAULTS", EPOCH);
-    options.boot = Some(Boot {
-        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
-        uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
-    });
+    options.boot = Some(Boot::new(Some(BiosBoot::new("boot/bios.img")), Some(UefiBoot::new("boot/efi.img"))));
     let plan = ImagePlan::new(&tree, &options).unwrap();
     let mut bench = Bench { image: stream(&plan), plan };
     bench.add_info_table();
@@ -78,12 +75,13 @@ impl Bench {
         self.image.copy_within(from..from + length, to);
     }
 
-    /// The sector of a byte, in both orders.
+    /// Returns the sector of a byte in both byte orders.
     fn sector_of(&self, at: usize) -> [u8; 8] {
         both(u32::try_from(at / 2048).unwrap())
     }
 
-    /// A directory of the primary hierarchy: 1 is the root, 2 is `A`, 3 is `BOOT`, 4 is `A/INNER`.
+    /// Returns the offset of a directory of the primary hierarchy: 1 is the root, 2 is `A`, 3 is `BOOT`, 4 is
+    /// `A/INNER`.
     pub(crate) fn directory(&self, number: u32) -> usize {
         self.start_of(Part::Directory(Hierarchy::Primary, number))
     }
@@ -92,7 +90,7 @@ impl Bench {
         self.start_of(Part::Directory(Hierarchy::Joliet, number))
     }
 
-    /// The records of a directory.
+    /// Returns the offsets of the records of a directory.
     pub(crate) fn records(&self, directory: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut at = directory;
@@ -103,7 +101,7 @@ impl Bench {
         found
     }
 
-    /// The record with an identifier in a directory.
+    /// Returns the offset of the record with an identifier in a directory.
     pub(crate) fn record(&self, directory: usize, identifier: &[u8]) -> usize {
         let named = |at: &usize| {
             usize::from(self.image[at + 32]) == identifier.len()
@@ -112,24 +110,24 @@ impl Bench {
         self.records(directory).into_iter().find(named).unwrap()
     }
 
-    /// The record of `B.TXT;1`.
+    /// Returns the offset of the record of `B.TXT;1`.
     fn file(&self) -> usize {
         self.record(self.directory(1), b"B.TXT;1")
     }
 
-    /// Where an entry begins in the system use area of a record.
+    /// Returns the offset of an entry in the system use area of a record.
     fn entry(&self, record: usize, signature: &[u8]) -> usize {
         let area = &self.image[record + 34..record + usize::from(self.image[record])];
         record + 34 + area.windows(2).position(|pair| pair == signature).unwrap()
     }
 
-    /// The content of a file.
+    /// Returns the offset of the content of a file.
     fn content(&self, path: &str) -> usize {
         let number = (0..).find(|number| self.plan.file_path(*number).as_deref() == Some(path)).unwrap();
         self.start_of(Part::File(number))
     }
 
-    /// What boot loaders ask for with `-boot-info-table`.
+    /// Adds the table of the option `-boot-info-table`.
     fn add_info_table(&mut self) {
         let start = self.content("boot/bios.img");
         let words = self.image[start + 64..start + 3004].chunks_exact(4);
@@ -140,7 +138,7 @@ impl Bench {
         self.put(start + 8, &[table.as_slice(), &[0; 40]].concat());
     }
 
-    /// An MBR and a GPT that has the UEFI image as a partition.
+    /// Adds an MBR and a GPT that has the UEFI image as a partition.
     fn add_partitions(&mut self) {
         let sectors = self.image.len() as u64 / 512;
         let efi = self.content("boot/efi.img") as u64 / 512;
@@ -157,7 +155,7 @@ impl Bench {
     }
 }
 
-/// The primary descriptor, and that of Joliet behind the boot record.
+/// The offsets of the primary descriptor, and of the Joliet descriptor after the boot record.
 const PRIMARY: usize = 16 * 2048;
 const BOOT: usize = 17 * 2048;
 const JOLIET: usize = 18 * 2048;
@@ -169,12 +167,12 @@ macro_rules! faults {
     };
 }
 
-/// The faults for which other programs were measured (of nine, the first is none).
+/// The faults that were also measured with other programs (nine rows, the first without a fault).
 pub(crate) fn measured() -> [Fault; 9] {
     faults! {
-        // The backup of the GPT goes with the end.
+        // The backup of the GPT is at the end and is lost too.
         "truncated" [ImageTruncated GptHeader GptBackup] |b| b.image.truncate(300 * 2048);
-        "a directory that leads to itself"
+        "a directory that points to itself"
             [DirectoryLoop PathTableSize PathTableDirectory RockRidgeLinks HierarchiesDiffer UnusedNotZero] |b| {
             let root = b.directory(1);
             let sector = b.sector_of(root);
@@ -200,7 +198,7 @@ pub(crate) fn measured() -> [Fault; 9] {
     }
 }
 
-/// More faults, one at a time.
+/// Further faults, one at a time.
 pub(crate) fn further() -> Vec<Fault> {
     let mut all = Vec::new();
     all.extend(in_descriptors());
@@ -218,7 +216,7 @@ fn in_descriptors() -> Vec<Fault> {
         "a descriptor of another version" [DescriptorVersion] |b| b.set(PRIMARY + 6, 3);
         "a byte in the terminator" [DescriptorReserved] |b| b.set(TERMINATOR + 9, 1);
         "a reserved byte of the primary descriptor" [DescriptorReserved] |b| b.set(PRIMARY + 75, 1);
-        "a byte behind the application's" [DescriptorReserved] |b| b.set(JOLIET + 2047, 1);
+        "a byte after the application use field" [DescriptorReserved] |b| b.set(JOLIET + 2047, 1);
         "a byte of the boot record" [DescriptorReserved] |b| b.set(BOOT + 50, 1);
         "a volume space size in two versions" [DescriptorByteOrders] |b| b.flip(PRIMARY + 84, 1);
         "a Joliet volume of another size" [DescriptorsDiffer] |b| b.put(JOLIET + 80, &both(500));
@@ -232,28 +230,28 @@ fn in_descriptors() -> Vec<Fault> {
         "an unknown escape sequence of Joliet" [EscapeSequences UnusedNotZero] |b| b.set(JOLIET + 90, b'F');
         "volume flags" [VolumeFlags] |b| b.set(JOLIET + 7, 1);
         "a root that is a file" [RootRecord] |b| b.set(PRIMARY + 156 + 25, 0);
-        "an application's mark" [ApplicationUse] |b| b.set(PRIMARY + 900, b'x');
-        "a record of implantisomd5" [ImplantedDigest] |b| b.put(PRIMARY + 883, b"ISO MD5SUM = 0123");
-        "a supplementary descriptor of another kind" [DescriptorUnknown UnusedNotZero] |b| b.put(JOLIET + 88, b"$)C");
+        "a byte in the application use field" [ApplicationUse] |b| b.set(PRIMARY + 900, b'x');
+        "a checksum of implantisomd5" [ImplantedDigest] |b| b.put(PRIMARY + 883, b"ISO MD5SUM = 0123");
+        "a supplementary descriptor of an unknown kind" [DescriptorUnknown UnusedNotZero] |b| b.put(JOLIET + 88, b"$)C");
         "the boot record in another sector" [BootRecordPlace] |b| {
             let boot = b.image[BOOT..BOOT + 2048].to_vec();
             b.copy(JOLIET, BOOT, 2048);
             b.put(JOLIET, &boot)
         };
-        "a tail" [BytesAfterVolume] |b| {
+        "bytes after the volume" [BytesAfterVolume] |b| {
             b.image[..32768].fill(0);
             let end = b.image.len();
             b.image[end - 40 * 512..].fill(0);
             b.image.resize(end + 4096, 0)
         };
         "half a sector more" [ImageLength] |b| b.image.resize(b.image.len() + 100, 0);
-        "a mark where nobody should write" [UnusedNotZero] |b| b.set(900_000, 1);
-        "bytes behind the end of a file" [UnusedNotZero] |b| {
+        "a mark in unused bytes" [UnusedNotZero] |b| b.set(900_000, 1);
+        "bytes after the end of a file" [UnusedNotZero] |b| {
             let at = b.content("b.txt") + 3000;
             b.set(at, 1)
         };
         "a UDF file system" [UdfNotChecked] |b| {
-            // The first path table makes room.
+            // The first path table is overwritten.
             let table = b.start_of(Part::PathTableL(Hierarchy::Primary));
             b.copy(table, 400 * 2048, 2048);
             b.put(PRIMARY + 140, &400_u32.to_le_bytes());
@@ -314,18 +312,18 @@ fn in_records() -> Vec<Fault> {
 
 fn in_hierarchies() -> Vec<Fault> {
     faults! {
-        "a byte behind the records" [DirectoryPadding] |b| b.set(b.directory(1) + 2047, 1);
+        "a byte after the records" [DirectoryPadding] |b| b.set(b.directory(1) + 2047, 1);
         "a directory of half a sector" [DirectoryLength SelfRecord ParentRecord] |b| {
             b.put(b.record(b.directory(1), b"A") + 10, &both(1024))
         };
         "a directory past the end" [DirectoryOutside PathTableSize PathTableDirectory RockRidgeLinks HierarchiesDiffer UnusedNotZero] |b| {
             b.put(b.record(b.directory(1), b"A") + 10, &both(1 << 24))
         };
-        "a self record that leads elsewhere" [SelfRecord] |b| {
+        "a self record that points elsewhere" [SelfRecord] |b| {
             let other = b.sector_of(b.directory(1));
             b.put(b.directory(4) + 2, &other)
         };
-        "a parent record that leads elsewhere" [ParentRecord] |b| {
+        "a parent record that points elsewhere" [ParentRecord] |b| {
             let other = b.sector_of(b.directory(3));
             let parent = b.records(b.directory(4))[1];
             b.put(parent + 2, &other)
@@ -334,12 +332,12 @@ fn in_hierarchies() -> Vec<Fault> {
             let parent = b.records(b.directory(4))[1];
             b.put(parent + 10, &both(4096))
         };
-        "a Joliet parent record that leads elsewhere" [ParentRecord] |b| {
+        "a Joliet parent record that points elsewhere" [ParentRecord] |b| {
             let other = b.sector_of(b.joliet(3));
             let parent = b.records(b.joliet(4))[1];
             b.put(parent + 2, &other)
         };
-        "a parent record that leads to its directory" [ParentRecordItself] |b| {
+        "a parent record that points to its directory" [ParentRecordItself] |b| {
             let other = b.sector_of(b.joliet(4));
             let parent = b.records(b.joliet(4))[1];
             b.put(parent + 2, &other)
@@ -385,7 +383,7 @@ fn in_hierarchies() -> Vec<Fault> {
             b.set(table + 10 + 10 + 12 + 6, 3)
         };
         "a path table out of order" [PathTableOrder PathTableParent] |b| {
-            // A and BOOT change places, so the parent's number is wrong too.
+            // A and BOOT are exchanged, so the parent's number is wrong too.
             let table = b.start_of(Part::PathTableL(Hierarchy::Primary));
             let (a, boot) = (b.image[table + 10..table + 20].to_vec(), b.image[table + 20..table + 32].to_vec());
             b.put(table + 10, &[boot, a].concat())
@@ -412,7 +410,7 @@ fn in_system_use() -> Vec<Fault> {
             let at = b.entry(b.file(), b"TF");
             b.set(at + 3, 2)
         };
-        "bytes behind the entries" [SuspPadding] |b| {
+        "bytes after the entries" [SuspPadding] |b| {
             let boot = b.record(b.directory(1), b"BOOT");
             let end = boot + usize::from(b.image[boot]) - 1;
             b.set(end, 5)
@@ -433,7 +431,7 @@ fn in_system_use() -> Vec<Fault> {
             let at = b.entry(b.records(b.directory(1)).pop().unwrap(), b"CE");
             b.put(at + 12, &both(2000))
         };
-        "a continuation that leads to itself" [ContinuationLoop RockRidgeUnannounced] |b| {
+        "a continuation that points to itself" [ContinuationLoop RockRidgeUnannounced] |b| {
             let at = b.start_of(Part::Continuation);
             let (block, length) = (b.sector_of(at), b.entry(b.directory(1), b"CE") + 20);
             let length = b.image[length..length + 8].to_vec();
@@ -475,7 +473,7 @@ fn in_system_use() -> Vec<Fault> {
             let at = b.entry(b.directory(2), b"PX");
             b.put(at + 12, &both(9))
         };
-        "a Rock Ridge date that is none" [RockRidgeDate] |b| {
+        "an invalid Rock Ridge date" [RockRidgeDate] |b| {
             let at = b.entry(b.file(), b"TF");
             b.set(at + 6, 13)
         };
@@ -502,7 +500,7 @@ fn in_system_use() -> Vec<Fault> {
         };
         "zisofs with small blocks" [CompressedFile] |b| {
             let at = b.entry(b.record(b.directory(1), b"C.TXT;1"), b"TF");
-            // TF, with its 12 bytes, becomes the begin of an entry of 16 that takes the NM entry's room.
+            // TF, with its 12 bytes, becomes the start of an entry of 16 bytes that replaces the NM entry too.
             b.put(at, &[b"ZF\x10\x01pz\x04\x02".as_slice(), &both(9), b"PD\x06\x01\0\0"].concat())
         };
     }
@@ -518,7 +516,7 @@ fn in_boot() -> Vec<Fault> {
         "a boot catalog without its key" [BootCatalogValidation] |b| {
             b.set(b.start_of(Part::BootCatalog) + 31, 0)
         };
-        "a boot entry of an unknown kind" [BootCatalogEntry] |b| {
+        "a boot entry of an unknown type" [BootCatalogEntry] |b| {
             b.set(b.start_of(Part::BootCatalog) + 64, 0x77)
         };
         "a boot entry with unknown media" [BootCatalogEntry] |b| {
@@ -527,19 +525,19 @@ fn in_boot() -> Vec<Fault> {
         "a boot section without entries" [BootCatalogEntry] |b| {
             b.set(b.start_of(Part::BootCatalog) + 66, 0)
         };
-        "a boot section for nobody" [BootCatalogEntry] |b| {
+        "a boot section for an unknown platform" [BootCatalogEntry] |b| {
             b.set(b.start_of(Part::BootCatalog) + 65, 0x33)
         };
         "a last boot section that is not the last" [BootCatalogEntry] |b| {
             b.set(b.start_of(Part::BootCatalog) + 64, 0x90)
         };
-        "bytes behind the boot entries" [BootCatalogEntry] |b| {
+        "bytes after the boot entries" [BootCatalogEntry] |b| {
             b.set(b.start_of(Part::BootCatalog) + 2000, 1)
         };
         "a boot image past the end" [BootImageOutside] |b| {
             b.put(b.start_of(Part::BootCatalog) + 32 + 8, &[0, 0, 1, 0])
         };
-        "a boot image longer than the rest" [BootImageOutside] |b| {
+        "a boot image longer than the rest of the image" [BootImageOutside] |b| {
             b.put(b.start_of(Part::BootCatalog) + 96 + 6, &[0xFF, 0xFF])
         };
         "a boot image in the middle of a file" [BootImageOutside] |b| {

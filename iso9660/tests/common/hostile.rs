@@ -1,27 +1,27 @@
-//! Images with one fault each, made by hand from good ones, so that no binary file has an unknown origin.
+//! Images with one fault each, derived from good ones in code, so that no binary file has an unknown origin.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
-use iso9660::{Hierarchy, ImageOptions, Part, ImagePlan, Profile, Tree};
+use iso9660::{Hierarchy, ImageOptions, ImagePlan, Part, Profile, Tree};
 
 use super::{EPOCH, boot_plan, stream};
 
-/// An image and what reading it must come to.
+/// An image and the expected result of reading it.
 pub(crate) struct Hostile {
     pub(crate) name: &'static str,
     pub(crate) image: Vec<u8>,
     pub(crate) outcome: Outcome,
 }
 
-/// What happens when an image is opened, walked and all of its files are read.
+/// The result of opening an image, walking it and reading all of its files.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
-    /// Everything can be read.
+    /// Everything is readable.
     Readable,
-    /// A rule is broken.
+    /// The image breaks a rule.
     Invalid(&'static str),
-    /// A budget is used up.
+    /// A budget is exhausted.
     Limit(&'static str),
-    /// Something unknown is needed.
+    /// The image needs an unsupported feature.
     Unsupported(&'static str),
 }
 
@@ -30,7 +30,7 @@ fn small() -> (ImagePlan, Vec<u8>) {
     let mut tree = Tree::new();
     tree.add_file("a/file", "inside\n").unwrap().add_file("b.txt", "beside\n").unwrap();
     tree.add_file(&"long".repeat(50), "long\n").unwrap();
-    let options = ImageOptions { min_size: 0, joliet: false, ..ImageOptions::new(Profile::Task, "SMALL", EPOCH) };
+    let options = ImageOptions::new(Profile::Task, "SMALL", EPOCH).with_min_size(0).with_joliet(false);
     let plan = ImagePlan::new(&tree, &options).unwrap();
     let bytes = stream(&plan);
     (plan, bytes)
@@ -40,7 +40,7 @@ pub(crate) fn start_of(plan: &ImagePlan, part: Part) -> usize {
     usize::try_from(plan.segments().find(|segment| segment.part == part).unwrap().offset).unwrap()
 }
 
-/// Where the record with this identifier begins in a directory.
+/// Returns the offset of the record with this identifier in a directory.
 pub(crate) fn record(image: &[u8], directory: usize, identifier: &[u8]) -> usize {
     let mut at = directory;
     while image[at] != 0 {
@@ -60,18 +60,18 @@ pub(crate) fn put(image: &mut [u8], at: usize, value: &[u8]) {
     image[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Where an entry begins in the system use area of a record.
+/// Returns the offset of an entry in the system use area of a record.
 fn entry(image: &[u8], record: usize, signature: &[u8]) -> usize {
     let area = record..record + usize::from(image[record]);
     record + image[area].windows(2).position(|pair| pair == signature).unwrap()
 }
 
-/// Where the data of a record is.
+/// Returns the offset of the data of a record.
 fn data_of(image: &[u8], record: usize) -> usize {
     u32::from_le_bytes(image[record + 2..record + 6].try_into().unwrap()) as usize * 2048
 }
 
-/// All of them, the good ones first.
+/// Returns all images, the good ones first.
 pub(crate) fn hostile_images() -> Vec<Hostile> {
     let (plan, good) = small();
     let root = start_of(&plan, Part::Directory(Hierarchy::Primary, 1));
@@ -110,7 +110,7 @@ pub(crate) fn hostile_images() -> Vec<Hostile> {
     add("record_past_its_sector", Outcome::Invalid("a directory record ends inside its sector"), &|image| {
         let last = root + 2048 - 40;
         put(image, last, &[200]);
-        // The records in between lead up to it.
+        // The records before it lead up to the end of the sector.
         let at = b + usize::from(image[b]);
         let long = at + usize::from(image[at]);
         let mut from = long;
@@ -174,11 +174,11 @@ pub(crate) fn hostile_images() -> Vec<Hostile> {
         image[at + 6] = 0;
     });
     add("path_tables_of_four_gibibytes", Outcome::Readable, &|image| {
-        // They are never looked at.
+        // The reader does not read path tables.
         put(image, 16 * 2048 + 132, &[0xFF; 16]);
     });
     let zisofs = |log2: u8, pointers: [u32; 3]| {
-        // The entry takes the place of date and name; the file has two blocks of zeros.
+        // The entry replaces date and name; the file has two blocks of zeros.
         let len = 40_000_u32.to_le_bytes();
         let field = [b"ZF\x10\x01pz\x04".as_slice(), &[log2], &both(40_000), &[0; 6]].concat();
         let magic = [0x37, 0xE4, 0x53, 0x96, 0xC9, 0xDB, 0xD6, 0x07];
@@ -193,7 +193,7 @@ pub(crate) fn hostile_images() -> Vec<Hostile> {
     add("zisofs_of_zeros", Outcome::Readable, &zisofs(15, [28; 3]));
     let blocks = "the blocks of a zisofs file have 32, 64 or 128 KiB";
     add("zisofs_with_tiny_blocks", Outcome::Invalid(blocks), &zisofs(2, [28; 3]));
-    let pointers = "the pointers of a zisofs file grow and stay inside it";
+    let pointers = "the pointers of a zisofs file grow and are inside the file";
     add(
         "zisofs_with_pointers_past_the_end",
         Outcome::Invalid(pointers),

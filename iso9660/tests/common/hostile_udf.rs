@@ -1,4 +1,4 @@
-//! UDF images with one fault each, made from the good ones.
+//! UDF images with one fault each, derived from the good ones.
 #![allow(clippy::unwrap_used, dead_code, reason = "each test binary uses some of it")]
 
 use super::hostile::{Hostile, Outcome};
@@ -7,16 +7,16 @@ use super::udf::{FLAVOURS, Flavour, UdfImage, image};
 const OUTSIDE: &str = "a UDF address lies inside its partition";
 const TWICE: &str = "a directory is in one place of the tree only";
 
-/// A change of a good image, and what reading it must come to.
+/// A change of a good image, and the expected result of reading it.
 type Fault = (&'static str, Flavour, Outcome, fn(&mut UdfImage));
 
-/// Changes the descriptor in both sequences of descriptors.
+/// Changes the descriptor in both descriptor sequences.
 fn both(image: &mut UdfImage, name: &str, at: usize, value: &[u8]) {
     image.change(&format!("main {name}"), at, value);
     image.change(&format!("reserve {name}"), at, value);
 }
 
-/// All of them, the good ones first.
+/// Returns all images, the good ones first.
 pub(crate) fn hostile_udf_images() -> Vec<Hostile> {
     let good = ["udf_physical", "udf_metadata", "udf_sparable", "udf_virtual"];
     let good = good.into_iter().zip(FLAVOURS).map(|(name, flavour)| Hostile {
@@ -44,7 +44,7 @@ const VOLUME: &[Fault] = &[
         },
     ),
     ("udf_descriptors_without_end", Flavour::Physical, Outcome::Limit("UDF volume descriptors"), |image| {
-        // A pointer whose sequence is itself.
+        // A pointer to its own sequence.
         for (name, block) in [("main primary", 32_u32), ("reserve primary", 48)] {
             image.change(name, 0, &[3]);
             image.change(name, 20, &[2048_u32, block].map(u32::to_le_bytes).concat());
@@ -132,7 +132,7 @@ const FILES: &[Fault] = &[
         Flavour::Physical,
         Outcome::Limit("extents of allocation descriptors of one file"),
         |image| {
-            // Nothing but the descriptor that continues, leading to its own block.
+            // A single continuation descriptor, which points to its own block.
             let at = image.at("area 0");
             let block: [u8; 4] = image.bytes[at + 12..at + 16].try_into().unwrap();
             let again = [&(2048_u32 | 3 << 30).to_le_bytes()[..], &block, &[0; 8]].concat();
@@ -262,7 +262,7 @@ const DIRECTORIES: &[Fault] = &[
         },
     ),
     ("udf_empty_name", Flavour::Physical, Outcome::Invalid("a UDF name has a known form"), |image| {
-        // What was the name belongs to the implementation now.
+        // The bytes of the name become implementation use.
         image.change_identifier("root", b"link", 36, &[4]);
         image.change_identifier("root", b"link", 19, &[0]);
         image.change("root", 0, &[]);

@@ -1,4 +1,4 @@
-//! The images that several tests look at.
+//! The images of several tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
 pub(crate) mod annotate;
@@ -24,14 +24,14 @@ pub(crate) const TASK_FILES: [(&str, usize); 6] = [
     ("ks.cfg", 2048),
 ];
 
-/// The content of a file of a task image: lines that say whose they are.
+/// Returns the content of a file of a task image: lines that contain its name.
 pub(crate) fn content(name: &str) -> Vec<u8> {
     let size = TASK_FILES.iter().find(|(file, _)| *file == name).unwrap().1;
     let lines = (0..).flat_map(|line| format!("{name} line {line}\n").into_bytes());
     lines.take(size).collect()
 }
 
-/// The tree of a task image.
+/// Returns the tree of a task image.
 pub(crate) fn task_tree() -> Tree {
     let mut tree = Tree::new();
     for (name, _) in TASK_FILES {
@@ -40,42 +40,37 @@ pub(crate) fn task_tree() -> Tree {
     tree
 }
 
-/// A task image.
+/// Returns a task image.
 pub(crate) fn task_plan() -> ImagePlan {
     ImagePlan::new(&task_tree(), &ImageOptions::new(Profile::Task, "TASK_0123456789A", EPOCH)).unwrap()
 }
 
-/// A boot image for both firmwares.
+/// Returns a boot image for both firmwares.
 pub(crate) fn boot_plan() -> ImagePlan {
     let mut tree = Tree::new();
     tree.add_file("boot/bios.img", vec![0xB1; 3000]).unwrap();
     tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
     tree.add_file("readme.txt", "boots from both\n").unwrap();
     let mut options = ImageOptions::new(Profile::Boot, "MAINTENANCE", EPOCH);
-    options.boot = Some(Boot {
-        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
-        uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
-    });
+    options.boot = Some(Boot::new(Some(BiosBoot::new("boot/bios.img")), Some(UefiBoot::new("boot/efi.img"))));
     ImagePlan::new(&tree, &options).unwrap()
 }
 
-/// An image that boots from CD and USB stick, in both firmwares.
+/// Returns an image that boots from CD and USB stick, in both firmwares.
 pub(crate) fn hybrid_plan() -> ImagePlan {
     let mut tree = Tree::new();
     let boot_file: Vec<u8> = (0..=255).cycle().take(3000).collect();
     tree.add_file("isolinux/isolinux.bin", boot_file).unwrap();
     tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
     tree.add_file("readme.txt", "boots from everything\n").unwrap();
-    let bios = BiosBoot { path: "isolinux/isolinux.bin".into(), load_units: 4, boot_info_table: true };
-    let options = ImageOptions {
-        boot: Some(Boot { bios: Some(bios), uefi: Some(UefiBoot { path: "boot/efi.img".into() }) }),
-        hybrid: Some(Hybrid { code: vec![0x90; 432] }),
-        ..ImageOptions::new(Profile::Boot, "HYBRID", EPOCH)
-    };
+    let bios = BiosBoot::new("isolinux/isolinux.bin").with_boot_info_table(true);
+    let options = ImageOptions::new(Profile::Boot, "HYBRID", EPOCH)
+        .with_boot(Boot::new(Some(bios), Some(UefiBoot::new("boot/efi.img"))))
+        .with_hybrid(Hybrid::new(vec![0x90; 432]));
     ImagePlan::new(&tree, &options).unwrap()
 }
 
-/// All bytes of an image.
+/// Returns all bytes of an image.
 pub(crate) fn stream(plan: &ImagePlan) -> Vec<u8> {
     let mut bytes = Vec::new();
     plan.write_to(&mut bytes).unwrap();

@@ -1,5 +1,6 @@
-//! A strict reading of an image, from the standard and from nothing of the crate's: it finds what a round trip through
-//! our own reader hides, such as directories out of order, path tables that disagree, or bytes nobody accounts for.
+//! An independent strict reader, written from the standard without code of the crate. It finds faults that a round trip
+//! through the crate's own reader hides, such as directories out of order, path tables that disagree, or unused bytes
+//! that are not zero.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
 use std::cmp::Ordering;
@@ -7,7 +8,7 @@ use std::collections::BTreeSet;
 
 const SECTOR: usize = 2048;
 
-/// A directory as the path table has it.
+/// A directory according to the path table.
 struct Directory {
     identifier: Vec<u8>,
     extent: usize,
@@ -15,10 +16,10 @@ struct Directory {
     length: usize,
 }
 
-/// What is known to be in use: ranges of bytes.
+/// The ranges of bytes in use.
 type Claims = Vec<(usize, usize)>;
 
-/// Checks everything that ECMA-119 fixes about an image of ours.
+/// Checks everything that ECMA-119 requires of a written image.
 pub(crate) fn check(image: &[u8]) -> Result<(), String> {
     let mut claims: Claims = vec![];
     let mut files: Vec<BTreeSet<(usize, usize)>> = Vec::new();
@@ -47,7 +48,7 @@ pub(crate) fn check(image: &[u8]) -> Result<(), String> {
     claims.extend(files[0].iter().map(|(start, length)| (*start, start + length)));
     claims.retain(|(start, end)| start < end);
     claims.sort_unstable();
-    // Continuation areas are claimed once per record, all else once.
+    // Continuation areas are claimed once per record, all other ranges once.
     for pair in claims.windows(2) {
         ensure(pair[0].1 <= pair[1].0, "nothing overlaps", pair[1].0)?;
     }
@@ -55,18 +56,18 @@ pub(crate) fn check(image: &[u8]) -> Result<(), String> {
     for (start, end) in claims.into_iter().chain([(image.len(), image.len())]) {
         ensure(end <= image.len(), "everything lies inside the image", start)?;
         let stray = image[free..start].iter().position(|byte| *byte != 0);
-        ensure(stray.is_none(), "what nobody claims is zero", free + stray.unwrap_or(0))?;
+        ensure(stray.is_none(), "unclaimed bytes are zero", free + stray.unwrap_or(0))?;
         free = end;
     }
     Ok(())
 }
 
-/// Whether a supplementary descriptor is that of ISO 9660:1999: it names no escape sequence.
+/// Returns whether a supplementary descriptor is that of ISO 9660:1999, which has no escape sequence.
 fn enhanced(descriptor: &[u8]) -> bool {
     descriptor[0] == 2 && descriptor[88..120].iter().all(|byte| *byte == 0)
 }
 
-/// Claims the tables of a hybrid image; the checksums of a GPT are for its own tests.
+/// Claims the tables of a hybrid image. Separate tests check the checksums of a GPT.
 fn partition_tables(image: &[u8], claims: &mut Claims) -> Result<(), String> {
     if image[510..512] != [0x55, 0xAA] {
         return Ok(());
@@ -85,7 +86,7 @@ fn partition_tables(image: &[u8], claims: &mut Claims) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks one hierarchy; answers the extents of its files.
+/// Checks one hierarchy. Returns the extents of its files.
 fn hierarchy(
     image: &[u8],
     descriptor: &[u8],
@@ -193,7 +194,7 @@ fn path_tables(little: &[u8], big: &[u8]) -> Result<Vec<Directory>, String> {
     Ok(directories)
 }
 
-/// The records of a directory, none crossing a sector, the rest of each sector zero.
+/// Returns the records of a directory. No record crosses a sector, and the rest of each sector is zero.
 fn records(bytes: &[u8], extent: usize) -> Result<Vec<&[u8]>, String> {
     let mut records = Vec::new();
     for sector in bytes.chunks(SECTOR) {
@@ -227,7 +228,7 @@ fn continuation(image: &[u8], record: &[u8], mut at: usize, claims: &mut Claims)
     Ok(())
 }
 
-/// 9.3, or the Joliet order.
+/// Compares in the order of 9.3, or in the Joliet order.
 fn order(left: &[u8], right: &[u8], joliet: bool) -> Ordering {
     if joliet {
         return left.cmp(right);

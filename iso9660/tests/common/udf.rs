@@ -1,27 +1,28 @@
-//! UDF images made by hand, structure by structure, so that every form a foreign writer may use has an image here.
+//! UDF images built in code, structure by structure, so that every form of other writers has an image here.
 //!
 //! ```text
 //! block   16 BEA01 NSR TEA01   32 main sequence   48 reserve sequence   64 partition ... 250   256 anchor ... last
 //! ```
 //!
-//! All flavours hold the same files ([`files`]), laid out as each can: short, long, extended and inline descriptors, a
-//! chain of descriptors, holes, both kinds of names, a deleted name, links.
+//! All flavours hold the files of [`files`], each in the forms it allows: short, long, extended and inline descriptors,
+//! a chain of descriptors, holes, both kinds of names, a deleted name, links.
 #![allow(clippy::unwrap_used, dead_code, reason = "each test binary uses some of it")]
 
 use std::collections::BTreeMap;
 
-/// Blocks of 2048 bytes in an image.
+/// The number of blocks of 2048 bytes in an image.
 const BLOCKS: usize = 320;
 const PARTITION: u32 = 64;
-/// Of a virtual partition: its table is the last block of the image. The others end before the anchor.
+/// The number of blocks of a virtual partition, whose table is the last block of the image. Others end before the
+/// anchor.
 const VIRTUAL_BLOCKS: u32 = 256;
 const PARTITION_BLOCKS: u32 = 186;
-/// Where file data begins in the partition; what describes files is before it.
+/// The first block of file data in the partition; metadata is before it.
 const DATA: u32 = 80;
-/// The number of metadata blocks before the metadata file goes on elsewhere.
+/// The number of metadata blocks before the metadata file continues elsewhere.
 const FIRST_PIECE: u32 = 5;
 
-/// How the partition is addressed.
+/// The addressing of the partition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Flavour {
     /// Revision 1.02, one physical partition: DVDs, Windows media, genisoimage.
@@ -37,7 +38,7 @@ pub(crate) enum Flavour {
 pub(crate) const FLAVOURS: [Flavour; 4] =
     [Flavour::Physical, Flavour::Metadata, Flavour::Sparable, Flavour::Virtual];
 
-/// What is in every image.
+/// Returns the files of every image.
 pub(crate) fn files() -> BTreeMap<String, Vec<u8>> {
     let lines = |name: &str, size: usize| -> Vec<u8> {
         (0..).flat_map(|line| format!("{name} line {line}\n").into_bytes()).take(size).collect()
@@ -58,10 +59,10 @@ pub(crate) fn files() -> BTreeMap<String, Vec<u8>> {
     files.into_iter().map(|(name, content)| (name.to_owned(), content)).collect()
 }
 
-/// An image and where things are in it.
+/// An image and the offsets of its structures.
 pub(crate) struct UdfImage {
     pub(crate) bytes: Vec<u8>,
-    /// Bytes from the start of the image.
+    /// The offsets from the start of the image in bytes, by name.
     pub(crate) places: BTreeMap<String, usize>,
 }
 
@@ -70,7 +71,7 @@ impl UdfImage {
         *self.places.get(name).unwrap_or_else(|| panic!("no place {name}"))
     }
 
-    /// Changes bytes of the descriptor at a place and makes its tag right again.
+    /// Changes bytes of the named descriptor and recomputes its tag.
     pub(crate) fn change(&mut self, name: &str, at: usize, value: &[u8]) {
         let place = self.at(name);
         self.bytes[place + at..place + at + value.len()].copy_from_slice(value);
@@ -80,7 +81,7 @@ impl UdfImage {
 }
 
 impl UdfImage {
-    /// Changes bytes of the name in the directory whose data is at a place and begins with a name.
+    /// Changes bytes of an identifier in the directory whose data is at a named offset.
     pub(crate) fn change_identifier(&mut self, data: &str, name: &[u8], at: usize, value: &[u8]) {
         let start = self.at(data);
         let encoded = [b"\x08", name].concat();
@@ -91,8 +92,8 @@ impl UdfImage {
         seal(&mut self.bytes[identifier..identifier + length]);
     }
 
-    /// The image as `fuzz::read_udf` takes it: what is not the content of files, each sector with whether its tag is
-    /// right.
+    /// Returns the image as a seed for `fuzz::read_udf`: every sector that is not file content, with a flag whether its
+    /// tag is right.
     pub(crate) fn seed(bytes: &[u8]) -> Vec<u8> {
         let mut seed = u16::try_from(bytes.len() / 2048).unwrap().to_le_bytes().to_vec();
         for (number, sector) in (0_u16..).zip(bytes.chunks(2048)) {
@@ -116,7 +117,7 @@ impl UdfImage {
     }
 }
 
-/// Makes checksum and CRC of a descriptor right.
+/// Recomputes checksum and CRC of a descriptor.
 fn seal(bytes: &mut [u8]) {
     let crc = bytes[16..].iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| crc << 1 ^ if crc >> 15 == 1 { 0x1021 } else { 0 })
@@ -130,7 +131,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// A descriptor of a length, with what stands where.
+/// Returns a descriptor of a length with these fields.
 fn descriptor(identifier: u16, block: u32, length: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![0; length];
     put(&mut bytes, 0, &identifier.to_le_bytes());
@@ -177,7 +178,7 @@ struct Builder {
     next_data: u32,
 }
 
-/// The bytes of a file, as its entry tells them.
+/// The data of a file, as its entry stores it.
 enum Data {
     Inline(Vec<u8>),
     Short(Vec<u8>),
@@ -186,7 +187,7 @@ enum Data {
 }
 
 impl Builder {
-    /// The partition that describes files.
+    /// Returns the partition of the metadata.
     fn meta_partition(&self) -> u16 {
         u16::from(matches!(self.flavour, Flavour::Metadata | Flavour::Virtual))
     }
@@ -196,20 +197,20 @@ impl Builder {
         self.next_meta - 1
     }
 
-    /// The block of the partition that holds a block of metadata.
+    /// Returns the block of the partition that holds a block of metadata.
     fn physical(&self, meta: u32) -> u32 {
         match self.flavour {
             Flavour::Physical | Flavour::Sparable => meta,
             Flavour::Metadata if meta < FIRST_PIECE => 4 + meta,
             Flavour::Metadata => 20 + meta,
-            // Backwards, so that nothing but the table can find it.
+            // In reverse order, so that a reader needs the table.
             Flavour::Virtual => DATA - 1 - meta,
         }
     }
 
     fn offset(&self, block: u32) -> usize {
         let moved = self.flavour == Flavour::Sparable && block / 32 == 2;
-        // The third packet was moved to the end of the image.
+        // The third packet is stored at the end of the image.
         let absolute = if moved { 270 + block % 32 } else { PARTITION + block };
         absolute as usize * 2048
     }
@@ -220,7 +221,7 @@ impl Builder {
         self.image.places.insert(name.to_owned(), at);
     }
 
-    /// Writes file data; the block it begins in.
+    /// Writes file data. Returns its first block.
     fn data(&mut self, content: &[u8]) -> u32 {
         let first = self.next_data;
         for piece in content.chunks(2048) {
@@ -231,7 +232,7 @@ impl Builder {
         first
     }
 
-    /// Writes a file entry; an extended one when asked for.
+    /// Writes a file entry, extended if requested.
     fn entry(&mut self, name: &str, extended: bool, kind: u8, len: usize, data: Data) -> u32 {
         let meta = self.meta();
         self.entry_at(name, meta, extended, kind, len, data);
@@ -258,7 +259,8 @@ impl Builder {
         descriptor(257, 0, length, &fields)
     }
 
-    /// A recorded extent; in a metadata or virtual partition data is in the other one, so descriptors are long.
+    /// Returns a recorded extent. In a metadata or virtual partition data is in the other partition, so descriptors are
+    /// long.
     fn recorded(&self, length: usize, block: u32) -> Data {
         let length = u32::try_from(length).unwrap();
         if self.meta_partition() == 1 {
@@ -292,12 +294,12 @@ fn entry_bytes(block: u32, extended: bool, kind: u8, len: usize, data: Data) -> 
     descriptor(identifier, block, lengths + 8 + bytes.len(), &fields)
 }
 
-/// An image of a flavour.
+/// Returns an image of a flavour.
 pub(crate) fn image(flavour: Flavour) -> UdfImage {
     image_without(flavour, &[])
 }
 
-/// An image whose directories lack some names.
+/// Returns an image whose directories lack some names.
 pub(crate) fn image_without(flavour: Flavour, absent: &'static [&'static str]) -> UdfImage {
     let image = UdfImage { bytes: vec![0; BLOCKS * 2048], places: BTreeMap::new() };
     let mut builder = Builder { flavour, image, absent, next_meta: 0, next_data: DATA };
@@ -306,7 +308,7 @@ pub(crate) fn image_without(flavour: Flavour, absent: &'static [&'static str]) -
     let files = files();
     let meta = builder.meta_partition();
 
-    // Plain files of the root.
+    // The plain files of the root.
     let mut identifiers = builder.identifier(b"", 0x0A, root);
     identifiers.extend(builder.identifier(b"\x08deleted.txt", 0x04, 0));
     for (name, encoded) in [
@@ -325,7 +327,7 @@ pub(crate) fn image_without(flavour: Flavour, absent: &'static [&'static str]) -
         let entry = builder.entry(name, false, 5, content.len(), data);
         identifiers.extend(builder.identifier(&encoded, 0, entry));
     }
-    // Links: sources/inline.txt, and /../README, in other letters than the file has.
+    // The links: sources/inline.txt, and /../README in another case than the file has.
     let target = [b"\x05\x08\0\0\x08sources".as_slice(), b"\x05\x0b\0\0\x08inline.txt"].concat();
     let link = builder.entry("link", false, 12, target.len(), Data::Inline(target));
     identifiers.extend(builder.identifier(b"\x08link", 0, link));
@@ -335,7 +337,7 @@ pub(crate) fn image_without(flavour: Flavour, absent: &'static [&'static str]) -
 
     let sources = builder.meta();
     identifiers.extend(builder.identifier(b"\x08sources", 0x02, sources));
-    // The root is inline; the other directory has a block of its own.
+    // The root is inline; the other directory has a separate block.
     builder.entry_at("root", root, true, 4, identifiers.len(), Data::Inline(identifiers));
     sources_directory(&mut builder, sources, root, &files);
 
@@ -350,12 +352,12 @@ pub(crate) fn image_without(flavour: Flavour, absent: &'static [&'static str]) -
     builder.image
 }
 
-/// `sources`: every form of extents.
+/// Writes `sources` with every form of extents.
 fn sources_directory(builder: &mut Builder, own: u32, root: u32, files: &BTreeMap<String, Vec<u8>>) {
     let content = |name: &str| files[&format!("sources/{name}")].as_slice();
     let mut identifiers = builder.identifier(b"", 0x0A, root);
 
-    // Two extents that do not touch.
+    // Two extents that are not adjacent.
     let install = content("install.wim");
     let first = builder.data(&install[..4096]);
     builder.next_data += 1;
@@ -368,7 +370,7 @@ fn sources_directory(builder: &mut Builder, own: u32, root: u32, files: &BTreeMa
     let entry = builder.entry("inline.txt", false, 5, inline.len(), Data::Inline(inline));
     identifiers.extend(builder.identifier(b"\x08inline.txt", 0, entry));
 
-    // Zeros before and behind what is recorded: once reserved, once not even that.
+    // Zeros before and after recorded bytes: one extent is allocated, the other is not.
     let sparse = content("sparse.bin");
     let block = builder.data(&sparse[2048..4096]);
     let (reserved, absent) = (1 << 30, 2 << 30);
@@ -378,7 +380,7 @@ fn sources_directory(builder: &mut Builder, own: u32, root: u32, files: &BTreeMa
     let entry = builder.entry("sparse.bin", false, 5, sparse.len(), Data::Long(extents.concat()));
     identifiers.extend(builder.identifier(b"\x08sparse.bin", 0, entry));
 
-    // The last extent of one area leads to the next area, twice.
+    // The last extent of one area points to the next area, twice.
     let chain = content("chain.bin");
     let block = builder.data(chain);
     let (meta, areas) = (builder.meta_partition(), [builder.meta(), builder.meta()]);
@@ -409,7 +411,7 @@ fn sources_directory(builder: &mut Builder, own: u32, root: u32, files: &BTreeMa
     builder.entry_at("sources", own, false, 4, identifiers.len(), data);
 }
 
-/// What leads to the file set.
+/// Writes the structures from the anchor to the file set.
 fn volume(builder: &mut Builder, set: u32) {
     let flavour = builder.flavour;
     let revision: u16 = match flavour {
@@ -462,8 +464,8 @@ fn volume(builder: &mut Builder, set: u32) {
             (440, &maps),
         ];
         let logical = descriptor(6, first + 1, 440 + maps.len(), &logical_fields);
-        // An older one says nonsense and must not count. 7-Zip, for which names are left out, takes the
-        // last one, however old.
+        // An older descriptor with wrong values must be ignored. 7-Zip, for which names are omitted, uses the last
+        // descriptor in any case.
         let identifier = if builder.absent.is_empty() { 6 } else { 4 };
         let older = descriptor(identifier, first + 2, 440, &[(16, &1_u32.to_le_bytes())]);
         let partition_fields: [(usize, &[u8]); 4] = [
@@ -500,7 +502,7 @@ fn volume(builder: &mut Builder, set: u32) {
     }
 }
 
-/// The metadata file, the sparing table or the virtual allocation table.
+/// Writes the metadata file, the sparing table or the virtual allocation table.
 fn partition_structures(builder: &mut Builder) {
     let count = builder.next_meta;
     match builder.flavour {

@@ -1,11 +1,11 @@
-//! Random trees, the same for the same seed on every machine.
+//! Random trees that depend only on their seed.
 //!
 //! ```text
 //! seed -> Random -> shape (wide | deep | mixed) -> names of several kinds, sizes around sector boundaries, links
 //! ```
 //!
-//! The names stay inside what [`Rules`] allow, because a program that cannot hold a name says so or changes it, and
-//! what it then does is not what is compared here.
+//! The names satisfy [`Rules`]: a program reports or changes a name that it cannot represent, and this behaviour is not
+//! compared here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +16,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::listing::{Item, Kind, Listing};
 
-/// The longest name of a link, in bytes.
+/// The longest name of a link in bytes.
 const LINK_NAME: usize = 60;
 
-/// SplitMix64: a few lines, and the same everywhere.
+/// The SplitMix64 generator: short, and equal on every machine.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -35,12 +35,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, which is not 0.
+    /// Returns a number below `limit`, which is not 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap()
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times`.
     pub(crate) fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -55,18 +55,18 @@ impl Random {
     }
 }
 
-/// What the images of a tree can hold.
+/// The limits of the images of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// The longest name, in characters.
+    /// The longest name in characters.
     pub(crate) name: usize,
-    /// The longest path, in characters.
+    /// The longest path in characters.
     pub(crate) path: usize,
-    /// Characters that Joliet lacks may appear in names.
+    /// Whether names may have characters that Joliet cannot represent.
     pub(crate) any_character: bool,
-    /// Symbolic links may appear.
+    /// Whether the tree may have symbolic links.
     pub(crate) links: bool,
-    /// The most directories below each other.
+    /// The deepest level of directories.
     pub(crate) depth: usize,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum Node {
     Link(String),
 }
 
-/// What a source tree holds below its root, by path; every directory has an entry of its own.
+/// The content of a source tree by path; every directory has an entry.
 #[derive(Clone, Default)]
 pub(crate) struct Source(pub(crate) BTreeMap<String, Node>);
 
@@ -90,7 +90,7 @@ impl Source {
         })
     }
 
-    /// What every view by the original names must show.
+    /// Returns the listing that every view by the original names must show.
     pub(crate) fn listing(&self) -> Listing {
         let kind = |node: &Node| match node {
             Node::Directory => Kind::Directory,
@@ -100,7 +100,7 @@ impl Source {
         Listing(self.0.iter().map(|(path, node)| Item::new(path, kind(node))).collect())
     }
 
-    /// Makes the tree on disk, with plain modes and `modified` as the date of everything.
+    /// Creates the tree on disk, with plain modes and `modified` as the date of everything.
     pub(crate) fn write(&self, root: &Path, modified: i64) {
         let date = SystemTime::UNIX_EPOCH + Duration::from_secs(modified.unsigned_abs());
         fs::create_dir(root).unwrap();
@@ -117,7 +117,7 @@ impl Source {
                 }
             }
         }
-        // From the leaves up: making a child changes the date of its parent.
+        // From the leaves up, because creating a child changes the date of its parent.
         for path in
             self.0.iter().rev().filter(|(_, node)| matches!(node, Node::Directory)).map(|(path, _)| path)
         {
@@ -128,11 +128,11 @@ impl Source {
     }
 }
 
-/// The tree of a seed.
+/// Returns the tree of a seed.
 pub(crate) fn tree(random: &mut Random, rules: Rules) -> Source {
     let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
     let mut directories: Vec<(String, usize)> = vec![(String::new(), 0)];
-    // Shapes: mostly small; some with a directory of several sectors; some as deep as is allowed.
+    // Shapes: most are small; some have a directory of several sectors; some are as deep as allowed.
     let (directory_count, file_count) = match random.below(8) {
         0 => (random.below(3), 60 + random.below(200)),
         1 => (rules.depth + random.below(6), 5 + random.below(20)),
@@ -165,7 +165,7 @@ pub(crate) fn tree(random: &mut Random, rules: Rules) -> Source {
             let targets = ["ks.cfg", "../a/b", "/absolute/path", ".", "..", "a b/ü", "x/./y/../z"];
             Node::Link(random.pick(&targets).to_owned())
         } else if !contents.is_empty() && random.one_in(10) {
-            // The same bytes under two names: programs may store them once.
+            // Equal content under two names, which programs may store once.
             Node::File(Arc::clone(&contents[random.below(contents.len())]))
         } else {
             let bytes = content(random);
@@ -197,13 +197,13 @@ fn content(random: &mut Random) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// A name of one of the kinds that images are troubled by.
+/// Returns a name of one of the kinds that are difficult for images.
 fn name(random: &mut Random, rules: Rules, directory: bool) -> String {
     const LOWER: &str = "abcdefghijklmnopqrstuvwxyz0123456789";
     let kind = if rules.any_character { random.below(11) } else { random.below(9) };
     let length = 1 + random.below(10);
     let name = match kind {
-        // What machines look for.
+        // Names that installers look for.
         0 => random
             .pick(&[
                 "ks.cfg",
@@ -215,10 +215,10 @@ fn name(random: &mut Random, rules: Rules, directory: bool) -> String {
                 "boot",
             ])
             .to_owned(),
-        // Results that collide when mangled.
+        // Names that collide after conversion.
         1 => random.text("aB-_", length.min(3)),
         2 => format!("{}.{}", random.text("xX+", 2), random.text("yY~", 1)),
-        // As long as allowed, or nearly; not for every directory, so that paths stay within their limit.
+        // Of the longest allowed length, or nearly. Not for every directory, so that paths stay within their limit.
         3 if !directory || random.one_in(4) => {
             let length = rules.name - random.below(rules.name / 2);
             random.text("Long-name.", length)
@@ -231,7 +231,7 @@ fn name(random: &mut Random, rules: Rules, directory: bool) -> String {
         10 => random.text("😀𝄞a.", length.min(4)),
         _ => format!("{}.{}", random.text(LOWER, length), random.text(LOWER, 3)),
     };
-    // A space or a dot at either end belongs to nobody's files, and some systems drop it; `.` and `..` are no names.
+    // Real files have no space or dot at either end, and some systems drop it; `.` and `..` are not names.
     match name.trim_matches([' ', '.']) {
         "" => "x".to_owned(),
         trimmed if name.starts_with('.') && !name.starts_with("..") => format!(".{trimmed}"),
@@ -247,6 +247,6 @@ fn the_same_seed_makes_the_same_tree() {
         assert_eq!(paths(seed), paths(seed));
     }
     assert_ne!(paths(1), paths(2));
-    // Pinned: a seed in a report of today must mean the same tree tomorrow.
+    // A pinned value: a seed in an older report must give the same tree.
     assert_eq!(Random::new(7).next(), 0x63CB_E1E4_5932_0DD7);
 }

@@ -1,11 +1,11 @@
-//! What a tree holds, in a form in which every program's view of it can be compared.
+//! The content of a tree in a form that allows comparing the views of all programs.
 //!
 //! ```text
-//! program's output --parse--> Listing --against--> Listing of the source        equal, or the differences in words
+//! program's output --parse--> Listing --against--> Listing of the source        equal, or a description of differences
 //! ```
 //!
-//! A listing is a sorted list and not a map: a program that folds two names into one shows both, and must go on doing so.
-//! Attributes that a view does not show (`None`) are not compared.
+//! A listing is a sorted list and not a map: a program that shows two names as one has both in its list. Attributes
+//! that a view does not show (`None`) are not compared.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// How many differences are told.
+/// The number of differences in a description.
 const TOLD: usize = 4;
 
 #[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// A file with these bytes.
+    /// Returns the kind of a file with these bytes.
     pub(crate) fn file(bytes: &[u8]) -> Kind {
         Kind::File { len: bytes.len() as u64, hash: Sha256::digest(bytes).into() }
     }
@@ -44,14 +44,14 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// Anything below the root.
+/// An entry below the root.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Item {
     pub(crate) path: String,
     pub(crate) kind: Kind,
-    /// Permission bits, where the view shows them.
+    /// The permission bits, where the view shows them.
     pub(crate) mode: Option<u32>,
-    /// Seconds since 1970, where the view shows them.
+    /// The modification time in seconds since 1970, where the view shows it.
     pub(crate) modified: Option<i64>,
 }
 
@@ -65,36 +65,36 @@ impl Item {
 pub(crate) struct Listing(pub(crate) Vec<Item>);
 
 impl Listing {
-    /// The listing with other paths; a path that becomes `None` disappears.
+    /// Returns the listing with other paths; an entry whose path becomes `None` is removed.
     pub(crate) fn rename(self, rule: impl Fn(&str) -> Option<String>) -> Listing {
         let renamed = self.0.into_iter().filter_map(|item| Some(Item { path: rule(&item.path)?, ..item }));
         Listing(renamed.collect())
     }
 
-    /// The listing without what the rule does not keep.
+    /// Returns the listing with the entries that the predicate keeps.
     pub(crate) fn only(self, rule: impl Fn(&Item) -> bool) -> Listing {
         Listing(self.0.into_iter().filter(rule).collect())
     }
 
-    /// The same files without their names: what a view with names of its own must still hold.
+    /// Returns the files without their names: the part that a view with other names must show too.
     pub(crate) fn contents(&self) -> Listing {
         let files = self.0.iter().filter(|item| matches!(item.kind, Kind::File { .. }));
         Listing(files.map(|item| Item::new("", item.kind.clone())).collect())
     }
 
-    /// Fails with the differences.
+    /// Returns an error with the differences, if there are any.
     pub(crate) fn against(self, expected: &Listing) -> Result<(), String> {
         let (more, missing) = self.difference(expected);
-        told(&more, &missing)
+        describe(&more, &missing)
     }
 
-    /// What is here beyond the expected; fails when something of that is missing.
+    /// Returns the entries beyond the expected ones, and an error when expected ones are missing.
     pub(crate) fn beyond(self, expected: &Listing) -> Result<Vec<Item>, String> {
         let (more, missing) = self.difference(expected);
-        if missing.is_empty() { Ok(more) } else { Err(told(&more, &missing).unwrap_err()) }
+        if missing.is_empty() { Ok(more) } else { Err(describe(&more, &missing).unwrap_err()) }
     }
 
-    /// What is here only, and what is in the other only.
+    /// Returns the entries that only this listing has, and those that only the other one has.
     fn difference(mut self, expected: &Listing) -> (Vec<Item>, Vec<Item>) {
         let mut wanted = expected.0.clone();
         self.0.sort();
@@ -105,7 +105,7 @@ impl Listing {
                 && (left.mode.is_none() || right.mode.is_none() || left.mode == right.mode)
                 && (left.modified.is_none() || right.modified.is_none() || left.modified == right.modified)
         };
-        // Both are sorted by path and kind first, so a merge finds what has no partner.
+        // Both lists are sorted by path and kind, so a merge finds the entries without a partner.
         let (mut found, mut wanted) = (self.0.into_iter().peekable(), wanted.into_iter().peekable());
         let (mut more, mut missing) = (Vec::new(), Vec::new());
         loop {
@@ -130,24 +130,19 @@ impl Listing {
     }
 }
 
-/// The differences in words, if there are any.
-fn told(more: &[Item], missing: &[Item]) -> Result<(), String> {
+/// Returns a description of the differences, if there are any.
+fn describe(more: &[Item], missing: &[Item]) -> Result<(), String> {
     if more.is_empty() && missing.is_empty() {
         return Ok(());
     }
     let some = |items: &[Item]| {
         items.iter().take(TOLD).map(|item| format!("{item:?}")).collect::<Vec<_>>().join("; ")
     };
-    Err(format!(
-        "{} that should not be there: {}; {} missing: {}",
-        more.len(),
-        some(more),
-        missing.len(),
-        some(missing)
-    ))
+    Err(format!("{} unexpected: {}; {} missing: {}", more.len(), some(more), missing.len(), some(missing)))
 }
 
-/// Everything below a directory that a program has filled. Also makes the directories writable, so that they can go.
+/// Returns everything below a directory that a program has filled. Makes the directories writable, so they can be
+/// deleted.
 pub(crate) fn of_directory(root: &Path) -> Listing {
     let mut items = Vec::new();
     let mut left = vec![root.to_path_buf()];
@@ -176,7 +171,7 @@ pub(crate) fn of_directory(root: &Path) -> Listing {
 }
 
 #[test]
-fn a_difference_in_any_attribute_is_told() {
+fn a_difference_in_any_attribute_is_reported() {
     let item = |path: &str, bytes: &[u8]| Item {
         mode: Some(0o444),
         modified: Some(7),

@@ -1,12 +1,12 @@
-//! Our crate beside programs by other people, over random trees, in both directions.
+//! Compares the crate with other programs over random trees, in both directions.
 //!
 //! ```text
 //! seed -> tree --our writer--> image --xorriso, isoinfo, isovfy, bsdtar, 7z, iso-info, iso-read, pycdlib--> listing
 //! seed -> tree --xorriso, genisoimage, bsdtar, pycdlib--> image --our reader--> listing         all equal the tree
 //! ```
 //!
-//! `SHOAL_TREES` says how many trees (200), `SHOAL_SEED` replays the one that a failure names. The last tests damage one
-//! tree of an image and want every program that shows that tree to be heard: a check that cannot fail proves nothing.
+//! `SHOAL_TREES` is the number of trees (200); `SHOAL_SEED` replays the seed of a failure. The last tests damage one
+//! tree of an image and require a report of every program that shows this tree, to prove that the checks can fail.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod generate;
@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use generate::{Node, Random, Rules, Source};
 use iso9660::{
-    BiosBoot, Boot, CheckOptions, DeepDirectories, Hybrid, Image, InterchangeLevel, ReadLimits, Namespace, ImageOptions, ImagePlan, PlanError,
-    Profile, Rule, Tree, UefiBoot,
+    BiosBoot, Boot, CheckOptions, DeepDirectories, Hybrid, Image, ImageOptions, ImagePlan, InterchangeLevel,
+    Namespace, PlanError, Profile, ReadLimits, Rule, Tree, UefiBoot,
 };
 use listing::{Item, Kind, Listing};
 use readers::pycdlib::Worker;
@@ -36,10 +36,10 @@ use writers::{Attributes, Writer};
 /// 2023-11-14 22:13:20 UTC.
 const EPOCH: i64 = 1_700_000_000;
 const TREES: u64 = 200;
-/// libarchive 3.6.2 looks at 24 sectors to see what it reads, and calls what is shorter an empty archive.
+/// libarchive 3.6.2 reads 24 sectors to detect the format, and reports a shorter image as an empty archive.
 const SMALLEST: u64 = 24 * iso9660::SECTOR_SIZE;
 
-/// What every thread needs: a place for images and a Python.
+/// The resources of a thread: a directory for images and a Python process.
 pub(crate) struct Bench {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) worker: Worker,
@@ -51,7 +51,7 @@ impl Bench {
     }
 }
 
-/// Runs a check over the seeds, on every core, and fails with all that was found.
+/// Runs a check over the seeds on every core, and fails with all results.
 fn over_seeds(test: &str, check: impl Fn(u64, &mut Bench) -> Vec<String> + Sync) {
     let number = |name: &str| {
         std::env::var(name)
@@ -73,23 +73,24 @@ fn over_seeds(test: &str, check: impl Fn(u64, &mut Bench) -> Vec<String> + Sync)
                     if seed >= end {
                         break;
                     }
-                    let said = check(seed, &mut bench);
-                    found.lock().unwrap().extend(said.into_iter().map(|said| (seed, said)));
+                    let message = check(seed, &mut bench);
+                    found.lock().unwrap().extend(message.into_iter().map(|message| (seed, message)));
                 }
             });
         }
     });
     let mut found = found.into_inner().unwrap();
     found.sort();
-    let lines: Vec<String> = found.iter().map(|(seed, said)| format!("SHOAL_SEED={seed}: {said}")).collect();
+    let lines: Vec<String> =
+        found.iter().map(|(seed, message)| format!("SHOAL_SEED={seed}: {message}")).collect();
     assert!(lines.is_empty(), "{test}: {} of {end} trees differ:\n{}", lines.len(), lines.join("\n"));
 }
 
-/// An image of ours: a random tree with random options.
+/// A written image: a random tree with random options.
 struct Made {
     source: Source,
     options: ImageOptions,
-    /// Whether files with the same content are written as hard links.
+    /// Whether files with equal content are written as hard links.
     hard_links: bool,
 }
 
@@ -105,12 +106,14 @@ impl Made {
         if !random.one_in(4) {
             options.min_size = SMALLEST;
         }
-        options.level = [InterchangeLevel::One, InterchangeLevel::Two, InterchangeLevel::Three, InterchangeLevel::Three][random.below(4)];
+        options.level =
+            [InterchangeLevel::One, InterchangeLevel::Two, InterchangeLevel::Three, InterchangeLevel::Three]
+                [random.below(4)];
         options.enhanced = random.one_in(6);
         let deep = options.rock_ridge && random.one_in(4);
         options.depth = if deep { DeepDirectories::Relocate } else { DeepDirectories::Refuse };
         let rules = Rules {
-            // Deep trees have names that need no continuation, see `readers::without_continuations`.
+            // Deep trees have names without continuations, see `readers::without_continuations`.
             name: [if options.joliet { 103 } else { 200 }, 100][usize::from(deep)],
             path: 600,
             any_character: !options.joliet,
@@ -121,18 +124,15 @@ impl Made {
         let bootable: Vec<&str> =
             source.files().filter(|(_, bytes)| !bytes.is_empty()).map(|(path, _)| path).collect();
         if let (Some(first), Some(last), true) = (bootable.first(), bootable.last(), random.one_in(5)) {
-            options.boot = Some(Boot {
-                bios: Some(BiosBoot { path: (*first).to_owned(), load_units: 4, boot_info_table: false }),
-                uefi: Some(UefiBoot { path: (*last).to_owned() }),
-            });
-            options.hybrid = random.one_in(2).then(|| Hybrid { code: vec![0xF4; 100] });
+            options.boot = Some(Boot::new(Some(BiosBoot::new(*first)), Some(UefiBoot::new(*last))));
+            options.hybrid = random.one_in(2).then(|| Hybrid::new(vec![0xF4; 100]));
         }
-        // xorriso warns when a boot image has two names.
+        // xorriso warns when an El Torito image has two names.
         let hard_links = options.boot.is_none() && random.one_in(2);
         Made { source, options, hard_links }
     }
 
-    /// Whether a file is written as one that may be executed: any rule that does not look at the writer.
+    /// Returns whether a file is written as executable. The rule must not depend on the writer.
     fn executable(path: &str) -> bool {
         path.len().is_multiple_of(5)
     }
@@ -157,21 +157,21 @@ impl Made {
         ImagePlan::new(&tree, &self.options)
     }
 
-    /// The trees that the image has, with what each must show.
+    /// Returns the trees of the image with their expected listings.
     fn trees(&self, bytes: &[u8]) -> Vec<(Namespace, Listing)> {
         let posix = |item: Item| {
             let mode = match item.kind {
                 Kind::Directory => Some(0o555),
                 Kind::File { .. } => Some(if Made::executable(&item.path) { 0o555 } else { 0o444 }),
-                // What the mode of a link is nobody asks.
+                // The mode of a link has no meaning.
                 Kind::Symlink(_) => None,
             };
             Item { mode, ..item }
         };
         let plain = Image::open_with(bytes, Some(Namespace::Plain), ReadLimits::default()).unwrap();
         let plain = ours::listing(&plain).unwrap();
-        // The names of the plain tree are its own: they are compared with what our reader shows, the contents with the
-        // source.
+        // The plain tree has other names: they are compared with the listing of this crate's reader, and the contents
+        // with the source.
         compare_plain_contents(&plain, &without_links(&self.source, self.options.rock_ridge)).unwrap();
         let mut trees = Vec::new();
         let rock_ridge = || Listing(self.source.listing().0.into_iter().map(posix).collect());
@@ -190,7 +190,7 @@ fn stream(plan: &ImagePlan) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs xorriso, genisoimage, libarchive-tools, p7zip-full, libcdio-utils, pycdlib; run by .ci/run"]
-fn images_of_ours_read_as_their_tree_in_every_program() {
+fn every_program_reads_the_tree_from_written_images() {
     let (refused, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
     over_seeds("images of ours", |seed, bench| {
         let mut random = Random::new(seed);
@@ -198,7 +198,7 @@ fn images_of_ours_read_as_their_tree_in_every_program() {
         count.fetch_add(1, Ordering::Relaxed);
         let plan = match made.plan() {
             Ok(plan) => plan,
-            // A deep tree of long names: rightly refused.
+            // A deep tree of long names is refused correctly.
             Err(PlanError::PathTooLong { .. }) => {
                 refused.fetch_add(1, Ordering::Relaxed);
                 return Vec::new();
@@ -211,36 +211,37 @@ fn images_of_ours_read_as_their_tree_in_every_program() {
         let trees = made.trees(&bytes);
         let subject = Subject { path: &path, bytes: &bytes, trees };
         let mut findings = readers::disagreements(&subject, &mut bench.worker, &mut random);
-        // Names that readers fold together are what the tree asks for.
+        // Names that readers do not distinguish come from the tree.
         let ignored = vec![Rule::NamesFoldCase];
-        let report = iso9660::check(&bytes, &CheckOptions { ignored, ..Default::default() }).unwrap();
+        let report = iso9660::check(&bytes, &CheckOptions::default().with_ignored(ignored)).unwrap();
         findings.extend(report.findings().iter().map(|finding| Finding {
-            program: "our checker",
+            program: "this checker",
             namespace: None,
-            said: finding.to_string(),
+            message: finding.to_string(),
         }));
-        let told = |Finding { program, namespace, said }: Finding| match namespace {
-            Some(namespace) => format!("{program}, {namespace}: {said}"),
-            None => format!("{program}: {said}"),
+        let describe = |Finding { program, namespace, message }: Finding| match namespace {
+            Some(namespace) => format!("{program}, {namespace}: {message}"),
+            None => format!("{program}: {message}"),
         };
-        findings.into_iter().map(told).collect()
+        findings.into_iter().map(describe).collect()
     });
     let (refused, count) = (refused.into_inner(), count.into_inner());
-    assert!(refused * 10 <= count, "{refused} of {count} trees were refused: nothing was compared for them");
+    assert!(refused * 10 <= count, "{refused} of {count} trees were refused: they were not compared");
 }
 
 #[test]
 #[ignore = "needs xorriso, genisoimage, libarchive-tools, p7zip-full, libcdio-utils, pycdlib; run by .ci/run"]
-fn images_of_others_read_as_their_tree_in_our_reader() {
-    over_seeds("images of others", |seed, bench| {
+fn the_reader_reads_the_tree_from_images_of_other_programs() {
+    over_seeds("images of other programs", |seed, bench| {
         let mut findings = Vec::new();
         for writers in writers::WRITERS {
             let mut random = Random::new(seed);
             let writer = &writers[random.below(writers.len())];
             let source = generate::tree(&mut random, writer.rules);
             let found = foreign(writer, &source, bench);
-            findings
-                .extend(found.err().map(|said| format!("{} {:?}: {said}", writer.program, writer.arguments)));
+            findings.extend(
+                found.err().map(|message| format!("{} {:?}: {message}", writer.program, writer.arguments)),
+            );
         }
         findings
     });
@@ -257,7 +258,7 @@ fn foreign(writer: &Writer, source: &Source, bench: &mut Bench) -> Result<(), St
     compare_foreign(writer, source, &path, &bytes)
 }
 
-/// What our reader shows of an image of another program, against its source.
+/// Compares the view of this crate's reader of another program's image with the source.
 fn compare_foreign(writer: &Writer, source: &Source, path: &Path, bytes: &[u8]) -> Result<(), String> {
     let mut namespaces = Vec::new();
     namespaces.extend(writer.arguments.contains(&"-udf").then_some(Namespace::Udf));
@@ -271,11 +272,12 @@ fn compare_foreign(writer: &Writer, source: &Source, path: &Path, bytes: &[u8]) 
     for namespace in namespaces {
         let image = Image::open_with(bytes, Some(namespace), ReadLimits::default());
         let found = image.map_err(|error| error.to_string()).and_then(|image| ours::listing(&image));
-        let told = |said: String| format!("{namespace}: {said}");
-        let found = found.map_err(told)?;
+        let describe = |message: String| format!("{namespace}: {message}");
+        let found = found.map_err(describe)?;
         match namespace {
             Namespace::RockRidge => {
-                // Where directories too deep for ISO 9660 are kept; it is shown, what it keeps is shown where it belongs.
+                // The directory for directories too deep for ISO 9660 is shown; its contents are shown in their
+                // original places.
                 let moved = |item: &Item| item.path == "rr_moved" && item.kind == Kind::Directory;
                 found.only(|item| !moved(item)).against(&rock_ridge(writer, source))
             }
@@ -287,17 +289,17 @@ fn compare_foreign(writer: &Writer, source: &Source, path: &Path, bytes: &[u8]) 
             Namespace::Udf => undated(found).against(&without_links(source, true)),
             Namespace::Plain => plain(source, path, bytes, found),
         }
-        .map_err(told)?;
+        .map_err(describe)?;
     }
     Ok(())
 }
 
-/// A listing whose modes and dates are not compared.
+/// Returns a listing without modes and dates.
 fn undated(listing: Listing) -> Listing {
     Listing(listing.0.into_iter().map(|item| Item { mode: None, modified: None, ..item }).collect())
 }
 
-/// The source as a tree without links shows it: they are empty files, or not there.
+/// Returns the source as a tree without links shows it: links are empty files or missing.
 fn without_links(source: &Source, empty_files: bool) -> Listing {
     let kind = |item: Item| match item.kind {
         Kind::Symlink(_) => empty_files.then(|| Item { kind: Kind::file(b""), ..item }),
@@ -306,7 +308,7 @@ fn without_links(source: &Source, empty_files: bool) -> Listing {
     Listing(source.listing().0.into_iter().filter_map(kind).collect())
 }
 
-/// The source with the modes and dates that a writer makes of it.
+/// Returns the source with the modes and dates that a writer assigns.
 fn rock_ridge(writer: &Writer, source: &Source) -> Listing {
     let attributes = writer.rock_ridge.unwrap_or(Attributes::Own);
     let with = |item: Item| {
@@ -315,7 +317,7 @@ fn rock_ridge(writer: &Writer, source: &Source) -> Listing {
             _ => (0o640, 0o444),
         };
         let mode = match attributes {
-            // A link has no mode of its own.
+            // A link has no separate mode.
             _ if matches!(item.kind, Kind::Symlink(_)) => None,
             Attributes::Kept => Some(kept),
             Attributes::Readable => Some(readable),
@@ -327,15 +329,15 @@ fn rock_ridge(writer: &Writer, source: &Source) -> Listing {
     Listing(source.listing().0.into_iter().map(with).collect())
 }
 
-/// The plain tree, whose names are the writer's own: they are compared with what isoinfo shows, the contents with the
-/// source.
+/// Compares the plain tree, which has the writer's own names: the names with the listing of isoinfo, the contents with
+/// the source.
 fn plain(source: &Source, path: &Path, bytes: &[u8], found: Listing) -> Result<(), String> {
     compare_plain_contents(&found, &without_links(source, true))?;
     let subject = Subject { path, bytes, trees: Vec::new() };
     found.against(&isoinfo::shows(&subject, Namespace::Plain)?)
 }
 
-/// The contents of a plain tree. In the place of a directory that was moved stands a file that only Rock Ridge explains.
+/// Returns the contents of a plain tree. A relocated directory is replaced by a file that only Rock Ridge interprets.
 fn compare_plain_contents(found: &Listing, expected: &Listing) -> Result<(), String> {
     let is_moved = |item: &&Item| {
         let name = item.path.strip_prefix("rr_moved/");

@@ -1,4 +1,4 @@
-//! Damaged images: every program that shows the damaged tree must be heard.
+//! Damaged images: every program that shows the damaged tree must report it.
 //!
 //! ```text
 //! two extents swapped in Joliet | one letter of a name changed in Rock Ridge | one size changed in Joliet
@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use iso9660::{Hierarchy, Namespace, ImageOptions, Part, ImagePlan, Profile, SegmentData, Tree};
+use iso9660::{Hierarchy, ImageOptions, ImagePlan, Namespace, Part, Profile, SegmentData, Tree};
 
 use crate::generate::{Node, Random, Source};
 use crate::readers::{self, Finding, Subject};
@@ -25,7 +25,7 @@ fn source() -> Source {
     source
 }
 
-/// Where the record of a name begins in the root of a tree.
+/// Returns the offset of the record of a name in the root of a tree.
 fn record(image: &[u8], plan: &ImagePlan, hierarchy: Hierarchy, name: &[u8]) -> usize {
     let root = plan.segments().find(|segment| segment.part == Part::Directory(hierarchy, 1)).unwrap();
     assert!(matches!(root.data, SegmentData::Bytes(_)));
@@ -38,7 +38,7 @@ fn joliet(name: &str) -> Vec<u8> {
     name.encode_utf16().flat_map(u16::to_be_bytes).collect()
 }
 
-/// What every program finds in an image of ours after something was changed in it.
+/// Returns the findings of every program in a written image after a change.
 fn findings(change: impl Fn(&mut [u8], &ImagePlan)) -> Vec<Finding> {
     let source = source();
     let mut tree = Tree::new();
@@ -64,30 +64,30 @@ fn findings(change: impl Fn(&mut [u8], &ImagePlan)) -> Vec<Finding> {
     readers::disagreements(&subject, &mut bench.worker, &mut Random::new(0))
 }
 
-/// The programs that were heard, each with the tree.
-fn heard(findings: &[Finding]) -> BTreeSet<(&'static str, Option<String>)> {
+/// Returns the programs with findings, each with the tree.
+fn reported(findings: &[Finding]) -> BTreeSet<(&'static str, Option<String>)> {
     findings
         .iter()
         .map(|finding| (finding.program, finding.namespace.map(|namespace| namespace.to_string())))
         .collect()
 }
 
-/// Every program that shows a tree must be among those heard, and nobody may be heard for another tree.
-fn assert_heard(findings: &[Finding], namespace: Namespace, programs: &[&'static str]) {
-    let heard = heard(findings);
+/// Checks that every program that shows the damaged tree has a finding, and that no program has one for another tree.
+fn assert_reported(findings: &[Finding], namespace: Namespace, programs: &[&'static str]) {
+    let reported = reported(findings);
     for program in programs {
-        assert!(heard.contains(&(*program, Some(namespace.to_string()))), "{program} in {heard:?}");
+        assert!(reported.contains(&(*program, Some(namespace.to_string()))), "{program} in {reported:?}");
     }
     let other =
-        heard.iter().find(|(_, tree)| tree.as_ref().is_some_and(|tree| *tree != namespace.to_string()));
+        reported.iter().find(|(_, tree)| tree.as_ref().is_some_and(|tree| *tree != namespace.to_string()));
     assert_eq!(other, None, "{findings:?}");
 }
 
 #[test]
 #[ignore = "needs xorriso, genisoimage, libarchive-tools, p7zip-full, libcdio-utils, pycdlib; run by .ci/run"]
-fn two_extents_swapped_in_joliet_alone_are_reported() {
+fn two_extents_swapped_in_joliet_only_are_reported() {
     let found = findings(|image, plan| {
-        // The extent stands at 2..10 of a record, whose identifier is at 33.
+        // The extent is at 2..10 of a record, the identifier at 33.
         let [left, right] =
             ["alpha.txt", "gamma.txt"].map(|name| record(image, plan, Hierarchy::Joliet, &joliet(name)) - 33);
         for byte in 2..10 {
@@ -95,24 +95,24 @@ fn two_extents_swapped_in_joliet_alone_are_reported() {
         }
     });
     let programs = ["this crate", "xorriso", "bsdtar", "isoinfo", "iso-info", "pycdlib", "7z"];
-    assert_heard(&found, Namespace::Joliet, &programs);
+    assert_reported(&found, Namespace::Joliet, &programs);
 }
 
 #[test]
 #[ignore = "needs xorriso, genisoimage, libarchive-tools, p7zip-full, libcdio-utils, pycdlib; run by .ci/run"]
-fn a_name_changed_in_rock_ridge_alone_is_reported() {
+fn a_name_changed_in_rock_ridge_only_is_reported() {
     let found = findings(|image, plan| {
         let at = record(image, plan, Hierarchy::Primary, b"alpha.txt");
         image[at] = b'A';
     });
-    // 7z prefers Joliet, so it cannot know.
+    // 7z prefers Joliet, so it cannot detect this.
     let programs = ["this crate", "xorriso", "bsdtar", "isoinfo", "iso-info", "pycdlib"];
-    assert_heard(&found, Namespace::RockRidge, &programs);
+    assert_reported(&found, Namespace::RockRidge, &programs);
 }
 
 #[test]
 #[ignore = "needs xorriso, genisoimage, libarchive-tools, p7zip-full, libcdio-utils, pycdlib; run by .ci/run"]
-fn a_size_changed_in_joliet_alone_is_reported() {
+fn a_size_changed_in_joliet_only_is_reported() {
     let found = findings(|image, plan| {
         let at = record(image, plan, Hierarchy::Joliet, &joliet("gamma.txt")) - 33;
         let size = 2999_u32;
@@ -120,7 +120,7 @@ fn a_size_changed_in_joliet_alone_is_reported() {
         image[at + 14..at + 18].copy_from_slice(&size.to_be_bytes());
     });
     let programs = ["this crate", "xorriso", "bsdtar", "isoinfo", "iso-info", "pycdlib", "7z"];
-    assert_heard(&found, Namespace::Joliet, &programs);
+    assert_reported(&found, Namespace::Joliet, &programs);
 }
 
 #[test]
@@ -138,9 +138,9 @@ fn a_name_changed_in_an_image_of_another_program_is_reported() {
         let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
         bytes[at] ^= 1;
         fs::write(&path, &bytes).unwrap();
-        let told = compare_foreign(writer, &source, &path, &bytes);
-        // A plain name is compared with what isoinfo shows of the same image: there it is no difference.
+        let compared = compare_foreign(writer, &source, &path, &bytes);
+        // A plain name is compared with the output of isoinfo for the damaged image, so it is no difference there.
         let plain = name == b"GAMMA.TXT;1";
-        assert_eq!(told.is_ok(), plain, "{name:?}: {told:?}");
+        assert_eq!(compared.is_ok(), plain, "{name:?}: {compared:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What our reader shows of an image.
+//! The view of this crate's reader of an image.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +6,7 @@ use iso9660::{EntryKind, Image, ReadAt};
 
 use crate::listing::{Item, Kind, Listing};
 
-/// The tree that an image was opened by, with the hash of every file.
+/// Returns the tree of the namespace by which the image was opened, with the hash of every file.
 pub(crate) fn listing<S: ReadAt>(image: &Image<S>) -> Result<Listing, String> {
     let mut items = Vec::new();
     let mut failed = None;

@@ -40,7 +40,7 @@ def read(image):
             for child in children(directory):
                 rock = child.rock_ridge
                 path = names + [name_of(child, tree)]
-                # A directory that was moved: a file for whoever does not know Rock Ridge.
+                # A relocated directory, which is a file in trees without Rock Ridge.
                 moved = rock is not None and rock.child_link_record_exists()
                 if tree == "rr_path" and rock.relocated_record():
                     continue
@@ -56,8 +56,8 @@ def read(image):
                     kind, size, digest = "f", child.get_data_length(), hashlib.sha256().hexdigest()
                 else:
                     content = io.BytesIO()
-                    # By path and not by record: this search works only in a directory that is in order. It does not
-                    # follow directories that were moved, so what is in them is found in the plain tree.
+                    # By path and not by record, because this search works only in an ordered directory. It does not
+                    # follow relocated directories; their content is read by the plain tree.
                     where = {tree: "/" + b"/".join(path).decode()}
                     if tree == "rr_path" and len(path) > 8:
                         where = {"iso_path": iso.full_path_from_dirrecord(child)}
@@ -85,7 +85,7 @@ def write(variant, directory, image):
     plain = {"": ""}
     numbers = 0
     for parent, directories, files in os.walk(directory):
-        # No order of the disk may reach the test.
+        # The test must not depend on the order of the disk.
         directories.sort()
         where = os.path.relpath(parent, directory)
         where = "" if where == "." else "/" + where

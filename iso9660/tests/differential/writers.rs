@@ -1,8 +1,8 @@
-//! Programs that write images, with the options that make different images.
+//! Programs that write images, with options that result in different images.
 //!
 //! ```text
 //! xorriso      Rock Ridge with and without Joliet, levels 1 to 4, neither
-//! genisoimage  the same, relocated and deep directories, a UDF bridge
+//! genisoimage  Rock Ridge and Joliet as above, relocated and deep directories, a UDF bridge
 //! bsdtar       Rock Ridge strict and useful, Joliet short and long
 //! pycdlib      Rock Ridge 1.09 and 1.12, Joliet, levels 1 to 4
 //! ```
@@ -13,14 +13,14 @@ use crate::generate::Rules;
 use crate::program;
 use crate::readers::pycdlib::Worker;
 
-/// What becomes of modes and dates in Rock Ridge.
+/// The modes and dates in Rock Ridge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Attributes {
-    /// As they are on disk.
+    /// Modes and dates of the disk.
     Kept,
-    /// Modes are 0444 and 0555, dates as they are on disk.
+    /// Modes 0444 and 0555, dates of the disk.
     Readable,
-    /// The program's own.
+    /// Modes and dates that the program chooses.
     Own,
 }
 
@@ -31,23 +31,23 @@ pub(crate) struct Writer {
     pub(crate) arguments: &'static [&'static str],
     pub(crate) rock_ridge: Option<Attributes>,
     pub(crate) joliet: bool,
-    /// Names and depths that this writer holds without changing them.
+    /// The names and depths that this writer represents without change.
     pub(crate) rules: Rules,
 }
 
 /// Names for both trees.
 const BOTH: Rules = Rules { name: 64, path: 600, any_character: false, links: true, depth: 7 };
-/// Paths within the limit of its specification as well, beyond which xorriso leaves files out unless told otherwise.
+/// Names for both trees with paths within the Joliet limit, beyond which xorriso omits files by default.
 const SHORT: Rules = Rules { path: 118, ..BOTH };
 /// Names for Joliet beyond the limit of its specification.
 const LONG: Rules = Rules { name: 103, ..BOTH };
-/// Names for Rock Ridge alone.
+/// Names for Rock Ridge only.
 const ROCK: Rules = Rules { name: 200, path: 600, any_character: true, links: true, depth: 10 };
-/// Names for Joliet alone, which knows no links.
+/// Names for Joliet only, which has no links.
 const JOLIET: Rules = Rules { links: false, depth: 6, ..LONG };
-/// Names that leave their record to no continuation: bsdtar 3.6.2 crashes while it writes some of those.
+/// Names without continuation areas: bsdtar 3.6.2 crashes while it writes some of those.
 const INLINE: Rules = Rules { name: 100, ..ROCK };
-/// Names for a tree whose identifiers are all there is.
+/// Names for a tree without extensions.
 const PLAIN: Rules = Rules { name: 60, path: 600, any_character: false, links: false, depth: 6 };
 
 const fn writer(
@@ -114,7 +114,7 @@ impl Writer {
     pub(crate) fn make(&self, worker: &mut Worker, directory: &Path, image: &Path) -> Result<(), String> {
         let (root, target) = (directory.to_str().unwrap(), image.to_str().unwrap());
         let common = ["-quiet", "-V", "FOREIGN", "-o", target];
-        // They warn about every name that they change in the plain tree, so warnings are no complaint here.
+        // These programs warn about every name that they change in the plain tree, so warnings are ignored here.
         let arguments: Vec<&str> = match self.program {
             "pycdlib" => return worker.write(self.arguments[0], directory, image),
             "xorriso" => [&["-as", "mkisofs"], self.arguments, &common, &[root]].concat(),

@@ -16,15 +16,16 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::{
-    boot::{OverrideEnabled, OverrideState},
+    boot::OverrideState,
     call::{Body, Call},
     config::{AlreadyThere, BootDemands, BootPolicy, ErrorPolicy, ErrorShape, Success},
     etag,
     journal::StateChange,
-    power::{Power, ResetRefusal, ResetType},
+    power::ResetRefusal,
     reply::{ErrorReply, Reply},
     routes::{self, Resource},
     sim_bmc::SimBmc,
+    types::{OverrideEnabled, Power, ResetType},
 };
 
 const RESET: &str = "ComputerSystem.Reset";
@@ -134,7 +135,7 @@ impl SimBmc {
         let word = value.as_str().ok_or_else(|| ErrorReply::parameter_type(RESET, "ResetType"))?;
         let policy = &self.inner.config.power;
         let kind: ResetType =
-            word.parse().map_err(|()| ErrorReply::parameter_not_in_list(RESET, "ResetType", word))?;
+            word.parse().map_err(|_| ErrorReply::parameter_not_in_list(RESET, "ResetType", word))?;
         if policy.not_implemented.contains(&kind) {
             return Err(not_implemented(kind));
         }

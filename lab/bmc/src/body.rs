@@ -15,7 +15,18 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::response_faults::BodyTransfer;
+/// How the body of a response is sent: an extension of the response, absent when it is sent whole.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BodyTransfer {
+    /// Chunked, without a length.
+    Chunked,
+    /// The connection is reset after this many bytes.
+    Cut(usize),
+    /// One byte at a time, with this pause between two bytes.
+    Trickle(Duration),
+    /// The body padded with spaces to this length.
+    Padded(u64),
+}
 
 /// Filler of a body that is too long, sent in pieces of this size.
 const FILLER: &[u8] = &[b' '; 16 * 1024];

@@ -11,31 +11,10 @@
 //!
 //! Reference: DSP0268 ComputerSystem `Boot`.
 
-use serde::{Deserialize, Serialize};
-
-use super::config::{BootPolicy, BootSearch, MediaKind};
-
-/// `BootSourceOverrideEnabled`.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub enum OverrideEnabled {
-    /// The firmware uses its boot order.
-    Disabled,
-    /// For the next boot only.
-    Once,
-    /// For every boot until the override is changed.
-    Continuous,
-}
-
-impl OverrideEnabled {
-    /// The value in the Redfish schema.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Disabled => "Disabled",
-            Self::Once => "Once",
-            Self::Continuous => "Continuous",
-        }
-    }
-}
+use super::{
+    config::{BootPolicy, BootSearch},
+    types::{MediaKind, OverrideEnabled},
+};
 
 /// The override as the BMC holds it.
 #[derive(Clone, Debug, Eq, PartialEq)]

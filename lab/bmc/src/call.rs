@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 use super::{
     config::SimBmcConfig,
     journal::RequestKind,
-    power::ResetType,
     routes::{Oem, Paths, Resource},
+    types::ResetType,
 };
 
 /// The longest body that is read.

@@ -9,11 +9,11 @@
 //!
 //! `halt` and `reboot` work only while this boot is running: a system of an earlier boot changes nothing.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{config::MediaKind, sim_bmc::WeakSimBmc};
+use super::types::MediaKind;
 
 /// A media URL. Its path carries the right to read an image, so `Debug` shows only the file name.
 #[derive(Clone, Eq, Hash, PartialEq)]
@@ -66,6 +66,12 @@ pub struct InsertedMedia {
     pub url: MediaUrl,
 }
 
+/// The machine of an operating system, as the operating system controls it.
+pub(super) trait HostControl: fmt::Debug + Send + Sync {
+    /// Ends the operating system of this boot: the machine powers off, or restarts. Does nothing if the boot is over.
+    fn host_stops(&self, generation: u64, restart: bool);
+}
+
 /// What a simulated operating system knows about its machine.
 #[derive(Clone, Debug)]
 pub struct BootContext {
@@ -79,7 +85,7 @@ pub struct BootContext {
     pub cancel: CancellationToken,
     /// Number of this boot, from 1.
     pub generation: u64,
-    pub(super) machine: WeakSimBmc,
+    pub(super) machine: Arc<dyn HostControl>,
 }
 
 impl BootContext {

@@ -37,9 +37,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    body::FaultyBody,
+    body::{BodyTransfer, FaultyBody},
     call::MAX_BODY_BYTES,
-    response_faults::BodyTransfer,
     sim_bmc::{Connection, ConnectionCut, SimBmc},
     tls,
 };

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use super::{
-    response_faults::BodyTransfer,
+    body::BodyTransfer,
     sim_bmc::{Connection, ConnectionCut, SimBmc},
 };
 use async_trait::async_trait;

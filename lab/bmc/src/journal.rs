@@ -13,7 +13,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde::Serialize;
 
-use super::power::{Power, ResetType};
+use super::types::{Power, ResetType};
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]

@@ -41,6 +41,7 @@ mod boot;
 mod call;
 mod config;
 mod etag;
+mod fault_list;
 mod faults;
 mod handle;
 mod host;
@@ -59,19 +60,22 @@ mod routes;
 mod sim_bmc;
 mod slots;
 mod state;
+mod task_actions;
 mod tasks;
 mod tls;
+mod types;
 mod vendors;
 mod warm_reset;
 
 #[cfg(test)]
 mod tests;
 
-pub use boot::{OverrideEnabled, OverrideState};
+pub use body::BodyTransfer;
+pub use boot::OverrideState;
 pub use config::{
     AlreadyThere, BootDemands, BootOem, BootPolicy, BootSearch, EjectEmpty, EnableMedia, ErrorPolicy,
     ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, Graceful, IfMatchRule,
-    ImageShown, InsertRules, LoginOem, MediaKind, MediaPolicy, MediaVia, MonitorAfter, Occupied, PowerPolicy,
+    ImageShown, InsertRules, LoginOem, MediaPolicy, MediaVia, MonitorAfter, Occupied, PowerPolicy,
     ResponsePolicy, SerialShown, ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SimIdentity,
     SlotConfig, SlotTree, Success, TaskPolicy, UrlRules,
 };
@@ -81,10 +85,9 @@ pub use http::{ServeError, SimBmcServer};
 pub use http_media::{HttpMediaReader, MediaReaderError, any_certificate};
 pub use in_process::InProcess;
 pub use journal::{JournalEntry, JournalItem, RequestKind, StateChange};
-pub use media_reader::{MediaFacts, MediaReader, MediaRefusal, MediaRequest, MediaResponse, ReadStyle};
-pub use power::{Power, ResetType};
-pub use response_faults::BodyTransfer;
+pub use media_reader::{MediaFacts, MediaReader, MediaRefusal, MediaRequest, MediaResponse};
 pub use sim_bmc::{ConnectionCut, SimBmc};
 pub use state::{SimBmcSnapshot, SlotSnapshot};
 pub use tls::CertificateError;
+pub use types::{MediaKind, OverrideEnabled, Power, ReadStyle, ResetType};
 pub use vendors::{DEMO_VENDORS, VENDORS, Vendor, VendorError};

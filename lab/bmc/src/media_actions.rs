@@ -17,7 +17,7 @@ use url::{Host, Url};
 use super::{
     actions::{object, unsupported_media_type},
     call::Call,
-    config::{EjectEmpty, MediaKind, Occupied, Success, UrlRules},
+    config::{EjectEmpty, Occupied, Success, UrlRules},
     etag,
     host::MediaUrl,
     journal::StateChange,
@@ -26,6 +26,7 @@ use super::{
     routes::{Resource, Tree},
     sim_bmc::SimBmc,
     state::Medium,
+    types::MediaKind,
 };
 
 const INSERT: &str = "VirtualMedia.InsertMedia";

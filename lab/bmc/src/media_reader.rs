@@ -19,9 +19,8 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
-use super::host::MediaUrl;
+use super::{host::MediaUrl, types::ReadStyle};
 
 const SECTOR: usize = 2048;
 const FIRST_END: u64 = 511;
@@ -61,37 +60,6 @@ pub enum MediaRefusal {
     /// The image is too short, or its length is not a multiple of the sector size.
     #[error("the size of the image, {0} bytes, is not valid")]
     Size(u64),
-}
-
-/// How a vendor reads an image.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReadStyle {
-    /// Whether the length is read with HEAD; else from the first response.
-    pub head: bool,
-    /// Whether ranges are requested; else the whole image is read once.
-    pub ranges: bool,
-    /// Whether the descriptors are read in four parallel ranges.
-    pub parallel: bool,
-    /// Whether requests are HTTP/1.0.
-    pub http_1_0: bool,
-    /// Whether requests come from another address than the one the BMC listens on.
-    pub other_address: bool,
-    /// Whether an extra first read is aborted in the middle.
-    pub aborts: bool,
-}
-
-impl Default for ReadStyle {
-    fn default() -> Self {
-        Self {
-            head: true,
-            ranges: true,
-            parallel: false,
-            http_1_0: false,
-            other_address: false,
-            aborts: false,
-        }
-    }
 }
 
 /// One request of a BMC for media.

@@ -15,12 +15,13 @@ use serde_json::{Map, Value};
 use super::{
     actions::object,
     call::Call,
-    config::{MediaKind, Success},
+    config::Success,
     journal::StateChange,
     reply::{ErrorReply, Reply},
     routes::{Oem, Resource, Tree},
     sim_bmc::SimBmc,
     state::NextBoot,
+    types::MediaKind,
 };
 
 impl SimBmc {

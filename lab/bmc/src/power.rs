@@ -23,106 +23,15 @@
 //!
 //! Reference: DSP0268 ComputerSystem `PowerState` and the `Reset` action.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     config::{Graceful, PowerPolicy},
     host::BootSource,
+    types::{Power, ResetType},
 };
-
-/// The values of `PowerState` of the system.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub enum Power {
-    /// No power.
-    Off,
-    /// Between power-on and the choice of the boot source.
-    PoweringOn,
-    /// An operating system has been started.
-    On,
-    /// Between the end of the operating system and power off.
-    PoweringOff,
-}
-
-impl Power {
-    /// The value in the Redfish schema.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "Off",
-            Self::PoweringOn => "PoweringOn",
-            Self::On => "On",
-            Self::PoweringOff => "PoweringOff",
-        }
-    }
-}
-
-/// The values of `ResetType` that are simulated; [`PowerPolicy::reset_types`] says which of them a BMC offers.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-pub enum ResetType {
-    /// Power on.
-    On,
-    /// Power on, even where `On` is refused.
-    ForceOn,
-    /// Power off at once.
-    ForceOff,
-    /// Ask the operating system to shut down.
-    GracefulShutdown,
-    /// Ask the operating system to shut down, then power on.
-    GracefulRestart,
-    /// Power off at once, then on.
-    ForceRestart,
-    /// Like [`ResetType::ForceRestart`], with the power removed in between.
-    PowerCycle,
-    /// Power on when off, graceful shutdown when on.
-    PushPowerButton,
-    /// A non-maskable interrupt; a simulated operating system ignores it.
-    Nmi,
-}
-
-impl ResetType {
-    const ALL: [Self; 9] = [
-        Self::On,
-        Self::ForceOn,
-        Self::ForceOff,
-        Self::GracefulShutdown,
-        Self::GracefulRestart,
-        Self::ForceRestart,
-        Self::PowerCycle,
-        Self::PushPowerButton,
-        Self::Nmi,
-    ];
-
-    /// The value in the Redfish schema.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::On => "On",
-            Self::ForceOn => "ForceOn",
-            Self::ForceOff => "ForceOff",
-            Self::GracefulShutdown => "GracefulShutdown",
-            Self::GracefulRestart => "GracefulRestart",
-            Self::ForceRestart => "ForceRestart",
-            Self::PowerCycle => "PowerCycle",
-            Self::PushPowerButton => "PushPowerButton",
-            Self::Nmi => "Nmi",
-        }
-    }
-}
-
-impl fmt::Display for ResetType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for ResetType {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or(())
-    }
-}
 
 /// What the host does after the power is off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -313,6 +222,7 @@ impl PowerMachine {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use strum::VariantArray;
 
     use super::*;
 
@@ -367,12 +277,12 @@ mod tests {
         #[test]
         fn an_operating_system_runs_exactly_while_the_power_is_on(
             starts_on: bool,
-            commands in proptest::collection::vec((0_usize..ResetType::ALL.len(), any::<bool>()), 0..24),
+            commands in proptest::collection::vec((0_usize..ResetType::VARIANTS.len(), any::<bool>()), 0..24),
         ) {
             let policy = PowerPolicy::default();
             let mut machine = PowerMachine::new(starts_on);
             for (kind, settle) in commands {
-                let timer = machine.reset(ResetType::ALL[kind], &policy).ok().flatten();
+                let timer = machine.reset(ResetType::VARIANTS[kind], &policy).ok().flatten();
                 prop_assert_eq!(machine.power() == Power::On, machine.running.is_some());
                 if settle {
                     finish(&mut machine, timer, &policy);

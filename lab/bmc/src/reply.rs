@@ -14,8 +14,8 @@ use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::{
+    body::BodyTransfer,
     config::{ErrorPolicy, ErrorShape},
-    response_faults::BodyTransfer,
 };
 
 /// A response before it is converted to HTTP.

@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use super::{
     config::{BootOem, SerialShown, SimBmcConfig},
     etag,
-    power::{Power, ResetType},
     reply::Reply,
     routes::{self, Oem, Resource, Tree},
     state::State,
+    types::{MediaKind, Power, ResetType},
 };
 
 /// The data from which resources are rendered.
@@ -471,8 +471,8 @@ impl View<'_> {
 
     fn attributes(&self) -> Value {
         let device = match self.state.next_boot {
-            Some(super::state::NextBoot::First(super::config::MediaKind::Cd)) => "VCD-DVD",
-            Some(super::state::NextBoot::First(super::config::MediaKind::Usb)) => "vFDD",
+            Some(super::state::NextBoot::First(MediaKind::Cd)) => "VCD-DVD",
+            Some(super::state::NextBoot::First(MediaKind::Usb)) => "vFDD",
             _ => "Normal",
         };
         json!({

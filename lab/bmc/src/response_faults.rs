@@ -4,26 +4,13 @@
 //!   Reply ──► Lie, ErrorShape ──► bytes ──► ByteOrderMark, Gzip, Truncate, … ──► BodyTransfer (how the bytes are sent)
 //! ```
 
-use std::{io::Write, time::Duration};
+use std::io::Write;
 
 use bytes::Bytes;
 use http::{HeaderName, StatusCode, header};
 use serde_json::{Map, Value};
 
-use super::{config::ErrorShape, faults::FaultEffect, reply::Reply};
-
-/// How the body of a response is sent: an extension of the response, absent when it is sent whole.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum BodyTransfer {
-    /// Chunked, without a length.
-    Chunked,
-    /// The connection is reset after this many bytes.
-    Cut(usize),
-    /// One byte at a time, with this pause between two bytes.
-    Trickle(Duration),
-    /// The body padded with spaces to this length.
-    Padded(u64),
-}
+use super::{body::BodyTransfer, config::ErrorShape, faults::FaultEffect, reply::Reply};
 
 /// Applies an effect to a response.
 pub(super) fn apply_effect(mut reply: Reply, effect: &FaultEffect) -> Reply {

@@ -14,12 +14,13 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -27,8 +28,9 @@ use super::{
     boot,
     call::Call,
     config::SimBmcConfig,
-    faults::{Fault, FaultContext, FaultEffect},
-    host::{BootContext, BootSource, Host},
+    fault_list::FaultContext,
+    faults::{Fault, FaultEffect},
+    host::{BootContext, BootSource, Host, HostControl},
     journal::{JournalEntry, JournalItem, StateChange},
     media_reader::MediaReader,
     power::{Elapsed, Running, Timer},
@@ -38,6 +40,7 @@ use super::{
     routes::Paths,
     state::{NextBoot, SimBmcSnapshot, State},
     tls::Certificates,
+    types::OverrideEnabled,
 };
 
 /// The request gets no response: the connection is cut.
@@ -93,7 +96,7 @@ pub(super) enum Connection {
 
 /// A handle that does not keep the simulated BMC alive.
 #[derive(Clone)]
-pub(super) struct WeakSimBmc(Weak<Inner>);
+struct WeakSimBmc(Weak<Inner>);
 
 impl fmt::Debug for WeakSimBmc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,8 +104,8 @@ impl fmt::Debug for WeakSimBmc {
     }
 }
 
-impl WeakSimBmc {
-    pub(super) fn host_stops(&self, generation: u64, restart: bool) {
+impl HostControl for WeakSimBmc {
+    fn host_stops(&self, generation: u64, restart: bool) {
         if let Some(inner) = self.0.upgrade() {
             SimBmc { inner }.host_stops(generation, restart);
         }
@@ -194,7 +197,7 @@ impl SimBmc {
         FaultContext {
             power: state.machine.power(),
             media: state.slots.iter().any(|slot| slot.medium.is_some()),
-            override_set: state.boot.enabled != boot::OverrideEnabled::Disabled || state.next_boot.is_some(),
+            override_set: state.boot.enabled != OverrideEnabled::Disabled || state.next_boot.is_some(),
             power_ons: state.machine.power_ons,
             at: self.elapsed(),
         }
@@ -340,8 +343,7 @@ impl SimBmc {
     // === State, time and the host ===
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere must not stop the simulated BMC: the state is plain data and valid after every statement.
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock()
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -490,7 +492,7 @@ impl SimBmc {
         let cancel = CancellationToken::new();
         let running = Running { source: source.clone(), slots, cancel: cancel.clone() };
         let generation = state.machine.started(running);
-        let machine = WeakSimBmc(Arc::downgrade(&self.inner));
+        let machine = Arc::new(WeakSimBmc(Arc::downgrade(&self.inner)));
         BootContext { serial: config.serial.clone(), boots_from: source, media, cancel, generation, machine }
     }
 

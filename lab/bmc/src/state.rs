@@ -5,7 +5,7 @@
 //!          ├─ boot       the override                                     (boot.rs)
 //!          ├─ slots      empty ──insert──► busy (being read) ──► attaching ──► inserted ──eject──► empty
 //!          ├─ sessions   tokens, lock-out                                 (auth.rs)
-//!          ├─ faults     faults in force                                  (faults.rs)
+//!          ├─ faults     faults in force                                  (fault_list.rs)
 //!          ├─ tasks      asynchronous operations                          (tasks.rs)
 //!          └─ journal    requests and changes                             (journal.rs)
 //! ```
@@ -18,14 +18,15 @@ use std::{collections::VecDeque, time::Duration};
 use super::{
     auth::Sessions,
     boot::{Candidate, OverrideState},
-    config::{BootPolicy, MediaKind, SimBmcConfig},
+    config::{BootPolicy, SimBmcConfig},
     etag,
-    faults::Faults,
+    fault_list::Faults,
     host::{BootSource, InsertedMedia, MediaUrl},
     journal::{Journal, JournalItem, RequestKind, StateChange},
     media_reader::MediaFacts,
-    power::{Power, PowerMachine},
+    power::PowerMachine,
     tasks::Tasks,
+    types::{MediaKind, Power},
 };
 
 /// A medium in a slot.

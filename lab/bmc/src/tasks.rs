@@ -14,10 +14,9 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 
 use super::{
-    config::{MonitorAfter, SimBmcConfig, Success},
-    reply::{ErrorReply, Reply},
+    config::{MonitorAfter, SimBmcConfig},
+    reply::Reply,
     routes::{self, Resource},
-    sim_bmc::SimBmc,
 };
 
 const KEPT: usize = 64;
@@ -39,7 +38,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    fn begin(&mut self, name: &'static str) -> u64 {
+    pub(super) fn begin(&mut self, name: &'static str) -> u64 {
         if self.list.len() == KEPT {
             self.list.pop_front();
         }
@@ -48,7 +47,7 @@ impl Tasks {
         self.last
     }
 
-    fn end(&mut self, id: u64, done: (StatusCode, Value)) {
+    pub(super) fn end(&mut self, id: u64, done: (StatusCode, Value)) {
         if let Some(task) = self.list.iter_mut().find(|task| task.id == id) {
             task.done = Some(done);
         }
@@ -104,39 +103,6 @@ impl Tasks {
             (Some((status, body)), MonitorAfter::Result) if body.is_null() => Some(Reply::empty(*status)),
             (Some((status, body)), MonitorAfter::Result) => Some(Reply::json(*status, body)),
         }
-    }
-}
-
-impl SimBmc {
-    /// Returns 202 and carries out `work` in a separate task.
-    pub(super) fn begin_task(
-        &self,
-        name: &'static str,
-        how: Success,
-        work: impl Future<Output = Result<(), ErrorReply>> + Send + 'static,
-    ) -> Reply {
-        let config = &self.inner.config;
-        let id = self.state().tasks.begin(name);
-        let shown = self.state().tasks.show(config, id).unwrap_or_default();
-        let bmc = self.clone();
-        let least = config.tasks.time;
-        tokio::spawn(async move {
-            let ((), done) = tokio::join!(tokio::time::sleep(least), work);
-            let done = match done {
-                Ok(()) => (StatusCode::NO_CONTENT, Value::Null),
-                Err(refused) => refused.status_and_body(&bmc.inner.config.errors),
-            };
-            bmc.state().tasks.end(id, done);
-            bmc.notify();
-        });
-        let reply = match how {
-            Success::TaskLocation => Reply::empty(StatusCode::ACCEPTED),
-            _ => Reply::json(StatusCode::ACCEPTED, &shown),
-        };
-        if how == Success::TaskBody {
-            return reply;
-        }
-        reply.with(header::LOCATION, &routes::uri(config, &Resource::TaskMonitor(id)))
     }
 }
 

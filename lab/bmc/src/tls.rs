@@ -9,8 +9,9 @@
 //!
 //! Invariants: TLS 1.2 and 1.3; the provider is `ring` and is never installed globally; the key stays in this module.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
@@ -57,7 +58,7 @@ impl Certificates {
     }
 
     fn made(&self, revision: u64) -> Result<Made, CertificateError> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         match kept.as_ref().filter(|made| made.revision == revision) {
             Some(made) => Ok(made.clone()),
             None => Ok(kept.insert(make(revision)?).clone()),

@@ -16,15 +16,13 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use bytes::Bytes;
 use iso9660::ReadAt;
+use parking_lot::Mutex;
 use reqwest::{
     Method, StatusCode,
     header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, RANGE},
@@ -163,15 +161,14 @@ impl HttpDisc {
     }
 
     fn block(&self, index: u64) -> io::Result<Bytes> {
-        // A poisoned lock does no harm: the cached blocks are immutable.
-        if let Some(block) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(index) {
+        if let Some(block) = self.cache.lock().get(index) {
             return Ok(block);
         }
         let first = index * BLOCK_BYTES;
         let last = (first + BLOCK_BYTES).min(self.length) - 1;
         let block =
             self.runtime.block_on(self.drive.read(first, last, self.length)).map_err(io::Error::other)?;
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).put(index, block.clone());
+        self.cache.lock().put(index, block.clone());
         Ok(block)
     }
 }

@@ -101,7 +101,7 @@ impl FakeController {
         self.put_media(name, task_iso("", job, recipe, more))
     }
 
-    /// A job document that points at this fake.
+    /// A job document with the URLs of this server.
     pub(crate) fn job(&self, serial: &str) -> Value {
         json!({
             "job_id": format!("job-of-{serial}"),

@@ -1,4 +1,4 @@
-//! Arguments of the commands that run something here: the demonstration and the simulated servers.
+//! Arguments of `shoal demo` and `shoal sim`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use secrecy::SecretString;
 /// Arguments of `shoal demo`.
 #[derive(Args, Clone, Debug)]
 pub struct DemoArgs {
-    /// How many simulated servers are installed.
+    /// How many simulated servers to install.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = servers)]
     pub servers: usize,
-    /// Let one installer fail on purpose, and expect it.
+    /// Let one installation fail on purpose; this failure is expected.
     #[arg(long)]
     pub fail_one: bool,
-    /// Stay up afterwards, and say how to look around.
+    /// Keep running after the jobs have ended, and print how to access the controller.
     #[arg(long)]
     pub keep: bool,
     /// Simulate the BMCs of these vendors, one server each: names from `shoal sim --list`, or `five`, or `all`.
@@ -27,54 +27,55 @@ pub struct DemoArgs {
 /// Arguments of `shoal sim`.
 #[derive(Args, Clone, Debug)]
 pub struct SimArgs {
-    /// The serial number of a simulated server; may be given more than once.
+    /// The serial number of a simulated server. May be given more than once.
     #[arg(long = "serial", value_name = "SERIAL", conflicts_with = "servers")]
     pub serials: Vec<String>,
-    /// How many simulated servers there are, with made-up serial numbers.
+    /// How many simulated servers to run, with generated serial numbers.
     #[arg(long, value_name = "N", value_parser = servers)]
     pub servers: Option<usize>,
-    /// The vendor whose BMC is simulated; given more than once, the servers take turns. See `--list`.
+    /// The vendor of the simulated BMCs. If given more than once, the servers are assigned to the vendors in rotation. See
+    /// `--list`.
     #[arg(long = "vendor", value_name = "NAME", default_value = "generic")]
     pub vendors: Vec<String>,
-    /// List the vendors that can be simulated, and end.
+    /// List the vendors that can be simulated, and exit.
     #[arg(long)]
     pub list: bool,
-    /// Let the BMCs speak HTTPS, each with a certificate of its own.
+    /// Serve the BMCs over HTTPS, each with a separate certificate.
     #[arg(long)]
     pub https: bool,
-    /// What share of its usual time everything in a BMC takes, from 0 to 1.
+    /// Factor for the delays of the simulated BMCs, from 0 to 1.
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = share)]
     pub time: f64,
-    /// Open a door for faults and journals on this port of loopback; 0 is any free one.
+    /// Serve an API for faults and journals on this port of loopback; 0 selects any free port.
     #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
-    /// The port of the first BMC; the others follow. By default any free ports.
+    /// The port of the first BMC; the others use the following ports. By default any free ports.
     #[arg(long, value_name = "PORT")]
     pub base_port: Option<u16>,
-    /// The user of the BMCs.
+    /// The user name on the BMCs.
     #[arg(long, value_name = "NAME", default_value = "admin")]
     pub bmc_user: String,
-    /// The password of the BMCs; by default a random one, shown once.
+    /// The password on the BMCs; by default a random one, which is printed once.
     #[arg(long, value_name = "PASSWORD", env = "SHOAL_SIM_PASSWORD", hide_env_values = true, value_parser = secret)]
     pub bmc_password: Option<SecretString>,
-    /// Where the disks are kept; by default in a temporary directory.
+    /// The directory of the disk files; by default a temporary directory.
     #[arg(long, value_name = "DIR")]
     pub disks: Option<PathBuf>,
-    /// How long each step of an installation takes at least, such as 500ms.
+    /// The minimum duration of each unit of an installation, such as 500ms.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = pace)]
     pub pace: Duration,
-    /// Let the hosts do nothing when they have power, to measure a controller and not hosts.
+    /// Let the hosts do nothing when they have power. For measurements of a controller.
     #[arg(long)]
     pub idle_hosts: bool,
-    /// Write the maintenance image of the demonstration to this file.
+    /// Write the maintenance image of the demo to this file.
     #[arg(long, value_name = "FILE")]
     pub maintenance_iso: Option<PathBuf>,
-    /// Write the OS image of the demonstration to this folder, as an OCI image layout with the tag 22.04.
+    /// Write the OS image of the demo to this folder, as an OCI image layout with the tag 22.04.
     #[arg(long, value_name = "DIR")]
     pub os_image: Option<PathBuf>,
 }
 
-/// More simulated servers than this are a mistake on one machine.
+/// Maximum number of simulated servers.
 const MAX_SERVERS: usize = 20_000;
 
 fn servers(text: &str) -> Result<usize, String> {
@@ -98,5 +99,5 @@ fn pace(text: &str) -> Result<Duration, String> {
         .ok()
         .and_then(|pace| Duration::try_from(pace).ok())
         .filter(|pace| *pace <= Duration::from_secs(3600))
-        .ok_or_else(|| "give a time with its unit, such as 500ms or 2s, at most 1h".to_owned())
+        .ok_or_else(|| "give a duration with its unit, such as 500ms or 2s, at most 1h".to_owned())
 }

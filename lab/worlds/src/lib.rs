@@ -1,13 +1,13 @@
-//! The laboratory's programs: the demo, simulated servers to try a controller on, seeded worlds, and the benchmark.
+//! The commands of the laboratory: demo, simulated servers, seeded worlds, and benchmark.
 //!
 //! ```text
-//!   shoal demo       demo        a real controller and simulated servers in one process, real sockets, to be watched
-//!   shoal sim        sim         simulated servers alone, for a controller that runs elsewhere
-//!   shoal selftest   selftest    seeded worlds on virtual time (simulation), or with --bench the measurements (bench)
+//!   shoal demo       demo        a real controller and simulated servers in one process, connected by sockets
+//!   shoal sim        sim         only simulated servers, for a controller that runs elsewhere
+//!   shoal selftest   selftest    seeded worlds on virtual time (simulation), or with --bench a benchmark (bench)
 //! ```
 //!
-//! The controller is the real one, as a library; nothing here is a copy of what it tests. The program takes [`Command`]
-//! into its command line behind the cargo feature `lab`.
+//! The crate uses the real controller as a library and copies none of its code. The program includes [`Command`] in its
+//! command line behind the cargo feature `lab`.
 
 mod args;
 mod bench;

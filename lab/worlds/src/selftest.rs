@@ -1,10 +1,10 @@
-//! `shoal selftest`: simulated data centres in which everything goes wrong, one per seed; nothing may be lost or done twice.
+//! `shoal selftest`: simulates data centres with faults, one per seed, and checks that no job is lost or done twice.
 //!
 //! ```text
-//!   seeds --> threads, one world at a time each --> violations? --> the command that plays that world again
+//!   seeds --> threads, each simulates one world at a time --> violations? --> the command that replays the world
 //! ```
 //!
-//! Every fiftieth world is played twice: the same seed must tell the same story, byte for byte.
+//! Every fiftieth world is simulated twice: both runs of a seed must give one log, byte for byte.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -19,51 +19,51 @@ use serde_json::json;
 use crate::bench;
 use crate::simulation::{self, FaultLevel, WorldPlan, WorldReport};
 
-/// Worlds without `--seeds`.
+/// Number of worlds without `--seeds`.
 const SEEDS: u64 = 100;
-/// Every so many worlds one is played twice.
-const TWICE: u64 = 50;
-/// How often progress is told.
-const TELL: Duration = Duration::from_secs(2);
-/// Stack of a thread: a world's futures are deep in a debug build.
+/// One of this many worlds is simulated twice.
+const REPEAT_EVERY: u64 = 50;
+/// Interval of the progress output.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// Stack size of a thread: the futures of a world need a large stack in a debug build.
 const STACK: usize = 16 << 20;
 
 /// The options of `shoal selftest`.
 #[derive(Args, Clone, Debug)]
 pub struct SelftestArgs {
-    /// How many worlds
+    /// How many worlds to simulate
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: Option<u64>,
-    /// The seed of the first world; alone, of the only one
+    /// The seed of the first world; without --seeds only this world is simulated
     #[arg(long)]
     seed: Option<u64>,
-    /// Servers in each world, in place of what the seed says
+    /// Number of servers in each world; by default the seed chooses
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     servers: Option<u32>,
-    /// Days of trouble in each world, in place of some hours
+    /// Days with faults in each world; by default some hours
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=365))]
     days: Option<u32>,
-    /// How much goes wrong, in place of what the seed says
+    /// How often faults occur; by default the seed chooses
     #[arg(long)]
     faults: Option<Faults>,
-    /// Worlds at a time; as many as there are processors without it
+    /// Worlds simulated at the same time; by default the number of processors
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
-    /// Print everything that happens in each world
+    /// Print the log of each world
     #[arg(long)]
     trace: bool,
-    /// Measure a controller on this machine instead: 10,000 jobs over real HTTP, or as many as there are --servers
+    /// Run the benchmark instead: measure a controller on this machine with 10,000 jobs (or --servers) over HTTP
     #[arg(long, conflicts_with_all = ["seeds", "seed", "days", "faults", "threads", "trace"])]
     bench: bool,
-    /// How many finished jobs the database holds at the end of the measures
+    /// How many finished jobs the database holds at the end of the benchmark
     #[arg(long, value_name = "N", requires = "bench", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     finished: Option<u32>,
-    /// How many steps the measured controller works on at once
+    /// How many steps the measured controller runs at the same time
     #[arg(long, value_name = "N", requires = "bench", value_parser = clap::value_parser!(u32).range(1..=1024))]
     workers: Option<u32>,
 }
 
-/// How much goes wrong.
+/// How often faults occur.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Faults {
     None,
@@ -73,8 +73,8 @@ enum Faults {
 }
 
 impl SelftestArgs {
-    /// What is to be measured, if that was asked for.
-    pub(super) fn measures(&self) -> Option<bench::Options> {
+    /// The options of the benchmark, if `--bench` was given.
+    pub(super) fn bench_options(&self) -> Option<bench::Options> {
         self.bench.then(|| bench::Options {
             servers: self.servers.unwrap_or(10_000) as usize,
             finished: self.finished.unwrap_or(0) as usize,
@@ -100,8 +100,8 @@ impl SelftestArgs {
         plan
     }
 
-    /// The command that plays a world again.
-    fn again(&self, seed: u64) -> String {
+    /// The command that replays a world.
+    fn replay_command(&self, seed: u64) -> String {
         let mut command = format!("shoal selftest --seed {seed}");
         if let Some(servers) = self.servers {
             command += &format!(" --servers {servers}");
@@ -116,26 +116,26 @@ impl SelftestArgs {
     }
 }
 
-/// What all worlds came to.
+/// The totals of all worlds.
 #[derive(Default)]
-struct Sum {
+struct Totals {
     worlds: u64,
-    twice: u64,
+    repeated: u64,
     jobs: usize,
     succeeded: usize,
     calls: u64,
-    lasted: Duration,
+    virtual_time: Duration,
     conditions: BTreeSet<String>,
     failed: Vec<u64>,
 }
 
-impl Sum {
+impl Totals {
     fn add(&mut self, report: &WorldReport) {
         self.worlds += 1;
         self.jobs += report.jobs;
         self.succeeded += report.succeeded;
         self.calls += report.calls;
-        self.lasted += report.lasted;
+        self.virtual_time += report.virtual_time;
         self.conditions.extend(report.conditions.iter().cloned());
         if !report.violations.is_empty() {
             self.failed.push(report.seed);
@@ -151,66 +151,71 @@ pub(super) fn run(args: &SelftestArgs, json: bool) -> anyhow::Result<bool> {
     let threads = args.threads.map_or(processors, |threads| threads as usize);
     let threads = threads.min(usize::try_from(count).unwrap_or(usize::MAX));
     let next = AtomicU64::new(0);
-    let (began, mut told) = (Instant::now(), Instant::now());
-    let mut sum = Sum::default();
-    let played = std::thread::scope(|scope| -> anyhow::Result<()> {
+    let (began, mut last_progress) = (Instant::now(), Instant::now());
+    let mut totals = Totals::default();
+    let result = std::thread::scope(|scope| -> anyhow::Result<()> {
         let (send, reports) = mpsc::channel();
         for number in 0..threads {
             let (send, next) = (send.clone(), &next);
             let thread = std::thread::Builder::new().name(format!("world-{number}")).stack_size(STACK);
             thread
-                .spawn_scoped(scope, move || play(args, first, count, next, &send))
+                .spawn_scoped(scope, move || run_worlds(args, first, count, next, &send))
                 .context("start a thread for a world")?;
         }
         drop(send);
         for report in reports {
             let report = report?;
-            sum.twice += u64::from(twice(report.seed - first, count));
-            sum.add(&report);
-            tell(args, &report, json)?;
-            if told.elapsed() >= TELL && !args.trace && !json {
-                told = Instant::now();
-                writeln!(io::stderr(), "{} of {count} worlds, {} s", sum.worlds, began.elapsed().as_secs())?;
+            totals.repeated += u64::from(is_repeated(report.seed - first, count));
+            totals.add(&report);
+            print_report(args, &report, json)?;
+            if last_progress.elapsed() >= PROGRESS_INTERVAL && !args.trace && !json {
+                last_progress = Instant::now();
+                writeln!(
+                    io::stderr(),
+                    "{} of {count} worlds, {} s",
+                    totals.worlds,
+                    began.elapsed().as_secs()
+                )?;
             }
         }
         Ok(())
     });
-    played?;
-    finish(&sum, began.elapsed(), json)?;
-    Ok(sum.failed.is_empty())
+    result?;
+    finish(&totals, began.elapsed(), json)?;
+    Ok(totals.failed.is_empty())
 }
 
-/// Whether the world of this place is played twice.
-fn twice(place: u64, count: u64) -> bool {
-    count > 1 && place.is_multiple_of(TWICE)
+/// Whether the world with this index is simulated twice.
+fn is_repeated(index: u64, count: u64) -> bool {
+    count > 1 && index.is_multiple_of(REPEAT_EVERY)
 }
 
-/// Plays worlds until there are no more, or nobody listens.
-fn play(
+/// Simulates worlds until none are left or the receiver is closed.
+fn run_worlds(
     args: &SelftestArgs,
     first: u64,
     count: u64,
     next: &AtomicU64,
     reports: &mpsc::Sender<anyhow::Result<WorldReport>>,
 ) {
-    let folder = match tempfile::tempdir().context("make a folder for a world") {
+    let folder = match tempfile::tempdir().context("create a folder for a world") {
         Ok(folder) => folder,
         Err(error) => return drop(reports.send(Err(error))),
     };
     loop {
-        let place = next.fetch_add(1, Ordering::Relaxed);
-        if place >= count {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index >= count {
             return;
         }
-        let plan = args.plan(first.wrapping_add(place));
+        let plan = args.plan(first.wrapping_add(index));
         let world = || simulation::run(&plan, folder.path()).map_err(anyhow::Error::from);
         let mut report = world();
-        if twice(place, count)
-            && let Ok(once) = &mut report
+        if is_repeated(index, count)
+            && let Ok(first_run) = &mut report
         {
             match world() {
-                Ok(again) if again.digest == once.digest => {}
-                Ok(_) => once.violations.push("the same seed told another story the second time".to_owned()),
+                Ok(second) if second.digest == first_run.digest => {}
+                Ok(_) => first_run.violations.push("the second run of the seed gave another log".to_owned()),
                 Err(error) => report = Err(error),
             }
         }
@@ -220,12 +225,12 @@ fn play(
     }
 }
 
-/// Tells of one world, if there is anything to tell.
-fn tell(args: &SelftestArgs, report: &WorldReport, json: bool) -> anyhow::Result<()> {
+/// Prints the log or the violations of one world.
+fn print_report(args: &SelftestArgs, report: &WorldReport, json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout();
     if json {
         if !report.violations.is_empty() {
-            let line = json!({ "seed": report.seed, "violations": report.violations, "replay": args.again(report.seed) });
+            let line = json!({ "seed": report.seed, "violations": report.violations, "replay": args.replay_command(report.seed) });
             writeln!(out, "{line}")?;
         }
         return Ok(());
@@ -234,39 +239,39 @@ fn tell(args: &SelftestArgs, report: &WorldReport, json: bool) -> anyhow::Result
         write!(out, "{}", report.log)?;
     }
     if !report.violations.is_empty() {
-        writeln!(out, "seed {} breaks a rule:", report.seed)?;
+        writeln!(out, "seed {} broke a rule:", report.seed)?;
         for violation in &report.violations {
             writeln!(out, "  {violation}")?;
         }
-        writeln!(out, "replay:  {}", args.again(report.seed))?;
+        writeln!(out, "replay:  {}", args.replay_command(report.seed))?;
     }
     Ok(())
 }
 
-fn finish(sum: &Sum, took: Duration, json: bool) -> anyhow::Result<()> {
+fn finish(totals: &Totals, took: Duration, json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout();
     if json {
         let line = json!({
-            "worlds": sum.worlds, "failed": sum.failed, "jobs": sum.jobs, "succeeded": sum.succeeded,
-            "calls": sum.calls, "virtual_seconds": sum.lasted.as_secs(), "seconds": took.as_secs_f64(),
-            "conditions": sum.conditions,
+            "worlds": totals.worlds, "failed": totals.failed, "jobs": totals.jobs, "succeeded": totals.succeeded,
+            "calls": totals.calls, "virtual_seconds": totals.virtual_time.as_secs(), "seconds": took.as_secs_f64(),
+            "conditions": totals.conditions,
         });
         writeln!(out, "{line}")?;
         return Ok(());
     }
     writeln!(
         out,
-        "{} worlds ({} of them twice), {} jobs ({} succeeded), {} effects and answers, {} virtual hours in {:.1} s",
-        sum.worlds,
-        sum.twice,
-        sum.jobs,
-        sum.succeeded,
-        sum.calls,
-        sum.lasted.as_secs() / 3600,
+        "{} worlds ({} run twice), {} jobs ({} succeeded), {} calls, {} virtual hours in {:.1} s",
+        totals.worlds,
+        totals.repeated,
+        totals.jobs,
+        totals.succeeded,
+        totals.calls,
+        totals.virtual_time.as_secs() / 3600,
         took.as_secs_f64()
     )?;
-    writeln!(out, "{} kinds of states explained themselves", sum.conditions.len())?;
-    match sum.failed.len() {
+    writeln!(out, "{} different run conditions were explained", totals.conditions.len())?;
+    match totals.failed.len() {
         0 => writeln!(out, "no rule was broken")?,
         failed => writeln!(out, "{failed} worlds broke a rule")?,
     }

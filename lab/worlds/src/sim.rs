@@ -1,4 +1,4 @@
-//! `shoal sim`: simulated servers to try a controller on, without hardware.
+//! `shoal sim`: simulated servers for a controller, without hardware.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use controller::app::stop_signal;
 use lab_machines::admin::FarmAdmin;
 use lab_machines::{Farm, FarmConfig, HostKind, InstallerBehaviour, ServerSpec, images};
 
-/// The tag of the OS image that is written.
+/// The tag of the OS image that `--os-image` writes.
 const OS_TAG: &str = "22.04";
 
-/// Runs the simulated servers until told to stop.
+/// Runs the simulated servers until a stop signal.
 pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     if let Some(path) = &args.maintenance_iso {
@@ -39,7 +39,7 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
     let temporary = tempfile::tempdir()?;
     let disks = args.disks.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&disks)?;
-    let (password, made) = match args.bmc_password {
+    let (password, generated) = match args.bmc_password {
         Some(password) => (password, false),
         None => (random_password()?, true),
     };
@@ -79,27 +79,27 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
             false => writeln!(out, "faults and journals: {url}/servers")?,
         }
     }
-    if made {
+    if generated {
         writeln!(out, "BMC user {}, password (shown only now): {}", args.bmc_user, password.expose_secret())?;
     }
     out.flush()?;
     let mut console = farm.console();
-    let show = async {
+    let print_console = async {
         let mut err = std::io::stderr();
-        // A reader that is too slow loses lines of a console, nothing else.
+        // If the output is too slow, console lines are lost; nothing else is affected.
         while let Some(line) = next_line(&mut console).await {
             let _closed = writeln!(err, "{} {}: {}", line.serial, line.unit, line.text);
         }
     };
     tokio::select! {
-        () = show => {}
+        () = print_console => {}
         () = stop_signal() => {}
     }
     farm.shutdown().await;
     Ok(())
 }
 
-/// The next line of a console, skipping over what was lost; `None` when there will be no more.
+/// Returns the next line of a console and skips lost lines. Returns `None` at the end of the console.
 pub(super) async fn next_line(
     console: &mut tokio::sync::broadcast::Receiver<lab_machines::ConsoleLine>,
 ) -> Option<lab_machines::ConsoleLine> {
@@ -114,19 +114,19 @@ pub(super) async fn next_line(
 }
 
 fn serials(args: &SimArgs) -> Vec<String> {
-    // Without a word about servers there are three, unless only files were asked for.
+    // Without options for servers there are three servers, or none if only files are to be written.
     let files_only = args.maintenance_iso.is_some() || args.os_image.is_some();
-    let usual = if args.serials.is_empty() && !files_only { 3 } else { 0 };
-    let counted = args.servers.unwrap_or(usual);
-    args.serials.iter().cloned().chain(numbered(counted)).collect()
+    let default = if args.serials.is_empty() && !files_only { 3 } else { 0 };
+    let count = args.servers.unwrap_or(default);
+    args.serials.iter().cloned().chain(numbered(count)).collect()
 }
 
-/// Serials of simulated servers: `SIM-0001`, `SIM-0002` and so on.
+/// Returns serial numbers of simulated servers: `SIM-0001`, `SIM-0002` and so on.
 pub(super) fn numbered(servers: usize) -> impl Iterator<Item = String> {
     (1..=servers).map(|number| format!("SIM-{number:04}"))
 }
 
-/// Writes the demo's maintenance ISO.
+/// Writes the maintenance ISO of the demo.
 pub(super) fn write_maintenance_iso(path: &Path) -> anyhow::Result<PathBuf> {
     let plan = images::maintenance_iso()?;
     let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
@@ -135,9 +135,10 @@ pub(super) fn write_maintenance_iso(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(std::fs::canonicalize(path)?)
 }
 
-/// A password nobody else knows.
+/// Generates a random password.
 pub(super) fn random_password() -> anyhow::Result<SecretString> {
     let mut bytes = [0_u8; 16];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness from the system: {error}"))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow::anyhow!("the operating system returned no random bytes: {error}"))?;
     Ok(SecretString::from(hex::encode(bytes)))
 }

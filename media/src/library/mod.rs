@@ -26,10 +26,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use iso9660::FileSource;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::sync::{Notify, OnceCell, Semaphore};
@@ -140,12 +141,12 @@ struct ImportProgress {
 
 impl ImportProgress {
     fn change(&self, change: impl FnOnce(&mut ImportState)) {
-        change(&mut lock(&self.state));
+        change(&mut self.state.lock());
         self.changed.notify_waiters();
     }
 
     fn has_ended(&self) -> bool {
-        lock(&self.state).outcome.is_some()
+        self.state.lock().outcome.is_some()
     }
 }
 
@@ -222,7 +223,7 @@ impl Library {
             let mut changed = std::pin::pin!(import.changed.notified());
             // Registered before the state is read, so that no change in between is missed.
             changed.as_mut().enable();
-            let state = lock(&import.state).clone();
+            let state = import.state.lock().clone();
             progress(state.done, state.total);
             if let Some(outcome) = state.outcome {
                 return outcome;
@@ -234,12 +235,12 @@ impl Library {
     /// The image that this process last imported from `location`. Reads and fetches nothing.
     pub fn known(&self, location: &str) -> Option<ImportedImage> {
         let source = ImageSource::parse(location).ok()?;
-        lock(&self.0.known).get(&source).map(|known| known.image.clone())
+        self.0.known.lock().get(&source).map(|known| known.image.clone())
     }
 
     /// Returns the running import of `source`, or starts one.
     fn join(&self, source: ImageSource) -> Result<Arc<ImportProgress>, ImportError> {
-        let mut imports = lock(&self.0.imports);
+        let mut imports = self.0.imports.lock();
         // An import that panicked did not remove itself from the list.
         imports.retain(|_, import| !import.has_ended());
         if let Some(import) = imports.get(&source) {
@@ -254,7 +255,7 @@ impl Library {
         tokio::spawn(async move {
             let progress = ProgressReporter(Arc::clone(&guard.0));
             let outcome = library.perform(&source, &progress).await;
-            lock(&library.0.imports).remove(&source);
+            library.0.imports.lock().remove(&source);
             progress.0.change(|state| state.outcome = Some(outcome));
         });
         Ok(import)
@@ -266,7 +267,7 @@ impl Library {
         progress: &ProgressReporter,
     ) -> Result<ImportedImage, ImportError> {
         let _permit = self.0.at_work.acquire().await.map_err(|_| ImportError::Interrupted)?;
-        let known = lock(&self.0.known).get(source).cloned();
+        let known = self.0.known.lock().get(source).cloned();
         let known = match known {
             Some(known) if exists_unchanged(&known.image).await => Some(known),
             _ => None,
@@ -293,7 +294,7 @@ impl Library {
                 }
             }
         };
-        let mut remembered = lock(&self.0.known);
+        let mut remembered = self.0.known.lock();
         if remembered.len() >= KNOWN_MAX {
             remembered.clear();
         }
@@ -328,13 +329,13 @@ impl Library {
             })
             .await;
         if opened.is_err() {
-            lock(&self.0.open).retain(|(kept, _)| *kept != digest);
+            self.0.open.lock().retain(|(kept, _)| *kept != digest);
         }
         opened.cloned()
     }
 
     fn slot(&self, digest: ImageDigest) -> Arc<OnceCell<MaintenanceImage>> {
-        let mut open = lock(&self.0.open);
+        let mut open = self.0.open.lock();
         let entry = match open.iter().position(|(kept, _)| *kept == digest) {
             Some(at) => open.remove(at),
             None => (digest, Arc::default()),
@@ -352,11 +353,6 @@ impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Library").field("dir", &self.0.dir).finish_non_exhaustive()
     }
-}
-
-/// Locks a mutex and ignores poisoning: no code under these locks leaves a value half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn exists_unchanged(image: &ImportedImage) -> bool {

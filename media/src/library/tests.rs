@@ -93,12 +93,12 @@ async fn a_file_is_imported_once_and_served_by_digest() {
     let seen = Mutex::new(Vec::new());
     let first = library
         .import(&format!("file://{}", path.display()), &|done, total| {
-            seen.lock().unwrap().push((done, total))
+            seen.lock().push((done, total));
         })
         .await
         .unwrap();
     assert_eq!((first.digest, first.len), (digest(), 600_000));
-    assert_eq!(seen.lock().unwrap().last(), Some(&(600_000, Some(600_000))));
+    assert_eq!(seen.lock().last(), Some(&(600_000, Some(600_000))));
     let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
     let before = inode(&first.path);
     assert_eq!(import(&library, path.to_str().unwrap()).await.unwrap(), first);
@@ -305,7 +305,7 @@ async fn concurrent_imports_of_one_source_share_the_work() {
         })
         .collect();
     // This runtime has one thread: when the first request arrives, all four imports have joined.
-    while library.0.imports.lock().unwrap().is_empty() || requests.load(Ordering::SeqCst) == 0 {
+    while library.0.imports.lock().is_empty() || requests.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
     opened.notify_one();

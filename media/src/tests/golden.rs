@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
-use iso9660::{Image, ReadLimits, Namespace};
+use iso9660::{Image, Namespace, ReadLimits};
 use proptest::prelude::*;
 
 use super::*;

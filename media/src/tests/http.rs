@@ -263,7 +263,7 @@ fn image_on_disk() -> (ImageBody, tempfile::NamedTempFile) {
     tree.add_file("few", vec![7; 5000]).unwrap();
     let content = iso9660::Content::source(iso9660::FileSource::open(file.path()).unwrap());
     tree.add_file("many", content).unwrap();
-    let plan = Plan::new(&tree, &Options::new(Profile::Task, "TASK_1", 0)).unwrap();
+    let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "TASK_1", 0)).unwrap();
     (ImageBody::new(plan, ImageDigest::new([1; 32]), Backing::Disk), file)
 }
 

@@ -247,10 +247,7 @@ pub(super) fn boot_image() -> Vec<u8> {
         (0..3 << 18).flat_map(|at: u32| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     tree.add_file("payload.bin", payload).unwrap();
     let mut options = ImageOptions::new(Profile::Boot, "MAINTENANCE", 1_700_000_000);
-    options.boot = Some(Boot {
-        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
-        uefi: None,
-    });
+    options.boot = Some(Boot::new(Some(BiosBoot::new("boot/bios.img")), None));
     bytes_of(&ImagePlan::new(&tree, &options).unwrap())
 }
 

@@ -46,7 +46,7 @@ impl Step for AwaitCompletion {
             last: None,
         });
         let (observation, events) = self.observe(context).await;
-        context.snapshot.run.server.iter().for_each(|server| self.0.bmcs.release_idle(server));
+        context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let mut report = match watch.evaluate(&observation) {
             Some(sign) => {
                 let message = format!("the installation is taken as finished: {}", sign.describe());

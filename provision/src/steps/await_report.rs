@@ -8,11 +8,12 @@ use redfish::PowerState;
 use serde_json::{Value, json};
 
 use super::super::class;
-use super::super::classify::failure;
 use super::super::report::SIGNAL;
 use super::super::services::Services;
 use super::super::waits;
-use super::{discovered_bmc, power_on_permit, reading_policy};
+use super::{discovered_bmc, reading_policy};
+use bmc::failure;
+use bmc::power::power_on_permit;
 use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, Wait};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
 
@@ -42,7 +43,7 @@ impl Step for AwaitReport {
             None => Vec::new(),
         };
         // Thousands of jobs may wait at once for an hour, so idle connections are released.
-        context.snapshot.run.server.iter().for_each(|server| self.0.bmcs.release_idle(server));
+        context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let permit_time_left = self.permit_time_left(context);
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason: &waits::REPORT,

@@ -11,35 +11,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redfish::{PowerState, ResetType};
+use redfish::PowerState;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::classify::{failure, from_redfish, from_redfish_change, unavailable};
-use super::super::outputs::{Built, Discovered, Mounted, PowerRequest, Validated};
+use super::super::outputs::{Built, Discovered, Mounted, Validated};
 use super::super::services::Services;
-use super::super::waits;
-use super::eject::empty;
 use super::iso_build::GrantUse;
-use super::mount::lease_lost;
-use super::power::{assumed_applied, due, force_off, is_up, power_state, send_reset};
 use super::slot_fallback::{slot_fallbacks, uses};
-use super::{
-    ConnectedBmc, class, cleanup_policy, discovered_bmc, input, into_report, last_policy, server, step,
-    wait_for_bmc,
-};
+use super::{class, cleanup_policy, discovered_bmc, input, last_policy, step};
+use bmc::power::{self, PowerRequest};
+use bmc::slots::Inserted;
+use bmc::{ConnectedBmc, boot, failure, from_redfish, slots, unavailable, wait_for_bmc, waits};
 use engine::model::{
     Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepPhase, StepRecord, Time,
 };
 use engine::{AfterCommit, StepContext, StepReport};
 use media::{Suffix, media_url};
 
-/// The time an operating system gets to shut down before power is forced off.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(60);
 /// The time after a power-on in which an "off" may be stale.
 const STALE_FOR: Duration = Duration::from_secs(60);
-/// Time limit for the BMC to show a requested power state.
-const POWER_TIMEOUT: Duration = Duration::from_secs(180);
 
 step!(
     /// Powers the host off, so that no media is ejected under a running system.
@@ -78,15 +69,15 @@ fn has_intent(snapshot: &Snapshot, step: &str) -> bool {
 }
 
 /// Returns the inserts whose intent this job recorded, each with the step record.
-fn inserts(snapshot: &Snapshot) -> impl Iterator<Item = (&StepRecord, Mounted)> {
+fn inserts(snapshot: &Snapshot) -> impl Iterator<Item = (&StepRecord, Inserted)> {
     let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
     let records = mounts.into_iter().flat_map(|step| snapshot.records_of(step));
-    records.filter_map(|record| Some((record, Mounted::deserialize(&record.output).ok()?)))
+    records.filter_map(|record| Some((record, Mounted::deserialize(&record.output).ok()?.inserted)))
 }
 
 /// Returns the slots for which this job recorded an insert.
 pub(super) fn filled(snapshot: &Snapshot) -> Vec<String> {
-    let mut slots: Vec<String> = inserts(snapshot).map(|(_, mounted)| mounted.slot).collect();
+    let mut slots: Vec<String> = inserts(snapshot).map(|(_, inserted)| inserted.slot).collect();
     slots.sort();
     slots.dedup();
     slots
@@ -101,9 +92,9 @@ fn insert_may_appear(context: &StepContext, uri: &str, lag: Duration) -> bool {
         .filter_map(|record| PowerRequest::deserialize(&record.output).ok()?.reinserted_at)
         .any(recently);
     reinsert
-        || inserts(&context.snapshot).any(|(record, mounted)| {
-            let unconfirmed = record.phase != StepPhase::Done && !mounted.refused;
-            unconfirmed && mounted.slot == uri && recently(mounted.sent_at)
+        || inserts(&context.snapshot).any(|(record, inserted)| {
+            let unconfirmed = record.phase != StepPhase::Done && !inserted.refused;
+            unconfirmed && inserted.slot == uri && recently(inserted.sent_at)
         })
 }
 
@@ -117,55 +108,8 @@ async fn power_off(services: &Arc<Services>, context: &StepContext) -> Result<St
         return Ok(StepReport::skipped());
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
-    let system = &found.discovery.system;
-    let mut request: PowerRequest = context.own_output().unwrap_or_default();
-    let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
-    let now = context.now();
-    let waited = request.graceful_answered
-        && request.graceful_at.is_some_and(|sent| now.since(sent) >= SHUTDOWN_GRACE);
-    if !graceful || waited || request.sent > 0 {
-        return force_off(STEP, context, &connected, system).await;
-    }
-    let state = connected.bmc.power_state(system).await.map_err(|error| from_redfish(STEP, &error))?;
-    // A host that received a shutdown request was on before, so its "off" is not stale.
-    if state == PowerState::Off && request.graceful_at.is_none() && power_on_may_appear(context, &connected) {
-        let detail = "power-on was requested a moment ago, so the host may still come up; it is read again before it counts as off";
-        return Ok(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail).with_output(json!(request)));
-    }
-    if state == PowerState::Off {
-        return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host off")));
-    }
-    let again = request.graceful_at.is_some();
-    // A request that may never have been sent is sent again; otherwise a system that would shut down loses power.
-    if !request.graceful_answered {
-        request.graceful_at = Some(now);
-        context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(STEP))?;
-        let sent = connected.bmc.reset(system, ResetType::GracefulShutdown).await;
-        request.graceful_answered = true;
-        match sent {
-            Ok(reset) if reset.confirmed => {
-                let event = NewEvent::info("redfish.power", "host shut down gracefully, read back");
-                return Ok(StepReport::done().with_output(json!(request)).event(event));
-            }
-            Ok(_) => {}
-            // An earlier request may have been applied; a BMC that shows its power state late refuses the second one.
-            Err(error) if again && !error.is_transient() => {}
-            // If a graceful shutdown is not possible now, power is forced off at once.
-            Err(error) if !error.is_transient() => return force_off(STEP, context, &connected, system).await,
-            // A transient error, and certainly not applied: the next attempt sends it again.
-            Err(error) if !error.maybe_applied() => {
-                (request.graceful_at, request.graceful_answered) = (None, false);
-                return Err(from_redfish_change(STEP, &error).with_output(json!(request)));
-            }
-            Err(error) => return Err(from_redfish(STEP, &error).with_output(json!(request))),
-        }
-    }
-    Ok(wait_for_bmc(
-        &waits::SHUTDOWN,
-        POWER_TIMEOUT,
-        "a graceful shutdown was requested; the host is not off yet",
-    )
-    .with_output(json!(request)))
+    let may_start = power_on_may_appear(context, &connected);
+    power::shut_down(STEP, context, &connected, &found.discovery.system, may_start).await
 }
 
 /// Returns whether this job sent an unconfirmed power-on so recently that an "off" of the BMC may be stale.
@@ -192,8 +136,8 @@ fn precondition_failed(step: &str, summary: &str) -> StepReport {
 
 async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.eject";
-    let slots = filled(&context.snapshot);
-    if slots.is_empty() {
+    let uris = filled(&context.snapshot);
+    if uris.is_empty() {
         return Ok(StepReport::skipped());
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
@@ -204,7 +148,7 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
         .map_err(|error| from_redfish(STEP, &error))?;
     let assumed_off =
         context.find_output::<PowerRequest>("cleanup.power-off").is_some_and(|request| request.unconfirmed);
-    if is_up(state) || (state != PowerState::Off && !assumed_off) {
+    if power::is_up(state) || (state != PowerState::Off && !assumed_off) {
         return Err(precondition_failed(
             STEP,
             "the host is not off; media are not ejected under a running system",
@@ -214,7 +158,7 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
     let mut ejected = 0;
     let mut report = StepReport::done();
     let shown =
-        connected.bmc.slots(&found.discovery, &slots).await.map_err(|error| from_redfish(STEP, &error))?;
+        connected.bmc.slots(&found.discovery, &uris).await.map_err(|error| from_redfish(STEP, &error))?;
     for slot in &shown {
         if slot.is_empty() {
             let profile = connected.bmc.profile();
@@ -234,12 +178,12 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
             report = report.event(NewEvent::warn("redfish.foreign-medium", message));
             continue;
         }
-        if let Some(waiting) = empty(STEP, context, &connected, slot).await? {
+        if let Some(waiting) = slots::eject(STEP, context, &connected, slot).await? {
             return Ok(waiting);
         }
         ejected += 1;
     }
-    let message = format!("{ejected} of {} slots emptied and read back", slots.len());
+    let message = format!("{ejected} of {} slots emptied and read back", uris.len());
     Ok(report.event(NewEvent::info("redfish.ejected", message)))
 }
 
@@ -282,18 +226,12 @@ async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Resul
         return Ok(StepReport::skipped());
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
-    let failed = |error: redfish::RedfishError| from_redfish_change(STEP, &error);
-    let (discovery, slot) = (&found.discovery, found.boot_slot.as_str());
-    let source = connected.bmc.next_boot_source_cached(discovery, slot).await.map_err(failed)?;
-    if source.is_none_or(|source| !source.is_active()) {
-        return Ok(StepReport::done());
-    }
-    let cleared = connected.bmc.clear_next_boot_source(discovery, slot).await.map_err(failed)?;
-    if !cleared.confirmed {
-        let detail = "the one-time boot was cleared; a read still shows it";
-        return Ok(wait_for_bmc(&waits::BOOT_OVERRIDE, connected.bmc.profile().read_back_lag, detail));
-    }
-    Ok(StepReport::done().event(NewEvent::info("redfish.boot-once", "one-time boot cleared, read back")))
+    let from = (&found.discovery, found.boot_slot.as_str());
+    let report = StepReport::done();
+    Ok(match boot::clear_once(STEP, &connected, from).await? {
+        true => report.event(NewEvent::info("redfish.boot-once", "one-time boot cleared, read back")),
+        false => report,
+    })
 }
 
 async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
@@ -317,34 +255,8 @@ async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<Ste
         return Ok(StepReport::skipped().event(NewEvent::info("redfish.power", message)));
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
-    let system = &found.discovery.system;
-    let mut request: PowerRequest = context.own_output().unwrap_or_default();
-    let state = power_state(context, &connected, system, &request)
-        .await
-        .map_err(|error| from_redfish(STEP, &error))?;
-    if is_up(state) {
-        return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
-    }
-    if assumed_applied(context, &request, state) {
-        request.unconfirmed = true;
-        let message =
-            "power-on was requested twice; the BMC shows neither on nor off, so the host is taken as on";
-        return Ok(StepReport::done()
-            .with_output(json!(request))
-            .event(NewEvent::warn("redfish.power", message)));
-    }
-    if due(context, &request) {
-        refuse_if_mounted(STEP, services, context, &connected).await?;
-        request.sent += 1;
-        request.sent_at = Some(context.now());
-        context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(STEP))?;
-        if send_reset(STEP, &connected, system, ResetType::On, &request).await? {
-            let event = NewEvent::info("redfish.power", "host on, read back");
-            return Ok(StepReport::done().with_output(json!(request)).event(event));
-        }
-    }
-    Ok(wait_for_bmc(&waits::POWER_ON, POWER_TIMEOUT, "power-on was requested; a read does not show it yet")
-        .with_output(json!(request)))
+    let before_sending = refuse_if_mounted(STEP, services, context, &connected);
+    power::power_on(STEP, context, &connected, &found.discovery.system, before_sending).await
 }
 
 /// Refuses to power on a host that would boot this job's media a second time.
@@ -371,9 +283,9 @@ async fn refuse_if_mounted(
 async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.grant";
     let serial = input(STEP, context)?.server;
-    let server = services.servers.server(&serial).await.map_err(|why| unavailable(STEP, &why))?;
+    let server = services.bmc.servers.server(&serial).await.map_err(|why| unavailable(STEP, &why))?;
     if let Some(server) = &server {
-        services.bmcs.close(server, &context.lease).await;
+        services.bmc.connections.close(server, &context.lease).await;
     }
     let run = context.snapshot.run.id;
     services.images.release(&run.to_string()).await.map_err(|why| unavailable(STEP, &why))?;
@@ -417,7 +329,7 @@ fn record_pending(snapshot: &Snapshot, pending_slots: Vec<String>) -> Option<Val
 
 /// Returns whether this step is pending from an earlier job. Then this job does it, or it stays pending.
 async fn is_pending(services: &Services, context: &StepContext, step: &str) -> Result<bool, StepReport> {
-    let server = server(step, services, &input(step, context)?.server).await?;
+    let server = services.bmc.server(step, &input(step, context)?.server).await?;
     let remaining = server.pending_cleanup.as_ref().and_then(|pending| pending.get("remaining")?.as_array());
     Ok(remaining.is_some_and(|remaining| remaining.iter().any(|name| name == step)))
 }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use redfish::{Discovery, PowerState, SerialMatch, SystemSelector};
+use redfish::{PowerState, SystemSelector};
 use serde_json::json;
 
-use super::super::classify::{failure, from_redfish};
 use super::super::outputs::{Discovered, SplicedBootGrant, Validated};
 use super::super::services::Services;
-use super::super::slots::{LearnedSlots, SlotPlan};
 use super::iso_build::GrantUse;
-use super::slot_fallback::{plans, splice, with_splice};
-use super::{class, connect, into_report, output_of, reading_policy, step};
-use engine::model::{Effect, NewEvent, Server};
+use super::slot_fallback::{splice, with_splice};
+use super::{class, input, reading_policy, step};
+use bmc::slots::{LearnedSlots, SlotPlan, plans};
+use bmc::{failure, from_redfish, identity, output_of};
+use engine::model::{Effect, NewEvent};
 use engine::{StepContext, StepReport};
 
 const STEP: &str = "redfish.discover";
@@ -25,11 +25,12 @@ step!(
 );
 
 async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let connected = connect(STEP, services, context).await?;
-    let selector = SystemSelector::serial(connected.server.serial.as_str());
+    let serial = input(STEP, context)?.server;
+    let connected = services.bmc.connect(STEP, context, &serial).await?;
+    let selector = SystemSelector::serial(serial.as_str());
     let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
     let mut discovery = connected.bmc.discover(&selector).await.map_err(failed)?;
-    let unverified = right_machine(&connected.server, &discovery)?;
+    let unverified = identity::verify(STEP, &connected.server, &discovery)?;
     let validated: Validated = output_of(STEP, context, "validate")?;
     connected.bmc.check(&discovery, &validated.media_base).map_err(failed)?;
     discovery.slots = connected.bmc.prepare_media(&discovery).await.map_err(failed)?.observed;
@@ -67,7 +68,6 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     if !learned.is_empty() {
         observed["learned"] = json!(learned);
     }
-    let serial = connected.server.serial.clone();
     let bmc_address = connected.server.bmc_address.clone();
     let spliced = splice.as_ref().map(|splice| SplicedBootGrant {
         identity: splice.identity.clone(),
@@ -79,7 +79,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         plan: choice.plan,
         reason: choice.reason,
         boot_slot: choice.boot,
-        task_slots: choice.task.into_iter().collect(),
+        task_slots: choice.second.into_iter().collect(),
         was_off,
         spliced,
         attempt: 1,
@@ -95,33 +95,4 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     }
     report.events.extend(unverified);
     Ok(connected.report(report))
-}
-
-/// Compares the serial number of the BMC before the first mutation (decision D3a). Returns a warning if it is not verified.
-fn right_machine(server: &Server, discovery: &Discovery) -> Result<Option<NewEvent>, StepReport> {
-    let serial = &server.serial;
-    let wrong_machine =
-        |summary: String, next: String| StepReport::fail(failure(class::INPUT, STEP, summary, next));
-    match discovery.system.matches_serial(serial.as_str()) {
-        SerialMatch::Match => Ok(None),
-        SerialMatch::Mismatch => Err(wrong_machine(
-            format!(
-                "the BMC at {} belongs to another machine: it shows serial {}, {serial} is registered; nothing was changed",
-                server.bmc_address,
-                discovery.system.serial.as_deref().or(discovery.system.sku.as_deref()).unwrap_or("?"),
-            ),
-            format!("correct the address with `shoal server update {serial} --bmc-address …`"),
-        )),
-        SerialMatch::Unknown if server.allow_unverified_serial => Ok(Some(NewEvent::warn(
-            "redfish.serial-unverified",
-            "the BMC shows no serial; the job continues because the server has allow_unverified_serial",
-        ))),
-        SerialMatch::Unknown => Err(wrong_machine(
-            format!(
-                "the BMC at {} shows no serial, so it cannot be verified that it is {serial}",
-                server.bmc_address
-            ),
-            format!("if you are sure: `shoal server update {serial} --allow-unverified-serial`"),
-        )),
-    }
 }

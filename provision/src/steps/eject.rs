@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use redfish::{ErrorKind, Slot};
-
-use super::super::classify::from_redfish;
 use super::super::services::Services;
-use super::super::waits;
 use super::cleanup::{filled, pending_slots};
-use super::{ConnectedBmc, bmc_policy, discovered_bmc, into_report, step, wait_for_bmc};
+use super::{bmc_policy, discovered_bmc, step};
+use bmc::{from_redfish, slots};
 use engine::model::NewEvent;
 use engine::{StepContext, StepReport};
 
@@ -25,17 +22,17 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let mut report = StepReport::done();
     // Slots that this job filled under an earlier slot plan are emptied too.
-    let mut slots = filled(&context.snapshot);
-    slots.extend(std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned());
+    let mut uris = filled(&context.snapshot);
+    uris.extend(std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned());
     // So are slots that an earlier job could not empty, if they still exist.
-    slots.extend(
+    uris.extend(
         pending_slots(&connected.server)
             .into_iter()
             .filter(|uri| found.discovery.slots.iter().any(|slot| slot.uri == *uri)),
     );
-    slots.sort();
-    slots.dedup();
-    for uri in &slots {
+    uris.sort();
+    uris.dedup();
+    for uri in &uris {
         let read = match context.previous_wait.is_none() && !context.reentered {
             // Discovery has just read the slot, and the mount step reads it again.
             true => connected.bmc.slot_cached(uri).await,
@@ -45,7 +42,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         if slot.is_empty() {
             continue;
         }
-        if let Some(waiting) = empty(STEP, context, &connected, &slot).await? {
+        if let Some(waiting) = slots::eject(STEP, context, &connected, &slot).await? {
             return Ok(waiting);
         }
         report = report.event(NewEvent::info(
@@ -54,24 +51,4 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         ));
     }
     Ok(connected.report(report))
-}
-
-/// Ejects the media of a slot; returns a wait while a read does not show the slot empty.
-///
-/// A refusal after a wait is no failure: a BMC that shows its slots late refuses to repeat the eject.
-pub(super) async fn empty(
-    step: &str,
-    context: &StepContext,
-    connected: &ConnectedBmc,
-    slot: &Slot,
-) -> Result<Option<StepReport>, StepReport> {
-    let sent_before = context.previous_wait.as_ref().is_some_and(|wait| wait.reason == waits::EJECT.name);
-    match connected.bmc.eject(&slot.uri).await {
-        Ok(ejected) if ejected.confirmed => return Ok(None),
-        Ok(_) => {}
-        Err(error) if sent_before && matches!(error.kind, ErrorKind::Refused { .. }) => {}
-        Err(error) => return Err(from_redfish(step, &error)),
-    }
-    let detail = format!("the eject of slot {} was requested; it still shows its media", slot.id);
-    Ok(Some(wait_for_bmc(&waits::EJECT, connected.bmc.profile().read_back_lag, detail)))
 }

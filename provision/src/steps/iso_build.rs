@@ -7,13 +7,13 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
-use super::super::classify::failure;
 use super::super::order::JobInput;
 use super::super::outputs::{Built, Validated};
 use super::super::services::Services;
-use super::super::slots::SlotPlan;
 use super::validate::ImageName;
-use super::{class, input, into_report, output_of, own_policy, step};
+use super::{class, input, own_policy, step};
+use bmc::slots::SlotPlan;
+use bmc::{failure, output_of};
 use engine::model::{Artifact, Effect, Grant, NewEvent, RunId, Time};
 use engine::{StepContext, StepReport};
 use media::{self, ImageBody, JobDocument, MediaToken, PullAccess, RenderInput, TaskImageInput, TaskInputs};
@@ -51,12 +51,12 @@ step!(
 );
 
 impl Services {
-    /// Derives the token of a job's first grant of an image. It is equal after a crash and different for another image.
+    /// Derives the token of a job's first grant of an image.
     pub fn media_token(&self, job: RunId, artifact: Artifact, digest: &str) -> Option<MediaToken> {
         self.media_token_for(job, artifact, digest, GrantUse::FIRST)
     }
 
-    /// Derives the token of a grant for one use of an image.
+    /// Derives the token of a grant for one use of an image. It is equal after a crash and different for another image.
     pub(super) fn media_token_for(
         &self,
         job: RunId,
@@ -174,7 +174,7 @@ pub(super) fn grant(
         .media_token_for(run, artifact, digest, for_use)
         .ok_or_else(|| broken("its token is invalid"))?;
     let inputs = inputs
-        .map(|bytes| seal(&services.media_key, &grant_context(run), bytes))
+        .map(|bytes| seal(&services.media_key, &media::grant_context(run.0), bytes))
         .transpose()
         .map_err(broken)?;
     Ok(Grant {
@@ -186,11 +186,6 @@ pub(super) fn grant(
         size,
         created_at: context.now(),
     })
-}
-
-/// Returns the context that the sealed inputs of an image are bound to.
-pub fn grant_context(run: engine::model::RunId) -> String {
-    format!("media-grant/{run}")
 }
 
 fn short(digest: &str) -> &str {

@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use redfish::InsertOptions;
-use serde_json::json;
-
-use super::super::classify::{failure, from_redfish};
-use super::super::outputs::{Built, Discovered, Mounted, Validated};
+use super::super::outputs::{Built, Discovered, Validated};
 use super::super::services::Services;
-use super::super::slots::SlotRefusal;
-use super::super::waits;
 use super::iso_build::GrantUse;
-use super::slot_fallback::{current, is_outdated, next_plan, refusal};
-use super::{ConnectedBmc, bmc_policy, class, discovered_bmc, into_report, output_of, step, wait_for_bmc};
-use engine::model::{Artifact, NewEvent};
+use super::slot_fallback::{current, is_outdated, next_plan};
+use super::{bmc_policy, class, discovered_bmc, step};
+use bmc::slots::{self, InsertError};
+use bmc::{ConnectedBmc, failure, output_of};
+use engine::model::Artifact;
 use engine::{StepContext, StepReport};
 use media::{self, Suffix};
 
@@ -118,106 +114,11 @@ async fn mount(
     image: &SlotImage<'_>,
 ) -> Result<StepReport, StepReport> {
     let url = image.url(step, services, context, connected, found)?;
-    match mount_into(step, context, connected, &image.slot, &url, image.what).await {
+    match slots::insert(step, context, connected, (&image.slot, &url), image.what).await {
         Ok(report) => Ok(connected.report(report)),
-        Err(InsertRefusal::Report(report)) => Err(*report),
-        Err(InsertRefusal::Definitely(refusal)) => {
+        Err(InsertError::Report(report)) => Err(*report),
+        Err(InsertError::Refused(refusal)) => {
             next_plan(step, services, context, connected, found, *refusal, image.what).await
         }
     }
-}
-
-enum InsertRefusal {
-    /// The slot refused the image.
-    Definitely(Box<SlotRefusal>),
-    /// Any other error, as a report.
-    Report(Box<StepReport>),
-}
-
-async fn mount_into(
-    step: &str,
-    context: &StepContext,
-    connected: &ConnectedBmc,
-    uri: &str,
-    url: &str,
-    what: &str,
-) -> Result<StepReport, InsertRefusal> {
-    let failed = |error: &redfish::RedfishError| InsertRefusal::Report(Box::new(from_redfish(step, error)));
-    let sent_before =
-        context.own_output::<Mounted>().filter(|mounted| mounted.slot == uri && !mounted.refused);
-    let read = match sent_before {
-        None => connected.bmc.slot_cached(uri).await,
-        Some(_) => connected.bmc.slot(uri).await,
-    };
-    let slot = read.map_err(|error| failed(&error))?;
-    // A bare file name identifies no job, unless this job has inserted an image into the slot.
-    if slot.holds(url) || (sent_before.is_some() && slot.may_hold(url)) {
-        let sent_at = sent_before.map_or(context.now(), |mounted| mounted.sent_at);
-        let mounted = Mounted { slot: uri.to_owned(), sent_at, refused: false, slot_fallback: None };
-        return Ok(StepReport::done()
-            .with_output(json!(mounted))
-            .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
-    }
-    if let Some(mounted) = &sent_before
-        && context.now().since(mounted.sent_at) < connected.bmc.profile().read_back_lag
-    {
-        return Ok(wait_for_image(connected, mounted, &slot.id, what));
-    }
-    if !slot.is_empty() {
-        connected.bmc.eject(uri).await.map_err(|error| failed(&error))?;
-    }
-    // The checkpoint names the slot before the insert is sent, so that cleanup knows the slot after a crash.
-    let mounted =
-        Mounted { slot: uri.to_owned(), sent_at: context.now(), refused: false, slot_fallback: None };
-    context
-        .checkpoint(json!(mounted))
-        .await
-        .map_err(|_lost| InsertRefusal::Report(Box::new(lease_lost(step))))?;
-    let inserted = connected.bmc.insert(uri, url, InsertOptions::default()).await;
-    let retry_left = context.record.attempt < connected.tries;
-    let inserted = inserted.map_err(|error| match refusal(&error, &slot, retry_left) {
-        Some(refusal) => InsertRefusal::Definitely(Box::new(refusal)),
-        // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
-        None => {
-            let refused = Mounted { refused: !error.maybe_applied(), ..mounted.clone() };
-            InsertRefusal::Report(Box::new(from_redfish(step, &error).with_output(json!(refused))))
-        }
-    })?;
-    if inserted.confirmed {
-        return Ok(StepReport::done()
-            .with_output(json!(mounted))
-            .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
-    }
-    // Two inserts and a wait in between without effect: the slot accepts images but never shows one.
-    let waited = context.previous_wait.as_ref().is_some_and(|wait| wait.reason == waits::MOUNT.name);
-    if waited && sent_before.is_some() {
-        let words = "it accepted the image twice and never showed it".to_owned();
-        let (slot, slot_id) = (slot.uri, slot.id);
-        return Err(InsertRefusal::Definitely(Box::new(SlotRefusal {
-            slot,
-            slot_id,
-            words,
-            one_image: false,
-        })));
-    }
-    Ok(wait_for_image(connected, &mounted, &slot.id, what))
-}
-
-fn wait_for_image(connected: &ConnectedBmc, mounted: &Mounted, slot: &str, what: &str) -> StepReport {
-    wait_for_bmc(
-        &waits::MOUNT,
-        connected.bmc.profile().read_back_lag,
-        format!("the {what} was inserted into slot {slot}, which does not show it yet"),
-    )
-    .with_output(json!(mounted))
-}
-
-/// Builds the report after the lease was lost; the engine does not commit it.
-pub(super) fn lease_lost(step: &str) -> StepReport {
-    StepReport::new(engine::StepOutcome::Retry(failure(
-        class::TRANSIENT,
-        step,
-        "the lease was lost",
-        "nothing; another worker continues the job",
-    )))
 }

@@ -10,33 +10,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
+use redfish::ResetType;
 use serde_json::json;
 
-use super::super::classify::{failure, from_redfish, from_redfish_change};
-use super::super::outputs::{Built, Discovered, Mounted, PowerRequest};
+use super::super::outputs::{Built, Discovered, Mounted};
 use super::super::report::SIGNAL;
 use super::super::services::Services;
-use super::super::waits;
-use super::mount::lease_lost;
-use super::{
-    ConnectedBmc, bmc_policy, class, discovered_bmc, into_report, output_of, reinsert, step, wait_for_bmc,
-};
+use super::{bmc_policy, class, discovered_bmc, reinsert, step};
+use bmc::power::{self, POWER_TIMEOUT, PowerRequest, RESEND_AFTER, power_on_permit};
+use bmc::{ConnectedBmc, failure, from_redfish, output_of, wait_for_bmc, waits};
 use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, Time, permit_resource};
+use engine::model::{NewEvent, Time};
 use engine::{PermitRequest, StepContext, StepOutcome, StepReport};
-
-/// Time limit for the BMC to show a requested power state.
-const POWER_TIMEOUT: Duration = Duration::from_secs(180);
-/// A request without effect is sent again after this time.
-const RESEND_AFTER: Duration = Duration::from_secs(60);
-/// The time after the second request when a change that the BMC does not show is taken as done.
-const ASSUMED_AFTER: Duration = Duration::from_secs(30);
-
-/// Returns the resource of the permit that a host needs to power on.
-pub fn power_on_permit() -> String {
-    permit_resource("power-on")
-}
 
 step!(
     /// Forces the host off.
@@ -55,104 +40,7 @@ step!(
 async fn off(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.power-off";
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
-    force_off(STEP, context, &connected, &found.discovery.system).await
-}
-
-/// Returns whether the previous worker died in this step, between the intent and the result.
-fn previous_worker_died(context: &StepContext) -> bool {
-    context.reentered && context.previous_wait.is_none()
-}
-
-/// Returns whether a power request without effect must be sent (again): it was never sent, was sent long ago, or the worker
-/// died before the response, so it is unknown whether the request was sent.
-pub(super) fn due(context: &StepContext, request: &PowerRequest) -> bool {
-    previous_worker_died(context)
-        || request.sent_at.is_none_or(|sent| context.now().since(sent) >= RESEND_AFTER)
-}
-
-/// Returns whether a host is on or powering on. For a BMC that shows neither on nor off, a repeated request does no harm.
-pub(super) fn is_up(state: PowerState) -> bool {
-    matches!(state, PowerState::On | PowerState::PoweringOn | PowerState::Paused)
-}
-
-/// Returns whether a change is taken as done after two requests to a BMC that shows neither on nor off: some never show more.
-pub(super) fn assumed_applied(context: &StepContext, request: &PowerRequest, state: PowerState) -> bool {
-    let late = request.sent_at.is_some_and(|sent| context.now().since(sent) >= ASSUMED_AFTER);
-    !is_up(state) && state != PowerState::Off && request.sent > 1 && late
-}
-
-/// Sends a power request that a checkpoint holds as `request`; returns whether a read already shows its effect.
-///
-/// A refusal after an earlier request, also a graceful one, is no failure: the BMC may have applied the earlier request, shows
-/// its power state late, and refuses to repeat it.
-pub(super) async fn send_reset(
-    step: &str,
-    connected: &ConnectedBmc,
-    system: &SystemInfo,
-    reset: ResetType,
-    request: &PowerRequest,
-) -> Result<bool, StepReport> {
-    match connected.bmc.reset(system, reset).await {
-        Ok(applied) => Ok(applied.confirmed),
-        Err(error)
-            if (request.sent > 1 || request.graceful_at.is_some())
-                && matches!(error.kind, ErrorKind::Refused { .. }) =>
-        {
-            Ok(false)
-        }
-        // After a definite refusal there is nothing to wait for: the next attempt sends the request at once.
-        Err(error) if !error.maybe_applied() => {
-            let unsent =
-                PowerRequest { sent: request.sent.saturating_sub(1), sent_at: None, ..request.clone() };
-            Err(from_redfish_change(step, &error).with_output(json!(unsent)))
-        }
-        Err(error) => Err(from_redfish(step, &error)),
-    }
-}
-
-/// Forces the host off and reads it back.
-pub(super) async fn force_off(
-    step: &str,
-    context: &StepContext,
-    connected: &ConnectedBmc,
-    system: &SystemInfo,
-) -> Result<StepReport, StepReport> {
-    let mut request: PowerRequest = context.own_output().unwrap_or_default();
-    let state = power_state(context, connected, system, &request)
-        .await
-        .map_err(|error| from_redfish(step, &error))?;
-    if state == PowerState::Off {
-        let event = match request.sent {
-            0 => NewEvent::info("redfish.power", "host was off"),
-            _ => NewEvent::info("redfish.power", "host off, read back"),
-        };
-        return Ok(connected.report(StepReport::done().with_output(json!(request)).event(event)));
-    }
-    if assumed_applied(context, &request, state) {
-        request.unconfirmed = true;
-        let message =
-            "power-off was requested twice; the BMC shows neither on nor off, so the host is taken as off";
-        let event = NewEvent::warn("redfish.power", message);
-        return Ok(connected.report(StepReport::done().with_output(json!(request)).event(event)));
-    }
-    if due(context, &request) {
-        request.sent_at = Some(context.now());
-        request.sent += 1;
-        context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(step))?;
-        if send_reset(step, connected, system, ResetType::ForceOff, &request).await? {
-            return Ok(connected.report(
-                StepReport::done()
-                    .with_output(json!(request))
-                    .event(NewEvent::info("redfish.power", "host forced off, read back")),
-            ));
-        }
-    }
-    let shown = match state {
-        PowerState::Unknown => "no power state".to_owned(),
-        state => format!("{state:?}"),
-    };
-    let detail = format!("power-off was requested; the BMC shows {shown}");
-    Ok(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail).with_output(json!(request)))
+    power::force_off(STEP, context, &connected, &found.discovery.system).await
 }
 
 async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
@@ -171,10 +59,8 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         // The defect: a restart because the power state is not trusted.
         let _sent = connected.bmc.reset(system, ResetType::ForceRestart).await;
     }
-    let state = power_state(context, &connected, system, &request)
-        .await
-        .map_err(|error| from_redfish(STEP, &error))?;
-    if is_up(state) {
+    let state = power::state(STEP, context, &connected, system, &request).await?;
+    if power::is_up(state) {
         let event = if request.sent == 0 {
             NewEvent::warn("redfish.power", "the host was already on, not by this job; the job continues")
         } else {
@@ -213,14 +99,11 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         }))));
     }
     let mut events = Vec::new();
-    if due(context, &request) {
+    if power::due(context, &request) {
         let inserted =
             reinsert::before_power_on(STEP, services, context, (&connected, &found), &mut request).await;
         events = inserted.map_err(|report| report.with_output(json!(request)))?;
-        request.sent_at = Some(context.now());
-        request.sent += 1;
-        context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(STEP))?;
-        if send_reset(STEP, &connected, system, ResetType::On, &request).await? {
+        if power::send(STEP, context, &connected, system, ResetType::On, &mut request).await? {
             events.push(NewEvent::info("redfish.power", "host on, read back"));
             let mut report = StepReport::done().with_output(json!(request));
             report.events = events;
@@ -256,26 +139,15 @@ async fn running(
     connected.report(StepReport { events, ..report })
 }
 
-/// Returns the power state: cached before this step has sent a request, otherwise read again.
-pub(super) async fn power_state(
-    context: &StepContext,
-    connected: &ConnectedBmc,
-    system: &SystemInfo,
-    request: &PowerRequest,
-) -> Result<PowerState, RedfishError> {
-    let untouched = request.sent == 0 && request.graceful_at.is_none() && context.previous_wait.is_none();
-    match untouched && !context.reentered {
-        true => connected.bmc.power_state_cached(system).await,
-        false => connected.bmc.power_state(system).await,
-    }
-}
-
 /// Returns the rest of the settle time after the last insert and after the power-off, if any.
 fn settle_left(context: &StepContext, connected: &ConnectedBmc) -> Option<Duration> {
     let now = context.now();
     let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
-    let mounted =
-        mounts.iter().filter_map(|step| context.find_output::<Mounted>(step)).map(|it| it.sent_at).max();
+    let mounted = mounts
+        .iter()
+        .filter_map(|step| context.find_output::<Mounted>(step))
+        .map(|mounted| mounted.inserted.sent_at)
+        .max();
     let off = context.find_output::<PowerRequest>("redfish.power-off").and_then(|request| request.sent_at);
     let since = |at: Option<Time>| at.map(|at| now.since(at));
     let left = connected.bmc.profile().settle_left(since(mounted), since(off));

@@ -16,12 +16,11 @@ use std::sync::Arc;
 use redfish::{InsertOptions, Slot};
 use serde_json::json;
 
-use super::super::classify::{from_redfish, from_redfish_change};
-use super::super::outputs::{Built, Discovered, PowerRequest, Validated};
+use super::super::outputs::{Built, Discovered, Validated};
 use super::super::services::Services;
-use super::super::waits;
-use super::mount::{SlotImage, lease_lost};
-use super::{ConnectedBmc, output_of, wait_for_bmc};
+use super::mount::SlotImage;
+use bmc::power::PowerRequest;
+use bmc::{ConnectedBmc, boot, from_redfish, lease_lost, output_of, wait_for_bmc, waits};
 use engine::model::NewEvent;
 use engine::{StepContext, StepReport};
 
@@ -49,16 +48,9 @@ pub(super) async fn before_power_on(
     }
     let inserted = insert(step, services, context, (connected, found), request, &shown).await?;
     if !inserted.is_empty() || sent_before {
-        let (discovery, slot) = (&found.discovery, &found.boot_slot);
-        let set = connected
-            .bmc
-            .boot_media_once(discovery, slot)
-            .await
-            .map_err(|error| from_redfish_change(step, &error))?;
-        if !set.confirmed {
-            let detail = "the one-time boot was set again; a read does not show it yet";
-            return Err(wait_for_bmc(&waits::BOOT_OVERRIDE, connected.bmc.profile().read_back_lag, detail));
-        }
+        let from = (&found.discovery, found.boot_slot.as_str());
+        let detail = "the one-time boot was set again; a read does not show it yet";
+        boot::set_once(step, connected, from, detail).await?;
     }
     Ok(inserted)
 }

@@ -14,24 +14,20 @@
 
 use std::sync::Arc;
 
-use redfish::{ErrorKind, RedfishError};
 use serde_json::{Value, json};
 
-use super::super::classify::failure;
 use super::super::outputs::{Discovered, Mounted, SlotFallback, Validated};
 use super::super::services::Services;
-use super::super::slots::{self, Capabilities, LearnedSlots, NoPlan, SlotPlan, SlotPlans, SlotRefusal};
+use super::class;
 use super::iso_build::{BuiltTaskImage, GrantUse, grant, task_of};
-use super::{ConnectedBmc, class, output_of};
-use crate::QUEUE;
+use bmc::slots::{Inserted, SlotPlan, SlotRefusal, plans};
+use bmc::{ConnectedBmc, QUEUE, failure, output_of};
 use engine::model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepSummary, error_chain};
 use engine::{StepContext, StepReport};
 use media::{self, ImageDigest, SpliceInputs};
 
 /// The steps that run again for another slot plan.
 const REPEATED_STEPS: [&str; 3] = ["redfish.eject", "redfish.mount.maintenance", "redfish.mount.task"];
-/// Parts of the message ids of BMCs that hold one image at a time.
-const ONE_IMAGE_IDS: [&str; 3] = ["resourceinuse", "connectionoccupied", "sys446"];
 
 /// Returns all slot fallbacks of the job in order.
 pub(super) fn slot_fallbacks(snapshot: &Snapshot) -> Vec<SlotFallback> {
@@ -81,7 +77,7 @@ fn with_slot_fallbacks(slot_fallbacks: Vec<SlotFallback>, mut found: Discovered)
         found.plan = slot_fallback.choice.plan;
         found.reason = slot_fallback.choice.reason;
         found.boot_slot = slot_fallback.choice.boot;
-        found.task_slots = slot_fallback.choice.task.into_iter().collect();
+        found.task_slots = slot_fallback.choice.second.into_iter().collect();
         found.spliced = slot_fallback.spliced.map(|identity| super::super::outputs::SplicedBootGrant {
             identity,
             grant: slot_fallback.boot_grant.clone(),
@@ -105,41 +101,6 @@ pub(super) fn uses(found: &Discovered, snapshot: &Snapshot) -> Vec<GrantUse> {
         .into_iter()
         .map(|slot_fallback| (slot_fallback.choice.plan, slot_fallback.attempt));
     std::iter::once((found.plan, 1)).chain(later).map(|(plan, attempt)| GrantUse::of(plan, attempt)).collect()
-}
-
-/// Lists the slot plans for media served under `media_base`. The client has checked that the BMC accepts such URLs.
-pub(crate) fn plans(
-    slots: &[redfish::Slot],
-    media_base: &str,
-    learned: &LearnedSlots,
-) -> Result<SlotPlans, NoPlan> {
-    let scheme = media_base.split_once("://").map_or("http", |(scheme, _)| scheme);
-    slots::plan(&Capabilities { slots, scheme, learned })
-}
-
-/// Returns the refusal that an insert error means for the slot; `None` when the error says nothing about the slot. With
-/// `retry_left`, busy and server errors are no refusal because the slot is tried again.
-pub(super) fn refusal(error: &RedfishError, slot: &redfish::Slot, retry_left: bool) -> Option<SlotRefusal> {
-    let occupied = match &error.kind {
-        ErrorKind::Refused { message_id, status, .. } | ErrorKind::Busy { message_id, status, .. } => {
-            let words = message_id.as_deref().unwrap_or_default().to_ascii_lowercase();
-            *status == 409 || ONE_IMAGE_IDS.iter().any(|word| words.contains(word))
-        }
-        _ => false,
-    };
-    let refused = match &error.kind {
-        ErrorKind::Refused { .. } => !error.maybe_applied(),
-        ErrorKind::NotSupported { .. } | ErrorKind::TaskFailed { .. } => true,
-        // Busy at every attempt: another slot may work.
-        ErrorKind::Busy { .. } | ErrorKind::Server { .. } => !retry_left,
-        _ => false,
-    };
-    refused.then(|| SlotRefusal {
-        slot: slot.uri.clone(),
-        slot_id: slot.id.clone(),
-        words: error.kind.to_string(),
-        one_image: occupied,
-    })
 }
 
 /// A planned boot image with the task in it, and its grant.
@@ -248,9 +209,7 @@ pub(super) async fn next_plan(
         choice.ids.join(" and "),
     );
     let mounted = Mounted {
-        slot: refusal.slot.clone(),
-        sent_at: context.now(),
-        refused: true,
+        inserted: Inserted { slot: refusal.slot.clone(), sent_at: context.now(), refused: true },
         slot_fallback: Some(Box::new(slot_fallback)),
     };
     let mut report = StepReport::done()

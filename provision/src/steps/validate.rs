@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::classify::{failure, unavailable};
 use super::super::outputs::Validated;
 use super::super::services::Services;
 use super::super::waits;
-use super::{bmc_address, class, input, into_report, server, step, wait_for_bmc};
+use super::{class, input, step};
+use bmc::{bmc_address, failure, unavailable, wait_for_bmc};
 use engine::model::NewEvent;
 use engine::{StepContext, StepOutcome, StepPolicy, StepReport};
 use media::ImportError;
@@ -35,7 +35,7 @@ fn import_policy(_site: &Services) -> StepPolicy {
 
 async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     let job_input = input(STEP, context)?;
-    let server = server(STEP, services, &job_input.server).await?;
+    let server = services.bmc.server(STEP, &job_input.server).await?;
     let recipe = services.schemas.validate(&job_input.recipe).map_err(|errors| {
         let first =
             errors.first().map_or(String::new(), |error| format!("{}: {}", error.path, error.message));
@@ -52,7 +52,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
             "correct the server's BMC address",
         )))
     })?;
-    let addresses = &services.addresses;
+    let addresses = &services.bmc.addresses;
     let unreachable =
         |why: String| wrong(why, "see CONTROLLER_PUBLIC_URL and MEDIA_BASE_URL in `shoal config reference`");
     let controller_url = addresses.controller_for(bmc).map_err(unreachable)?;

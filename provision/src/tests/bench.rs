@@ -120,9 +120,7 @@ impl Bench {
             grace: GRACE,
         };
         let services = self.services();
-        let workflows = WorkflowRegistry::default()
-            .with(change(Arc::new(Provision::new(Arc::clone(&services)))))
-            .with(Arc::new(DiagnosticsWorkflow::new(services)));
+        let workflows = WorkflowRegistry::default().with(change(Arc::new(Provision::new(services))));
         Engine::new(self.store.clone(), workflows, Arc::clone(clock) as Arc<dyn Clock>, config)
     }
 

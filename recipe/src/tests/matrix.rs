@@ -1,6 +1,7 @@
 //! The test matrix of the recipe schema (docs/seeds.md C022-1, C022-2) and the forms each field accepts.
 
 use serde_json::{Value, json};
+use strum::VariantArray;
 
 use super::super::{FsFormat, MediaLabel, PartitionSize, PartitionType, TaskTarget};
 use super::*;
@@ -229,7 +230,7 @@ fn a_type_guid_is_stored_mixed_endian() {
 
 #[test]
 fn formats_labels_and_unknown_fields_of_a_partition_are_checked() {
-    for format in FsFormat::ALL {
+    for &format in FsFormat::VARIANTS {
         let recipe = accepted(&one_partition("format", json!(format.as_str())));
         assert_eq!(recipe.partition_layout[0].format, format);
     }
@@ -285,7 +286,7 @@ fn unknown_fields_are_refused_with_the_nearest_known_name() {
 
 #[test]
 fn the_known_media_labels_are_accepted() {
-    for label in MediaLabel::ALL {
+    for &label in MediaLabel::VARIANTS {
         let recipe = accepted(&linux_with("media_label", json!(label.as_str())));
         assert_eq!(recipe.media_label, Some(label));
     }

@@ -16,10 +16,9 @@ use serde_json::{Value, json};
 use super::{BootEnabled, BootOverride, BootTarget};
 use crate::bmc::{Bmc, ChangeResult};
 use crate::discovery::{Discovery, ManagerInfo};
-use crate::error::{ErrorKind, Operation, RedfishError};
+use crate::error::{ErrorKind, Operation, RedfishError, mark_maybe_applied};
 use crate::exchange::Call;
 use crate::json::{self, Resource};
-use crate::power::mark_maybe_applied;
 use crate::profile::BootVia;
 
 /// Value of `FirstBootDevice` for the virtual CD.

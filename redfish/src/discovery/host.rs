@@ -6,7 +6,8 @@
 
 use serde_json::Value;
 
-use super::{OPERATION, SerialMatch, SystemInfo, SystemSelector, reset_types, serial_of};
+use super::OPERATION;
+use super::found::{SerialMatch, SystemInfo, SystemSelector, reset_types, serial_of};
 use crate::collection::Member;
 use crate::error::{ErrorKind, RedfishError};
 use crate::exchange::Core;

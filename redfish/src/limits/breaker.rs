@@ -10,9 +10,9 @@
 //!
 //! A probe whose future is dropped has no result; the next request becomes the probe.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The circuit is open: no request is sent to the BMC.
@@ -56,12 +56,8 @@ impl Breaker {
         Breaker { threshold, open_time, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn admit(&self) -> Result<ProbeRequest<'_>, CircuitOpen> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let half_open = match state.until {
             None => false,
             Some(until) if until <= Instant::now() && !state.probing => true,
@@ -73,13 +69,13 @@ impl Breaker {
 
     /// The open circuit, if a request would be refused now.
     pub(super) fn refusal_reason(&self) -> Option<CircuitOpen> {
-        let state = self.state();
+        let state = self.state.lock();
         let until = state.until.filter(|until| *until > Instant::now() || state.probing)?;
         Some(self.open_until(&state, until))
     }
 
     pub(super) fn circuit_open(&self) -> Option<CircuitOpen> {
-        let state = self.state();
+        let state = self.state.lock();
         state.until.map(|until| self.open_until(&state, until))
     }
 
@@ -93,12 +89,12 @@ impl Breaker {
 
 impl ProbeRequest<'_> {
     pub(super) fn responded(mut self) {
-        *self.breaker.state() = State::default();
+        *self.breaker.state.lock() = State::default();
         self.finished = true;
     }
 
     pub(super) fn failed(mut self, detail: &str) {
-        let mut state = self.breaker.state();
+        let mut state = self.breaker.state.lock();
         state.failures = state.failures.saturating_add(1);
         detail.clone_into(&mut state.last);
         if self.half_open {
@@ -115,7 +111,7 @@ impl ProbeRequest<'_> {
 impl Drop for ProbeRequest<'_> {
     fn drop(&mut self) {
         if self.half_open && !self.finished {
-            self.breaker.state().probing = false;
+            self.breaker.state.lock().probing = false;
         }
     }
 }

@@ -3,9 +3,9 @@
 //! The state is one instant: when the bucket will be full again. Each request moves it one interval later. A request that
 //! would move it further away than a full bucket waits for the difference. Waiting requests are served in order of arrival.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Bucket {
     pub(super) async fn take(&self) {
         let Some(interval) = self.interval else { return };
         let ready = {
-            let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut full_at = self.full_at.lock();
             let now = Instant::now();
             let next = full_at.map_or(now, |at| at.max(now)) + interval;
             *full_at = Some(next);

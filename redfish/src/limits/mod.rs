@@ -17,9 +17,10 @@ mod breaker;
 mod bucket;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -159,26 +160,22 @@ impl RequestLimits {
         self.0.breaker.refusal_reason()
     }
 
-    fn rejections(&self) -> MutexGuard<'_, VecDeque<Instant>> {
-        self.0.rejections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether no login may be sent now, because too many were rejected.
     pub(crate) fn login_blocked(&self) -> bool {
-        let mut rejections = self.rejections();
+        let mut rejections = self.0.rejections.lock();
         rejections.retain(|at| at.elapsed() < REJECTION_WINDOW);
         rejections.len() >= MAX_REJECTIONS
     }
 
     pub(crate) fn login_rejected(&self) {
-        let mut rejections = self.rejections();
+        let mut rejections = self.0.rejections.lock();
         rejections.truncate(MAX_REJECTIONS - 1);
         rejections.push_front(Instant::now());
     }
 
     /// Forgets rejected logins after the credentials may have changed, so that logins are sent again.
     pub fn forget_rejections(&self) {
-        self.rejections().clear();
+        self.0.rejections.lock().clear();
     }
 }
 

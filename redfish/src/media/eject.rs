@@ -5,10 +5,9 @@ use serde_json::{Value, json};
 
 use super::{InsertVia, Slot, path_words};
 use crate::bmc::{Bmc, ChangeResult};
-use crate::error::{Operation, RedfishError};
+use crate::error::{Operation, RedfishError, mark_maybe_applied};
 use crate::exchange::{BmcResponse, Call, Core};
 use crate::json::Resource;
-use crate::power::mark_maybe_applied;
 use crate::profile::Include;
 
 const OPERATION: Operation = Operation::Eject;

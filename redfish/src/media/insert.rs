@@ -16,10 +16,9 @@ use serde_json::{Map, Value, json};
 
 use super::{InsertVia, Slot, path_words, scheme_of};
 use crate::bmc::{Bmc, ChangeResult};
-use crate::error::{ErrorKind, Operation, RedfishError};
+use crate::error::{ErrorKind, Operation, RedfishError, mark_maybe_applied};
 use crate::exchange::{BmcResponse, Call, Core};
 use crate::json::Resource;
-use crate::power::mark_maybe_applied;
 use crate::profile::{Include, InsertFields, InsertMember};
 
 const OPERATION: Operation = Operation::Insert;

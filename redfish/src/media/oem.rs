@@ -19,10 +19,9 @@ use url::Url;
 use super::{ImageUrl, Slot};
 use crate::bmc::{Bmc, ChangeResult};
 use crate::discovery::Discovery;
-use crate::error::{ErrorKind, Operation, RedfishError};
+use crate::error::{ErrorKind, Operation, RedfishError, mark_maybe_applied};
 use crate::exchange::{BmcResponse, Call, Core};
 use crate::json::{self, Resource};
-use crate::power::mark_maybe_applied;
 use crate::profile::{MediaPrepare, Profile};
 
 /// Wait after an unmount: the BMC still holds the old image for a moment.

@@ -5,7 +5,9 @@
 //!   detecting: generic -> by service root -> by root, system, manager ┘ -> refined(learned) -> with(overrides) = in force
 //! ```
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use super::{BmcIdentity, Flags, Learned, Profile};
 
@@ -28,11 +30,11 @@ impl ActiveProfile {
 
     /// The profile in force now.
     pub(crate) fn profile(&self) -> Arc<Profile> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).in_force)
+        Arc::clone(&self.0.read().in_force)
     }
 
     pub(crate) fn learned(&self) -> Learned {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).learned.clone()
+        self.0.read().learned.clone()
     }
 
     /// Chooses the profile by the identity of the BMC, unless the profile is fixed.
@@ -50,7 +52,7 @@ impl ActiveProfile {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.write();
         change(&mut state);
         let in_force = state.base.clone().refined(&state.learned).with(&state.overrides);
         if in_force != *state.in_force {

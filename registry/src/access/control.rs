@@ -1,8 +1,9 @@
 //! Users and a policy combined: a user logs in with a name and a password, or with a token the authenticator accepts.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::RwLock;
 
 use super::credentials::Credentials;
 use super::policy::{AccessRequest, Policy, Subject, decide};
@@ -44,12 +45,12 @@ impl AccessControl {
 
     /// Replaces the policy. It applies to every request that is authorized after this call.
     pub fn set_policy(&self, policy: Policy) {
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        *self.policy.write() = Arc::new(policy);
     }
 
     /// The policy in force.
     pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.policy.read())
     }
 
     /// The subject of a caller. Wrong credentials are refused even where none are needed, so that their owner notices.

@@ -18,10 +18,11 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -132,23 +133,19 @@ impl Htpasswd {
     /// Whether the file has a line for this user. For programs with several sources of users.
     pub async fn has_user(&self, user: &str) -> bool {
         self.reload_if_due().await;
-        self.state().file.as_ref().is_ok_and(|file| file.users.contains_key(user))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().file.as_ref().is_ok_and(|file| file.users.contains_key(user))
     }
 
     /// Reads the file again when it changed and a check is due.
     async fn reload_if_due(&self) {
         let due = |state: &State| state.checked_at.elapsed() >= self.options.reload_interval;
-        if !due(&self.state()) {
+        if !due(&self.state.lock()) {
             return;
         }
         // A request that arrives during a check uses the known state.
         let Ok(_guard) = self.reload_lock.try_lock() else { return };
         let known = {
-            let state = self.state();
+            let state = self.state.lock();
             if !due(&state) {
                 return;
             }
@@ -156,7 +153,7 @@ impl Htpasswd {
         };
         let path = self.path.clone();
         let change = crate::blocking(move || Ok(read_changed(&path, known))).await;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.checked_at = Instant::now();
         match change {
             Ok(Ok(None)) => {}
@@ -181,10 +178,10 @@ impl Htpasswd {
 
     async fn verify(&self, user: &str, password: &Secret, peer: Option<SocketAddr>) -> Result<(), Denied> {
         self.reload_if_due().await;
-        let fingerprint = self.state().cache.fingerprint(user, password.expose());
+        let fingerprint = self.state.lock().cache.fingerprint(user, password.expose());
         let known = |state: &State| state.cache.contains(&fingerprint, state.revision, Instant::now());
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if state.file.is_err() {
                 return Err(Denied::Unavailable);
             }
@@ -199,7 +196,7 @@ impl Htpasswd {
             }
         }
         let right = self.verify_queued(user, password, &known).await;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(peer) = peer
             && !matches!(right, Ok(None))
         {
@@ -222,7 +219,7 @@ impl Htpasswd {
             tokio::time::timeout(self.options.queue_timeout, Arc::clone(&self.verifying).acquire_owned());
         let permit = permit.await.ok().and_then(Result::ok).ok_or(Denied::Unavailable)?;
         let (hash, there, revision) = {
-            let state = self.state();
+            let state = self.state.lock();
             if known(&state) {
                 return Ok(Some(state.revision));
             }

@@ -15,11 +15,12 @@
 //! uses two at most.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
+use parking_lot::Mutex;
 
 use crate::store::BlobFile;
 use crate::wire::FileSender;
@@ -48,7 +49,7 @@ impl Buffers {
     /// buffers.
     fn take(self: &Arc<Self>, wanted: usize) -> Buffer {
         let large = wanted > PIECE / 2;
-        let kept = large.then(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()).flatten();
+        let kept = large.then(|| self.0.lock().pop()).flatten();
         let size = if large { PIECE } else { wanted };
         let bytes = kept.unwrap_or_else(|| vec![0; size].into_boxed_slice());
         Buffer { bytes, filled: 0, home: Arc::clone(self) }
@@ -66,7 +67,7 @@ impl Drop for Buffer {
         if self.bytes.len() != PIECE {
             return;
         }
-        let mut kept = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.home.0.lock();
         if kept.len() < KEPT {
             kept.push(std::mem::take(&mut self.bytes));
         }

@@ -16,12 +16,11 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use super::path::BadPath;
 use crate::access::Denied;
 use crate::digest::InvalidDigest;
 use crate::error::Error;
 use crate::manifest::InvalidManifest;
-use crate::name::InvalidReference;
+use crate::name::{InvalidReference, InvalidRepositoryName};
 
 /// The `Retry-After` of responses that ask the client to retry.
 const RETRY_AFTER: &str = "5";
@@ -68,6 +67,21 @@ struct Entry {
 #[derive(Serialize)]
 struct Document<'a> {
     errors: &'a [Entry],
+}
+
+/// Why a path names no endpoint of this registry.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadPath {
+    #[error("the registry has no such endpoint")]
+    Endpoint,
+    #[error(transparent)]
+    Name(#[from] InvalidRepositoryName),
+    #[error(transparent)]
+    Digest(#[from] InvalidDigest),
+    #[error(transparent)]
+    Reference(#[from] InvalidReference),
+    #[error("the upload session does not exist: start a new one")]
+    UploadId,
 }
 
 impl ApiError {

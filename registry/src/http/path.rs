@@ -19,9 +19,10 @@
 
 use uuid::Uuid;
 
+use super::error::BadPath;
 use super::query::decode;
-use crate::digest::{Digest, InvalidDigest};
-use crate::name::{InvalidReference, InvalidRepositoryName, Reference, RepositoryName};
+use crate::digest::Digest;
+use crate::name::{Reference, RepositoryName};
 
 /// The endpoint a path names.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,21 +36,6 @@ pub(crate) enum Endpoint {
     Referrers { repository: RepositoryName, subject: Digest },
     Catalog,
     Extensions { repository: Option<RepositoryName> },
-}
-
-/// Why a path names no endpoint of this registry.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadPath {
-    #[error("the registry has no such endpoint")]
-    Endpoint,
-    #[error(transparent)]
-    Name(#[from] InvalidRepositoryName),
-    #[error(transparent)]
-    Digest(#[from] InvalidDigest),
-    #[error(transparent)]
-    Reference(#[from] InvalidReference),
-    #[error("the upload session does not exist: start a new one")]
-    UploadId,
 }
 
 impl Endpoint {
@@ -139,7 +125,8 @@ pub(crate) fn manifest_path(repository: &RepositoryName, digest: &Digest) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::Algorithm;
+    use crate::digest::{Algorithm, InvalidDigest};
+    use crate::name::InvalidRepositoryName;
     use proptest::prelude::*;
 
     fn name(text: &str) -> RepositoryName {

@@ -20,11 +20,12 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use super::Store;
-use super::locks::lock;
 use super::manifests::Manifest;
 use crate::name::{Reference, RepositoryName};
 
@@ -153,7 +154,7 @@ impl Store {
             && self.generation(name) == Some(generation)
         {
             let entry = Entry { generation, record: Arc::new(record), manifest: manifest.clone() };
-            lock(&self.cache.halves).insert((name.clone(), reference.clone()), entry);
+            self.cache.halves.lock().insert((name.clone(), reference.clone()), entry);
         }
     }
 
@@ -165,7 +166,7 @@ impl Store {
         reference: &Reference,
     ) -> Option<Manifest> {
         let generation = self.generation(name)?;
-        let entry = lock(&self.cache.halves).get(&(name.clone(), reference.clone()))?;
+        let entry = self.cache.halves.lock().get(&(name.clone(), reference.clone()))?;
         // A client that sees the manifest relies on it: when its time of use must be recorded, the disk is used.
         (self.cache.is_current(&entry, generation) && self.touches.fresh(&entry.record))
             .then_some(entry.manifest)

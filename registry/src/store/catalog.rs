@@ -1,7 +1,6 @@
 //! Finding repositories: by name, in pages, and by a blob they list.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 
 use super::Store;
 use crate::digest::Digest;
@@ -11,7 +10,7 @@ use crate::name::RepositoryName;
 impl Store {
     /// Up to `limit` repositories in the order of names, beginning after `last`.
     pub(crate) fn repositories_after(&self, last: Option<&str>, limit: usize) -> Vec<RepositoryName> {
-        let known = self.repositories.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.repositories.read();
         let mut smallest: BTreeSet<&RepositoryName> = BTreeSet::new();
         for name in known.keys().filter(|name| last.is_none_or(|last| name.as_str() > last)) {
             smallest.insert(name);

@@ -1,14 +1,15 @@
 //! The cost of a commit and the commits it delays: counted in disk operations, not in time.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
+
+use parking_lot::Mutex;
 
 use super::Store;
 use super::disk::{Disk, DiskHook, DiskOp, HookAction};
 use super::faults::script::{IMAGE, image, push, put};
 use super::faults::{config, directory};
-use super::locks::lock;
 use crate::digest::{Algorithm, Digest};
 use crate::name::{RepositoryName, Tag};
 
@@ -21,9 +22,9 @@ struct Counter {
 
 impl DiskHook for Counter {
     fn before(&self, op: DiskOp<'_>) -> HookAction {
-        *lock(&self.steps) += 1;
+        *self.steps.lock() += 1;
         if matches!(op, DiskOp::SyncFile(_)) {
-            let held = lock(&self.hold).take();
+            let held = self.hold.lock().take();
             if let Some((reached, released)) = held {
                 reached.send(()).unwrap();
                 let _ = released.recv();
@@ -52,9 +53,9 @@ fn moving_a_tag_costs_the_same_for_any_number_of_tags() {
     let name: RepositoryName = "a".parse().unwrap();
     push(&store, &name, &sha256(b"{}"), &[b"{}"]).unwrap();
     let tagged = |tag: &str, note: &str| {
-        let before = *lock(&counter.steps);
+        let before = *counter.steps.lock();
         put(&store, &name, &[tag.parse::<Tag>().unwrap()], &image(b"{}", &[], note), IMAGE).unwrap();
-        *lock(&counter.steps) - before
+        *counter.steps.lock() - before
     };
     tagged("moved", "one");
     let with_one = tagged("moved", "two");
@@ -70,7 +71,7 @@ fn a_commit_that_waits_for_the_disk_delays_no_other() {
     let name: RepositoryName = "a".parse().unwrap();
     push(&store, &name, &sha256(b"{}"), &[b"{}"]).unwrap();
     let ((reached, waits), (release, released)) = (channel(), channel());
-    *lock(&counter.hold) = Some((reached, released));
+    *counter.hold.lock() = Some((reached, released));
     let slow = thread::spawn({
         let (store, name) = (Arc::clone(&store), name.clone());
         move || push(&store, &name, &sha256(b"slow"), &[b"slow"])

@@ -12,16 +12,17 @@
 //! mounted, pushed or pinned may be referred to. The mutant, a collector whose clock is ahead, must be detected.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskHook, DiskOp, HookAction};
 use super::faults::script::{IMAGE, image, push, put};
 use super::faults::{config, directory, expected};
-use super::locks::lock;
 use super::{GcOptions, LAYERS, MANIFESTS, PinOwner, Store};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
@@ -196,7 +197,7 @@ struct Chosen {
 
 impl DiskHook for Interleaver {
     fn before(&self, op: DiskOp<'_>) -> HookAction {
-        let mut chosen = lock(&self.chosen);
+        let mut chosen = self.chosen.lock();
         if let Some(chosen) = chosen.as_mut().filter(|chosen| chosen.thread == thread::current().id()) {
             let number = self.steps.fetch_add(1, Ordering::Relaxed);
             for _ in chosen.at.iter().filter(|at| **at == number) {
@@ -217,12 +218,12 @@ impl DiskHook for Interleaver {
 impl Interleaver {
     /// Observes the calling thread until [`Interleaver::stop`].
     fn listen(&self, at: Vec<usize>, go: Sender<()>, done: Receiver<()>) {
-        *lock(&self.chosen) = Some(Chosen { thread: thread::current().id(), at, go, done });
+        *self.chosen.lock() = Some(Chosen { thread: thread::current().id(), at, go, done });
     }
 
     /// Ends the observation and releases the other side.
     fn stop(&self) -> usize {
-        *lock(&self.chosen) = None;
+        *self.chosen.lock() = None;
         self.steps.load(Ordering::Relaxed)
     }
 }

@@ -26,7 +26,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::disk::{self, exists};
-use super::locks::{Key, lock};
+use super::locks::Key;
 use super::manifests::{Record, read_record};
 use super::{MANIFESTS, Store};
 use crate::digest::Digest;
@@ -79,19 +79,19 @@ struct IndexWriter<'a> {
 impl Store {
     /// Marks a repository whose tags or manifests changed.
     pub(super) fn changed(&self, name: &RepositoryName) {
-        lock(&self.layouts_behind).insert(name.clone());
+        self.layouts_behind.lock().insert(name.clone());
         self.layouts_changed.notify_one();
     }
 
     /// Brings every layout up to date. A repository whose layout cannot be written stays marked; the first error is
     /// returned.
     pub(crate) fn flush_layouts(&self) -> Result<(), Error> {
-        let _one_at_a_time = lock(&self.layouts_writing);
-        let behind = std::mem::take(&mut *lock(&self.layouts_behind));
+        let _one_at_a_time = self.layouts_writing.lock();
+        let behind = std::mem::take(&mut *self.layouts_behind.lock());
         let mut result = Ok(());
         for name in behind {
             if let Err(error) = self.write_layout(&name) {
-                lock(&self.layouts_behind).insert(name);
+                self.layouts_behind.lock().insert(name);
                 result = result.and(Err(error));
             }
         }

@@ -16,7 +16,8 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::cache::Changes;
 use crate::digest::Digest;
@@ -52,12 +53,12 @@ pub(super) struct References {
 impl References {
     /// While held, referenced content is not removed.
     pub(super) fn shared(&self) -> RwLockReadGuard<'_, ()> {
-        self.lock.read().unwrap_or_else(PoisonError::into_inner)
+        self.lock.read()
     }
 
     /// While held, no new reference is made.
     pub(super) fn exclusive(&self) -> RwLockWriteGuard<'_, ()> {
-        self.lock.write().unwrap_or_else(PoisonError::into_inner)
+        self.lock.write()
     }
 }
 
@@ -93,7 +94,7 @@ impl Locks {
     pub(super) fn transition(&self, digest: &Digest) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         Key::of(digest).hash(&mut hasher);
-        lock(&self.transitions[hasher.finish() as usize % TRANSITIONS])
+        self.transitions[hasher.finish() as usize % TRANSITIONS].lock()
     }
 
     /// Records a reference to `digest`, before it can be seen on disk.
@@ -102,7 +103,7 @@ impl Locks {
     }
 
     pub(super) fn keep_key(&self, key: Key) {
-        let mut barrier = lock(&self.barrier);
+        let mut barrier = self.barrier.lock();
         if let Some(Barrier::These(keys)) = &mut *barrier {
             keys.insert(key);
             if keys.len() > BARRIER_MAX {
@@ -114,9 +115,9 @@ impl Locks {
     /// Begins a collection, after any other. References made after this call are recorded. An operation that began
     /// before may not know of the barrier; the collection has to wait for it, through the locks it holds.
     pub(super) fn collecting(&self) -> Collecting<'_> {
-        let only = lock(&self.collecting);
-        *lock(&self.barrier) = Some(Barrier::These(HashSet::new()));
-        self.transitions.iter().for_each(|transition| drop(lock(transition)));
+        let only = self.collecting.lock();
+        *self.barrier.lock() = Some(Barrier::These(HashSet::new()));
+        self.transitions.iter().for_each(|transition| drop(transition.lock()));
         Collecting { locks: self, _only: only }
     }
 }
@@ -124,7 +125,7 @@ impl Locks {
 impl Collecting<'_> {
     /// Whether `digest` was referred to since this collection began.
     pub(super) fn kept(&self, digest: &Digest) -> bool {
-        match &*lock(&self.locks.barrier) {
+        match &*self.locks.barrier.lock() {
             Some(Barrier::These(keys)) => keys.contains(&Key::of(digest)),
             Some(Barrier::Everything) | None => true,
         }
@@ -133,12 +134,6 @@ impl Collecting<'_> {
 
 impl Drop for Collecting<'_> {
     fn drop(&mut self) {
-        *lock(&self.locks.barrier) = None;
+        *self.locks.barrier.lock() = None;
     }
-}
-
-/// Locks a mutex. The protected state is on disk and whole between any two system calls, so a panic elsewhere spoils
-/// nothing.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

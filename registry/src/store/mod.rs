@@ -82,8 +82,9 @@ mod uploads;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -94,7 +95,7 @@ pub use self::collect::{GcOptions, GcReport};
 pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
 pub use self::pins::{InvalidPinOwner, Pin, PinOwner};
-pub use self::quota::{Quota, QuotaUsage};
+pub use self::quota::QuotaUsage;
 pub use self::retention::{ExpiredTag, InvalidTagPattern, RetentionRule, TagPattern};
 pub use self::scrub::Scrubbed;
 pub(crate) use self::scrub::{CheckProgress, PARTS, Scrubs};
@@ -103,7 +104,7 @@ pub(crate) use self::uploads::{Session, Sink, UploadLock};
 
 use self::cache::Cache;
 use self::disk::Disk;
-use self::locks::{Locks, References, lock};
+use self::locks::{Locks, References};
 use self::pins::Pins;
 use self::quota::Quotas;
 use self::touch::Touches;
@@ -186,7 +187,7 @@ impl Store {
 
     /// Every repository, in the order of names.
     pub(crate) fn repositories(&self) -> Vec<RepositoryName> {
-        let known = self.repositories.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.repositories.read();
         let mut names: Vec<RepositoryName> = known.keys().cloned().collect();
         names.sort();
         names
@@ -205,16 +206,16 @@ impl Store {
 
     /// Refuses every change by clients and collections, with this reason, or ends that.
     pub(crate) fn set_read_only(&self, reason: Option<String>) {
-        *self.read_only.write().unwrap_or_else(PoisonError::into_inner) = reason;
+        *self.read_only.write() = reason;
     }
 
     /// The reason of the read-only mode, while it is set.
     pub(crate) fn read_only(&self) -> Option<String> {
-        self.read_only.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.read_only.read().clone()
     }
 
     fn expect_writable(&self) -> Result<(), Error> {
-        match &*self.read_only.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.read_only.read() {
             Some(reason) => Err(Error::ReadOnly(reason.clone())),
             None => Ok(()),
         }
@@ -245,17 +246,13 @@ impl Store {
         }
         self.disk.create_directory(&repository.join(PINS))?;
         self.disk.create_directory(&repository.join(TAGS))?;
-        let mut known = self.repositories.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.repositories.write();
         Ok(Arc::clone(known.entry(name.clone()).or_default()))
     }
 
     /// The lock of a repository's references; `None` for a repository that does not exist.
     fn references(&self, name: &RepositoryName) -> Option<Arc<References>> {
-        self.repositories.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<Session>>> {
-        lock(&self.sessions)
+        self.repositories.read().get(name).cloned()
     }
 
     fn pool(&self) -> PathBuf {

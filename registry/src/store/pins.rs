@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::locks::{Key, lock};
+use super::locks::Key;
 use super::manifests::read_bounded;
 use super::{PINS, Store, disk};
 use crate::digest::{Algorithm, Digest};
@@ -71,13 +71,13 @@ impl Store {
         now: SystemTime,
     ) -> Result<(), Error> {
         let references = self.references(name).ok_or(Error::RepositoryUnknown)?;
-        let _one_at_a_time = lock(&self.pinning);
+        let _one_at_a_time = self.pinning.lock();
         let _shared = references.shared();
         self.locks.keep(digest);
         if !self.has_manifest(name, digest)? && !self.has_blob(name, digest)? {
             return Err(Error::ManifestUnknown);
         }
-        if lock(&self.pins).get(name).is_some_and(|pins| pins.contains_key(&(digest.clone(), owner.clone())))
+        if self.pins.lock().get(name).is_some_and(|pins| pins.contains_key(&(digest.clone(), owner.clone())))
         {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Store {
         self.disk.put(&self.temporary(), &path, &record)?;
         self.disk.sync_parent(&path)?;
         let since = UNIX_EPOCH + Duration::from_secs(since);
-        lock(&self.pins).entry(name.clone()).or_default().insert((digest.clone(), owner.clone()), since);
+        self.pins.lock().entry(name.clone()).or_default().insert((digest.clone(), owner.clone()), since);
         Ok(())
     }
 
@@ -104,13 +104,13 @@ impl Store {
         digest: &Digest,
         owner: &PinOwner,
     ) -> Result<bool, Error> {
-        let _one_at_a_time = lock(&self.pinning);
+        let _one_at_a_time = self.pinning.lock();
         let path = self.pin_record(name, digest, owner);
         let there = self.disk.remove(&path)?;
         if there {
             self.disk.sync_parent(&path)?;
         }
-        if let Some(pins) = lock(&self.pins).get_mut(name) {
+        if let Some(pins) = self.pins.lock().get_mut(name) {
             pins.remove(&(digest.clone(), owner.clone()));
         }
         Ok(there)
@@ -118,7 +118,7 @@ impl Store {
 
     /// Every pin, by repository, digest and owner.
     pub(crate) fn pins(&self) -> Vec<Pin> {
-        let all = lock(&self.pins);
+        let all = self.pins.lock();
         let of = |(name, pins): (&RepositoryName, &BTreeMap<(Digest, PinOwner), SystemTime>)| {
             let pin = |((digest, owner), since): (&(Digest, PinOwner), &SystemTime)| Pin {
                 repository: name.clone(),
@@ -134,7 +134,7 @@ impl Store {
     /// Fails when `digest` is pinned, or below pinned content. The caller holds the exclusive lock of the references.
     pub(super) fn expect_not_pinned(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
         if self.pinned(name)?.contains(&Key::of(digest)) {
-            let pins = lock(&self.pins);
+            let pins = self.pins.lock();
             let direct = pins.get(name).and_then(|pins| pins.keys().find(|(pinned, _)| pinned == digest));
             let owner = direct
                 .map_or_else(|| "the manifest it belongs to".to_owned(), |(_, owner)| owner.to_string());
@@ -145,7 +145,7 @@ impl Store {
 
     /// All content that pins of the repository protect.
     pub(super) fn pinned(&self, name: &RepositoryName) -> Result<HashSet<Key>, Error> {
-        let roots: Vec<Digest> = match lock(&self.pins).get(name) {
+        let roots: Vec<Digest> = match self.pins.lock().get(name) {
             Some(pins) => pins.keys().map(|(digest, _)| digest.clone()).collect(),
             None => return Ok(HashSet::new()),
         };
@@ -180,7 +180,7 @@ impl Store {
                 let digest = record.digest.parse().map_err(|_| spoiled())?;
                 let owner = record.owner.parse().map_err(|_| spoiled())?;
                 let since = UNIX_EPOCH.checked_add(Duration::from_secs(record.since)).ok_or_else(spoiled)?;
-                lock(&self.pins).entry(name.clone()).or_default().insert((digest, owner), since);
+                self.pins.lock().entry(name.clone()).or_default().insert((digest, owner), since);
             }
         }
         Ok(())

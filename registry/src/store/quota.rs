@@ -11,23 +11,15 @@
 //! concurrent pushes of one blob each reserve it and count it once. The counts are not stored: at the start they are
 //! computed from the records. Uploads found at the start are counted even beyond the limit.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use super::locks::lock;
+use parking_lot::Mutex;
+
 use super::{LAYERS, MANIFESTS, Store};
+use crate::config::Quota;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::RepositoryName;
-use crate::pattern::RepositoryPattern;
-
-/// A limit of bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// The repositories that share it.
-    pub repositories: RepositoryPattern,
-    /// The limit of their bytes together.
-    pub bytes: u64,
-}
 
 /// A quota and its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +67,7 @@ impl Quotas {
 
     /// Applies a change of a repository's bytes to its quotas.
     fn count(&self, name: &RepositoryName, change: impl Fn(&mut u64)) {
-        let mut taken = lock(&self.taken);
+        let mut taken = self.taken.lock();
         self.of(name).into_iter().for_each(|index| change(&mut taken[index].used));
     }
 
@@ -92,7 +84,7 @@ impl Reservation {
         if self.of.is_empty() || more == 0 {
             return Ok(());
         }
-        let mut taken = lock(&self.quotas.taken);
+        let mut taken = self.quotas.taken.lock();
         for index in &self.of {
             let quota = &self.quotas.limits[*index];
             let Taken { used, reserved } = taken[*index];
@@ -110,14 +102,14 @@ impl Reservation {
 
     /// Reserves `total` bytes even beyond the limit.
     pub(super) fn force(&mut self, total: u64) {
-        let mut taken = lock(&self.quotas.taken);
+        let mut taken = self.quotas.taken.lock();
         self.of.iter().for_each(|index| taken[*index].reserved += total.saturating_sub(self.bytes));
         self.bytes = self.bytes.max(total);
     }
 
     /// Ends the reservation: its first `length` bytes count as stored, if `stored`.
     pub(super) fn settle(&mut self, length: u64, stored: bool) {
-        let mut taken = lock(&self.quotas.taken);
+        let mut taken = self.quotas.taken.lock();
         for index in &self.of {
             let taken = &mut taken[*index];
             taken.reserved = taken.reserved.saturating_sub(self.bytes);
@@ -138,7 +130,7 @@ impl Drop for Reservation {
 impl Store {
     /// All quotas and their use.
     pub(crate) fn quotas(&self) -> Vec<QuotaUsage> {
-        let taken = lock(&self.quotas.taken).clone();
+        let taken = self.quotas.taken.lock().clone();
         let pairs = self.quotas.limits.iter().cloned().zip(taken);
         pairs.map(|(quota, Taken { used, reserved })| QuotaUsage { quota, used, reserved }).collect()
     }

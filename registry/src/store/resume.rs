@@ -70,7 +70,7 @@ impl Store {
     pub(super) fn remove_orphaned_states(&self) -> Result<(), Error> {
         for file in disk::names(&self.states())? {
             let file = file?;
-            let known = file.parse::<Uuid>().is_ok_and(|id| self.sessions().contains_key(&id));
+            let known = file.parse::<Uuid>().is_ok_and(|id| self.sessions.lock().contains_key(&id));
             if !known {
                 self.disk.discard(&self.states().join(file));
             }

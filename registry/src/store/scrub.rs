@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::locks::{Key, lock};
+use super::locks::Key;
 use super::manifests::read_bounded;
 use super::{Store, disk};
 use crate::digest::{Algorithm, Digest, Hasher};
@@ -166,7 +166,7 @@ impl Store {
             present: Pass::of(&scrubs.present),
             part: scrubs.part,
         };
-        *lock(&self.scrubs) = scrubs;
+        *self.scrubs.lock() = scrubs;
         let path = self.scrub_record();
         let written = serde_json::to_vec(&record)
             .map_err(|error| Error::io("encode", &path)(error.into()))
@@ -178,14 +178,14 @@ impl Store {
     }
 
     pub(crate) fn scrubs(&self) -> Scrubs {
-        lock(&self.scrubs).clone()
+        self.scrubs.lock().clone()
     }
 
     /// Reads the progress of an earlier process; an invalid record is ignored.
     pub(super) fn find_scrubs(&self) -> Result<(), Error> {
         let Some(bytes) = read_bounded(&self.scrub_record(), RECORD_MAX)? else { return Ok(()) };
         if let Ok(record) = serde_json::from_slice::<Record>(&bytes) {
-            *lock(&self.scrubs) = Scrubs {
+            *self.scrubs.lock() = Scrubs {
                 last: record.last.map(Pass::into_scrubbed),
                 present: record.present.into_scrubbed(),
                 part: record.part.min(PARTS),

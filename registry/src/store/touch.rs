@@ -17,11 +17,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::locks::lock;
+use parking_lot::Mutex;
 
 /// File times are as precise as the kernel's clock.
 const TICK: Duration = Duration::from_millis(20);
@@ -82,7 +81,7 @@ impl Touches {
 
     /// Records that `record` was just touched, in memory only.
     pub(super) fn unsaved(&self, record: &Path) {
-        let mut unsaved = lock(&self.unsaved);
+        let mut unsaved = self.unsaved.lock();
         let now = SystemTime::now();
         if unsaved.touched.len() == UNSAVED_MAX {
             unsaved.touched.clear();
@@ -93,7 +92,7 @@ impl Touches {
 
     /// Whether `record` was touched after `limit` in memory only.
     pub(super) fn younger(&self, record: &Path, limit: SystemTime) -> bool {
-        let unsaved = lock(&self.unsaved);
+        let unsaved = self.unsaved.lock();
         let touched = unsaved.touched.get(&self.keys.hash_one(record));
         unsaved.everything > limit || touched.is_some_and(|touched| *touched > limit)
     }

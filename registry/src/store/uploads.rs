@@ -163,7 +163,7 @@ impl Store {
         let session = Arc::new(Session::new(id, repository.clone(), path, begun, 0, algorithm, reserved));
         let limit = self.config.max_upload_sessions;
         let taken = {
-            let mut sessions = self.sessions();
+            let mut sessions = self.sessions.lock();
             let room = sessions.len() < limit;
             if room {
                 sessions.insert(id, Arc::clone(&session));
@@ -179,7 +179,7 @@ impl Store {
 
     /// The session `id`, if it belongs to this repository.
     pub(crate) fn upload(&self, repository: &RepositoryName, id: Uuid) -> Result<Arc<Session>, Error> {
-        let found = self.sessions().get(&id).cloned();
+        let found = self.sessions.lock().get(&id).cloned();
         found.filter(|session| session.repository == *repository).ok_or(Error::UploadUnknown(id))
     }
 
@@ -221,7 +221,7 @@ impl Store {
 
     /// Removes sessions without a write for `upload_session_age` before `now`.
     pub(crate) fn sweep_uploads(self: &Arc<Self>, now: SystemTime) -> Result<Swept, Error> {
-        let all: Vec<Arc<Session>> = self.sessions().values().cloned().collect();
+        let all: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         let mut swept = Swept::default();
         for session in all {
             // Busy or just finished: not abandoned.
@@ -249,7 +249,7 @@ impl Store {
     /// The start of the oldest push to the repository that is still under way: one with a write since `since`.
     pub(super) fn oldest_push(&self, name: &RepositoryName, since: SystemTime) -> Option<SystemTime> {
         let sessions: Vec<Arc<Session>> =
-            self.sessions().values().filter(|session| session.repository == *name).cloned().collect();
+            self.sessions.lock().values().filter(|session| session.repository == *name).cloned().collect();
         let active = sessions.iter().filter(|session| {
             let written = session.path.metadata().and_then(|metadata| metadata.modified());
             written.is_ok_and(|written| written >= since)
@@ -273,7 +273,7 @@ impl Store {
             reserved.force(metadata.len());
             let session =
                 Session::new(id, repository, path, begun, metadata.len(), Algorithm::Sha256, reserved);
-            self.sessions().insert(id, Arc::new(session));
+            self.sessions.lock().insert(id, Arc::new(session));
         }
         Ok(())
     }
@@ -401,7 +401,7 @@ impl Sink {
         if let Err(error) = self.store.remove_state(self.session.id) {
             tracing::warn!(error = %error, "the hash state of an ended upload was left behind");
         }
-        self.store.sessions().remove(&self.session.id);
+        self.store.sessions.lock().remove(&self.session.id);
     }
 
     fn reread(&mut self, algorithm: Algorithm) -> Result<Digest, Error> {

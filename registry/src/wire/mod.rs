@@ -38,10 +38,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -91,7 +92,7 @@ impl FileSender {
     /// then reads the file.
     pub fn placeholder(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
         let length = usize::try_from(length).unwrap_or(LONGEST).min(LONGEST);
-        let mut pending = self.lock();
+        let mut pending = self.0.lock();
         if pending.len() == OPEN {
             return None;
         }
@@ -104,7 +105,7 @@ impl FileSender {
     /// Checks that the slices of the server hold the pending placeholders and no others; returns where the first one
     /// is.
     fn check(&self, offered: &[IoSlice<'_>]) -> Result<Option<usize>, WireError> {
-        let pending = self.lock();
+        let pending = self.0.lock();
         let mut expected = pending.iter();
         let mut first = None;
         for (index, slice) in offered.iter().enumerate() {
@@ -119,10 +120,6 @@ impl FileSender {
             None => Ok(first),
             Some(_) => Err(WireError::NotOffered),
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<PendingFileRange>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -174,7 +171,7 @@ impl SendfileStream {
                 self.is_cached = false;
                 return Poll::Pending;
             }
-            let mut pending = self.pending.lock();
+            let mut pending = self.pending.0.lock();
             let Some(next) = pending.front_mut() else {
                 return Poll::Ready(Err(io::Error::other(WireError::NotOffered)));
             };

@@ -24,10 +24,10 @@ use super::error::CliError;
 use super::exit::Exit;
 use super::output::Output;
 use super::server::{PasswordArgs, password_from_variable};
+use bmc::probe::BmcProblem;
+use bmc::probe::direct::{self, DirectTarget};
+use diagnostics::checks::CheckStatus;
 use engine::model::{Clock, SystemClock};
-use provision::probe::BmcProblem;
-use provision::probe::checks::CheckStatus;
-use provision::probe::direct::{self, DirectTarget};
 
 /// Commands for a BMC.
 #[derive(Debug, Subcommand)]
@@ -156,7 +156,7 @@ impl DoctorArgs {
     async fn run(self, connection: &ConnectionArgs, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
         let report = if self.target.is_address() {
             let now = SystemClock.now();
-            let found = direct::doctor(&self.target.target()?, self.write, self.listen, now).await;
+            let found = diagnostics::direct::run(&self.target.target()?, self.write, self.listen, now).await;
             let found = found.map_err(bmc_failed)?;
             json!({ "address": self.target.target, "verdict": found.verdict(), "checks": found.checks })
         } else {

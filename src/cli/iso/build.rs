@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use iso9660::{
-    BiosBoot, Boot, Hybrid, JolietNames, InterchangeLevel, ImageOptions, ImagePlan, Profile, Tree, UefiBoot, check_names,
+    BiosBoot, Boot, Hybrid, ImageOptions, ImagePlan, InterchangeLevel, JolietNames, Profile, Tree, UefiBoot,
+    check_names,
 };
 use serde_json::json;
 
@@ -132,18 +133,16 @@ impl BuildArgs {
         options.min_size = self.min_size;
         options.publisher.clone_from(&self.publisher);
         if self.bios.is_some() || self.uefi.is_some() {
-            options.boot = Some(Boot {
-                bios: self.bios.clone().map(|path| BiosBoot {
-                    path,
-                    load_units: self.load_units,
-                    boot_info_table: self.boot_info_table,
-                }),
-                uefi: self.uefi.clone().map(|path| UefiBoot { path }),
+            let bios = self.bios.clone().map(|path| {
+                BiosBoot::new(path)
+                    .with_load_units(self.load_units)
+                    .with_boot_info_table(self.boot_info_table)
             });
+            options.boot = Some(Boot::new(bios, self.uefi.clone().map(UefiBoot::new)));
         }
         if self.hybrid {
             let code = self.mbr.as_ref().map(|path| input::read(path, MBR_CODE)).transpose()?;
-            options.hybrid = Some(Hybrid { code: code.unwrap_or_default() });
+            options.hybrid = Some(Hybrid::new(code.unwrap_or_default()));
         }
         Ok(options)
     }

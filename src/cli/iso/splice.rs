@@ -44,7 +44,8 @@ impl SpliceArgs {
         let image = super::open(&self.image)?;
         let mut options = SpliceOptions::new(self.epoch.or(image.volume().created).unwrap_or(0));
         options.directory.clone_from(&self.directory);
-        options.existing = if self.replace_directory { ExistingDirectory::Replace } else { ExistingDirectory::Refuse };
+        options.existing =
+            if self.replace_directory { ExistingDirectory::Replace } else { ExistingDirectory::Refuse };
         for replacement in &self.replace {
             let Some((path, file)) = replacement.split_once('=') else {
                 return Err(CliError::Usage(format!("--replace {replacement}: give PATH=FILE")));

@@ -48,8 +48,7 @@ fn image(dir: &Path) -> String {
     tree.add_file("job.json", "{}\n").unwrap();
     tree.add_file("EFI/boot/bootx64.efi", vec![7; 100_000]).unwrap();
     let mut options = ImageOptions::new(Profile::Boot, "TASK_1", 1_767_225_600);
-    options.boot =
-        Some(Boot { bios: None, uefi: Some(UefiBoot { path: "EFI/boot/bootx64.efi".to_owned() }) });
+    options.boot = Some(Boot::new(None, Some(UefiBoot::new("EFI/boot/bootx64.efi"))));
     let mut bytes = Vec::new();
     ImagePlan::new(&tree, &options).unwrap().write_to(&mut bytes).unwrap();
     write(dir, "task.iso", bytes)

@@ -1,20 +1,22 @@
 //! `POST /api/v1/batches/{id}/cancel`.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{CanWrite, JsonBody};
+use super::super::extract::{CanWrite, JsonBody, TextPath};
 use super::show::find;
-use super::view;
+use super::view::{BatchView, CancelledBatchView};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "BatchCancelRequest")]
 #[serde(deny_unknown_fields)]
-struct Request {
+pub(in crate::api) struct Request {
+    /// The reason, which is recorded in events.
     #[serde(default)]
     reason: String,
     /// Also cancels running jobs; their cleanup runs.
@@ -26,15 +28,14 @@ struct Request {
 pub(in crate::api) async fn cancel(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
-    Path(id): Path<String>,
+    TextPath(id): TextPath,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<CancelledBatchView>), ApiError> {
     let request: Request = body.read()?;
     let reason: String = request.reason.chars().filter(|c| !c.is_control()).take(256).collect();
     let batch = find(&api, &id).await?;
     let jobs = api.store().open_jobs_of_batch(batch.id, !request.all).await?;
     let cancelled = api.engine.cancel_all(&jobs, &principal.name, &reason).await?;
-    let mut response = view::batch(&batch, &api.store().batch_counts(batch.id).await?);
-    response["cancelled_now"] = json!(cancelled);
-    Ok((StatusCode::ACCEPTED, Json(response)))
+    let batch = BatchView::of(&batch, &api.store().batch_counts(batch.id).await?);
+    Ok((StatusCode::ACCEPTED, Json(CancelledBatchView { batch, cancelled_now: cancelled })))
 }

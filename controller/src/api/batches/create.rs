@@ -8,15 +8,17 @@
 //! A batch with an idempotency key can be sent replay after a crash or a lost response: rows whose jobs exist are found, the
 //! jobs of the other rows are created.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::super::Api;
@@ -24,9 +26,10 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody};
 use super::super::jobs::{
-    JobRequest, created_job, find_replay, idempotency_key, refused, with_server_resources,
+    JobRequest, MAX_LABELS, created_job, find_replay, idempotency_key, refused, with_server_resources,
 };
-use super::view;
+use super::super::openapi::types;
+use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use crate::auth::Principal;
 use engine::model::{Batch, BatchId, NewRun, RunId, Serial, Time};
 use engine::store::CreatedBatch;
@@ -37,16 +40,30 @@ const MAX_ROWS: usize = 10_000;
 /// Rows written in one transaction.
 const CHUNK: usize = 500;
 
-#[derive(Deserialize)]
+/// A batch to create. The other fields are the defaults of the rows.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "BatchRequest")]
 #[serde(deny_unknown_fields)]
-struct Request {
+pub(in crate::api) struct Request {
+    /// One job per row.
+    #[schemars(length(min = 1, max = MAX_ROWS))]
     rows: Vec<JobRequest>,
     /// The recipe of every row without one.
+    #[schemars(with = "Option<types::Recipe>")]
     recipe: Option<Box<RawValue>>,
+    /// The image to boot of every row without one.
     maintenance_iso_url: Option<String>,
+    /// The labels of every row without labels.
+    #[schemars(with = "Option<BTreeMap<String, String>>", extend("maxProperties" = MAX_LABELS))]
     labels: Option<serde_json::Map<String, Value>>,
+    /// The priority of every row without one.
+    #[schemars(range(min = -100, max = 100))]
     priority: Option<i32>,
+    /// The maximum of jobs of the batch that run at once.
+    #[schemars(range(min = 1))]
     max_parallel: Option<u32>,
+    /// A job that has not begun by then fails and never starts.
+    #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
 }
 
@@ -59,7 +76,7 @@ pub(in crate::api) async fn create(
     CanWrite(principal): CanWrite,
     headers: HeaderMap,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<CreatedBatchView>), ApiError> {
     let key = idempotency_key(&headers)?;
     let request: Request = body.read()?;
     let replayed = match &key {
@@ -82,10 +99,13 @@ pub(in crate::api) async fn create(
             .collect();
         results.extend(create_chunk(&api, &principal, &batch, is_new, chunk).await?);
     }
-    let mut response = view::batch(&batch, &api.store().batch_counts(batch.id).await?);
-    response["accepted"] = json!(results.iter().filter(|row| row["job_id"].is_string()).count());
-    response["refused"] = json!(results.iter().filter(|row| row["job_id"].is_null()).count());
-    response["rows"] = json!(results);
+    let refused = results.iter().filter(|row| row.result == RowResult::Refused).count();
+    let response = CreatedBatchView {
+        batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
+        accepted: results.len() - refused,
+        refused,
+        rows: results,
+    };
     Ok((if is_new { StatusCode::ACCEPTED } else { StatusCode::OK }, Json(response)))
 }
 
@@ -144,7 +164,7 @@ async fn create_chunk(
     batch: &Batch,
     is_new: bool,
     chunk: Vec<(usize, JobRequest)>,
-) -> Result<Vec<Value>, ApiError> {
+) -> Result<Vec<RowView>, ApiError> {
     let now = api.now();
     let serials = chunk.iter().filter_map(|(_, row)| row.server_serial.as_deref()?.parse().ok()).collect();
     let resources = api.store().resources_of(serials).await?;
@@ -194,15 +214,12 @@ async fn create_chunk(
             },
             (Err(why), None) => Err(why),
         };
-        results.push(match created {
-            Ok((id, is_new)) => json!({
-                "index": index, "server_serial": shown_serial, "job_id": id,
-                "result": if is_new { "accepted" } else { "exists" },
-            }),
-            Err(why) => json!({
-                "index": index, "server_serial": shown_serial, "job_id": null, "result": "refused", "error": why.body(),
-            }),
-        });
+        let (job_id, result, error) = match created {
+            Ok((id, true)) => (Some(id), RowResult::Accepted, None),
+            Ok((id, false)) => (Some(id), RowResult::Exists, None),
+            Err(why) => (None, RowResult::Refused, Some(why.body())),
+        };
+        results.push(RowView { index, server_serial: shown_serial, job_id, result, error });
     }
     Ok(results)
 }

@@ -1,10 +1,10 @@
 //! Batches: many jobs created by one request, with a common status and a common cancel.
 
-mod cancel;
-mod create;
+pub(super) mod cancel;
+pub(super) mod create;
 mod list;
 mod show;
-mod view;
+pub(super) mod view;
 
 pub(super) use cancel::cancel;
 pub(super) use create::create;

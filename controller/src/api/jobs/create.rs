@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, unknown_server};
+use super::super::openapi::types;
+use super::view::CreatedJobView;
 use crate::auth::Principal;
 use engine::model::{JobStatus, RunId, Serial, Time};
 use engine::store::ServerResources;
@@ -23,7 +26,7 @@ use provision::{JobOrder, OrderError, step_names};
 /// The longest idempotency key.
 const MAX_KEY: usize = 128;
 /// The maximum of labels.
-const MAX_LABELS: usize = 32;
+pub(in crate::api) const MAX_LABELS: usize = 32;
 /// The longest key or value of a label, in bytes.
 const MAX_LABEL: usize = 128;
 /// The allowed priorities.
@@ -32,16 +35,45 @@ const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
 const TIMEOUTS: std::ops::RangeInclusive<u64> = 1..=30 * 86_400;
 
 /// The body of a job request; also a row of a batch.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct JobRequest {
+    /// The serial number of a registered server.
+    #[schemars(with = "types::SerialNumber")]
     pub(in crate::api) server_serial: Option<String>,
+    /// What to install. Required, except in a row of a batch that has a recipe.
+    #[schemars(with = "Option<types::Recipe>")]
     recipe: Option<Box<RawValue>>,
+    /// The image to boot: a path of the controller, or a `file`, `http` or `https` URL without credentials.
     maintenance_iso_url: Option<String>,
+    /// Labels of the job.
+    #[schemars(with = "Option<BTreeMap<String, String>>", extend("maxProperties" = MAX_LABELS))]
     labels: Option<serde_json::Map<String, Value>>,
+    /// The priority; a greater one begins first.
+    #[schemars(range(min = -100, max = 100))]
     priority: Option<i32>,
+    /// A job that has not begun by then fails and never starts.
+    #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
+    /// Time limits of steps in seconds, by the name of the step.
+    #[schemars(extend("additionalProperties" = { "type": "integer", "minimum": 1, "maximum": TIMEOUTS.end() }))]
     timeouts: Option<BTreeMap<String, u64>>,
+}
+
+/// The schema of a job request. Unlike a row of a batch it needs a recipe.
+pub(in crate::api) struct NewJob;
+
+impl JsonSchema for NewJob {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "NewJob".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = JobRequest::json_schema(generator);
+        schema.insert("description".to_owned(), "A job to create.".into());
+        schema.insert("required".to_owned(), ["server_serial", "recipe"].into_iter().collect());
+        schema
+    }
 }
 
 /// Creates a job. A 202 response is sent after the job is stored.
@@ -122,14 +154,8 @@ pub(super) async fn submit(
         let job = api.store().job(id).await?.ok_or_else(super::super::extract::unknown_job)?;
         (StatusCode::OK, job.status, job.run.created_at)
     };
-    let warnings: Vec<Value> = lints
-        .iter()
-        .filter(|_| is_new)
-        .map(|lint| json!({ "path": lint.path, "message": lint.message }))
-        .collect();
-    let body = json!({
-        "job_id": id, "status": status, "server_serial": serial, "created_at": created_at, "warnings": warnings,
-    });
+    let warnings = if is_new { lints } else { Vec::new() };
+    let body = CreatedJobView { job_id: id, status, server_serial: &serial, created_at, warnings };
     Ok((is_new.then_some(id), (code, axum::Json(body)).into_response()))
 }
 

@@ -1,13 +1,13 @@
 //! `POST /api/v1/jobs?dry_run=true`: the preview of a job. Nothing is written and nothing is sent to a BMC.
 
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::unknown_server;
 use super::create::{created_job, find_replay, refused, with_server_resources};
+use super::view::{DryRunView, GateView, LimitView, RefusalView, Would};
 use crate::auth::Principal;
 use engine::Created;
 use engine::model::{Gate, RunId};
@@ -24,12 +24,14 @@ pub(super) async fn respond(api: &Api, principal: &Principal, order: JobOrder) -
         None => api.store().active_job(&serial).await?.map(|holder| Created::Conflict { holder }),
     };
     let (would, job, refusal) = match created.map(|created| created_job(RunId::new(), &serial, &created)) {
-        None => ("accept", None, Value::Null),
-        Some(Ok((job, _))) => ("replay", Some(job), Value::Null),
-        Some(Err(why)) => ("refuse", None, json!({ "status": why.status().as_u16(), "error": why.body() })),
+        None => (Would::Accept, None, None),
+        Some(Ok((job, _))) => (Would::Replay, Some(job), None),
+        Some(Err(why)) => {
+            (Would::Refuse, None, Some(RefusalView { status: why.status().as_u16(), error: why.body() }))
+        }
     };
     let mut order = order;
-    if would == "replay" {
+    if would == Would::Replay {
         // The order was accepted by its first request; its deadline may have passed since.
         order.deadline = order.deadline.filter(|deadline| *deadline > now);
     }
@@ -47,32 +49,34 @@ pub(super) async fn respond(api: &Api, principal: &Principal, order: JobOrder) -
     gates.extend(api.store().drained().await?.map(Gate::Drain));
     gates.extend(server.maintenance.map(|closed| Gate::Maintenance(serial.clone(), closed)));
     gates.extend(api.engine.pressure().map(Gate::Pressure));
-    let gates: Vec<Value> =
-        gates.iter().map(|gate| json!({ "name": gate.name(), "since": gate.since() })).collect();
-    let limits: Vec<Value> = run
+    let gates =
+        gates.iter().map(|gate| GateView { name: gate.name().to_owned(), since: gate.since() }).collect();
+    let limits = run
         .locks
         .iter()
-        .map(|lock| json!({ "resource": lock.resource, "capacity": lock.capacity, "limit": workflow.limit_setting(&lock.resource) }))
+        .map(|lock| LimitView {
+            resource: lock.resource.clone(),
+            capacity: lock.capacity,
+            limit: workflow.limit_setting(&lock.resource),
+        })
         .collect();
-    let warnings: Vec<Value> =
-        lints.iter().map(|lint| json!({ "path": lint.path, "message": lint.message })).collect();
-    let body = json!({
-        "dry_run": true,
-        "would": would,
-        "refused": refusal,
-        "job_id": job,
-        "server_serial": serial,
-        "deadline_at": run.deadline_at,
-        "priority": run.priority,
-        "steps": steps,
-        "slot_plan": slot_plan,
-        "task_image": task_image,
-        "maintenance_image": maintenance_image,
-        "os_image_held": os_image_held,
-        "gates": gates,
-        "limits": limits,
-        "blocked_by": blocked_by,
-        "warnings": warnings,
-    });
+    let body = DryRunView {
+        dry_run: true,
+        would,
+        refused: refusal,
+        job_id: job,
+        server_serial: serial,
+        deadline_at: run.deadline_at,
+        priority: run.priority,
+        steps,
+        slot_plan,
+        task_image,
+        maintenance_image,
+        os_image_held,
+        gates,
+        limits,
+        blocked_by,
+        warnings: lints,
+    };
     Ok(axum::Json(body).into_response())
 }

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::super::error::ApiError;
-use super::super::extract::{CanRead, JobPath, unknown_job};
+use super::super::extract::{CanRead, JobPath, Parameters, unknown_job};
 use super::super::{Api, events as log};
 
 /// Returns one page of the events of a job in the order of the log, or a stream that closes with `event: end` after the last
@@ -17,7 +17,7 @@ pub(in crate::api) async fn events(
     _reader: CanRead,
     JobPath(id): JobPath,
     headers: HeaderMap,
-    Query(query): Query<HashMap<String, String>>,
+    Parameters(query): Parameters<HashMap<String, String>>,
 ) -> Result<Response, ApiError> {
     if api.store().job(id).await?.is_none() {
         return Err(unknown_job());

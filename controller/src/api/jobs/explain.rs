@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanRead, JobPath, unknown_job};
+use super::view::JobExplanationView;
 use engine::model::{Job, RunId, Snapshot};
 use engine::store::Unreadable;
 use engine::{self, StoreError};
@@ -19,28 +19,21 @@ pub(in crate::api) async fn explain(
     State(api): State<Api>,
     _reader: CanRead,
     JobPath(id): JobPath,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<JobExplanationView>, ApiError> {
     let evidence = api.store().last_events(id, EVIDENCE).await?;
-    let mut response = match read(&api, id).await {
+    let (explanation, server_serial, status) = match read(&api, id).await {
         Ok((job, snapshot)) => {
-            let mut response = json!(api.engine.explain(&snapshot).await?);
-            response["server_serial"] = json!(job.server);
-            response["status"] = json!(job.status);
-            response
+            let explanation = api.engine.explain(&snapshot).await?;
+            (explanation, Some(job.server.to_string()), Some(job.status))
         }
         Err(ExplainError::Refused(error)) => return Err(error),
         Err(ExplainError::Corrupt(error)) => {
             // The record is unreadable, so only the hold is explained. The next claim of the run sets the hold.
             let Unreadable { hold, server } = api.store().unreadable(id).await?.ok_or(error)?;
-            let mut response = json!(engine::unreadable(&hold));
-            response["server_serial"] = json!(server);
-            response["status"] = json!(null);
-            response
+            (engine::unreadable(&hold), server, None)
         }
     };
-    response["job_id"] = json!(id);
-    response["evidence"] = json!(evidence);
-    Ok(Json(response))
+    Ok(Json(JobExplanationView { explanation, job_id: id, server_serial, status, evidence }))
 }
 
 /// The reason why a job could not be read.

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use axum::Json;
-use axum::extract::{Query, State};
-use serde_json::{Value, json};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
-use super::super::extract::{CanRead, page_size};
-use super::view::JobView;
+use super::super::extract::{CanRead, Parameters, page_size};
+use super::view::{JobPage, JobView};
 use engine::model::{JobStatus, Outcome, RunId, Time};
 use engine::store::JobFilter;
 
@@ -18,12 +18,11 @@ use engine::store::JobFilter;
 pub(in crate::api) async fn list(
     State(api): State<Api>,
     _reader: CanRead,
-    Query(query): Query<HashMap<String, String>>,
-) -> Result<Json<Value>, ApiError> {
+    Parameters(query): Parameters<HashMap<String, String>>,
+) -> Result<Response, ApiError> {
     let page = api.store().jobs(filter(&query)?).await?;
-    let jobs: Vec<JobView<'_>> = page.jobs.iter().map(JobView::of).collect();
     let next = page.next.map(|(time, id)| format!("{time}_{id}"));
-    Ok(Json(json!({ "jobs": jobs, "next": next })))
+    Ok(Json(JobPage { jobs: page.jobs.iter().map(JobView::of).collect(), next }).into_response())
 }
 
 fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {

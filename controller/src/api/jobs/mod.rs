@@ -1,17 +1,17 @@
 //! Jobs: create, dry run, list, show, explain, events, verbs, retry.
 
-mod create;
+pub(super) mod create;
 mod dry_run;
 mod events;
 mod explain;
 mod list;
 mod retry;
 mod show;
-mod verbs;
-mod view;
+pub(super) mod verbs;
+pub(super) mod view;
 
 pub(super) use create::{
-    JobRequest, create, created_job, find_replay, idempotency_key, refused, with_server_resources,
+    JobRequest, MAX_LABELS, create, created_job, find_replay, idempotency_key, refused, with_server_resources,
 };
 pub(super) use events::events;
 pub(super) use explain::explain;

@@ -51,10 +51,10 @@ async fn render(api: &Api, id: RunId) -> Result<CachedJob, ApiError> {
 async fn assert_current(api: &Api, id: RunId, cached: &CachedJob) -> Result<(), ApiError> {
     let current = render(api, id).await?;
     // A write since then has removed the cached job.
-    if let Ok(cached) = api.store().cached_job(id)
-        && cached.body.as_ptr() == cached.body.as_ptr()
+    if let Ok(still_cached) = api.store().cached_job(id)
+        && still_cached.body.as_ptr() == cached.body.as_ptr()
     {
-        assert_eq!(current, cached, "a job was still cached after a write to it");
+        assert_eq!(current, still_cached, "a job was still cached after a write to it");
     }
     Ok(())
 }

@@ -3,14 +3,15 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, JobPath, JsonBody, unknown_job};
-use super::view::{self, JobView};
+use super::view::{self, JobVerbView, JobView};
 use crate::auth::Principal;
 use engine::Verb;
 use engine::model::{Job, RunId};
@@ -18,9 +19,12 @@ use engine::model::{Job, RunId};
 /// The maximum of stored characters of a reason.
 const MAX_REASON: usize = 256;
 
-#[derive(Deserialize)]
+/// A reason for a change.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "Reason")]
 #[serde(deny_unknown_fields)]
-struct Request {
+pub(in crate::api) struct Request {
+    /// The reason, which is recorded in an event; longer texts are cut after 256 characters.
     #[serde(default)]
     reason: String,
 }
@@ -32,7 +36,7 @@ pub(in crate::api) async fn cancel(
     JobPath(id): JobPath,
     headers: HeaderMap,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Response, ApiError> {
     apply(&api, &principal, id, Verb::Cancel, &headers, &body).await
 }
 
@@ -43,7 +47,7 @@ pub(in crate::api) async fn hold(
     JobPath(id): JobPath,
     headers: HeaderMap,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Response, ApiError> {
     apply(&api, &principal, id, Verb::Hold, &headers, &body).await
 }
 
@@ -54,7 +58,7 @@ pub(in crate::api) async fn resume(
     JobPath(id): JobPath,
     headers: HeaderMap,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Response, ApiError> {
     apply(&api, &principal, id, Verb::Resume, &headers, &body).await
 }
 
@@ -65,18 +69,19 @@ async fn apply(
     verb: Verb,
     headers: &HeaderMap,
     body: &JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<Response, ApiError> {
     let reason = reason(body)?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     expect_unchanged(&job, headers)?;
     api.engine.verb(id, verb, &principal.name, &reason).await?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
-    let mut response = json!(JobView::of(&job));
-    if let Some(snapshot) = api.store().snapshot(id).await? {
-        // Shows what happens next and what the job waits for.
-        response["explain"] = json!(api.engine.explain(&snapshot).await?);
-    }
-    Ok((StatusCode::ACCEPTED, Json(response)))
+    // Shows what happens next and what the job waits for.
+    let explain = match api.store().snapshot(id).await? {
+        Some(snapshot) => Some(api.engine.explain(&snapshot).await?),
+        None => None,
+    };
+    let response = Json(JobVerbView { job: JobView::of(&job), explain });
+    Ok((StatusCode::ACCEPTED, response).into_response())
 }
 
 /// The reason in a request, without control characters.

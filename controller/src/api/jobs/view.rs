@@ -1,48 +1,101 @@
 //! The JSON of a job.
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::super::error::ErrorBody;
+use super::super::openapi::types;
+use engine::Explanation;
 use engine::model::{
-    BatchId, Failure, Hold, Job, JobStatus, JsonText, Outcome, Phase, RunId, Serial, StepPhase, StepSummary,
-    Time, Wait,
+    BatchId, Event, Failure, Hold, Job, JobStatus, JsonText, Outcome, Phase, RunId, Serial, StepPhase,
+    StepSummary, Time, Wait,
 };
-use provision;
+use provision::{PlannedImage, PlannedStep};
+use recipe::Lint;
 
-/// The fields of a job in every response.
-#[derive(Serialize)]
-pub(super) struct JobView<'a> {
+/// A job: the fields in every response.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Job")]
+pub(in crate::api) struct JobView<'a> {
+    #[schemars(with = "types::JobId")]
     job_id: RunId,
+    #[schemars(with = "types::SerialNumber")]
     server_serial: &'a Serial,
+    #[schemars(with = "types::JobStatus")]
     status: JobStatus,
+    /// How the job ended; null while it has not.
+    #[schemars(with = "Option<types::Outcome>")]
     outcome: Option<Outcome>,
+    /// The step that failed.
     failed_step: Option<&'a str>,
+    /// Why the job failed.
+    #[schemars(with = "Option<types::Failure>")]
     failure: Option<&'a Failure>,
+    /// The current step.
     step: Option<&'a str>,
+    /// What the job waits for.
+    #[schemars(with = "Option<types::Wait>")]
     wait: Option<&'a Wait>,
+    /// What an operator must decide.
+    #[schemars(with = "Option<types::Hold>")]
     hold: Option<&'a Hold>,
+    #[schemars(with = "types::Timestamp")]
     created_at: Time,
+    /// When the job changed last.
+    #[schemars(with = "types::Timestamp")]
     last_update: Time,
+    /// When the job fails if it has not ended.
+    #[schemars(with = "types::Timestamp")]
     deadline_at: Time,
+    /// The `$id` of the recipe schema.
     recipe_schema_id: &'a str,
+    /// The digest of the task image, if it is built.
+    #[schemars(with = "Option<types::Sha256>")]
     task_iso_sha256: Option<&'a str>,
+    /// The path of the task image on the controller, if it is stored as a file.
     task_iso_path: Option<&'a str>,
+    /// The image that the machine boots, without the query of its URL.
     maintenance_iso_url: &'a str,
+    #[schemars(with = "BTreeMap<String, String>")]
     labels: &'a Value,
+    /// The priority; a greater one begins first.
     priority: i32,
+    /// The job that this job repeats.
+    #[schemars(with = "Option<types::JobId>")]
     retry_of: Option<RunId>,
+    /// The batch of the job.
+    #[schemars(with = "Option<types::BatchId>")]
     batch: Option<BatchId>,
     cleanup: Cleanup<'a>,
 }
 
-#[derive(Serialize)]
+/// The cleanup of a job.
+#[derive(Serialize, JsonSchema)]
 struct Cleanup<'a> {
-    state: &'static str,
+    state: CleanupState,
+    /// The steps of the cleanup that are pending.
     remaining: &'a [String],
 }
 
+/// The state of the cleanup of a job.
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum CleanupState {
+    /// The job has not come to its end.
+    Pending,
+    /// The cleanup runs.
+    Running,
+    /// Everything was cleaned up.
+    Done,
+    /// The job has ended, and some cleanup is pending.
+    Incomplete,
+}
+
 impl<'a> JobView<'a> {
-    pub(super) fn of(job: &'a Job) -> Self {
+    pub(in crate::api) fn of(job: &'a Job) -> Self {
         let run = &job.run;
         Self {
             job_id: run.id,
@@ -71,23 +124,189 @@ impl<'a> JobView<'a> {
 }
 
 /// A job with its steps and latest events.
-#[derive(Serialize)]
-pub(super) struct JobDetailView<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "JobDetail")]
+pub(in crate::api) struct JobDetailView<'a> {
     #[serde(flatten)]
     job: JobView<'a>,
+    /// The slots that the job uses for virtual media, after the discovery of the BMC.
+    #[schemars(with = "Option<types::Object>")]
     slot_plan: Option<Value>,
     steps: Vec<StepView<'a>>,
+    /// How an installation without report was completed.
+    #[schemars(with = "Option<types::Object>")]
     completion: Option<Value>,
+    /// The latest events, at most 200.
+    #[schemars(with = "Vec<types::Event>")]
     events: &'a [JsonText],
 }
 
-#[derive(Serialize)]
+/// A step of a job.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Step")]
 struct StepView<'a> {
+    /// The name of the step.
     step: &'a str,
+    #[schemars(with = "types::StepPhase")]
     phase: StepPhase,
+    /// The attempt, from 1.
     attempt: u32,
+    #[schemars(with = "types::Timestamp")]
     started_at: Time,
+    #[schemars(with = "Option<types::Timestamp>")]
     ended_at: Option<Time>,
+}
+
+/// One page of jobs.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "JobPage")]
+pub(in crate::api) struct JobPage<'a> {
+    pub(super) jobs: Vec<JobView<'a>>,
+    /// The cursor of the following page; null on the last one.
+    pub(super) next: Option<String>,
+}
+
+/// A job that a request created or found.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CreatedJob")]
+pub(in crate::api) struct CreatedJobView<'a> {
+    #[schemars(with = "types::JobId")]
+    pub(super) job_id: RunId,
+    #[schemars(with = "types::JobStatus")]
+    pub(super) status: JobStatus,
+    #[schemars(with = "types::SerialNumber")]
+    pub(super) server_serial: &'a Serial,
+    #[schemars(with = "types::Timestamp")]
+    pub(super) created_at: Time,
+    /// Advice about the recipe of a new job.
+    #[schemars(with = "Vec<types::Warning>")]
+    pub(super) warnings: Vec<Lint>,
+}
+
+/// The schema of a 200 response to a job request: a found job, or the preview of a new one.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "the handler returns the two types; the enum is read by the derive macro only")]
+pub(in crate::api) enum JobResponse<'a> {
+    /// The job of an earlier request.
+    Found(CreatedJobView<'a>),
+    /// The preview.
+    Preview(Box<DryRunView>),
+}
+
+/// A job after a verb.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "JobAfterVerb")]
+pub(in crate::api) struct JobVerbView<'a> {
+    #[serde(flatten)]
+    pub(super) job: JobView<'a>,
+    /// What happens next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "types::Explanation")]
+    pub(super) explain: Option<Explanation>,
+}
+
+/// Why a job is in its state, with the last events.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "JobExplanation")]
+pub(in crate::api) struct JobExplanationView {
+    #[serde(flatten)]
+    #[schemars(with = "types::Explanation")]
+    pub(super) explanation: Explanation,
+    #[schemars(with = "types::JobId")]
+    pub(super) job_id: RunId,
+    /// The server; null if the record of the job cannot be read.
+    #[schemars(with = "Option<types::SerialNumber>")]
+    pub(super) server_serial: Option<String>,
+    /// The state; null if the record of the job cannot be read.
+    #[schemars(with = "Option<types::JobStatus>")]
+    pub(super) status: Option<JobStatus>,
+    /// The last events.
+    #[schemars(with = "Vec<types::Event>")]
+    pub(super) evidence: Vec<Event>,
+}
+
+/// The preview of a job.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DryRun")]
+pub(in crate::api) struct DryRunView {
+    /// Always true.
+    pub(super) dry_run: bool,
+    pub(super) would: Would,
+    /// The error response to the request without `dry_run`.
+    pub(super) refused: Option<RefusalView>,
+    /// The job that the request would find.
+    #[schemars(with = "Option<types::JobId>")]
+    pub(super) job_id: Option<RunId>,
+    #[schemars(with = "types::SerialNumber")]
+    pub(super) server_serial: Serial,
+    #[schemars(with = "types::Timestamp")]
+    pub(super) deadline_at: Time,
+    pub(super) priority: i32,
+    /// The steps in order, with their time limits.
+    #[schemars(with = "Vec<types::PlannedStep>")]
+    pub(super) steps: Vec<PlannedStep>,
+    /// The slot plan of the last discovery of the server.
+    #[schemars(with = "Option<types::Object>")]
+    pub(super) slot_plan: Option<Value>,
+    #[schemars(with = "types::PlannedImage")]
+    pub(super) task_image: PlannedImage,
+    #[schemars(with = "types::PlannedImage")]
+    pub(super) maintenance_image: PlannedImage,
+    /// Whether the registry of the controller holds the OS image; null when the recipe names none.
+    pub(super) os_image_held: Option<bool>,
+    /// The closed gates, which would keep the job in the queue.
+    pub(super) gates: Vec<GateView>,
+    /// The limits that the job shares with other jobs.
+    pub(super) limits: Vec<LimitView>,
+    /// Why the job would fail now.
+    pub(super) blocked_by: Vec<String>,
+    /// Advice about the recipe.
+    #[schemars(with = "Vec<types::Warning>")]
+    pub(super) warnings: Vec<Lint>,
+}
+
+/// What the controller would do with a request.
+#[derive(Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::api) enum Would {
+    /// Create a job.
+    Accept,
+    /// Return the job of an earlier request with the same idempotency key.
+    Replay,
+    /// Refuse the request.
+    Refuse,
+}
+
+/// An error response in a preview.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Refusal")]
+pub(in crate::api) struct RefusalView {
+    /// The HTTP status.
+    pub(super) status: u16,
+    pub(super) error: ErrorBody,
+}
+
+/// A closed gate.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ClosedGate")]
+pub(in crate::api) struct GateView {
+    /// The gate: `drain`, `maintenance`, or the name of a shortage.
+    pub(super) name: String,
+    #[schemars(with = "types::Timestamp")]
+    pub(super) since: Time,
+}
+
+/// A limit that jobs share.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Limit")]
+pub(in crate::api) struct LimitView {
+    /// The lock or permit.
+    pub(super) resource: String,
+    /// How many jobs may hold it at once.
+    pub(super) capacity: u32,
+    /// The setting of the limit.
+    pub(super) limit: Option<&'static str>,
 }
 
 impl<'a> JobDetailView<'a> {
@@ -123,12 +342,12 @@ pub(super) fn etag(revision: i64) -> String {
     format!("\"{revision}\"")
 }
 
-fn cleanup(job: &Job) -> &'static str {
+fn cleanup(job: &Job) -> CleanupState {
     match (job.run.phase, job.cleanup_remaining.is_empty()) {
-        (Phase::Ended, true) => "done",
-        (Phase::Ended, false) => "incomplete",
-        (Phase::Unwinding | Phase::Finishing, _) => "running",
-        _ => "pending",
+        (Phase::Ended, true) => CleanupState::Done,
+        (Phase::Ended, false) => CleanupState::Incomplete,
+        (Phase::Unwinding | Phase::Finishing, _) => CleanupState::Running,
+        _ => CleanupState::Pending,
     }
 }
 

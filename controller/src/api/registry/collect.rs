@@ -4,21 +4,21 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
-use super::super::extract::CanWrite;
+use super::super::extract::{CanWrite, Parameters};
 use super::{GcRequest, check_parameters, registry_admin, respond, switch};
 
 /// Removes content that no tag, manifest or pin needs, or reports what would be removed.
 pub(in crate::api) async fn collect(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
-    Query(query): Query<HashMap<String, String>>,
+    Parameters(query): Parameters<HashMap<String, String>>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     check_parameters(&query, &["dry_run", "untagged", "grace"])?;
     let order = GcRequest {

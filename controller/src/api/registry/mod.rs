@@ -6,7 +6,7 @@
 mod collect;
 mod read_only;
 mod retain;
-mod scrub;
+pub(super) mod scrub;
 mod show;
 
 use std::collections::HashMap;
@@ -15,12 +15,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Api;
 use super::error::{ApiError, Detail};
 use super::error_code::{ErrorCode, Rule};
+use super::openapi::types;
 
 pub(super) use collect::collect;
 pub(super) use read_only::{begin as begin_read_only, end as end_read_only};
@@ -58,7 +60,7 @@ pub struct GcRequest {
 }
 
 /// The status of the registry.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RegistryStatus {
     /// The reason of the read-only state, if it is set.
     pub read_only: Option<String>,
@@ -81,7 +83,7 @@ pub struct RegistryStatus {
 }
 
 /// A quota and its use.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct QuotaStatus {
     /// The pattern of the repositories that share the quota.
     pub repositories: String,
@@ -94,20 +96,22 @@ pub struct QuotaStatus {
 }
 
 /// The status of scheduled work.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PeriodicStatus {
     /// Whether the work is running.
     pub running: bool,
     /// The report of the last run that changed something.
+    #[schemars(with = "Option<types::Object>")]
     pub last: Option<Value>,
 }
 
 /// The status of the scrub.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ScrubStatus {
     /// Whether the work is running.
     pub running: bool,
     /// The end of the last complete scrub, RFC 3339.
+    #[schemars(with = "Option<types::Timestamp>")]
     pub last_verified: Option<String>,
     /// Blobs read by the last scrub.
     pub blobs: u64,
@@ -137,16 +141,17 @@ impl From<RegistryAdminError> for ApiError {
         match error {
             RegistryAdminError::ReadOnly(_) => Self::new(ErrorCode::RegistryReadOnly, message),
             RegistryAdminError::Fixed(_) => Self::new(ErrorCode::RegistryFixed, message),
-            RegistryAdminError::Failed(_) => {
-                Self::new(ErrorCode::RegistryFailed, message)
-            }
+            RegistryAdminError::Failed(_) => Self::new(ErrorCode::RegistryFailed, message),
         }
     }
 }
 
 fn registry_admin(api: &Api) -> Result<&Arc<dyn RegistryAdmin>, ApiError> {
     api.registry.as_ref().ok_or_else(|| {
-        ApiError::new(ErrorCode::NoRegistry, "this controller has no registry; ENABLE_REGISTRY=true enables it")
+        ApiError::new(
+            ErrorCode::NoRegistry,
+            "this controller has no registry; ENABLE_REGISTRY=true enables it",
+        )
     })
 }
 
@@ -174,10 +179,17 @@ fn switch(query: &HashMap<String, String>, name: &str) -> Result<Option<bool>, A
     }
 }
 
+/// The response to a request whose work continues.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct StillRunning {
+    /// Always true.
+    running: bool,
+}
+
 /// 200 with the report of finished work, or 202 while it is running.
 fn respond(report: Option<Value>) -> (StatusCode, axum::Json<Value>) {
     match report {
         Some(report) => (StatusCode::OK, axum::Json(report)),
-        None => (StatusCode::ACCEPTED, axum::Json(serde_json::json!({ "running": true }))),
+        None => (StatusCode::ACCEPTED, axum::Json(serde_json::json!(StillRunning { running: true }))),
     }
 }

@@ -3,20 +3,20 @@
 use std::collections::HashMap;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::CanWrite;
+use super::super::extract::{CanWrite, Parameters};
 use super::{check_parameters, registry_admin, respond, switch};
 
 /// Removes tags, or reports which would be removed.
 pub(in crate::api) async fn retain(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
-    Query(query): Query<HashMap<String, String>>,
+    Parameters(query): Parameters<HashMap<String, String>>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     check_parameters(&query, &["dry_run"])?;
     let dry_run = switch(&query, "dry_run")?.unwrap_or(false);

@@ -3,18 +3,29 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::CanWrite;
 use super::registry_admin;
 
+/// The response to a request for a scrub.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ScrubRequested")]
+pub(in crate::api) struct ScrubView {
+    /// Always true.
+    running: bool,
+    /// Whether this request started the scrub.
+    started: bool,
+}
+
 /// Starts a scrub; `GET /api/v1/registry` shows its result.
 pub(in crate::api) async fn scrub(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<ScrubView>), ApiError> {
     let started = registry_admin(&api)?.scrub(&principal.name).await?;
-    Ok((StatusCode::ACCEPTED, Json(json!({ "running": true, "started": started }))))
+    Ok((StatusCode::ACCEPTED, Json(ScrubView { running: true, started })))
 }

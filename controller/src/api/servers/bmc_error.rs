@@ -2,7 +2,7 @@
 
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use provision::probe::BmcProblem;
+use bmc::probe::BmcProblem;
 
 /// 502 for a problem of the BMC or the network; 422 for a problem of the server's record.
 pub(super) fn error(why: &BmcProblem) -> ApiError {

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
+use super::super::openapi::types;
+use bmc::{checked_base_url, checked_bmc_address, checked_fingerprint, checked_profile, checked_quirks};
 use engine::model::{Server, TlsMode};
-use provision::{
-    checked_base_url, checked_bmc_address, checked_fingerprint, checked_profile, checked_quirks,
-};
 use secrets::Resolver;
 
 /// The maximum of labels.
@@ -21,28 +21,69 @@ const MAX_LABEL: usize = 128;
 /// The longest user name, password and vendor.
 const MAX_TEXT: usize = 256;
 
+/// The fields of a new server that a request must have.
+const REQUIRED: [&str; 4] = ["serial", "bmc_address", "bmc_username", "bmc_password"];
+
 /// The fields of a request: a merge patch (RFC 7396), where an absent field is unchanged and null clears it.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "ServerPatch")]
 #[serde(deny_unknown_fields)]
-pub(super) struct ServerFields {
+pub(in crate::api) struct ServerFields {
+    /// The serial number; it cannot be changed.
+    #[schemars(with = "Option<types::SerialNumber>")]
     pub(super) serial: Option<String>,
+    /// The address of the BMC: a host, or an `http` or `https` URL.
     bmc_address: Option<String>,
+    /// The user name, without colon.
+    #[schemars(length(min = 1, max = MAX_TEXT))]
     bmc_username: Option<String>,
+    /// The password, which is stored encrypted and never returned.
+    #[schemars(with = "Option<String>")]
     bmc_password: Option<SecretString>,
+    /// The vendor, for operators.
     #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<String>", length(max = MAX_TEXT))]
     vendor: Option<Option<String>>,
+    /// The profile to use instead of the detected one.
     #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<String>")]
     bmc_profile: Option<Option<String>>,
+    /// Flags of the profile to override; a null flag is removed.
     #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<types::Object>")]
     quirks: Option<Option<Map<String, Value>>>,
+    /// Labels; a null label is removed.
     #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<BTreeMap<String, Option<String>>>")]
     labels: Option<Option<BTreeMap<String, Option<String>>>>,
+    #[schemars(with = "Option<types::TlsMode>")]
     tls: Option<String>,
+    /// The SHA-256 fingerprint of the certificate; null accepts the next certificate that the BMC shows.
     #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<String>")]
     tls_fingerprint: Option<Option<String>>,
+    /// Whether a BMC that shows no serial number is accepted.
     allow_unverified_serial: Option<bool>,
+    /// The URL under which the BMC reads media.
     #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<String>")]
     media_base_url: Option<Option<String>>,
+}
+
+/// The schema of the fields of a new server.
+pub(in crate::api) struct NewServer;
+
+impl JsonSchema for NewServer {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "NewServer".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = ServerFields::json_schema(generator);
+        schema.insert("description".to_owned(), "A server to register.".into());
+        schema.insert("required".to_owned(), REQUIRED.iter().copied().collect());
+        schema
+    }
 }
 
 /// Distinguishes a field that is null from an absent one.
@@ -57,18 +98,16 @@ where
 impl ServerFields {
     /// The required fields of a new server that are absent.
     pub(super) fn missing(&self) -> Vec<Detail> {
-        let required = |there: bool, name: &str| {
-            (!there).then(|| Detail::new(&format!("/{name}"), Rule::Required, format!("{name} is required")))
-        };
-        [
-            required(self.serial.is_some(), "serial"),
-            required(self.bmc_address.is_some(), "bmc_address"),
-            required(self.bmc_username.is_some(), "bmc_username"),
-            required(self.bmc_password.is_some(), "bmc_password"),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let given = [
+            self.serial.is_some(),
+            self.bmc_address.is_some(),
+            self.bmc_username.is_some(),
+            self.bmc_password.is_some(),
+        ];
+        let absent = REQUIRED.iter().zip(given).filter(|(_, given)| !given);
+        absent
+            .map(|(name, _)| Detail::new(&format!("/{name}"), Rule::Required, format!("{name} is required")))
+            .collect()
     }
 
     /// Applies the fields to a server. The password is sealed under its serial number.

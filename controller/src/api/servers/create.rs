@@ -10,7 +10,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody};
 use super::change::ServerFields;
-use super::view;
+use super::view::{self, ServerView};
 use engine::model::{NewEvent, Serial, Server};
 use engine::store::ServerChange;
 use secrets::{CredentialRef, same_secret};
@@ -39,10 +39,11 @@ pub(in crate::api) async fn create(
         NewEvent::info("server.created", format!("server {} registered", server.serial)).by(&principal.name);
     match api.store().create_server(server.clone(), event).await? {
         ServerChange::Created(server) => {
-            Ok((StatusCode::CREATED, view::etag(&server), axum::Json(view::server(&server))).into_response())
+            Ok((StatusCode::CREATED, view::etag(&server), axum::Json(ServerView::of(&server)))
+                .into_response())
         }
         ServerChange::Exists(existing) if same(&api, &existing, &server, password.as_ref()) => {
-            Ok((StatusCode::OK, view::etag(&existing), axum::Json(view::server(&existing))).into_response())
+            Ok((StatusCode::OK, view::etag(&existing), axum::Json(ServerView::of(&existing))).into_response())
         }
         ServerChange::Exists(existing) => Err(ApiError::new(
             ErrorCode::ConflictServer,

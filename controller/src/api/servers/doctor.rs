@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanWrite, SerialPath, unknown_server};
-use engine::model::RunId;
+use super::super::extract::{CanWrite, Parameters, SerialPath, unknown_server};
+use super::super::openapi::types;
+use diagnostics::checks::{Check, CheckStatus};
+use engine::model::{RunId, Serial};
 use engine::{Created, Creation};
-use provision::{diagnostics_of, diagnostics_order};
 
 /// How long a request waits for diagnostics; longer diagnostics continue without it.
 const RESPONSE_WAIT: Duration = Duration::from_secs(170);
@@ -29,16 +31,45 @@ pub(in crate::api) struct DoctorQuery {
     write: bool,
 }
 
+/// The result of diagnostics.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Diagnostics")]
+pub(in crate::api) struct DoctorReport {
+    #[schemars(with = "types::SerialNumber")]
+    server_serial: Serial,
+    /// The id of the diagnostics run.
+    #[schemars(with = "types::JobId")]
+    doctor_id: RunId,
+    /// The worst status of all checks.
+    #[schemars(with = "types::CheckStatus")]
+    verdict: CheckStatus,
+    #[schemars(with = "Vec<types::Check>")]
+    checks: Vec<Check>,
+}
+
+/// The response while diagnostics are running.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DiagnosticsRunning")]
+pub(in crate::api) struct DoctorRunning {
+    #[schemars(with = "types::SerialNumber")]
+    server_serial: Serial,
+    /// The id of the diagnostics run.
+    #[schemars(with = "types::JobId")]
+    doctor_id: RunId,
+    /// What happens next.
+    message: &'static str,
+}
+
 /// Runs diagnostics of the BMC of a registered server under the lock of the server.
 pub(in crate::api) async fn doctor(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
-    Query(query): Query<DoctorQuery>,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+    Parameters(query): Parameters<DoctorQuery>,
+) -> Result<Response, ApiError> {
     api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
     let id = RunId(uuid::Uuid::now_v7());
-    let run = diagnostics_order(&serial, query.write, id, &principal.name, api.now());
+    let run = diagnostics::order(&serial, query.write, id, &principal.name, api.now());
     match api.engine.create(Creation { run }).await? {
         Created::New(_) => {}
         Created::Conflict { holder } => {
@@ -52,7 +83,7 @@ pub(in crate::api) async fn doctor(
     }
     let ended = async {
         loop {
-            if let Some(found) = api.store().snapshot(id).await?.as_ref().and_then(diagnostics_of) {
+            if let Some(found) = api.store().snapshot(id).await?.as_ref().and_then(diagnostics::result_of) {
                 return Ok::<_, ApiError>(found);
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -61,17 +92,14 @@ pub(in crate::api) async fn doctor(
     match tokio::time::timeout(RESPONSE_WAIT, ended).await {
         Ok(found) => {
             let found = found?;
-            let body = json!({
-                "server_serial": serial, "doctor_id": id, "verdict": found.verdict(), "checks": found.checks,
-            });
-            Ok((StatusCode::OK, Json(body)))
+            let verdict = found.verdict();
+            let report = DoctorReport { server_serial: serial, doctor_id: id, verdict, checks: found.checks };
+            Ok(Json(report).into_response())
         }
         Err(_elapsed) => {
             let message = "the diagnostics are still running; their result is an event of the server";
-            Ok((
-                StatusCode::ACCEPTED,
-                Json(json!({ "server_serial": serial, "doctor_id": id, "message": message })),
-            ))
+            let running = DoctorRunning { server_serial: serial, doctor_id: id, message };
+            Ok((StatusCode::ACCEPTED, Json(running)).into_response())
         }
     }
 }

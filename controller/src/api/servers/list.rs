@@ -3,21 +3,20 @@
 use std::collections::HashMap;
 
 use axum::Json;
-use axum::extract::{Query, State};
-use serde_json::{Value, json};
+use axum::extract::State;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
-use super::super::extract::{CanRead, page_size};
-use super::view;
+use super::super::extract::{CanRead, Parameters, page_size};
+use super::view::{ServerPage, ServerView};
 
 /// Lists servers in pages, ordered by serial number; `next` is the cursor of the following page.
 pub(in crate::api) async fn list(
     State(api): State<Api>,
     _reader: CanRead,
-    Query(query): Query<HashMap<String, String>>,
-) -> Result<Json<Value>, ApiError> {
+    Parameters(query): Parameters<HashMap<String, String>>,
+) -> Result<Json<ServerPage>, ApiError> {
     let limit = page_size(query.get("limit").map(String::as_str), 100, 1000)?;
     let after = query.get("cursor").map(|cursor| cursor.parse()).transpose().map_err(|_| {
         ApiError::invalid(vec![Detail::new("cursor", Rule::Value, "not a cursor of a list of servers")])
@@ -26,6 +25,5 @@ pub(in crate::api) async fn list(
     let more = servers.len() > limit as usize;
     servers.truncate(limit as usize);
     let next = servers.last().filter(|_| more).map(|server| server.serial.clone());
-    let servers: Vec<Value> = servers.iter().map(view::server).collect();
-    Ok(Json(json!({ "servers": servers, "next": next })))
+    Ok(Json(ServerPage { servers: servers.iter().map(ServerView::of).collect(), next }))
 }

@@ -5,13 +5,12 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
 use super::super::jobs::reason;
-use super::view;
+use super::view::ServerView;
 use engine::model::{GateClosure, Serial};
 use engine::store::MaintenanceChange;
 
@@ -21,7 +20,7 @@ pub(in crate::api) async fn begin_maintenance(
     CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<ServerView>), ApiError> {
     let closed = GateClosure { since: api.now(), by: principal.name.clone(), reason: reason(&body)? };
     change(&api, serial, Some(closed), &principal.name).await
 }
@@ -31,7 +30,7 @@ pub(in crate::api) async fn end_maintenance(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<ServerView>), ApiError> {
     let response = change(&api, serial, None, &principal.name).await;
     api.engine.wake();
     response
@@ -42,10 +41,10 @@ async fn change(
     serial: Serial,
     closed: Option<GateClosure>,
     by: &str,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<ServerView>), ApiError> {
     match api.store().set_maintenance(&serial, closed, by, api.now()).await? {
-        MaintenanceChange::Changed(server) => Ok((StatusCode::ACCEPTED, Json(view::server(&server)))),
-        MaintenanceChange::Unchanged(server) => Ok((StatusCode::OK, Json(view::server(&server)))),
+        MaintenanceChange::Changed(server) => Ok((StatusCode::ACCEPTED, Json(ServerView::of(&server)))),
+        MaintenanceChange::Unchanged(server) => Ok((StatusCode::OK, Json(ServerView::of(&server)))),
         MaintenanceChange::Unknown => Err(unknown_server(serial.as_str())),
     }
 }

@@ -1,16 +1,16 @@
 //! Servers: registered machines with the address and credentials of their BMCs.
 
 mod bmc_error;
-mod change;
+pub(super) mod change;
 mod create;
 mod delete;
-mod doctor;
+pub(super) mod doctor;
 mod list;
 mod maintenance;
 mod probe;
 mod show;
 mod update;
-mod view;
+pub(super) mod view;
 
 pub(super) use create::create;
 pub(super) use delete::delete;

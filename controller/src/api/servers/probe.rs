@@ -1,13 +1,13 @@
 //! `GET` and `POST /api/v1/servers/{serial}/probe`: the capability card of a BMC; a probe changes nothing.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{CanWrite, SerialPath, unknown_server};
+use super::super::extract::{CanWrite, Parameters, SerialPath, unknown_server};
 use super::bmc_error;
 
 /// The query of a probe request.
@@ -23,11 +23,15 @@ pub(in crate::api) async fn probe(
     State(api): State<Api>,
     _writer: CanWrite,
     SerialPath(serial): SerialPath,
-    Query(query): Query<ProbeQuery>,
+    Parameters(query): Parameters<ProbeQuery>,
 ) -> Result<Json<Value>, ApiError> {
     let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
-    let probed =
-        api.services.probe(&server, query.capture, api.now()).await.map_err(|why| bmc_error::error(&why))?;
+    let probed = api
+        .services
+        .bmc
+        .probe(&server, query.capture, api.now())
+        .await
+        .map_err(|why| bmc_error::error(&why))?;
     let mut card = probed.card;
     if let Some(capture) = probed.capture {
         card["capture"] = capture;

@@ -3,19 +3,18 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanRead, SerialPath, unknown_server};
-use super::view;
+use super::view::{self, ServerView};
 
 /// Shows one server, without its password.
 pub(in crate::api) async fn show(
     State(api): State<Api>,
     _reader: CanRead,
     SerialPath(serial): SerialPath,
-) -> Result<(HeaderMap, Json<Value>), ApiError> {
+) -> Result<(HeaderMap, Json<ServerView>), ApiError> {
     let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
-    Ok((view::etag(&server), Json(view::server(&server))))
+    Ok((view::etag(&server), Json(ServerView::of(&server))))
 }

@@ -3,14 +3,13 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
-use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
 use super::change::ServerFields;
-use super::view;
+use super::view::{self, ServerView};
 use engine::model::{JobStatus, NewEvent, Server};
 use engine::store::UpdatedServer;
 
@@ -21,7 +20,7 @@ pub(in crate::api) async fn update(
     SerialPath(serial): SerialPath,
     headers: HeaderMap,
     body: JsonBody,
-) -> Result<(HeaderMap, Json<Value>), ApiError> {
+) -> Result<(HeaderMap, Json<ServerView>), ApiError> {
     let fields: ServerFields = body.read()?;
     if fields.serial.as_deref().is_some_and(|given| given != serial.as_str()) {
         return Err(ApiError::invalid(vec![Detail::new(
@@ -61,7 +60,7 @@ pub(in crate::api) async fn update(
     }
     let event = NewEvent::info("server.updated", format!("server {serial} changed")).by(&principal.name);
     match api.store().update_server(server, event).await? {
-        UpdatedServer::Updated(server) => Ok((view::etag(&server), Json(view::server(&server)))),
+        UpdatedServer::Updated(server) => Ok((view::etag(&server), Json(ServerView::of(&server)))),
         UpdatedServer::Moved(server) => Err(changed_since(&server)),
         UpdatedServer::Unknown => Err(unknown_server(serial.as_str())),
     }

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use url::Url;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody};
-use super::view;
+use super::view::WebhookView;
 use engine::model::{NewEvent, Webhook, WebhookFilter, WebhookId};
 use engine::store::WebhookCounts;
 
@@ -27,14 +28,24 @@ const MAX_TYPES: usize = 64;
 const MAX_LABELS: usize = 16;
 const MAX_TEXT: usize = 128;
 
-#[derive(Deserialize)]
+/// A webhook to create.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "WebhookRequest")]
 #[serde(deny_unknown_fields)]
-struct Request {
+pub(in crate::api) struct Request {
+    /// The URL of the receiver: `http` or `https`, without user and fragment.
+    #[schemars(with = "String", length(max = MAX_URL))]
     url: SecretString,
+    /// The key of the signature.
+    #[schemars(with = "String", length(min = 16, max = 1024))]
     secret: SecretString,
+    /// The event types to send, such as `job.created` or `report.*`; empty means all.
     #[serde(default)]
+    #[schemars(length(max = MAX_TYPES))]
     types: Vec<String>,
+    /// The labels that the job of an event must have.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = MAX_LABELS))]
     labels: BTreeMap<String, String>,
 }
 
@@ -43,7 +54,7 @@ pub(in crate::api) async fn create(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<WebhookView>), ApiError> {
     let request: Request = body.read()?;
     let url = check(&request)?;
     let now = api.now();
@@ -75,7 +86,7 @@ pub(in crate::api) async fn create(
             format!("the maximum of {MAX_WEBHOOKS} webhooks exists; remove one with `shoal webhook remove`"),
         ));
     }
-    Ok((StatusCode::CREATED, Json(view::webhook(&webhook, WebhookCounts::default()))))
+    Ok((StatusCode::CREATED, Json(WebhookView::of(&webhook, WebhookCounts::default()))))
 }
 
 /// All problems of the request, or the normalized URL.

@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanRead, CanWrite, JsonBody, page_size};
-use super::{WebhookPath, find, view};
+use super::super::extract::{CanRead, CanWrite, JsonBody, Parameters, page_size};
+use super::view::{DeadLetterPage, DeadLetterView, RedeliveryView};
+use super::{WebhookPath, find};
 use engine::model::NewEvent;
 
 /// Lists the dead letters of a webhook in the order of the log.
@@ -20,18 +22,20 @@ pub(in crate::api) async fn list_dead_letters(
     State(api): State<Api>,
     _reader: CanRead,
     WebhookPath(id): WebhookPath,
-    Query(query): Query<HashMap<String, String>>,
-) -> Result<Json<Value>, ApiError> {
+    Parameters(query): Parameters<HashMap<String, String>>,
+) -> Result<Json<DeadLetterPage>, ApiError> {
     let limit = page_size(query.get("limit").map(String::as_str), 100, 1000)?;
     find(&api, id).await?;
-    let letters: Vec<Value> =
-        api.store().dead_letters(id, false, limit).await?.iter().map(view::dead_letter).collect();
-    Ok(Json(json!({ "dead_letters": letters, "next": null })))
+    let letters = api.store().dead_letters(id, false, limit).await?;
+    let dead_letters = letters.iter().map(DeadLetterView::of).collect();
+    Ok(Json(DeadLetterPage { dead_letters, next: None }))
 }
 
-#[derive(Deserialize)]
+/// A request for redelivery.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "RedeliveryRequest")]
 #[serde(deny_unknown_fields)]
-struct Request {
+pub(in crate::api) struct Request {
     /// The event of one dead letter; all dead letters when absent.
     seq: Option<i64>,
 }
@@ -42,7 +46,7 @@ pub(in crate::api) async fn redeliver(
     CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
     body: JsonBody,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+) -> Result<(StatusCode, Json<RedeliveryView>), ApiError> {
     let request: Request = body.read()?;
     find(&api, id).await?;
     let what = request.seq.map_or("all".to_owned(), |seq| format!("event {seq}"));
@@ -59,5 +63,5 @@ pub(in crate::api) async fn redeliver(
         );
         return Err(ApiError::new(ErrorCode::UnknownDeadLetter, message));
     }
-    Ok((StatusCode::ACCEPTED, Json(json!({ "requested": requested }))))
+    Ok((StatusCode::ACCEPTED, Json(RedeliveryView { requested })))
 }

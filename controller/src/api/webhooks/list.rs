@@ -2,20 +2,23 @@
 
 use axum::Json;
 use axum::extract::State;
-use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::CanRead;
-use super::{WebhookPath, find, view};
+use super::view::{RetryStreamView, WebhookDetailView, WebhookPage, WebhookView};
+use super::{WebhookPath, find};
 
 /// Lists all webhooks in one page.
-pub(in crate::api) async fn list(State(api): State<Api>, _reader: CanRead) -> Result<Json<Value>, ApiError> {
+pub(in crate::api) async fn list(
+    State(api): State<Api>,
+    _reader: CanRead,
+) -> Result<Json<WebhookPage>, ApiError> {
     let mut rows = Vec::new();
     for webhook in api.store().webhooks().await? {
-        rows.push(view::webhook(&webhook, api.store().webhook_counts(webhook.id).await?));
+        rows.push(WebhookView::of(&webhook, api.store().webhook_counts(webhook.id).await?));
     }
-    Ok(Json(json!({ "webhooks": rows, "next": null })))
+    Ok(Json(WebhookPage { webhooks: rows, next: None }))
 }
 
 /// Shows a webhook with its retry streams.
@@ -23,10 +26,9 @@ pub(in crate::api) async fn show(
     State(api): State<Api>,
     _reader: CanRead,
     WebhookPath(id): WebhookPath,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<WebhookDetailView>, ApiError> {
     let webhook = find(&api, id).await?;
-    let mut shown = view::webhook(&webhook, api.store().webhook_counts(id).await?);
-    let retrying: Vec<Value> = api.store().retry_streams(id).await?.iter().map(view::retry_stream).collect();
-    shown["retry_streams"] = json!(retrying);
-    Ok(Json(shown))
+    let counts = api.store().webhook_counts(id).await?;
+    let retry_streams = api.store().retry_streams(id).await?.iter().map(RetryStreamView::of).collect();
+    Ok(Json(WebhookDetailView { webhook: WebhookView::of(&webhook, counts), retry_streams }))
 }

@@ -1,11 +1,11 @@
 //! Outgoing webhooks: HTTP subscriptions to events. Installation reports are received by `api/report.rs`.
 
-mod create;
-mod dead_letters;
+pub(super) mod create;
+pub(super) mod dead_letters;
 mod delete;
 mod list;
-mod switch;
-mod view;
+pub(super) mod switch;
+pub(super) mod view;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -34,7 +34,10 @@ impl FromRequestParts<Api> for WebhookPath {
 }
 
 fn unknown() -> ApiError {
-    ApiError::new(ErrorCode::UnknownWebhook, "no webhook has this id; `shoal webhook list` shows the webhooks")
+    ApiError::new(
+        ErrorCode::UnknownWebhook,
+        "no webhook has this id; `shoal webhook list` shows the webhooks",
+    )
 }
 
 async fn find(api: &Api, id: WebhookId) -> Result<Webhook, ApiError> {

@@ -2,19 +2,24 @@
 
 use axum::Json;
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanWrite, JsonBody};
-use super::{WebhookPath, find, unknown, view};
+use super::view::WebhookView;
+use super::{WebhookPath, find, unknown};
 use crate::auth::Principal;
 use engine::model::{NewEvent, WebhookId};
 
-#[derive(Deserialize)]
+/// A request to disable a webhook.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "DisableRequest")]
 #[serde(deny_unknown_fields)]
-struct Request {
+pub(in crate::api) struct Request {
+    /// The reason, which is recorded in an event.
     #[serde(default)]
     reason: String,
 }
@@ -25,7 +30,7 @@ pub(in crate::api) async fn disable(
     CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
     body: JsonBody,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<WebhookView>, ApiError> {
     let request: Request = body.read()?;
     let reason: String = request.reason.chars().filter(|c| !c.is_control()).take(256).collect();
     let mut why = format!("by {}", principal.name);
@@ -40,7 +45,7 @@ pub(in crate::api) async fn enable(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<WebhookView>, ApiError> {
     switch(&api, &principal, id, None).await
 }
 
@@ -49,7 +54,7 @@ async fn switch(
     principal: &Principal,
     id: WebhookId,
     disabled: Option<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<WebhookView>, ApiError> {
     let (kind, message) = match &disabled {
         Some(why) => ("webhook.disabled", format!("webhook {id} was disabled {why}")),
         None => ("webhook.enabled", format!("webhook {id} was enabled")),
@@ -59,5 +64,5 @@ async fn switch(
         return Err(unknown());
     }
     let webhook = find(api, id).await?;
-    Ok(Json(view::webhook(&webhook, api.store().webhook_counts(id).await?)))
+    Ok(Json(WebhookView::of(&webhook, api.store().webhook_counts(id).await?)))
 }

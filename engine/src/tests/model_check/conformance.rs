@@ -7,7 +7,9 @@ use proptest::test_runner::TestCaseResult;
 use serde_json::Value;
 
 use super::rules::{Action, ENDED, FINISH, GRACE, Mutant, PAUSE, Row, Stage, State, TTL, Worker};
-use crate::decide::{self, DecisionContext, Next};
+use crate::cancel;
+use crate::cursor::{self, Next};
+use crate::decide::{self, DecisionContext};
 use crate::model::{Failure, Lease, Phase, Run, RunChange, RunId, Snapshot, StepPhase, StepRecord, Time};
 use crate::store::{Committed, TakeOver};
 use crate::tests::kit::{Kit, new_run};
@@ -50,7 +52,7 @@ impl Real {
             Action::RecordIntent(who) => {
                 let Some(read) = self.read[who].clone() else { return };
                 let workflow = self.workflow();
-                let change = match verbs::cancel_pending(&read) {
+                let change = match cancel::is_pending(&read) {
                     true => verbs::cancelled(&read, &decision(&*workflow, now)),
                     false => intent_recorded(&read, now),
                 };
@@ -136,7 +138,7 @@ impl Real {
             phase if phase.is_forward() => 0,
             _ => FINISH,
         };
-        let intent = match decide::next(&snapshot) {
+        let intent = match cursor::next(&snapshot) {
             Next::Run(at) => snapshot.record(at).is_some_and(|record| record.phase == StepPhase::Intent),
             Next::Undo(_) | Next::StageCompleted => false,
         };
@@ -167,16 +169,16 @@ fn decision(workflow: &dyn Workflow, now: Time) -> DecisionContext<'_> {
 
 fn intent_recorded(read: &Snapshot, now: Time) -> RunChange {
     let mut change = RunChange::of(Run { wait: None, ..read.run.clone() });
-    if let Next::Run(at) = decide::next(read)
+    if let Next::Run(at) = cursor::next(read)
         && read.record(at).is_none()
     {
-        change.steps.extend(decide::intent(read, at, now));
+        change.steps.extend(cursor::intent(read, at, now));
     }
     change
 }
 
 fn record_of(read: &Snapshot) -> StepRecord {
-    let Next::Run(at) = decide::next(read) else { panic!("no step is running in {read:?}") };
+    let Next::Run(at) = cursor::next(read) else { panic!("no step is running in {read:?}") };
     let mut record = read.record(at).unwrap().clone();
     record.output = Value::Null;
     record

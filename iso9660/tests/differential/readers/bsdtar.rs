@@ -6,7 +6,7 @@ use super::{Subject, normal};
 use crate::listing::{self, Item, Listing};
 use crate::program;
 
-/// A tree of an image, as extracted.
+/// Returns a tree of an image, as extracted.
 pub(super) fn shows(subject: &Subject<'_>, namespace: Namespace) -> Result<Listing, String> {
     let directory = tempfile::tempdir().unwrap();
     let options = match namespace {
@@ -16,10 +16,10 @@ pub(super) fn shows(subject: &Subject<'_>, namespace: Namespace) -> Result<Listi
         Namespace::Udf => unreachable!("no image of ours has UDF"),
     };
     let target = directory.path().to_str().unwrap();
-    // -P: otherwise a backslash at the beginning of a name is taken away.
+    // -P: bsdtar otherwise removes a backslash at the beginning of a name.
     program::run("bsdtar", ["--options", options, "-xpPf", subject.path.to_str().unwrap(), "-C", target])?;
     let found = listing::of_directory(directory.path());
-    // Without Rock Ridge it makes modes up.
+    // Without Rock Ridge bsdtar invents modes.
     let mode = |item: Item| Item { mode: item.mode.filter(|_| namespace == Namespace::RockRidge), ..item };
     Ok(normal(namespace, Listing(found.0.into_iter().map(mode).collect())))
 }

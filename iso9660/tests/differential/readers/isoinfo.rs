@@ -1,8 +1,8 @@
 //! isoinfo (genisoimage) lists each tree with extents, and extracts by path.
 //!
-//! Known to be wrong in 1.1.11, and expected so here:
-//! - Joliet names come out in Latin-1, with `_` for what that lacks.
-//! - What is in a directory that Rock Ridge shows elsewhere stays in `rr_moved`.
+//! Known faults of version 1.1.11, expected here:
+//! - Joliet names are printed in Latin-1, with `_` for other characters.
+//! - The content of a relocated directory stays in `rr_moved`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -14,10 +14,10 @@ use crate::generate::Random;
 use crate::listing::{Item, Kind, Listing};
 use crate::program;
 
-/// How many files of each tree are extracted by path.
+/// The number of files of each tree that are extracted by path.
 const EXTRACTED: usize = 2;
 
-/// What isoinfo must show of a tree.
+/// Returns the expected listing of a tree.
 pub(super) fn expected(namespace: Namespace, listing: &Listing) -> Listing {
     match namespace {
         Namespace::Joliet => listing.clone().rename(|path| Some(latin1(path))),
@@ -39,7 +39,7 @@ fn flags(namespace: Namespace) -> &'static [&'static str] {
     }
 }
 
-/// A tree of an image, as listed; the content of a file is what lies in the extent listed.
+/// Returns a tree of an image as listed; the content of a file is that of the listed extent.
 pub(crate) fn shows(subject: &Subject<'_>, namespace: Namespace) -> Result<Listing, String> {
     let arguments: Vec<&OsStr> = flags(namespace).iter().map(OsStr::new).collect();
     let output = program::run(
@@ -69,7 +69,7 @@ fn decode(namespace: Namespace, bytes: &[u8]) -> String {
     }
 }
 
-/// `-r--r--r--   1    0    0               3 Nov 20 2026 [     36 00]  name `: `.` and `..` are left out.
+/// Parses `-r--r--r--   1    0    0               3 Nov 20 2026 [     36 00]  name `. `.` and `..` are omitted.
 fn entry(
     subject: &Subject<'_>,
     namespace: Namespace,
@@ -87,7 +87,7 @@ fn entry(
     let (kind, name) = match (attributes.chars().next(), name.split_once(" -> ")) {
         (Some('d'), _) => (Kind::Directory, name),
         (Some('l'), Some((name, target))) => (Kind::Symlink(target.to_owned()), name),
-        // An empty file has no content anywhere, whatever its extent says.
+        // An empty file has no content, whatever its extent is.
         (Some('-'), _) if size == 0 => (Kind::file(b""), name),
         (Some('-'), _) => (subject.extent(number(extent.split_whitespace().next())?, size)?, name),
         _ => return Err("neither a directory, nor a file, nor a link".to_owned()),
@@ -96,7 +96,7 @@ fn entry(
     Ok(Some(Item { mode, ..Item::new(format!("{directory}{name}"), kind) }))
 }
 
-/// The bits of `r-xr-xr-x`.
+/// Returns the bits of `r-xr-xr-x`.
 pub(super) fn permissions(text: &str) -> Option<u32> {
     (text.len() == 9).then(|| text.bytes().fold(0, |bits, byte| bits << 1 | u32::from(byte != b'-')))
 }
@@ -110,7 +110,7 @@ pub(super) fn extracts(
     let files: Vec<Item> = shows(subject, namespace)?.only(|item| matches!(item.kind, Kind::File { .. })).0;
     for _ in 0..EXTRACTED.min(files.len()) {
         let item = &files[random.below(files.len())];
-        // Names that differ in lost characters alone cannot be asked for.
+        // Names that differ in lost characters only cannot be requested.
         if files.iter().filter(|other| other.path == item.path).count() > 1 {
             continue;
         }
@@ -127,13 +127,13 @@ pub(super) fn extracts(
         let arguments = arguments.into_iter().chain(["-x".as_ref(), path.as_os_str(), "-i".as_ref(), image]);
         let found = Kind::file(&program::run("isoinfo", arguments)?);
         if found != item.kind {
-            return Err(format!("-x {path:?} gave a {found:?}, listed is a {:?}", item.kind));
+            return Err(format!("-x {path:?} returned a {found:?}, listed is a {:?}", item.kind));
         }
     }
     Ok(())
 }
 
-/// The identifiers of a path that was made lower case: files have a dot and a version.
+/// Returns the identifiers of a path in lower case: files have a dot and a version.
 fn plain_argument(path: &str) -> OsString {
     let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
     let slash = if directory.is_empty() { "" } else { "/" };

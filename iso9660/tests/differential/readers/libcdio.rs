@@ -1,13 +1,14 @@
-//! iso-info and iso-read (libcdio). Their exit codes and headers mean nothing; what they list and extract is compared.
+//! iso-info and iso-read (libcdio). Their exit codes and headers have no meaning; their listings and extracted files
+//! are compared.
 //!
-//! The trees: iso-info shows Joliet unless told `--no-joliet`, then Rock Ridge if there, whatever `--no-rock-ridge`
-//! says; iso-read knows no Joliet.
+//! The trees: iso-info shows Joliet without `--no-joliet`, then Rock Ridge if there is one, even with
+//! `--no-rock-ridge`; iso-read does not support Joliet.
 //!
-//! Known to be wrong in 2.1.0, and expected so here:
-//! - A Joliet name is cut to as many bytes of UTF-8 as its identifier has in UCS-2.
-//! - What is in a directory that Rock Ridge shows elsewhere is listed in both places or in the wrong one, and not found
-//!   by iso-read: the contents of such a tree are compared without their names.
-//! - Names that Rock Ridge continues outside of their records are not seen: see [`super::without_continuations`].
+//! Known faults of version 2.1.0, expected here:
+//! - A Joliet name is truncated to as many bytes of UTF-8 as its identifier has in UCS-2.
+//! - The content of a relocated directory is listed in both places or in the wrong one, and iso-read does not find it:
+//!   the contents of such a tree are compared without names.
+//! - Names that continue outside of their records are ignored: see [`super::without_continuations`].
 
 use iso9660::Namespace;
 
@@ -16,10 +17,10 @@ use crate::generate::Random;
 use crate::listing::{Item, Kind, Listing};
 use crate::program;
 
-/// How many files are extracted by path.
+/// The number of files that are extracted by path.
 const EXTRACTED: usize = 2;
 
-/// What iso-info must show of a tree.
+/// Returns the expected listing of iso-info.
 pub(super) fn expected(subject: &Subject<'_>, namespace: Namespace) -> Listing {
     let listing = subject.tree(namespace);
     match namespace {
@@ -37,7 +38,7 @@ fn cut(path: &str) -> String {
     path.split('/').map(component).collect::<Vec<_>>().join("/")
 }
 
-/// The trees of an image, as listed; the content of a file is what lies in the extent listed.
+/// Returns the trees of an image as listed; the content of a file is that of the listed extent.
 pub(super) fn shows(subject: &Subject<'_>) -> Vec<(Namespace, Result<Listing, String>)> {
     let default = [Namespace::Joliet, Namespace::RockRidge, Namespace::Plain];
     let no_joliet = [Namespace::RockRidge, Namespace::Plain, Namespace::Plain];
@@ -72,11 +73,12 @@ fn list(subject: &Subject<'_>, flag: Option<&str>) -> Result<Listing, String> {
     }
 }
 
-/// `  -r--r--r--   1 0 0 [LSN     36]         3 Nov 20 2026 11:07:12  name`, or one letter for the first four.
+/// Parses `  -r--r--r--   1 0 0 [LSN     36]         3 Nov 20 2026 11:07:12  name`, or one letter for the first four
+/// fields.
 fn entry(subject: &Subject<'_>, directory: &str, line: &str) -> Result<Option<Item>, String> {
     let (attributes, rest) = line.split_once(" [LSN ").ok_or("no extent")?;
     let (sector, rest) = rest.split_once(']').ok_or("no end of the extent")?;
-    // The date is the next thing that has a fixed form: `Nov 20 2026 11:07:12  `.
+    // The date is the next field of a fixed form: `Nov 20 2026 11:07:12  `.
     let rest = rest.trim_start();
     let (size, rest) = rest.split_once(' ').ok_or("no size")?;
     let name = rest.get(22..).ok_or("no name")?;
@@ -108,11 +110,12 @@ pub(super) fn extracts(subject: &Subject<'_>, random: &mut Random) -> Result<(),
     for _ in 0..EXTRACTED.min(files.len()) {
         let item = files[random.below(files.len())];
         let arguments = ["--no-header", "-i", subject.path.to_str().unwrap(), "-e", &item.path];
-        let said = program::output("iso-read", arguments.into_iter().chain(["-o", target.to_str().unwrap()]));
+        let printed =
+            program::output("iso-read", arguments.into_iter().chain(["-o", target.to_str().unwrap()]));
         let found = std::fs::read(&target).map(|bytes| Kind::file(&bytes));
         if !matches!(&found, Ok(kind) if *kind == item.kind) {
-            let said = String::from_utf8_lossy(&said.stderr);
-            return Err(format!("iso-read -e {:?} gave {found:?} and said {said:?}", item.path));
+            let printed = String::from_utf8_lossy(&printed.stderr);
+            return Err(format!("iso-read -e {:?} returned {found:?} and printed {printed:?}", item.path));
         }
         std::fs::remove_file(&target).unwrap();
     }

@@ -1,14 +1,14 @@
-//! Programs that read images, and what each shows.
+//! Programs that read images, with their views.
 //!
 //! ```text
-//! program      tree it shows                    content from
+//! program      trees                            content from
 //! xorriso      Rock Ridge | Joliet | plain      extraction of everything
 //! bsdtar       Rock Ridge | Joliet | plain      extraction of everything
 //! isoinfo      Rock Ridge | Joliet | plain      the extents it lists; isoinfo -x for a few files of each tree
 //! iso-info     Rock Ridge | Joliet | plain      the extents it lists; iso-read -e for a few files
 //! pycdlib      Rock Ridge | Joliet | plain      every file, by path
 //! 7z           the best of Joliet > RR > plain  extraction of everything
-//! isovfy       plain                            none: it looks for overlaps
+//! isovfy       plain                            no content: it looks for overlaps
 //! ```
 
 mod bsdtar;
@@ -21,7 +21,7 @@ mod xorriso;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use iso9660::{Image, ReadLimits, Namespace};
+use iso9660::{Image, Namespace, ReadLimits};
 
 use crate::generate::Random;
 use crate::listing::{Item, Kind, Listing};
@@ -29,34 +29,34 @@ use crate::ours;
 use crate::program;
 use pycdlib::Worker;
 
-/// An image on disk, with what must be in it.
+/// An image on disk with its expected contents.
 pub(crate) struct Subject<'a> {
     pub(crate) path: &'a Path,
     pub(crate) bytes: &'a [u8],
-    /// The trees it has, with what each must show.
+    /// The trees of the image with their expected listings.
     pub(crate) trees: Vec<(Namespace, Listing)>,
 }
 
 impl Subject<'_> {
-    /// What a tree must show that the image has.
+    /// Returns the expected listing of a tree of the image.
     fn tree(&self, namespace: Namespace) -> &Listing {
         self.first_of([namespace; 3]).1
     }
 
-    /// The best tree among `preferred` and what it must show.
+    /// Returns the first tree of `preferred` that the image has, and its expected listing.
     fn first_of(&self, preferred: [Namespace; 3]) -> (Namespace, &Listing) {
         let found = preferred.into_iter().find_map(|want| self.trees.iter().find(|(have, _)| *have == want));
         let (namespace, listing) = found.expect("every image has a plain tree");
         (*namespace, listing)
     }
 
-    /// Whether Rock Ridge shows directories in other places than those they are in: those on the ninth level.
+    /// Returns whether Rock Ridge shows relocated directories: those on the ninth level.
     fn relocated(&self) -> bool {
         let deep = |item: &Item| item.kind == Kind::Directory && item.path.matches('/').count() >= 7;
         self.tree(Namespace::RockRidge).0.iter().any(deep)
     }
 
-    /// The content that an extent of the image holds.
+    /// Returns the content of an extent of the image.
     fn extent(&self, sector: u64, len: u64) -> Result<Kind, String> {
         let start = usize::try_from(sector * iso9660::SECTOR_SIZE).unwrap();
         let bytes = self.bytes.get(start..start + usize::try_from(len).unwrap());
@@ -64,20 +64,20 @@ impl Subject<'_> {
     }
 }
 
-/// What a program shows of a tree.
+/// A difference between the view of a program and the expected tree.
 #[derive(Debug)]
 pub(crate) struct Finding {
     pub(crate) program: &'static str,
-    /// `None` when the program has nothing to say about one tree alone.
+    /// The tree, or `None` when the program does not report one tree only.
     pub(crate) namespace: Option<Namespace>,
-    pub(crate) said: String,
+    pub(crate) message: String,
 }
 
-/// Everything that any program finds different from what must be there. Empty: they all agree with us.
+/// Returns all differences that any program finds. An empty list means that all programs agree with this crate.
 pub(crate) fn disagreements(subject: &Subject<'_>, worker: &mut Worker, random: &mut Random) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut record = |program, namespace, outcome: Result<(), String>| {
-        findings.extend(outcome.err().map(|said| Finding { program, namespace, said }));
+        findings.extend(outcome.err().map(|message| Finding { program, namespace, message }));
     };
     for (namespace, expected) in &subject.trees {
         let (tree, namespace) = (Some(*namespace), *namespace);
@@ -107,7 +107,7 @@ pub(crate) fn disagreements(subject: &Subject<'_>, worker: &mut Worker, random: 
                 record("pycdlib", Some(namespace), listing.against(subject.tree(namespace)));
             }
         }
-        Err(said) => record("pycdlib", None, Err(said)),
+        Err(message) => record("pycdlib", None, Err(message)),
     }
     let outcome = seven_zip::shows(subject).and_then(|found| found.against(&seven_zip::expected(subject)));
     record("7z", Some(seven_zip::tree(subject)), outcome);
@@ -121,11 +121,11 @@ fn ours_shows(subject: &Subject<'_>, namespace: Namespace) -> Result<Listing, St
 }
 
 fn isovfy(image: &Path) -> Result<(), String> {
-    let said = String::from_utf8_lossy(&program::run("isovfy", [image])?).into_owned();
-    if said.contains("No errors found") { Ok(()) } else { Err(said) }
+    let message = String::from_utf8_lossy(&program::run("isovfy", [image])?).into_owned();
+    if message.contains("No errors found") { Ok(()) } else { Err(message) }
 }
 
-/// A plain name as our reader shows it: lower case, without version and without a dot at the end.
+/// Converts a plain name to the form of this crate's reader: lower case, without version and without a dot at the end.
 pub(crate) fn plain_path(path: &str) -> String {
     let component = |name: &str| {
         let name = match name.rsplit_once(';') {
@@ -141,7 +141,7 @@ pub(crate) fn plain_path(path: &str) -> String {
     path.split('/').map(component).collect::<Vec<_>>().join("/")
 }
 
-/// What a listing in a namespace is compared by.
+/// Returns the listing in the form that is compared for a namespace.
 fn normal(namespace: Namespace, listing: Listing) -> Listing {
     match namespace {
         Namespace::Plain => listing.rename(|path| Some(plain_path(path))),
@@ -149,10 +149,10 @@ fn normal(namespace: Namespace, listing: Listing) -> Listing {
     }
 }
 
-/// The Rock Ridge tree as a program sees it that does not follow continuations: what has its name there keeps its
-/// identifier, as `render` shows it.
+/// Returns the Rock Ridge tree in the view of a program that ignores continuations: an entry with its name there has
+/// its identifier instead, in the form of `render`.
 fn without_continuations(subject: &Subject<'_>, render: impl Fn(&str) -> String) -> Listing {
-    // Fixed part of a record, PX, TF, and what NM adds to a name.
+    // The fixed part of a record, PX, TF, and the NM header.
     const FIXED: usize = 33 + 44 + 12 + 5;
     const RECORD: usize = 254;
     let paths = |namespace| {
@@ -160,7 +160,7 @@ fn without_continuations(subject: &Subject<'_>, render: impl Fn(&str) -> String)
         ours::listing(&image.unwrap()).unwrap().0
     };
     if subject.relocated() {
-        // Its names are short: see `Made::new`.
+        // The names are short: see `Made::new`.
         return subject.tree(Namespace::RockRidge).clone();
     }
     // Both walks read the same records, so their entries come in pairs.
@@ -179,7 +179,7 @@ fn without_continuations(subject: &Subject<'_>, render: impl Fn(&str) -> String)
         .collect();
     let rename = |path: &str| {
         let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
-        // A path that our reader does not show is a fault of its own, which is found elsewhere.
+        // A path that the reader does not show is another fault, which is found elsewhere.
         ends.map(|end| shown.get(&path[..end]).map(String::as_str))
             .collect::<Option<Vec<_>>>()
             .map_or(Some(path.to_owned()), |names| Some(names.join("/")))
@@ -187,8 +187,8 @@ fn without_continuations(subject: &Subject<'_>, render: impl Fn(&str) -> String)
     subject.tree(Namespace::RockRidge).clone().rename(rename)
 }
 
-/// The Rock Ridge tree as a program sees it that does not follow moved directories, those on the ninth level: they are
-/// full below `rr_moved`, and a placeholder is where they belong.
+/// Returns the Rock Ridge tree in the view of a program that ignores relocation (on the ninth level): directories are
+/// complete below `rr_moved`, and a placeholder is in the original place.
 fn unmoved(listing: &Listing, placeholder: &Kind) -> Listing {
     let mut items = Vec::new();
     for item in &listing.0 {
@@ -211,7 +211,7 @@ fn unmoved(listing: &Listing, placeholder: &Kind) -> Listing {
     Listing(items)
 }
 
-/// The directory and the name of a path.
+/// Splits a path into directory and name.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }

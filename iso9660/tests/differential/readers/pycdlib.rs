@@ -1,4 +1,4 @@
-//! pycdlib, in a Python process that lives as long as the test: starting one costs more than reading an image.
+//! pycdlib, in a Python process that lives as long as the test, because starting one costs more than reading an image.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,15 +10,15 @@ use super::normal;
 use crate::listing::{Item, Kind, Listing};
 use crate::program;
 
-/// The process.
+/// The Python process.
 pub(crate) struct Worker {
     child: Child,
     requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    responses: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    /// Starts the Python that the environment variable `PYTHON` names, or `python3`; it must have pycdlib.
+    /// Starts the Python of the environment variable `PYTHON`, or `python3`; it must have pycdlib.
     pub(crate) fn start() -> Worker {
         let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/worker.py");
@@ -28,23 +28,24 @@ impl Worker {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{python} must be installed: {error}"));
-        let (requests, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Worker { child, requests, answers }
+        let (requests, responses) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Worker { child, requests, responses }
     }
 
-    /// Every tree of an image.
+    /// Returns every tree of an image.
     pub(crate) fn read(&mut self, image: &Path) -> Result<Vec<(Namespace, Listing)>, String> {
-        let answer = self.ask(&format!("read {}", image.display()))?;
+        let response = self.ask(&format!("read {}", image.display()))?;
         let trees = [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain].map(|namespace| {
             let tree = match namespace {
                 Namespace::RockRidge => "rr_path ",
                 Namespace::Joliet => "joliet_path ",
                 Namespace::Plain | Namespace::Udf => "iso_path ",
             };
-            let lines = answer.iter().filter_map(|line| line.strip_prefix(tree));
+            let lines = response.iter().filter_map(|line| line.strip_prefix(tree));
             (namespace, normal(namespace, Listing(lines.map(item).collect())))
         });
-        // A tree without anything in it and no tree look the same here; the other programs tell them apart.
+        // An empty tree and a missing tree have the same output here; other programs distinguish them.
         Ok(trees.into_iter().filter(|(_, listing)| !listing.0.is_empty()).collect())
     }
 
@@ -58,7 +59,7 @@ impl Worker {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
-            let length = self.answers.read_line(&mut line).unwrap();
+            let length = self.responses.read_line(&mut line).unwrap();
             assert!(length > 0, "pycdlib must be installed for the Python in use (PYTHON, or python3)");
             match line.trim_end() {
                 "." => return Ok(lines),
@@ -73,10 +74,10 @@ impl Worker {
         }
     }
 
-    /// Reads what is left of a failed answer.
+    /// Reads the rest of a failed response.
     fn ask_end(&mut self) {
         let mut line = String::new();
-        while self.answers.read_line(&mut line).unwrap() > 0 && line.trim_end() != "." {
+        while self.responses.read_line(&mut line).unwrap() > 0 && line.trim_end() != "." {
             line.clear();
         }
     }
@@ -84,13 +85,13 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It waits for a request, so this ends it at once; a process that is gone already is as good.
+        // The process waits for a request, so this ends it at once. If it has ended already, the error is ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// `<kind> <size> <digest> <names in hex>`
+/// Parses `<kind> <size> <digest> <names in hex>`.
 fn item(line: &str) -> Item {
     let words: Vec<&str> = line.split(' ').collect();
     let [kind, size, digest, path] = words[..] else { panic!("the worker printed {line:?}") };

@@ -1,9 +1,9 @@
-//! 7z lists and extracts the tree it prefers.
+//! 7z lists and extracts the tree that it prefers.
 //!
-//! Known to be wrong in 26.02, and expected so here:
-//! - Names that Rock Ridge continues outside of their records are not seen: see [`super::without_continuations`].
+//! Known faults of version 26.02, expected here:
+//! - Names that continue outside of their records are ignored: see [`super::without_continuations`].
 //! - A Rock Ridge name of a file loses a `;1` at its end.
-//! - What is in a directory that Rock Ridge shows elsewhere stays in `rr_moved`.
+//! - The content of a relocated directory stays in `rr_moved`.
 //! - A target of a link that ends in `.` or `..` is shown with a `/` at its end.
 
 use std::collections::HashMap;
@@ -14,12 +14,12 @@ use super::{Subject, normal, unmoved, without_continuations};
 use crate::listing::{self, Item, Kind, Listing};
 use crate::program;
 
-/// The tree it shows.
+/// Returns the tree that 7z shows.
 pub(super) fn tree(subject: &Subject<'_>) -> Namespace {
     subject.first_of([Namespace::Joliet, Namespace::RockRidge, Namespace::Plain]).0
 }
 
-/// What it must show of that tree.
+/// Returns the expected listing of that tree.
 pub(super) fn expected(subject: &Subject<'_>) -> Listing {
     match tree(subject) {
         Namespace::RockRidge => {
@@ -33,15 +33,15 @@ pub(super) fn expected(subject: &Subject<'_>) -> Listing {
     }
 }
 
-/// That tree, as listed; the content of a file is what was extracted for it.
+/// Returns that tree as listed; the content of a file is that of the extracted file.
 pub(super) fn shows(subject: &Subject<'_>) -> Result<Listing, String> {
     let image = subject.path.to_str().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let target = format!("-o{}", directory.path().display());
     let extraction = program::output("7z", ["x", "-y", &target, image]);
-    let said = String::from_utf8_lossy(&extraction.stderr);
-    // It makes no link that leads out of the directory, and calls that an error.
-    let complaint = said
+    let printed = String::from_utf8_lossy(&extraction.stderr);
+    // 7z does not create links that point out of the directory, and reports an error for each.
+    let complaint = printed
         .lines()
         .find(|line| line.starts_with("ERROR") && !line.contains("Dangerous link path was ignored"));
     if let Some(complaint) = complaint {
@@ -58,7 +58,7 @@ pub(super) fn shows(subject: &Subject<'_>) -> Result<Listing, String> {
     for entry in entries.split("\n\n") {
         let field = |name: &str| entry.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
         let Some(path) = field("Path") else { continue };
-        // What the boot catalog leads to is shown as files of its own.
+        // El Torito images are shown as separate files.
         if path.starts_with("[BOOT]") {
             continue;
         }

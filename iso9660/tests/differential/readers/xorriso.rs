@@ -1,4 +1,4 @@
-//! xorriso (libisofs) extracts each tree: all of them in one process, which is most of what it costs.
+//! xorriso (libisofs) extracts all trees in one process, because starting a process is most of the cost.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::{Subject, normal};
 use crate::listing::{self, Item, Listing};
 use crate::program;
 
-/// The trees of an image, as extracted.
+/// Returns the trees of an image, as extracted.
 pub(super) fn shows(subject: &Subject<'_>) -> Vec<(Namespace, Result<Listing, String>)> {
     let directory = tempfile::tempdir().unwrap();
     let image = subject.path.to_str().unwrap();
@@ -30,7 +30,7 @@ pub(super) fn shows(subject: &Subject<'_>) -> Vec<(Namespace, Result<Listing, St
     arguments.extend(["-check_media", "use=indev", "--"].map(str::to_owned));
     let outcome = program::run("xorriso", arguments);
     let listing = |index: usize, namespace| {
-        // It tells of a bad tree by its end, whichever tree it was.
+        // The exit code reports a bad tree, without telling which one.
         outcome.clone().map(|_| normal(namespace, tree(&directory.path().join(index.to_string()), namespace)))
     };
     subject
@@ -42,9 +42,9 @@ pub(super) fn shows(subject: &Subject<'_>) -> Vec<(Namespace, Result<Listing, St
 }
 
 fn tree(root: &Path, namespace: Namespace) -> Listing {
-    // An empty image is not extracted at all.
+    // An empty image creates no directory.
     let found = if root.exists() { listing::of_directory(root) } else { Listing::default() };
-    // Without Rock Ridge it makes modes up.
+    // Without Rock Ridge xorriso invents modes.
     let mode = |item: Item| Item { mode: item.mode.filter(|_| namespace == Namespace::RockRidge), ..item };
     Listing(found.0.into_iter().map(mode).collect())
 }

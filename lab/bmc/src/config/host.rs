@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{media::MediaKind, time};
-use crate::{boot::OverrideEnabled, power::ResetType};
+use super::time;
+use crate::types::{MediaKind, OverrideEnabled, ResetType};
 
 /// How the BMC handles resets and shows the power state.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

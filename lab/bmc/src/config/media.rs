@@ -5,17 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::time;
-use crate::media_reader::ReadStyle;
-
-/// How the host sees a slot.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MediaKind {
-    /// An optical drive.
-    Cd,
-    /// A USB stick.
-    Usb,
-}
+use crate::types::{MediaKind, ReadStyle};
 
 /// One virtual media slot.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

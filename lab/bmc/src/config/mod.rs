@@ -28,8 +28,7 @@ pub use host::{
     AlreadyThere, BootDemands, BootOem, BootPolicy, BootSearch, Graceful, PowerPolicy, SettingsObject,
 };
 pub use media::{
-    EjectEmpty, EnableMedia, ImageShown, InsertRules, MediaKind, MediaPolicy, MediaVia, Occupied, SlotConfig,
-    UrlRules,
+    EjectEmpty, EnableMedia, ImageShown, InsertRules, MediaPolicy, MediaVia, Occupied, SlotConfig, UrlRules,
 };
 pub use service::{
     ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, IfMatchRule,

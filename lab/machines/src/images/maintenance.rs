@@ -46,7 +46,7 @@ pub fn maintenance_iso() -> Result<ImagePlan, ImageError> {
     tree.add_file(MARKER_PATH, marker)?;
     tree.add_file(BOOT_IMAGE_PATH, boot_image())?;
     let mut options = ImageOptions::new(Profile::Boot, VOLUME_ID, EPOCH);
-    options.boot = Some(Boot { bios: None, uefi: Some(UefiBoot { path: BOOT_IMAGE_PATH.to_owned() }) });
+    options.boot = Some(Boot::new(None, Some(UefiBoot::new(BOOT_IMAGE_PATH))));
     Ok(ImagePlan::new(&tree, &options)?)
 }
 

@@ -12,7 +12,7 @@ use crate::{
 
 const SERIAL: &str = "XF-12345ABC";
 
-/// A machine in front of a fake.
+/// A machine and a fake controller.
 struct Bench {
     fake: FakeController,
     disks: tempfile::TempDir,
@@ -205,8 +205,7 @@ async fn a_task_inside_the_maintenance_image_is_found_with_a_single_drive() {
         tree.add_file(name, text).unwrap();
     }
     let mut options = iso9660::ImageOptions::new(iso9660::Profile::Boot, "SPLICED", 0);
-    options.boot =
-        Some(iso9660::Boot { bios: None, uefi: Some(iso9660::UefiBoot { path: "efi.img".into() }) });
+    options.boot = Some(iso9660::Boot::new(None, Some(iso9660::UefiBoot::new("efi.img"))));
     let plan = iso9660::ImagePlan::new(&tree, &options).unwrap();
     let url = bench.fake.put_media("boot.iso", crate::test_kit::bytes_of(&plan));
     let report = bench.boot_from(url, &[]).await;

@@ -1,5 +1,5 @@
-//! The client of the measurement: as many connections as there are lanes, and waiting times counted from the moment a
-//! request was due, so that a controller that stalls does not hide its stall by being asked less.
+//! The HTTP client of the benchmark. Latencies are measured from the time at which a request was due, so that a slow
+//! controller does not hide its delays by receiving fewer requests.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -29,8 +29,8 @@ impl Api {
     }
 
     pub(super) async fn is_up(&self) -> bool {
-        let answer = self.http.get(format!("{}/readyz", self.base)).send().await;
-        answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+        let response = self.http.get(format!("{}/readyz", self.base)).send().await;
+        response.is_ok_and(|response| response.status() == StatusCode::OK)
     }
 
     pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -41,19 +41,20 @@ impl Api {
         }
     }
 
-    /// Sends a request and reads the whole answer, which must be a success.
+    /// Sends a request and parses the response, which must be a success.
     pub(super) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Value> {
         let body = self.bytes(request).await?;
         if body.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&body)?) }
     }
 
-    /// The same, whatever it says: what a client makes of an answer is not the controller's time.
+    /// Sends a request and reads the response, which must be a success, without parsing it: parsing is not time of the
+    /// controller.
     pub(super) async fn bytes(&self, request: RequestBuilder) -> anyhow::Result<Bytes> {
-        let answer = request.send().await.context("ask the controller")?;
-        let status = answer.status();
-        let body = answer.bytes().await.context("read the controller's answer")?;
+        let response = request.send().await.context("send a request to the controller")?;
+        let status = response.status();
+        let body = response.bytes().await.context("read the response of the controller")?;
         if !status.is_success() {
-            bail!("the controller answered {status}: {}", String::from_utf8_lossy(&body));
+            bail!("the controller responded with {status}: {}", String::from_utf8_lossy(&body));
         }
         Ok(body)
     }
@@ -66,20 +67,20 @@ impl Api {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
-    /// How many jobs are in a public state.
+    /// Returns the number of jobs in a public state.
     pub(super) async fn jobs_in(&self, status: &str) -> anyhow::Result<usize> {
-        let answer = self.request(Method::GET, "/metrics").send().await?.text().await?;
+        let response = self.request(Method::GET, "/metrics").send().await?.text().await?;
         let name = format!("job_total{{status=\"{status}\"}} ");
-        let line = answer.lines().find_map(|line| line.strip_prefix(&name));
+        let line = response.lines().find_map(|line| line.strip_prefix(&name));
         Ok(line.and_then(|count| count.trim().parse::<f64>().ok()).map_or(0, |count| count as usize))
     }
 }
 
-/// How much later than asked for a timer of this program may ring, because it counts in milliseconds: that is no wait for the
-/// controller. What is beyond it is.
+/// Timers of this program have a resolution of one millisecond. A request that starts late by up to this time did not wait
+/// for the controller.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Waiting times, each with when it began.
+/// Latencies, each with its start.
 #[derive(Default)]
 pub(super) struct Latencies(Vec<(Instant, Duration)>);
 
@@ -92,21 +93,21 @@ impl Latencies {
         self.0.is_empty()
     }
 
-    /// The time that this share of all stays under, in milliseconds.
+    /// Returns a percentile in milliseconds; `share` is from 0 to 1.
     pub(super) fn at(&mut self, share: f64) -> f64 {
         self.0.sort_unstable_by_key(|(_, waited)| *waited);
         let last = self.0.len().saturating_sub(1);
-        let place = ((last as f64) * share).ceil() as usize;
-        self.0.get(place).map_or(0.0, |(_, waited)| waited.as_secs_f64() * 1e3)
+        let index = ((last as f64) * share).ceil() as usize;
+        self.0.get(index).map_or(0.0, |(_, waited)| waited.as_secs_f64() * 1e3)
     }
 
-    /// Half, nearly all and the longest.
+    /// Formats median, 99th percentile and maximum.
     pub(super) fn shown(&mut self) -> String {
         format!("p50 {:.2}, p99 {:.2}, longest {:.1} ms", self.at(0.5), self.at(0.99), self.at(1.0))
     }
 
-    /// What the machine's own stills made of it: nothing, when there were none.
-    pub(super) fn beside(&self, stalls: &Stalls) -> String {
+    /// Describes the influence of stalls of the machine. Returns an empty string without stalls.
+    pub(super) fn stall_note(&self, stalls: &Stalls) -> String {
         let from = self.0.iter().map(|(since, _)| *since).min();
         let to = self.0.iter().map(|(since, waited)| *since + *waited).max();
         let (Some(from), Some(to)) = (from, to) else { return String::new() };
@@ -114,25 +115,29 @@ impl Latencies {
         if stalls.is_empty() {
             return String::new();
         }
-        let held_up = |(since, waited): &&(Instant, Duration)| {
-            stalls.iter().any(|still| still.held_up(*since, *waited))
+        let delayed = |(since, waited): &&(Instant, Duration)| {
+            stalls.iter().any(|stall| stall.delayed(*since, *waited))
         };
-        let (held, others): (Vec<_>, Vec<_>) = self.0.iter().partition(held_up);
-        let still = format!("the machine stood still for {} ms", stalls::total(&stalls).as_millis());
+        let (delayed_requests, others): (Vec<_>, Vec<_>) = self.0.iter().partition(delayed);
+        let text = format!("the machine stalled for {} ms", stalls::total(&stalls).as_millis());
         match others.is_empty() {
-            true => still,
+            true => text,
             false => {
-                format!("{still}: without the {} it held up p99 {:.2}", held.len(), Self(others).at(0.99))
+                format!(
+                    "{text}; without the {} delayed requests: p99 {:.2}",
+                    delayed_requests.len(),
+                    Self(others).at(0.99)
+                )
             }
         }
     }
 }
 
-/// Does something for every item, at a fixed rate or as fast as it goes, in at most `lanes` at a time.
+/// Runs `act` for every item, at a fixed rate or as fast as possible, at most `concurrency` at a time. Returns the latencies.
 pub(super) async fn at_rate<T, F>(
     items: Vec<T>,
     rate: Option<f64>,
-    lanes: usize,
+    concurrency: usize,
     act: impl Fn(T) -> F,
 ) -> anyhow::Result<Latencies>
 where
@@ -150,14 +155,14 @@ where
                         tokio::time::sleep_until(due.into()).await;
                         Instant::now().min(due + TICK)
                     }
-                    // No lane was free when it was due: all of that is a wait for the controller.
+                    // All connections were busy when the request was due: the delay counts as latency.
                     Some(due) => due,
                     None => Instant::now(),
                 };
                 act(item).await.map(|()| (since, since.elapsed()))
             }
         })
-        .buffer_unordered(lanes);
+        .buffer_unordered(concurrency);
     while let Some(waited) = running.next().await {
         let (since, waited) = waited?;
         waits.add(since, waited);

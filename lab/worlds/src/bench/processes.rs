@@ -1,6 +1,6 @@
-//! The programs under measurement, each a process of its own: what they use is read from `/proc`, and they can be killed.
+//! The measured programs. Each is a separate process: its resource use is read from `/proc`, and it can be killed.
 //!
-//! Invariants: a process ends with its value; whatever happens here, none is left running.
+//! Invariant: dropping a value kills its process, so no process is left running.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use super::client::Api;
 
-/// How long a process may take to answer first.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What is said on the line that shows the admin token.
+/// The time within which a controller must respond after its start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The text before the admin token in the output of a controller.
 const TOKEN_LINE: &str = "shown only now: ";
 
-/// A child process; dropped, it is killed.
+/// A child process. Dropping the value kills it.
 struct Process {
     child: Child,
 }
@@ -30,8 +30,8 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .context("start this program once more")?;
-        let output = child.stdout.take().context("the output of a started program")?;
+            .context("start this program as a child process")?;
+        let output = child.stdout.take().context("open the output of the child process")?;
         Ok((Self { child }, BufReader::new(output)))
     }
 
@@ -40,10 +40,10 @@ impl Process {
         std::fs::read_to_string(&path).with_context(|| format!("read {path}"))
     }
 
-    /// The processor time it has used, its own and the system's for it.
+    /// The processor time of the process, in user and kernel mode.
     fn cpu(&self) -> anyhow::Result<Duration> {
         let stat = self.proc("stat")?;
-        // The name of the program, in parentheses, may hold anything.
+        // The name of the program, in parentheses, may contain spaces.
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let ticks: u64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<u64>().ok()).sum();
         Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100))
@@ -64,7 +64,7 @@ impl Process {
 
 impl Process {
     fn kill(&mut self) {
-        // It may have ended by itself: then there is nothing to end.
+        // If the process has already ended, there is nothing to kill.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
@@ -76,27 +76,27 @@ impl Drop for Process {
     }
 }
 
-/// A controller on a data directory.
+/// A running controller.
 pub(super) struct Controller {
     process: Process,
-    /// Its API under the admin token.
+    /// Its API, with the admin token.
     pub(super) api: Api,
-    /// From the start of the process to its first answer.
-    pub(super) first_answer: Duration,
+    /// Time from the start of the process to its first response.
+    pub(super) first_response: Duration,
 }
 
-/// Where the controllers of a run work, one after another.
-pub(super) struct Place {
+/// Data directory, port and secrets of the controllers of a benchmark, which run one after another.
+pub(super) struct BenchHome {
     folder: PathBuf,
     port: u16,
     token: Option<SecretString>,
-    /// The shared secret under which the measurement reports in place of hosts.
+    /// The report secret, with which the benchmark sends reports in place of the hosts.
     pub(super) webhook_secret: SecretString,
     workers: usize,
 }
 
-impl Place {
-    /// A place in a folder. The port is free now, and below those the system gives to connections.
+impl BenchHome {
+    /// Chooses a free port below the range of ephemeral ports.
     pub(super) fn new(folder: &Path, workers: usize, secret: SecretString) -> anyhow::Result<Self> {
         let port = (18_000..28_000)
             .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
@@ -104,7 +104,7 @@ impl Place {
         Ok(Self { folder: folder.to_owned(), port, token: None, webhook_secret: secret, workers })
     }
 
-    /// Starts a controller as `shoal serve` would be started, and waits for its first answer.
+    /// Starts a controller with `shoal serve` and waits for its first response.
     pub(super) async fn start(&mut self, iso: &Path) -> anyhow::Result<Controller> {
         let base = format!("http://127.0.0.1:{}", self.port);
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
@@ -115,7 +115,7 @@ impl Place {
             ("WORKER_CONCURRENCY", self.workers.to_string().into()),
             ("WEBHOOK_SECRET", "env:BENCH_WEBHOOK_SECRET".into()),
             ("BENCH_WEBHOOK_SECRET", self.webhook_secret.expose_secret().into()),
-            // What is measured is the controller, not the politeness towards BMCs.
+            // No rate limit for BMCs: only the controller is measured.
             ("REDFISH_RATE", "0".into()),
             ("LOG_LEVEL", "warn".into()),
         ]);
@@ -123,30 +123,30 @@ impl Place {
         let (process, mut output) = Process::start(&mut command)?;
         let anonymous = Api::new(&base, None)?;
         while !anonymous.is_up().await {
-            if began.elapsed() > PATIENCE {
-                bail!("the controller does not answer");
+            if began.elapsed() > START_TIMEOUT {
+                bail!("the controller does not respond");
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let first_answer = began.elapsed();
+        let first_response = began.elapsed();
         if self.token.is_none() {
             let mut line = String::new();
             while !line.contains(TOKEN_LINE) {
                 line.clear();
                 let read = (&mut output).take(4096).read_line(&mut line).context("read the admin token")?;
                 if read == 0 {
-                    bail!("the controller showed no admin token");
+                    bail!("the controller printed no admin token");
                 }
             }
             let token = line.split(TOKEN_LINE).nth(1).unwrap_or_default().trim().to_owned();
             self.token = Some(SecretString::from(token));
         }
-        Ok(Controller { process, api: Api::new(&base, self.token.clone())?, first_answer })
+        Ok(Controller { process, api: Api::new(&base, self.token.clone())?, first_response })
     }
 }
 
 impl Controller {
-    /// The end that nobody can prepare for: SIGKILL.
+    /// Kills the controller with SIGKILL.
     pub(super) fn kill(&mut self) {
         self.process.kill();
     }
@@ -164,20 +164,20 @@ impl Controller {
     }
 }
 
-/// One simulated server.
+/// The BMC of a simulated server.
 pub(super) struct Bmc {
     pub(super) serial: String,
     pub(super) address: String,
 }
 
-/// Simulated servers whose hosts do nothing, in a process of their own.
-pub(super) struct Fleet {
+/// A process with simulated servers whose hosts do nothing.
+pub(super) struct SimProcess {
     process: Process,
     pub(super) bmcs: Vec<Bmc>,
 }
 
-impl Fleet {
-    /// Starts so many servers.
+impl SimProcess {
+    /// Starts `servers` simulated servers.
     pub(super) fn start(servers: usize, folder: &Path, password: &SecretString) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
         command
@@ -194,7 +194,7 @@ impl Fleet {
             bmcs.push(Bmc { serial: text("serial"), address: text("bmc_address") });
         }
         if bmcs.len() < servers {
-            bail!("{} of {servers} simulated servers started: are so many open files allowed?", bmcs.len());
+            bail!("{} of {servers} simulated servers started; check the limit of open files", bmcs.len());
         }
         Ok(Self { process, bmcs })
     }

@@ -1,4 +1,4 @@
-//! The demo as a client of the public API.
+//! The client of the public API that the demo uses.
 
 use std::net::SocketAddr;
 
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use lab_machines::http::api_client;
 
-/// A client of the controller under its admin token.
+/// An API client with the admin token.
 pub(super) struct DemoApi {
-    /// The controller's base URL.
+    /// Base URL of the controller.
     pub(super) base: String,
     http: Client,
     token: SecretString,
@@ -23,7 +23,7 @@ impl DemoApi {
         Ok(Self { base: format!("http://{address}"), http: api_client(None)?, token })
     }
 
-    /// Registers a server; `record` holds what is to be said of it besides.
+    /// Registers a server. `record` holds additional fields.
     pub(super) async fn register(
         &self,
         serial: &str,
@@ -46,7 +46,7 @@ impl DemoApi {
         let recipe: Value = serde_json::from_str(recipe)?;
         let body = json!({ "server_serial": serial, "recipe": recipe });
         let job = self.send(self.request(Method::POST, "/api/v1/jobs").json(&body), "create a job").await?;
-        job["job_id"].as_str().map(str::to_owned).context("the answer has no job_id")
+        job["job_id"].as_str().map(str::to_owned).context("the response has no job_id")
     }
 
     pub(super) async fn job(&self, id: &str) -> anyhow::Result<Value> {
@@ -65,7 +65,7 @@ impl DemoApi {
     async fn send(&self, request: RequestBuilder, operation: &'static str) -> anyhow::Result<Value> {
         let response = request.send().await.context(operation)?;
         let status = response.status();
-        let body: Value = response.json().await.with_context(|| format!("{operation}: read the answer"))?;
+        let body: Value = response.json().await.with_context(|| format!("{operation}: read the response"))?;
         if !status.is_success() {
             bail!("{operation}: {status}: {}", body["message"].as_str().unwrap_or("no message"));
         }

@@ -1,12 +1,12 @@
-//! `shoal demo`: the whole job on this machine. A controller, simulated servers, an OS image pushed as a client would, one
-//! job per server; and at the end a look at every machine, whether what was promised is true.
+//! `shoal demo`: runs a controller and simulated servers on this machine, pushes an OS image, creates one job per server,
+//! and checks at the end that every machine is in the expected state.
 //!
 //! ```text
-//!   controller (app::start, as serve)  <--API, /v2/--  this command  --starts-->  farm of simulated BMCs
+//!   controller (app::start, as serve)  <--API, /v2/--  this command  --starts-->  farm of simulated servers
 //!            \------------- Redfish, media, pull, report -------------------------/
 //! ```
 //!
-//! It uses the public API only, and the product does not know that this is a demo.
+//! The demo uses the public API only. The controller does not know that it runs in a demo.
 
 mod api;
 mod scenario;
@@ -32,48 +32,48 @@ use engine::model::{SteadyClock, SystemClock};
 use lab_machines::{
     Farm, FarmConfig, InstallerBehaviour, ServerSpec, SimulatedServer, images, maintenance_os, oci,
 };
-use scenario::{Ending, Scenario};
+use scenario::{ExpectedEnd, Scenario};
 use timeline::Timeline;
 
-/// The recipe of the contract's appendix.
+/// The recipe of docs/seeds.md S000-120.
 const RECIPE: &str = include_str!("../../../../schemas/recipe-linux.example.json");
-/// Where the OS image is pushed to; the recipe names it.
+/// The repository of the OS image. The recipe refers to it.
 const REPOSITORY: &str = "os-images/ubuntu-rootfs";
 const TAG: &str = "22.04";
 const BMC_USER: &str = "admin";
-/// The installer that fails on purpose fails here.
+/// The unit at which the installer with `--fail-one` fails.
 const FAILING_UNIT: &str = maintenance_os::unit::BOOTLOADER_LINUX;
-/// After this long without an end something is wrong.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How often the jobs' new events are asked for.
-const LOOK: Duration = Duration::from_millis(40);
+/// The time within which all jobs must end.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Interval for reading new events of the jobs.
+const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
-/// A server of the demo, and how its job is to end.
-struct Candidate {
+/// A server of the demo, its job, and how the job is expected to end.
+struct DemoServer {
     serial: String,
-    ending: Ending,
+    expected: ExpectedEnd,
     job_id: String,
 }
 
 /// Runs the demo. Returns whether every job and every machine ended as expected.
 pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     telemetry::init("warn", controller::config::LogFormat::Text)?;
-    let cast = Scenario::of(args)?;
+    let scenario = Scenario::of(args)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let mut timeline = Timeline::new(json);
     timeline.title(&format!(
-        "Shoal {}: {} simulated servers, everything on this machine",
+        "Shoal {}: installs {} simulated servers on this machine",
         env!("CARGO_PKG_VERSION"),
-        cast.servers.len()
+        scenario.servers.len()
     ));
     let running = start_controller(folder.path()).await?;
     timeline.note("controller", &format!("listening on {}, data in a temporary folder", running.api));
     let password = random_password()?;
-    let farm = start_farm(&cast, folder.path(), &password).await?;
-    timeline.note("farm", &format!("{} BMCs on loopback, hosts off", cast.servers.len()));
-    let ended = provision(&cast, &running, &farm, &password, &mut timeline).await;
-    let good = match ended {
-        Ok(good) => good,
+    let farm = start_farm(&scenario, folder.path(), &password).await?;
+    timeline.note("farm", &format!("{} simulated BMCs on loopback, hosts off", scenario.servers.len()));
+    let ended = provision(&scenario, &running, &farm, &password, &mut timeline).await;
+    let as_expected = match ended {
+        Ok(as_expected) => as_expected,
         Err(error) => {
             stop(running, farm).await;
             return Err(error);
@@ -83,7 +83,7 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
         keep(&running, &farm, &password, json).await?;
     }
     stop(running, farm).await;
-    Ok(good)
+    Ok(as_expected)
 }
 
 async fn stop(running: RunningController, farm: Farm) {
@@ -91,7 +91,7 @@ async fn stop(running: RunningController, farm: Farm) {
     running.stop().await;
 }
 
-/// A controller as `serve` starts it, on an ephemeral port of loopback.
+/// Starts a controller as `serve` does, on a free port of loopback.
 async fn start_controller(folder: &Path) -> anyhow::Result<RunningController> {
     let iso = write_maintenance_iso(&folder.join("maintenance.iso")).context("build the maintenance ISO")?;
     let flags = [
@@ -107,14 +107,14 @@ async fn start_controller(folder: &Path) -> anyhow::Result<RunningController> {
     app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await.context("start the controller")
 }
 
-async fn start_farm(cast: &Scenario, folder: &Path, password: &SecretString) -> anyhow::Result<Farm> {
+async fn start_farm(scenario: &Scenario, folder: &Path, password: &SecretString) -> anyhow::Result<Farm> {
     let disks = folder.join("disks");
     std::fs::create_dir_all(&disks)?;
-    let mut specs = Vec::with_capacity(cast.servers.len());
-    for part in &cast.servers {
-        let mut spec = ServerSpec::new(&part.serial);
-        spec.bmc = part.bmc(BMC_USER, password)?.map(Box::new);
-        if part.ending == Ending::InstallerFails {
+    let mut specs = Vec::with_capacity(scenario.servers.len());
+    for planned in &scenario.servers {
+        let mut spec = ServerSpec::new(&planned.serial);
+        spec.bmc = planned.bmc(BMC_USER, password)?.map(Box::new);
+        if planned.expected == ExpectedEnd::InstallerFails {
             spec.behaviour = InstallerBehaviour::failing_at(FAILING_UNIT);
         }
         specs.push(spec);
@@ -125,18 +125,18 @@ async fn start_farm(cast: &Scenario, folder: &Path, password: &SecretString) -> 
 }
 
 async fn provision(
-    cast: &Scenario,
+    scenario: &Scenario,
     running: &RunningController,
     farm: &Farm,
     password: &SecretString,
     timeline: &mut Timeline,
 ) -> anyhow::Result<bool> {
-    let token = running.first_token.as_ref().context("the controller made no admin token")?;
+    let token = running.first_token.as_ref().context("the controller created no admin token")?;
     let api = DemoApi::new(running.api, token)?;
-    for (part, server) in cast.servers.iter().zip(farm.servers()) {
-        api.register(&server.serial, &server.bmc_url, BMC_USER, password, part.record()?).await?;
+    for (planned, server) in scenario.servers.iter().zip(farm.servers()) {
+        api.register(&server.serial, &server.bmc_url, BMC_USER, password, planned.record()?).await?;
     }
-    timeline.note("api", &format!("{} servers registered", cast.servers.len()));
+    timeline.note("api", &format!("{} servers registered", scenario.servers.len()));
     let image = images::rootfs_image(&images::RootfsSpec::default())?;
     let authorization =
         oci::Authorization::Basic { username: "demo".to_owned(), password: token.expose_secret().to_owned() };
@@ -150,28 +150,28 @@ async fn provision(
     )
     .await?;
     timeline.note("registry", &format!("pushed {REPOSITORY}:{TAG} as {}", receipt.digest));
-    let mut candidates = Vec::new();
-    for part in &cast.servers {
-        let job_id = api.create_job(&part.serial, RECIPE).await?;
-        candidates.push(Candidate { serial: part.serial.clone(), ending: part.ending, job_id });
+    let mut servers = Vec::new();
+    for planned in &scenario.servers {
+        let job_id = api.create_job(&planned.serial, RECIPE).await?;
+        servers.push(DemoServer { serial: planned.serial.clone(), expected: planned.expected, job_id });
     }
-    timeline.note("api", &format!("{} jobs accepted", candidates.len()));
-    follow(&api, &candidates, timeline).await?;
-    judge(&api, farm, &candidates, timeline).await
+    timeline.note("api", &format!("{} jobs accepted", servers.len()));
+    follow(&api, &servers, timeline).await?;
+    check_results(&api, farm, &servers, timeline).await
 }
 
-/// Shows the jobs' events as they come, until all jobs are complete.
-async fn follow(api: &DemoApi, candidates: &[Candidate], timeline: &mut Timeline) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut cursors = vec![0_i64; candidates.len()];
+/// Prints new events of the jobs until all jobs are complete.
+async fn follow(api: &DemoApi, servers: &[DemoServer], timeline: &mut Timeline) -> anyhow::Result<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    let mut cursors = vec![0_i64; servers.len()];
     loop {
         let mut open = 0;
-        for (candidate, cursor) in candidates.iter().zip(&mut cursors) {
-            // The status first: after it says complete, no event is missing.
-            let complete = api.job(&candidate.job_id).await?["status"] == json!("complete");
-            let page = api.events(&candidate.job_id, *cursor).await?;
+        for (demo_server, cursor) in servers.iter().zip(&mut cursors) {
+            // Read the status before the events: a complete job has no further events.
+            let complete = api.job(&demo_server.job_id).await?["status"] == json!("complete");
+            let page = api.events(&demo_server.job_id, *cursor).await?;
             for event in page["events"].as_array().into_iter().flatten() {
-                timeline.event(&candidate.serial, event);
+                timeline.event(&demo_server.serial, event);
             }
             *cursor = page["next"].as_i64().unwrap_or(*cursor);
             open += usize::from(!complete);
@@ -180,83 +180,90 @@ async fn follow(api: &DemoApi, candidates: &[Candidate], timeline: &mut Timeline
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("{open} job(s) did not end within {} s", PATIENCE.as_secs());
+            bail!("{open} job(s) did not end within {} s", TIMEOUT.as_secs());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Whether every job and every machine ended as promised.
-async fn judge(
+/// Checks that every job and every machine ended as expected.
+async fn check_results(
     api: &DemoApi,
     farm: &Farm,
-    candidates: &[Candidate],
+    servers: &[DemoServer],
     timeline: &mut Timeline,
 ) -> anyhow::Result<bool> {
     let mut results = Vec::new();
-    let mut good = true;
-    for candidate in candidates {
-        let job = api.job(&candidate.job_id).await?;
-        let server = farm.server(&candidate.serial).context("a server of the farm is gone")?;
-        let verdict = verdict(candidate, &job, server).await;
-        if let Err(error) = &verdict {
-            good = false;
-            timeline.failed(&candidate.serial, &format!("{error:#}"));
-            timeline.story(&job["events"]);
+    let mut as_expected = true;
+    for demo_server in servers {
+        let job = api.job(&demo_server.job_id).await?;
+        let server = farm.server(&demo_server.serial).context("a simulated server does not exist")?;
+        let result = check_machine(demo_server, &job, server).await;
+        if let Err(error) = &result {
+            as_expected = false;
+            timeline.failed(&demo_server.serial, &format!("{error:#}"));
+            timeline.all_events(&job["events"]);
         }
-        let sentence = match &verdict {
+        let sentence = match &result {
             Ok(sentence) => sentence.clone(),
             Err(error) => format!("UNEXPECTED: {error:#}"),
         };
         results.push(json!({
-            "server_serial": candidate.serial, "job_id": candidate.job_id, "outcome": job["outcome"],
-            "failed_step": job["failed_step"], "as_expected": verdict.is_ok(), "machine": sentence,
+            "server_serial": demo_server.serial, "job_id": demo_server.job_id, "outcome": job["outcome"],
+            "failed_step": job["failed_step"], "as_expected": result.is_ok(), "machine": sentence,
         }));
     }
-    timeline.summary(&results, good);
-    Ok(good)
+    timeline.summary(&results, as_expected);
+    Ok(as_expected)
 }
 
-async fn verdict(candidate: &Candidate, job: &Value, server: &SimulatedServer) -> anyhow::Result<String> {
+async fn check_machine(
+    demo_server: &DemoServer,
+    job: &Value,
+    server: &SimulatedServer,
+) -> anyhow::Result<String> {
     let bmc = server.bmc.snapshot();
     if bmc.slots.iter().any(|slot| slot.image.is_some()) {
         bail!("a virtual media slot is not empty");
     }
     if bmc.ejected_while_running > 0 {
-        bail!("a medium was ejected under a running OS");
+        bail!("a medium was ejected while the OS was running");
     }
-    if candidate.ending == Ending::Refused {
+    if demo_server.expected == ExpectedEnd::Refused {
         if job["outcome"] != json!("failed") || bmc.power_ons > 0 {
-            bail!("outcome {}, {} times powered on, expected a refusal", job["outcome"], bmc.power_ons);
+            bail!("outcome {}, powered on {} times; expected a refusal", job["outcome"], bmc.power_ons);
         }
-        return Ok("takes no plain HTTP media: refused, and the host was left alone, as expected".to_owned());
+        return Ok(
+            "refused as expected: the BMC takes no media over plain HTTP; the host was not powered on"
+                .to_owned(),
+        );
     }
     if bmc.boots_from_media != 1 {
-        bail!("the host booted {} times from the medium", bmc.boots_from_media);
+        bail!("the host booted {} times from the medium, expected 1", bmc.boots_from_media);
     }
-    if candidate.ending == Ending::InstallerFails {
+    if demo_server.expected == ExpectedEnd::InstallerFails {
         if job["outcome"] != json!("failed") || job["failed_step"] != json!(FAILING_UNIT) {
             bail!(
-                "outcome {} at {}, expected a failure of {FAILING_UNIT}",
+                "outcome {} at {}; expected a failure of {FAILING_UNIT}",
                 job["outcome"],
                 job["failed_step"]
             );
         }
-        return Ok(format!("failed at {FAILING_UNIT} as expected; slots empty, host off as it was found"));
+        return Ok(format!("failed at {FAILING_UNIT} as expected; slots empty, host powered off again"));
     }
     if job["outcome"] != json!("succeeded") {
-        bail!("outcome {} at {}", job["outcome"], job["failed_step"]);
+        bail!("outcome {} at {}; expected a success", job["outcome"], job["failed_step"]);
     }
     if !server.is_on() {
-        bail!("the host is not on");
+        bail!("the host is not powered on");
     }
-    // Reading and hashing the disk file blocks; nothing else is at work by now.
+    // Reading and hashing the disk file blocks this thread. No other task runs now.
     let disk = tokio::task::block_in_place(|| server.boots_from_disk());
     let (device, installed) = disk.map_err(|error| anyhow::anyhow!("the disk does not boot: {error}"))?;
-    Ok(format!("on, slots empty, boots {} from {device}", installed.os_name))
+    Ok(format!("powered on, slots empty, boots {} from {device}", installed.os_name))
 }
 
-/// Stays up and says how to look around.
+/// Keeps running until a stop signal and prints how to access the controller and the BMCs.
 async fn keep(
     running: &RunningController,
     farm: &Farm,
@@ -280,7 +287,7 @@ async fn keep(
         stop_signal().await;
         return Ok(());
     }
-    writeln!(out, "\nStill running; Ctrl-C ends it. Look around:")?;
+    writeln!(out, "\nThe controller is still running. Press Ctrl-C to stop it. To look around:")?;
     writeln!(out, "  export SHOAL_URL=http://{} SHOAL_TOKEN={token}", running.api)?;
     writeln!(out, "  shoal job list")?;
     writeln!(out, "  curl -H \"Authorization: Bearer $SHOAL_TOKEN\" $SHOAL_URL/metrics")?;

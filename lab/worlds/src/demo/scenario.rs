@@ -1,10 +1,10 @@
-//! Who plays in the demo: the servers, whose BMCs they have, and how their jobs are to end.
+//! The servers of the demo: their BMCs, and how their jobs are expected to end.
 //!
 //! ```text
-//!   --servers 3                three strict BMCs of no vendor
-//!   --vendors five             five vendors: two CDs by action and by PATCH, CD and USB, one slot
+//!   --servers 3                three strict standard BMCs
+//!   --vendors five             five vendors: two CD slots (by action or PATCH), CD and USB, one slot
 //!   --vendors NAME,NAME        these vendors, by the names in `shoal sim --list`
-//!   --vendors all              every vendor; jobs fail on those that refuse plain HTTP
+//!   --vendors all              every vendor; jobs of BMCs that refuse plain HTTP fail
 //! ```
 
 use lab_bmc::{DEMO_VENDORS, SerialShown, SimBmcConfig, VENDORS, Vendor};
@@ -14,51 +14,51 @@ use serde_json::{Value, json};
 use crate::DemoArgs;
 use crate::sim::numbered;
 
-/// What share of its time everything in a vendor's BMC takes: seconds are for showing, minutes are not.
+/// Factor for the delays of a vendor's BMC, so that the demo takes seconds and not minutes.
 const TIME: f64 = 0.02;
 
-/// How a job is to end.
+/// How a job is expected to end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Ending {
+pub(super) enum ExpectedEnd {
     /// The machine is installed.
     Installed,
-    /// Its installer fails on purpose.
+    /// The installer fails on purpose.
     InstallerFails,
-    /// Its BMC cannot take the media, which is found out before the power is touched.
+    /// The BMC cannot take the media. The job fails before any power request.
     Refused,
 }
 
-/// One server.
+/// One server of the demo.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct ScenarioServer {
     pub(super) serial: String,
     vendor: Option<Vendor>,
-    pub(super) ending: Ending,
+    pub(super) expected: ExpectedEnd,
 }
 
-/// All of them.
+/// The servers of the demo.
 #[derive(Debug)]
 pub(super) struct Scenario {
-    pub(super) servers: Vec<Part>,
+    pub(super) servers: Vec<ScenarioServer>,
 }
 
 impl Scenario {
     pub(super) fn of(args: &DemoArgs) -> anyhow::Result<Self> {
         let mut servers = if args.vendors.is_empty() {
-            let plain = |serial| Part { serial, vendor: None, ending: Ending::Installed };
+            let plain = |serial| ScenarioServer { serial, vendor: None, expected: ExpectedEnd::Installed };
             numbered(args.servers).map(plain).collect()
         } else {
             of_vendors(&args.vendors)?
         };
         if let Some(last) = servers.last_mut().filter(|_| args.fail_one) {
-            last.ending = Ending::InstallerFails;
+            last.expected = ExpectedEnd::InstallerFails;
         }
         Ok(Self { servers })
     }
 }
 
-impl Part {
-    /// Its BMC; `None` is the usual one.
+impl ScenarioServer {
+    /// The configuration of the BMC; `None` for the standard BMC.
     pub(super) fn bmc(&self, user: &str, password: &SecretString) -> anyhow::Result<Option<SimBmcConfig>> {
         let Some(vendor) = self.vendor else { return Ok(None) };
         let bmc = SimBmcConfig::vendor(vendor.name, &self.serial, user, password.expose_secret())?;
@@ -66,9 +66,9 @@ impl Part {
     }
 }
 
-impl Part {
-    /// What its record says besides address and account: whose serial number cannot be read is trusted, and a BMC whose time
-    /// is short is not given minutes.
+impl ScenarioServer {
+    /// Additional fields of the server record. A BMC without a readable serial number is trusted, and no settle time is
+    /// needed because the delays of the BMC are short.
     pub(super) fn record(&self) -> anyhow::Result<Value> {
         let Some(vendor) = self.vendor else { return Ok(json!({})) };
         let shown = SimBmcConfig::vendor(vendor.name, "", "", "")?.identity.serial;
@@ -77,8 +77,8 @@ impl Part {
     }
 }
 
-fn of_vendors(names: &[String]) -> anyhow::Result<Vec<Part>> {
-    let mut servers: Vec<Part> = Vec::new();
+fn of_vendors(names: &[String]) -> anyhow::Result<Vec<ScenarioServer>> {
+    let mut servers: Vec<ScenarioServer> = Vec::new();
     for name in names {
         let vendors = match name.as_str() {
             "all" => VENDORS.to_vec(),
@@ -88,11 +88,11 @@ fn of_vendors(names: &[String]) -> anyhow::Result<Vec<Part>> {
         for vendor in vendors {
             let bmc = SimBmcConfig::vendor(vendor.name, "", "", "")?;
             let rules = &bmc.media.url;
-            // The demo's media are on a free port of loopback, without TLS.
+            // The demo serves media on a free port, without TLS.
             let takes_media = rules.ports.is_none() && rules.schemes.iter().any(|scheme| scheme == "http");
             let serial = format!("{}-{}", vendor.name.to_uppercase(), servers.len() + 1);
-            let ending = if takes_media { Ending::Installed } else { Ending::Refused };
-            servers.push(Part { serial, vendor: Some(vendor), ending });
+            let expected = if takes_media { ExpectedEnd::Installed } else { ExpectedEnd::Refused };
+            servers.push(ScenarioServer { serial, vendor: Some(vendor), expected });
         }
     }
     Ok(servers)

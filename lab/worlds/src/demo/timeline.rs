@@ -1,11 +1,12 @@
-//! What the demo shows: a line per event, in the order they become known; or the same as JSON lines.
+//! The output of the demo: one line per event, as text or as JSON lines.
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// Writes the demo's story to standard output. A closed output ends nothing: the exit code says how it went.
+/// Writes the progress of the demo to standard output. If the output is closed, the demo continues; the exit code still
+/// shows the result.
 pub(super) struct Timeline {
     began: Instant,
     json: bool,
@@ -24,16 +25,16 @@ impl Timeline {
         }
     }
 
-    /// Something the demo itself did.
-    pub(super) fn note(&mut self, who: &str, text: &str) {
+    /// Prints an action of the demo.
+    pub(super) fn note(&mut self, source: &str, text: &str) {
         if self.json {
-            self.write(&json!({ "at": self.at(), "note": who, "message": text }).to_string());
+            self.write(&json!({ "at": self.at(), "note": source, "message": text }).to_string());
         } else {
-            self.line(who, "", text, None);
+            self.line(source, "", text, None);
         }
     }
 
-    /// Something a job tells.
+    /// Prints an event of a job.
     pub(super) fn event(&mut self, serial: &str, event: &Value) {
         if self.json {
             self.write(&json!({ "at": self.at(), "server_serial": serial, "event": event }).to_string());
@@ -48,15 +49,15 @@ impl Timeline {
         self.line(serial, text("step"), text("message"), colour);
     }
 
-    /// An unexpected ending.
+    /// Prints an unexpected result.
     pub(super) fn failed(&mut self, serial: &str, text: &str) {
         if !self.json {
             self.line(serial, "UNEXPECTED", text, Some("31"));
         }
     }
 
-    /// The whole story of a job that went wrong.
-    pub(super) fn story(&mut self, events: &Value) {
+    /// Prints all events of a job with an unexpected result.
+    pub(super) fn all_events(&mut self, events: &Value) {
         if self.json {
             return;
         }
@@ -65,10 +66,12 @@ impl Timeline {
         }
     }
 
-    /// How it went.
-    pub(super) fn summary(&mut self, results: &[Value], good: bool) {
+    /// Prints the results of all jobs.
+    pub(super) fn summary(&mut self, results: &[Value], as_expected: bool) {
         if self.json {
-            self.write(&json!({ "at": self.at(), "as_expected": good, "results": results }).to_string());
+            self.write(
+                &json!({ "at": self.at(), "as_expected": as_expected, "results": results }).to_string(),
+            );
             return;
         }
         self.write("");
@@ -98,8 +101,8 @@ impl Timeline {
         (self.began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0
     }
 
-    fn line(&mut self, who: &str, what: &str, text: &str, colour: Option<&str>) {
-        let line = format!("{:>7.2} s  {who:<10} {what:<26} {text}", self.at());
+    fn line(&mut self, source: &str, what: &str, text: &str, colour: Option<&str>) {
+        let line = format!("{:>7.2} s  {source:<10} {what:<26} {text}", self.at());
         let line = colour.map_or(line.clone(), |colour| self.paint(colour, &line));
         self.write(line.trim_end());
     }

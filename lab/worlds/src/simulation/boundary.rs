@@ -1,50 +1,53 @@
-//! The edge of one controller: everything it does to the world, and everything it hears of it, crosses here.
+//! The boundary of one controller. Every call from the controller to the world, and every response, passes it.
 //!
 //! ```text
-//!   controller --(database, BMC, answer)--> cross: dead? paused? calls_until_crash burnt? a little delay --> world
+//!   controller --(database, BMC, response)--> call_out: dead? paused? crash due? short delay --> world
 //! ```
 //!
-//! A crash is the end of all tasks of a controller at whatever await they are: from that moment nothing crosses any more. Who
-//! tries unwinds, as a thread of a killed process is simply gone; the database keeps what was committed, the simulated BMCs what they
-//! were told. A paused controller (a stopped process, a suspended machine) goes on later, and finds that time has passed.
+//! A crash ends all tasks of a controller at their current await. After a crash no call passes the boundary: a task that
+//! tries unwinds, like a thread of a killed process. The database keeps committed transactions; the simulated BMCs keep the
+//! effect of requests that they received. A paused controller (a stopped process, a suspended machine) continues later,
+//! when time has passed.
 
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::rng::WorldRng;
-use super::world::{World, lock};
+use super::state::WorldState;
 use engine::model::{Clock, Snapshot};
-use engine::store::{HookDecision, Violation, StoreHooks};
+use engine::store::{HookDecision, StoreHooks, Violation};
 use engine::{Blockers, WorkflowRegistry, explain};
 
-/// The process of this task is gone.
+/// The panic payload of a task whose controller process was killed.
 struct ProcessGone;
 
-/// One controller's edge.
+/// The boundary of one controller.
 pub(super) struct Boundary {
-    /// The name the controller claims under.
+    /// The worker name under which the controller claims runs.
     pub(super) owner: String,
-    /// Ends with the controller.
+    /// Cancelled when the controller ends.
     pub(super) death: CancellationToken,
-    /// What explains the states it commits, while it lives: they know the network, and the network knows this edge.
+    /// The workflows that explain committed states. Removed at the end of the controller, because they refer to the network,
+    /// which refers to this boundary.
     workflows: Mutex<Option<WorkflowRegistry>>,
-    world: Arc<World>,
+    world: Arc<WorldState>,
     rng: WorldRng,
     paused: AtomicBool,
-    /// Wakes in the order of arrival: a `watch` would choose one by chance.
+    /// Wakes the waiting tasks in the order of their arrival; a `watch` would wake them in random order.
     resumed: Notify,
-    /// Crossings until it dies by itself; below zero never.
+    /// Calls until the controller crashes; never if negative.
     calls_until_crash: AtomicI64,
 }
 
 impl Boundary {
-    pub(super) fn new(world: &Arc<World>, owner: String, number: u64) -> Arc<Self> {
+    pub(super) fn new(world: &Arc<WorldState>, owner: String, number: u64) -> Arc<Self> {
         Arc::new(Self {
             owner,
             death: CancellationToken::new(),
@@ -57,23 +60,23 @@ impl Boundary {
         })
     }
 
-    /// Explains, from now on, what the controller commits.
+    /// Sets the workflows that explain every state that the controller commits.
     pub(super) fn explain_by(&self, workflows: WorkflowRegistry) {
-        *lock(&self.workflows) = Some(workflows);
+        *self.workflows.lock() = Some(workflows);
     }
 
-    /// The end: nothing crosses any more, and nothing of the controller is kept.
+    /// Ends the controller: no further call passes, and the workflows are dropped.
     pub(super) fn end(&self) {
         self.death.cancel();
-        *lock(&self.workflows) = None;
+        *self.workflows.lock() = None;
     }
 
-    /// Dies after so many further calls.
+    /// Lets the controller crash after this number of further calls.
     pub(super) fn crash_after(&self, calls: u64) {
         self.calls_until_crash.store(i64::try_from(calls).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    /// Stops or goes on.
+    /// Pauses or resumes the controller.
     pub(super) fn set_paused(&self, paused: bool) {
         self.paused.store(paused, Ordering::Relaxed);
         self.resumed.notify_waiters();
@@ -83,12 +86,14 @@ impl Boundary {
         self.death.is_cancelled()
     }
 
-    /// Crosses, or is stopped here for ever.
+    /// Lets one call pass. Unwinds if the controller is dead and waits while the controller is paused.
     pub(super) async fn call_out(&self) {
         self.alive();
         self.wait_while_paused().await;
-        if self.calls_until_crash.load(Ordering::Relaxed) >= 0 && self.calls_until_crash.fetch_sub(1, Ordering::Relaxed) == 0 {
-            self.world.note(&format!("crash of {}", self.owner));
+        if self.calls_until_crash.load(Ordering::Relaxed) >= 0
+            && self.calls_until_crash.fetch_sub(1, Ordering::Relaxed) == 0
+        {
+            self.world.note(&format!("{} crashes", self.owner));
             self.death.cancel();
         }
         self.alive();
@@ -101,7 +106,7 @@ impl Boundary {
             self.wait_while_paused().await;
             self.alive();
         }
-        self.world.count_call(self);
+        self.world.count_call(&self.owner, &self.death);
     }
 
     async fn wait_while_paused(&self) {
@@ -113,12 +118,12 @@ impl Boundary {
 
     fn alive(&self) {
         if self.is_dead() {
-            // Not a panic: nothing is printed, and nothing of it is a defect.
+            // This is not a panic: the panic hook does not run and nothing is printed.
             resume_unwind(Box::new(ProcessGone));
         }
     }
 
-    /// The work of the process, until it dies.
+    /// Runs work of the controller until the controller dies.
     pub(super) async fn while_alive<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -146,7 +151,7 @@ impl StoreHooks for Boundary {
     }
 
     fn seen(&self, snapshot: &Snapshot) {
-        let workflows = lock(&self.workflows);
+        let workflows = self.workflows.lock();
         let Some(workflows) = workflows.as_ref() else { return };
         let explanation = explain(snapshot, workflows, &Blockers::default(), self.world.wall_clock().now());
         self.world.checker.explained(snapshot.run.id, &explanation);

@@ -1,32 +1,33 @@
-//! What must never happen, watched all the time; and what must be true when all is quiet.
+//! The rules of a world: rules that must hold after every change, and promises that are checked at the end.
 //!
 //! ```text
-//!   every transaction  rules of the rows (store::audit); every kind of state explains itself
-//!   every BMC effect   sent by who holds the lease of the server's run; alone
+//!   every transaction  invariants of the rows (store::audit); every state has a complete explanation
+//!   every BMC change   sent by the holder of the lease of the server's run; one at a time
 //!   every boot         once from a medium; once before the cleanup of a job
-//!   every promise      202 and 200 are written down, and looked for at the end
-//!   at the end         all over, slots empty or the cleanup_pending is known, nothing left behind
+//!   every promise      every acknowledgement (202, 200) is recorded and checked at the end
+//!   at the end         all jobs ended, slots empty or cleanup pending, no session left
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use lab_bmc::{BootSource, OverrideEnabled, Power, SimBmc};
+use parking_lot::{Mutex, MutexGuard};
 use redfish::{PowerState, Request, ResetType};
 use serde::Deserialize;
 
-use super::world::World;
 use engine::model::{Job, Outcome, Phase, RunId, Serial};
+use engine::store::Store;
 use engine::{Condition, Explanation};
 
-/// Violations that are kept; the first is what matters.
-const KEPT: usize = 20;
+/// Maximum number of violations that are kept. The first is the most useful.
+const MAX_VIOLATIONS: usize = 20;
 
-/// Watches a world.
+/// Checks the rules of a world.
 #[derive(Default)]
-pub(super) struct InvariantChecker(Mutex<Observed>);
+pub(super) struct InvariantChecker(Arc<Mutex<Observed>>);
 
-/// A report the controller has acknowledged.
+/// An installation report that the controller acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reported {
     Success,
@@ -36,34 +37,34 @@ pub(super) enum Reported {
 #[derive(Default)]
 struct Observed {
     violations: Vec<String>,
-    /// BMC changes under way.
+    /// Number of changes in flight per BMC.
     changes: BTreeMap<Serial, u32>,
-    /// Boots from each image, by its URL.
+    /// Number of boots from each image, by URL.
     media_boots: BTreeMap<String, u32>,
-    /// Boots before the cleanup of each run.
+    /// Number of boots of each run before its cleanup.
     boots: BTreeMap<RunId, u32>,
-    /// The run that last complete a server to start: a slow host may boot from it when the next job has begun.
+    /// The run that last sent a request that starts the host. A slow host may boot when the next job has already started.
     starters: BTreeMap<Serial, RunId>,
-    /// Jobs that were acknowledged, by the key they were asked for under.
+    /// Acknowledged jobs, by idempotency key.
     jobs: BTreeMap<String, RunId>,
-    /// Jobs whose cancel was acknowledged.
+    /// Jobs whose cancel request was acknowledged.
     cancelled: BTreeSet<RunId>,
     reports: BTreeMap<RunId, Reported>,
-    /// Conditions that were explained.
+    /// The conditions that were explained.
     explained: BTreeSet<String>,
-    /// BMCs that restarted, or lied about what they did; their media may go under a running system.
+    /// Servers whose BMC restarted or ignored requests: a medium may disappear while the system runs.
     media_loss_allowed: BTreeSet<Serial>,
 }
 
-/// A BMC effect under way.
+/// A change of a BMC in flight.
 pub(super) struct BmcChange {
-    world: Arc<World>,
+    observed: Arc<Mutex<Observed>>,
     serial: Serial,
 }
 
 impl Drop for BmcChange {
     fn drop(&mut self) {
-        if let Some(count) = self.world.checker.observed().changes.get_mut(&self.serial) {
+        if let Some(count) = self.observed.lock().changes.get_mut(&self.serial) {
             *count = count.saturating_sub(1);
         }
     }
@@ -71,13 +72,13 @@ impl Drop for BmcChange {
 
 impl InvariantChecker {
     fn observed(&self) -> MutexGuard<'_, Observed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
-    /// Something happened that must not.
+    /// Records a broken rule.
     pub(super) fn violation(&self, what: String) {
         let mut observed = self.observed();
-        if observed.violations.len() < KEPT && !observed.violations.contains(&what) {
+        if observed.violations.len() < MAX_VIOLATIONS && !observed.violations.contains(&what) {
             observed.violations.push(what);
         }
     }
@@ -86,21 +87,21 @@ impl InvariantChecker {
         self.observed().violations.clone()
     }
 
-    /// The conditions that were met and explained.
+    /// The conditions that occurred and were explained.
     pub(super) fn conditions(&self) -> BTreeSet<String> {
         self.observed().explained.clone()
     }
 
-    /// A request that changes something reaches a BMC: allowed only to who holds the lease of the server's run.
+    /// Checks a request that changes a BMC: only the holder of the lease of the server's run may send it.
     pub(super) fn bmc_change(
         &self,
-        world: &Arc<World>,
+        store: &Store,
         serial: &Serial,
         sender: &str,
         request: &Request,
     ) -> BmcChange {
         let what = &request.path;
-        match world.observer().peek_server(serial) {
+        match store.peek_server(serial) {
             Some((run, _, _, Some(holder))) if holder == sender => {
                 if starts_host(request) {
                     self.observed().starters.insert(serial.clone(), run);
@@ -109,9 +110,9 @@ impl InvariantChecker {
             Some((run, phase, step, holder)) => self.violation(format!(
                 "{sender} changes {serial} ({what}) while run {run} ({phase}, {}) is leased to {}",
                 step.unwrap_or_default(),
-                holder.as_deref().unwrap_or("nobody")
+                holder.as_deref().unwrap_or("no worker")
             )),
-            None => self.violation(format!("{sender} changes {serial} ({what}), for which there is no job")),
+            None => self.violation(format!("{sender} changes {serial} ({what}), which has no job")),
         }
         let busy = {
             let mut observed = self.observed();
@@ -122,11 +123,11 @@ impl InvariantChecker {
         if busy {
             self.violation(format!("two requests change {serial} at once ({what})"));
         }
-        BmcChange { world: Arc::clone(world), serial: serial.clone() }
+        BmcChange { observed: Arc::clone(&self.0), serial: serial.clone() }
     }
 
-    /// A host starts.
-    pub(super) fn booted(&self, world: &World, serial: &Serial, source: &BootSource) {
+    /// Checks the boot of a host.
+    pub(super) fn booted(&self, store: &Store, serial: &Serial, source: &BootSource) {
         if let BootSource::Media { url, .. } = source {
             let times = {
                 let mut observed = self.observed();
@@ -138,7 +139,7 @@ impl InvariantChecker {
                 self.violation(format!("{serial} booted from the medium of one job {times} times"));
             }
         }
-        let Some((run, phase, step, _)) = world.observer().peek_server(serial) else {
+        let Some((run, phase, step, _)) = store.peek_server(serial) else {
             return;
         };
         let ordered = self.observed().starters.get(serial) == Some(&run);
@@ -158,11 +159,11 @@ impl InvariantChecker {
         }
     }
 
-    /// A job was acknowledged under a key.
+    /// Records that a job was acknowledged under an idempotency key.
     pub(super) fn acknowledged(&self, key: &str, job: RunId) {
         let before = self.observed().jobs.insert(key.to_owned(), job);
         if let Some(before) = before.filter(|before| *before != job) {
-            self.violation(format!("one key, two jobs: {before} and {job} under {key}"));
+            self.violation(format!("two jobs for one idempotency key {key}: {before} and {job}"));
         }
     }
 
@@ -174,32 +175,34 @@ impl InvariantChecker {
         self.observed().reports.entry(job).or_insert(reported);
     }
 
-    /// A BMC does what none should; what follows for media under a running system is not ours.
+    /// Allows that a medium of this server disappears while its system runs, because its BMC misbehaves.
     pub(super) fn allow_media_loss(&self, serial: &Serial) {
         self.observed().media_loss_allowed.insert(serial.clone());
     }
 
-    /// All acknowledged jobs, oldest key first.
+    /// All acknowledged jobs, in the order of their keys.
     pub(super) fn jobs(&self) -> Vec<RunId> {
         self.observed().jobs.values().copied().collect()
     }
 
-    /// A state was explained: it says what it is, what ends it and what to do, and by when it is looked at.
+    /// Checks an explanation: it names the state, what ends it and the next action, and a time of the end or next check.
     pub(super) fn explained(&self, run: RunId, explanation: &Explanation) {
         let Explanation { condition, summary, ends_by, next_action, .. } = explanation;
         let complete = ![summary, ends_by, next_action].into_iter().any(String::is_empty);
         let bounded = explanation.deadline.is_some() || explanation.next_check.is_some();
         let may_stay = matches!(condition, Condition::Held | Condition::Ended);
         if !complete || !(bounded || may_stay) {
-            self.violation(format!("run {run} is {condition:?} and cannot say why: {explanation:?}"));
+            self.violation(format!(
+                "run {run} is {condition:?} without a complete explanation: {explanation:?}"
+            ));
         }
         let reason = explanation.reason.as_deref().unwrap_or("-");
         self.observed().explained.insert(format!("{condition:?}/{reason}"));
     }
 
-    // === When all is quiet ===
+    // === At the end ===
 
-    /// A job at the end.
+    /// Checks a job at the end.
     pub(super) fn check_job_at_end(&self, job: &Job) {
         let (run, id) = (&job.run, job.run.id);
         if run.phase != Phase::Ended {
@@ -230,15 +233,22 @@ impl InvariantChecker {
         }
     }
 
-    /// A server at the end, with what is known to be left undone on it, and the outcome of its last job.
-    pub(super) fn check_server_at_end(&self, serial: &Serial, bmc: &SimBmc, cleanup_pending: bool, last: Option<Outcome>, lost: bool) {
+    /// Checks a server at the end, with its pending cleanup and the outcome of its last job.
+    pub(super) fn check_server_at_end(
+        &self,
+        serial: &Serial,
+        bmc: &SimBmc,
+        cleanup_pending: bool,
+        last: Option<Outcome>,
+        lost: bool,
+    ) {
         let bmc = bmc.snapshot();
         let media_loss_allowed = self.observed().media_loss_allowed.contains(serial);
         if bmc.max_in_flight > 2 {
             self.violation(format!("{serial} had {} requests at once", bmc.max_in_flight));
         }
         if bmc.ejected_while_running > 0 && !media_loss_allowed {
-            self.violation(format!("a medium was taken from under the running system of {serial}"));
+            self.violation(format!("a medium of {serial} was ejected while its system was running"));
         }
         if bmc.open_sessions > 0 && !lost {
             self.violation(format!("{} sessions are left on {serial}, and none was lost", bmc.open_sessions));
@@ -247,19 +257,22 @@ impl InvariantChecker {
             return;
         }
         if let Some(slot) = bmc.slots.iter().find(|slot| slot.image.is_some()) {
-            self.violation(format!("slot {} of {serial} still holds a medium, and nobody knows", slot.id));
+            self.violation(format!(
+                "slot {} of {serial} still holds a medium, and no cleanup is pending",
+                slot.id
+            ));
         }
-        // Without a target it leads nowhere, whatever it says of itself (DSP0268, Boot).
+        // Without a target the override has no effect, even if it is enabled (DSP0268, Boot).
         if bmc.boot.enabled != OverrideEnabled::Disabled && bmc.boot.target != "None" {
-            self.violation(format!("the one-time boot of {serial} is still set, and nobody knows"));
+            self.violation(format!("the one-time boot of {serial} is still set, and no cleanup is pending"));
         }
         if last == Some(Outcome::Succeeded) && bmc.power != Power::On {
-            self.violation(format!("{serial} is installed and {}", bmc.power.as_str()));
+            self.violation(format!("{serial} is installed, but its power is {}", bmc.power.as_str()));
         }
     }
 }
 
-/// Whether a request tells a host to start, at once or after it has stopped.
+/// Whether a request starts a host, at once or after a shutdown.
 fn starts_host(request: &Request) -> bool {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]

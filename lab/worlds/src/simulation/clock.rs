@@ -1,14 +1,15 @@
-//! The clock of a world: virtual time, and somebody who sets the wall clock.
+//! The clock of a world: virtual time, and a wall clock that can be set.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use engine::model::{Clock, Time};
 
-/// Virtual time with an offset that can be changed.
+/// Virtual time, and the offset of the wall clock.
 #[derive(Debug)]
 pub(super) struct WorldClock {
     began: Instant,
@@ -21,25 +22,25 @@ impl WorldClock {
         Arc::new(Self { began: Instant::now(), start, set_by: Mutex::new(SignedDuration::ZERO) })
     }
 
-    /// Somebody sets the wall clock.
+    /// Sets the wall clock forward or back.
     pub(super) fn set(&self, by: SignedDuration) {
-        let mut set_by = self.set_by.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut set_by = self.set_by.lock();
         *set_by = set_by.saturating_add(by);
     }
 
-    /// Since the world began.
+    /// The virtual time since the start of the world.
     pub(super) fn passed(&self) -> Duration {
         self.began.elapsed()
     }
 }
 
-/// A handle of the clock.
+/// The wall clock of a world.
 #[derive(Clone, Debug)]
 pub(super) struct WorldWallClock(pub(super) Arc<WorldClock>);
 
 impl Clock for WorldWallClock {
     fn now(&self) -> Time {
-        let set_by = *self.0.set_by.lock().unwrap_or_else(PoisonError::into_inner);
+        let set_by = *self.0.set_by.lock();
         let now = self.0.start.plus(self.0.passed());
         let by = set_by.unsigned_abs();
         if set_by.is_negative() { now.minus(by) } else { now.plus(by) }

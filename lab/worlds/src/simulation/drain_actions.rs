@@ -1,7 +1,7 @@
-//! Who keeps jobs from beginning for a while: everywhere, for work on the controller, or on one server.
+//! Operators who stop new jobs for a while: on the whole controller (drain) or on one server (maintenance).
 //!
 //! ```text
-//!   drain ... undrain        maintenance of a server ... its end        (never left behind when the trouble is over)
+//!   drain ... undrain        server maintenance ... end of maintenance        (all are ended when the fault time is over)
 //! ```
 
 use std::sync::Arc;
@@ -10,19 +10,22 @@ use std::time::Duration;
 use http::Method;
 use serde_json::json;
 
-use super::operator::request_until_answered;
+use super::operator::request_until_response;
 use super::rng::WorldRng;
 use super::world::World;
 
-/// Closes and opens until the trouble is over.
+/// The random stream of this module. It never changes: recorded seeds replay their worlds with it.
+const STREAM: u64 = 0x246b_f879_30b4_47e0;
+
+/// Starts and ends drains and maintenance until the fault time is over.
 pub(super) async fn drain_and_undrain(world: Arc<World>) {
-    let Some(pause) = world.plan.fault_interval else { return };
+    let Some(interval) = world.plan.fault_interval else { return };
     let rng = WorldRng::keyed(world.plan.seed, STREAM);
     loop {
         let left = world.plan.fault_time.saturating_sub(world.clock.passed());
-        let pause = rng.time(Duration::from_secs(60), pause * 12);
-        tokio::time::sleep(pause.min(left)).await;
-        if pause >= left {
+        let delay = rng.time(Duration::from_secs(60), interval * 12);
+        tokio::time::sleep(delay.min(left)).await;
+        if delay >= left {
             return;
         }
         let path = match world.any_bmc(&rng) {
@@ -30,15 +33,15 @@ pub(super) async fn drain_and_undrain(world: Arc<World>) {
             _ => "/api/v1/drain".to_owned(),
         };
         let body = json!({ "reason": "selftest" });
-        let closed = request_until_answered(&world, &Method::POST, &path, None, &body).await;
-        world.note(&format!("{path} begins: {:?}", closed.map(|answer| answer.status)));
+        let started = request_until_response(&world, &Method::POST, &path, None, &body).await;
+        world.note(&format!("{path} starts: {:?}", started.map(|response| response.status)));
         tokio::time::sleep(rng.seconds(10, 2400)).await;
-        let opened = request_until_answered(&world, &Method::DELETE, &path, None, &body)
+        let ended = request_until_response(&world, &Method::DELETE, &path, None, &body)
             .await
-            .map(|answer| answer.status);
-        world.note(&format!("{path} ends: {opened:?}"));
-        if opened != Some(200) && opened != Some(202) {
-            world.checker.violation(format!("{path} was not ended: {opened:?}"));
+            .map(|response| response.status);
+        world.note(&format!("{path} ends: {ended:?}"));
+        if ended != Some(200) && ended != Some(202) {
+            world.checker.violation(format!("{path} was not ended: {ended:?}"));
         }
     }
 }

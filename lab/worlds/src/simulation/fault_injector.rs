@@ -1,4 +1,4 @@
-//! What goes wrong in a world, and when: chosen by the seed, ended before the judge looks at what is left.
+//! Injects the faults of a world. The seed chooses them; all faults end before the final checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,27 +7,32 @@ use jiff::SignedDuration;
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, ResetType, SimBmc};
 
 use super::rng::WorldRng;
-use super::world::{ControllerFault, World};
+use super::state::ControllerFault;
+use super::world::World;
 use engine::model::Serial;
 use engine::store::HookDecision;
 
-/// What a BMC begins at all it has carried out within the time a reset is waited for. One that carries out an old "off"
-/// after it has shown the host off, and on again, cannot be seen through by anybody (seed 727).
-const CARRIED_OUT: Duration = Duration::from_secs(58);
+/// Maximum delay of a BMC request: less than the time that the controller waits for a reset. If a BMC carried out an old
+/// power-off after it had shown the host as off and on again, no client could detect it (seed 727).
+const MAX_DELAY: Duration = Duration::from_secs(58);
 
-/// Makes trouble until the world is calm.
-pub(super) async fn make(world: Arc<World>) {
+/// The random stream of this module. It never changes: recorded seeds replay their worlds with it.
+const STREAM: u64 = 0xb0a4_53a0_b4b6_43d5;
+
+/// Injects faults until the fault time is over.
+pub(super) async fn inject_faults(world: Arc<World>) {
     let rng = WorldRng::keyed(world.plan.seed, STREAM);
-    let Some(pause) = world.plan.fault_interval else { return };
+    let Some(interval) = world.plan.fault_interval else { return };
     loop {
-        tokio::time::sleep(rng.time(Duration::from_secs(1), pause * 2)).await;
+        tokio::time::sleep(rng.time(Duration::from_secs(1), interval * 2)).await;
         if world.is_quiet() {
             return;
         }
         let what = rng.below(20);
         if what < 5 && rng.below(3) > 0 {
-            // The moment a BMC is being changed is the worst one for a controller to be gone.
-            let _nobody = tokio::time::timeout(Duration::from_secs(1800), world.bmc_changes.notified()).await;
+            // A crash while a BMC is being changed is the hardest case for a controller.
+            let _timed_out =
+                tokio::time::timeout(Duration::from_secs(1800), world.bmc_changes.notified()).await;
             if world.is_quiet() {
                 return;
             }
@@ -38,17 +43,17 @@ pub(super) async fn make(world: Arc<World>) {
             3 | 4 => world.queue_controller_fault(ControllerFault::Pause(rng.seconds(5, 1500))),
             5 | 6 => {
                 let seconds = i64::try_from(rng.below(7200)).unwrap_or(0) - 3600;
-                world.note(&format!("the clock is set by {seconds} s"));
+                world.note(&format!("the wall clock changes by {seconds} s"));
                 world.clock.set(SignedDuration::from_secs(seconds));
             }
             7 | 8 => {
                 let how = if rng.below(2) == 0 { HookDecision::Full } else { HookDecision::Locked };
-                world.note(&format!("the database is {how:?}"));
+                world.note(&format!("the database fails: {how:?}"));
                 world.set_database(how);
                 tokio::time::sleep(rng.seconds(1, 240)).await;
                 world.set_database(HookDecision::Proceed);
             }
-            9 | 10 => unreachable_for_a_while(&world, &rng),
+            9 | 10 => make_unreachable(&world, &rng),
             11 => {
                 if let Some((serial, bmc)) = world.any_bmc(&rng) {
                     world.note(&format!("the BMC of {serial} restarts"));
@@ -74,7 +79,7 @@ pub(super) async fn make(world: Arc<World>) {
     }
 }
 
-fn unreachable_for_a_while(world: &Arc<World>, rng: &WorldRng) {
+fn make_unreachable(world: &Arc<World>, rng: &WorldRng) {
     let Some((serial, bmc)) = world.any_bmc(rng) else { return };
     let time = rng.seconds(5, 2400);
     world.note(&format!("{serial} is unreachable for {} s", time.as_secs()));
@@ -86,7 +91,7 @@ fn unreachable_for_a_while(world: &Arc<World>, rng: &WorldRng) {
     });
 }
 
-/// Something a BMC does wrong, a few times.
+/// Creates a random fault of a BMC that occurs a few times.
 fn fault(rng: &WorldRng) -> Fault {
     let when = [
         FaultTrigger::Anything,
@@ -116,7 +121,7 @@ fn fault(rng: &WorldRng) -> Fault {
         FaultEffect::RateLimit { retry_after_seconds: Some(rng.below(30)) },
         FaultEffect::Hang,
         FaultEffect::Drop,
-        FaultEffect::Delay(rng.seconds(1, 100).min(CARRIED_OUT)),
+        FaultEffect::Delay(rng.seconds(1, 100).min(MAX_DELAY)),
         FaultEffect::AcceptButIgnore,
         FaultEffect::ApplyButTimeout,
         FaultEffect::ApplyButTimeout,
@@ -130,7 +135,7 @@ fn fault(rng: &WorldRng) -> Fault {
     Fault::once(when, effect).times(times).after(skip)
 }
 
-/// The end of all trouble with BMCs.
+/// Ends all faults of BMCs.
 pub(super) fn end(bmcs: impl Iterator<Item = (Serial, SimBmc)>) {
     for (_, bmc) in bmcs {
         bmc.clear_faults();

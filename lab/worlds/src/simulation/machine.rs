@@ -1,11 +1,11 @@
-//! What boots on the machines of a world: a maintenance OS that reads its task, takes its time, and reports as well as the
-//! network lets it.
+//! The hosts of a world: a maintenance OS that reads its task, works for some minutes, and sends a report over an
+//! unreliable network.
 //!
 //! ```text
-//!   boot from a medium -> job.json out of the real image -> minutes of work -> report, again until it is answered
-//!                              | not to be had: it hangs        | power lost: gone      | lost, doubled, an hour late
+//!   boot from a medium -> job.json from the real image -> minutes of work -> report, repeated until a response
+//!                              | not readable: hangs          | power off: ends         | lost, repeated, an hour late
 //!                              |
-//!                              ks.cfg: an installer that cannot report -> restarts warm, twice
+//!                              ks.cfg: an installer that cannot report -> two warm restarts
 //! ```
 
 use std::sync::{Arc, Weak};
@@ -21,22 +21,22 @@ use super::network::ApiRequest;
 use super::world::World;
 use engine::model::{RunId, Serial};
 
-/// How often media are asked for before the machine gives up and hangs.
+/// Maximum number of attempts to read the media before the machine hangs.
 const MEDIA_TRIES: u32 = 12;
-/// How often a report is sent before the machine gives up.
+/// Maximum number of attempts to send a report.
 const REPORT_TRIES: u32 = 40;
-/// The largest job document.
+/// Maximum length of a document on the media in bytes.
 const MAX_DOCUMENT: u64 = 1 << 20;
 
-/// The restart of an installer into its second half.
+/// Number of the restart into the second half of an installation.
 const FIRST: u32 = 1;
-/// Its restart into the system it has installed.
+/// Number of the restart into the installed system.
 const SECOND: u32 = 2;
 
-/// All machines of a world.
+/// The hosts of all machines of a world.
 pub(super) struct WorldMachines(pub(super) Weak<World>);
 
-/// What a machine needs of `job.json`.
+/// The fields of `job.json` that a machine uses.
 #[derive(Clone, Deserialize)]
 struct Task {
     job_id: RunId,
@@ -55,16 +55,16 @@ impl Host for WorldMachines {
         world.note(&format!("{} boots from {from}", boot.serial));
         let Ok(serial) = boot.serial.parse::<Serial>() else { return };
         match world.restarted(&serial) {
-            // The system that was installed.
+            // The installed system does nothing.
             Some(SECOND) => return,
             Some(_) => {
                 tokio::spawn(async move {
-                    let pause = world.machine_rng.seconds(60, 600);
-                    restart_after(&world, &boot, pause, SECOND).await;
+                    let delay = world.machine_rng.seconds(60, 600);
+                    restart_after(&world, &boot, delay, SECOND).await;
                 });
                 return;
             }
-            None => world.checker.booted(&world, &serial, &boot.boots_from),
+            None => world.checker.booted(world.observer(), &serial, &boot.boots_from),
         }
         if matches!(boot.boots_from, BootSource::Media { .. }) {
             tokio::spawn(async move {
@@ -108,13 +108,13 @@ async fn install(world: &Arc<World>, boot: &BootContext) {
     } else {
         (Reported::Success, json!({ "status": "success", "job_id": task.job_id }))
     };
-    world.note(&format!("{} is done: {reported:?}", boot.serial));
+    world.note(&format!("{} has finished: {reported:?}", boot.serial));
     if world.fault_occurs(80) {
         repeat_later(world, &task, report.clone(), reported);
     }
-    let mut pause = Duration::from_secs(1);
+    let mut delay = Duration::from_secs(1);
     for _ in 0..REPORT_TRIES {
-        // Lost on its way, or its answer is.
+        // The report or its response is lost.
         let lost = world.fault_occurs(150);
         if !(lost && rng.below(2) == 0) {
             let status = deliver(world, &task, report.clone(), reported).await;
@@ -122,33 +122,33 @@ async fn install(world: &Arc<World>, boot: &BootContext) {
                 return;
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(300));
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(Duration::from_secs(300));
     }
 }
 
-/// The network delivers the report once more, much later, whatever has become of the machine.
+/// Delivers the report again, much later, whether or not the machine still runs.
 fn repeat_later(world: &Arc<World>, task: &Task, report: Value, reported: Reported) {
     let (world, task) = (Arc::clone(world), task.clone());
-    let late = world.machine_rng.seconds(1, 3600);
+    let delay = world.machine_rng.seconds(1, 3600);
     tokio::spawn(async move {
-        tokio::time::sleep(late).await;
+        tokio::time::sleep(delay).await;
         deliver(&world, &task, report, reported).await;
     });
 }
 
-/// Sends a final report and writes down what was promised for it.
+/// Sends a final report and records its acknowledgement.
 async fn deliver(world: &Arc<World>, task: &Task, report: Value, reported: Reported) -> Option<u16> {
-    let answer = send(world, task, report).await?;
-    if answer.0 == 200 && answer.1["idempotent"] != json!(true) {
+    let response = send(world, task, report).await?;
+    if response.0 == 200 && response.1["idempotent"] != json!(true) {
         world.checker.report_acknowledged(task.job_id, reported);
     }
-    Some(answer.0)
+    Some(response.0)
 }
 
 async fn send(world: &Arc<World>, task: &Task, report: Value) -> Option<(u16, Value)> {
     let url = url::Url::parse(&task.webhook_url).ok()?;
-    let answer = world
+    let response = world
         .call(ApiRequest {
             method: Method::POST,
             path: url.path(),
@@ -156,20 +156,20 @@ async fn send(world: &Arc<World>, task: &Task, report: Value) -> Option<(u16, Va
             body: Some(report),
         })
         .await?;
-    Some((answer.status, answer.body))
+    Some((response.status, response.body))
 }
 
-/// An installer that is done with its half restarts its machine; unless that was switched off before.
-async fn restart_after(world: &Arc<World>, boot: &BootContext, pause: Duration, time: u32) {
+/// Restarts the machine after a delay, unless it is powered off before.
+async fn restart_after(world: &Arc<World>, boot: &BootContext, delay: Duration, time: u32) {
     let Ok(serial) = boot.serial.parse() else { return };
     tokio::select! {
         biased;
         () = boot.cancel.cancelled() => {}
-        () = tokio::time::sleep(pause) => world.restart(&serial, time),
+        () = tokio::time::sleep(delay) => world.restart(&serial, time),
     }
 }
 
-/// The task of this machine, from whichever medium holds it, and whether its system can report.
+/// Finds the task of this machine on its media. The flag says whether the installer can report.
 async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<(Task, bool)> {
     for _ in 0..MEDIA_TRIES {
         for medium in boot.media.iter().rev() {

@@ -1,29 +1,29 @@
-//! The seeded simulation: the real engine, workflow, API, BMC client and simulated BMCs, on virtual time in one thread.
+//! The seeded simulation: the real engine, workflow, API and BMC client with simulated BMCs, on virtual time in one thread.
 //!
 //! ```text
 //!              seed
-//!                | dice
+//!                | rng
 //!   +------------+-----------------------------------------------------------------------------+
-//!   |  people --orders, verbs--> controller --Redfish--> BMCs --power--> machines              |
+//!   |  operators --jobs, verbs--> controller --Redfish--> BMCs --power--> machines             |
 //!   |                            |  ^  media <--ranges--- BMCs, machines      |                |
-//!   |   mischief: faults,        |  +----------- reports: lost, doubled, late +                |
-//!   |   crashes, jumps           |--events--> receiver of an outgoing webhook                  |
-//!   |   overseer: drains         +-- database in memory, every transaction audited             |
+//!   |   fault_injector: faults,  |  +----------- reports: lost, repeated, late                 |
+//!   |   crashes, clock jumps     |--events--> receiver of an outgoing webhook                  |
+//!   |   drain_actions: drains    +-- database in memory, every transaction audited             |
 //!   +------------------------------------------------------------------------------------------+
-//!                | judge: rules all the time, promises at the end
+//!                | checker: rules after every change, promises at the end
 //!             WorldReport { violations, log, digest }
 //! ```
 //!
-//! Nothing here is a copy of what it tests: a controller is put together by [`controller::app::Controller`] as for `serve`, only its
-//! surroundings (clock, chance, network, database in place) are the world's.
+//! The simulation copies no code of the controller: [`controller::app::Controller`] assembles it as for `serve`. Only the
+//! environment (clock, ids, network, in-memory database) belongs to the world.
 //!
-//! [`commits`] stands beside it and measures the store on a real disk.
+//! [`commits`] is separate: it measures the store on a real disk.
 //!
 //! Invariants of the simulation
-//! - One seed, one story: the same seed gives the same log, byte for byte. No thread, no socket, no wall clock; what the
-//!   file system does (the library of maintenance images) has no part in any order.
-//! - A crash loses everything but what was committed and what the BMCs were told.
-//! - After the trouble every job ends within its deadlines; what no job could clean up is known on its server.
+//! - One seed always gives one log, byte for byte. There is no thread, no socket and no wall clock. The file system (the
+//!   library of maintenance images) does not influence the order of events.
+//! - A crash loses everything except committed transactions and requests that a BMC received.
+//! - After the faults end, every job ends within its deadlines. Cleanup that no job could do is recorded on its server.
 
 mod boundary;
 mod checker;
@@ -31,11 +31,14 @@ mod clock;
 mod commits;
 mod drain_actions;
 mod fault_injector;
+mod life;
 mod machine;
 mod network;
 mod operator;
+mod received;
 mod receiver;
 mod rng;
+mod state;
 mod supervisor;
 mod world;
 
@@ -56,52 +59,52 @@ use self::world::World;
 use engine::model::{JsonText, Outcome, error_chain};
 use engine::store::{EventFilter, StoreError};
 
-/// How much goes wrong.
+/// How often faults occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultLevel {
-    /// Nothing.
+    /// No faults.
     None,
-    /// Something every half hour.
+    /// One fault every half hour.
     Some,
-    /// Something every few minutes.
+    /// One fault every few minutes.
     Many,
-    /// Something every minute or so, and most operators change their minds, often while a BMC is being changed.
+    /// About one fault every minute. Most jobs are cancelled or held, often while a BMC is being changed.
     Storm,
-    /// What the seed says.
+    /// The seed chooses the level.
     Seeded,
 }
 
-/// What a world is to be.
+/// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct WorldPlan {
-    /// All chance comes from it.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Servers.
+    /// Number of servers.
     pub servers: usize,
-    /// Jobs per server at most.
+    /// Maximum number of jobs per server.
     pub jobs: u64,
-    /// How long there is trouble and jobs are ordered.
+    /// The time in which faults occur and jobs are created.
     pub fault_time: Duration,
-    /// The mean pause between two troubles; none without.
+    /// The mean interval between two faults. `None` means no faults.
     pub fault_interval: Option<Duration>,
-    /// Workers of a controller.
+    /// Number of workers of a controller.
     pub workers: usize,
-    /// How many of a thousand jobs somebody meddles with.
+    /// How many of a thousand jobs an operator holds or cancels.
     pub operator_actions: u64,
-    /// How many of a thousand meddlers wait for the moment in which a BMC is being changed.
+    /// How many of a thousand operator actions wait until a BMC is being changed.
     pub actions_during_bmc_change: u64,
-    /// How many of a thousand machines never report.
+    /// How many of a thousand installations hang without a report.
     pub silent: u64,
     /// How many of a thousand installations fail.
     pub failing: u64,
-    /// How many of a thousand orders are for an installer that cannot report.
+    /// How many of a thousand jobs use an installer that cannot report (ESXi).
     pub esxi: u64,
-    /// Somebody is told of all events, by an outgoing webhook.
+    /// Whether a receiver subscribes to all events with an outgoing webhook.
     pub webhook: bool,
 }
 
 impl WorldPlan {
-    /// The plan that belongs to a seed.
+    /// Creates the plan that the seed determines.
     pub fn of(seed: u64, level: FaultLevel) -> Self {
         let rng = WorldRng::new(seed, "plan");
         let level = match (level, rng.below(10)) {
@@ -133,71 +136,71 @@ impl WorldPlan {
         }
     }
 
-    /// The same with so many servers, and workers for them.
+    /// Returns the plan with another number of servers and enough workers for them.
     #[must_use]
     pub fn with_servers(self, servers: usize) -> Self {
         Self { servers, workers: self.workers.max(servers / 8).min(64), ..self }
     }
 
-    /// How long everything may take once all is calm: the orders that are still to come, then a job's time and its cleanup,
-    /// twice.
-    fn patience(&self) -> Duration {
+    /// The maximum time after the faults have ended: the jobs that are not yet created, then twice the time of a job and its
+    /// cleanup.
+    fn time_limit(&self) -> Duration {
         self.fault_time + Duration::from_secs(2 * (3 * 3600 + 600) + 2 * 3600)
     }
 }
 
-/// How a world was.
+/// The result of one world.
 #[derive(Clone, Debug, Default)]
 pub struct WorldReport {
-    /// Its seed.
+    /// The seed of the world.
     pub seed: u64,
-    /// Jobs that were acknowledged.
+    /// Number of acknowledged jobs.
     pub jobs: usize,
-    /// How many of them succeeded.
+    /// Number of jobs that succeeded.
     pub succeeded: usize,
-    /// Transactions, BMC requests and answers.
+    /// Number of transactions, BMC requests and responses of all controllers.
     pub calls: u64,
-    /// Virtual time.
-    pub lasted: Duration,
-    /// The conditions that runs were in and that explained themselves.
+    /// The virtual time that passed.
+    pub virtual_time: Duration,
+    /// The conditions of runs that occurred and were explained.
     pub conditions: BTreeSet<String>,
-    /// What must not happen and did.
+    /// The rules that were broken.
     pub violations: Vec<String>,
     /// SHA-256 of the log.
     pub digest: String,
-    /// Everything that happened.
+    /// The log of the world.
     pub log: String,
 }
 
-/// Why there was no world.
+/// A world could not be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// The files it needs.
+    /// A file could not be created.
     #[error("prepare the folder of the simulation at {folder}")]
     Folder {
-        /// Where.
+        /// The folder.
         folder: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The maintenance image.
-    #[error("make the maintenance image of the simulation")]
+    /// The maintenance image could not be generated.
+    #[error("generate the maintenance image of the simulation")]
     Image(#[from] lab_machines::images::ImageError),
-    /// The database.
+    /// The in-memory database failed.
     #[error("use the database of the simulation")]
     Store(#[from] StoreError),
 }
 
-/// Lets a world happen. `folder` holds files of no interest and may be used again by the next one, not by two at once.
+/// Simulates a world. `folder` holds temporary files. Worlds may use it one after another, but not at the same time.
 ///
 /// # Errors
-/// When there is no place for it. What goes wrong inside is in the report.
+/// Returns an error if files or database cannot be prepared. Violations inside the world are in the report.
 pub fn run(plan: &WorldPlan, folder: &Path) -> Result<WorldReport, WorldError> {
     Ok(run_world(plan, folder)?.0)
 }
 
-/// The same, with what shows that nothing of the world is left.
+/// Simulates a world. The weak reference shows whether the world was dropped.
 fn run_world(plan: &WorldPlan, folder: &Path) -> Result<(WorldReport, Weak<World>), WorldError> {
     let failed = |source| WorldError::Folder { folder: folder.display().to_string(), source };
     let image = folder.join("maintenance.iso");
@@ -213,8 +216,8 @@ fn run_world(plan: &WorldPlan, folder: &Path) -> Result<(WorldReport, Weak<World
         .build()
         .map_err(failed)?;
     runtime.block_on(async {
-        let world = World::new(plan.clone(), folder.to_owned())?;
-        world::run(&world).await?;
+        let world = life::create(plan.clone(), folder.to_owned())?;
+        life::run(&world).await?;
         Ok((report(&world).await?, Arc::downgrade(&world)))
     })
 }
@@ -222,7 +225,7 @@ fn run_world(plan: &WorldPlan, folder: &Path) -> Result<(WorldReport, Weak<World
 async fn report(world: &World) -> Result<WorldReport, WorldError> {
     let mut log = String::new();
     for note in world.notes() {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(log, "{note}");
     }
     let mut after = 0;
@@ -257,7 +260,7 @@ async fn report(world: &World) -> Result<WorldReport, WorldError> {
         jobs: jobs.len(),
         succeeded,
         calls: world.calls(),
-        lasted: world.clock.passed(),
+        virtual_time: world.clock.passed(),
         conditions: world.checker.conditions(),
         violations: world.checker.violations(),
         digest: hex::encode(Sha256::digest(log.as_bytes())),

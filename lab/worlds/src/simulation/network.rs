@@ -1,11 +1,11 @@
-//! The networks of a world: controllers to BMCs, and everybody to the controller.
+//! The networks of a world: from controllers to BMCs, and from clients to the controller.
 //!
 //! ```text
-//!   controller --Wire (delay, loss of the process)--> SimBmc::handle
-//!   BMC, machine, operator --World::call (delay, nobody there)--> the controller's own router, in the caller's process
+//!   controller --WorldTransport (delay, death of the process)--> SimBmc::handle
+//!   BMC, machine, operator --World::call (delay, no controller)--> the router of the controller
 //! ```
 //!
-//! No socket, no thread: what arrives when is decided by the seed.
+//! There is no socket and no thread: the seed decides when a message arrives.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use tower::ServiceExt;
 use super::boundary::Boundary;
 use super::rng::WorldRng;
 use super::world::World;
+use bmc::BmcConnector;
 use engine::model::Serial;
-use provision::BmcConnector;
 
-/// The largest body anybody reads.
+/// Maximum length of a body in bytes.
 const MAX_BODY: usize = 8 << 20;
 
-/// The way of one controller to all BMCs.
+/// The connection of one controller to all BMCs.
 pub(super) struct BmcNetwork {
     pub(super) boundary: Arc<Boundary>,
     pub(super) world: Arc<World>,
@@ -44,8 +44,8 @@ impl BmcConnector for BmcNetwork {
         endpoint: &Endpoint,
         _tls: &TlsVerification,
     ) -> Result<Arc<dyn Transport>, TransportError> {
-        let nobody = || nobody(format!("no BMC at {endpoint}"));
-        let (serial, bmc) = self.world.bmc_at(&endpoint.host()).ok_or_else(nobody)?;
+        let missing = || unreachable(format!("no BMC at {endpoint}"));
+        let (serial, bmc) = self.world.bmc_at(&endpoint.host()).ok_or_else(missing)?;
         Ok(Arc::new(WorldTransport {
             boundary: Arc::clone(&self.boundary),
             rng: WorldRng::new(self.world.plan.seed, &format!("wire {serial} {}", self.boundary.owner)),
@@ -56,15 +56,15 @@ impl BmcConnector for BmcNetwork {
     }
 
     async fn fingerprint(&self, endpoint: &Endpoint) -> Result<Fingerprint, TransportError> {
-        Err(nobody(format!("the BMC at {endpoint} speaks no TLS")))
+        Err(unreachable(format!("the BMC at {endpoint} does not support TLS")))
     }
 }
 
-fn nobody(why: String) -> TransportError {
+fn unreachable(why: String) -> TransportError {
     TransportError::not_sent(TransportErrorKind::Connect, why)
 }
 
-/// The way to one BMC.
+/// The transport from one controller to one BMC.
 struct WorldTransport {
     boundary: Arc<Boundary>,
     world: Arc<World>,
@@ -89,16 +89,16 @@ impl WorldTransport {
         let change = mutates.then(|| {
             self.world.note(&format!("{} {} {}", self.serial, request.method, short(&request.path)));
             self.world.bmc_changes.notify_waiters();
-            self.world.checker.bmc_change(&self.world, &self.serial, &self.boundary.owner, &request)
+            self.world.checker.bmc_change(self.world.observer(), &self.serial, &self.boundary.owner, &request)
         });
-        let answer = InProcess::new(self.bmc.clone()).send(request, deadline).await;
+        let response = InProcess::new(self.bmc.clone()).send(request, deadline).await;
         drop(change);
         tokio::time::sleep(self.latency()).await;
-        answer
+        response
     }
 }
 
-/// The end of a path, which is what says what is done.
+/// The last segment of a path, which names the action.
 fn short(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -108,15 +108,15 @@ impl Transport for WorldTransport {
     async fn send(&self, request: Request, deadline: Duration) -> Result<Response, TransportError> {
         self.boundary.call_out().await;
         let sent = tokio::time::timeout(deadline, self.exchange(request, deadline));
-        let answer = self.boundary.while_alive(sent).await.unwrap_or_else(|_elapsed| {
+        let response = self.boundary.while_alive(sent).await.unwrap_or_else(|_elapsed| {
             Err(TransportError::maybe_sent(TransportErrorKind::Timeout, "no response in time"))
         });
         self.boundary.call_out().await;
-        answer
+        response
     }
 }
 
-/// What a client of the controller got.
+/// A response of the controller.
 #[derive(Debug)]
 pub(super) struct ApiResponse {
     pub(super) status: u16,
@@ -132,32 +132,32 @@ pub(super) struct ApiRequest<'a> {
 }
 
 impl World {
-    /// Asks the controller; `None` when nobody is there, or nobody answers any more.
-    pub(super) async fn call(self: &Arc<Self>, asked: ApiRequest<'_>) -> Option<ApiResponse> {
-        let mut request = http::Request::builder().method(asked.method).uri(asked.path);
-        if let Some((name, value)) = asked.header {
-            request = request.header(name, value);
+    /// Sends a request to the controller. Returns `None` if no controller runs or it dies before the response.
+    pub(super) async fn call(self: &Arc<Self>, request: ApiRequest<'_>) -> Option<ApiResponse> {
+        let mut builder = http::Request::builder().method(request.method).uri(request.path);
+        if let Some((name, value)) = request.header {
+            builder = builder.header(name, value);
         }
-        let body = match asked.body {
+        let body = match request.body {
             Some(body) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
+                builder = builder.header(header::CONTENT_TYPE, "application/json");
                 Body::from(body.to_string())
             }
             None => Body::empty(),
         };
-        let (parts, bytes) = self.exchange(request.body(body).ok()?).await?;
+        let (parts, bytes) = self.exchange(builder.body(body).ok()?).await?;
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         Some(ApiResponse { status: parts.status.as_u16(), body })
     }
 
-    /// The whole of an image; `None` when it cannot be had now.
+    /// Reads a whole image. Returns `None` if it cannot be read now.
     pub(super) async fn image(self: &Arc<Self>, url: &str) -> Option<bytes::Bytes> {
         let request = http::Request::get(url::Url::parse(url).ok()?.path()).body(Body::empty()).ok()?;
         let (parts, bytes) = self.exchange(request).await?;
         parts.status.is_success().then_some(bytes)
     }
 
-    /// One request to the controller, in a task of its own: when the controller dies the task dies with it.
+    /// Sends one request to the controller in a separate task, which ends if the controller dies.
     async fn exchange(
         self: &Arc<Self>,
         mut request: http::Request<Body>,
@@ -165,42 +165,42 @@ impl World {
         tokio::time::sleep(self.rng.time(Duration::from_millis(1), Duration::from_millis(20))).await;
         request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 9], 40_000))));
         let (router, boundary) = self.endpoint()?;
-        let answered = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             boundary
                 .while_alive(async {
                     let Ok(response) = router.oneshot(request).await;
                     let (parts, body) = response.into_parts();
                     let bytes = axum::body::to_bytes(body, MAX_BODY).await.ok()?;
-                    // Nothing leaves a controller that is dead or stands still.
+                    // A dead or paused controller sends no response.
                     boundary.call_out().await;
                     Some((parts, bytes))
                 })
                 .await
         });
-        answered.await.ok().flatten()
+        task.await.ok().flatten()
     }
 }
 
-/// How the BMCs of a world read images: from the controller, like everybody.
+/// The media reader of the simulated BMCs: reads images from the controller.
 pub(super) struct WorldMedia(pub(super) std::sync::Weak<World>);
 
 #[async_trait]
 impl MediaReader for WorldMedia {
-    async fn fetch(&self, asked: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
-        let gone = || MediaRefusal::Unreachable("nobody answers".to_owned());
+    async fn fetch(&self, wanted: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
+        let gone = || MediaRefusal::Unreachable("the controller does not respond".to_owned());
         let world = self.0.upgrade().ok_or_else(gone)?;
         let url =
-            url::Url::parse(asked.url.as_str()).map_err(|why| MediaRefusal::Unreachable(why.to_string()))?;
+            url::Url::parse(wanted.url.as_str()).map_err(|why| MediaRefusal::Unreachable(why.to_string()))?;
         let mut request = http::Request::builder()
-            .method(if asked.head { Method::HEAD } else { Method::GET })
+            .method(if wanted.head { Method::HEAD } else { Method::GET })
             .uri(url.path());
-        if let Some((first, last)) = asked.range {
+        if let Some((first, last)) = wanted.range {
             request = request.header(header::RANGE, format!("bytes={first}-{last}"));
         }
         let request =
             request.body(Body::empty()).map_err(|why| MediaRefusal::Unreachable(why.to_string()))?;
         let (parts, mut body) = world.exchange(request).await.ok_or_else(gone)?;
-        body.truncate(asked.keep);
+        body.truncate(wanted.keep);
         let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         Ok(MediaResponse {
             status: parts.status.as_u16(),

@@ -1,4 +1,4 @@
-//! The people of a world: they order jobs, change their minds, and ask again when nobody answers.
+//! The operators of a world: they create jobs, hold, cancel and retry them, and repeat requests without a response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,30 +6,34 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::network::{ApiResponse, ApiRequest};
+use super::network::{ApiRequest, ApiResponse};
 use super::world::World;
 use engine::model::{RunId, Serial};
 
+/// The user name on every BMC.
+pub(super) const BMC_USER: &str = "selftest";
+/// The password on every BMC.
+pub(super) const BMC_PASSWORD: &str = "selftest-password";
 /// The recipe of every job.
 const RECIPE: &str = include_str!("../../../../schemas/recipe-linux.example.json");
 
-/// Asks until somebody answers for good; `None` when the world is over before.
-pub(super) async fn request_until_answered(
+/// Repeats a request until the controller sends a final response. Returns `None` if no attempts are left.
+pub(super) async fn request_until_response(
     world: &Arc<World>,
     method: &Method,
     path: &str,
     key: Option<&str>,
     body: &Value,
 ) -> Option<ApiResponse> {
-    let mut pause = Duration::from_secs(1);
+    let mut delay = Duration::from_secs(1);
     for _ in 0..400 {
         let header = key.map(|key| ("idempotency-key", key.to_owned()));
-        let asked = ApiRequest { method: method.clone(), path, header, body: Some(body.clone()) };
-        match world.call(asked).await {
-            Some(answer) if answer.status < 500 && answer.status != 429 => return Some(answer),
-            _ => tokio::time::sleep(pause).await,
+        let request = ApiRequest { method: method.clone(), path, header, body: Some(body.clone()) };
+        match world.call(request).await {
+            Some(response) if response.status < 500 && response.status != 429 => return Some(response),
+            _ => tokio::time::sleep(delay).await,
         }
-        pause = (pause * 2).min(Duration::from_secs(60));
+        delay = (delay * 2).min(Duration::from_secs(60));
     }
     None
 }
@@ -37,27 +41,27 @@ pub(super) async fn request_until_answered(
 /// Registers a server.
 pub(super) async fn register(world: &Arc<World>, serial: &Serial, address: &str) {
     let body = json!({
-        "serial": serial, "bmc_address": address, "bmc_username": super::world::BMC_USER,
-        "bmc_password": super::world::BMC_PASSWORD, "tls": "insecure",
+        "serial": serial, "bmc_address": address, "bmc_username": BMC_USER,
+        "bmc_password": BMC_PASSWORD, "tls": "insecure",
     });
-    let answer = request_until_answered(world, &Method::POST, "/api/v1/servers", None, &body).await;
-    if !answer.as_ref().is_some_and(|answer| matches!(answer.status, 200 | 201)) {
-        world.checker.violation(format!("{serial} cannot be registered: {answer:?}"));
+    let response = request_until_response(world, &Method::POST, "/api/v1/servers", None, &body).await;
+    if !response.as_ref().is_some_and(|response| matches!(response.status, 200 | 201)) {
+        world.checker.violation(format!("{serial} cannot be registered: {response:?}"));
     }
 }
 
-/// Wants to be told of all events.
+/// Creates a webhook for all events.
 pub(super) async fn subscribe(world: &Arc<World>) {
     let body = json!({ "url": super::receiver::URL, "secret": super::receiver::SECRET });
-    let answer = request_until_answered(world, &Method::POST, "/api/v1/webhooks", None, &body).await;
-    if answer.as_ref().is_none_or(|answer| answer.status != 201) {
-        world.checker.violation(format!("a webhook was not made: {answer:?}"));
+    let response = request_until_response(world, &Method::POST, "/api/v1/webhooks", None, &body).await;
+    if response.as_ref().is_none_or(|response| response.status != 201) {
+        world.checker.violation(format!("the webhook was not created: {response:?}"));
     }
 }
 
-/// Orders the jobs of one server, one after another.
+/// Creates the jobs of one server, one after another.
 pub(super) async fn create_jobs(world: Arc<World>, serial: Serial, jobs: u32) {
-    let mut changes = Vec::new();
+    let mut actions = Vec::new();
     let recipe: Value = serde_json::from_str(RECIPE).unwrap_or(Value::Null);
     for number in 0..jobs {
         let share = world.plan.fault_time / jobs.max(1);
@@ -68,15 +72,15 @@ pub(super) async fn create_jobs(world: Arc<World>, serial: Serial, jobs: u32) {
             false => recipe.clone(),
         };
         let body = json!({ "server_serial": serial, "recipe": recipe, "priority": world.rng.below(3) });
-        let answer = request_until_answered(&world, &Method::POST, "/api/v1/jobs", Some(&key), &body).await;
-        let job = match answer {
+        let response = request_until_response(&world, &Method::POST, "/api/v1/jobs", Some(&key), &body).await;
+        let job = match response {
             Some(ApiResponse { status: 200 | 202, body }) => {
                 body["job_id"].as_str().and_then(|id| id.parse().ok())
             }
-            // Another job works on the server; an operator comes again another day.
+            // Another job of the server is active. The operator does not insist.
             Some(ApiResponse { status: 409, .. }) => None,
-            answer => {
-                world.checker.violation(format!("an order for {serial} was not taken: {answer:?}"));
+            response => {
+                world.checker.violation(format!("a job for {serial} was not accepted: {response:?}"));
                 None
             }
         };
@@ -84,21 +88,22 @@ pub(super) async fn create_jobs(world: Arc<World>, serial: Serial, jobs: u32) {
         world.checker.acknowledged(&key, job);
         world.note(&format!("job {job} for {serial}"));
         if world.fault_occurs(world.plan.operator_actions) {
-            changes.push(tokio::spawn(act_on_job(Arc::clone(&world), job)));
+            actions.push(tokio::spawn(act_on_job(Arc::clone(&world), job)));
         }
     }
-    // Who still wants something is not done: a retry is an order, too.
-    for change in changes {
-        let _over = change.await;
+    // Wait for all actions: a retry creates a job, too.
+    for action in actions {
+        let _ended = action.await;
     }
 }
 
-/// Changes its mind about a job.
+/// Holds, cancels or retries a job.
 async fn act_on_job(world: Arc<World>, job: RunId) {
     tokio::time::sleep(world.rng.time(Duration::ZERO, Duration::from_secs(1500))).await;
-    if world.plan.actions_during_bmc_change > 0 && world.rng.chance_per_mille(world.plan.actions_during_bmc_change)
+    if world.plan.actions_during_bmc_change > 0
+        && world.rng.chance_per_mille(world.plan.actions_during_bmc_change)
     {
-        let _nobody = tokio::time::timeout(Duration::from_secs(1800), world.bmc_changes.notified()).await;
+        let _timed_out = tokio::time::timeout(Duration::from_secs(1800), world.bmc_changes.notified()).await;
     }
     let path = |verb: &str| format!("/api/v1/jobs/{job}/{verb}");
     let body = json!({ "reason": "selftest" });
@@ -118,9 +123,11 @@ async fn act_on_job(world: Arc<World>, job: RunId) {
     if world.rng.below(3) == 0 {
         tokio::time::sleep(world.rng.seconds(60, 1800)).await;
         let key = format!("retry-{job}");
-        let answer = request_until_answered(&world, &Method::POST, &path("retry"), Some(&key), &body).await;
-        let made = answer.filter(|answer| matches!(answer.status, 200 | 202));
-        if let Some(id) = made.and_then(|made| made.body["job_id"].as_str().and_then(|id| id.parse().ok())) {
+        let response = request_until_response(&world, &Method::POST, &path("retry"), Some(&key), &body).await;
+        let created = response.filter(|response| matches!(response.status, 200 | 202));
+        if let Some(id) =
+            created.and_then(|created| created.body["job_id"].as_str().and_then(|id| id.parse().ok()))
+        {
             world.note(&format!("job {id} retries {job}"));
             world.checker.acknowledged(&key, id);
         }
@@ -128,9 +135,9 @@ async fn act_on_job(world: Arc<World>, job: RunId) {
 }
 
 async fn verb(world: &Arc<World>, path: &str, body: &Value) -> Option<u16> {
-    let answer = request_until_answered(world, &Method::POST, path, None, body).await?;
-    world.note(&format!("{path}: {}", answer.status));
-    Some(answer.status)
+    let response = request_until_response(world, &Method::POST, path, None, body).await?;
+    world.note(&format!("{path}: {}", response.status));
+    Some(response.status)
 }
 
 async fn cancel(world: &Arc<World>, job: RunId, body: &Value) {
@@ -139,9 +146,9 @@ async fn cancel(world: &Arc<World>, job: RunId, body: &Value) {
     }
 }
 
-/// Lets everything go on that is held.
+/// Resumes all held jobs.
 pub(super) async fn resume_all(world: &Arc<World>, held: &[RunId]) {
     for job in held {
-        verb(world, &format!("/api/v1/jobs/{job}/resume"), &json!({ "reason": "all is well" })).await;
+        verb(world, &format!("/api/v1/jobs/{job}/resume"), &json!({ "reason": "end of the selftest" })).await;
     }
 }

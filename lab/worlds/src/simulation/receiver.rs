@@ -1,36 +1,35 @@
-//! Somebody who is fields of events: the receiver of a world's outgoing webhook.
+//! The receiver of the outgoing webhook of a world.
 //!
 //! ```text
-//!   courier --Mail (delay, death of the process)--> signed? the same as before? in order? --> 204
-//!                     \- 500, nobody there, an answer that is lost: by the seed
-//!   at the end: every event of the log that was wanted was accepted
+//!   dispatcher --ReceiverTransport (delay, death of the process)--> signed? unchanged? in order? --> 204
+//!                     \- by the seed: 500, no connection, or a lost response
+//!   at the end: every event of the log that the webhook subscribes to was accepted
 //! ```
 //!
-//! Invariant: what is accepted once is in order for each job; what is accepted twice is the same bytes under the same id.
+//! Invariants: the first deliveries of the events of a job are in order; a repeated delivery has the same id and bytes.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
 
 use super::boundary::Boundary;
-use super::rng::WorldRng;
+use super::received::WebhookReceiver;
 use super::world::World;
 use controller::webhooks::{WebhookDelivery, WebhookTransport};
 use engine::model::WebhookId;
 use engine::store::StoreError;
 use secrets::{hmac_sha256, sha256};
 
-/// Where events are posted to.
+/// The URL of the webhook.
 pub(super) const URL: &str = "http://10.2.0.1/events";
-/// What they are signed with.
+/// The secret that signs deliveries.
 pub(super) const SECRET: &str = "selftest-secret-of-the-receiver";
-/// Events read at once when all is over.
+/// Page size for reading events at the end.
 const PAGE: u32 = 1000;
 
-/// The way of one controller to the receiver.
+/// The transport from one controller to the receiver.
 pub(super) struct ReceiverTransport {
     pub(super) boundary: Arc<Boundary>,
     pub(super) world: Arc<World>,
@@ -40,68 +39,44 @@ pub(super) struct ReceiverTransport {
 impl WebhookTransport for ReceiverTransport {
     async fn send(&self, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
         self.boundary.call_out().await;
-        let pause = self.world.receiver.rng.time(Duration::from_millis(1), Duration::from_millis(80));
-        let answered = async {
-            tokio::time::sleep(pause).await;
-            self.world.receiver.answer(&self.world, delivery)
+        let delay = self.world.receiver.rng.time(Duration::from_millis(1), Duration::from_millis(80));
+        let response = async {
+            tokio::time::sleep(delay).await;
+            self.world.receiver.respond(&self.world, delivery)
         };
-        let answer = self.boundary.while_alive(answered).await;
+        let response = self.boundary.while_alive(response).await;
         self.boundary.call_out().await;
-        answer
+        response
     }
-}
-
-/// Who is fields.
-pub(super) struct WebhookReceiver {
-    rng: WorldRng,
-    received: Mutex<Received>,
-}
-
-#[derive(Default)]
-struct Received {
-    /// What was accepted of each webhook, by the number of the event.
-    accepted: BTreeMap<WebhookId, BTreeMap<i64, [u8; 32]>>,
-    /// The last that was accepted of each job.
-    last: BTreeMap<(WebhookId, String), i64>,
-    /// Nobody is there before this time of the world.
-    gone_until: Duration,
 }
 
 impl WebhookReceiver {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { rng: WorldRng::new(seed, "receiver"), received: Mutex::default() }
-    }
-
-    fn received(&self) -> MutexGuard<'_, Received> {
-        self.received.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn answer(&self, world: &World, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
-        let nobody = || Err("nobody is there".to_owned());
+    fn respond(&self, world: &World, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
+        let unreachable = || Err("the receiver is unreachable".to_owned());
         if world.faults_active() {
             let now = world.clock.passed();
             match self.rng.below(300) {
                 0 => {
                     let away = self.rng.seconds(30, 5400);
-                    world.note(&format!("the receiver is away for {} s", away.as_secs()));
-                    self.received().gone_until = now + away;
+                    world.note(&format!("the receiver is unreachable for {} s", away.as_secs()));
+                    self.received().away_until = now + away;
                 }
                 1..=20 => return Ok(500),
                 21..=40 => {
                     self.accept(world, delivery);
-                    return Err("the answer is lost".to_owned());
+                    return Err("the response is lost".to_owned());
                 }
                 _ => {}
             }
-            if now < self.received().gone_until {
-                return nobody();
+            if now < self.received().away_until {
+                return unreachable();
             }
         }
         self.accept(world, delivery);
         Ok(204)
     }
 
-    /// Takes an event, and looks whether it may come now.
+    /// Accepts an event and checks signature, id, content and order.
     fn accept(&self, world: &World, delivery: WebhookDelivery<'_>) {
         if !signed(delivery) {
             world.checker.violation(format!("delivery {} is not signed as documented", delivery.id));
@@ -109,7 +84,7 @@ impl WebhookReceiver {
         let body: Value = serde_json::from_str(delivery.body).unwrap_or(Value::Null);
         let webhook = body["webhook_id"].as_str().and_then(|id| id.parse::<WebhookId>().ok());
         let (Some(webhook), Some(seq)) = (webhook, body["event"]["seq"].as_i64()) else {
-            return world.checker.violation(format!("delivery {} says nothing of an event", delivery.id));
+            return world.checker.violation(format!("delivery {} contains no event", delivery.id));
         };
         if delivery.id != webhook.delivery(seq) {
             world.checker.violation(format!("event {seq} is delivered as {}", delivery.id));
@@ -126,7 +101,7 @@ impl WebhookReceiver {
         };
         match before {
             Some(before) if before != digest => {
-                world.checker.violation(format!("event {seq} was delivered twice, and differently"));
+                world.checker.violation(format!("event {seq} was delivered twice with different content"));
             }
             None if seq < last => world.checker.violation(format!(
                 "event {seq} of job {job} was delivered after event {last} of the same job"
@@ -135,11 +110,11 @@ impl WebhookReceiver {
         }
     }
 
-    /// When all is over: nothing that happened since a webhook was made was kept from it.
+    /// Checks at the end that every subscribed event since the creation of a webhook was delivered.
     pub(super) async fn check_deliveries(&self, world: &World) -> Result<(), StoreError> {
         let store = world.observer();
         for webhook in store.webhooks().await? {
-            let made = webhook.id.to_string();
+            let webhook_id = webhook.id.to_string();
             let (mut after, mut since) = (0, None);
             loop {
                 let page = store.outgoing(after, PAGE).await?;
@@ -148,17 +123,20 @@ impl WebhookReceiver {
                 for out in &page {
                     let event = &out.event;
                     let about = event.data.as_ref().map(|data| data.value()["webhook_id"].take());
-                    if event.kind == "webhook.created" && about == Some(Value::from(made.as_str())) {
+                    if event.kind == "webhook.created" && about == Some(Value::from(webhook_id.as_str())) {
                         since = Some(event.seq);
                     }
                     let wanted = since.is_some() && webhook.filter.wants(&event.kind, &out.labels);
                     let accepted = || {
                         let received = self.received();
-                        received.accepted.get(&webhook.id).is_some_and(|accepted| accepted.contains_key(&event.seq))
+                        received
+                            .accepted
+                            .get(&webhook.id)
+                            .is_some_and(|accepted| accepted.contains_key(&event.seq))
                     };
                     if wanted && !accepted() {
                         world.checker.violation(format!(
-                            "event {} ({}) was not delivered to webhook {made} (disabled: {:?})",
+                            "event {} ({}) was not delivered to webhook {webhook_id} (disabled: {:?})",
                             event.seq, event.kind, webhook.disabled
                         ));
                     }
@@ -169,7 +147,7 @@ impl WebhookReceiver {
     }
 }
 
-/// Whether the signature is the one a receiver expects.
+/// Whether the signature is valid.
 fn signed(delivery: WebhookDelivery<'_>) -> bool {
     let fields = delivery.signature.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="));
     fields.is_some_and(|(at, tag)| {

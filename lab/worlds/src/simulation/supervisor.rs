@@ -1,8 +1,8 @@
-//! The controllers of a world: one at a time, mostly.
+//! Starts, pauses and ends the controllers of a world. Usually one runs at a time.
 //!
 //! ```text
-//!   begin -> alive --crash--> dead --downtime--> the next one, over the same database, takes over
-//!               \--freeze--> stands still; another one begins beside it --thaw--> both --> the first one is ended
+//!   start -> alive --crash--> dead --downtime--> the next controller takes over, on the same database
+//!               \--pause--> paused; another controller starts --resume--> both run --> the first one is ended
 //! ```
 
 use std::sync::Arc;
@@ -17,19 +17,22 @@ use super::clock::WorldWallClock;
 use super::network::BmcNetwork;
 use super::receiver::ReceiverTransport;
 use super::rng::WorldRng;
-use super::world::{ControllerFault, World};
+use super::state::ControllerFault;
+use super::world::World;
+use bmc::Addresses;
 use controller::app::{Controller, Dependencies, Environment};
 use controller::config::{Settings, Sources};
 use controller::webhooks::WebhookDispatcher;
 use engine::model::{Clock, IdSource, SteadyClock};
 use engine::store::{Store, TakeOver};
-use provision::Addresses;
 use secrets::MasterKey;
 
-/// Within this time a controller that begins has taken over what its predecessor held.
-const TAKEN_OVER: Duration = Duration::from_secs(1);
+/// The random stream of this module. It never changes: recorded seeds replay their worlds with it.
+const STREAM: u64 = 0xce77_0ff3_2d2a_36ee;
+/// The time within which a new controller takes over the leases of its predecessor.
+const TAKEOVER_TIME: Duration = Duration::from_secs(1);
 
-/// Who is in charge.
+/// The controllers of a world.
 pub(super) struct Supervisor {
     world: Arc<World>,
     rng: WorldRng,
@@ -37,34 +40,34 @@ pub(super) struct Supervisor {
     key: MasterKey,
     count: u64,
     current: Option<LiveController>,
-    /// One that stood still and came back.
+    /// Controllers that were paused while another one was started.
     zombies: Vec<LiveController>,
 }
 
-/// A controller at work.
+/// A running controller.
 struct LiveController {
     boundary: Arc<Boundary>,
     clock: Arc<dyn Clock>,
-    /// When it began, in the time of the world.
-    began: Duration,
+    /// Its start, in virtual time of the world.
+    started: Duration,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl LiveController {
-    /// Whether its clock has caught up with the wall's. While it has not, its leases look older than they are to whoever
-    /// starts beside it with the wall's time: that is known, and not played.
+    /// Whether its clock agrees with the wall clock. Otherwise its leases look older than they are to a controller that
+    /// starts with the wall clock. That limitation is known and not simulated.
     fn on_time(&self, world: &World) -> bool {
-        let (ours, wall) = (self.clock.now(), WorldWallClock(Arc::clone(&world.clock)).now());
-        wall.since(ours).max(ours.since(wall)) < Duration::from_secs(30)
+        let (own, wall) = (self.clock.now(), WorldWallClock(Arc::clone(&world.clock)).now());
+        wall.since(own).max(own.since(wall)) < Duration::from_secs(30)
     }
 
-    /// Whether another one can start beside it. Who was alone when it began takes over everything, because the file lock that
-    /// it gained kept all others out; one that is started before that was done would find the lock held and end.
+    /// Whether another controller can start now. A controller that starts alone holds the file lock and takes over all
+    /// leases. Before that is done, another controller would find the file lock held and exit.
     fn has_taken_over(&self, world: &World) -> bool {
-        world.clock.passed() >= self.began + TAKEN_OVER
+        world.clock.passed() >= self.started + TAKEOVER_TIME
     }
 
-    /// It is gone, with everything it was doing.
+    /// Ends the controller and all its tasks.
     fn end(&self) {
         self.boundary.end();
         self.tasks.iter().for_each(JoinHandle::abort);
@@ -72,8 +75,8 @@ impl LiveController {
 }
 
 impl Supervisor {
-    /// The first controller begins.
-    pub(super) async fn begin(world: &Arc<World>) -> Self {
+    /// Starts the first controller.
+    pub(super) async fn start_first(world: &Arc<World>) -> Self {
         let mut supervisor = Self {
             rng: WorldRng::keyed(world.plan.seed, STREAM),
             settings: settings(world),
@@ -87,7 +90,7 @@ impl Supervisor {
         supervisor
     }
 
-    /// Waits for the next fault and deals with it.
+    /// Waits for the next fault or crash and handles it.
     pub(super) async fn next(&mut self) {
         let died = self.current.as_ref().map(|live| live.boundary.death.clone());
         let fault = match self.world.next_controller_fault() {
@@ -106,14 +109,14 @@ impl Supervisor {
             }
             Some(ControllerFault::Pause(time)) => self.pause_current(time).await,
             Some(ControllerFault::Crash) => {
-                self.world.note("crash, now");
+                self.world.note("the controller crashes");
                 self.restart_later().await;
             }
             None => self.restart_later().await,
         }
     }
 
-    /// The current one is dead: after a while the next one begins.
+    /// Removes the dead controller and starts the next one after a delay.
     async fn restart_later(&mut self) {
         self.world.set_endpoint(None);
         if let Some(live) = self.current.take() {
@@ -124,17 +127,17 @@ impl Supervisor {
         self.start_next(TakeOver::Everything);
     }
 
-    /// The current one stands still. Somebody starts another one beside it, and later it wakes up. The end of all fault may
-    /// come at any await here: who stands still is then where [`Supervisor::settle`] finds it, or it would be asked for ever.
+    /// Pauses the current controller, may start another one, and resumes the first later. The fault time may end at any
+    /// await here: [`Supervisor::leave_one_running`] then finds the paused controller in `current` or `zombies`.
     async fn pause_current(&mut self, time: Duration) {
         let Some(live) = &self.current else { return };
         let boundary = Arc::clone(&live.boundary);
         let alone = !live.on_time(&self.world) || !live.has_taken_over(&self.world);
-        self.world.note(&format!("{} stands still for {} s", boundary.owner, time.as_secs()));
+        self.world.note(&format!("{} is paused for {} s", boundary.owner, time.as_secs()));
         boundary.set_paused(true);
         self.lose_all_sessions();
         if self.rng.below(3) == 0 || alone {
-            // Nobody notices.
+            // No other controller is started.
             tokio::time::sleep(time).await;
             boundary.set_paused(false);
             return;
@@ -145,12 +148,12 @@ impl Supervisor {
         self.start_next(TakeOver::ExpiredOnly);
         tokio::time::sleep(time).await;
         self.zombies.iter().for_each(|live| live.boundary.set_paused(false));
-        self.world.note("who stood still goes on");
+        self.world.note("the paused controller continues");
         tokio::time::sleep(self.rng.seconds(1, 600)).await;
         self.zombies.drain(..).for_each(|live| live.end());
     }
 
-    /// All fault is over: exactly one controller, in good health.
+    /// Ends all faults of controllers and leaves exactly one running.
     pub(super) async fn leave_one_running(&mut self) {
         self.zombies.drain(..).for_each(|live| {
             live.boundary.set_paused(false);
@@ -169,23 +172,23 @@ impl Supervisor {
         }
     }
 
-    /// Waits for the end of the current one.
+    /// Waits for the end of the current controller.
     pub(super) async fn died(&self) {
         ended(self.current.as_ref().map(|live| live.boundary.death.clone())).await;
     }
 
-    /// Nobody is in charge any more.
+    /// Ends the current controller.
     pub(super) fn end(&mut self) {
         self.world.set_endpoint(None);
         self.current.take().iter().for_each(LiveController::end);
     }
 
-    /// A session that was opened and not yet written down is one that nobody can close.
+    /// Records that sessions may remain open: a session that was not yet stored cannot be closed.
     fn lose_all_sessions(&self) {
         self.world.bmcs().for_each(|(serial, _)| self.world.sessions_lost(&serial));
     }
 
-    /// The next controller begins.
+    /// Starts the next controller.
     fn start_next(&mut self, take_over: TakeOver) {
         self.count += 1;
         match self.start(take_over) {
@@ -198,8 +201,8 @@ impl Supervisor {
         let world = &self.world;
         let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new(WorldWallClock(Arc::clone(&world.clock))));
         let instance = world.id_source.new_id(clock.now()).to_string();
-        let boundary = Boundary::new(world, format!("controller-{instance}"), self.count);
-        world.note(&format!("{} begins ({take_over:?})", boundary.owner));
+        let boundary = Boundary::new(&world.state, format!("controller-{instance}"), self.count);
+        world.note(&format!("{} starts ({take_over:?})", boundary.owner));
         let store = Store::open_in_place(&world.memory, Arc::clone(&boundary) as _, clock.now())?;
         let environment = Environment {
             clock: Arc::clone(&clock),
@@ -232,16 +235,16 @@ impl Supervisor {
         boundary.explain_by(engine.workflows().clone());
         world.set_endpoint(Some((controller::api::router(api, None), Arc::clone(&boundary))));
         let (stopped, now) = (stop.clone(), clock.now());
-        let work = tokio::spawn(async move {
+        let engine_task = tokio::spawn(async move {
             if let Err(why) = store.begin_instance(instance, now).await {
-                tracing::debug!(%why, "the beginning was not written down");
+                tracing::debug!(%why, "the start of the controller instance was not stored");
             }
             engine.run(take_over, stop).await;
         });
-        let feeding = tokio::spawn(async move { feed.run().await });
-        let posting = dispatcher.map(|dispatcher| tokio::spawn(dispatcher.run(stopped)));
-        let tasks = [work, feeding].into_iter().chain(posting).collect();
-        Ok(LiveController { boundary, clock, began: world.clock.passed(), tasks })
+        let feed_task = tokio::spawn(async move { feed.run().await });
+        let webhook_task = dispatcher.map(|dispatcher| tokio::spawn(dispatcher.run(stopped)));
+        let tasks = [engine_task, feed_task].into_iter().chain(webhook_task).collect();
+        Ok(LiveController { boundary, clock, started: world.clock.passed(), tasks })
     }
 }
 
@@ -253,10 +256,7 @@ async fn ended(death: Option<CancellationToken>) {
 }
 
 /// The settings of every controller of a world.
-#[expect(
-    clippy::expect_used,
-    reason = "the flags are constants; the test of every world would find a wrong one"
-)]
+#[expect(clippy::expect_used, reason = "the flags are constants; every world would fail if one was wrong")]
 fn settings(world: &World) -> Settings {
     let folder = world.folder.display();
     let flags = [
@@ -277,10 +277,10 @@ fn settings(world: &World) -> Settings {
         environment: &|_| None,
         file: None,
     })
-    .expect("the settings of a world are good")
+    .expect("the settings of a world are valid")
 }
 
-#[expect(clippy::expect_used, reason = "64 digits are a key")]
+#[expect(clippy::expect_used, reason = "64 hex digits are a valid key")]
 fn key(seed: u64) -> MasterKey {
-    MasterKey::from_hex(&SecretString::from(format!("{seed:064x}"))).expect("a key of 64 digits")
+    MasterKey::from_hex(&SecretString::from(format!("{seed:064x}"))).expect("64 hex digits are a valid key")
 }

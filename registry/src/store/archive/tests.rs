@@ -60,7 +60,7 @@ fn an_import_that_fails_at_any_step_leaves_nothing_unfinished_and_the_next_compl
                 break;
             }
             failures += usize::from(imported.is_err());
-            assert!(store.sessions().is_empty(), "{kind:?} at step {step}");
+            assert!(store.sessions.lock().is_empty(), "{kind:?} at step {step}");
             let left = |directory: &str| root.path().join(directory).read_dir().unwrap().count();
             assert_eq!((left("uploads"), left("tmp")), (0, 0), "{kind:?} at step {step}");
             store

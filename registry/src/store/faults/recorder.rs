@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::store::disk::{DiskHook, DiskOp, HookAction};
 
@@ -79,24 +80,24 @@ impl Recorder {
     }
 
     pub(in crate::store) fn failed(&self) -> bool {
-        self.state().failed
+        self.state.lock().failed
     }
 
     pub(in crate::store) fn power_is_lost(&self) -> bool {
-        self.state().failing
+        self.state.lock().failing
     }
 
     pub(in crate::store) fn stop_failing(&self) {
-        self.state().stopped = true;
+        self.state.lock().stopped = true;
     }
 
     /// Makes every later operation that needs space fail: no file, no directory, not even a new name or time.
     pub(in crate::store) fn fill_the_disk(&self) {
-        self.state().full = true;
+        self.state.lock().full = true;
     }
 
     pub(in crate::store) fn last(&self, count: usize) -> Vec<String> {
-        let state = self.state();
+        let state = self.state.lock();
         state.steps[state.steps.len().saturating_sub(count)..].to_vec()
     }
 
@@ -106,7 +107,7 @@ impl Recorder {
     }
 
     fn rebuild(&self, from: &Path, to: &Path, choice: &mut DurabilityChoice) {
-        let durable = self.state().entries.get(from).cloned().unwrap_or_default();
+        let durable = self.state.lock().entries.get(from).cloned().unwrap_or_default();
         let live = entries(from);
         let names: BTreeSet<&OsString> = durable.keys().chain(live.keys()).collect();
         for name in names {
@@ -127,17 +128,13 @@ impl Recorder {
 
     /// The bytes of a file after the cut: those of its last fsync, or zeros where later ones were not written yet.
     fn remaining(&self, number: u64, choice: &mut DurabilityChoice) -> Vec<u8> {
-        let state = self.state();
+        let state = self.state.lock();
         let mut bytes = state.bytes.get(&number).cloned().unwrap_or_default();
         let length = state.held.get(&number).map_or(0, |file| file.metadata().unwrap().len() as usize);
         if length != bytes.len() && choice.later_state() {
             bytes.resize(length, 0);
         }
         bytes
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,7 +144,7 @@ impl DiskHook for Recorder {
         if matches!(op, DiskOp::Observe(_)) {
             return HookAction::Go;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let number = state.steps.len();
         state.steps.push(format!("{op:?}"));
         if state.failing {
@@ -181,18 +178,18 @@ impl DiskHook for Recorder {
             DiskOp::CreateFile(path) => {
                 let file = File::open(path).unwrap();
                 let number = file.metadata().unwrap().ino();
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.bytes.insert(number, Vec::new());
                 state.held.insert(number, file);
             }
             DiskOp::SyncFile(path) => {
                 let number = path.metadata().unwrap().ino();
                 let bytes = fs::read(path).unwrap();
-                self.state().bytes.insert(number, bytes);
+                self.state.lock().bytes.insert(number, bytes);
             }
             DiskOp::SyncDirectory(path) => {
                 let entries = entries(path);
-                self.state().entries.insert(path.to_owned(), entries);
+                self.state.lock().entries.insert(path.to_owned(), entries);
             }
             _ => {}
         }

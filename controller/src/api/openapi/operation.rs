@@ -1,0 +1,407 @@
+//! One operation of the API: method, path, parameters, body, responses and error codes, as a builder of its table row.
+
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::super::error::ErrorResponse;
+use super::super::error_code::ErrorCode;
+
+type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// The credentials that an operation requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// No credentials.
+    Anyone,
+    /// A reader or an administrator.
+    Reader,
+    /// An administrator.
+    Admin,
+    /// The secret of a report.
+    ReportSecret,
+}
+
+/// A successful response.
+struct Success {
+    status: u16,
+    description: &'static str,
+    /// Media types with their schemas.
+    content: Vec<(&'static str, Option<SchemaOf>)>,
+    headers: Vec<(&'static str, &'static str)>,
+}
+
+/// A row of the operation table.
+pub(super) struct Operation {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) id: &'static str,
+    tag: &'static str,
+    summary: &'static str,
+    access: Access,
+    parameters: Vec<Value>,
+    body: Option<(SchemaOf, &'static [&'static str])>,
+    responses: Vec<Success>,
+    errors: Vec<ErrorCode>,
+}
+
+/// Creates a row with a method and path. The tag groups operations in a document viewer.
+fn operation(
+    method: &'static str,
+    (tag, path): (&'static str, &'static str),
+    id: &'static str,
+    summary: &'static str,
+) -> Operation {
+    Operation {
+        method,
+        path,
+        id,
+        tag,
+        summary,
+        access: Access::Anyone,
+        parameters: Vec::new(),
+        body: None,
+        responses: Vec::new(),
+        errors: Vec::new(),
+    }
+}
+
+/// A `GET` operation for readers.
+pub(super) fn get(place: (&'static str, &'static str), id: &'static str, summary: &'static str) -> Operation {
+    operation("get", place, id, summary).access(Access::Reader)
+}
+
+/// A `POST` operation for administrators.
+pub(super) fn post(
+    place: (&'static str, &'static str),
+    id: &'static str,
+    summary: &'static str,
+) -> Operation {
+    operation("post", place, id, summary).access(Access::Admin)
+}
+
+/// A `PATCH` operation for administrators.
+pub(super) fn patch(
+    place: (&'static str, &'static str),
+    id: &'static str,
+    summary: &'static str,
+) -> Operation {
+    operation("patch", place, id, summary).access(Access::Admin)
+}
+
+/// A `DELETE` operation for administrators.
+pub(super) fn delete(
+    place: (&'static str, &'static str),
+    id: &'static str,
+    summary: &'static str,
+) -> Operation {
+    operation("delete", place, id, summary).access(Access::Admin)
+}
+
+impl Operation {
+    fn access(mut self, access: Access) -> Self {
+        use ErrorCode::{Forbidden, Internal, RateLimited, Unauthorized, Unavailable};
+        self.access = access;
+        self.errors = match access {
+            Access::Anyone => Vec::new(),
+            Access::Reader | Access::Admin => {
+                vec![Unauthorized, Forbidden, RateLimited, Internal, Unavailable]
+            }
+            Access::ReportSecret => vec![Unauthorized, RateLimited, Internal, Unavailable],
+        };
+        self
+    }
+
+    /// The operation needs no credentials.
+    pub(super) fn for_everyone(self) -> Self {
+        self.access(Access::Anyone)
+    }
+
+    /// The operation needs an administrator although it changes nothing in the database.
+    pub(super) fn for_admins(self) -> Self {
+        self.access(Access::Admin)
+    }
+
+    /// The operation needs the secret of a report.
+    pub(super) fn with_report_secret(self) -> Self {
+        self.access(Access::ReportSecret)
+    }
+
+    /// The path names a job.
+    pub(super) fn of_job(self) -> Self {
+        self.path_parameter("id", "The id of the job.", json!({ "$ref": "#/components/schemas/JobId" }))
+            .errors(&[ErrorCode::UnknownJob])
+    }
+
+    /// The path names a server.
+    pub(super) fn of_server(self) -> Self {
+        let schema = json!({ "$ref": "#/components/schemas/SerialNumber" });
+        self.path_parameter("serial", "The serial number of the server.", schema)
+            .errors(&[ErrorCode::UnknownServer])
+    }
+
+    /// The path names a batch.
+    pub(super) fn of_batch(self) -> Self {
+        self.path_parameter("id", "The id of the batch.", json!({ "$ref": "#/components/schemas/BatchId" }))
+            .errors(&[ErrorCode::UnknownBatch])
+    }
+
+    /// The path names a webhook.
+    pub(super) fn of_webhook(self) -> Self {
+        self.path_parameter(
+            "id",
+            "The id of the webhook.",
+            json!({ "$ref": "#/components/schemas/WebhookId" }),
+        )
+        .errors(&[ErrorCode::UnknownWebhook])
+    }
+
+    /// The operation exists on a controller with a registry.
+    pub(super) fn of_registry(self) -> Self {
+        self.errors(&[ErrorCode::NoRegistry, ErrorCode::RegistryFailed])
+    }
+
+    /// A parameter of the path.
+    pub(super) fn path_parameter(self, name: &str, description: &str, schema: Value) -> Self {
+        self.parameter("path", true, name, description, schema)
+    }
+
+    /// An optional query parameter.
+    pub(super) fn query(self, name: &str, description: &str, schema: Value) -> Self {
+        self.parameter("query", false, name, description, schema).errors(&[ErrorCode::ValidationError])
+    }
+
+    /// The query parameter `limit` of a page.
+    pub(super) fn page_size(self, usual: u32, most: u32) -> Self {
+        let schema = json!({ "type": "integer", "minimum": 1, "maximum": most, "default": usual });
+        self.query("limit", "The maximum of entries on the page.", schema)
+    }
+
+    /// An optional header.
+    pub(super) fn header(self, name: &str, description: &str, schema: Value) -> Self {
+        self.parameter("header", false, name, description, schema)
+    }
+
+    /// The header `Idempotency-Key`.
+    pub(super) fn idempotency_key(self) -> Self {
+        self.header(
+            "Idempotency-Key",
+            "A name of the request. A repetition with the same key creates nothing twice.",
+            json!({ "type": "string", "minLength": 1, "maxLength": 128 }),
+        )
+        .errors(&[ErrorCode::ValidationError, ErrorCode::IdempotencyKeyReused])
+    }
+
+    /// The header `If-Match`.
+    pub(super) fn if_match(self) -> Self {
+        self.header(
+            "If-Match",
+            "The `ETag` of the resource when it was read. The request is refused if the resource has changed since.",
+            json!({ "type": "string" }),
+        )
+        .errors(&[ErrorCode::PreconditionFailed])
+    }
+
+    fn parameter(
+        mut self,
+        place: &str,
+        required: bool,
+        name: &str,
+        description: &str,
+        schema: Value,
+    ) -> Self {
+        let parameter = json!({ "name": name, "in": place, "required": required, "description": description, "schema": schema });
+        self.parameters.push(parameter);
+        self
+    }
+
+    /// A JSON body.
+    pub(super) fn body<T: JsonSchema>(self) -> Self {
+        self.body_as::<T>(&["application/json"]).errors(&[ErrorCode::UnsupportedMediaType])
+    }
+
+    /// A JSON body that is a merge patch.
+    pub(super) fn merge_patch<T: JsonSchema>(self) -> Self {
+        self.body_as::<T>(&["application/merge-patch+json", "application/json"])
+            .errors(&[ErrorCode::UnsupportedMediaType])
+    }
+
+    /// A JSON body whose media type is not checked.
+    pub(super) fn body_of_any_type<T: JsonSchema>(self) -> Self {
+        self.body_as::<T>(&["application/json"])
+    }
+
+    fn body_as<T: JsonSchema>(mut self, media_types: &'static [&'static str]) -> Self {
+        use ErrorCode::{BadBody, BadJson, BodyTimeout, BodyTooLarge, ValidationError};
+        self.body = Some((SchemaGenerator::subschema_for::<T>, media_types));
+        self.errors(&[ValidationError, BadJson, BadBody, BodyTimeout, BodyTooLarge])
+    }
+
+    /// A response with a JSON body.
+    pub(super) fn returns<T: JsonSchema>(self, status: u16, description: &'static str) -> Self {
+        self.success(
+            status,
+            description,
+            vec![("application/json", Some(SchemaGenerator::subschema_for::<T>))],
+        )
+    }
+
+    /// A response without a body.
+    pub(super) fn returns_nothing(self, status: u16, description: &'static str) -> Self {
+        self.success(status, description, Vec::new())
+    }
+
+    /// A response with a body that is not JSON.
+    pub(super) fn returns_media(
+        self,
+        status: u16,
+        description: &'static str,
+        media_type: &'static str,
+    ) -> Self {
+        self.success(status, description, vec![(media_type, None)])
+    }
+
+    /// Another media type of the latest response, selected by `Accept`.
+    pub(super) fn or_media(mut self, media_type: &'static str) -> Self {
+        if let Some(response) = self.responses.last_mut() {
+            response.content.push((media_type, None));
+        }
+        self
+    }
+
+    /// A header of the latest response.
+    pub(super) fn with_header(mut self, name: &'static str, description: &'static str) -> Self {
+        if let Some(response) = self.responses.last_mut() {
+            response.headers.push((name, description));
+        }
+        self
+    }
+
+    fn success(
+        mut self,
+        status: u16,
+        description: &'static str,
+        content: Vec<(&'static str, Option<SchemaOf>)>,
+    ) -> Self {
+        self.responses.push(Success { status, description, content, headers: Vec::new() });
+        self
+    }
+
+    /// Error codes of the operation besides those that follow from its access, path and body.
+    pub(super) fn errors(mut self, codes: &[ErrorCode]) -> Self {
+        self.errors.extend(codes);
+        self
+    }
+
+    /// The operation as an Operation Object. Responses are written by one generator and requests by another: a field with
+    /// a default is required in a response only.
+    pub(super) fn render(&self, responses: &mut SchemaGenerator, requests: &mut SchemaGenerator) -> Value {
+        let mut rendered = Map::new();
+        let mut put = |name: &str, value: Value| rendered.insert(name.to_owned(), value);
+        put("operationId", json!(self.id));
+        put("tags", json!([self.tag]));
+        put("summary", json!(self.summary));
+        put("security", self.security());
+        if !self.parameters.is_empty() {
+            put("parameters", json!(self.parameters));
+        }
+        if let Some((schema, media_types)) = self.body {
+            let schema = schema(requests);
+            let content: Map<String, Value> =
+                media_types.iter().map(|kind| ((*kind).to_owned(), json!({ "schema": schema }))).collect();
+            put("requestBody", json!({ "required": true, "content": content }));
+        }
+        let mut by_status: BTreeMap<String, Value> = self
+            .responses
+            .iter()
+            .map(|success| (success.status.to_string(), success.render(responses)))
+            .collect();
+        for (status, codes) in self.errors_by_status() {
+            let target = format!("#/components/responses/{}", response_name(&codes));
+            by_status.insert(status.to_string(), json!({ "$ref": target }));
+        }
+        put("responses", json!(by_status));
+        Value::Object(rendered)
+    }
+
+    /// The security requirements. The list of a scheme names the roles that may use the operation.
+    fn security(&self) -> Value {
+        let roles: &[&str] = match self.access {
+            Access::Anyone => return json!([]),
+            Access::ReportSecret => return json!([{ "reportSecret": [] }]),
+            Access::Reader => &["admin", "reader"],
+            Access::Admin => &["admin"],
+        };
+        json!([{ "bearer": roles }, { "basic": roles }])
+    }
+
+    /// The error codes of the operation by status.
+    fn errors_by_status(&self) -> BTreeMap<u16, Vec<ErrorCode>> {
+        let mut by_status: BTreeMap<u16, Vec<ErrorCode>> = BTreeMap::new();
+        let mut codes = self.errors.clone();
+        codes.sort_unstable();
+        codes.dedup();
+        for code in codes {
+            by_status.entry(code.status().as_u16()).or_default().push(code);
+        }
+        by_status
+    }
+
+    /// The error responses of the operation by name, for the components of the document.
+    pub(super) fn error_responses(&self, responses: &mut SchemaGenerator) -> Vec<(String, Value)> {
+        let by_status = self.errors_by_status();
+        by_status.values().map(|codes| (response_name(codes), error_response(codes, responses))).collect()
+    }
+}
+
+/// The name of a response with one of the given codes.
+fn response_name(codes: &[ErrorCode]) -> String {
+    codes.iter().map(|code| code.as_str()).collect::<Vec<_>>().join("-")
+}
+
+/// A response with one of the given codes.
+fn error_response(codes: &[ErrorCode], responses: &mut SchemaGenerator) -> Value {
+    let texts: Vec<String> =
+        codes.iter().map(|code| format!("`{}`: {}.", code.as_str(), code.text().title)).collect();
+    let names: Vec<&str> = codes.iter().map(|code| code.as_str()).collect();
+    let error = responses.subschema_for::<ErrorResponse<'static>>();
+    let schema = json!({ "allOf": [error, { "properties": { "error": { "enum": names } } }] });
+    let mut response =
+        json!({ "description": texts.join(" "), "content": { "application/json": { "schema": schema } } });
+    if codes.iter().any(|code| matches!(code.status().as_u16(), 429 | 503)) {
+        response["headers"] = json!({ "Retry-After": {
+            "description": "After how many seconds the request may succeed.", "schema": { "type": "integer", "minimum": 1 },
+        } });
+    }
+    response
+}
+
+impl Success {
+    fn render(&self, responses: &mut SchemaGenerator) -> Value {
+        let mut rendered = json!({ "description": self.description });
+        if !self.content.is_empty() {
+            let content: Map<String, Value> = self
+                .content
+                .iter()
+                .map(|(kind, schema)| {
+                    let media_type =
+                        schema.map_or(json!({}), |schema| json!({ "schema": schema(responses) }));
+                    ((*kind).to_owned(), media_type)
+                })
+                .collect();
+            rendered["content"] = Value::Object(content);
+        }
+        if !self.headers.is_empty() {
+            let header =
+                |description: &str| json!({ "description": description, "schema": { "type": "string" } });
+            let headers: Map<String, Value> = self
+                .headers
+                .iter()
+                .map(|(name, description)| ((*name).to_owned(), header(description)))
+                .collect();
+            rendered["headers"] = Value::Object(headers);
+        }
+        rendered
+    }
+}

@@ -1,0 +1,386 @@
+//! The operation table: one row per route and method, beside the table of routes in `api/mod.rs`.
+
+use serde_json::{Value, json};
+
+use super::super::batches::{cancel as batch_cancel, create as batch_create, view as batch};
+use super::super::drain::DrainView;
+use super::super::error_code::ErrorCode;
+use super::super::events::EventPage;
+use super::super::health::{Health, Readiness};
+use super::super::jobs::{create as job_create, verbs, view as job};
+use super::super::registry::{RegistryStatus, StillRunning, scrub};
+use super::super::report::ReportAccepted;
+use super::super::servers::{change, doctor, view as server};
+use super::super::webhooks::{create as webhook_create, dead_letters, switch, view as webhook};
+use super::operation::{Operation, delete, get, patch, post};
+use super::types;
+
+/// Every operation, in the order of the table of routes.
+pub(super) fn operations() -> Vec<Operation> {
+    [jobs(), batches(), controller(), registry(), servers(), webhooks(), media(), health()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// A path with its tag.
+type Place = (&'static str, &'static str);
+
+fn jobs() -> Vec<Operation> {
+    const JOBS: Place = ("jobs", "/api/v1/jobs");
+    const JOB: Place = ("jobs", "/api/v1/jobs/{id}");
+    vec![
+        post(JOBS, "createJob", "Create a job, or preview it with `dry_run`")
+            .query("dry_run", "Write nothing and return the preview of the job.", flag())
+            .idempotency_key()
+            .body::<job_create::NewJob>()
+            .returns::<job::JobResponse<'static>>(
+                200,
+                "The job of an earlier request with the same idempotency key, or the preview.",
+            )
+            .returns::<job::CreatedJobView<'static>>(202, "The job is stored and queued.")
+            .errors(&[
+                ErrorCode::UnknownServer,
+                ErrorCode::UnknownWorkflow,
+                ErrorCode::ConflictActiveJob,
+                ErrorCode::NoMaintenanceIso,
+            ]),
+        get(JOBS, "listJobs", "List jobs, the newest first")
+            .query("status", "Only jobs in this state.", reference("JobStatus"))
+            .query("outcome", "Only jobs that ended so.", reference("Outcome"))
+            .query("server_serial", "Only jobs of this server.", reference("SerialNumber"))
+            .query("failure_class", "Only jobs that failed for a reason of this class.", text())
+            .query("batch", "Only jobs of this batch.", reference("BatchId"))
+            .query("cursor", "The field `next` of the previous page.", text())
+            .page_size(50, 500)
+            .returns::<job::JobPage<'static>>(200, "One page of jobs."),
+        get(JOB, "getJob", "Show a job with its steps and latest events")
+            .of_job()
+            .returns::<job::JobDetailView<'static>>(200, "The job.")
+            .with_header("ETag", "The revision of the job, for `If-Match`."),
+        events(
+            get(
+                ("jobs", "/api/v1/jobs/{id}/events"),
+                "listJobEvents",
+                "Page or stream of the events of a job",
+            )
+            .of_job(),
+        ),
+        get(("jobs", "/api/v1/jobs/{id}/explain"), "explainJob", "Explain why a job is in its state")
+            .of_job()
+            .returns::<job::JobExplanationView>(200, "The explanation."),
+        verb(("jobs", "/api/v1/jobs/{id}/cancel"), "cancelJob", "Cancel a job; its cleanup runs"),
+        verb(("jobs", "/api/v1/jobs/{id}/hold"), "holdJob", "Hold a queued or waiting job"),
+        verb(("jobs", "/api/v1/jobs/{id}/resume"), "resumeJob", "Resume a held job"),
+        post(
+            ("jobs", "/api/v1/jobs/{id}/retry"),
+            "retryJob",
+            "Create a job with the request of an ended one",
+        )
+        .of_job()
+        .idempotency_key()
+        .if_match()
+        .body::<verbs::Request>()
+        .returns::<job::CreatedJobView<'static>>(
+            200,
+            "The job of an earlier request with the same idempotency key.",
+        )
+        .returns::<job::CreatedJobView<'static>>(202, "The new job is stored and queued.")
+        .errors(&[
+            ErrorCode::UnknownServer,
+            ErrorCode::ConflictPhase,
+            ErrorCode::ConflictInput,
+            ErrorCode::ConflictActiveJob,
+            ErrorCode::NoMaintenanceIso,
+        ]),
+    ]
+}
+
+fn verb(place: Place, id: &'static str, summary: &'static str) -> Operation {
+    post(place, id, summary)
+        .of_job()
+        .if_match()
+        .body::<verbs::Request>()
+        .returns::<job::JobVerbView<'static>>(202, "The request is stored.")
+        .errors(&[ErrorCode::ConflictPhase, ErrorCode::Busy])
+}
+
+/// A page or stream of events.
+fn events(operation: Operation) -> Operation {
+    let position = json!({ "type": "integer", "format": "int64", "minimum": 0 });
+    operation
+        .query("after", "The field `seq` of the last event that the client has.", position.clone())
+        .page_size(200, 1000)
+        .header("Last-Event-ID", "The position to resume after; it takes precedence over `after`.", position)
+        .returns::<EventPage>(
+            200,
+            "One page of events, or with `Accept: text/event-stream` the events as they happen.",
+        )
+        .or_media("text/event-stream")
+        .errors(&[ErrorCode::TooManyStreams])
+}
+
+fn batches() -> Vec<Operation> {
+    const BATCHES: Place = ("batches", "/api/v1/batches");
+    vec![
+        post(BATCHES, "createBatch", "Create many jobs in one request")
+            .idempotency_key()
+            .body::<batch_create::Request>()
+            .returns::<batch::CreatedBatchView>(
+                200,
+                "The batch of an earlier request with the same idempotency key.",
+            )
+            .returns::<batch::CreatedBatchView>(
+                202,
+                "The batch and the jobs of its accepted rows are stored.",
+            ),
+        get(BATCHES, "listBatches", "List the newest batches")
+            .page_size(20, 100)
+            .returns::<batch::BatchPage>(200, "The newest batches."),
+        get(("batches", "/api/v1/batches/{id}"), "getBatch", "Show a batch with its progress")
+            .of_batch()
+            .returns::<batch::BatchView>(200, "The batch."),
+        post(("batches", "/api/v1/batches/{id}/cancel"), "cancelBatch", "Cancel the jobs of a batch")
+            .of_batch()
+            .body::<batch_cancel::Request>()
+            .returns::<batch::CancelledBatchView>(202, "The cancels are stored.")
+            .errors(&[ErrorCode::Busy, ErrorCode::ConflictPhase]),
+    ]
+}
+
+fn controller() -> Vec<Operation> {
+    const DRAIN: Place = ("controller", "/api/v1/drain");
+    vec![
+        post(DRAIN, "beginDrain", "Start a drain: no job begins until it ends")
+            .body::<verbs::Request>()
+            .returns::<DrainView>(200, "A drain was in force before.")
+            .returns::<DrainView>(202, "The drain is in force."),
+        get(DRAIN, "getDrain", "Show whether jobs begin").returns::<DrainView>(200, "The drain."),
+        delete(DRAIN, "endDrain", "End the drain").returns::<DrainView>(200, "No drain is in force."),
+        events(get(("controller", "/api/v1/events"), "listEvents", "Page or stream of all events")),
+    ]
+}
+
+fn registry() -> Vec<Operation> {
+    const READ_ONLY: Place = ("registry", "/api/v1/registry/read-only");
+    let dry_run = |operation: Operation| {
+        operation.query("dry_run", "Remove nothing and return what would be removed.", flag())
+    };
+    vec![
+        get(("registry", "/api/v1/registry"), "getRegistry", "Show the status of the registry")
+            .of_registry()
+            .returns::<RegistryStatus>(200, "The status."),
+        dry_run(post(
+            ("registry", "/api/v1/registry/gc"),
+            "collectGarbage",
+            "Remove content that no image needs",
+        ))
+        .of_registry()
+        .query("untagged", "Whether to remove untagged manifests as well.", flag())
+        .query(
+            "grace",
+            "The age in seconds from which content without references is removed.",
+            json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
+        )
+        .returns::<types::GcReport>(200, "The report of the collection.")
+        .returns::<StillRunning>(202, "The collection continues.")
+        .errors(&[ErrorCode::RegistryReadOnly]),
+        post(READ_ONLY, "beginRegistryReadOnly", "Refuse pushes and deletes")
+            .of_registry()
+            .body::<verbs::Request>()
+            .returns::<RegistryStatus>(200, "The registry is read-only.")
+            .errors(&[ErrorCode::RegistryFixed]),
+        delete(READ_ONLY, "endRegistryReadOnly", "Accept pushes and deletes again")
+            .of_registry()
+            .returns::<RegistryStatus>(200, "The registry is not read-only.")
+            .errors(&[ErrorCode::RegistryFixed]),
+        dry_run(post(
+            ("registry", "/api/v1/registry/retention"),
+            "retainTags",
+            "Remove tags that no retention rule keeps",
+        ))
+        .of_registry()
+        .returns::<types::RetentionReport>(200, "The report of the retention.")
+        .returns::<StillRunning>(202, "The retention continues.")
+        .errors(&[ErrorCode::RegistryReadOnly]),
+        post(("registry", "/api/v1/registry/scrub"), "scrubRegistry", "Start to hash all content again")
+            .of_registry()
+            .returns::<scrub::ScrubView>(202, "A scrub is running."),
+    ]
+}
+
+fn servers() -> Vec<Operation> {
+    const SERVERS: Place = ("servers", "/api/v1/servers");
+    const SERVER: Place = ("servers", "/api/v1/servers/{serial}");
+    const MAINTENANCE: Place = ("servers", "/api/v1/servers/{serial}/maintenance");
+    const PROBE: Place = ("servers", "/api/v1/servers/{serial}/probe");
+    const ETAG: (&str, &str) = ("ETag", "The revision of the server, for `If-Match`.");
+    let probe = |operation: Operation| {
+        operation
+            .for_admins()
+            .of_server()
+            .query("capture", "Return the redacted resources as well.", json!({ "type": "boolean" }))
+            .returns::<types::BmcCard>(200, "The capability card.")
+            .errors(&[ErrorCode::Bmc, ErrorCode::ServerRecord])
+    };
+    vec![
+        post(SERVERS, "createServer", "Register a server")
+            .body::<change::NewServer>()
+            .returns::<server::ServerView>(200, "The server is registered with equal values.")
+            .with_header(ETAG.0, ETAG.1)
+            .returns::<server::ServerView>(201, "The server is registered.")
+            .with_header(ETAG.0, ETAG.1)
+            .errors(&[ErrorCode::ConflictServer]),
+        get(SERVERS, "listServers", "List servers by serial number")
+            .query("cursor", "The field `next` of the previous page.", reference("SerialNumber"))
+            .page_size(100, 1000)
+            .returns::<server::ServerPage>(200, "One page of servers."),
+        get(SERVER, "getServer", "Show a server")
+            .of_server()
+            .returns::<server::ServerView>(200, "The server.")
+            .with_header(ETAG.0, ETAG.1),
+        patch(SERVER, "updateServer", "Change a server by a merge patch (RFC 7396)")
+            .of_server()
+            .if_match()
+            .merge_patch::<change::ServerFields>()
+            .returns::<server::ServerView>(200, "The changed server.")
+            .with_header(ETAG.0, ETAG.1)
+            .errors(&[ErrorCode::ConflictActiveJob]),
+        delete(SERVER, "deleteServer", "Delete a server without stored jobs")
+            .of_server()
+            .returns_nothing(204, "The server is deleted.")
+            .errors(&[ErrorCode::ConflictJobs]),
+        post(MAINTENANCE, "beginMaintenance", "Start maintenance: no job begins on the server")
+            .of_server()
+            .body::<verbs::Request>()
+            .returns::<server::ServerView>(200, "Maintenance was in force before.")
+            .returns::<server::ServerView>(202, "Maintenance is in force."),
+        delete(MAINTENANCE, "endMaintenance", "End maintenance")
+            .of_server()
+            .returns::<server::ServerView>(200, "No maintenance was in force.")
+            .returns::<server::ServerView>(202, "Maintenance has ended."),
+        probe(get(PROBE, "getProbe", "Read what the BMC of a server is and can do")),
+        probe(post(PROBE, "probeServer", "Read what the BMC of a server is and can do")),
+        post(
+            ("servers", "/api/v1/servers/{serial}/doctor"),
+            "diagnoseServer",
+            "Try what a job needs of the BMC",
+        )
+        .of_server()
+        .query("write", "Set and clear the boot override as well.", json!({ "type": "boolean" }))
+        .returns::<doctor::DoctorReport>(200, "The result of all checks.")
+        .returns::<doctor::DoctorRunning>(
+            202,
+            "The diagnostics continue; their result is an event of the server.",
+        )
+        .errors(&[ErrorCode::ConflictActiveJob]),
+        post(
+            ("reports", "/api/v1/status-webhook/{serial}"),
+            "reportInstallation",
+            "Report the end of an installation",
+        )
+        .with_report_secret()
+        .path_parameter("serial", "The serial number of the server.", reference("SerialNumber"))
+        .body_of_any_type::<types::InstallReport>()
+        .returns::<ReportAccepted>(200, "The report is stored.")
+        .errors(&[
+            ErrorCode::UnknownServer,
+            ErrorCode::NoActiveJob,
+            ErrorCode::ConflictReport,
+            ErrorCode::ConflictJobId,
+            ErrorCode::Busy,
+        ]),
+    ]
+}
+
+fn webhooks() -> Vec<Operation> {
+    const WEBHOOKS: Place = ("webhooks", "/api/v1/webhooks");
+    const WEBHOOK: Place = ("webhooks", "/api/v1/webhooks/{id}");
+    vec![
+        post(WEBHOOKS, "createWebhook", "Create a webhook, which receives every later event")
+            .body::<webhook_create::Request>()
+            .returns::<webhook::WebhookView>(201, "The webhook is created.")
+            .errors(&[ErrorCode::ConflictWebhooks]),
+        get(WEBHOOKS, "listWebhooks", "List all webhooks")
+            .returns::<webhook::WebhookPage>(200, "All webhooks."),
+        get(WEBHOOK, "getWebhook", "Show a webhook with its retry streams")
+            .of_webhook()
+            .returns::<webhook::WebhookDetailView>(200, "The webhook."),
+        delete(WEBHOOK, "deleteWebhook", "Delete a webhook with its undelivered events")
+            .of_webhook()
+            .returns_nothing(204, "The webhook is deleted."),
+        get(
+            ("webhooks", "/api/v1/webhooks/{id}/dead-letters"),
+            "listDeadLetters",
+            "List the dead letters of a webhook",
+        )
+        .of_webhook()
+        .page_size(100, 1000)
+        .returns::<webhook::DeadLetterPage>(200, "The dead letters in the order of the log."),
+        post(
+            ("webhooks", "/api/v1/webhooks/{id}/dead-letters/redeliver"),
+            "redeliver",
+            "Send dead letters again",
+        )
+        .of_webhook()
+        .body::<dead_letters::Request>()
+        .returns::<webhook::RedeliveryView>(202, "The dead letters are queued.")
+        .errors(&[ErrorCode::UnknownDeadLetter]),
+        post(("webhooks", "/api/v1/webhooks/{id}/disable"), "disableWebhook", "Disable a webhook")
+            .of_webhook()
+            .body::<switch::Request>()
+            .returns::<webhook::WebhookView>(200, "The webhook is disabled; its events are kept."),
+        post(("webhooks", "/api/v1/webhooks/{id}/enable"), "enableWebhook", "Enable a webhook")
+            .of_webhook()
+            .returns::<webhook::WebhookView>(200, "The webhook continues after the last delivered event."),
+    ]
+}
+
+fn media() -> Vec<Operation> {
+    const IMAGE: &str = "application/octet-stream";
+    vec![
+        get(("jobs", "/media/tasks/{id}/task.iso"), "getTaskImage", "Read the task image of a job")
+            .of_job()
+            .header("Range", "The bytes to read.", text())
+            .returns_media(200, "The whole image.", IMAGE)
+            .with_header("ETag", "The digest of the image.")
+            .returns_media(206, "The requested bytes.", IMAGE)
+            .with_header("Content-Range", "The position of the bytes.")
+            .returns_nothing(304, "The client has the image.")
+            .returns_nothing(416, "The image has no such bytes.")
+            .errors(&[ErrorCode::NoTaskImage, ErrorCode::NotFound, ErrorCode::MediaChanged]),
+    ]
+}
+
+fn health() -> Vec<Operation> {
+    vec![
+        get(("controller", "/healthz"), "getHealth", "Liveness: the process responds")
+            .for_everyone()
+            .returns::<Health>(200, "The process responds."),
+        get(("controller", "/readyz"), "getReadiness", "Readiness: database, disk and registry can be used")
+            .for_everyone()
+            .returns::<Readiness>(200, "The controller can do its work.")
+            .returns::<Readiness>(503, "A check has failed."),
+        get(
+            ("controller", "/metrics"),
+            "getMetrics",
+            "Metrics; `METRICS_ANONYMOUS=true` allows access without credentials",
+        )
+        .returns_media(200, "The metrics.", "application/openmetrics-text"),
+        get(("controller", "/openapi.json"), "getOpenApi", "This document")
+            .for_everyone()
+            .returns::<types::Object>(200, "An OpenAPI 3.1 document."),
+    ]
+}
+
+fn flag() -> Value {
+    json!({ "type": "string", "enum": ["true", "false", "1", "0", ""] })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}

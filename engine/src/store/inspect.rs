@@ -1,0 +1,52 @@
+//! Reads for tests and simulations: violated invariants, and the runs that have not ended.
+
+use rusqlite::params;
+
+use super::invariants::{OPERATION, Violation, violations_of};
+use super::rows::{all, first};
+use super::{Store, StoreError};
+use crate::model::{RunId, Serial};
+
+impl Store {
+    /// The violations by all rows now.
+    pub async fn check_invariants(&self) -> Result<Vec<Violation>, StoreError> {
+        self.read(OPERATION, |connection| violations_of(connection, None)).await
+    }
+
+    /// The runs that have not ended, and whether each is held. Only for an in-place store; runs no hooks.
+    pub fn peek_unfinished(&self) -> Vec<(RunId, bool)> {
+        let Some(place) = self.in_place() else { return Vec::new() };
+        let read = place.peek(|connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT id, hold IS NOT NULL AS held FROM runs WHERE phase <> 'ended' ORDER BY id",
+                &[],
+                |columns| Ok((columns.parse("id", str::parse::<RunId>)?, columns.get("held")?)),
+            )
+        });
+        read.unwrap_or_default()
+    }
+
+    /// The oldest unfinished run of a server: id, phase, step and lease owner. Only for an in-place store; runs no hooks.
+    pub fn peek_server(&self, serial: &Serial) -> Option<(RunId, String, Option<String>, Option<String>)> {
+        let read = self.in_place()?.peek(|connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT id, phase, step, lease_owner FROM runs WHERE server = ?1 AND phase <> 'ended'
+                 ORDER BY created_at, id LIMIT 1",
+                params![serial.as_str()],
+                |columns| {
+                    Ok((
+                        columns.parse("id", str::parse::<RunId>)?,
+                        columns.get("phase")?,
+                        columns.get("step")?,
+                        columns.get("lease_owner")?,
+                    ))
+                },
+            )
+        });
+        read.ok().flatten()
+    }
+}

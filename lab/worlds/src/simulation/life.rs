@@ -1,0 +1,192 @@
+//! The life of a world: simulated BMCs, machines, operators and one controller after another, on virtual time in one thread.
+//!
+//! ```text
+//!   fault time                                         quiet time                    checks
+//!   jobs, faults, crashes, jumps, lost reports         no faults, one controller     every rule, every promise
+//!   |--------------- plan.fault_time ------------------|------- until all jobs end --|
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lab_bmc::{
+    AlreadyThere, EjectEmpty, Graceful, Host, IfMatchRule, MediaReader, SimBmc, SimBmcConfig, SlotConfig,
+    VENDORS,
+};
+
+use super::machine::WorldMachines;
+use super::network::WorldMedia;
+use super::operator::{BMC_PASSWORD, BMC_USER};
+use super::rng::WorldRng;
+use super::state::{WorldState, start};
+use super::world::World;
+use super::{WorldPlan, drain_actions, operator, supervisor};
+use engine::model::{RunId, Serial, Time};
+use engine::store::{EventFilter, StoreError};
+
+/// The random stream that chooses the BMCs. It never changes: recorded seeds replay their worlds with it.
+const BMC_STREAM: u64 = 0x88dd_84bf_a885_a340;
+
+/// Creates a world with its BMCs.
+pub(super) fn create(plan: WorldPlan, folder: PathBuf) -> Result<Arc<World>, StoreError> {
+    let world = Arc::new(World::new(WorldState::new(plan, folder)?));
+    let host: Arc<dyn Host> = Arc::new(WorldMachines(Arc::downgrade(&world)));
+    let media: Arc<dyn MediaReader> = Arc::new(WorldMedia(Arc::downgrade(&world)));
+    let rng = WorldRng::keyed(world.plan.seed, BMC_STREAM);
+    let bmcs = (0..world.plan.servers)
+        .filter_map(|number| {
+            let serial: Serial = format!("SIM-{number:05}").parse().ok()?;
+            let config = bmc_config(&serial, &rng, start());
+            Some((serial, SimBmc::new(config, Arc::clone(&host), Arc::clone(&media))))
+        })
+        .collect();
+    world.set_bmcs(bmcs);
+    Ok(world)
+}
+
+/// Creates the configuration of a random BMC.
+fn bmc_config(serial: &Serial, rng: &WorldRng, start: Time) -> SimBmcConfig {
+    let mut config = SimBmcConfig::new(serial.as_str(), BMC_USER, BMC_PASSWORD);
+    match rng.below(4) {
+        0 => config = config.with_single_cd(),
+        1 => config = config.with_cd_and_usb(),
+        2 => config.slots = vec![SlotConfig::cd("1"), SlotConfig::cd("2")],
+        _ => {}
+    }
+    config.started_at = start.timestamp();
+    config.starts_on = rng.below(2) == 0;
+    config.power.post_time = rng.seconds(0, 90);
+    config.power.off_time = rng.seconds(0, 12);
+    config.power.graceful = match rng.below(4) {
+        0 => Graceful::IgnoredByHost,
+        _ => Graceful::After(rng.seconds(0, 70)),
+    };
+    let responses = [AlreadyThere::Conflict, AlreadyThere::BadRequest, AlreadyThere::NoOp];
+    config.power.already_there = rng.choose(&responses).copied().unwrap_or(AlreadyThere::Conflict);
+    config.media.eject_empty = if rng.below(2) == 0 { EjectEmpty::Succeeds } else { EjectEmpty::Refused };
+    if rng.below(4) == 0 {
+        config.etag.if_match = IfMatchRule::Required;
+    }
+    let vendor = rng.choose(VENDORS).filter(|_| rng.below(3) == 0);
+    if let Some(vendor_bmc) = vendor.and_then(|vendor| vendor_config(vendor.name, serial)) {
+        config = SimBmcConfig { starts_on: config.starts_on, started_at: config.started_at, ..vendor_bmc };
+    }
+    config.journal_capacity = 64;
+    config
+}
+
+/// The configuration of a BMC of a vendor.
+fn vendor_config(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
+    SimBmcConfig::vendor(vendor, serial.as_str(), BMC_USER, BMC_PASSWORD).ok()
+}
+
+/// Runs a world from start to end.
+pub(super) async fn run(world: &Arc<World>) -> Result<(), StoreError> {
+    let operators = tokio::spawn(operators(Arc::clone(world)));
+    let mut supervisor = supervisor::Supervisor::start_first(world).await;
+    let fault_time = tokio::time::sleep(world.plan.fault_time);
+    tokio::pin!(fault_time);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut fault_time => break,
+            () = supervisor.next() => {}
+        }
+    }
+    world.end_faults();
+    super::fault_injector::end(world.bmcs());
+    supervisor.leave_one_running().await;
+    // Operators finish their work without faults.
+    let mut time_left = world.plan.time_limit();
+    loop {
+        let finished = operators.is_finished();
+        let unfinished = world.observer().peek_unfinished();
+        if (finished && unfinished.is_empty()) || time_left.is_zero() {
+            break;
+        }
+        if finished {
+            let held: Vec<RunId> = unfinished.iter().filter(|(_, held)| *held).map(|(run, _)| *run).collect();
+            operator::resume_all(world, &held).await;
+        }
+        let interval = Duration::from_secs(60);
+        tokio::select! {
+            biased;
+            () = supervisor.died() => {
+                world.checker.violation("a controller died after the fault time".to_owned());
+                break;
+            }
+            () = tokio::time::sleep(interval) => {}
+        }
+        time_left = time_left.saturating_sub(interval);
+    }
+    // Wait for late reports and deliveries.
+    tokio::time::sleep(Duration::from_secs(4000)).await;
+    check_at_end(world).await?;
+    supervisor.end();
+    Ok(())
+}
+
+/// Registers the servers and runs all operators.
+async fn operators(world: Arc<World>) {
+    for (number, (serial, _)) in world.bmcs().collect::<Vec<_>>().into_iter().enumerate() {
+        operator::register(&world, &serial, &WorldState::address(number)).await;
+    }
+    if world.plan.webhook {
+        operator::subscribe(&world).await;
+    }
+    let fault_injector = tokio::spawn(super::fault_injector::inject_faults(Arc::clone(&world)));
+    let drain_actions = tokio::spawn(drain_actions::drain_and_undrain(Arc::clone(&world)));
+    let creators: Vec<_> = world
+        .bmcs()
+        .map(|(serial, _)| {
+            let jobs = u32::try_from(1 + world.rng.below(world.plan.jobs.max(1))).unwrap_or(1);
+            tokio::spawn(operator::create_jobs(Arc::clone(&world), serial, jobs))
+        })
+        .collect();
+    for creator in creators {
+        let _ended = creator.await;
+    }
+    // Drains and maintenance end before the checks.
+    let _ended = drain_actions.await;
+    fault_injector.abort();
+}
+
+/// Checks all rules at the end.
+async fn check_at_end(world: &Arc<World>) -> Result<(), StoreError> {
+    let store = world.observer();
+    for violation in store.check_invariants().await? {
+        world.checker.violation(format!("{}: {}", violation.rule, violation.subject));
+    }
+    world.receiver.check_deliveries(world).await?;
+    // The log decides which job of a server is the last: the wall clock may have been set back.
+    let mut last: BTreeMap<Serial, (i64, Option<engine::model::Outcome>)> = BTreeMap::new();
+    for id in world.checker.jobs() {
+        match store.job(id).await? {
+            Some(job) => {
+                world.checker.check_job_at_end(&job);
+                let events = store.events(EventFilter { run: Some(id), after: 0, limit: 1 }).await?;
+                let created = (events.first().map_or(0, |event| event.seq), job.run.outcome);
+                let newest = last.entry(job.server.clone()).or_insert(created);
+                if created.0 >= newest.0 {
+                    *newest = created;
+                }
+            }
+            None => world.checker.violation(format!("job {id} was acknowledged and does not exist")),
+        }
+    }
+    for (serial, bmc) in world.bmcs() {
+        let cleanup_pending =
+            store.server(&serial).await?.is_some_and(|server| server.pending_cleanup.is_some());
+        let outcome = last.get(&serial).and_then(|(_, outcome)| *outcome);
+        world.checker.check_server_at_end(
+            &serial,
+            &bmc,
+            cleanup_pending,
+            outcome,
+            world.lost_sessions(&serial),
+        );
+    }
+    Ok(())
+}

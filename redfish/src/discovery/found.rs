@@ -1,0 +1,178 @@
+//! What a discovery finds: the host, its manager and its slots, as data.
+
+use serde::{Deserialize, Serialize};
+
+use crate::boot::BootOverride;
+use crate::json::{self, Resource};
+use crate::media::Slot;
+use crate::power_state::{PowerState, ResetType};
+use crate::profile::BmcIdentity;
+
+/// Selects the host when the BMC shows several systems.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SystemSelector {
+    /// The serial number or service tag.
+    pub serial: Option<String>,
+    /// The path of the system; takes precedence over everything else.
+    pub uri: Option<String>,
+}
+
+impl SystemSelector {
+    /// Selects the system with this serial number or service tag.
+    pub fn serial(serial: impl Into<String>) -> Self {
+        SystemSelector { serial: Some(serial.into()), uri: None }
+    }
+}
+
+/// Result of a discovery: the host, its manager, its slots and the profile.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Discovery {
+    /// The properties by which the profile is chosen.
+    pub identity: BmcIdentity,
+    /// `RedfishVersion` of the service root.
+    pub redfish_version: Option<String>,
+    /// The host.
+    pub system: SystemInfo,
+    /// Its manager.
+    pub manager: Option<ManagerInfo>,
+    /// Its virtual media slots, in the BMC's order.
+    pub slots: Vec<Slot>,
+    /// Name of the profile in force.
+    #[serde(default)]
+    pub profile: String,
+    /// The collection of the slots.
+    #[serde(default)]
+    pub media_collection: Option<String>,
+    /// Target of the action that must be sent before slots accept images; discovery does not send it.
+    #[serde(default)]
+    pub media_prepare: Option<String>,
+    /// The BMC's message, if virtual media needs a licence that is missing.
+    #[serde(default)]
+    pub licence_missing: Option<String>,
+}
+
+/// The host.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct SystemInfo {
+    /// Path of the system.
+    pub uri: String,
+    /// `Id`.
+    pub id: String,
+    /// `Manufacturer`.
+    pub manufacturer: Option<String>,
+    /// `Model`.
+    pub model: Option<String>,
+    /// `SerialNumber`, else that of its chassis; placeholders like `To be filled by O.E.M.` count as none.
+    pub serial: Option<String>,
+    /// `SKU`; on some BMCs the service tag.
+    pub sku: Option<String>,
+    /// `UUID`.
+    pub uuid: Option<String>,
+    /// `BiosVersion`.
+    pub bios_version: Option<String>,
+    /// `PowerState` at the time of discovery.
+    pub power_state: PowerState,
+    /// The Reset action.
+    pub reset: Option<ResetAction>,
+    /// The boot override at the time of discovery.
+    pub boot: Option<BootOverride>,
+    /// The ETag at the time of discovery.
+    pub etag: Option<String>,
+}
+
+/// The Reset action of a system.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ResetAction {
+    /// The path for the POST.
+    pub target: String,
+    /// Known types the BMC lists; empty if it lists none.
+    pub allowed: Vec<ResetType>,
+}
+
+impl ResetAction {
+    /// Whether the BMC allows this type.
+    pub fn allows(&self, reset: ResetType) -> bool {
+        self.allowed.is_empty() || self.allowed.contains(&reset)
+    }
+}
+
+/// The manager of a host.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ManagerInfo {
+    /// Path of the manager.
+    pub uri: String,
+    /// `Model`.
+    pub model: Option<String>,
+    /// `FirmwareVersion`.
+    pub firmware: Option<String>,
+    /// `DateTime`, as the BMC shows it.
+    pub date_time: Option<String>,
+}
+
+/// Comparison of a system's serial number with the expected one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SerialMatch {
+    /// The serial number or the service tag is the expected one.
+    Match,
+    /// The system has a different serial number.
+    Mismatch,
+    /// The system shows no serial number.
+    Unknown,
+}
+
+impl SystemInfo {
+    pub(super) fn of(resource: &Resource) -> Self {
+        let fields = &resource.fields;
+        let target = json::action(fields, "#ComputerSystem.Reset").and_then(|action| {
+            let target = json::path_of(&json::word(action, "target")?)?;
+            let listed = json::texts(action, "ResetType@Redfish.AllowableValues");
+            Some(ResetAction { target, allowed: reset_types(&listed) })
+        });
+        SystemInfo {
+            uri: resource.path.clone(),
+            id: json::word(fields, "Id").unwrap_or_default(),
+            manufacturer: json::word(fields, "Manufacturer"),
+            model: json::word(fields, "Model"),
+            serial: serial_of(resource),
+            sku: json::word(fields, "SKU").filter(|sku| !is_placeholder(sku)),
+            uuid: json::word(fields, "UUID"),
+            bios_version: json::word(fields, "BiosVersion"),
+            power_state: PowerState::of(resource),
+            reset: target,
+            boot: BootOverride::of(fields),
+            etag: resource.etag.clone(),
+        }
+    }
+
+    /// Compares the serial number and the service tag with the expected serial, without case.
+    pub fn matches_serial(&self, expected: &str) -> SerialMatch {
+        let expected = expected.trim();
+        let mut shown = [&self.serial, &self.sku].into_iter().flatten();
+        if shown.any(|shown| shown.eq_ignore_ascii_case(expected)) {
+            SerialMatch::Match
+        } else if self.serial.is_some() {
+            SerialMatch::Mismatch
+        } else {
+            SerialMatch::Unknown
+        }
+    }
+}
+
+pub(super) fn serial_of(resource: &Resource) -> Option<String> {
+    json::word(&resource.fields, "SerialNumber").filter(|serial| !is_placeholder(serial))
+}
+
+/// Whether this is a placeholder that mainboard makers leave instead of a serial number.
+fn is_placeholder(serial: &str) -> bool {
+    let serial = serial.to_ascii_lowercase();
+    let words =
+        ["none", "n/a", "na", "null", "unknown", "not specified", "default string", "system serial number"];
+    words.contains(&serial.as_str())
+        || serial.starts_with("to be filled")
+        || serial.starts_with("0123456789")
+        || serial.bytes().all(|byte| matches!(byte, b'0' | b'.' | b'-' | b' '))
+}
+
+pub(super) fn reset_types(names: &[String]) -> Vec<ResetType> {
+    names.iter().filter_map(|name| ResetType::named(name)).collect()
+}

@@ -1,0 +1,194 @@
+//! The OpenAPI document beside the running controller. Every other test compares its exchanges with it too (`kit/contract.rs`).
+
+use std::collections::BTreeSet;
+
+use controller::auth::AuthMode;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::access::{SECRET, jwt, soon};
+use crate::kit::{Client, Exchange, Scene, violation};
+
+fn document() -> Value {
+    serde_json::from_str(controller::api::openapi()).unwrap()
+}
+
+/// Every operation as path template, method and Operation Object.
+fn operations(document: &Value) -> Vec<(&str, Method, &Value)> {
+    let paths = document["paths"].as_object().unwrap();
+    paths
+        .iter()
+        .flat_map(|(path, operations)| {
+            operations.as_object().unwrap().iter().map(move |(method, operation)| {
+                (path.as_str(), method.to_uppercase().parse().unwrap(), operation)
+            })
+        })
+        .collect()
+}
+
+/// The path of a template, with names that do not exist.
+fn example(template: &str) -> String {
+    template.replace("{id}", &uuid::Uuid::now_v7().to_string()).replace("{serial}", "NOT-REGISTERED")
+}
+
+async fn status(client: &Client, method: &Method, path: &str) -> u16 {
+    client.send(client.request(method.clone(), path).json(&json!({}))).await.status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_document_is_served_without_credentials_and_equals_the_golden_file() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let served = scene.anonymous().get("/openapi.json").await;
+    assert_eq!(served.status, 200);
+    assert_eq!(served.header("content-type"), Some("application/json"));
+    assert!(
+        served.text() == include_str!("../../golden/openapi.json"),
+        "UPDATE_GOLDEN=1 rewrites the golden file"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_path_has_exactly_the_methods_of_the_document() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let document = document();
+    for (template, documented) in document["paths"].as_object().unwrap() {
+        let response = scene.admin.send(scene.admin.request(Method::OPTIONS, &example(template))).await;
+        assert_eq!(response.status, 405, "{template}");
+        let allowed: BTreeSet<String> =
+            response.header("allow").unwrap().split(',').map(|method| method.trim().to_lowercase()).collect();
+        let mut expected: BTreeSet<String> = documented.as_object().unwrap().keys().cloned().collect();
+        if expected.contains("get") {
+            expected.insert("head".to_owned());
+        }
+        assert_eq!(allowed, expected, "{template}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_operation_requires_the_credentials_and_the_role_of_the_document() {
+    let scene = Scene::bare(vec![], |settings, _| {
+        settings.auth_mode = AuthMode::Jwt;
+        settings.jwt_secret = Some(SECRET.parse().unwrap());
+    })
+    .await;
+    let anonymous = scene.anonymous();
+    let reader = anonymous.with_token(&jwt(&json!({ "sub": "rhea", "role": "reader", "exp": soon() })));
+    for (template, method, operation) in operations(&document()) {
+        let path = example(template);
+        let security = operation["security"].as_array().unwrap();
+        let place = format!("{method} {template}");
+        let without = status(&anonymous, &method, &path).await;
+        if security.is_empty() {
+            assert_eq!(without, 200, "{place}");
+            continue;
+        }
+        assert_eq!(without, 401, "{place}");
+        if security[0].get("reportSecret").is_some() {
+            continue;
+        }
+        let roles = &security[0]["bearer"];
+        let refused = status(&reader, &method, &path).await == 403;
+        assert_eq!(refused, *roles == json!(["admin"]), "{place}: {roles}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bounds_of_query_parameters_are_those_of_the_controller() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let mut checked = 0;
+    for (template, method, operation) in operations(&document()) {
+        let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+        for parameter in parameters.iter().filter(|parameter| parameter["in"] == "query") {
+            // A request for a name that does not exist is refused before its parameters are read.
+            if template.contains('{') || method != Method::GET {
+                continue;
+            }
+            let (name, schema) = (parameter["name"].as_str().unwrap(), &parameter["schema"]);
+            let ask = async |value: String| {
+                status(&scene.admin, &method, &format!("{template}?{name}={value}")).await
+            };
+            let (least, most) = (schema["minimum"].as_i64(), schema["maximum"].as_i64());
+            for (bound, beyond) in [(least, -1), (most, 1)] {
+                if let Some(bound) = bound {
+                    assert_eq!(ask(bound.to_string()).await, 200, "{template} {name}={bound}");
+                    assert_eq!(
+                        ask((bound + beyond).to_string()).await,
+                        400,
+                        "{template} {name} beyond {bound}"
+                    );
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked >= 9, "only {checked} bounds were checked");
+    scene.end().await;
+}
+
+#[test]
+fn every_schema_of_the_document_is_a_json_schema() {
+    let document = document();
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    assert!(schemas.len() > 60, "only {} schemas", schemas.len());
+    for (name, schema) in schemas {
+        assert!(jsonschema::draft202012::meta::is_valid(schema), "{name}");
+    }
+}
+
+/// Changes of a response that the comparison of the tests' client must notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_response_that_does_not_match_the_document_is_noticed() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let drain = scene.admin.get("/api/v1/drain").await.expect(200);
+    let exchange = |method: &str, path: &str, status: u16, body: &Value| Exchange {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        query: Vec::new(),
+        sent: None,
+        status,
+        content_type: "application/json".to_owned(),
+        received: body.to_string().into_bytes(),
+    };
+    let shown = |body: &Value| violation(&exchange("get", "/api/v1/drain", 200, body));
+    assert_eq!(shown(&drain), None);
+
+    let mut missing = drain.clone();
+    missing.as_object_mut().unwrap().remove("queued");
+    assert!(shown(&missing).unwrap().contains("queued"), "a missing field");
+    let mut unknown = drain.clone();
+    unknown["colour"] = json!("blue");
+    assert!(shown(&unknown).unwrap().contains("colour"), "an unknown field");
+    let mut wrong = drain.clone();
+    wrong["queued"] = json!("many");
+    assert!(shown(&wrong).is_some(), "a wrong type");
+    let mut nested = drain.clone();
+    nested["drain"] = json!({ "since": "yesterday", "by": "ann", "reason": "" });
+    assert!(shown(&nested).is_some(), "a time in another format");
+    assert!(violation(&exchange("get", "/api/v1/drain", 299, &drain)).is_some(), "an unknown status");
+    assert!(violation(&exchange("put", "/api/v1/drain", 200, &drain)).is_some(), "an unknown method");
+    assert!(violation(&exchange("get", "/api/v1/drains", 200, &drain)).is_some(), "an unknown path");
+
+    let refused = |code: &str| json!({ "error": code, "message": "no", "details": [], "request_id": "r" });
+    let job = "/api/v1/jobs/0198a0b0-0000-7000-8000-000000000000";
+    assert_eq!(violation(&exchange("get", job, 404, &refused("unknown_job"))), None);
+    assert!(
+        violation(&exchange("get", job, 404, &refused("unknown_server"))).is_some(),
+        "a code of another operation"
+    );
+    let mut with_help = refused("unknown_job");
+    with_help["help"] = json!("");
+    assert!(violation(&exchange("get", job, 404, &with_help)).is_some(), "an unknown field of an error");
+
+    let accepted = |sent: Value, query: &str| Exchange {
+        query: query.split('&').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+        sent: Some(sent.to_string().into_bytes()),
+        ..exchange("post", "/api/v1/drain", 202, &drain)
+    };
+    assert_eq!(violation(&accepted(json!({ "reason": "backup" }), "")), None);
+    assert!(violation(&accepted(json!({ "why": "backup" }), "")).is_some(), "an unknown field of a request");
+    assert!(violation(&accepted(json!({}), "dry_run")).is_some(), "an unknown query parameter");
+    scene.end().await;
+}

@@ -296,7 +296,7 @@ async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
     let pending = record_pending(&context.snapshot, server.as_ref().map_or(Vec::new(), pending_slots));
     if pending.is_some() || touched(&context.snapshot) {
-        report = report.effect(Effect::CleanupPending { serial, pending: pending });
+        report = report.effect(Effect::CleanupPending { serial, pending });
     }
     report.then = Some(AfterCommit(Arc::new(move || {
         grants.end(run.0);

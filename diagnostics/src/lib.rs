@@ -20,7 +20,7 @@
 //!
 //! Invariants
 //! - What the checks insert or set is ejected or cleared again; media and settings of others are not changed.
-//! - The test image has a grant of its own, which ends with the run.
+//! - The test image has a separate grant, which ends with the run.
 //! - This crate and the other workflows do not use each other. What they share is in `bmc` and `media`.
 
 #![expect(

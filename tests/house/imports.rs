@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::sources::{product_code, root};
 
 /// The names that one file takes from another, per pair of files. Paths are relative to the workspace.
-pub type Uses = BTreeMap<(String, String), BTreeSet<String>>;
+pub(crate) type Uses = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// Re-exports that are followed before a name counts as unknown.
 const MOST_HOPS: usize = 12;
@@ -53,7 +53,7 @@ struct Module {
 
 /// The modules of a crate by their path from its root.
 #[derive(Debug, Default)]
-pub struct Modules(BTreeMap<Vec<String>, Module>);
+pub(crate) struct Modules(BTreeMap<Vec<String>, Module>);
 
 /// Where a path leads.
 enum Target {
@@ -63,7 +63,7 @@ enum Target {
 
 impl Modules {
     /// The product modules of the crate whose root file this is. Modules under `#[cfg(test)]` are left out.
-    pub fn of_crate(root_file: &Path) -> Self {
+    pub(crate) fn of_crate(root_file: &Path) -> Self {
         let mut modules = Self::default();
         modules.add_file(root_file, &[]);
         modules
@@ -80,7 +80,7 @@ impl Modules {
     }
 
     /// Adds the modules of one file and returns those that it declares to be in other files.
-    pub fn add_text(&mut self, file: &str, code: &str, module: &[String]) -> Vec<Vec<String>> {
+    pub(crate) fn add_text(&mut self, file: &str, code: &str, module: &[String]) -> Vec<Vec<String>> {
         let mut reader = Reader { tokens: tokens(code), at: 0, modules: self, file, declared: Vec::new() };
         reader.module(module, 0);
         reader.declared
@@ -157,7 +157,7 @@ impl Modules {
     }
 
     /// Every use of a file by another file of the crate.
-    pub fn uses(&self) -> Uses {
+    pub(crate) fn uses(&self) -> Uses {
         let mut uses = Uses::new();
         for (path, module) in &self.0 {
             let mut taken: Vec<Vec<String>> = module.paths.iter().cloned().collect();

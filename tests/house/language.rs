@@ -40,7 +40,9 @@ fn retired_words_and_phrases_do_not_come_back() {
     let mut found = Vec::new();
     for file in tracked(&["rs", "md", "toml", "sql"]) {
         let shown = file.strip_prefix(root()).unwrap().display().to_string();
-        if ["docs/style.md", "docs/glossary.md", "tests/house/language.rs"].contains(&&*shown) {
+        if ["docs/style.md", "docs/glossary.md", "tests/house/language.rs", "tests/house/documents.rs"]
+            .contains(&&*shown)
+        {
             continue;
         }
         let is_code = shown.ends_with(".rs");

@@ -4,17 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folder of the workspace.
-pub fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// A file's text.
-pub fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
 /// All files below the workspace with one of these extensions, without build output and fuzz corpora.
-pub fn tracked(extensions: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn tracked(extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(root(), extensions, &mut found);
     found.sort();
@@ -39,7 +39,7 @@ fn collect(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
 }
 
 /// Product code: whole files without comments, and without the items marked `#[cfg(test)]`. Test files give nothing.
-pub fn product_code(path: &Path) -> String {
+pub(crate) fn product_code(path: &Path) -> String {
     let relative = path.strip_prefix(root()).unwrap();
     let name = path.file_name().unwrap().to_string_lossy();
     let in_test_folder = relative
@@ -53,7 +53,7 @@ pub fn product_code(path: &Path) -> String {
 
 /// Drops comment lines and every item, field or statement that follows a `#[cfg(test)]` line. Formatted code ends it on a
 /// line with the same indentation, or with a semicolon outside of all brackets.
-pub fn without_tests_and_comments(text: &str) -> String {
+pub(crate) fn without_tests_and_comments(text: &str) -> String {
     let mut kept = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {

@@ -34,12 +34,13 @@ pub enum LogsError {
 pub fn init(filter: &str, format: LogFormat) -> Result<(), LogsError> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|source| LogsError::Filter { filter: filter.to_owned(), source })?;
-    let text = match format {
-        LogFormat::Text => true,
-        LogFormat::Json => false,
-        LogFormat::Auto => std::io::stderr().is_terminal(),
+    let terminal = std::io::stderr().is_terminal();
+    let lines = match format {
+        LogFormat::Text => Lines::Text { colour: terminal },
+        LogFormat::Auto if terminal => Lines::Text { colour: true },
+        LogFormat::Json | LogFormat::Auto => Lines::Json,
     };
-    drop(subscriber(filter, text, timestamp, std::io::stderr).try_init());
+    drop(subscriber(filter, lines, timestamp, std::io::stderr).try_init());
     Ok(())
 }
 
@@ -48,10 +49,22 @@ fn timestamp() -> String {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
+/// How log lines look.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lines {
+    /// For people.
+    Text {
+        /// Whether levels have colours.
+        colour: bool,
+    },
+    /// One JSON object for each line.
+    Json,
+}
+
 /// A subscriber that writes one line for each event that passes the filter.
 pub(super) fn subscriber<W>(
     filter: EnvFilter,
-    text: bool,
+    lines: Lines,
     now: fn() -> String,
     writer: W,
 ) -> Box<dyn Subscriber + Send + Sync>
@@ -59,16 +72,13 @@ where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    if text {
-        Box::new(
-            builder
-                .with_ansi(std::io::stderr().is_terminal())
-                .with_target(false)
-                .with_timer(Now(now))
-                .finish(),
-        )
-    } else {
-        Box::new(builder.fmt_fields(JsonFields::new()).event_format(JsonLine { now }).finish())
+    match lines {
+        Lines::Text { colour } => {
+            Box::new(builder.with_ansi(colour).with_target(false).with_timer(Now(now)).finish())
+        }
+        Lines::Json => {
+            Box::new(builder.fmt_fields(JsonFields::new()).event_format(JsonLine { now }).finish())
+        }
     }
 }
 

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::logs::subscriber;
+use super::logs::{Lines, subscriber};
 
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct Written(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Lines {
+impl io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -22,7 +22,7 @@ impl io::Write for Lines {
     }
 }
 
-impl<'a> MakeWriter<'a> for Lines {
+impl<'a> MakeWriter<'a> for Written {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
@@ -31,10 +31,10 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 /// What a filter and a format write for one line of a step and one of the controller.
-fn written(filter: &str, text: bool) -> String {
-    let lines = Lines::default();
+fn written(filter: &str, format: Lines) -> String {
+    let lines = Written::default();
     let now = || "2026-01-02T03:04:05.678Z".to_owned();
-    let subscriber = subscriber(EnvFilter::new(filter), text, now, lines.clone());
+    let subscriber = subscriber(EnvFilter::new(filter), format, now, lines.clone());
     tracing::subscriber::with_default(subscriber, || {
         tracing::warn!(target: "controller", "the disk is nearly full");
         let job =
@@ -51,9 +51,10 @@ fn written(filter: &str, text: bool) -> String {
 #[test]
 fn every_line_of_a_job_carries_its_ids_in_text_and_in_json_at_every_level() {
     let mut shown = String::new();
-    for (filter, text) in [("debug", true), ("error", true), ("debug", false), ("error", false)] {
-        let format = if text { "text" } else { "json" };
-        shown += &format!("LOG_LEVEL={filter} LOG_FORMAT={format}\n{}\n", written(filter, text));
+    for (name, format) in [("text", Lines::Text { colour: false }), ("json", Lines::Json)] {
+        for filter in ["debug", "error"] {
+            shown += &format!("LOG_LEVEL={filter} LOG_FORMAT={name}\n{}\n", written(filter, format));
+        }
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/log-lines.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -68,7 +69,7 @@ fn every_line_of_a_job_carries_its_ids_in_text_and_in_json_at_every_level() {
 
 #[test]
 fn a_json_line_is_one_flat_object() {
-    let lines = written("error", false);
+    let lines = written("error", Lines::Json);
     let line: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
     for (field, value) in
         [("job_id", "0197"), ("server_serial", "XF-1"), ("step", "redfish.mount.task"), ("class", "media")]

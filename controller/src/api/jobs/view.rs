@@ -246,8 +246,8 @@ pub(in crate::api) struct DryRunView {
     /// The steps in order, with their time limits.
     #[schemars(with = "Vec<types::PlannedStep>")]
     pub(super) steps: Vec<PlannedStep>,
-    /// The slot plan of the last discovery of the server.
-    #[schemars(with = "Option<types::Object>")]
+    /// The name of the slot plan of the last discovery of the server.
+    #[schemars(with = "Option<String>")]
     pub(super) slot_plan: Option<Value>,
     #[schemars(with = "types::PlannedImage")]
     pub(super) task_image: PlannedImage,

@@ -337,7 +337,7 @@ fn webhooks() -> Vec<Operation> {
 }
 
 fn media() -> Vec<Operation> {
-    const IMAGE: &str = "application/octet-stream";
+    const IMAGE: &str = "application/x-iso9660-image";
     vec![
         get(("jobs", "/media/tasks/{id}/task.iso"), "getTaskImage", "Read the task image of a job")
             .of_job()

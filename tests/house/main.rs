@@ -2,7 +2,7 @@
 //! are refused, and that every link of the documents leads somewhere.
 //!
 //! Each rule comes with a test that shows it can fail.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod circles;
 mod crates;

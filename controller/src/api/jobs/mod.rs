@@ -5,17 +5,19 @@ mod dry_run;
 mod events;
 mod explain;
 mod list;
+pub(super) mod order;
 mod retry;
 mod show;
 pub(super) mod verbs;
 pub(super) mod view;
 
-pub(super) use create::{
-    JobRequest, MAX_LABELS, create, created_job, find_replay, idempotency_key, refused, with_server_resources,
-};
+pub(super) use create::create;
 pub(super) use events::events;
 pub(super) use explain::explain;
 pub(super) use list::list;
+pub(super) use order::{
+    JobRequest, MAX_LABELS, created_job, find_replay, idempotency_key, refused, with_server_resources,
+};
 pub(super) use retry::retry;
 pub(super) use show::show;
 pub(super) use verbs::{cancel, hold, reason, resume};

@@ -9,7 +9,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, JobPath, JsonBody, unknown_job};
-use super::{create, verbs};
+use super::{create, order as request, verbs};
 use engine::model::{NewEvent, Phase};
 use provision::JobOrder;
 
@@ -32,7 +32,7 @@ pub(in crate::api) async fn retry(
         ));
     }
     let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
-    let key = create::idempotency_key(&headers)?;
+    let key = request::idempotency_key(&headers)?;
     let order = JobOrder::retry_of(&job, &snapshot.input, key)
         .map_err(|why| ApiError::new(ErrorCode::ConflictInput, why.to_string()))?;
     let (new, response) = create::submit(&api, &principal, order).await?;

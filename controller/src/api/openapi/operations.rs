@@ -7,7 +7,7 @@ use super::super::drain::DrainView;
 use super::super::error_code::ErrorCode;
 use super::super::events::EventPage;
 use super::super::health::{Health, Readiness};
-use super::super::jobs::{create as job_create, verbs, view as job};
+use super::super::jobs::{order as job_order, verbs, view as job};
 use super::super::registry::{RegistryStatus, StillRunning, scrub};
 use super::super::report::ReportAccepted;
 use super::super::servers::{change, doctor, view as server};
@@ -33,7 +33,7 @@ fn jobs() -> Vec<Operation> {
         post(JOBS, "createJob", "Create a job, or preview it with `dry_run`")
             .query("dry_run", "Write nothing and return the preview of the job.", flag())
             .idempotency_key()
-            .body::<job_create::NewJob>()
+            .body::<job_order::NewJob>()
             .returns::<job::JobResponse<'static>>(
                 200,
                 "The job of an earlier request with the same idempotency key, or the preview.",

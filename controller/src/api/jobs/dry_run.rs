@@ -6,7 +6,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::unknown_server;
-use super::create::{created_job, find_replay, refused, with_server_resources};
+use super::order::{created_job, find_replay, refused, with_server_resources};
 use super::view::{DryRunView, GateView, LimitView, RefusalView, Would};
 use crate::auth::Principal;
 use engine::Created;

@@ -152,11 +152,10 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
-    let json = output.json;
     match command {
         Command::Serve(settings) => return run_multi_threaded(Box::pin(serve::run(settings.load()?))),
         #[cfg(feature = "lab")]
-        Command::Lab(command) => return Ok(command.run(json)),
+        Command::Lab(command) => return Ok(command.run(output.json)),
         Command::Server { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(server::run(*command, &client, output)))

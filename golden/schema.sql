@@ -4,19 +4,13 @@ CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
 
 CREATE INDEX idx_events_without_run ON events (time) WHERE run IS NULL;
 
+CREATE INDEX idx_idempotency_keys_run ON idempotency_keys (run);
+
 CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL;
-
-CREATE INDEX idx_jobs_batch ON jobs (batch, status) WHERE batch IS NOT NULL;
-
-CREATE INDEX idx_jobs_created ON jobs (created_at, id);
-
-CREATE UNIQUE INDEX idx_jobs_idempotency ON jobs (server_serial, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 CREATE UNIQUE INDEX idx_jobs_one_active ON jobs (server_serial) WHERE status <> 'complete';
 
-CREATE INDEX idx_jobs_retry_of ON jobs (retry_of) WHERE retry_of IS NOT NULL;
-
-CREATE INDEX idx_jobs_server ON jobs (server_serial);
+CREATE INDEX idx_jobs_server ON jobs (server_serial, created_at, id);
 
 CREATE INDEX idx_jobs_status ON jobs (status);
 
@@ -30,6 +24,12 @@ CREATE INDEX idx_media_grants_run ON media_grants (run);
 
 CREATE INDEX idx_pull_grants_run ON pull_grants (run);
 
+CREATE INDEX idx_run_inputs_retry_of ON run_inputs (retry_of) WHERE retry_of IS NOT NULL;
+
+CREATE INDEX idx_runs_batch ON runs (batch, workflow, phase, outcome) WHERE batch <> '';
+
+CREATE INDEX idx_runs_created ON runs (created_at, id) WHERE parent IS NULL;
+
 CREATE INDEX idx_runs_due ON runs (queue, lane, priority, next_run_at) WHERE next_run_at IS NOT NULL AND lane < 2;
 
 CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
@@ -37,7 +37,7 @@ CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND paren
 CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
 
 CREATE INDEX idx_runs_overdue ON runs (queue, deadline_at)
-    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL;
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL AND restored = 0;
 
 CREATE INDEX idx_runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 
@@ -45,8 +45,10 @@ CREATE INDEX idx_runs_root ON runs (root);
 
 CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NULL;
 
+CREATE INDEX idx_runs_state ON runs (workflow, phase, outcome) WHERE parent IS NULL;
+
 CREATE INDEX idx_runs_unstarted ON runs (queue, batch, rank, id)
-    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at;
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at AND restored = 0;
 
 CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 
@@ -97,12 +99,20 @@ CREATE TABLE events (
     data    TEXT
 ) STRICT;
 
+CREATE TABLE idempotency_keys (
+    server         TEXT NOT NULL, -- empty for a run without a server
+    key            TEXT NOT NULL,
+    request_sha256 TEXT NOT NULL, -- tells a repetition from another request under the same key
+    run            TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    PRIMARY KEY (server, key)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE jobs (
     id                  TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
     server_serial       TEXT NOT NULL REFERENCES servers (serial) ON DELETE RESTRICT,
     status              TEXT NOT NULL CHECK (status IN ('queued', 'provisioning', 'succeeded', 'failed', 'complete')),
     failed_step         TEXT,
-    recipe_json         TEXT NOT NULL,
+    recipe_json         TEXT NOT NULL, -- as submitted; the only place of the recipe
     created_at          TEXT NOT NULL,
     updated_at          TEXT NOT NULL,
     picked_at           TEXT,
@@ -111,15 +121,17 @@ CREATE TABLE jobs (
     task_iso_path       TEXT,
     maintenance_iso_url TEXT NOT NULL,
     recipe_schema_id    TEXT NOT NULL,
-    request_sha256      TEXT NOT NULL,
-    idempotency_key     TEXT,
     task_iso_sha256     TEXT,
     webhook_token_hash  TEXT NOT NULL,
-    outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
-    labels              TEXT NOT NULL DEFAULT '{}',
-    retry_of            TEXT REFERENCES jobs (id) ON DELETE SET NULL, -- the ended job that this one repeats
-    batch               TEXT REFERENCES batches (id) ON DELETE SET NULL
+    outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled'))
 ) STRICT;
+
+CREATE TABLE lock_turns (
+    resource  TEXT NOT NULL,
+    batch     TEXT NOT NULL, -- as in locks
+    served_at TEXT NOT NULL,
+    PRIMARY KEY (resource, batch)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE locks (
     resource  TEXT NOT NULL,
@@ -158,9 +170,11 @@ CREATE TABLE pull_grants (
 ) STRICT;
 
 CREATE TABLE run_inputs (
-    run   TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
-    input TEXT NOT NULL,
-    plan  TEXT NOT NULL
+    run      TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+    input    TEXT NOT NULL,
+    plan     TEXT NOT NULL,
+    labels   TEXT NOT NULL DEFAULT '{}',
+    retry_of TEXT REFERENCES runs (id) ON DELETE SET NULL -- the ended run that this one repeats
 ) STRICT;
 
 CREATE TABLE run_steps (
@@ -186,6 +200,8 @@ CREATE TABLE runs (
     server              TEXT REFERENCES servers (serial) ON DELETE RESTRICT,
     parent              TEXT REFERENCES runs (id),
     root                TEXT NOT NULL, -- the first run of the run tree
+    -- 'observe': the run leaves the server as it was. It starts on a server in maintenance and is deleted with the server.
+    purpose             TEXT NOT NULL DEFAULT 'change' CHECK (purpose IN ('change', 'observe')),
     phase               TEXT NOT NULL
         CHECK (phase IN ('queued', 'running', 'waiting', 'held', 'unwinding', 'finishing', 'ended')),
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
@@ -196,13 +212,16 @@ CREATE TABLE runs (
     failure             TEXT,
     queue               TEXT NOT NULL,
     priority            INTEGER NOT NULL,
-    -- The batch for fairness between batches; empty for a run without a batch.
+    -- The id of a row of batches; empty for a run without a batch.
     batch               TEXT NOT NULL DEFAULT '',
     -- Order of starting: creation time in milliseconds since 1970, less one minute per point of priority.
     rank                INTEGER NOT NULL DEFAULT 0,
-    -- Order of claiming: 0 cancel requested, 1 started, 2 not started.
+    -- 1: the server of the run is restored and not released. The run is never claimed.
+    restored            INTEGER NOT NULL DEFAULT 0 CHECK (restored IN (0, 1)),
+    -- Order of claiming: 0 cancel requested, 1 started, 2 not started; 3 is not claimed.
     lane                INTEGER GENERATED ALWAYS AS (
-        CASE WHEN cancel_requested_at IS NOT NULL THEN 0
+        CASE WHEN restored = 1 THEN 3
+             WHEN cancel_requested_at IS NOT NULL THEN 0
              WHEN lease_epoch > 0 OR phase IN ('unwinding', 'finishing') THEN 1
              ELSE 2 END
     ) VIRTUAL,
@@ -249,6 +268,7 @@ CREATE TABLE servers (
     allow_unverified_serial INTEGER NOT NULL DEFAULT 0 CHECK (allow_unverified_serial IN (0, 1)),
     media_base_url          TEXT,
     maintenance             TEXT, -- set: no job starts on the server; {"since", "by", "reason"}
+    restored                TEXT, -- set: the data is a copy or old, nothing is done to the server; {"since", "as_of", "reason"}
     revision                INTEGER NOT NULL DEFAULT 1,
     created_at              TEXT NOT NULL,
     updated_at              TEXT NOT NULL

@@ -46,6 +46,7 @@ CREATE TABLE servers (
     allow_unverified_serial INTEGER NOT NULL DEFAULT 0 CHECK (allow_unverified_serial IN (0, 1)),
     media_base_url          TEXT,
     maintenance             TEXT, -- set: no job starts on the server; {"since", "by", "reason"}
+    restored                TEXT, -- set: the data is a copy or old, nothing is done to the server; {"since", "as_of", "reason"}
     revision                INTEGER NOT NULL DEFAULT 1,
     created_at              TEXT NOT NULL,
     updated_at              TEXT NOT NULL
@@ -69,6 +70,8 @@ CREATE TABLE runs (
     server              TEXT REFERENCES servers (serial) ON DELETE RESTRICT,
     parent              TEXT REFERENCES runs (id),
     root                TEXT NOT NULL, -- the first run of the run tree
+    -- 'observe': the run leaves the server as it was. It starts on a server in maintenance and is deleted with the server.
+    purpose             TEXT NOT NULL DEFAULT 'change' CHECK (purpose IN ('change', 'observe')),
     phase               TEXT NOT NULL
         CHECK (phase IN ('queued', 'running', 'waiting', 'held', 'unwinding', 'finishing', 'ended')),
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
@@ -79,13 +82,16 @@ CREATE TABLE runs (
     failure             TEXT,
     queue               TEXT NOT NULL,
     priority            INTEGER NOT NULL,
-    -- The batch for fairness between batches; empty for a run without a batch.
+    -- The id of a row of batches; empty for a run without a batch.
     batch               TEXT NOT NULL DEFAULT '',
     -- Order of starting: creation time in milliseconds since 1970, less one minute per point of priority.
     rank                INTEGER NOT NULL DEFAULT 0,
-    -- Order of claiming: 0 cancel requested, 1 started, 2 not started.
+    -- 1: the server of the run is restored and not released. The run is never claimed.
+    restored            INTEGER NOT NULL DEFAULT 0 CHECK (restored IN (0, 1)),
+    -- Order of claiming: 0 cancel requested, 1 started, 2 not started; 3 is not claimed.
     lane                INTEGER GENERATED ALWAYS AS (
-        CASE WHEN cancel_requested_at IS NOT NULL THEN 0
+        CASE WHEN restored = 1 THEN 3
+             WHEN cancel_requested_at IS NOT NULL THEN 0
              WHEN lease_epoch > 0 OR phase IN ('unwinding', 'finishing') THEN 1
              ELSE 2 END
     ) VIRTUAL,
@@ -108,22 +114,41 @@ CREATE TABLE runs (
 CREATE INDEX idx_runs_due ON runs (queue, lane, priority, next_run_at) WHERE next_run_at IS NOT NULL AND lane < 2;
 -- A run behind a closed gate or in a lock queue has next_run_at = deadline_at and is not in this index.
 CREATE INDEX idx_runs_unstarted ON runs (queue, batch, rank, id)
-    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at;
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at AND restored = 0;
 CREATE INDEX idx_runs_overdue ON runs (queue, deadline_at)
-    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL;
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL AND restored = 0;
 CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
 CREATE INDEX idx_runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX idx_runs_root ON runs (root);
 CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NULL;
+-- For lists of jobs and for counts by state. A child is listed with its parent.
+CREATE INDEX idx_runs_created ON runs (created_at, id) WHERE parent IS NULL;
+CREATE INDEX idx_runs_state ON runs (workflow, phase, outcome) WHERE parent IS NULL;
+CREATE INDEX idx_runs_batch ON runs (batch, workflow, phase, outcome) WHERE batch <> '';
 -- For retention.
 CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
 
--- Input and plan of a run. Read once per claim, seldom written.
+-- What a run was created with, and its plan. Read once per claim, seldom written.
 CREATE TABLE run_inputs (
-    run   TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
-    input TEXT NOT NULL,
-    plan  TEXT NOT NULL
+    run      TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+    input    TEXT NOT NULL,
+    plan     TEXT NOT NULL,
+    labels   TEXT NOT NULL DEFAULT '{}',
+    retry_of TEXT REFERENCES runs (id) ON DELETE SET NULL -- the ended run that this one repeats
 ) STRICT;
+
+CREATE INDEX idx_run_inputs_retry_of ON run_inputs (retry_of) WHERE retry_of IS NOT NULL;
+
+-- A request that is repeated under its key returns the run that it created.
+CREATE TABLE idempotency_keys (
+    server         TEXT NOT NULL, -- empty for a run without a server
+    key            TEXT NOT NULL,
+    request_sha256 TEXT NOT NULL, -- tells a repetition from another request under the same key
+    run            TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    PRIMARY KEY (server, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idx_idempotency_keys_run ON idempotency_keys (run);
 
 CREATE TABLE run_steps (
     run        TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
@@ -169,6 +194,14 @@ CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1 AND 
 CREATE INDEX idx_locks_queue ON locks (resource, held, batch, rank, root);
 CREATE INDEX idx_locks_root ON locks (root);
 
+-- When a batch got the last place of a resource that it has released, while others wait for the resource.
+CREATE TABLE lock_turns (
+    resource  TEXT NOT NULL,
+    batch     TEXT NOT NULL, -- as in locks
+    served_at TEXT NOT NULL,
+    PRIMARY KEY (resource, batch)
+) STRICT, WITHOUT ROWID;
+
 -- Jobs that one request created together.
 CREATE TABLE batches (
     id              TEXT PRIMARY KEY,
@@ -180,14 +213,14 @@ CREATE TABLE batches (
     created_at      TEXT NOT NULL
 ) STRICT;
 
--- The public record of a provisioning run. Status, outcome, failed_step and the lease columns repeat the row of runs
+-- What only runs of the workflow `provision` have. Status, outcome, failed_step and the lease columns repeat the row of runs
 -- and are written in the same transaction.
 CREATE TABLE jobs (
     id                  TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
     server_serial       TEXT NOT NULL REFERENCES servers (serial) ON DELETE RESTRICT,
     status              TEXT NOT NULL CHECK (status IN ('queued', 'provisioning', 'succeeded', 'failed', 'complete')),
     failed_step         TEXT,
-    recipe_json         TEXT NOT NULL,
+    recipe_json         TEXT NOT NULL, -- as submitted; the only place of the recipe
     created_at          TEXT NOT NULL,
     updated_at          TEXT NOT NULL,
     picked_at           TEXT,
@@ -196,23 +229,14 @@ CREATE TABLE jobs (
     task_iso_path       TEXT,
     maintenance_iso_url TEXT NOT NULL,
     recipe_schema_id    TEXT NOT NULL,
-    request_sha256      TEXT NOT NULL,
-    idempotency_key     TEXT,
     task_iso_sha256     TEXT,
     webhook_token_hash  TEXT NOT NULL,
-    outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
-    labels              TEXT NOT NULL DEFAULT '{}',
-    retry_of            TEXT REFERENCES jobs (id) ON DELETE SET NULL, -- the ended job that this one repeats
-    batch               TEXT REFERENCES batches (id) ON DELETE SET NULL
+    outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled'))
 ) STRICT;
 
 CREATE INDEX idx_jobs_status ON jobs (status);
-CREATE INDEX idx_jobs_server ON jobs (server_serial);
-CREATE INDEX idx_jobs_created ON jobs (created_at, id);
+CREATE INDEX idx_jobs_server ON jobs (server_serial, created_at, id);
 CREATE UNIQUE INDEX idx_jobs_one_active ON jobs (server_serial) WHERE status <> 'complete';
-CREATE UNIQUE INDEX idx_jobs_idempotency ON jobs (server_serial, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX idx_jobs_retry_of ON jobs (retry_of) WHERE retry_of IS NOT NULL;
-CREATE INDEX idx_jobs_batch ON jobs (batch, status) WHERE batch IS NOT NULL;
 
 -- The event log. Readers keep seq as their cursor; AUTOINCREMENT never gives a number twice.
 CREATE TABLE events (

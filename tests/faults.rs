@@ -21,8 +21,8 @@
 //!   12 licence missing                             sessions: a_missing_licence_*
 //!   13 404 for a resource that exists              bodies: a_resource_that_is_missing_for_a_while
 //!   14 no members                                  bodies: a_collection_that_is_empty_*, a_collection_of_null_*
-//!   15 busy                                        boot: a_bios_that_is_busy_*; power: a_reset_in_the_wrong_state; bmc: a_bmc_that_is_not_ready_*
-//!   16 no On after off                             power: an_on_refused_*
+//!   15 busy                                        boot: a_bios_that_is_busy_*; power: a_reset_in_the_wrong_state, a_reset_of_a_bmc_that_says_busy_*; bmc: a_bmc_that_is_not_ready_*
+//!   16 no On after off                             power: an_on_refused_*, *_in_conflict_*
 //!   17 conflict, but already done                  power: an_off_refused_because_the_host_is_off
 //!   18 412                                         sessions: a_weak_etag_*, an_etag_that_is_only_accepted_as_a_star, an_empty_etag, a_missing_etag_refused_with_412
 //!   19 428                                         sessions: a_precondition_that_is_required

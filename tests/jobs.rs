@@ -242,9 +242,13 @@ async fn a_queued_job_is_cancelled_without_a_request_to_its_bmc() {
     assert_eq!(scene.admin.job(&id).await["status"], "queued");
     let body = json!({ "reason": "wrong rack" });
     let job = scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &body).await.expect(202);
-    assert_eq!((&job["outcome"], &job["status"]), (&json!("cancelled"), &json!("failed")));
-    assert_eq!(job["failure"]["class"], "cancelled");
+    assert_eq!((&job["outcome"], &job["failure"]["class"]), (&json!("cancelled"), &json!("cancelled")));
     assert!(job["failure"]["summary"].as_str().unwrap().contains("wrong rack"), "{job}");
+    // Without workers the job still ends and its server is free for another job, which does not start.
+    let job = scene.admin.complete(&id).await;
+    assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }), "{job}");
+    let next = scene.admin.create_job("QUEUE-1").await;
+    assert_eq!(scene.admin.job(&next).await["status"], "queued");
     assert_eq!(scene.bmc("QUEUE-1").snapshot().requests, 0);
     scene.end().await;
 }

@@ -18,6 +18,8 @@
 //!   probe      `bmc probe` and `bmc doctor`     vendors    one job on the simulated BMC of each vendor
 //!   emulator   one job on sushy-emulator        soak       load while the controller is killed
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
+//!   process    signals, log, first admin token
+//!   restored   copied, old and restored data, backups, locks
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -40,9 +42,11 @@ mod limits;
 mod media;
 mod operators;
 mod probe;
+mod process;
 mod registry;
 mod reports;
 mod requests;
+mod restored;
 mod secrets;
 mod slots;
 mod soak;

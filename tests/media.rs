@@ -113,6 +113,11 @@ async fn a_user_with_credentials_reads_a_task_image_by_its_job_id() {
     let mut names: Vec<String> = disc.list("").unwrap().into_iter().map(|entry| entry.name).collect();
     names.sort();
     assert_eq!(names, ["job.json", "meta-data", "recipe.json", "recipe.schema.json", "user-data"]);
+    let user_data = String::from_utf8(disc.read("user-data", 1 << 20).unwrap()).unwrap();
+    assert_eq!(
+        user_data, "#!/bin/bash\necho installed by Shoal\n",
+        "the example recipe declares its encoding"
+    );
     assert_eq!(disc.volume_id().len(), 16);
     assert!(disc.volume_id().starts_with("TASK_"));
     let document = scene.admin.job_document(&id).await;

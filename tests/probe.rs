@@ -76,6 +76,46 @@ async fn doctor_lets_the_bmc_read_a_test_image_and_leaves_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn diagnostics_are_a_job_with_list_events_explanation_and_verbs() {
+    let scene = Scene::start(vec![healthy("DOC-4")]).await;
+    let api = &scene.admin;
+    api.post("/api/v1/servers/DOC-4/maintenance", &json!({ "reason": "cabling" })).await.expect(202);
+    // Diagnostics leave the server as it was, so they run in maintenance.
+    let id = doctor(&scene, "DOC-4", "").await["doctor_id"].as_str().unwrap().to_owned();
+    let listed = async |query: &str| {
+        let page = api.get(&format!("/api/v1/jobs{query}")).await.expect(200);
+        let jobs = page["jobs"].as_array().unwrap();
+        jobs.iter().map(|job| job["job_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("").await, std::slice::from_ref(&id));
+    assert_eq!(
+        listed("?workflow=doctor&server_serial=DOC-4&status=complete").await,
+        std::slice::from_ref(&id)
+    );
+    assert!(listed("?workflow=provision").await.is_empty());
+    assert!(listed("?label=rack%3D7").await.is_empty());
+    api.get("/api/v1/jobs?label=rack").await.refused(400, "validation_error");
+
+    let job = api.job(&id).await;
+    assert_eq!((&job["workflow"], &job["server_serial"]), (&json!("doctor"), &json!("DOC-4")), "{job:#}");
+    assert_eq!((&job["outcome"], &job["recipe_schema_id"]), (&json!("succeeded"), &Value::Null));
+    assert_eq!(job["verbs"], json!(["retry"]));
+    assert_eq!(api.explain(&id).await["condition"], "ended");
+    assert!(api.events(&id).await.iter().any(|event| event["type"] == "doctor.requested"));
+    api.post(&format!("/api/v1/jobs/{id}/hold"), &json!({})).await.refused(409, "conflict.verb");
+    api.get(&format!("/media/tasks/{id}/task.iso")).await.refused(404, "no_task_image");
+
+    let again = api.post(&format!("/api/v1/jobs/{id}/retry"), &json!({})).await.expect(202);
+    let again = again["job_id"].as_str().unwrap();
+    let ended = scene.complete_skipping(again).await;
+    assert_eq!((&ended["retry_of"], &ended["outcome"]), (&json!(id), &json!("succeeded")), "{ended:#}");
+    // A server with nothing but diagnostics has no history to keep.
+    api.delete("/api/v1/servers/DOC-4").await.expect(204);
+    assert!(listed("").await.is_empty());
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn doctor_without_write_sends_no_boot_override_and_no_reset() {
     let scene = Scene::start(vec![healthy("DOC-2")]).await;
     scene.bmc("DOC-2").inject(Fault::always(FaultTrigger::PatchBoot, FaultEffect::Drop));
@@ -83,6 +123,23 @@ async fn doctor_without_write_sends_no_boot_override_and_no_reset() {
     let report = doctor(&scene, "DOC-2", "").await;
     assert_eq!(status(&report, "boot-override").0, "pass", "{report:#}");
     assert_eq!(scene.bmc("DOC-2").mutations().len(), 2, "insert and eject");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probe_and_doctor_name_the_setting_that_keeps_media_from_the_host() {
+    let mut spec = healthy("DOC-7");
+    let bmc = SimBmcConfig::vendor("dell-idrac9-detached", "DOC-7", BMC_USER, BMC_PASSWORD).unwrap();
+    spec.bmc = Some(Box::new(bmc.in_time(0.0)));
+    let scene = Scene::start(vec![spec]).await;
+    let words = "VirtualMedia.1.Attached is Detached";
+    let card = scene.admin.get("/api/v1/servers/DOC-7/probe").await.expect(200);
+    assert!(card["slot_plan"]["reason"].as_str().unwrap().contains(words), "{card:#}");
+    assert!(card["slot_plan"]["next_action"].as_str().unwrap().contains("AutoAttach"), "{card:#}");
+    let report = doctor(&scene, "DOC-7", "").await;
+    let (status, found) = status(&report, "slot-plan");
+    assert!(status == "fail" && found.contains(words), "{report:#}");
+    assert_eq!(scene.bmc("DOC-7").mutations(), []);
     scene.end().await;
 }
 

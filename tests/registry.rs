@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use controller::auth::AuthMode;
 use controller::config::Settings;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::kit::{ApiResponse, Client, DataDir, Scene, silent};
 
@@ -255,6 +257,24 @@ async fn an_image_with_missing_blobs_is_accepted_where_sparse_images_are_allowed
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn upload_sessions_are_listed_and_cancelled_by_an_administrator() {
+    let scene = scene(|_, _| {}).await;
+    let list = "/api/v1/registry/uploads";
+    scene.admin.post("/v2/team/app/blobs/uploads/", &Value::Null).await;
+    let listed = scene.admin.get(list).await.expect(200);
+    let [session] = listed["uploads"].as_array().unwrap().as_slice() else { panic!("{listed}") };
+    assert_eq!((&session["repository"], &session["received_bytes"]), (&json!("team/app"), &json!(0)));
+    assert!(session["uploader"] != "unknown" && session["begun"].is_string(), "{session}");
+    assert_eq!(scene.admin.get("/api/v1/registry").await.expect(200)["uploads"]["sessions"], 1);
+    let path = format!("{list}/{}", session["id"].as_str().unwrap());
+    assert_eq!(scene.admin.delete(&path).await.expect(200)["uploads"], json!([]));
+    scene.admin.delete(&path).await.refused(404, "unknown_upload");
+    let events = scene.admin.get("/api/v1/events").await;
+    assert_eq!(events_of(&events, "registry.upload-cancelled").len(), 1);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_registry_without_free_space_is_not_ready_and_recovers() {
     const MARGIN: u64 = 1 << 30;
     let scene = scene(|settings, folder| {
@@ -292,6 +312,77 @@ async fn the_read_only_mode_of_the_registry_survives_a_crash() {
     controller.kill();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn without_authentication_no_client_is_challenged_and_empty_credentials_are_accepted() {
+    let scene = Scene::bare(vec![], |settings, _| settings.auth_mode = AuthMode::None).await;
+    let anonymous = scene.anonymous();
+    let version = anonymous.get("/v2/").await;
+    assert_eq!((version.status, version.header("www-authenticate")), (200, None));
+    for (place, expected) in [("/v2/", 200), (MANIFEST, 404)] {
+        let empty = anonymous.request(Method::GET, place).header("authorization", "Basic Og==");
+        assert_eq!(scene.admin.send(empty).await.status, expected, "{place}");
+    }
+    let upload = anonymous.request(Method::POST, "/v2/team/app/blobs/uploads/");
+    let upload = upload.header("authorization", "Basic Og==");
+    assert_eq!(scene.admin.send(upload).await.status, 202);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_proxy_no_challenge_sends_credentials_to_a_plain_address() {
+    let scene = scene(|_, _| {}).await;
+    let challenge = async |headers: &[(&str, &str)]| {
+        let mut request = scene.anonymous().request(Method::GET, "/v2/");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let refused = scene.admin.send(request).await;
+        assert_eq!(refused.status, 401);
+        refused.header("www-authenticate").unwrap().to_owned()
+    };
+    let host = ("host", "registry.example.org");
+    for headers in [vec![host], vec![host, ("x-forwarded-for", "192.0.2.1")], vec![("via", "1.1 proxy")]] {
+        assert_eq!(challenge(&headers).await, "Basic realm=\"shoal\"", "{headers:?}");
+    }
+    let by_tls = challenge(&[host, ("x-forwarded-proto", "https")]).await;
+    assert!(by_tls.starts_with("Bearer realm=\"https://registry.example.org/v2/token\""), "{by_tls}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anonymous_write_alone_is_enough_to_push_and_wrong_passwords_are_429() {
+    let scene = scene(|settings, folder| {
+        with_user(settings, folder);
+        settings.registry_anonymous_write = true;
+    })
+    .await;
+    let digest = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let blob = format!("/v2/drop/box/blobs/{digest}");
+    let ask = async || scene.admin.send(scene.anonymous().request(Method::HEAD, &blob)).await.status;
+    assert_eq!(ask().await, 404);
+    let place = format!("/v2/drop/box/blobs/uploads/?digest={digest}");
+    let push = scene.anonymous().request(Method::POST, &place).body("hello");
+    assert_eq!(scene.admin.send(push).await.status, 201);
+    assert_eq!(ask().await, 200);
+    assert_eq!(scene.anonymous().get(&blob).await.status, 401, "writing is not reading");
+
+    // One name in the file, one of the controller.
+    for user in [USER, "unknown"] {
+        let mut seen = Vec::new();
+        for number in 0..25 {
+            seen.push(scene.by(Method::GET, MANIFEST, user, &format!("guess {number}")).await);
+        }
+        assert_eq!((seen[0], seen[24]), (401, 429), "{user}: {seen:?}");
+        assert!(seen.iter().all(|status| matches!(status, 401 | 429)), "{user}: {seen:?}");
+        assert_eq!(
+            scene.by(Method::GET, MANIFEST, "another", "guess").await,
+            401,
+            "another name is not limited"
+        );
+    }
+    scene.end().await;
+}
+
 async fn logs_in_with_an_api_token(program: &'static str) {
     let scene = scene(|_, _| {}).await;
     let (host, folder) = (scene.running.api.to_string(), scene.folder.path().to_owned());
@@ -320,4 +411,51 @@ async fn skopeo_logs_in_with_an_api_token() {
 #[ignore = "needs podman, run by .ci/run"]
 async fn podman_logs_in_with_an_api_token() {
     logs_in_with_an_api_token("podman").await;
+}
+
+/// Pushes an image without layers, copies it to another repository with skopeo and lists that, without a login.
+async fn copies_without_a_login(scene: &Scene) {
+    let anonymous = scene.anonymous();
+    let config =
+        r#"{"architecture":"amd64","os":"linux","config":{},"rootfs":{"type":"layers","diff_ids":[]}}"#;
+    let digest = format!("sha256:{}", hex::encode(Sha256::digest(config)));
+    let upload = format!("/v2/team/image/blobs/uploads/?digest={digest}");
+    assert_eq!(anonymous.send(anonymous.request(Method::POST, &upload).body(config)).await.status, 201);
+    let kind = "application/vnd.oci.image.manifest.v1+json";
+    let described = json!({ "mediaType": "application/vnd.oci.image.config.v1+json", "digest": digest, "size": config.len() });
+    let manifest = json!({ "schemaVersion": 2, "mediaType": kind, "config": described, "layers": [] });
+    let put = anonymous.request(Method::PUT, "/v2/team/image/manifests/v1").header("content-type", kind);
+    assert_eq!(anonymous.send(put.body(manifest.to_string())).await.status, 201);
+
+    let (host, folder) = (scene.running.api, scene.folder.path().to_owned());
+    let copy = ["copy", "-q", "--src-tls-verify=false", "--dest-tls-verify=false"];
+    let images = [format!("docker://{host}/team/image:v1"), format!("docker://{host}/copies/image:v1")];
+    let copies = format!("docker://{host}/copies/image");
+    let list = ["list-tags", "--tls-verify=false", &copies];
+    for arguments in [&[&copy[..], &[&images[0], &images[1]]].concat()[..], &list] {
+        let mut skopeo = std::process::Command::new("skopeo");
+        skopeo.arg("--insecure-policy").args(arguments);
+        skopeo.env("HOME", &folder).env("REGISTRY_AUTH_FILE", folder.join("auth.json"));
+        let said = tokio::task::spawn_blocking(move || skopeo.output().unwrap()).await.unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs skopeo, run by .ci/run"]
+async fn skopeo_needs_no_login_where_authentication_is_off() {
+    let scene = Scene::bare(vec![], |settings, _| settings.auth_mode = AuthMode::None).await;
+    copies_without_a_login(&scene).await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs skopeo, run by .ci/run"]
+async fn skopeo_needs_no_login_where_every_caller_may_read_and_push() {
+    let scene = Scene::bare(vec![], |settings, _| {
+        (settings.registry_anonymous_read, settings.registry_anonymous_write) = (true, true);
+    })
+    .await;
+    copies_without_a_login(&scene).await;
+    scene.end().await;
 }

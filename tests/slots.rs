@@ -139,7 +139,8 @@ async fn a_slot_that_stays_busy_is_given_up_for_another_plan() {
     })
     .await;
     assert_succeeded(&ended, "FALL-6");
-    assert_eq!(plans(&ended.events), ["single"], "{}", ended.text);
+    // A Dell sends this id for several causes, so it does not mean that the BMC holds one image at a time.
+    assert_eq!(plans(&ended.events), ["cd+usb"], "{}", ended.text);
     assert!(ended.events.iter().any(|event| event["type"] == "step.retry"), "the insert was not repeated");
     ended.scene.end().await;
 }
@@ -180,7 +181,9 @@ async fn a_bmc_that_refuses_everywhere_ends_the_job_with_every_refusal_in_one_se
     assert_eq!(ended.job["outcome"], "failed");
     assert_eq!(ended.job["failure"]["class"], "bmc_refused", "{:#}", ended.job);
     let summary = ended.job["failure"]["summary"].as_str().unwrap();
-    assert!(summary.contains("CD1: ") && summary.contains("CD2: "), "{summary}");
+    for refusal in ["plan dual (CD1 and CD2): slot CD1 refused", "plan single (CD2): slot CD2 refused"] {
+        assert!(summary.contains(refusal), "{refusal}: {summary}");
+    }
     assert!(ended.job["failure"]["next_action"].as_str().unwrap().contains("doctor"));
     let machine = ended.scene.bmc("FALL-9").snapshot();
     assert_eq!(machine.boots_from_media, 0);

@@ -46,6 +46,7 @@ pub fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
         | ErrorKind::License { .. }
         | ErrorKind::Unsupported { .. }
         | ErrorKind::NoVirtualMedia { .. }
+        | ErrorKind::MediaDetached { .. }
         | ErrorKind::MediaUrl { .. } => class::UNSUPPORTED,
         ErrorKind::Unauthorized { .. } | ErrorKind::Config { .. } => class::INPUT,
         ErrorKind::Busy { .. }
@@ -70,9 +71,14 @@ pub fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
 }
 
 /// Maps an error of a power or boot change to a step report. `Busy` becomes a wait and not a failed attempt: some firmware
-/// refuses changes while the host is in its self-test, or for a minute after power-off.
+/// refuses changes while the host is in its self-test, or for a minute after power-off. So does a conflict (409), whatever
+/// its message: it is a conflict with the present state of the host, which changes.
 pub fn from_redfish_change(step: &str, error: &RedfishError) -> StepReport {
-    let ErrorKind::Busy { retry_after, .. } = &error.kind else { return from_redfish(step, error) };
+    let retry_after = match &error.kind {
+        ErrorKind::Busy { retry_after, .. } => retry_after,
+        ErrorKind::Refused { status: 409, .. } if !error.maybe_applied() => &None,
+        _ => return from_redfish(step, error),
+    };
     StepReport::new(StepOutcome::Wait(WaitRequest {
         reason: &waits::BMC_BUSY,
         signals: Vec::new(),
@@ -105,7 +111,10 @@ pub(super) fn next_action(error: &RedfishError) -> String {
         ErrorKind::Tls { problem: TransportErrorKind::Untrusted, .. } => {
             format!("{next}: `shoal server update {SERIAL} --tls pinned`, or REDFISH_CA_FILE")
         }
-        ErrorKind::Unauthorized { denial: Denial::Credentials | Denial::TooManyRejections, .. } => {
+        ErrorKind::Unauthorized {
+            denial: Denial::Credentials | Denial::TooManyRejections | Denial::PasswordChangeRequired,
+            ..
+        } => {
             format!("{next}: `shoal server update {SERIAL} --bmc-password-stdin`")
         }
         ErrorKind::Unreachable {
@@ -227,6 +236,20 @@ mod tests {
             let StepOutcome::Wait(wait) = report.outcome else { panic!("{report:?}") };
             assert_eq!((wait.reason.name, wait.poll), (waits::BMC_BUSY.name, Some(paused)));
         }
+    }
+
+    #[test]
+    fn a_conflict_with_the_state_of_the_host_is_waited_for_like_a_busy_bmc() {
+        let refused = |status| ErrorKind::Refused { status, message_id: None, message: "not now".to_owned() };
+        let verdict = |status, open| class_of(&from_redfish_change("step", &error(refused(status), open))).1;
+        assert_eq!(verdict(409, false), waits::BMC_BUSY.name);
+        assert_eq!(verdict(400, false), class::BMC_REFUSED);
+        assert_eq!(verdict(409, true), class::BMC_REFUSED, "the effect is unknown: the state is read first");
+        assert_eq!(
+            class_of(&from_redfish("step", &error(refused(409), false))).0,
+            "fail",
+            "media: another slot"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use redfish::{
     Bmc, BmcCredentials, ClientOptions, Endpoint, Fence, Fingerprint, HttpOptions, HttpTransport, Observer,
     RecordingTransport, SessionHandle, SessionKeeper, TlsVerification, Transport, TransportError,
@@ -140,7 +140,8 @@ pub struct Bmcs {
     connector: Arc<dyn BmcConnector>,
     options: ClientOptions,
     states: BmcStates,
-    ca: Option<Arc<[u8]>>,
+    /// The authorities of `REDFISH_CA_FILE`, which a reload replaces.
+    ca: RwLock<Option<Arc<[u8]>>>,
     changes: mpsc::Sender<Change>,
     open: Mutex<HashMap<Serial, Open>>,
 }
@@ -174,7 +175,7 @@ impl Bmcs {
             connector: Arc::new(SocketConnector),
             options,
             states: BmcStates::new(limits.each, limits.in_flight),
-            ca: ca.map(Arc::from),
+            ca: RwLock::new(ca.map(Arc::from)),
             changes,
             open: Mutex::new(HashMap::new()),
         }
@@ -184,6 +185,11 @@ impl Bmcs {
     #[must_use]
     pub fn with_connector(self, connector: Arc<dyn BmcConnector>) -> Self {
         Self { connector, ..self }
+    }
+
+    /// Replaces the authorities that sign certificates of BMCs. Open connections stay as they are.
+    pub fn trust(&self, ca: Option<Vec<u8>>) {
+        *self.ca.write() = ca.map(Arc::from);
     }
 
     /// Connects to a server's BMC, or reuses the open connection. A mutation is sent only if `lease` outlasts it.
@@ -332,8 +338,8 @@ impl Bmcs {
         }
         match (server.tls, &server.tls_fingerprint) {
             (TlsMode::Insecure, _) => Ok((TlsVerification::Insecure, None)),
-            (TlsMode::Verify, _) => match &self.ca {
-                Some(ca) => Ok((TlsVerification::Ca(ca.clone()), None)),
+            (TlsMode::Verify, _) => match self.ca.read().clone() {
+                Some(ca) => Ok((TlsVerification::Ca(ca), None)),
                 None => Err(ConnectError::Record(
                     "the server asks for a verified certificate but REDFISH_CA_FILE is not set: set it, or register \
                      the server with tls pinned"

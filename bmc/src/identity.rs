@@ -29,7 +29,7 @@ pub fn verify(step: &str, server: &Server, discovery: &Discovery) -> Result<Opti
             format!(
                 "the BMC at {} belongs to another machine: it shows serial {}, {serial} is registered; nothing was changed",
                 server.bmc_address,
-                discovery.system.serial.as_deref().or(discovery.system.sku.as_deref()).unwrap_or("?"),
+                discovery.system.shown_serial().unwrap_or("?"),
             ),
             format!("correct the address with `shoal server update {serial} --bmc-address …`"),
         )),

@@ -51,6 +51,8 @@ mod services;
 pub mod slots;
 mod state;
 mod step;
+#[cfg(any(test, feature = "test-support"))]
+pub mod test_support;
 pub mod waits;
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ pub async fn state(
 /// Records a power request in a checkpoint and sends it; returns whether a read already shows its effect.
 ///
 /// A refusal after an earlier request, also a graceful one, is no failure: the BMC may have applied the earlier request, shows
-/// its power state late, and refuses to repeat it.
+/// its power state late, and refuses to repeat it. A conflict (409) to the first forced request is a BMC that is busy.
 ///
 /// # Errors
 /// Returns the report of the step when the lease is lost, or the BMC refuses the first request or does not respond.
@@ -123,8 +123,11 @@ pub async fn send(
     match connected.bmc.reset(system, reset).await {
         Ok(applied) => Ok(applied.confirmed),
         Err(error)
-            if (request.sent > 1 || request.graceful_at.is_some())
-                && matches!(error.kind, ErrorKind::Refused { .. }) =>
+            if match error.kind {
+                ErrorKind::Refused { status: 409, .. } => request.sent > 1,
+                ErrorKind::Refused { .. } => request.sent > 1 || request.graceful_at.is_some(),
+                _ => false,
+            } =>
         {
             Ok(false)
         }

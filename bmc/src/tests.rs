@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
+use super::test_support::{PASSWORD, SharedSessions};
+use super::*;
 use async_trait::async_trait;
+use engine::model::{Server, TlsMode};
+use engine::{StepOutcome, StepReport};
 use lab_bmc::{
     Fault, FaultEffect, FaultTrigger, InProcess, JournalItem, MediaReader, MediaRefusal, MediaRequest,
     MediaResponse, NullHost, SimBmc, SimBmcConfig,
@@ -11,11 +15,6 @@ use redfish::{
     Endpoint, ErrorKind, Fingerprint, InsertOptions, SystemSelector, TlsVerification, Transport,
     TransportError,
 };
-use secrets::{MasterKey, Resolver};
-
-use super::*;
-use engine::model::{Serial, Server, TlsMode};
-use engine::{StepOutcome, StepReport};
 
 const SERIAL: &str = "BMC-1";
 
@@ -25,38 +24,6 @@ struct NoMedia;
 impl MediaReader for NoMedia {
     async fn fetch(&self, _: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
         Ok(MediaResponse { status: 404, ..MediaResponse::default() })
-    }
-}
-
-struct NoMetrics;
-
-impl redfish::Observer for NoMetrics {
-    fn exchange(&self, _: redfish::Exchange<'_>) {}
-}
-
-struct NoSessions;
-
-#[async_trait]
-impl SessionStore for NoSessions {
-    async fn save(&self, _: &Serial, _: Option<SealedSession>) -> Result<(), Unavailable> {
-        Ok(())
-    }
-
-    async fn load(&self, _: &Serial) -> Result<Option<SealedSession>, Unavailable> {
-        Ok(None)
-    }
-
-    async fn list(&self) -> Result<Vec<Serial>, Unavailable> {
-        Ok(Vec::new())
-    }
-}
-
-struct OneServer(Server);
-
-#[async_trait]
-impl ServerLookup for OneServer {
-    async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
-        Ok((*serial == self.0.serial).then(|| self.0.clone()))
     }
 }
 
@@ -83,37 +50,15 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let sim = SimBmc::new(
-            SimBmcConfig::new(SERIAL, "root", "calvin-and-hobbes"),
-            Arc::new(NullHost),
-            Arc::new(NoMedia),
-        );
-        let key = MasterKey::from_bytes(&[7; 32]);
-        let password = Resolver::new(&key).seal(SERIAL, &"calvin-and-hobbes".into()).unwrap();
-        let server = Server {
-            bmc_address: "https://127.0.0.1".to_owned(),
-            bmc_username: "root".to_owned(),
-            bmc_password: password.to_string(),
-            tls: TlsMode::Insecure,
-            ..Server::unknown(SERIAL.parse().unwrap(), "2026-11-20T08:00:00Z".parse().unwrap())
-        };
-        let listen = "127.0.0.1:8080".parse().unwrap();
-        let connections = Bmcs::new(
-            Resolver::new(&key),
-            key.derive("bmc-sessions"),
-            Arc::new(NoSessions),
-            Arc::new(NoMetrics),
-            redfish::ClientOptions { read_attempts: 1, ..redfish::ClientOptions::default() },
-            BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
-            None,
-        )
-        .with_connector(Arc::new(OneBmc(sim.clone())));
-        let services = BmcServices {
-            servers: Box::new(OneServer(server.clone())),
-            connections,
-            addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
-            tries: 1,
-        };
+        let sim =
+            SimBmc::new(SimBmcConfig::new(SERIAL, "root", PASSWORD), Arc::new(NullHost), Arc::new(NoMedia));
+        let now = "2026-11-20T08:00:00Z".parse().unwrap();
+        let server =
+            test_support::server(SERIAL.parse().unwrap(), "https://127.0.0.1".to_owned(), now).unwrap();
+        let server = Server { tls: TlsMode::Insecure, ..server };
+        let services = test_support::services(server.clone(), SharedSessions::default());
+        let connections = services.connections.with_connector(Arc::new(OneBmc(sim.clone())));
+        let services = BmcServices { connections, ..services };
         Self { sim, server, services }
     }
 

@@ -78,6 +78,11 @@ impl Diagnostics {
         self.add(name, CheckStatus::Pass, found, "");
     }
 
+    /// Returns whether the BMC shows the serial number of another machine.
+    pub fn another_machine(&self) -> bool {
+        self.checks.iter().any(|check| check.name == "serial" && check.status == CheckStatus::Fail)
+    }
+
     /// Returns the worst status.
     pub fn verdict(&self) -> CheckStatus {
         let has = |status| self.checks.iter().any(|check| check.status == status);
@@ -180,7 +185,7 @@ fn account(diagnostics: &mut Diagnostics, facts: &BmcFacts) {
             "account",
             CheckStatus::Fail,
             "the password must be changed first",
-            "log in to the BMC once and set a new password, then register it",
+            "log in to the web interface of the BMC with this account, set a new password, then register it",
         );
     }
     if account.locked == Some(true) || account.enabled == Some(false) {
@@ -201,7 +206,7 @@ fn account(diagnostics: &mut Diagnostics, facts: &BmcFacts) {
 
 fn serial(diagnostics: &mut Diagnostics, facts: &BmcFacts, target: &ProbeTarget<'_>) {
     let system = &facts.discovery.system;
-    let shown = system.serial.as_deref().or(system.sku.as_deref()).unwrap_or("none");
+    let shown = system.shown_serial().unwrap_or("none");
     let Some(expected) = target.serial else {
         return match shown {
             "none" => diagnostics.add(

@@ -15,8 +15,8 @@
 //! | `test_image` | the small image that a BMC reads during the media check |
 //!
 //! Diagnostics are a workflow because they change the BMC: the lease fences them (decision D7), the lock keeps jobs away
-//! (decision D13), and after a crash the next controller instance ejects the test image (decision D8). A run is not part of a
-//! server's history, so a server with diagnostics in the log can be removed.
+//! (decision D13), and after a crash the next controller instance ejects the test image (decision D8). A run leaves the server
+//! as it was ([`Purpose::Observe`]): it starts in maintenance too, and a server with nothing but diagnostics can be removed.
 //!
 //! Invariants
 //! - What the checks insert or set is ejected or cleared again; media and settings of others are not changed.
@@ -45,36 +45,48 @@ use serde_json::json;
 use bmc::probe::ProbeTarget;
 use bmc::{BmcServices, ConnectError, QUEUE, class, failure, from_redfish, into_report, unavailable};
 use engine::model::{
-    Artifact, Effect, Grant, LockRequest, NewEvent, NewRun, OnConflict, RunId, RunPlan, Serial, Server,
-    Snapshot, StepInstance, Time, error_chain,
+    Artifact, Effect, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunPlan, RunRequest, Serial,
+    Server, Snapshot, StepInstance, Time, Verb, error_chain,
 };
 use engine::{
     AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepOutcome, StepPolicy, StepReport,
     WaitReason, Workflow,
 };
-use media::{MediaGrants, MediaToken, Suffix, TaskInputs, grant_context, media_url};
-use secrecy::ExposeSecret;
-use secrets::{JobTokens, Key, seal};
+use media::{ImageUse, MediaGrants, Suffix, TaskInputs, media_url};
 
 use checks::{AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks};
 
 /// The workflow's name.
-const WORKFLOW: &str = "doctor";
+pub const WORKFLOW: &str = "doctor";
 const PREPARE: &str = "doctor.prepare";
 const CHECK: &str = "doctor.check";
 const CLEAN: &str = "doctor.clean";
 /// Time limit of one run, including the time in the queue.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// The input of a run.
+/// What an operator orders; the input of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct DiagnosticsInput {
-    server: Serial,
-    write_boot: bool,
+pub struct DiagnosticsOrder {
+    /// The server to check.
+    pub server: Serial,
+    /// Whether the checks also set and clear the boot override.
+    pub write_boot: bool,
+    /// The ended run that this order repeats.
+    #[serde(skip)]
+    pub retry_of: Option<RunId>,
+}
+
+impl DiagnosticsOrder {
+    /// The order that repeats an ended run; `None` when the input of the run cannot be read.
+    pub fn repeat(ended: &Snapshot) -> Option<Self> {
+        let order = Self::deserialize(&*ended.input).ok()?;
+        Some(Self { retry_of: Some(ended.run.id), ..order })
+    }
 }
 
 /// Builds a diagnostics run of a server for the engine.
-pub fn order(server: &Serial, write_boot: bool, id: RunId, created_by: &str, now: Time) -> NewRun {
+pub fn order(order: &DiagnosticsOrder, id: RunId, created_by: &str, now: Time) -> NewRun {
+    let DiagnosticsOrder { server, retry_of, .. } = order;
     let instance =
         |name: &&str| StepInstance { name: (*name).to_owned(), key: String::new(), queue: QUEUE.to_owned() };
     let plan = RunPlan {
@@ -90,13 +102,15 @@ pub fn order(server: &Serial, write_boot: bool, id: RunId, created_by: &str, now
             capacity: 1,
             on_conflict: OnConflict::Refuse,
         }],
-        server: None,
+        server: Some(server.clone()),
         parent: None,
+        purpose: Purpose::Observe,
+        request: RunRequest { retry_of: *retry_of, ..RunRequest::default() },
         priority: 0,
         deadline_at: now.plus(TIME_LIMIT),
         created_by: created_by.to_owned(),
         created_at: now,
-        input: json!(DiagnosticsInput { server: server.clone(), write_boot }),
+        input: json!(order),
         plan,
         effects: Vec::new(),
         events: vec![NewEvent::info("doctor.requested", format!("diagnostics of {server}")).by(created_by)],
@@ -128,19 +142,11 @@ pub struct DiagnosticsServices {
     pub bmc: Arc<BmcServices>,
     /// The media grants.
     pub grants: MediaGrants,
-    /// Derives the token of the test image.
-    pub tokens: JobTokens,
-    /// The key that seals the recorded inputs of images.
-    pub media_key: Arc<Key>,
 }
 
-impl DiagnosticsServices {
-    /// Derives the token of the test image. It is equal after a crash.
-    fn media_token(&self, run: RunId, digest: &str) -> Option<MediaToken> {
-        let image = format!("{}:{digest}", Artifact::Task.as_str());
-        let token = self.tokens.grant_token(&run.to_string(), &image, WORKFLOW, 1);
-        MediaToken::parse(token.expose_secret())
-    }
+/// The only use of the test image with this digest.
+fn test_use(digest: &str) -> ImageUse<'_> {
+    ImageUse { artifact: Artifact::Task, digest, slot_plan: WORKFLOW, attempt: 1 }
 }
 
 /// The workflow that runs diagnostics of a BMC.
@@ -177,6 +183,11 @@ impl Workflow for DiagnosticsWorkflow {
         Duration::from_secs(120)
     }
 
+    /// Diagnostics last minutes, so they are not held. The engine holds a run that it cannot continue; it can be resumed.
+    fn verbs(&self) -> &'static [Verb] {
+        &[Verb::Cancel, Verb::Resume]
+    }
+
     fn wait_reasons(&self) -> &'static [&'static WaitReason] {
         &bmc::waits::ALL
     }
@@ -209,7 +220,7 @@ impl Step for DiagnosticsStep {
     }
 }
 
-fn input(step: &str, context: &StepContext) -> Result<DiagnosticsInput, StepReport> {
+fn input(step: &str, context: &StepContext) -> Result<DiagnosticsOrder, StepReport> {
     Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
         let summary = format!("the stored input of this diagnostics run cannot be read: {why}");
         StepReport::fail(failure(engine::class::INTERNAL, step, summary, "run the diagnostics again"))
@@ -228,21 +239,12 @@ fn prepare(services: &DiagnosticsServices, context: &StepContext) -> Result<Step
     let run = context.snapshot.run.id;
     let image = image(PREPARE, context)?;
     let digest = image.digest().to_hex();
-    let token = services
-        .media_token(run, &digest)
-        .ok_or_else(|| broken("the token of the test image is unusable".to_owned()))?;
     let bytes = image.to_bytes().map_err(|why| broken(error_chain(&why).to_string()))?;
-    let inputs =
-        seal(&services.media_key, &grant_context(run.0), &bytes).map_err(|why| broken(why.to_string()))?;
-    Ok(StepReport::done().effect(Effect::GrantIssued(Box::new(Grant {
-        token_hash: token.hash(),
-        run,
-        artifact: Artifact::Task,
-        inputs: Some(inputs),
-        sha256: digest,
-        size: image.len(),
-        created_at: context.now(),
-    }))))
+    let grant = services
+        .grants
+        .issue(run, &test_use(&digest), image.len(), Some(&bytes), context.now())
+        .map_err(|why| broken(error_chain(&why).to_string()))?;
+    Ok(StepReport::done().effect(Effect::GrantIssued(Box::new(grant))))
 }
 
 /// The test image with the URL of its grant.
@@ -270,21 +272,19 @@ fn medium(
     base: &str,
 ) -> Result<Granted, StepReport> {
     let digest = image(step, context)?.digest().to_hex();
-    let url = services
-        .media_token(context.snapshot.run.id, &digest)
-        .and_then(|token| Some((media_url(base, &token, Artifact::Task, Suffix::Iso).ok()?, token.hash())));
-    let (url, hash) = url.ok_or_else(|| {
+    let token = services.grants.token(context.snapshot.run.id, &test_use(&digest));
+    let url = media_url(base, &token, Artifact::Task, Suffix::Iso).map_err(|_| {
         let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
         StepReport::fail(failure(class::MEDIA, step, "there is no usable media URL", next))
     })?;
-    Ok(Granted { services: Arc::clone(services), url, hash })
+    Ok(Granted { services: Arc::clone(services), url, hash: token.hash() })
 }
 
 async fn server(
     step: &str,
     services: &DiagnosticsServices,
     context: &StepContext,
-) -> Result<(Server, DiagnosticsInput), StepReport> {
+) -> Result<(Server, DiagnosticsOrder), StepReport> {
     let input = input(step, context)?;
     match services.bmc.servers.server(&input.server).await {
         Ok(Some(server)) => Ok((server, input)),
@@ -318,7 +318,7 @@ async fn check_step(
     let mut report = StepReport::done()
         .with_output(json!(diagnostics))
         .event(NewEvent::info("doctor.finished", format!("{serial}: {worst}")));
-    if let Some(fingerprint) = connected.learned_fingerprint {
+    if let Some(fingerprint) = connected.learned_fingerprint.filter(|_| !diagnostics.another_machine()) {
         report = report.effect(Effect::ServerPinned { serial: server.serial.clone(), fingerprint });
     }
     Ok(report)
@@ -338,7 +338,7 @@ async fn clean(services: &Arc<DiagnosticsServices>, context: &StepContext) -> Re
     }
     let (run, grants) = (context.snapshot.run.id, services.grants.clone());
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
-    report.then = Some(AfterCommit(Arc::new(move || grants.end(run.0))));
+    report.then = Some(AfterCommit(Arc::new(move || grants.end(run))));
     Ok(report)
 }
 

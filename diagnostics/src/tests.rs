@@ -1,20 +1,16 @@
 //! The workflow inside the engine, with a simulated BMC on a real socket.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
-
 use lab_bmc::{
     MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig, SimBmcServer,
 };
 use tempfile::TempDir;
 
 use super::*;
-use bmc::{Addresses, BmcLimits, Bmcs, SealedSession, ServerLookup, SessionStore, Unavailable};
-use engine::model::{Clock, ManualClock, Outcome, Phase, Run};
+use bmc::test_support::{self, PASSWORD, SharedSessions, key};
+use engine::model::{Clock, GrantReads, ManualClock, Outcome, Phase, Run, StoredGrant, SystemClock};
 use engine::store::Store;
 use engine::{Created, Creation, Engine, EngineConfig, WorkflowRegistry};
-use media::{GrantRecord, GrantStore, GrantStoreUnavailable, Library, LibraryOptions, ReadSummary};
-use secrets::{MasterKey, Resolver};
+use media::{GrantStore, GrantStoreUnavailable, Library, LibraryOptions};
 
 const SERIAL: &str = "XF-1";
 const LEASE: Duration = Duration::from_secs(200);
@@ -40,57 +36,18 @@ impl MediaReader for Zeros {
     }
 }
 
-struct OneServer(Server);
-
-#[async_trait]
-impl ServerLookup for OneServer {
-    async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
-        Ok((*serial == self.0.serial).then(|| self.0.clone()))
-    }
-}
-
-/// The stored BMC sessions, shared by the engines of a bench.
-#[derive(Clone, Default)]
-struct SharedSessions(Arc<Mutex<HashMap<Serial, SealedSession>>>);
-
-#[async_trait]
-impl SessionStore for SharedSessions {
-    async fn save(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable> {
-        let mut sessions = self.0.lock().unwrap();
-        match session {
-            Some(session) => sessions.insert(server.clone(), session),
-            None => sessions.remove(server),
-        };
-        Ok(())
-    }
-
-    async fn load(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable> {
-        Ok(self.0.lock().unwrap().get(server).cloned())
-    }
-
-    async fn list(&self) -> Result<Vec<Serial>, Unavailable> {
-        Ok(self.0.lock().unwrap().keys().cloned().collect())
-    }
-}
-
 /// Grants that nothing reads: the simulated BMC reads zeros instead.
 struct NoGrants;
 
 #[async_trait]
 impl GrantStore for NoGrants {
-    async fn find(&self, _: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
+    async fn find(&self, _: &str) -> Result<Option<StoredGrant>, GrantStoreUnavailable> {
         Ok(None)
     }
 
-    async fn record_read(&self, _: &str, _: ReadSummary) -> Result<(), GrantStoreUnavailable> {
+    async fn record_reads(&self, _: &str, _: GrantReads) -> Result<(), GrantStoreUnavailable> {
         Ok(())
     }
-}
-
-struct NoMetrics;
-
-impl redfish::Observer for NoMetrics {
-    fn exchange(&self, _: redfish::Exchange<'_>) {}
 }
 
 /// One simulated BMC, one database, and engines that run the workflow on a manual clock.
@@ -109,43 +66,20 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
         let store = Store::open(&folder.path().join("provisioner.db"), clock.now()).unwrap();
-        let config = SimBmcConfig::new(SERIAL, "root", "calvin-and-hobbes");
+        let config = SimBmcConfig::new(SERIAL, "root", PASSWORD);
         let sim_bmc = SimBmc::new(config, Arc::new(NullHost), Arc::new(Zeros));
         let bmc = sim_bmc.serve_on_loopback().await.unwrap();
-        let password = Resolver::new(&key()).seal(SERIAL, &"calvin-and-hobbes".into()).unwrap();
-        let server = Server {
-            bmc_address: bmc.url(),
-            bmc_username: "root".to_owned(),
-            bmc_password: password.to_string(),
-            ..Server::unknown(SERIAL.parse().unwrap(), clock.now())
-        };
+        let server = test_support::server(SERIAL.parse().unwrap(), bmc.url(), clock.now()).unwrap();
         store.create_server(server.clone(), NewEvent::info("server.created", "registered")).await.unwrap();
         Self { folder, clock, store, sim_bmc, server, sessions: SharedSessions::default(), _bmc: bmc }
     }
 
     fn services(&self) -> DiagnosticsServices {
-        let key = key();
         let options = LibraryOptions { tls: media::tls_config(b"").unwrap(), max_image_bytes: 1 << 30 };
         let library = Library::open(&self.folder.path().join("library"), options).unwrap();
-        let listen = "127.0.0.1:8080".parse().unwrap();
         DiagnosticsServices {
-            bmc: Arc::new(BmcServices {
-                servers: Box::new(OneServer(self.server.clone())),
-                connections: Bmcs::new(
-                    Resolver::new(&key),
-                    key.derive("bmc-sessions"),
-                    Arc::new(self.sessions.clone()),
-                    Arc::new(NoMetrics),
-                    redfish::ClientOptions { read_attempts: 1, ..redfish::ClientOptions::default() },
-                    BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
-                    None,
-                ),
-                addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
-                tries: 1,
-            }),
-            grants: MediaGrants::new(Arc::new(NoGrants), library, Arc::new(jiff::Timestamp::now)),
-            tokens: JobTokens::new(&key),
-            media_key: Arc::new(key.derive("media-grants")),
+            bmc: Arc::new(test_support::services(self.server.clone(), self.sessions.clone())),
+            grants: MediaGrants::new(Arc::new(NoGrants), library, &key(), Arc::new(SystemClock)),
         }
     }
 
@@ -187,17 +121,14 @@ impl Bench {
     }
 }
 
-fn key() -> MasterKey {
-    MasterKey::from_bytes(&[7; 32])
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_diagnostics_eject_the_test_image_and_report_a_failure() {
     let bench = Bench::new().await;
     let images = || bench.sim_bmc.snapshot().slots.iter().filter(|slot| slot.image.is_some()).count();
     let first = bench.engine("one");
     let id = RunId::new();
-    let run = order(&SERIAL.parse().unwrap(), false, id, "operator", bench.clock.now());
+    let ordered = DiagnosticsOrder { server: SERIAL.parse().unwrap(), write_boot: false, retry_of: None };
+    let run = order(&ordered, id, "operator", bench.clock.now());
     assert!(matches!(first.create(Creation { run }).await.unwrap(), Created::New(_)));
     let inserted = async {
         while images() == 0 {

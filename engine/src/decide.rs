@@ -19,8 +19,9 @@ use super::cancel;
 use super::class;
 use super::cursor::{Next, instance, intent, next, step_to};
 use super::hold;
+use super::outage::OutageBefore;
 use super::workflow::{
-    PermitRequest, Step, StepOutcome, StepPolicy, StepReport, WaitRequest, Workflow, fail_on_deadline,
+    PermitRequest, Remark, Step, StepOutcome, StepPolicy, StepReport, WaitRequest, Workflow, fail_on_deadline,
 };
 use crate::model::mutant::{self, Mutant};
 use crate::model::run::backoff;
@@ -144,27 +145,39 @@ fn insert_after(plan: &RunPlan, at: Position, further: &[StepInstance]) -> Optio
     Some(plan)
 }
 
+/// The wait that a report asks for, if its deadline has passed and an outage does not postpone the judgement.
+pub(super) fn overdue_wait(
+    snapshot: &Snapshot,
+    record: &StepRecord,
+    report: &StepReport,
+    outage: &OutageBefore,
+    now: Time,
+) -> Option<Wait> {
+    let StepOutcome::Wait(request) = &report.outcome else { return None };
+    let wait = wait(snapshot, record, request, now);
+    (wait.deadline <= now && !outage.spares_wait(&wait, now)).then_some(wait)
+}
+
 /// The step's report, unless it asks to wait beyond the deadline of the wait: then the report of
-/// [`Step::on_wait_deadline`], merged with it.
+/// [`Step::on_wait_deadline`], merged with it. A failure gets the workflow's remark.
 pub(super) fn enforce_wait_deadline(
     snapshot: &Snapshot,
     record: &StepRecord,
     report: &StepReport,
     step: &dyn Step,
+    (outage, remark): (&OutageBefore, Option<&Remark>),
     now: Time,
 ) -> StepReport {
-    let late = |report: &StepReport| match &report.outcome {
-        StepOutcome::Wait(request) => {
-            Some(wait(snapshot, record, request, now)).filter(|wait| wait.deadline <= now)
-        }
-        _ => None,
-    };
+    let late = |report: &StepReport| overdue_wait(snapshot, record, report, outage, now);
     let Some(passed) = late(report) else { return report.clone() };
     let mut overdue = step.on_wait_deadline(snapshot, &passed);
     let message = format!("the wait for {} passed its deadline {}", passed.reason, passed.deadline);
     overdue.events.insert(0, NewEvent::warn("wait.overdue", message).with(json!(passed)));
     if late(&overdue).is_some() {
         overdue.outcome = StepOutcome::Fail(fail_on_deadline(&passed));
+    }
+    if let (StepOutcome::Fail(failure), Some(remark)) = (&mut overdue.outcome, remark) {
+        remark.add_to(failure);
     }
     // What the last call found and did is kept.
     let seen = report.clone();
@@ -404,17 +417,20 @@ fn park(change: &mut RunChange, record: &StepRecord, wait: Wait) {
     run.wait = Some(wait);
 }
 
-/// A wait with the same reason as the previous one continues it: `since` and `deadline` stay those of its start.
+/// A wait with the same reason as the previous one continues it: `since` and `deadline` stay those of its start, also when a
+/// setting or a profile has changed since.
 fn wait(snapshot: &Snapshot, record: &StepRecord, request: &WaitRequest, now: Time) -> Wait {
-    let since = match &snapshot.run.wait {
-        Some(old) if old.step == record.name && old.reason == request.reason.name => old.since,
-        _ => now,
+    let (since, deadline) = match &snapshot.run.wait {
+        Some(old) if old.step == record.name && old.reason == request.reason.name => {
+            (old.since, old.deadline)
+        }
+        _ => (now, now.plus(request.within)),
     };
     Wait {
         reason: request.reason.name.to_owned(),
         step: record.name.clone(),
         since,
-        deadline: since.plus(request.within).min(snapshot.run.deadline_at),
+        deadline: deadline.min(snapshot.run.deadline_at),
         signals: request.signals.iter().map(|&name| name.to_owned()).collect(),
         poll_at: request.poll.map(|poll| now.plus(poll)),
         detail: request.detail.clone(),

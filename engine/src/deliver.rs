@@ -7,10 +7,10 @@ use super::cursor::{self, Next};
 use super::decide::{self, DecisionContext};
 use super::dispatcher::Engine;
 use super::log;
-use super::verbs::{self, Verb, VerbRefused};
+use super::verbs::{self, VerbRefused};
 use super::workflow::{AfterCommit, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow};
 use crate::model::mutant::{self, Mutant};
-use crate::model::{NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time};
+use crate::model::{NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time, Verb};
 use crate::store::{Committed, DeliverOutcome, SignalMessage, StoreError, UNREADABLE};
 
 /// How often a delivery is computed again because the run has changed meanwhile.
@@ -138,7 +138,14 @@ impl Engine {
             if snapshot.run.hold.as_ref().is_some_and(|hold| hold.class == UNREADABLE) {
                 return self.unreadable_verb(run, verb, actor).await;
             }
-            let phase = snapshot.run.phase;
+            let Run { phase, workflow, .. } = &snapshot.run;
+            if let (true, Some(server)) = (snapshot.run.restored, snapshot.run.server.clone()) {
+                return Err(VerbRefused::Restored { verb, server }.into());
+            }
+            let (phase, offered) = (*phase, self.workflows().get(workflow).map(|workflow| workflow.verbs()));
+            if offered.is_some_and(|offered| !offered.contains(&verb)) {
+                return Err(VerbRefused::NotOffered { verb, workflow: workflow.clone() }.into());
+            }
             // A repeated request: the first response was lost, or a second operator sent a cancel too.
             if verb == Verb::Cancel && snapshot.run.outcome == Some(Outcome::Cancelled) {
                 return Ok(());
@@ -154,8 +161,8 @@ impl Engine {
         Err(VerbError::Busy)
     }
 
-    /// Cancels runs and returns how many were cancelled; runs that have ended are not counted. Many cancels share one
-    /// transaction, so that a batch of thousands takes seconds.
+    /// Cancels runs and returns how many were cancelled; runs that have ended and runs of restored servers are not counted. Many
+    /// cancels share one transaction, so that a batch of thousands takes seconds.
     ///
     /// # Errors
     /// When the database fails or a run changes too often. The cancels of earlier transactions are then durable.
@@ -166,7 +173,7 @@ impl Engine {
             let (mut messages, mut alone) = (Vec::new(), Vec::new());
             for (run, found) in chunk.iter().zip(self.store().snapshots(chunk.to_vec()).await?) {
                 match found {
-                    Some(snapshot) if !snapshot.run.phase.is_forward() => {}
+                    Some(snapshot) if snapshot.run.restored || !snapshot.run.phase.is_forward() => {}
                     Some(mut snapshot) if snapshot.run.hold.is_none() => {
                         messages.push(self.cancel_message(&mut snapshot, actor, reason, now));
                     }

@@ -12,10 +12,11 @@ use tokio_util::task::TaskTracker;
 
 use super::interrupt::{CANCEL_GRACE, ClaimEntry, Interrupt, Interrupts};
 use super::lease::LeaseTerms;
+use super::outage::OutageBefore;
 use super::pressure::{PressureCache, PressureGauge};
 use super::worker::Worker;
 use super::workflow::WorkflowRegistry;
-use crate::model::{Clock, IdSource, NewRun, Pressure, system_id_source};
+use crate::model::{Clock, IdSource, NewRun, Pressure, Time, system_id_source};
 use crate::store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver};
 
 /// The longest sleep between two reads of the database.
@@ -32,7 +33,7 @@ pub struct EngineConfig {
     pub owner: String,
     /// The queues whose steps this engine executes.
     pub queues: Vec<String>,
-    /// The maximum number of runs in progress; parked runs do not count.
+    /// The maximum number of runs in progress; parked runs do not count. With 0 only cancelled runs are worked on.
     pub concurrency: usize,
     /// How long a lease lasts without progress.
     pub lease: Duration,
@@ -81,6 +82,7 @@ impl Engine {
             id_source,
             interrupts: Interrupts::default(),
             cancel_grace: CANCEL_GRACE,
+            outage: OutageBefore::default(),
         };
         Self {
             inner: Arc::new(Inner {
@@ -100,6 +102,14 @@ impl Engine {
         let inner =
             Inner { worker, config: config.clone(), wake: Notify::new(), pressure: PressureCache::default() };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Records that no controller ran from the last sign of life of the previous instance, as `Store::begin_instance` returned
+    /// it, until now. A deadline that passed meanwhile is judged only when a message that ends the wait could be repeated.
+    pub fn resume_after(&self, last_seen: Option<Time>) {
+        if let Some(last_seen) = last_seen {
+            self.worker().outage.record(last_seen, self.clock().now());
+        }
     }
 
     /// Installs a gauge: while it shows pressure, no run starts.
@@ -181,9 +191,8 @@ impl Engine {
                 tracing::error!(error = %crate::model::error_chain(&error), "the leases of the former controller instance were not taken over; its runs continue after their leases have expired")
             }
         }
-        let concurrency = self.inner.config.concurrency;
-        let permits = Arc::new(Semaphore::new(concurrency));
-        let cancel_permits = Arc::new(Semaphore::new(if concurrency == 0 { 0 } else { CANCEL_WORKERS }));
+        let permits = Arc::new(Semaphore::new(self.inner.config.concurrency));
+        let cancel_permits = Arc::new(Semaphore::new(CANCEL_WORKERS));
         let workers = TaskTracker::new();
         while !stop.is_cancelled() {
             let pause = match self.start_due(&permits, &cancel_permits, &workers, &stop).await {
@@ -212,7 +221,8 @@ impl Engine {
         workers: &TaskTracker,
         stop: &CancellationToken,
     ) -> Result<Duration, StoreError> {
-        // A cancelled run does not wait for a free worker, so that its machine is cleaned up while all workers are busy.
+        // A cancelled run does not wait for a free worker, so that its machine is cleaned up while all workers are busy and
+        // a cancel is carried out by an engine without workers.
         let (free_permits, lanes) = match permits.available_permits() {
             0 => (cancel_permits, Some(Lanes::Cancelled)),
             _ => (permits, None),

@@ -1,7 +1,8 @@
 //! Explanations: why a run is in its state, for every state (decision D6). Pure and total.
 //!
 //! ```text
-//!  ended --- the outcome, and the next action          no lease --- wait? retry ----------- which attempt failed, and why
+//!  ended --- the outcome, and the next action
+//!  restored  why the data is old, and the release     no lease --- wait? retry ----------- which attempt failed, and why
 //!  held ---- the decision, and the verbs                                  any other ------- the texts of the wait reason
 //!  leased -- working | cancelling | abandoned                       none -- gate closed? -- who closed it, and why
 //!                                                                           queued for a lock? holder and position
@@ -9,7 +10,7 @@
 //! ```
 //!
 //! Invariant: the explanation of every unfinished run names what ends its state, and either a time (deadline or next check)
-//! or, for a held run, the verbs that end the hold.
+//! or, for a held or restored run, the verbs that end the hold or the command that releases the server.
 
 use serde::Serialize;
 
@@ -18,8 +19,8 @@ use super::cursor::{self, Next};
 use super::decide::{self, RETRY};
 use super::dispatcher::Engine;
 use super::interrupt::CANCEL_GRACE;
-use super::workflow::{StepPolicy, WaitReason, Workflow, WorkflowRegistry};
-use crate::model::{Gate, Hold, Lease, Outcome, PERMIT, Phase, Run, Snapshot, Time, Wait};
+use super::workflow::{Remark, StepPolicy, WaitReason, Workflow, WorkflowRegistry};
+use crate::model::{Gate, Hold, Lease, Outcome, PERMIT, Phase, Restoration, Run, Snapshot, Time, Wait};
 use crate::store::{QueuePosition, StoreError, UNREADABLE};
 
 /// The kind of state that a run is in.
@@ -28,6 +29,8 @@ use crate::store::{QueuePosition, StoreError, UNREADABLE};
 pub enum Condition {
     /// The run was created and no worker has been free yet.
     Queued,
+    /// The data is a copy or old, and no operator has released the server: the run is not claimed in any phase.
+    Restored,
     /// A closed gate prevents the start.
     Gated,
     /// Another run tree has the lock or permit that the run needs.
@@ -76,9 +79,11 @@ pub struct Explanation {
     pub uninterruptible: Option<String>,
 }
 
-/// What blocks a run from outside: a queue or a gate.
+/// What blocks a run from outside: restored data, a queue or a gate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Blockers {
+    /// Why the server of the run is not released, if its data was restored.
+    pub restored: Option<Restoration>,
     /// The position of the run tree in the queue of a lock or permit.
     pub queue: Option<QueuePosition>,
     /// The closed gate that prevents the start.
@@ -92,10 +97,35 @@ impl Engine {
     /// When the database fails.
     pub async fn explain(&self, snapshot: &Snapshot) -> Result<Explanation, StoreError> {
         let run = &snapshot.run;
+        let restored = match &run.server {
+            Some(serial) if run.restored => self.store().restoration(serial).await?,
+            _ => None,
+        };
         let queue = self.store().queue_position(run.root).await?;
         let starts = run.epoch == 0 && run.phase.is_forward();
         let gate = self.store().gate(run).await?.or(self.pressure().filter(|_| starts).map(Gate::Pressure));
-        Ok(explain(snapshot, self.workflows(), &Blockers { queue, gate }, self.clock().now()))
+        let now = self.clock().now();
+        let mut explanation = explain(snapshot, self.workflows(), &Blockers { restored, queue, gate }, now);
+        if let Some((judged_at, why)) = self.worker().outage.postponed(run, now) {
+            explanation.deadline = Some(judged_at);
+            explanation.summary = format!("{}; {why}", explanation.summary);
+        }
+        let workflow = self.workflows().get(&run.workflow);
+        if let Some(remark) = workflow.and_then(|workflow| workflow.remark(snapshot)) {
+            explanation.add(remark);
+        }
+        Ok(explanation)
+    }
+}
+
+impl Explanation {
+    /// Adds what the workflow knows about the run. Where an operator must decide, the next action stays that decision.
+    fn add(&mut self, remark: Remark) {
+        let decides = matches!(self.condition, Condition::Held | Condition::Restored);
+        self.summary = format!("{}; {}", self.summary, remark.facts);
+        if let Some(next_action) = remark.next_action.filter(|_| !decides) {
+            self.next_action = next_action;
+        }
     }
 }
 
@@ -124,6 +154,9 @@ pub fn explain(
 ) -> Explanation {
     let run = &snapshot.run;
     let workflow = workflows.get(&run.workflow).map(|workflow| &**workflow);
+    if let Some(restoration) = &blockers.restored {
+        return restored(run, restoration);
+    }
     match (run.phase, &run.hold, &run.lease, &run.wait) {
         (Phase::Ended, ..) => ended(snapshot),
         (_, Some(hold), ..) => held(run, hold),
@@ -174,6 +207,29 @@ fn ended(snapshot: &Snapshot) -> Explanation {
         ends_by: "nothing: the run has ended".to_owned(),
         next_action,
         ..of(run, Condition::Ended, run.updated_at)
+    }
+}
+
+fn restored(run: &Run, restoration: &Restoration) -> Explanation {
+    let Restoration { since, as_of, reason } = restoration;
+    let server = run.server.as_ref().map_or("SERIAL", |serial| serial.as_str());
+    let (phase, at) =
+        (run.phase.as_str(), run.step.as_ref().map_or(String::new(), |step| format!(" at {step}")));
+    Explanation {
+        reason: Some("restored".to_owned()),
+        summary: format!(
+            "{reason}; the data ends at {as_of}, when the run was {phase}{at}, and nothing is known of what happened since: \
+             nothing is sent to {server} until an operator releases it"
+        ),
+        // Not claimed, also not at its deadline.
+        deadline: None,
+        next_check: None,
+        ends_by: "an operator's release of the server".to_owned(),
+        next_action: format!(
+            "compare the machine with its job: shoal server restored {server}; then shoal server release {server} --jobs \
+             continue or --jobs end"
+        ),
+        ..of(run, Condition::Restored, *since)
     }
 }
 

@@ -30,6 +30,7 @@ mod interrupt;
 mod lease;
 mod log;
 pub mod model;
+mod outage;
 mod pressure;
 pub mod store;
 mod verbs;
@@ -43,11 +44,12 @@ pub use deliver::{SignalDelivery, SignalError, VerbError};
 pub use dispatcher::{Engine, EngineConfig};
 pub use explain::{Blockers, Condition, Explanation, explain, unreadable};
 pub use lease::{LeaseGuard, LeaseLost};
+pub use model::Verb;
 pub use pressure::PressureGauge;
-pub use verbs::{Verb, VerbRefused};
+pub use verbs::VerbRefused;
 pub use workflow::{
-    AfterCommit, ChildRefused, ChildRequest, PermitRequest, Step, StepContext, StepOutcome, StepPolicy,
-    StepReport, WaitReason, WaitRequest, Workflow, WorkflowRegistry, fail_on_deadline,
+    AfterCommit, ChildRefused, ChildRequest, PermitRequest, Remark, Step, StepContext, StepOutcome,
+    StepPolicy, StepReport, WaitReason, WaitRequest, Workflow, WorkflowRegistry, fail_on_deadline,
 };
 
 pub use crate::store::{Created, Creation, QueuePosition, StoreError};

@@ -1,47 +1,12 @@
-//! Operator verbs, and the table of phases that allow each of them.
-//!
-//! ```text
-//!             queued  running  waiting  held  unwinding  finishing  ended
-//!   cancel      yes     yes      yes     yes     no          no       no     (a run with outcome cancelled accepts it
-//!                                                                             again: nothing changes)
-//!   hold        yes     no       yes      no     no          no       no
-//!   resume      no      no       no      yes     no          no       no
-//! ```
+//! The changes that operator verbs make to a run; [`Verb`] has the table of phases that allow each of them.
+//! A run of a restored server accepts none: its release decides whether it continues or ends (decision D26).
 
 use super::cancel;
 use super::decide::{self, DecisionContext};
 use super::hold;
 use super::workflow::{StepOutcome, StepReport};
-use crate::model::{NewEvent, Outcome, Phase, RunChange, Snapshot, StepRecord, Time};
+use crate::model::{NewEvent, Outcome, Phase, RunChange, Serial, Snapshot, StepRecord, Time, Verb};
 use crate::store::CANCEL;
-
-/// What an operator can request for a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
-pub enum Verb {
-    /// End the run and clean up.
-    Cancel,
-    /// Stop the run until an operator decides.
-    Hold,
-    /// Continue a held run.
-    Resume,
-}
-
-impl Verb {
-    /// The verb's name.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
-    /// Whether a run in this phase accepts the verb.
-    pub fn allowed(self, phase: Phase) -> bool {
-        match self {
-            Self::Cancel => phase.is_forward(),
-            Self::Hold => matches!(phase, Phase::Queued | Phase::Waiting),
-            Self::Resume => phase == Phase::Held,
-        }
-    }
-}
 
 /// Why a verb was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +14,26 @@ pub enum VerbRefused {
     /// There is no such run.
     #[error("there is no such run")]
     NoRun,
+    /// The workflow does not offer the verb.
+    #[error("cannot {} a job of the workflow {workflow}", verb.as_str())]
+    NotOffered {
+        /// The verb.
+        verb: Verb,
+        /// The name of the workflow.
+        workflow: String,
+    },
+    /// The server of the run is restored and not released.
+    #[error(
+        "cannot {} a run of restored data: server {server} must be released first (shoal server release {server}); the release \
+         can also end the run without touching the machine",
+        verb.as_str()
+    )]
+    Restored {
+        /// The verb.
+        verb: Verb,
+        /// The server.
+        server: Serial,
+    },
     /// A run in this phase does not accept the verb.
     #[error("cannot {} a run that is {}", verb.as_str(), phase.as_str())]
     NotNow {
@@ -102,19 +87,4 @@ pub(super) fn resumed(snapshot: &Snapshot, actor: &str, now: Time) -> RunChange 
     let mut change = hold::resume(snapshot, now);
     change.events.push(NewEvent::info("run.resumed", format!("resumed by {actor}")).by(actor));
     change
-}
-
-#[cfg(test)]
-mod tests {
-    use strum::VariantArray;
-
-    use super::*;
-
-    #[test]
-    fn the_table_of_verbs_is_the_documented_one() {
-        let row = |verb: Verb| Phase::VARIANTS.iter().map(|phase| verb.allowed(*phase)).collect::<Vec<_>>();
-        assert_eq!(row(Verb::Cancel), [true, true, true, true, false, false, false]);
-        assert_eq!(row(Verb::Hold), [true, false, true, false, false, false, false]);
-        assert_eq!(row(Verb::Resume), [false, false, false, true, false, false, false]);
-    }
 }

@@ -26,10 +26,11 @@ use super::hold;
 use super::interrupt::{Interrupt, Interrupts};
 use super::lease::{LeaseGuard, LeaseTerms};
 use super::log;
+use super::outage::OutageBefore;
 use super::verbs;
 use super::workflow::{
-    AfterCommit, ChildRequest, Step, StepContext, StepOutcome, StepPolicy, StepReport, UnknownWorkflow,
-    Workflow, WorkflowRegistry,
+    AfterCommit, ChildRequest, Remark, Step, StepContext, StepOutcome, StepPolicy, StepReport,
+    UnknownWorkflow, Workflow, WorkflowRegistry,
 };
 use crate::model::{
     Failure, Hold, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId, Snapshot, StepRecord,
@@ -51,6 +52,8 @@ pub(super) struct Worker {
     pub(super) interrupts: Interrupts,
     /// How long a step that may not be interrupted continues after a cancel.
     pub(super) cancel_grace: Duration,
+    /// The outage before the start of the engine.
+    pub(super) outage: OutageBefore,
 }
 
 /// The outcome of a commit.
@@ -125,9 +128,11 @@ impl Worker {
                 .await;
         }
         if self.past_deadline(&*workflow, snapshot) {
+            let remark = remark(&*workflow, snapshot);
             return self
                 .unless_cancelled(snapshot, lease, &mut |snapshot| {
-                    self.past_deadline(&*workflow, snapshot).then(|| self.deadline(&*workflow, snapshot))
+                    self.past_deadline(&*workflow, snapshot)
+                        .then(|| self.deadline(&*workflow, snapshot, remark.as_ref()))
                 })
                 .await;
         }
@@ -166,11 +171,13 @@ impl Worker {
     }
 
     /// Whether the deadline of the stage has passed and ends the stage. A signal that the run waits for and that arrived before
-    /// the claim is acted on first. Such a signal does not start a run that has not started.
+    /// the claim is acted on first. Such a signal does not start a run that has not started. After an outage of the controller
+    /// a wait for a signal is judged later.
     fn past_deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> bool {
         let signalled = !snapshot.steps.is_empty() && decide::has_pending_signal(snapshot);
         let exempt = matches!(cursor::next(snapshot), Next::Run(at) if decide::runs_past_deadline(snapshot, at, workflow));
-        self.terms.clock.now() >= snapshot.run.deadline_at && !signalled && !exempt
+        let now = self.terms.clock.now();
+        now >= snapshot.run.deadline_at && !signalled && !exempt && !self.outage.spares(&snapshot.run, now)
     }
 
     async fn hold(
@@ -297,10 +304,17 @@ impl Worker {
             request.within = within;
         }
         let record = shared.lock().clone();
+        let now = self.terms.clock.now();
+        let remark = match decide::overdue_wait(snapshot, &record, &report, &self.outage, now) {
+            Some(_) => remark(workflow, snapshot),
+            None => None,
+        };
         let outcome = self
             .commit(snapshot, lease, &mut |now| {
                 let decision = self.decision_context(workflow, Some(policy));
-                let report = decide::enforce_wait_deadline(now, &record, &report, step, decision.now);
+                let judging = (&self.outage, remark.as_ref());
+                let report =
+                    decide::enforce_wait_deadline(now, &record, &report, step, judging, decision.now);
                 if cancel::is_pending(now)
                     && !matches!(report.outcome, StepOutcome::Done | StepOutcome::Skipped)
                 {
@@ -314,6 +328,8 @@ impl Worker {
                         decide::apply_report(now, &record, &into_failure(&report, *failure), &decision)
                     }
                 };
+                let postponed = self.outage.postpone(&mut change.run, decision.now);
+                change.events.extend(postponed.map(|event| event.of_step(&record.name, record.attempt)));
                 decide::wake_if_signalled(&mut change, now, snapshot, decision.now);
                 Some(change)
             })
@@ -475,7 +491,7 @@ impl Worker {
     }
 
     /// The change of a run whose stage has passed its deadline.
-    fn deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> RunChange {
+    fn deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot, remark: Option<&Remark>) -> RunChange {
         let decision = self.decision_context(workflow, None);
         let run = &snapshot.run;
         if !run.phase.is_forward() {
@@ -490,7 +506,7 @@ impl Worker {
         }
         let at = run.wait.as_ref().map_or(String::new(), |wait| format!(", waiting: {}", wait.detail));
         let step = run.step.clone().unwrap_or_else(|| "queued".to_owned());
-        let failure = self.wait_failure(workflow, snapshot).unwrap_or_else(|| Failure {
+        let mut failure = self.wait_failure(workflow, snapshot).unwrap_or_else(|| Failure {
             class: class::DEADLINE.to_owned(),
             summary: format!("the deadline {} has passed{at}", run.deadline_at),
             step,
@@ -500,6 +516,9 @@ impl Worker {
             next_action: "read the last events to find the step that took the time, then start the job again"
                 .to_owned(),
         });
+        if let Some(remark) = remark {
+            remark.add_to(&mut failure);
+        }
         decide::conclude(snapshot, Outcome::Failed, Some(failure), &decision)
     }
 
@@ -525,6 +544,11 @@ impl Worker {
             queues: &self.queues,
         }
     }
+}
+
+/// The workflow's remark about a run whose deadline has passed. The claim has read the reads of its media.
+fn remark(workflow: &dyn Workflow, snapshot: &Snapshot) -> Option<Remark> {
+    snapshot.run.phase.is_forward().then(|| workflow.remark(snapshot)).flatten()
 }
 
 /// The snapshot after a change was committed. `run` is the row as the store wrote it.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use strum::VariantArray;
 use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::Checkpoint;
 use super::lease::{LeaseGuard, LeaseLost};
 use crate::model::{
     Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance,
-    StepRecord, Time, Wait,
+    StepRecord, Time, Verb, Wait,
 };
 
 /// A workflow: its steps, and the rules that differ from one workflow to the next.
@@ -39,12 +40,40 @@ pub trait Workflow: Send + Sync + 'static {
     fn policy(&self, step: &str, _snapshot: &Snapshot) -> StepPolicy {
         self.step(step).map(|step| step.policy()).unwrap_or_default()
     }
+    /// The verbs that operators can apply to the runs. A cancel must be among them.
+    fn verbs(&self) -> &'static [Verb] {
+        Verb::VARIANTS
+    }
     /// The setting that limits a resource. `explain` names it to an operator whose job waits for the resource.
     fn limit_setting(&self, _resource: &str) -> Option<&'static str> {
         None
     }
     /// Every reason for which the steps wait.
     fn wait_reasons(&self) -> &'static [&'static WaitReason];
+    /// What the records of a run, and the reads of its media, tell an operator beyond the wait or failure of the run. Must be a
+    /// pure function. It is called for `explain`, and for the failure of a wait that passed its deadline.
+    fn remark(&self, _snapshot: &Snapshot) -> Option<Remark> {
+        None
+    }
+}
+
+/// Facts about a run that a workflow adds to its explanation or failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// The facts, as the end of a sentence.
+    pub facts: String,
+    /// What an operator can do because of them; `None` keeps the action of the wait or failure.
+    pub next_action: Option<String>,
+}
+
+impl Remark {
+    /// Adds the remark to a failure.
+    pub(super) fn add_to(&self, failure: &mut Failure) {
+        failure.summary = format!("{}; {}", failure.summary, self.facts);
+        if let Some(next_action) = &self.next_action {
+            failure.next_action.clone_from(next_action);
+        }
+    }
 }
 
 /// The reason of a wait, with the texts that `explain` shows. A step cannot wait without a reason.

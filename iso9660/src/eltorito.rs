@@ -143,40 +143,59 @@ pub(crate) fn parse_boot_record(sector: &[u8; SECTOR]) -> Option<u32> {
     (sector[7..39].starts_with(SYSTEM_IDENTIFIER)).then(|| array(sector, 71).map(u32::from_le_bytes))?
 }
 
-/// Parses the catalog at byte `offset` of the image. Only one sector is read, as firmware does.
-pub(crate) fn parse_catalog(sector: &[u8; SECTOR], offset: u64) -> Result<Vec<CatalogEntry>, ReadError> {
+/// The contents of a catalog: the readable entries, and an error for each rule that it breaks.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    pub(crate) entries: Vec<CatalogEntry>,
+    pub(crate) faults: Vec<ReadError>,
+}
+
+/// Parses the catalog at byte `offset` of the image. Only one sector is read, as firmware does. A broken entry does not
+/// hide the others.
+pub(crate) fn parse_catalog(sector: &[u8; SECTOR], offset: u64) -> Catalog {
     let invalid = |index: usize, rule| ReadError::Invalid { offset: offset + (index * ENTRY) as u64, rule };
+    let mut catalog = Catalog::default();
     let mut entries = sector.chunks_exact(ENTRY).enumerate();
-    let Some((_, validation)) = entries.next() else { return Ok(Vec::new()) };
+    let Some((_, validation)) = entries.next() else { return catalog };
     if validation[0] != 0x01 || validation[30..] != [0x55, 0xAA] || checksum(validation) != 0 {
-        return Err(invalid(0, "the boot catalog begins with a valid validation entry"));
+        catalog.faults.push(invalid(0, "the boot catalog begins with a valid validation entry"));
+    }
+    if validation[0] != 0x01 || validation[30..] != [0x55, 0xAA] {
+        // This is no catalog. With a wrong sum only, some firmware still boots.
+        return catalog;
     }
     let mut platform = Platform::from_id(validation[1]);
-    let mut found = Vec::new();
     // The default entry, then the entries of each section, whose header holds their number.
     let (mut wanted, mut last) = (1_u16, false);
     for (index, entry) in entries {
         match entry[0] {
             EXTENSION => {}
-            BOOTABLE | NOT_BOOTABLE if wanted > 0 => {
-                wanted -= 1;
-                found.push(
-                    CatalogEntry::parse(entry, platform)
-                        .ok_or(invalid(index, "a boot entry has a known media type"))?,
-                );
-            }
             MORE_HEADERS | LAST_HEADER if wanted == 0 && !last => {
                 last = entry[0] == LAST_HEADER;
                 platform = Platform::from_id(entry[1]);
                 wanted = u16::from_le_bytes([entry[2], entry[3]]);
             }
+            kind if wanted > 0 && kind != MORE_HEADERS && kind != LAST_HEADER => {
+                wanted -= 1;
+                if !matches!(kind, BOOTABLE | NOT_BOOTABLE) {
+                    catalog.faults.push(invalid(index, "a boot catalog entry has a known type"));
+                    continue;
+                }
+                match CatalogEntry::parse(entry, platform) {
+                    Some(entry) => catalog.entries.push(entry),
+                    None => catalog.faults.push(invalid(index, "a boot entry has a known media type")),
+                }
+            }
             // Catalogs without sections, and some catalogs with sections, end with zeros.
             NOT_BOOTABLE => break,
             _ if last => break,
-            _ => return Err(invalid(index, "a boot catalog entry has a known type")),
+            _ => {
+                catalog.faults.push(invalid(index, "a boot catalog entry has a known type"));
+                break;
+            }
         }
     }
-    Ok(found)
+    catalog
 }
 
 impl CatalogEntry {
@@ -212,7 +231,8 @@ mod tests {
         assert_eq!(sector[..4], [1, 0, 0, 0]);
         assert_eq!(sector[28..32], [0xaa, 0x55, 0x55, 0xaa]);
         assert_eq!(sector[64..68], [0x91, 0xef, 1, 0]);
-        let entries = parse_catalog(&sector, 0).unwrap();
+        let Catalog { entries, faults } = parse_catalog(&sector, 0);
+        assert!(faults.is_empty());
         assert_eq!(entries.len(), 2);
         assert_eq!((entries[0].platform, entries[0].units, entries[0].sector), (Platform::X86, 4, 40));
         assert_eq!((entries[1].platform, entries[1].units, entries[1].sector), (Platform::Efi, 2880, 41));
@@ -222,20 +242,21 @@ mod tests {
     fn a_catalog_for_uefi_only_has_its_platform_in_the_validation_entry() {
         let sector = catalog(&[UEFI]);
         assert_eq!(sector[1], 0xef);
-        assert_eq!(parse_catalog(&sector, 0).unwrap()[0].platform, Platform::Efi);
-        assert_eq!(parse_catalog(&sector, 0).unwrap().len(), 1);
+        assert_eq!(parse_catalog(&sector, 0).entries[0].platform, Platform::Efi);
+        assert_eq!(parse_catalog(&sector, 0).entries.len(), 1);
     }
 
     #[test]
-    fn a_wrong_checksum_or_entry_is_invalid_at_its_offset() {
+    fn a_wrong_checksum_or_entry_is_a_fault_at_its_offset_and_hides_no_other_entry() {
         let good = catalog(&[BIOS, UEFI]);
-        for (at, offset) in [(4, 4096), (33, 4096 + 32), (64, 4096 + 64)] {
+        for (at, offset, entries) in
+            [(4, 4096, 2), (30, 4096, 0), (32, 4096 + 32, 1), (33, 4096 + 32, 1), (64, 4096 + 64, 1)]
+        {
             let mut sector = good;
             sector[at] = 0x77;
-            match parse_catalog(&sector, 4096) {
-                Err(ReadError::Invalid { offset: found, .. }) => assert_eq!(found, offset),
-                other => panic!("{other:?}"),
-            }
+            let found = parse_catalog(&sector, 4096);
+            let [ReadError::Invalid { offset: fault, .. }] = *found.faults else { panic!("{found:?}") };
+            assert_eq!((fault, found.entries.len()), (offset, entries), "byte {at}");
         }
     }
 }

@@ -355,3 +355,61 @@ impl From<ReadError> for io::Error {
         }
     }
 }
+
+/// The reason why an extraction ends early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtractError {
+    /// The path does not exist in the image, or the image cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The files do not fit: the file system has too little space, or the options allow fewer bytes.
+    #[error(
+        "extract to {}: the files need {needed} bytes and only {available} are available; extract to another disk, or \
+         fewer files",
+        directory.display()
+    )]
+    Space {
+        /// The output directory.
+        directory: PathBuf,
+        /// The sum of the lengths of all files.
+        needed: u64,
+        /// The free or allowed bytes.
+        available: u64,
+    },
+    /// The host refused to create or write a file.
+    #[error("extract to {}: {source}; what was extracted before is complete", path.display())]
+    Write {
+        /// The path on the host.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+}
+
+/// The reason why one entry is not extracted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// The entry is a device, a pipe or a socket.
+    #[error("it is not a file, directory or link")]
+    FileType,
+    /// The entry is a link, and the options exclude links.
+    #[error("links are not extracted")]
+    Unwanted,
+    /// A file of this name exists: the image has the name twice, or the directory had it before.
+    #[error("a file of this name exists and is not overwritten; extract to an empty directory")]
+    Exists,
+    /// The file system does not allow the name.
+    #[error("the file system does not allow its name")]
+    Name,
+    /// The target of the link is empty or has a zero byte.
+    #[error("the target of the link is empty or has a zero byte")]
+    Target,
+    /// The directory of the entry was not extracted, or is a link.
+    #[error("its directory was not extracted")]
+    Directory,
+    /// The entry cannot be read from the image.
+    #[error("{0}")]
+    Unreadable(ReadError),
+}

@@ -8,11 +8,13 @@
 //! Invariants of written names: characters of the basic multilingual plane only, none of `* / : ; ? \` and no control
 //! characters; at most 103 code units, the limit of all known readers (the limits of the specification, 64 units and
 //! 240 for a path, are not followed by common writers; [`JolietNames::Strict`] applies them); ordered by code units.
-//! Names that are read may be UTF-16: surrogate pairs are joined, and lone surrogates become U+FFFD.
+//! Names that are read may be UTF-16: surrogate pairs are joined, and lone surrogates are escaped.
 //!
 //! Joliet Specification, sections "Sort Ordering" and "Allowed Character Set".
 
+use crate::ecma119::identifier::split_version;
 use crate::error::PlanError;
+use crate::escape::escape_name;
 use crate::options::JolietNames;
 
 /// The escape sequence of level 3, which common writers use.
@@ -68,13 +70,30 @@ pub(crate) fn decode(bytes: &[u8]) -> String {
 
 /// Returns the name that a reader shows for an identifier: without the version that some writers append.
 pub(crate) fn name(identifier: &[u8]) -> String {
-    let name = decode(identifier);
-    match name.rsplit_once(';') {
-        Some((stem, version)) if !stem.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()) => {
-            stem.to_owned()
+    name_and_version(identifier).0
+}
+
+/// Returns the name that a reader shows for an identifier, and the version.
+pub(crate) fn name_and_version(identifier: &[u8]) -> (String, Option<u16>) {
+    let bytes = name_bytes(identifier);
+    let (name, version) = split_version(&bytes);
+    (escape_name(name).into_owned(), version)
+}
+
+/// Returns the bytes of a name: UTF-8, with the three bytes of its code for a lone surrogate, which UTF-8 does not have.
+pub(crate) fn name_bytes(identifier: &[u8]) -> Vec<u8> {
+    let units = identifier.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+    let mut bytes = Vec::with_capacity(identifier.len());
+    for unit in char::decode_utf16(units) {
+        match unit {
+            Ok(character) => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+            Err(lone) => {
+                let [high, low] = lone.unpaired_surrogate().to_be_bytes();
+                bytes.extend([0xE0 | high >> 4, 0x80 | (high & 15) << 2 | low >> 6, 0x80 | low & 63]);
+            }
         }
-        _ => name,
     }
+    bytes
 }
 
 #[cfg(test)]
@@ -91,7 +110,8 @@ mod tests {
         assert_eq!(name(&write("user-data").unwrap()), "user-data");
         assert_eq!(name(b"\0a\0;\x001"), "a");
         assert_eq!(name(&[0xd8, 0x3d, 0xde, 0x00]), "😀");
-        assert_eq!(name(&[0xd8, 0x3d]), "\u{fffd}");
+        assert_eq!(name(&[0xd8, 0x3d]), r"\xED\xA0\xBD");
+        assert_ne!(name(&[0xd8, 0x3d]), name(&[0xd8, 0x3e]));
     }
 
     #[test]

@@ -14,6 +14,8 @@
 //!
 //!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
 //!
+//!  Image::extract -> a directory of the host: nothing outside of it, nothing overwritten
+//!
 //!  ReadAt -> check -> CheckReport: findings (offset, rule, severity, message) that readers do not report
 //! ```
 //!
@@ -27,6 +29,10 @@
 //! checker treat their input as hostile: no recursion, no allocation from a claimed size, and a bound on every loop and
 //! on the bytes that a call reads. [`check()`] tests an image against every [`Rule`] of the formats and finds nothing
 //! in images that this crate writes; [`check_names`] finds names in a tree that some readers do not distinguish.
+//!
+//! [`Image::extract`] writes the files of an image to a directory. It never leaves that directory, whatever names and links
+//! a hostile image has, and reports what it cannot extract instead of ending half way. Names that are not text are escaped
+//! reversibly ([`escape_name`]), so every entry of an image can be shown and found.
 //!
 //! [`Splice::plan`] adds files to an existing image, for machines that accept only one medium: boot records, partition
 //! tables and every extent of the original stay valid, and planning reads only kilobytes of it.
@@ -75,6 +81,8 @@ mod check;
 mod ecma119;
 mod eltorito;
 mod error;
+mod escape;
+mod extract;
 #[doc(hidden)]
 pub mod fuzz;
 mod image;
@@ -96,9 +104,12 @@ pub use check::{
 };
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
-pub use error::{ContentError, PlanError, ReadError, ScanError};
+pub use error::{ContentError, ExtractError, PlanError, ReadError, ScanError, SkipReason};
+pub use escape::escape_name;
+pub use extract::{ExtractEvent, ExtractOptions, Extracted};
 pub use image::{
-    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, Namespace, ReadLimits, Volume,
+    BootCatalog, BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, Namespace, ReadLimits,
+    Volume,
 };
 pub use options::{
     BiosBoot, Boot, DeepDirectories, Hybrid, ImageOptions, InterchangeLevel, JolietNames, Profile, UefiBoot,

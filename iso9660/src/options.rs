@@ -10,6 +10,7 @@
 
 /// The purpose of an image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum Profile {
     /// Data files only.
     Task,
@@ -21,6 +22,7 @@ pub enum Profile {
 
 /// The names that the primary hierarchy allows, and the longest file (ECMA-119 10).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum InterchangeLevel {
     /// Level 1: names of 8 and 3 characters; files under 4 GiB.
     One,
@@ -33,6 +35,7 @@ pub enum InterchangeLevel {
 
 /// The handling of directories below the eighth level, which ISO 9660 does not allow.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum DeepDirectories {
     /// A deep directory is an error.
     #[default]
@@ -44,6 +47,7 @@ pub enum DeepDirectories {
 
 /// The names that a Joliet tree allows.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum JolietNames {
     /// The limits of all known readers: names of 103 characters, paths of any length. Two names may differ in case
     /// only: Linux shows both, Windows shows one of them.

@@ -130,6 +130,28 @@ fn bootable_and_hybrid_images_of_xorriso_have_no_error() {
     }
 }
 
+/// The layout of Ubuntu's installer: a second set of descriptors at the start of the first partition, and an EFI system
+/// partition after the volume.
+#[test]
+#[ignore = "needs xorriso and isolinux, run by .ci/run"]
+fn the_layout_of_the_ubuntu_installer_has_no_error() {
+    let appended = "-partition_offset 16 -append_partition 2 0xef EFI -appended_part_as_gpt";
+    let uefi = "-e --interval:appended_partition_2:all:: -no-emul-boot";
+    // The second set and its trees are not known to the checker, which takes them for unused bytes.
+    let allowed = [allowed::DEEP_PARENTS, &[Rule::DescriptorsShorter, Rule::UnusedNotZero]].concat();
+    for options in [
+        format!(
+            "-r -J -joliet-long -l -iso-level 3 {appended} {BIOS} {uefi} -isohybrid-mbr ISOLINUX/isohdpfx.bin"
+        ),
+        format!("-r -J -joliet-long -l {appended} {BIOS} {uefi} --protective-msdos-label"),
+        format!(
+            "-r -l -iso-level 3 {appended} {BIOS} {uefi} --grub2-mbr ISOLINUX/isohdpfx.bin --mbr-force-bootable"
+        ),
+    ] {
+        make("xorriso", &format!("-as mkisofs {options}"), &allowed);
+    }
+}
+
 #[test]
 #[ignore = "needs genisoimage and isolinux, run by .ci/run"]
 fn images_of_genisoimage_have_no_error() {

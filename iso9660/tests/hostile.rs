@@ -11,11 +11,18 @@ use common::counted::Counted;
 use common::hostile::{Hostile, Outcome, both, hostile_images, put, record, start_of};
 use common::hostile_udf::hostile_udf_images;
 use common::udf::UdfImage;
-use iso9660::{Hierarchy, Image, ImageOptions, ImagePlan, Part, Profile, ReadAt, ReadError, Tree};
+use iso9660::{
+    Hierarchy, Image, ImageOptions, ImagePlan, Namespace, Part, Profile, ReadAt, ReadError, ReadLimits, Tree,
+};
 
 /// Opens, walks, reads every file and the boot catalog.
-fn read_everything(image: impl ReadAt) -> Result<(), ReadError> {
-    let image = Image::open(image)?;
+fn read_everything(source: impl ReadAt) -> Result<(), ReadError> {
+    // The best namespace must be readable: another one would not show its fault.
+    let mut image = Image::open(&source)?;
+    let broken = image.unreadable().first().map(|(namespace, _)| *namespace);
+    if let Some(broken) = broken.filter(|broken| *broken != Namespace::Udf) {
+        image = Image::open_with(&source, Some(broken), ReadLimits::default())?;
+    }
     let mut paths = Vec::new();
     image.walk(|path, entry| {
         if !entry.is_dir() {
@@ -31,7 +38,7 @@ fn read_everything(image: impl ReadAt) -> Result<(), ReadError> {
         }
     }
     image.boot_images()?;
-    Ok(())
+    image.boot_catalog()?.faults.into_iter().next().map_or(Ok(()), Err)
 }
 
 #[test]
@@ -141,7 +148,7 @@ fn names_from_an_image_are_single_components() {
         hostile_images().into_iter().find(|hostile| hostile.name == "name_with_a_slash").unwrap().image;
     let names: Vec<String> =
         Image::open(image).unwrap().list("").unwrap().into_iter().map(|entry| entry.name).collect();
-    assert!(names.contains(&"..\u{fffd}et".to_owned()), "{names:?}");
+    assert!(names.contains(&r"..\x2Fet".to_owned()), "{names:?}");
 }
 
 #[test]

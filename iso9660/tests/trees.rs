@@ -358,6 +358,9 @@ fn a_scanned_directory_equals_the_tree_of_its_files() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     assert_eq!(plan.write_to_file(file.as_file_mut()).unwrap(), plan.len());
     assert!(fs::read(file.path()).unwrap() == expected);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert_eq!(plan.write_durably(file.as_file(), |_| {}).unwrap(), plan.len());
+    assert!(fs::read(file.path()).unwrap() == expected);
 
     let mut below = Tree::new();
     below.graft("/some/where", &directory).unwrap();
@@ -395,7 +398,10 @@ fn a_changed_scanned_file_is_an_error_with_its_path() {
             continue;
         }
         let output = tempfile::tempfile().unwrap();
-        for error in [plan.write_to(&mut io::sink()).unwrap_err(), plan.write_to_file(&output).unwrap_err()] {
+        let durable = plan.write_durably(&output, |_| {}).unwrap_err();
+        for error in
+            [plan.write_to(&mut io::sink()).unwrap_err(), plan.write_to_file(&output).unwrap_err(), durable]
+        {
             let inner = error.get_ref().unwrap().downcast_ref::<ContentError>().unwrap();
             assert!(matches!(inner, ContentError::Read { path, .. } if path == name), "{inner}");
         }

@@ -34,12 +34,17 @@ impl BootExtents {
     /// changes.
     #[must_use]
     pub fn of(source: &dyn ReadAt) -> Self {
-        match Image::open(source).and_then(|image| image.boot_entries()) {
-            Ok(entries) => Self::new(entries.into_iter().map(|entry| {
-                let len =
-                    if entry.units <= 1 { entry.extent.len.min(UNKNOWN_SIZE) } else { entry.extent.len };
-                entry.extent.offset..entry.extent.offset.saturating_add(len)
-            })),
+        match Image::open(source).and_then(|image| image.boot_catalog()) {
+            Ok(catalog) => {
+                for fault in &catalog.faults {
+                    tracing::warn!(error = %fault, "boot catalog has a broken entry: reads of its El Torito image will not be detected");
+                }
+                Self::new(catalog.entries.into_iter().map(|entry| {
+                    let len =
+                        if entry.units <= 1 { entry.extent.len.min(UNKNOWN_SIZE) } else { entry.extent.len };
+                    entry.extent.offset..entry.extent.offset.saturating_add(len)
+                }))
+            }
             Err(error) => {
                 tracing::warn!(error = %error, "boot catalog not readable: reads of the El Torito images will not be detected");
                 Self::default()

@@ -1,4 +1,8 @@
-//! Media grants: a token from a URL becomes an open grant, or an error.
+//! Media grants: how a grant is issued, and how a token from a URL becomes an open grant, or an error.
+//!
+//! ```text
+//! issue: ImageUse ── derive ──> token ──sha256──> Grant { token_hash, inputs: sealed, .. } ──> effect of a step ──> store
+//! ```
 //!
 //! ```text
 //! token ──sha256──> cache ──hit──> OpenGrant                                        (microseconds)
@@ -21,23 +25,25 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use engine::model::{Clock, Grant, GrantReads, RunId, Serial, StoredGrant, Time, error_chain};
 use http::StatusCode;
 use http::request::Parts;
 use parking_lot::Mutex;
+use secrets::{JobTokens, Key, MasterKey, SealError};
 use tokio::sync::Semaphore;
-use uuid::Uuid;
+use tracing::{Instrument as _, Span};
 
 use super::body::{ImageBody, ImageDigest};
 use super::boot::BootExtents;
-use super::grant_store::{GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ReadSummary};
+use super::grant_store::{GrantStore, GrantStoreUnavailable};
 use super::library::{Library, LibraryError};
 use super::offload::offload;
-use super::reads::{PendingReads, ReadRecorder, WallClock, within_timeout};
+use super::reads::{PendingReads, ReadRecorder, within_timeout};
 use super::recent_images::RecentImages;
 use super::serve::{ReadObserver, empty, respond};
 use super::spliced::{SpliceInputs, SplicedError};
 use super::task_image::{TaskImageError, TaskInputs};
-use super::token::{Artifact, MediaPath, MediaToken};
+use super::token::{Artifact, ImageUse, MediaPath, MediaToken};
 
 /// The maximum number of images that are rebuilt at the same time.
 const REBUILDS_MAX: usize = 2;
@@ -113,7 +119,9 @@ pub struct OpenGrant {
     /// The image.
     pub body: ImageBody,
     /// The job that uses the image.
-    pub run_id: Uuid,
+    pub run: RunId,
+    /// The server of the job.
+    pub server: Option<Serial>,
     /// The name under which the image is served.
     pub artifact: Artifact,
     /// The observer that is notified of each read.
@@ -124,7 +132,7 @@ impl fmt::Debug for OpenGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenGrant")
             .field("body", &self.body)
-            .field("run_id", &self.run_id)
+            .field("run", &self.run)
             .field("artifact", &self.artifact)
             .finish_non_exhaustive()
     }
@@ -137,6 +145,9 @@ pub struct MediaGrants(Arc<Inner>);
 struct Inner {
     store: Arc<dyn GrantStore>,
     library: Library,
+    tokens: JobTokens,
+    /// Seals the recorded inputs of images.
+    sealing: Arc<Key>,
     recorder: Arc<ReadRecorder>,
     rebuilds: Semaphore,
     limits: CacheLimits,
@@ -161,7 +172,8 @@ struct Cached {
 /// An open grant, shared by the requests that use it.
 struct LiveGrant {
     body: ImageBody,
-    run_id: Uuid,
+    run: RunId,
+    server: Option<Serial>,
     artifact: Artifact,
     boot: BootExtents,
     weight: usize,
@@ -178,31 +190,82 @@ impl ReadObserver for LiveGrant {
     fn ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
+
+    fn span(&self) -> Span {
+        self.reads.span()
+    }
+}
+
+/// The span of the log lines about a grant: reads of its image, and the record of these reads. It is the root of its lines,
+/// because they come from requests, connections and the recorder alike. Its level is `error`, so that no filter removes the
+/// fields while it keeps a line.
+pub fn grant_span(stored: &StoredGrant) -> Span {
+    tracing::error_span!(
+        parent: None,
+        "media",
+        job_id = %stored.grant.run,
+        server_serial = stored.server.as_ref().map_or("", |serial| serial.as_str()),
+        artifact = stored.grant.artifact.as_str(),
+    )
 }
 
 impl MediaGrants {
-    /// The grants of `store`, with the maintenance images of `library`; `clock` dates reads.
-    pub fn new(store: Arc<dyn GrantStore>, library: Library, clock: WallClock) -> Self {
-        Self::with_limits(store, library, clock, CacheLimits::default())
+    /// The grants of `store`, with the maintenance images of `library`. Tokens and the key of the recorded inputs are derived
+    /// from `key`; `clock` dates reads.
+    pub fn new(store: Arc<dyn GrantStore>, library: Library, key: &MasterKey, clock: Arc<dyn Clock>) -> Self {
+        Self::with_limits(store, library, key, clock, CacheLimits::default())
     }
 
     /// The grants of `store` as with [`MediaGrants::new`], with other limits of the cache.
     pub fn with_limits(
         store: Arc<dyn GrantStore>,
         library: Library,
-        clock: WallClock,
+        key: &MasterKey,
+        clock: Arc<dyn Clock>,
         limits: CacheLimits,
     ) -> Self {
         Self(Arc::new(Inner {
             recorder: Arc::new(ReadRecorder::new(store.clone(), clock)),
             store,
             library,
+            tokens: JobTokens::new(key),
+            sealing: Arc::new(key.derive("media-grants")),
             rebuilds: Semaphore::new(REBUILDS_MAX),
             limits,
             ends: AtomicU64::new(0),
             cache: Mutex::default(),
             recent: Mutex::default(),
         }))
+    }
+
+    /// The token of the grant for one use of an image. Every call returns the same one, also after a crash.
+    pub fn token(&self, run: RunId, image: &ImageUse<'_>) -> MediaToken {
+        MediaToken::derive(&self.0.tokens, run, image)
+    }
+
+    /// A new grant for one use of an image of `size` bytes, with the inputs from which the image is rebuilt. The store keeps
+    /// the grant when the step commits it; nothing is stored here.
+    ///
+    /// # Errors
+    /// [`SealError`] when the inputs cannot be sealed.
+    pub fn issue(
+        &self,
+        run: RunId,
+        image: &ImageUse<'_>,
+        size: u64,
+        inputs: Option<&[u8]>,
+        now: Time,
+    ) -> Result<Grant, SealError> {
+        let seal = |inputs| secrets::seal(&self.0.sealing, &context_of(run), inputs);
+        Ok(Grant {
+            token_hash: self.token(run, image).hash(),
+            run,
+            artifact: image.artifact,
+            inputs: inputs.map(seal).transpose()?,
+            sha256: image.digest.to_owned(),
+            size,
+            created_at: now,
+        })
     }
 
     /// Serves a request to the media listener.
@@ -214,14 +277,10 @@ impl MediaGrants {
             Ok(grant) if grant.artifact == path.artifact => respond(&grant.body, request, grant.observer),
             Ok(_) => empty(StatusCode::NOT_FOUND, &[]),
             Err(error) => {
-                let status = error.status();
-                if status == StatusCode::NOT_FOUND {
-                    // Every client on the network can request unknown paths: this must not fill the log.
-                    tracing::debug!(error = %error, "media request refused");
-                } else {
-                    tracing::warn!(status = status.as_u16(), error = %error, "media request refused");
-                }
-                empty(status, &[])
+                // At `debug`: every client on the network can request unknown paths, and this must not fill the log. What
+                // keeps a known grant from being served was logged where it failed.
+                tracing::debug!(error = %error, "media request refused");
+                empty(error.status(), &[])
             }
         }
     }
@@ -246,7 +305,8 @@ impl MediaGrants {
         };
         Ok(OpenGrant {
             body: live.body.clone(),
-            run_id: live.run_id,
+            run: live.run,
+            server: live.server.clone(),
             artifact: live.artifact,
             observer: live,
         })
@@ -258,8 +318,8 @@ impl MediaGrants {
     }
 
     /// Drops all grants of a job from the cache. Call this after their end is durable.
-    pub fn end(&self, run_id: Uuid) {
-        self.drop_where(|_, live| live.run_id == run_id);
+    pub fn end(&self, run: RunId) {
+        self.drop_where(|_, live| live.run == run);
     }
 
     /// Drops one grant from the cache; the next request reads the store.
@@ -271,11 +331,11 @@ impl MediaGrants {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn reads_of(&self, token_hash: &str) -> Result<ReadSummary, GrantStoreUnavailable> {
+    pub async fn reads_of(&self, token_hash: &str) -> Result<GrantReads, GrantStoreUnavailable> {
         // Pending reads first: a read that is recorded in between counts twice in bytes, but is never missed.
         let pending = self.0.recorder.pending(token_hash);
         let recorded = within_timeout(self.0.store.find(token_hash)).await?;
-        Ok(recorded.map(|record| record.reads).unwrap_or_default().merge(pending))
+        Ok(recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending))
     }
 
     /// Records all pending reads now. Called when the program stops.
@@ -296,15 +356,17 @@ impl MediaGrants {
         let mut loaded: Option<Arc<LiveGrant>> = None;
         for _ in 0..LOOKUPS_MAX {
             let ends = self.0.ends.load(Ordering::SeqCst);
-            let found =
-                within_timeout(self.0.store.find(&token_hash)).await.map_err(GrantError::Unavailable)?;
-            let record = found.ok_or(GrantError::Unknown)?;
-            if record.ended_at.is_some() {
+            let found = within_timeout(self.0.store.find(&token_hash)).await.map_err(|error| {
+                tracing::warn!(error = %error, "a medium cannot be served: its grant cannot be looked up");
+                GrantError::Unavailable(error)
+            })?;
+            let stored = found.ok_or(GrantError::Unknown)?;
+            if stored.ended_at.is_some() {
                 return Err(GrantError::Ended);
             }
             let live = match &loaded {
                 Some(live) => live,
-                None => match self.restore(&token_hash, record).await? {
+                None => match self.restore_in_span(stored).await? {
                     RestoredImage::Elsewhere(live) => return Ok(live),
                     RestoredImage::Here(live) => loaded.insert(live),
                 },
@@ -318,31 +380,53 @@ impl MediaGrants {
         }))
     }
 
-    /// Makes the image of a record and checks its digest.
-    async fn restore(&self, token_hash: &str, record: GrantRecord) -> Result<RestoredImage, GrantError> {
-        let (body, boot, weight) = match record.source {
-            GrantSource::Task { inputs } => {
+    /// Makes the image of a grant as [`Self::restore`] does, and logs a failure with the ids of the job.
+    async fn restore_in_span(&self, stored: StoredGrant) -> Result<RestoredImage, GrantError> {
+        let span = grant_span(&stored);
+        let restored = self.restore(stored, span.clone()).instrument(span.clone()).await;
+        if let Err(error) = &restored {
+            let status = error.status().as_u16();
+            span.in_scope(
+                || tracing::warn!(status, error = %error_chain(error), "a medium cannot be served"),
+            );
+        }
+        restored
+    }
+
+    /// Makes the image of a grant and checks its digest.
+    async fn restore(&self, stored: StoredGrant, span: Span) -> Result<RestoredImage, GrantError> {
+        let StoredGrant { grant, server, reads, .. } = stored;
+        let digest = ImageDigest::parse(&grant.sha256)
+            .ok_or_else(|| unreadable("the stored digest of a grant is not a SHA-256 digest".to_owned()))?;
+        let (body, boot, weight) = match (grant.artifact, grant.inputs) {
+            (Artifact::Task, inputs) => {
                 let _permit = self.0.rebuilds.acquire().await;
                 // A BMC begins with several parallel requests: the others waited here for the first one.
-                if let Some(live) = self.cached(token_hash) {
+                if let Some(live) = self.cached(&grant.token_hash) {
                     return Ok(RestoredImage::Elsewhere(live));
                 }
-                let recent = self.0.recent.lock().take(record.sha256);
-                let (body, weight) = match recent {
-                    Some(recent) => recent,
-                    None => rebuild(inputs).await?,
+                let recent = self.0.recent.lock().take(digest);
+                let (body, weight) = match (recent, inputs) {
+                    (Some(recent), _) => recent,
+                    (None, Some(inputs)) => self.rebuild(grant.run, inputs).await?,
+                    (None, None) => {
+                        return Err(unreadable(
+                            "an open grant of a task image has no recorded inputs".to_owned(),
+                        ));
+                    }
                 };
                 (body, BootExtents::default(), weight)
             }
-            GrantSource::Spliced { inputs } => {
+            (Artifact::Boot, Some(inputs)) => {
                 let _permit = self.0.rebuilds.acquire().await;
-                if let Some(live) = self.cached(token_hash) {
+                if let Some(live) = self.cached(&grant.token_hash) {
                     return Ok(RestoredImage::Elsewhere(live));
                 }
+                let inputs = unseal(&self.0.sealing, grant.run, &inputs)?;
                 let splice = SpliceInputs::from_bytes(&inputs).map_err(GrantError::Spliced)?;
                 let image = self.0.library.image(splice.maintenance()).await.map_err(GrantError::Library)?;
-                let (expected, weight) = (record.sha256, splice.weight());
-                let rebuilt = offload(move || splice.rebuild(&image.body, expected)).await;
+                let weight = splice.weight();
+                let rebuilt = offload(move || splice.rebuild(&image.body, digest)).await;
                 let rebuilt = rebuilt.map_err(|stopped| {
                     GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)))
                 })?;
@@ -352,28 +436,45 @@ impl MediaGrants {
                 })?;
                 (body, boot, weight)
             }
-            GrantSource::Maintenance { digest, len } => {
+            (Artifact::Boot, None) => {
                 let image = self.0.library.image(digest).await.map_err(GrantError::Library)?;
-                if image.body.len() != len {
-                    return Err(GrantError::Changed { expected: record.sha256, found: image.body.digest() });
+                if image.body.len() != grant.size {
+                    return Err(GrantError::Changed { expected: digest, found: image.body.digest() });
                 }
                 (image.body, image.boot, 1024)
             }
         };
-        if body.digest() != record.sha256 {
-            return Err(GrantError::Changed { expected: record.sha256, found: body.digest() });
+        if body.digest() != digest {
+            return Err(GrantError::Changed { expected: digest, found: body.digest() });
         }
-        let boot = if record.artifact == Artifact::Boot { boot } else { BootExtents::default() };
         Ok(RestoredImage::Here(Arc::new(LiveGrant {
-            body: body.modified_at(record.created_at),
-            run_id: record.run_id,
-            artifact: record.artifact,
+            body: body.modified_at(grant.created_at.timestamp()),
+            run: grant.run,
+            server,
+            artifact: grant.artifact,
             boot,
             weight,
             ended: AtomicBool::new(false),
-            reads: Arc::new(PendingReads::new(token_hash.to_owned(), record.reads)),
+            reads: Arc::new(PendingReads::new(grant.token_hash, span, reads)),
             recorder: self.0.recorder.clone(),
         })))
+    }
+
+    /// Rebuilds the image of a task from its recorded inputs and returns it with its weight in bytes.
+    async fn rebuild(&self, run: RunId, inputs: String) -> Result<(ImageBody, usize), GrantError> {
+        let sealing = Arc::clone(&self.0.sealing);
+        let work = move || {
+            let inputs = unseal(&sealing, run, &inputs)?;
+            let task = TaskInputs::from_bytes(&inputs).map_err(GrantError::Task)?;
+            let body = task.rebuild().map_err(|error| match error {
+                TaskImageError::Changed { expected, found } => GrantError::Changed { expected, found },
+                other => GrantError::Task(other),
+            })?;
+            Ok((body, task.weight()))
+        };
+        offload(work).await.unwrap_or_else(|stopped| {
+            Err(GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped))))
+        })
     }
 
     /// Puts a grant into the cache, unless a grant ended since `ends` was read.
@@ -427,16 +528,23 @@ impl MediaGrants {
     }
 }
 
-/// Rebuilds the image of a task from its recorded inputs and returns it with its weight in bytes.
-async fn rebuild(inputs: Vec<u8>) -> Result<(ImageBody, usize), GrantError> {
-    let work = move || TaskInputs::from_bytes(&inputs).and_then(|task| Ok((task.rebuild()?, task.weight())));
-    let rebuilt = offload(work).await;
-    let rebuilt =
-        rebuilt.map_err(|stopped| GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped))))?;
-    rebuilt.map_err(|error| match error {
-        TaskImageError::Changed { expected, found } => GrantError::Changed { expected, found },
-        other => GrantError::Task(other),
-    })
+/// The context to which the sealed inputs of a grant are bound.
+fn context_of(run: RunId) -> String {
+    format!("media-grant/{run}")
+}
+
+/// Opens the sealed inputs of a grant.
+fn unseal(
+    sealing: &Key,
+    run: RunId,
+    sealed: &str,
+) -> Result<impl std::ops::Deref<Target = Vec<u8>>, GrantError> {
+    secrets::open(sealing, &context_of(run), sealed)
+        .map_err(|why| unreadable(format!("the recorded inputs of an image cannot be opened: {why}")))
+}
+
+fn unreadable(reason: String) -> GrantError {
+    GrantError::Unavailable(GrantStoreUnavailable { reason })
 }
 
 impl fmt::Debug for MediaGrants {

@@ -29,7 +29,8 @@
 //! hashes nothing and opens no file; the served bytes have the digest that the grant recorded; a token is never logged,
 //! stored or printed.
 //!
-//! Elsewhere: the workflow issues and ends grants, the store keeps them, the controller owns the listener.
+//! Elsewhere: what a grant is stands in `engine::model::grant`; the workflow decides when a grant is issued and ended, the
+//! store keeps it, the controller owns the listener.
 
 mod body;
 mod boot;
@@ -53,10 +54,8 @@ mod tests;
 pub use body::{Backing, ISO_CONTENT_TYPE, ImageBody, ImageDigest};
 pub use boot::BootExtents;
 pub use file::{write_bytes, write_image};
-pub use grant_store::{
-    GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ReadSummary, grant_context,
-};
-pub use grants::{CacheLimits, GrantError, MediaGrants, OpenGrant};
+pub use grant_store::{GrantStore, GrantStoreUnavailable};
+pub use grants::{CacheLimits, GrantError, MediaGrants, OpenGrant, grant_span};
 pub use job_document::{JobDocument, PullAccess, RenderInput, render};
 pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
@@ -64,7 +63,7 @@ pub use library::{
 };
 pub use offload::{WorkLost, offload};
 pub use range::{Selection, evaluate};
-pub use reads::{FLUSH_EVERY, WallClock};
+pub use reads::FLUSH_EVERY;
 pub use serve::{FileSending, ReadObserver, SendFiles, respond};
 pub use spliced::{SpliceInputs, SplicedError, SplicedImage};
 pub use task_image::{
@@ -72,6 +71,6 @@ pub use task_image::{
     TaskInputs, plan, record_inputs, record_inputs_with_body,
 };
 pub use token::{
-    Artifact, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, Suffix, TOKEN_MAX, TOKEN_MIN,
+    Artifact, ImageUse, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, Suffix, TOKEN_MAX, TOKEN_MIN,
     media_path, media_url,
 };

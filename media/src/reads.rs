@@ -17,13 +17,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::model::{Clock, GrantReads};
 use futures_util::StreamExt as _;
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tracing::{Instrument as _, Span};
 
-use super::grant_store::{GrantStore, GrantStoreUnavailable, ReadSummary};
+use super::grant_store::{GrantStore, GrantStoreUnavailable};
 
 /// The shortest time between two records of the reads of one grant.
 pub const FLUSH_EVERY: Duration = Duration::from_secs(10);
@@ -32,18 +33,17 @@ pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Grants recorded concurrently, so that they share a commit of the database.
 const FLUSH_WIDTH: usize = 64;
 
-/// Returns the present time, with which reads are dated.
-pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
 /// The reads of one open grant that are not recorded yet.
 pub(super) struct PendingReads {
     token_hash: String,
+    /// The span of the log lines about the grant.
+    span: Span,
     state: Mutex<ReadsState>,
 }
 
 struct ReadsState {
-    pending: ReadSummary,
-    in_flight: ReadSummary,
+    pending: GrantReads,
+    in_flight: GrantReads,
     /// Whether the grant is in the queue of the recorder.
     queued: bool,
     /// Whether the next record must not wait for [`FLUSH_EVERY`].
@@ -55,29 +55,34 @@ struct ReadsState {
 
 impl PendingReads {
     /// No pending reads; `recorded` is what the store has already.
-    pub(super) fn new(token_hash: String, recorded: ReadSummary) -> Self {
+    pub(super) fn new(token_hash: String, span: Span, recorded: GrantReads) -> Self {
         let state = ReadsState {
-            pending: ReadSummary::default(),
-            in_flight: ReadSummary::default(),
+            pending: GrantReads::default(),
+            in_flight: GrantReads::default(),
             queued: false,
             urgent: false,
             flushed_at: None,
             first_known: recorded.first_read_at.is_some(),
-            boot_known: recorded.boot_read,
+            boot_known: recorded.boot_read_at.is_some(),
         };
-        Self { token_hash, state: Mutex::new(state) }
+        Self { token_hash, span, state: Mutex::new(state) }
+    }
+
+    /// The span of the log lines about the grant.
+    pub(super) fn span(&self) -> Span {
+        self.span.clone()
     }
 }
 
 impl ReadsState {
     fn is_clean(&self) -> bool {
-        self.pending == ReadSummary::default() && self.in_flight == ReadSummary::default()
+        self.pending == GrantReads::default() && self.in_flight == GrantReads::default()
     }
 
     /// The time of the next record; `None` means now.
     fn due(&self) -> Option<Instant> {
         // While a record is in flight, the call that sends it wakes the writing task at its end.
-        let now = self.urgent && self.in_flight == ReadSummary::default();
+        let now = self.urgent && self.in_flight == GrantReads::default();
         if now { None } else { self.flushed_at.map(|at| at + FLUSH_EVERY) }
     }
 }
@@ -85,7 +90,7 @@ impl ReadsState {
 /// Records the reads of all grants.
 pub(super) struct ReadRecorder {
     store: Arc<dyn GrantStore>,
-    clock: WallClock,
+    clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     wake: Notify,
 }
@@ -98,14 +103,15 @@ struct Queue {
 }
 
 impl ReadRecorder {
-    pub(super) fn new(store: Arc<dyn GrantStore>, clock: WallClock) -> Self {
+    pub(super) fn new(store: Arc<dyn GrantStore>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock, queue: Mutex::default(), wake: Notify::new() }
     }
 
     /// Notes that `len` bytes were read; `boot` says that some of them belong to an El Torito image.
     pub(super) fn note(self: &Arc<Self>, reads: &Arc<PendingReads>, len: u64, boot: bool) {
-        let now = Some((self.clock)());
-        let delta = ReadSummary { first_read_at: now, last_read_at: now, bytes: len, boot_read: boot };
+        let now = Some(self.clock.now());
+        let boot_read_at = now.filter(|_| boot);
+        let delta = GrantReads { first_read_at: now, boot_read_at, last_read_at: now, bytes: len };
         let mut state = reads.state.lock();
         state.pending = state.pending.merge(delta);
         let news = !state.first_known || (boot && !state.boot_known);
@@ -177,7 +183,7 @@ impl ReadRecorder {
         let mut deltas = Vec::new();
         for reads in &self.queue.lock().waiting {
             let mut state = reads.state.lock();
-            if state.in_flight == ReadSummary::default() && !state.is_clean() && chosen(&state) {
+            if state.in_flight == GrantReads::default() && !state.is_clean() && chosen(&state) {
                 state.in_flight = std::mem::take(&mut state.pending);
                 state.urgent = false;
                 state.flushed_at = Some(Instant::now());
@@ -186,11 +192,15 @@ impl ReadRecorder {
         }
         futures_util::stream::iter(deltas)
             .for_each_concurrent(FLUSH_WIDTH, |(reads, delta)| async move {
-                let recorded = within_timeout(self.store.record_read(&reads.token_hash, delta)).await;
+                let recorded = within_timeout(self.store.record_reads(&reads.token_hash, delta))
+                    .instrument(reads.span.clone())
+                    .await;
                 let mut state = reads.state.lock();
-                state.in_flight = ReadSummary::default();
+                state.in_flight = GrantReads::default();
                 if let Err(error) = recorded {
-                    tracing::warn!(error = %error, "media reads not recorded; they stay pending and are recorded later");
+                    reads.span.in_scope(|| {
+                        tracing::warn!(error = %error, "media reads not recorded; they stay pending and are recorded later");
+                    });
                     state.pending = delta.merge(state.pending);
                 }
             })
@@ -198,7 +208,7 @@ impl ReadRecorder {
     }
 
     /// The reads of a token that are not recorded yet.
-    pub(super) fn pending(&self, token_hash: &str) -> ReadSummary {
+    pub(super) fn pending(&self, token_hash: &str) -> GrantReads {
         self.queue
             .lock()
             .waiting
@@ -208,7 +218,7 @@ impl ReadRecorder {
                 let state = reads.state.lock();
                 state.in_flight.merge(state.pending)
             })
-            .fold(ReadSummary::default(), ReadSummary::merge)
+            .fold(GrantReads::default(), GrantReads::merge)
     }
 }
 

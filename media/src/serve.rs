@@ -39,6 +39,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Frame, SizeHint};
 use iso9660::{FileRange, ReadAt};
 use tokio::task::JoinHandle;
+use tracing::Span;
 
 use super::body::ImageBody;
 use super::offload::in_place;
@@ -57,6 +58,12 @@ pub trait ReadObserver: Send + Sync {
     /// Whether the right to read has ended. Checked before every chunk; if true, the connection is broken.
     fn ended(&self) -> bool {
         false
+    }
+
+    /// The span of the log lines about the response. The connection sends the body after the request was handled, so the
+    /// lines are outside of the span of the request.
+    fn span(&self) -> Span {
+        Span::none()
     }
 }
 
@@ -241,7 +248,9 @@ impl ExactBody {
 
     /// Ends the body before its length, so that the server breaks the connection.
     fn fail(&mut self, error: io::Error) -> io::Error {
-        tracing::warn!(offset = self.offset, image = %self.body.digest(), error = %error, "media response stopped early, connection broken");
+        self.observer.span().in_scope(|| {
+            tracing::warn!(offset = self.offset, image = %self.body.digest(), error = %error, "media response stopped early, connection broken");
+        });
         self.remaining = 0;
         error
     }

@@ -13,8 +13,10 @@
 
 use std::fmt;
 
+use engine::model::RunId;
+use secrecy::{ExposeSecret as _, SecretString};
+use secrets::{JobTokens, token_hash};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use url::Url;
 
 pub use engine::model::Artifact;
@@ -60,6 +62,17 @@ impl MediaToken {
         shaped.then(|| Self(text.to_owned()))
     }
 
+    /// Derives the token for one use of one image of a job. It is equal after a crash, and different for another image, slot
+    /// plan or attempt.
+    #[must_use]
+    pub fn derive(tokens: &JobTokens, job: RunId, image: &ImageUse<'_>) -> Self {
+        let ImageUse { artifact, digest, slot_plan, attempt } = image;
+        let image = format!("{}:{digest}", artifact.as_str());
+        let token: SecretString = tokens.grant_token(&job.to_string(), &image, slot_plan, *attempt);
+        // Derived tokens have the form of a media token: 32 characters of `a-z2-7`.
+        Self(token.expose_secret().to_owned())
+    }
+
     /// The text of the token, for use in a URL only.
     #[must_use]
     pub fn reveal(&self) -> &str {
@@ -70,7 +83,7 @@ impl MediaToken {
     /// on how much of a guessed token is right.
     #[must_use]
     pub fn hash(&self) -> String {
-        hex::encode(Sha256::digest(self.0.as_bytes()))
+        token_hash(&self.0)
     }
 }
 
@@ -78,6 +91,19 @@ impl fmt::Debug for MediaToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MediaToken({} characters)", self.0.len())
     }
+}
+
+/// One use of one image of a job. Each has its own token, so that no URL ever serves other bytes than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageUse<'a> {
+    /// The name under which the image is served.
+    pub artifact: Artifact,
+    /// The digest of the image in hexadecimal.
+    pub digest: &'a str,
+    /// The slot plan, or another name for what the image is used for.
+    pub slot_plan: &'a str,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
 }
 
 /// The parts of the path of a media request.
@@ -262,6 +288,26 @@ mod tests {
     fn a_token_is_never_printed() {
         let parsed = MediaPath::parse(&media_path(&token(), Artifact::Task, Suffix::Iso)).unwrap();
         assert!(!format!("{parsed:?}").contains(&TEXT[..8]));
+    }
+
+    #[test]
+    fn a_derived_token_has_the_form_of_a_media_token_and_belongs_to_one_use_of_one_image() {
+        let tokens = JobTokens::new(&secrets::MasterKey::from_bytes(&[7; secrets::KEY_BYTES]));
+        let job = RunId(uuid::Uuid::from_u128(1));
+        let first = ImageUse { artifact: Artifact::Task, digest: "00", slot_plan: "separate", attempt: 1 };
+        let uses = [
+            first,
+            ImageUse { artifact: Artifact::Boot, ..first },
+            ImageUse { digest: "01", ..first },
+            ImageUse { slot_plan: "single", ..first },
+            ImageUse { attempt: 2, ..first },
+        ];
+        let texts = uses.map(|image| MediaToken::derive(&tokens, job, &image).reveal().to_owned());
+        assert!(texts.iter().all(|text| MediaToken::parse(text).is_some()));
+        assert_eq!(std::collections::BTreeSet::from(texts.clone()).len(), uses.len());
+        assert_eq!(MediaToken::derive(&tokens, job, &first).reveal(), texts[0]);
+        let other = RunId(uuid::Uuid::from_u128(2));
+        assert_ne!(MediaToken::derive(&tokens, other, &first).reveal(), texts[0]);
     }
 
     #[test]

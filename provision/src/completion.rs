@@ -48,7 +48,7 @@ const STAGES: [&str; 9] = [
 pub(super) struct MediaReads {
     pub(super) boot_image: bool,
     pub(super) bytes: u64,
-    pub(super) last: Option<Timestamp>,
+    pub(super) last: Option<Time>,
     /// The length of the boot image in bytes.
     pub(super) of: u64,
 }
@@ -153,7 +153,7 @@ fn newer(before: Option<&str>, now: Option<&str>) -> bool {
 fn silent(since: Time, observation: &Observation) -> bool {
     let reads = &observation.reads;
     let payload = reads.boot_image && reads.bytes >= (reads.of / PAYLOAD).max(1);
-    let last = reads.last.map(Time::from_timestamp).filter(|last| *last > since);
+    let last = reads.last.filter(|last| *last > since);
     payload && last.is_some_and(|last| observation.at.since(last) >= SILENCE)
 }
 
@@ -262,12 +262,8 @@ mod tests {
 
     #[test]
     fn media_count_when_the_payload_was_read_and_then_nothing() {
-        let read = |boot_image, bytes, last: u64| MediaReads {
-            boot_image,
-            bytes,
-            last: Some(time(last).timestamp()),
-            of: 1000,
-        };
+        let read =
+            |boot_image, bytes, last: u64| MediaReads { boot_image, bytes, last: Some(time(last)), of: 1000 };
         let observations: &[(u64, &str)] = &[(599, "On 1 -"), (620, "On 1 -"), (900, ""), (1100, "On 1 -")];
         assert_eq!(watched(observations, read(true, 800, 400)), Some((1100, CompletionSign::MediaSilent)));
         assert_eq!(
@@ -277,7 +273,7 @@ mod tests {
         assert_eq!(watched(observations, read(true, 800, 501)), None, "not silent for ten minutes yet");
         assert_eq!(watched(observations, read(true, 200, 400)), None, "no more than a boot loader reads");
         assert_eq!(watched(observations, read(false, 800, 400)), None, "a BMC that copied the image");
-        let before = MediaReads { last: Some(time(0).timestamp()), ..read(true, 800, 0) };
+        let before = MediaReads { last: Some(time(0)), ..read(true, 800, 0) };
         assert_eq!(watched(observations, before), None, "nothing since power-on");
         let early = &[(300, "On 1 -"), (599, "On 1 -")];
         assert_eq!(watched(early, read(true, 1000, 1)), None, "the minimum time holds for media too");

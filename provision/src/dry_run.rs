@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::order::{JobInput, JobOrder, OrderError};
+use super::order::{JobOrder, OrderError};
 use super::outputs::Validated;
 use super::services::Services;
 use super::steps::{BuiltTaskImage, ImageName, task_image};
 use bmc::bmc_address;
 use engine::model::{Effect, NewRun, RunId, Server, Snapshot, Stage, Time};
 use engine::{StepOutcome, StepPolicy, Workflow};
-use recipe::Lint;
+use recipe::{Lint, Recipe};
 
 /// One step of the preview.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -88,7 +88,7 @@ impl Services {
         });
         let location = location.unwrap_or_default();
         let known = self.library.known(&location);
-        let (task_image, os_image_held) = match self.preview(&run, server, &known, now).await {
+        let (task_image, os_image_held) = match self.preview(&run, &ready.recipe, server, &known, now).await {
             Ok(preview) => preview,
             Err(why) => {
                 blocked_by.push(why);
@@ -121,15 +121,11 @@ impl Services {
     async fn preview(
         &self,
         run: &NewRun,
+        recipe: &Recipe,
         server: &Server,
         known: &Option<media::ImportedImage>,
         now: Time,
     ) -> Result<(PlannedImage, Option<bool>), String> {
-        let job_input: JobInput = JobInput::deserialize(&run.input).map_err(|why| why.to_string())?;
-        let recipe = self
-            .schemas
-            .validate(&job_input.recipe)
-            .map_err(|_| "the recipe is no longer valid".to_owned())?;
         let held =
             match recipe.oci_url.as_deref().filter(|_| self.settings.registry).and_then(ImageName::parse) {
                 Some(image) => {
@@ -147,10 +143,12 @@ impl Services {
             own_registry: held == Some(true),
         };
         let BuiltTaskImage { inputs, .. } =
-            task_image(self, run.id, now, &job_input, &validated).map_err(|report| match report.outcome {
-                StepOutcome::Fail(failure) | StepOutcome::Retry(failure) => failure.summary,
-                _ => "the task image could not be built".to_owned(),
-            })?;
+            task_image(self, (run.id, now), &server.serial, recipe, &validated).map_err(
+                |report| match report.outcome {
+                    StepOutcome::Fail(failure) | StepOutcome::Retry(failure) => failure.summary,
+                    _ => "the task image could not be built".to_owned(),
+                },
+            )?;
         let image =
             PlannedImage { location: None, sha256: Some(inputs.digest().to_hex()), size: Some(inputs.len()) };
         Ok((image, held))

@@ -23,8 +23,10 @@ mod completion;
 mod dry_run;
 mod order;
 mod outputs;
+mod remark;
 mod report;
 mod services;
+mod slot_refusals;
 mod steps;
 mod waits;
 
@@ -36,7 +38,7 @@ use std::time::Duration;
 
 use bmc::QUEUE;
 use engine::model::{NewRun, RunPlan, Snapshot, StepInstance};
-use engine::{ChildRefused, ChildRequest, Step, StepPolicy, WaitReason, Workflow};
+use engine::{ChildRefused, ChildRequest, Remark, Step, StepPolicy, WaitReason, Workflow};
 use recipe::TaskTarget;
 
 pub use dry_run::{DryRun, PlannedImage, PlannedStep};
@@ -46,7 +48,7 @@ pub use services::{OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSetting
 pub use steps::slot_plan;
 
 /// The workflow's name.
-pub const WORKFLOW: &str = "provision";
+pub const WORKFLOW: &str = engine::model::PROVISION;
 /// The version of the workflow. It grows when plans of the old version can no longer be executed.
 const VERSION: u32 = 1;
 
@@ -129,6 +131,12 @@ fn timed(policy: StepPolicy, time: Duration) -> StepPolicy {
     StepPolicy { budget: time, wait: Some(time), call: policy.call.min(time), ..policy }
 }
 
+/// Takes the time that earlier instances of a step used from its policy.
+fn shortened(policy: StepPolicy, used: Duration) -> StepPolicy {
+    let wait = policy.wait.map(|wait| wait.saturating_sub(used));
+    StepPolicy { budget: policy.budget.saturating_sub(used), wait, ..policy }
+}
+
 impl Workflow for Provision {
     fn name(&self) -> &'static str {
         WORKFLOW
@@ -160,14 +168,22 @@ impl Workflow for Provision {
         self.services.settings.cleanup_timeout
     }
 
-    /// Returns the policy the step declares, with the time limit of the order or of the settings if one is set.
+    /// Returns the policy the step declares, with the time limit of the order or of the settings if one is set. The instances of
+    /// a step that runs again for another slot plan share its time.
     fn policy(&self, step: &str, snapshot: &Snapshot) -> StepPolicy {
         let declared = self.step(step).map(|step| step.policy()).unwrap_or_default();
-        let ordered = snapshot.input["timeouts"][step].as_u64().map(Duration::from_secs);
-        match ordered.or_else(|| self.services.settings.limits.steps.get(step).copied()) {
+        let policy = match self.services.time_limit(step, snapshot) {
             Some(time) => timed(declared, time),
             None => declared,
+        };
+        match slot_refusals::REPEATED_STEPS.contains(&step) {
+            true => shortened(policy, slot_refusals::time_of(snapshot, &[step])),
+            false => policy,
         }
+    }
+
+    fn remark(&self, snapshot: &Snapshot) -> Option<Remark> {
+        remark::remark(snapshot)
     }
 
     fn limit_setting(&self, resource: &str) -> Option<&'static str> {

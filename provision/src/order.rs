@@ -1,15 +1,17 @@
 //! Job orders: turns a client's request into a run, or into the errors why it is refused.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::services::Services;
 use super::{Provision, VERSION, WORKFLOW, cannot_report};
 use engine::ChildRefused;
 use engine::model::{
-    BatchId, Effect, Job, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time,
+    BatchId, Effect, Idempotency, Job, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Purpose,
+    RunId, RunRequest, Serial, Snapshot, Time,
 };
 use recipe::{FieldError, Lint, Recipe};
 use secrets::token_hash;
@@ -26,7 +28,7 @@ pub struct JobOrder {
     pub maintenance_iso_url: Option<String>,
     /// Labels of the operator.
     #[serde(default)]
-    pub labels: Value,
+    pub labels: BTreeMap<String, String>,
     /// The priority: higher runs start first.
     #[serde(default)]
     pub priority: i32,
@@ -61,12 +63,19 @@ impl JobOrder {
     ///
     /// # Errors
     /// Returns an error when the stored input of the job cannot be read.
-    pub fn retry_of(job: &Job, input: &Value, idempotency_key: Option<String>) -> Result<Self, ChildRefused> {
-        let input: JobInput = JobInput::deserialize(input)
-            .map_err(|why| ChildRefused(format!("the order of job {} cannot be read: {why}", job.run.id)))?;
+    pub fn retry_of(
+        job: &Job,
+        snapshot: &Snapshot,
+        idempotency_key: Option<String>,
+    ) -> Result<Self, ChildRefused> {
+        let unreadable =
+            |why: String| ChildRefused(format!("the order of job {} cannot be read: {why}", job.run.id));
+        let input: JobInput =
+            JobInput::deserialize(&*snapshot.input).map_err(|why| unreadable(why.to_string()))?;
+        let recipe = snapshot.recipe.as_ref().ok_or_else(|| unreadable("it has no recipe".to_owned()))?;
         Ok(Self {
             server_serial: input.server,
-            recipe: input.recipe,
+            recipe: recipe.json.clone(),
             maintenance_iso_url: Some(input.maintenance_iso_url),
             labels: job.labels.clone(),
             priority: job.run.priority,
@@ -87,6 +96,8 @@ impl JobOrder {
 pub struct ReadyOrder {
     /// The run to create.
     pub run: NewRun,
+    /// The recipe, validated.
+    pub recipe: Recipe,
     /// Advice about the valid recipe.
     pub lints: Vec<Lint>,
 }
@@ -134,11 +145,10 @@ fn checked_location(location: &str) -> Result<(), String> {
     }
 }
 
-/// The stored input of a run.
+/// The stored input of a run. The recipe is not part of it: [`Snapshot::recipe`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct JobInput {
     pub(super) server: Serial,
-    pub(super) recipe: String,
     pub(super) maintenance_iso_url: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) timeouts: BTreeMap<String, u64>,
@@ -170,14 +180,14 @@ impl Services {
             checked_location(&maintenance_iso_url).map_err(OrderError::MaintenanceIso)?;
         }
         let lints = recipe.lints();
-        let run = self.run_of(order, recipe, maintenance_iso_url, id, created_by, now);
-        Ok(ReadyOrder { run, lints })
+        let run = self.run_of(order, &recipe, maintenance_iso_url, id, created_by, now);
+        Ok(ReadyOrder { run, recipe, lints })
     }
 
     fn run_of(
         &self,
         order: JobOrder,
-        recipe: Recipe,
+        recipe: &Recipe,
         maintenance_iso_url: String,
         id: RunId,
         created_by: &str,
@@ -187,15 +197,16 @@ impl Services {
         let token = self.tokens.webhook_token(&id.to_string());
         let job = NewJob {
             server: order.server_serial.clone(),
-            recipe_json: recipe.raw.clone(),
-            recipe_schema_id: recipe.schema_id.clone(),
-            request_sha256: order.request_sha256,
-            idempotency_key: order.idempotency_key,
-            retry_of: order.retry_of,
-            batch: order.batch.map(|(id, _)| id),
+            recipe: Arc::new(JobRecipe { json: recipe.raw.clone(), schema_id: recipe.schema_id.clone() }),
             maintenance_iso_url: maintenance_iso_url.clone(),
             webhook_token_hash: token_hash(secrecy::ExposeSecret::expose_secret(&token)),
-            labels: if order.labels.is_object() { order.labels } else { json!({}) },
+        };
+        let request_sha256 = order.request_sha256;
+        let request = RunRequest {
+            labels: order.labels,
+            retry_of: order.retry_of,
+            batch: order.batch.map(|(id, _)| id),
+            idempotency: order.idempotency_key.map(|key| Idempotency { key, request_sha256 }),
         };
         let event = NewEvent::info(
             "job.created",
@@ -203,12 +214,8 @@ impl Services {
         )
         .by(created_by)
         .with(recipe.summary());
-        let input = JobInput {
-            server: order.server_serial.clone(),
-            recipe: recipe.raw,
-            maintenance_iso_url,
-            timeouts: order.timeouts,
-        };
+        let input =
+            JobInput { server: order.server_serial.clone(), maintenance_iso_url, timeouts: order.timeouts };
         let mut locks = vec![LockRequest {
             resource: format!("server/{}", order.server_serial),
             capacity: 1,
@@ -229,6 +236,8 @@ impl Services {
             locks,
             server: Some(order.server_serial),
             parent: None,
+            purpose: Purpose::Change,
+            request,
             priority: order.priority,
             deadline_at: order.deadline.unwrap_or_else(|| now.plus(self.settings.job_timeout)),
             created_by: created_by.to_owned(),

@@ -67,6 +67,10 @@ fn first() -> u32 {
     1
 }
 
+fn an_image() -> String {
+    "image".to_owned()
+}
+
 /// The next slot plan, chosen because a slot refused an image. Part of the output of the mount step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SlotFallback {
@@ -74,6 +78,12 @@ pub(super) struct SlotFallback {
     pub(super) attempt: u32,
     /// The refusal that led to this plan.
     pub(super) refusal: SlotRefusal,
+    /// The name of the refused image.
+    #[serde(default = "an_image")]
+    pub(super) image: String,
+    /// The number of bytes the BMC had read of the refused image; `None` when unknown.
+    #[serde(default)]
+    pub(super) bytes_read: Option<u64>,
     /// The slot plan chosen instead.
     pub(super) choice: SlotChoice,
     /// Hash of the token of the new grant of the boot image.

@@ -168,7 +168,7 @@ impl InstallReport {
                     .with(json!({ "step": step, "percent": percent }));
                 engine
                     .store()
-                    .append(Some(id), Some(job.server.clone()), vec![event], engine.clock().now())
+                    .append(Some(id), job.run.server.clone(), vec![event], engine.clock().now())
                     .await?;
                 return Ok(ReportOutcome::Accepted { powered_on: None });
             }
@@ -218,7 +218,7 @@ impl InstallReport {
             format!("a report of {status} was refused: {first} was reported before"),
         )
         .by("maintenance-os");
-        engine.store().append(Some(id), Some(job.server.clone()), vec![event], engine.clock().now()).await?;
+        engine.store().append(Some(id), job.run.server.clone(), vec![event], engine.clock().now()).await?;
         Ok(ReportOutcome::Contradiction { first })
     }
 }

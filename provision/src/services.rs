@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use bmc::{BmcServices, Unavailable};
-use engine::model::Outcome;
+use engine::model::{Outcome, Snapshot};
 use media::{Library, MediaGrants};
 use recipe::RecipeSchemas;
-use secrets::{JobTokens, Key};
+use secrets::JobTokens;
 
 /// Looks up OS images before a machine is changed.
 #[async_trait]
@@ -84,12 +84,18 @@ pub struct Services {
     pub grants: MediaGrants,
     /// The library of imported maintenance images.
     pub library: Library,
-    /// Derives the tokens of a job.
+    /// Derives the report token and the pull password of a job.
     pub tokens: JobTokens,
-    /// The key that seals the recorded inputs of images.
-    pub media_key: Arc<Key>,
     /// Metrics of the workflow.
     pub metrics: Arc<dyn ProvisionMetrics>,
     /// The workflow's settings.
     pub settings: ProvisionSettings,
+}
+
+impl Services {
+    /// Returns the time limit of a step that the order of the job or the settings give.
+    pub(super) fn time_limit(&self, step: &str, snapshot: &Snapshot) -> Option<Duration> {
+        let ordered = snapshot.input["timeouts"][step].as_u64().map(Duration::from_secs);
+        ordered.or_else(|| self.settings.limits.steps.get(step).copied())
+    }
 }

@@ -5,6 +5,8 @@ mod bench;
 mod late;
 mod matrix;
 mod orphan;
+mod recipe_once;
+mod slots;
 mod zombie;
 
 use std::sync::Arc;
@@ -14,20 +16,20 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::*;
-use bmc::{Addresses, BmcLimits, BmcServices, Bmcs, SealedSession, ServerLookup, SessionStore, Unavailable};
+use bmc::Unavailable;
+use bmc::test_support::{self, SharedSessions, key};
 use engine::model::{
-    Clock, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Serial, Server, Time,
+    Clock, GrantReads, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Server, StoredGrant,
+    SystemClock, Time,
 };
 use engine::store::Store;
 use engine::{
     Created, Creation, Engine, EngineConfig, StepContext, StepOutcome, StepPolicy, StepReport, WaitReason,
     WaitRequest, WorkflowRegistry,
 };
-use media::{
-    GrantRecord, GrantStore, GrantStoreUnavailable, Library, LibraryOptions, MediaGrants, ReadSummary,
-};
+use media::{GrantStore, GrantStoreUnavailable, Library, LibraryOptions, MediaGrants};
 use recipe::RecipeSchemas;
-use secrets::{JobTokens, MasterKey, Resolver};
+use secrets::JobTokens;
 
 const RECIPE: &str = include_str!("../../schemas/recipe-linux.example.json");
 
@@ -90,15 +92,6 @@ impl Workflow for ParentWorkflow {
     }
 }
 
-struct OneServer(Server);
-
-#[async_trait]
-impl ServerLookup for OneServer {
-    async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
-        Ok((*serial == self.0.serial).then(|| self.0.clone()))
-    }
-}
-
 struct Stubs;
 
 #[async_trait]
@@ -118,24 +111,11 @@ impl OsImages for Stubs {
 }
 
 #[async_trait]
-impl SessionStore for Stubs {
-    async fn save(&self, _: &Serial, _: Option<SealedSession>) -> Result<(), Unavailable> {
-        Ok(())
-    }
-    async fn load(&self, _: &Serial) -> Result<Option<SealedSession>, Unavailable> {
-        Ok(None)
-    }
-    async fn list(&self) -> Result<Vec<Serial>, Unavailable> {
-        Ok(Vec::new())
-    }
-}
-
-#[async_trait]
 impl GrantStore for Stubs {
-    async fn find(&self, _: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
+    async fn find(&self, _: &str) -> Result<Option<StoredGrant>, GrantStoreUnavailable> {
         Ok(None)
     }
-    async fn record_read(&self, _: &str, _: ReadSummary) -> Result<(), GrantStoreUnavailable> {
+    async fn record_reads(&self, _: &str, _: GrantReads) -> Result<(), GrantStoreUnavailable> {
         Ok(())
     }
 }
@@ -145,54 +125,24 @@ impl ProvisionMetrics for Stubs {
     fn job_ended(&self, _: Outcome, _: Duration) {}
 }
 
-impl redfish::Observer for Stubs {
-    fn exchange(&self, _: redfish::Exchange<'_>) {}
+fn server(now: Time) -> Server {
+    // No BMC listens at this address, so the installation fails at its first request.
+    test_support::server("XF-1".parse().unwrap(), "http://127.0.0.1:1".to_owned(), now).unwrap()
 }
 
-fn server(now: Time, key: &MasterKey) -> Server {
-    let password = Resolver::new(key).seal("XF-1", &"calvin-and-hobbes".into()).unwrap();
-    Server {
-        // No BMC listens at this address, so the installation fails at its first request.
-        bmc_address: "http://127.0.0.1:1".to_owned(),
-        bmc_username: "root".to_owned(),
-        bmc_password: password.to_string(),
-        ..Server::unknown("XF-1".parse().unwrap(), now)
-    }
-}
-
-fn services(
-    folder: &std::path::Path,
-    key: &MasterKey,
-    server: Server,
-    sessions: Arc<dyn SessionStore>,
-) -> Arc<Services> {
+fn services(folder: &std::path::Path, server: Server, sessions: SharedSessions) -> Arc<Services> {
     let iso = folder.join("maintenance.iso");
     let mut file = std::fs::File::create(&iso).unwrap();
     lab_machines::images::maintenance_iso().unwrap().write_to(&mut file).unwrap();
     let options = LibraryOptions { tls: media::tls_config(b"").unwrap(), max_image_bytes: 1 << 30 };
     let library = Library::open(&folder.join("library"), options).unwrap();
-    let listen = "127.0.0.1:8080".parse().unwrap();
     Arc::new(Services {
-        bmc: Arc::new(BmcServices {
-            servers: Box::new(OneServer(server)),
-            connections: Bmcs::new(
-                Resolver::new(key),
-                key.derive("bmc-sessions"),
-                sessions,
-                Arc::new(Stubs),
-                redfish::ClientOptions { read_attempts: 1, ..redfish::ClientOptions::default() },
-                BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
-                None,
-            ),
-            addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
-            tries: 1,
-        }),
+        bmc: Arc::new(test_support::services(server, sessions)),
         schemas: RecipeSchemas::builtin(),
         images: Box::new(Stubs),
-        grants: MediaGrants::new(Arc::new(Stubs), library.clone(), Arc::new(jiff::Timestamp::now)),
+        grants: MediaGrants::new(Arc::new(Stubs), library.clone(), &key(), Arc::new(SystemClock)),
         library,
-        tokens: JobTokens::new(key),
-        media_key: Arc::new(key.derive("media-grants")),
+        tokens: JobTokens::new(&key()),
         metrics: Arc::new(Stubs),
         settings: ProvisionSettings {
             maintenance_iso_url: Some(iso.display().to_string()),
@@ -214,11 +164,10 @@ async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outc
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
     let now = clock.now();
-    let key = MasterKey::from_bytes(&[7; 32]);
     let store = Store::open(&folder.path().join("provisioner.db"), now).unwrap();
-    let server = server(now, &key);
+    let server = server(now);
     store.create_server(server.clone(), NewEvent::info("server.created", "registered")).await.unwrap();
-    let services = services(folder.path(), &key, server.clone(), Arc::new(Stubs));
+    let services = services(folder.path(), server.clone(), SharedSessions::default());
     let workflows = WorkflowRegistry::default()
         .with(Arc::new(Provision::new(Arc::clone(&services))))
         .with(Arc::new(ParentWorkflow));
@@ -242,6 +191,8 @@ async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outc
         workflow_version: 1,
         server: None,
         parent: None,
+        purpose: engine::model::Purpose::Change,
+        request: engine::model::RunRequest::default(),
         priority: 0,
         deadline_at: now.plus(Duration::from_secs(7200)),
         created_by: "test".to_owned(),
@@ -276,7 +227,8 @@ async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outc
     assert_eq!(output["outcome"], "failed");
     assert_eq!(output["failure"]["class"], class::BMC_UNREACHABLE);
     assert_eq!(output["failure"]["step"], "redfish.discover");
-    let job = store.newest_job(&server.serial).await.unwrap().expect("the child is a job like any other");
+    let job =
+        store.newest_installation(&server.serial).await.unwrap().expect("the child is a job like any other");
     assert_eq!(job.run.parent, Some(id));
-    assert_eq!(job.failed_step.as_deref(), Some("redfish.discover"));
+    assert_eq!(job.failed_step(), Some("redfish.discover"));
 }

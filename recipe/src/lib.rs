@@ -10,6 +10,9 @@
 //!           └──────────────── Vec<FieldError>, at most 50, never with a payload in it
 //! ```
 //!
+//! A recipe is validated once, when it is accepted. Later steps of a job read the accepted text with [`Recipe::accepted`],
+//! which applies neither schema nor rules, so a newer controller continues the jobs of an older one.
+//!
 //! Invariants:
 //! - [`Recipe::raw`] is the submitted text, byte for byte. The task image holds this text; the typed fields are parsed
 //!   from it.
@@ -171,6 +174,17 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// Reads a recipe that a controller has accepted before. Neither the schema nor the rules are applied again: they decide
+    /// whether a new recipe is accepted, and may have become stricter since.
+    ///
+    /// # Errors
+    /// Returns the errors of the fields when the text has been altered, or has a value that this version has no type for.
+    pub fn accepted(json: &str, schema_id: &str) -> Result<Self, Vec<FieldError>> {
+        let value = parse::parse(json)?;
+        // The limits of payloads are part of the schema; without them only the types of the fields are checked.
+        read::recipe(json, schema_id, &serde_json::Value::Null, &value).map_err(error::bounded)
+    }
+
     /// Returns advice about an accepted recipe: values that are valid and probably not intended.
     pub fn lints(&self) -> Vec<Lint> {
         lint::lints(self)

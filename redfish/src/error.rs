@@ -165,6 +165,12 @@ pub enum ErrorKind {
         /// The BMC's message.
         message: String,
     },
+    /// The BMC accepts media and does not pass them on to the host.
+    #[error("virtual media do not reach the host: the BMC's attribute {attribute} is Detached")]
+    MediaDetached {
+        /// The name of the attribute.
+        attribute: String,
+    },
     /// The BMC offers no supported way to do this.
     #[error("not supported: {what}")]
     NotSupported {
@@ -244,6 +250,16 @@ pub enum ErrorKind {
     Fenced,
 }
 
+/// A condition, and what to do when it holds: a restart of the BMC.
+macro_rules! or_restart {
+    ($condition:literal) => {
+        concat!(
+            $condition,
+            ", restart the BMC (in its web interface, or with `ipmitool mc reset cold`); the host keeps running"
+        )
+    };
+}
+
 impl RedfishError {
     pub(crate) fn new(operation: Operation, kind: ErrorKind) -> Self {
         RedfishError { operation, request: None, kind, maybe_applied: false }
@@ -285,6 +301,7 @@ impl RedfishError {
             | ErrorKind::NotSupported { .. }
             | ErrorKind::Unsupported { .. }
             | ErrorKind::NoVirtualMedia { .. }
+            | ErrorKind::MediaDetached { .. }
             | ErrorKind::MediaUrl { .. }
             | ErrorKind::TaskFailed { .. }
             | ErrorKind::BadAnswer { lasting: true, .. }
@@ -331,6 +348,7 @@ impl RedfishError {
             ErrorKind::NotSupported { .. } => "not_supported",
             ErrorKind::Unsupported { .. } => "unsupported",
             ErrorKind::NoVirtualMedia { .. } => "no_virtual_media",
+            ErrorKind::MediaDetached { .. } => "media_detached",
             ErrorKind::MediaUrl { .. } => "media_url",
             ErrorKind::Busy { .. } => "busy",
             ErrorKind::Server { .. } => "server",
@@ -353,13 +371,18 @@ impl RedfishError {
             ErrorKind::Unreachable { problem: TransportErrorKind::Refused, .. } => {
                 "check the port, and that Redfish (HTTPS) is switched on in the BMC"
             }
+            ErrorKind::Unreachable { problem: TransportErrorKind::HandshakeCut, .. } => {
+                "if it happens again, the BMC may offer only TLS older than 1.2: update its firmware or allow TLS 1.2 in its settings; if it offers TLS 1.2, restart the BMC"
+            }
             ErrorKind::CircuitOpen(_) => {
                 "check power and network of the BMC; requests resume by themselves, one at a time at first"
             }
             ErrorKind::Unreachable { .. } => {
                 "check address, port, cabling and firewall between this controller and the BMC"
             }
-            ErrorKind::Timeout { .. } => "try again later; if the BMC still does not respond, reset the BMC",
+            ErrorKind::Timeout { .. } => {
+                or_restart!("try again later; if the BMC still does not respond")
+            }
             ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, .. } => {
                 "compare the shown fingerprint with the one on the BMC's console (a firmware update creates a new certificate); if they are equal, pin it again"
             }
@@ -377,7 +400,9 @@ impl RedfishError {
                 Denial::Credentials => {
                     "correct user name and password of this server; no login is sent before that, so that the account is not locked"
                 }
-                Denial::PasswordChangeRequired => "log in to the BMC once and set a new password",
+                Denial::PasswordChangeRequired => {
+                    "log in to the web interface of the BMC with this account, set a new password, then register it"
+                }
                 Denial::Privilege => {
                     "grant the account the privileges to configure components and virtual media"
                 }
@@ -399,11 +424,21 @@ impl RedfishError {
             ErrorKind::NoVirtualMedia { .. } => {
                 "check the licence, the privilege to use virtual media, and whether newer firmware exists"
             }
+            ErrorKind::MediaDetached { .. } => {
+                "set it to AutoAttach in the BMC (virtual media, attach mode), then create the job again"
+            }
+            ErrorKind::MediaUrl { reads, .. } if reads == "https" => {
+                "serve media by https (a TLS proxy in front of this controller) and set media_base_url of this server, or MEDIA_BASE_URL, to its https:// address; for firmware that reads http, override url_schemes"
+            }
             ErrorKind::MediaUrl { .. } => {
                 "serve media there and set media_base_url of this server to that address, or override url_schemes and url_port"
             }
-            ErrorKind::Busy { .. } => "wait and try again",
-            ErrorKind::Server { .. } => "wait and try again; if it persists, restart the BMC",
+            ErrorKind::Busy { .. } => {
+                or_restart!("wait and try again; if the BMC stays busy for more than 15 minutes")
+            }
+            ErrorKind::Server { .. } => {
+                or_restart!("wait and try again; if it persists")
+            }
             ErrorKind::TaskFailed { .. } => "read the BMC's message and the BMC's log",
             ErrorKind::BadAnswer { lasting: false, .. } => "wait until the BMC is ready and try again",
             ErrorKind::BadAnswer { lasting: true, .. } => {
@@ -419,6 +454,7 @@ fn unreachable_text(problem: &TransportErrorKind) -> &'static str {
     match problem {
         TransportErrorKind::Resolve => "the BMC's host name does not resolve",
         TransportErrorKind::Refused => "the BMC refuses connections on this port",
+        TransportErrorKind::HandshakeCut => "the BMC ended the connection during the TLS handshake",
         TransportErrorKind::Lost => "the BMC closed the connection",
         _ => "the BMC is unreachable",
     }
@@ -452,6 +488,8 @@ const BUSY_KEYS: [&str; 11] = [
     "operationtimeout",
     "rac0679",
 ];
+/// Of these, the key that leaves open whether the request was carried out; with 5xx it does not mean "not now".
+const UNCLEAR_KEYS: [&str; 1] = ["operationtimeout"];
 const LICENSE_KEYS: [&str; 4] =
     ["oemlicensenotpassed", "licensekeyrequired", "insufficientlicense", "lic501"];
 const PASSWORD_KEYS: [&str; 2] = ["passwordchangerequired", "passwordresetrequired"];
@@ -486,6 +524,10 @@ pub(crate) fn classify(
         }
         408 | 423 | 429 | 503 => ErrorKind::Busy { status: code, message_id, message, retry_after },
         400..=499 if busy => ErrorKind::Busy { status: code, message_id, message, retry_after },
+        // The status says less than the message: a BMC that is not ready has not begun the request.
+        500..=599 if busy && !body.has_key(&UNCLEAR_KEYS) => {
+            ErrorKind::Busy { status: code, message_id, message, retry_after }
+        }
         500..=599 => ErrorKind::Server { status: code, message_id, message },
         300..=399 => {
             ErrorKind::BadAnswer { detail: format!("a redirect ({code}) to another address"), lasting: true }
@@ -501,6 +543,7 @@ pub(crate) fn from_transport(error: TransportError) -> ErrorKind {
         TransportErrorKind::Connect
         | TransportErrorKind::Refused
         | TransportErrorKind::Resolve
+        | TransportErrorKind::HandshakeCut
         | TransportErrorKind::Lost => ErrorKind::Unreachable { problem: kind, detail },
         TransportErrorKind::Timeout => ErrorKind::Timeout { detail },
         TransportErrorKind::PinMismatch

@@ -203,10 +203,15 @@ fn tls_problem(error: &reqwest::Error) -> Option<(TransportErrorKind, Option<Str
 
 /// The reason why there is no connection.
 fn connect_problem(error: &reqwest::Error) -> TransportErrorKind {
-    if find_cause::<std::io::Error>(error)
-        .is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused)
-    {
+    use std::io::ErrorKind;
+    // The connector wraps an I/O error into another one, so every cause is looked at.
+    let caused_by = |kind| find_cause_that(error, |io: &std::io::Error| io.kind() == kind).is_some();
+    if caused_by(ErrorKind::ConnectionRefused) {
         return TransportErrorKind::Refused;
+    }
+    // A TCP connection does not end before it exists: this is the end of a TLS handshake.
+    if caused_by(ErrorKind::UnexpectedEof) {
+        return TransportErrorKind::HandshakeCut;
     }
     // A failure of the resolver is a plain I/O error; only the text of the connector distinguishes it.
     let mut cause = error.source();
@@ -225,10 +230,15 @@ const MAX_CAUSES: usize = 16;
 
 /// The first cause of this type, also inside an I/O error.
 fn find_cause<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> {
+    find_cause_that(error, |_| true)
+}
+
+/// The first cause of this type with a property.
+fn find_cause_that<T: StdError + 'static>(error: &reqwest::Error, fits: impl Fn(&T) -> bool) -> Option<&T> {
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();
     for _ in 0..MAX_CAUSES {
         let current = cause?;
-        if let Some(found) = current.downcast_ref::<T>() {
+        if let Some(found) = current.downcast_ref::<T>().filter(|found| fits(found)) {
             return Some(found);
         }
         // `source` of an I/O error skips the error it wraps, so that one is taken with `get_ref`.

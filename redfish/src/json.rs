@@ -117,6 +117,11 @@ pub(crate) fn link(fields: &Map<String, Value>, name: &str) -> Option<String> {
     path_of(member(fields, name)?.get("@odata.id")?.as_str()?)
 }
 
+/// The last segment of a path, which is mostly the id of the resource.
+pub(crate) fn last_segment(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
 /// The links in a list member: `{"name": [{"@odata.id": "/path"}, …]}`, without repetitions.
 pub(crate) fn links(fields: &Map<String, Value>, name: &str) -> Vec<String> {
     let mut paths = Vec::new();

@@ -27,6 +27,7 @@
 //!
 //! Specifications: DSP0266 (protocol), DSP0268 (resources).
 
+mod attributes;
 pub mod bmc;
 pub mod boot;
 mod collection;

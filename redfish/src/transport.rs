@@ -107,6 +107,9 @@ pub enum TransportErrorKind {
     /// The deadline passed before a complete response.
     #[error("no response in time")]
     Timeout,
+    /// The peer ended the connection during the TLS handshake, as old firmware does with a version it does not know.
+    #[error("connection ended during the TLS handshake")]
+    HandshakeCut,
     /// The connection ended before a complete response.
     #[error("connection lost")]
     Lost,

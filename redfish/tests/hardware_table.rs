@@ -40,10 +40,10 @@ HOST --capture FILE` writes one without serial numbers, addresses and names.
 
 ## Profiles
 
-- **recognised by**: the conditions of the rules, compared without case. Of several matching rules the one with most
-  conditions is used. `vendor` is a prefix of vendor, manufacturer or OEM name; `oem` a prefix of an OEM name; `product`,
-  `model` and `manager` are parts of these names (`manager` also of the firmware version); `media` is a suffix of the path of
-  the virtual media.
+- **recognised by**: the conditions of the rules, compared without case. Of several matching rules the one with the
+  greatest weight is used: the name of a product, a manager or a model counts twice, a vendor or a range of firmware once.
+  `vendor` is a prefix of vendor, manufacturer or OEM name; `oem` a prefix of an OEM name; `product`, `model` and `manager`
+  are parts of these names (`manager` also of the firmware version); `media` is a suffix of the path of the virtual media.
 - **slots and media**: usable slots of the simulated BMC and the resource that links to them, then the flags for media.
 - **boot**: the flags for the next boot; `default` is the boot override with `Cd`, else `UsbCd`.
 - **job**: the result of a whole job on the simulated BMC. Plan `dual` has the boot image and the task image in two CD slots,
@@ -56,7 +56,8 @@ HOST --capture FILE` writes one without serial numbers, addresses and names.
 
 ";
 
-const MEDIA_FLAGS: [&str; 10] = [
+const MEDIA_FLAGS: [&str; 11] = [
+    "attach_attribute",
     "insert_fields",
     "slot_allow",
     "slot_deny",

@@ -257,6 +257,30 @@ async fn a_peer_without_tls_is_recognised_and_has_no_fingerprint() {
     assert!(read_fingerprint(&endpoint("http", address), LIMIT).await.is_err());
 }
 
+/// Old firmware ends the connection when it does not know the version of TLS.
+#[tokio::test]
+async fn a_peer_that_ends_the_handshake_is_named_with_tls_as_the_likely_cause() {
+    let address = peer(Vec::new()).await;
+    let credentials = BmcCredentials::new("admin", "canary-secret".to_owned());
+    let bmc = Bmc::connect(
+        &endpoint("https", address),
+        credentials,
+        &TlsVerification::Insecure,
+        Profile::generic(),
+    );
+    let session = redfish::SessionHandle { uri: "/s".to_owned(), token: "t".to_owned().into() };
+    let error = bmc.unwrap().delete_session(&session).await.unwrap_err();
+    let cut = TransportErrorKind::HandshakeCut;
+    assert!(matches!(&error.kind, ErrorKind::Unreachable { problem, .. } if *problem == cut), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("ended the connection during the TLS handshake"), "{said}");
+    assert!(
+        said.contains("update its firmware or allow TLS 1.2") && said.contains("restart the BMC"),
+        "{said}"
+    );
+    assert!(error.is_transient() && !error.maybe_applied());
+}
+
 #[tokio::test]
 async fn a_fingerprint_is_read_without_credentials() {
     let peer = TlsPeer::start();

@@ -16,8 +16,8 @@ use axum::extract::ConnectInfo;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use registry::{
-    AccessControl, AllowAll, Config, Htpasswd, HtpasswdOptions, ImmutableTags, Policy, Registry, Rights,
-    SendfileStream, TokenAuthority, TokenOptions,
+    AccessControl, AllowAll, Config, Htpasswd, HtpasswdOptions, ImmutableTags, LocalAddress, Policy,
+    READ_BUFFER, Realm, Registry, Rights, SendfileStream, TokenAuthority, TokenOptions,
 };
 use tokio::net::TcpStream;
 use tower::ServiceExt;
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(users) => {
             let control = AccessControl::new(Arc::new(users), policy);
             if tokens {
-                let authority = Arc::new(TokenAuthority::new(control, TokenOptions::default()));
+                let authority = Arc::new(TokenAuthority::new(control, token_options()));
                 registry.router(Arc::clone(&authority) as _).merge(authority.token_router())
             } else {
                 registry.router(Arc::new(control))
@@ -72,18 +72,29 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
+/// As the controller has them.
+fn token_options() -> TokenOptions {
+    TokenOptions { realm: Realm::AsReached { plain: None }, ..TokenOptions::default() }
+}
+
 async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router) {
     // Small responses are sent at once; a failure of this option only costs latency.
     let _latency = stream.set_nodelay(true);
+    let local = stream.local_addr().ok().map(LocalAddress);
     let wire = SendfileStream::new(stream);
     let sender = wire.file_sender();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
+        if let Some(local) = local {
+            request.extensions_mut().insert(local);
+        }
         if let Some(sender) = &sender {
             request.extensions_mut().insert(sender.clone());
         }
         router.clone().oneshot(request.map(axum::body::Body::new))
     });
     // A broken connection concerns only its client.
-    let _broken = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
+    let connection =
+        http1::Builder::new().max_buf_size(READ_BUFFER).serve_connection(TokioIo::new(wire), service);
+    let _broken = connection.await;
 }

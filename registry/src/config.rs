@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::immutable::ImmutableTags;
 use crate::pattern::RepositoryPattern;
 
 /// The settings of one registry. [`Config::new`] gives the defaults; every field can be changed afterwards.
@@ -18,9 +19,22 @@ pub struct Config {
     pub max_manifest_size: usize,
     /// Request bodies received at one time; further ones wait unread (see `upload_queue_timeout`). Default 64.
     pub max_concurrent_uploads: usize,
+    /// Request bodies received at one time from one user, or from one address without login. Default 32.
+    pub max_concurrent_uploads_per_user: usize,
+    /// Request bodies received at one time for one repository. Default 48.
+    pub max_concurrent_uploads_per_repository: usize,
     /// Upload sessions open at one time, idle ones included. Default 1,024.
     pub max_upload_sessions: usize,
-    /// How long an upload waits for a place before it is refused with 503. Default 30 s.
+    /// Upload sessions open at one time of one user, or of one address without login. Default 256.
+    pub max_upload_sessions_per_user: usize,
+    /// Upload sessions open at one time in one repository. Default 512.
+    pub max_upload_sessions_per_repository: usize,
+    /// How long an upload session without a byte may be idle before it ends when its place is needed. Default 1 min.
+    pub upload_idle: Duration,
+    /// Bytes per second that a client must send on average over each 30 s of a body; 0 accepts any rate. Time in which
+    /// the registry itself is busy does not count. Default 4 KiB.
+    pub upload_min_rate: u64,
+    /// How long an upload waits for a place before it is refused with 429. Default 30 s.
     pub upload_queue_timeout: Duration,
     /// How long a client may send nothing in the middle of a body. Default 30 s.
     pub upload_read_timeout: Duration,
@@ -37,6 +51,9 @@ pub struct Config {
     pub reserve: Reserve,
     /// Limits of the bytes in repositories. A repository may be under several. Default none.
     pub quotas: Vec<Quota>,
+    /// Tags that, once they exist, neither move nor are deleted, by any caller, by retention or by an import; everything
+    /// below their manifests stays as well. Default none.
+    pub immutable_tags: Vec<ImmutableTags>,
     /// Repositories that accept an image although blobs it refers to are missing. Default none.
     pub sparse_images: Vec<RepositoryPattern>,
     /// Repositories that accept an index although manifests it refers to are missing, as when one platform of many is
@@ -108,7 +125,13 @@ impl Config {
             max_blob_size: 20 << 30,
             max_manifest_size: 5 << 20,
             max_concurrent_uploads: 64,
+            max_concurrent_uploads_per_user: 32,
+            max_concurrent_uploads_per_repository: 48,
             max_upload_sessions: 1024,
+            max_upload_sessions_per_user: 256,
+            max_upload_sessions_per_repository: 512,
+            upload_idle: Duration::from_secs(60),
+            upload_min_rate: 4 << 10,
             upload_queue_timeout: Duration::from_secs(30),
             upload_read_timeout: Duration::from_secs(30),
             upload_timeout: Duration::from_secs(3600),
@@ -116,6 +139,7 @@ impl Config {
             touch_interval: Duration::from_secs(60),
             reserve: Reserve::Bytes(64 << 20),
             quotas: Vec::new(),
+            immutable_tags: Vec::new(),
             sparse_images: Vec::new(),
             sparse_indexes: vec![RepositoryPattern::all()],
         }

@@ -1,6 +1,7 @@
 //! Errors of the store, one variant per kind. They know nothing of HTTP: `http::error` chooses the status and the code,
 //! and paths appear in the log only.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -74,18 +75,68 @@ pub enum Error {
     /// The tag exists and must not be moved or deleted.
     #[error("the tag {0} exists and must not be changed: push under another tag")]
     TagKept(Tag),
+    /// The content is below a tag that must not be changed.
+    #[error("{digest} belongs to the tag {tag}, which must not be changed: it stays as long as the tag")]
+    BelowTag {
+        /// The content that was to be deleted or changed.
+        digest: Digest,
+        /// The tag.
+        tag: Tag,
+    },
+    /// The manifest says another size of content than it has.
+    #[error(
+        "the manifest says that {digest} has {described} bytes, and it has {actual}: correct the size in the \
+         descriptor, then push the manifest again"
+    )]
+    WrongSize {
+        /// The content.
+        digest: Digest,
+        /// The size in the manifest.
+        described: u64,
+        /// The size of the content.
+        actual: u64,
+    },
     /// The repository has no such upload session: never started, finished, cancelled or swept.
     #[error("the upload session {0} does not exist: start a new one")]
     UploadUnknown(Uuid),
     /// Another request is writing to the session.
     #[error("another request is writing to upload session {0}: wait for it, or start a new one")]
     UploadBusy(Uuid),
-    /// The limit of open upload sessions, or of concurrently received bodies, is reached.
-    #[error("the limit of {0} concurrent uploads is reached: finish or cancel some, or retry later")]
-    TooManyUploads(usize),
+    /// An administrator cancelled the upload session.
+    #[error("an administrator cancelled the upload session {0}: start a new one")]
+    UploadCancelled(Uuid),
+    /// A limit of open upload sessions, or of concurrently received bodies, is reached.
+    #[error("the limit of {limit} concurrent uploads {of} is reached: finish or cancel some, or retry later")]
+    TooManyUploads {
+        /// The limit.
+        limit: usize,
+        /// What it is a limit of.
+        of: UploadLimit,
+    },
     /// A blocking thread ended before its operation: the process is stopping, or a bug.
     #[error("the operation was stopped before its end because the process is stopping: retry")]
     Stopped,
+}
+
+/// What a limit of uploads applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadLimit {
+    /// All clients together.
+    Registry,
+    /// One user, or one address of anonymous callers.
+    User,
+    /// One repository.
+    Repository,
+}
+
+impl fmt::Display for UploadLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UploadLimit::Registry => "of the registry",
+            UploadLimit::User => "of one user",
+            UploadLimit::Repository => "to one repository",
+        })
+    }
 }
 
 impl Error {

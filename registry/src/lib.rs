@@ -59,10 +59,13 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod http;
+mod immutable;
 mod manifest;
 mod name;
 mod pattern;
+mod places;
 mod store;
+mod uploader;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,39 +75,60 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 pub use crate::access::{
     Access, AccessControl, AccessRequest, Action, AllowAll, Audit, AuditCounters, AuditEvent, Audited,
-    Authorizer, Caller, Credentials, Decision, Denied, Htpasswd, HtpasswdOptions, ImmutableTags,
-    InvalidImmutableTags, InvalidRule, NoAudit, Policy, Realm, Reason, Rights, Rule, Secret, Subject,
-    SubjectPattern, TokenAuthority, TokenOptions, UserAuthenticator, decide,
+    Authorizer, Caller, ClientScheme, Credentials, Decision, Denied, Htpasswd, HtpasswdOptions, InvalidRule,
+    LocalAddress, NoAudit, Policy, Realm, Reason, Rights, Rule, Secret, Subject, SubjectPattern,
+    TokenAuthority, TokenOptions, UserAuthenticator, decide,
 };
 pub use crate::config::{Config, InvalidReserve, Quota, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
-pub use crate::error::Error;
+pub use crate::error::{Error, UploadLimit};
+pub use crate::http::READ_BUFFER;
+pub use crate::immutable::{ImmutableTags, InvalidImmutableTags};
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
-pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
+pub use crate::pattern::{InvalidRepositoryPattern, InvalidTagPattern, RepositoryPattern, TagPattern};
 pub use crate::store::{
-    BlobFile, ExpiredTag, GcOptions, GcReport, Imported, InvalidPinOwner, InvalidTagPattern, Manifest, Pin,
-    PinOwner, QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagPattern,
+    BlobFile, ExpiredTag, GcOptions, GcReport, Imported, InvalidPinOwner, Manifest, Pin, PinOwner,
+    QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, UploadSession,
 };
 
+pub use crate::uploader::Uploader;
 pub use crate::wire::{FileSender, SendfileStream};
 
+use crate::places::Places;
 use crate::store::{CheckProgress, PARTS, Scrubs, Store};
 
 /// The delay between a change and the update of the layout on disk.
 const LAYOUT_DELAY: Duration = Duration::from_millis(100);
 /// The delay after a failed update.
 const LAYOUT_RETRY: Duration = Duration::from_secs(30);
+/// How long a cancellation waits for the request that writes to the session to end.
+const CANCEL_WAIT: Duration = Duration::from_secs(10);
+
+/// How many uploads there are, and how many there can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UploadLoad {
+    /// Open upload sessions, idle ones included.
+    pub sessions: usize,
+    /// The limit of open sessions.
+    pub sessions_max: usize,
+    /// Request bodies being received.
+    pub receiving: usize,
+    /// The limit of bodies received at one time.
+    pub receiving_max: usize,
+    /// Whether clients are refused because one of these limits is reached.
+    pub exhausted: bool,
+}
 
 /// An open registry. Clones share it.
 #[derive(Clone)]
 pub struct Registry {
     store: Arc<Store>,
-    /// One permit per request body being received.
-    receiving: Arc<Semaphore>,
+    /// One place per request body being received.
+    places: Arc<Places>,
 }
 
 impl Registry {
@@ -114,11 +138,10 @@ impl Registry {
     /// # Errors
     /// [`Error::Io`] or [`Error::NoSpace`] when the directory cannot be created, read or written.
     pub async fn open(config: Config) -> Result<Self, Error> {
-        let receiving =
-            Arc::new(Semaphore::new(config.max_concurrent_uploads.clamp(1, Semaphore::MAX_PERMITS)));
+        let places = Arc::new(Places::new(&config));
         let store = Arc::new(blocking(move || Store::open(config)).await?);
         tokio::spawn(write_layouts(Arc::downgrade(&store), Arc::clone(&store.layouts_changed)));
-        Ok(Registry { store, receiving })
+        Ok(Registry { store, places })
     }
 
     /// The router of the distribution API under `/v2`, to be merged into the embedding program's router.
@@ -177,6 +200,38 @@ impl Registry {
     /// [`Error::Io`] when a session cannot be read or removed.
     pub async fn sweep(&self, now: SystemTime) -> Result<Swept, Error> {
         self.run(move |store| store.sweep_uploads(now)).await
+    }
+
+    /// Every open upload session, the one that waits longest for a write first.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a session cannot be read.
+    pub async fn uploads(&self) -> Result<Vec<UploadSession>, Error> {
+        self.run(|store| store.upload_sessions()).await
+    }
+
+    /// Cancels an upload session and removes its bytes, also while a request writes to it; returns whether it existed.
+    /// The client is refused with the reason.
+    ///
+    /// # Errors
+    /// [`Error::UploadBusy`] when the request that writes to it does not end within 10 s; it is refused when it does.
+    pub async fn cancel_upload(&self, id: &str) -> Result<bool, Error> {
+        let Some(session) = id.parse().ok().and_then(|id| self.store.upload_session(id)) else {
+            return Ok(false);
+        };
+        session.stop();
+        let lock = tokio::time::timeout(CANCEL_WAIT, session.lock()).await;
+        let lock = lock.map_err(|_| Error::UploadBusy(session.id))?;
+        self.run(move |store| Ok(store.end_session(&session, lock))).await
+    }
+
+    /// How many uploads there are. The registry is exhausted while every session is taken, or while every place for a
+    /// body is taken and a client was refused in the last minute.
+    pub fn upload_load(&self) -> UploadLoad {
+        let (sessions, sessions_max) = (self.store.open_sessions(), self.config().max_upload_sessions);
+        let (receiving, receiving_max) = self.places.in_use();
+        let exhausted = sessions >= sessions_max || self.places.exhausted();
+        UploadLoad { sessions, sessions_max, receiving, receiving_max, exhausted }
     }
 
     /// Removes unreferenced content, concurrently with all other operations. See [`GcOptions`] for what stays.

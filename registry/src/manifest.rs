@@ -42,6 +42,8 @@ pub(crate) struct ParsedManifest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SubjectReference {
     pub(crate) subject: Digest,
+    /// The size of the subject, as the manifest says.
+    pub(crate) size: u64,
     pub(crate) artifact_type: Option<String>,
     pub(crate) annotations: BTreeMap<String, String>,
 }
@@ -182,8 +184,10 @@ fn referral(
     kind: Option<&MediaType>,
     annotations: Option<&HashMap<String, String>>,
 ) -> Option<SubjectReference> {
+    let subject = subject?;
     Some(SubjectReference {
-        subject: Digest::try_from(subject?.digest()).ok()?,
+        subject: Digest::try_from(subject.digest()).ok()?,
+        size: subject.size(),
         artifact_type: kind.map(ToString::to_string).filter(|kind| !kind.is_empty()),
         annotations: annotations
             .into_iter()

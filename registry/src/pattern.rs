@@ -1,4 +1,4 @@
-//! Patterns of repository names, for settings that apply to some repositories only.
+//! Patterns of repository names and of tags, for settings that apply to some of them only.
 //!
 //! ```text
 //! os-images/debian   that repository
@@ -12,7 +12,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::name::RepositoryName;
+use crate::name::{RepositoryName, Tag};
 
 const PATTERN_MAX: usize = 256;
 
@@ -96,6 +96,51 @@ fn fits(mut pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
+/// A pattern of tags, in which `*` stands for any characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagPattern(String);
+
+/// The text is not a pattern of tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a tag pattern is a tag in which '*' stands for any characters, {PATTERN_MAX} bytes at most")]
+pub struct InvalidTagPattern;
+
+impl TagPattern {
+    /// Whether the whole tag matches.
+    pub fn matches(&self, tag: &Tag) -> bool {
+        let mut parts = self.0.split('*');
+        let Some(mut rest) = tag.as_str().strip_prefix(parts.next().unwrap_or_default()) else {
+            return false;
+        };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            match rest.find(part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+impl FromStr for TagPattern {
+    type Err = InvalidTagPattern;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTagPattern> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-*".contains(&byte);
+        if text.is_empty() || text.len() > PATTERN_MAX || !text.bytes().all(allowed) {
+            return Err(InvalidTagPattern);
+        }
+        Ok(TagPattern(text.to_owned()))
+    }
+}
+
+impl fmt::Display for TagPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,5 +189,24 @@ mod tests {
             let prefixed = format!("{}**", &name[..cut]);
             prop_assert!(matches(&prefixed, &name));
         }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, tag, expected) in [
+            ("v1", "v1", true),
+            ("v1", "v10", false),
+            ("v*", "v10", true),
+            ("*", "anything", true),
+            ("*-rc*", "1.0-rc2", true),
+            ("*-rc*", "1.0", false),
+            ("a*a", "a", false),
+            ("a*b*c", "axbxbc", true),
+            ("*a*", "bab", true),
+        ] {
+            let matches = pattern.parse::<TagPattern>().unwrap().matches(&tag.parse().unwrap());
+            assert_eq!(matches, expected, "{pattern} {tag}");
+        }
+        assert_eq!("a/b".parse::<TagPattern>(), Err(InvalidTagPattern));
     }
 }

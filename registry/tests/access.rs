@@ -25,7 +25,9 @@ impl Authorizer for TableAuthorizer {
         match caller.authorization {
             None => Err(Denied::Unauthorized),
             Some(_) if repository.as_deref() == Some("secret") => Err(Denied::Forbidden),
-            Some("reader") if !matches!(access.action, Action::Pull | Action::List) => Err(Denied::Forbidden),
+            Some("reader") if !matches!(access.action, Action::Pull | Action::Exists | Action::List) => {
+                Err(Denied::Forbidden)
+            }
             Some(_) => Ok(()),
         }
     }
@@ -41,6 +43,7 @@ async fn every_endpoint_authorizes_its_action_before_it_does_anything() {
     for (method, path, repository, action) in [
         (Method::GET, "/v2/".to_owned(), None, Action::Pull),
         (Method::GET, format!("/v2/a/blobs/{digest}"), Some("a"), Action::Pull),
+        (Method::HEAD, format!("/v2/a/blobs/{digest}"), Some("a"), Action::Exists),
         (Method::DELETE, format!("/v2/a/blobs/{digest}"), Some("a"), Action::Delete),
         (Method::POST, "/v2/a/b/blobs/uploads/".to_owned(), Some("a/b"), Action::Push),
         (Method::POST, format!("/v2/a/blobs/uploads/?digest={digest}"), Some("a"), Action::Push),
@@ -49,6 +52,7 @@ async fn every_endpoint_authorizes_its_action_before_it_does_anything() {
         (Method::PUT, format!("/v2/a/blobs/uploads/{session}"), Some("a"), Action::Push),
         (Method::DELETE, format!("/v2/a/blobs/uploads/{session}"), Some("a"), Action::Push),
         (Method::GET, "/v2/a/manifests/x".to_owned(), Some("a"), Action::Pull),
+        (Method::HEAD, "/v2/a/manifests/x".to_owned(), Some("a"), Action::Exists),
         (Method::PUT, "/v2/a/manifests/x".to_owned(), Some("a"), Action::Push),
         (Method::DELETE, "/v2/a/manifests/x".to_owned(), Some("a"), Action::Delete),
         (Method::GET, "/v2/a/tags/list".to_owned(), Some("a"), Action::Pull),
@@ -59,7 +63,10 @@ async fn every_endpoint_authorizes_its_action_before_it_does_anything() {
     ] {
         let answer = server.request(method.clone(), &path).body("content").send().await.unwrap();
         assert_eq!(header(&answer, "www-authenticate"), "Basic realm=\"shoal\"");
-        assert_eq!(refusal(answer).await, (401, vec!["UNAUTHORIZED".into()]), "{method} {path}");
+        match method {
+            Method::HEAD => assert_eq!(answer.status(), StatusCode::UNAUTHORIZED),
+            _ => assert_eq!(refusal(answer).await, (401, vec!["UNAUTHORIZED".into()]), "{method} {path}"),
+        }
         let asked = std::mem::take(&mut *table.asked.lock().unwrap());
         assert_eq!(asked, [(repository.map(str::to_owned), action)], "{method} {path}");
     }

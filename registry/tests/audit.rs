@@ -178,6 +178,12 @@ async fn an_immutable_tag_is_created_once_and_neither_moved_nor_deleted() {
     recorded.take();
     assert_eq!(refusal(delete(&format!("/v2/os/debian/manifests/{first}")).await).await, denied);
     assert_eq!(recorded.take().len(), 1);
+    let blob = sha256(b"one");
+    assert_eq!(refusal(delete(&format!("/v2/os/debian/blobs/{blob}")).await).await, denied);
+    assert_eq!(
+        recorded.take(),
+        [format!("denied Delete Forbidden {USER} os/debian - {} -", &blob.hex()[..4])]
+    );
     assert_eq!(names("v1").await, Some(first.to_string()));
     assert_eq!(delete("/v2/os/debian/manifests/v9").await.status(), StatusCode::NOT_FOUND);
 

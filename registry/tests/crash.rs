@@ -54,7 +54,7 @@ async fn victim() {
     tokio::spawn(async move {
         loop {
             let mut options = GcOptions::at(SystemTime::now());
-            (options.grace, options.untagged) = (GRACE, true);
+            (options.grace, options.push_duration, options.untagged) = (GRACE, GRACE, true);
             registry.collect(options).await.unwrap();
         }
     });

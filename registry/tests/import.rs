@@ -186,9 +186,41 @@ async fn the_last_entry_for_a_tag_counts_and_a_manifest_may_have_many_tags() {
     let files = [file("index.json", &index), file(blob_path(&one), &one), file(blob_path(&other), &other)];
     let files: Vec<_> = files.into_iter().chain([file(blob_path(b"{}"), b"{}")]).collect();
     let imported = importer.import_bytes(&archive(&files)).await.unwrap();
+    assert_eq!(imported.skipped, BTreeSet::from(["not a tag".to_owned()]));
     assert_eq!(imported.tags, BTreeSet::from(["moved", "stays"].map(|tag| tag.parse().unwrap())));
     assert_eq!(imported.manifests, 2);
     assert_eq!((importer.tag("moved").await, importer.tag("stays").await), (other, one));
+}
+
+#[tokio::test]
+async fn an_image_whose_only_names_are_no_tags_is_reported_and_not_imported() {
+    let importer = Importer::new().await;
+    let document = image(b"{}", &[b"layer"]);
+    let index = index_of(&[tagged(IMAGE, &document, "-v1"), tagged(IMAGE, &document, "name:bad tag")]);
+    let names = [blob_path(&document), blob_path(b"{}"), blob_path(b"layer")];
+    let contents: [&[u8]; 3] = [&document, b"{}", b"layer"];
+    let mut files = vec![file("index.json", &index)];
+    files.extend(names.iter().zip(contents).map(|(name, content)| file(name, content)));
+    let saved =
+        json!([{"Config": "config", "RepoTags": ["x:bad tag"], "Layers": []}]).to_string().into_bytes();
+    let saved = [file("manifest.json", &saved), file("config", b"{}")];
+    let registry = importer.scratch.path().join("registry");
+    let tag = registry.join("docker/registry/v2/repositories/os/one/_manifests/tags/-bad/current");
+    fs::create_dir_all(&tag).unwrap();
+    fs::write(tag.join("link"), sha256(&document).to_string()).unwrap();
+
+    for (archive, skipped) in
+        [(archive(&files), vec!["-v1", "name:bad tag"]), (archive(&saved), vec!["x:bad tag"])]
+    {
+        let imported = importer.import_bytes(&archive).await.unwrap();
+        assert_eq!((imported.manifests, imported.blobs), (0, 0));
+        assert_eq!(imported.skipped.iter().map(String::as_str).collect::<Vec<_>>(), skipped);
+    }
+    let imported = importer.server.registry.import_registry(&registry).await.unwrap();
+    assert_eq!(imported[&"os/one".parse().unwrap()].skipped, BTreeSet::from(["-bad".to_owned()]));
+    let empty = archive(&[file("index.json", &index_of(&[]))]);
+    assert_eq!(importer.import_bytes(&empty).await.unwrap(), Imported::default());
+    assert_eq!(importer.server.registry.repositories().await, [], "nothing was imported");
 }
 
 #[tokio::test]

@@ -11,10 +11,13 @@ use reqwest::{Method, Response, StatusCode};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-type Frames = mpsc::Sender<Result<Vec<u8>, std::io::Error>>;
+pub(crate) type Frames = mpsc::Sender<Result<Vec<u8>, std::io::Error>>;
 
 /// A PATCH that has sent 1 MiB and waits for the test to continue.
-async fn stalled_patch(server: &Server, location: &str) -> (Frames, JoinHandle<reqwest::Result<Response>>) {
+pub(crate) async fn stalled_patch(
+    server: &Server,
+    location: &str,
+) -> (Frames, JoinHandle<reqwest::Result<Response>>) {
     let (feed, frames) = mpsc::channel(1);
     let frames = futures_util::stream::unfold(frames, async |mut frames: mpsc::Receiver<_>| {
         Some((frames.recv().await?, frames))

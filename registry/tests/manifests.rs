@@ -300,3 +300,49 @@ async fn the_extensions_of_the_registry_are_listed() {
         assert_eq!(found, names);
     }
 }
+
+#[tokio::test]
+async fn a_refused_manifest_creates_no_repository() {
+    let server = Server::start_with(|config| {
+        let limited = registry::Quota { repositories: "small/**".parse().unwrap(), bytes: 10 };
+        config.quotas = vec![limited];
+    })
+    .await;
+    let document = image(b"{}", &[b"missing"]);
+    for (repository, kind, status) in [("a", IMAGE, 400), ("b", INDEX, 400), ("UPPER", IMAGE, 400)] {
+        let put = server.put_manifest(repository, "v1", kind, &document).await;
+        assert_eq!(put.status(), status, "{repository}");
+    }
+    let index = br#"{"schemaVersion":2,"manifests":[]}"#;
+    assert_eq!(server.put_manifest("small/c", "v1", INDEX, index).await.status(), 403, "over the quota");
+    assert_eq!(server.registry.repositories().await, []);
+    assert_eq!(std::fs::read_dir(server.root().join("repos")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_descriptor_with_another_size_than_its_content_is_refused() {
+    let server = Server::start_with(|config| config.sparse_images = vec!["sparse".parse().unwrap()]).await;
+    for repository in ["a", "sparse"] {
+        server.push_image(repository, "v1", "x").await;
+        let child = image(b"{}", &[]);
+        server.put_blob(repository, b"{}").await;
+        let put = server.put_manifest(repository, &sha256(&child).to_string(), IMAGE, &child).await;
+        assert_eq!(put.status(), 201);
+
+        let document: Value = serde_json::from_slice(&child).unwrap();
+        let mut config = document.clone();
+        config["config"]["size"] = json!(3);
+        let mut twice = document.clone();
+        twice["layers"] = json!([document["config"], config["config"]]);
+        let mut subject = document.clone();
+        subject["subject"] = json!({"mediaType": IMAGE, "digest": sha256(&child).to_string(), "size": 1});
+        let entry =
+            json!({"mediaType": IMAGE, "digest": sha256(&child).to_string(), "size": child.len() + 1});
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
+        for (kind, wrong) in [(IMAGE, config), (IMAGE, twice), (IMAGE, subject), (INDEX, index)] {
+            let put = server.put_manifest(repository, "wrong", kind, wrong.to_string().as_bytes()).await;
+            assert_eq!(refusal(put).await, (400, vec!["MANIFEST_INVALID".into()]), "{wrong}");
+        }
+        assert_eq!(server.get(&format!("/v2/{repository}/manifests/wrong")).await.status(), 404);
+    }
+}

@@ -261,7 +261,7 @@ async fn collect(registry: Registry, stop: Arc<AtomicBool>, ahead: Duration) -> 
 /// Collects once with the clock ahead by `ahead`; returns the number of removed blobs.
 async fn collection(registry: &Registry, ahead: Duration) -> u64 {
     let mut options = GcOptions::at(SystemTime::now() + ahead);
-    (options.grace, options.untagged) = (GRACE, true);
+    (options.grace, options.push_duration, options.untagged) = (GRACE, GRACE, true);
     let report = registry.collect(options).await.unwrap();
     assert!(report.corrupted.is_empty());
     report.blobs

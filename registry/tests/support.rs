@@ -12,8 +12,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use registry::{
-    AccessControl, Algorithm, AllowAll, Authorizer, Config, Digest, Htpasswd, HtpasswdOptions, Policy,
-    Registry, SendfileStream,
+    AccessControl, Algorithm, AllowAll, Authorizer, Config, Digest, Htpasswd, HtpasswdOptions, LocalAddress,
+    Policy, READ_BUFFER, Registry, SendfileStream,
 };
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -144,16 +144,20 @@ async fn accept(listener: tokio::net::TcpListener, router: axum::Router) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, peer) = listener.accept().await.unwrap();
+        let local = LocalAddress(stream.local_addr().unwrap());
         let wire = SendfileStream::new(stream);
         let (router, sender) = (router.clone(), wire.file_sender());
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
+            request.extensions_mut().insert(local);
             if let Some(sender) = sender.clone() {
                 request.extensions_mut().insert(sender);
             }
             router.clone().oneshot(request.map(axum::body::Body::new))
         });
-        connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(wire), service));
+        connections.spawn(
+            http1::Builder::new().max_buf_size(READ_BUFFER).serve_connection(TokioIo::new(wire), service),
+        );
         while connections.try_join_next().is_some() {}
     }
 }

@@ -93,13 +93,24 @@ impl Client {
         self.send(Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
     }
 
+    /// A GET request for a route beside those of the API, such as `/about`.
+    pub(super) async fn get_root(&self, name: &str) -> Result<ApiResponse, CliError> {
+        let mut url = self.base.clone();
+        // A URL with a host always has segments; `base` checks the host.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push(name);
+        }
+        self.send_to(url, REQUEST_TIMEOUT, Method::GET, None::<&Value>, HeaderMap::new()).await
+    }
+
     /// A GET request with [`SLOW_TIMEOUT`], for routes that read a BMC.
     pub(super) async fn get_slow(
         &self,
         path: &[&str],
         query: &[(&str, String)],
     ) -> Result<ApiResponse, CliError> {
-        self.send_within(SLOW_TIMEOUT, Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
+        let url = self.url(path, query);
+        self.send_to(url, SLOW_TIMEOUT, Method::GET, None::<&Value>, HeaderMap::new()).await
     }
 
     /// A POST request with [`SLOW_TIMEOUT`], for routes that talk to a BMC.
@@ -108,7 +119,8 @@ impl Client {
         path: &[&str],
         query: &[(&str, String)],
     ) -> Result<ApiResponse, CliError> {
-        self.send_within(SLOW_TIMEOUT, Method::POST, path, query, None::<&Value>, HeaderMap::new()).await
+        let url = self.url(path, query);
+        self.send_to(url, SLOW_TIMEOUT, Method::POST, None::<&Value>, HeaderMap::new()).await
     }
 
     pub(super) async fn post(
@@ -196,19 +208,17 @@ impl Client {
         body: Option<&impl Serialize>,
         headers: HeaderMap,
     ) -> Result<ApiResponse, CliError> {
-        self.send_within(REQUEST_TIMEOUT, method, path, query, body, headers).await
+        self.send_to(self.url(path, query), REQUEST_TIMEOUT, method, body, headers).await
     }
 
-    async fn send_within(
+    async fn send_to(
         &self,
+        url: Url,
         deadline: Duration,
         method: Method,
-        path: &[&str],
-        query: &[(&str, String)],
         body: Option<&impl Serialize>,
         headers: HeaderMap,
     ) -> Result<ApiResponse, CliError> {
-        let url = self.url(path, query);
         let mutating = method != Method::GET;
         let mut request = self
             .http

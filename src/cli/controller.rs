@@ -1,4 +1,4 @@
-//! `shoal controller`: the drain of a controller.
+//! `shoal controller`: the drain of a controller, and the release of restored data.
 
 use clap::Subcommand;
 use reqwest::header::HeaderMap;
@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::error::CliError;
 use super::output::{Output, join, text};
+use super::restored;
 
 /// Commands for the controller.
 #[derive(Debug, Subcommand)]
@@ -21,6 +22,17 @@ pub(super) enum ControllerCommand {
     Undrain,
     /// Show whether jobs start, and how many run or wait
     Status,
+    /// List the servers to which nothing is done because their data is a copy, was restored, or is old
+    Restored,
+    /// Release all servers of restored data, for example after a move to a new host
+    Release {
+        /// Confirm that no other controller uses this data or its servers
+        #[arg(long, required = true)]
+        old_controller_is_off: bool,
+        /// Servers with unfinished jobs too, and what happens to these jobs
+        #[arg(long, value_name = "WHAT")]
+        jobs: Option<restored::Jobs>,
+    },
 }
 
 /// Runs a command.
@@ -30,6 +42,8 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     let response = match command {
+        ControllerCommand::Restored => return restored::list(client, output).await,
+        ControllerCommand::Release { jobs, .. } => return restored::release_all(jobs, client, output).await,
         ControllerCommand::Drain { reason } => {
             let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
             client.post(&["drain"], &body, HeaderMap::new()).await?

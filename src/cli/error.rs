@@ -107,6 +107,8 @@ impl CliError {
             | Self::BatchEnded { .. } => Exit::Failed,
             Self::Local { exit, .. } => *exit,
             Self::Unreachable { .. } => Exit::Unreachable,
+            // The controller responded; the BMC or the network behind it did not do what was asked.
+            Self::Refused { body, .. } if code(body) == "bmc" => Exit::Failed,
             Self::Refused { status, .. } => Exit::of_status(*status),
         }
     }
@@ -115,6 +117,7 @@ impl CliError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
+            Self::Refused { body, .. } if code(body) == "bmc" => false,
             Self::Refused { status, .. } => matches!(status, 429 | 500 | 502..=504),
             _ => false,
         }
@@ -201,9 +204,13 @@ fn refusal_hint(status: u16, code: &str) -> Option<&'static str> {
             Some("too many requests or wrong credentials from this address: wait a minute, then try again")
         }
         (500, _) => Some("the log of the controller has the cause under the request id"),
-        (502..=504, _) => {
-            Some("the controller is overloaded or stopping, or a proxy cannot reach it: try again")
-        }
+        // The message has the cause and what to do about it.
+        (502, "bmc") => None,
+        (503, "unavailable") => Some("see /readyz of the controller, then try again"),
+        (503, "busy" | "too_many_streams") => Some("the controller has many requests now: try again"),
+        (502..=504, _) => Some(
+            "this is the response of a proxy that cannot reach the controller, or the controller is stopping: try again",
+        ),
         _ => None,
     }
 }

@@ -105,9 +105,18 @@ pub(super) struct CreateJob {
 /// Arguments of `shoal job list`.
 #[derive(Args, Debug)]
 pub(super) struct ListJobs {
-    /// Only jobs with this status: queued, provisioning, succeeded, failed or complete
+    /// Only jobs with this status: queued, provisioning, running, succeeded, failed or complete
     #[arg(long)]
     status: Option<String>,
+    /// Only jobs of this workflow, such as provision or doctor
+    #[arg(long)]
+    workflow: Option<String>,
+    /// Only jobs with this label, KEY=VALUE; may be repeated
+    #[arg(long, short = 'l', value_name = "KEY=VALUE")]
+    label: Vec<String>,
+    /// The jobs that this job started
+    #[arg(long, value_name = "JOB")]
+    parent: Option<String>,
     /// Only jobs with this outcome: succeeded, failed or cancelled
     #[arg(long)]
     outcome: Option<String>,
@@ -301,26 +310,40 @@ impl ListJobs {
         let filters: Vec<(&str, String)> = [
             ("status", self.status),
             ("outcome", self.outcome),
+            ("workflow", self.workflow),
+            ("parent", self.parent),
             ("server_serial", self.server),
             ("failure_class", self.failure_class),
             ("batch", self.batch),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
+        .chain(self.label.into_iter().map(|label| ("label", label)))
         .collect();
         let jobs = client.list(&["jobs"], "jobs", &filters, self.limit).await?;
         if output.json {
             return output.document(&jobs);
         }
-        let columns =
-            ["/job_id", "/server_serial", "/status", "/outcome", "/step", "/failed_step", "/created_at"];
+        let columns = [
+            "/job_id",
+            "/workflow",
+            "/server_serial",
+            "/status",
+            "/outcome",
+            "/step",
+            "/failed_step",
+            "/created_at",
+        ];
         let rows: Vec<Vec<String>> = jobs["jobs"]
             .as_array()
             .into_iter()
             .flatten()
             .map(|job| columns.map(|pointer| text(job, pointer)).to_vec())
             .collect();
-        output.table(&["JOB", "SERVER", "STATUS", "OUTCOME", "STEP", "FAILED STEP", "CREATED"], &rows)?;
+        output.table(
+            &["JOB", "WORKFLOW", "SERVER", "STATUS", "OUTCOME", "STEP", "FAILED STEP", "CREATED"],
+            &rows,
+        )?;
         if !jobs["next"].is_null() {
             output.note("there are more jobs; give a larger --limit");
         }
@@ -374,6 +397,7 @@ fn show(job: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     };
     output.fields(&[
         ("job", part("/job_id")),
+        ("workflow", part("/workflow")),
         ("server", part("/server_serial")),
         ("status", part("/status")),
         ("outcome", part("/outcome")),
@@ -400,6 +424,10 @@ fn show(job: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("maintenance", part("/maintenance_iso_url")),
         ("task image", join(&[part("/task_iso_sha256"), part("/task_iso_path")], " ")),
         ("recipe schema", part("/recipe_schema_id")),
+        ("started by", part("/parent")),
+        ("retry of", part("/retry_of")),
+        ("batch", part("/batch")),
+        ("verbs", part("/verbs")),
         ("priority", part("/priority")),
         ("labels", part("/labels")),
         ("created", part("/created_at")),

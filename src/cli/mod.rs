@@ -4,10 +4,12 @@
 //! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
 //! server, job, batch, webhook,
-//! controller                    clients of a running controller over HTTP; they never open its database
+//! controller, about             clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! recipe, config, iso, openapi  local
 //! registry …                    local, refused while a controller runs
+//! backup                        local, also while a controller runs
+//! restore                       local, refused while a controller runs
 //! ```
 //!
 //! Invariants: data goes to standard output, all other text to standard error; `--json` is the unchanged response of the
@@ -16,6 +18,8 @@
 //!
 //! See docs/operating.md.
 
+mod about;
+mod backup;
 mod batch;
 mod bmc;
 mod client;
@@ -31,6 +35,7 @@ mod output;
 mod recipe;
 mod registry;
 mod registry_online;
+mod restored;
 mod serve;
 mod server;
 mod settings_args;
@@ -39,7 +44,6 @@ mod watch;
 mod webhook;
 
 use std::io;
-use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -63,7 +67,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the controller until SIGTERM or SIGINT
+    /// Run the controller until SIGTERM, SIGINT or SIGQUIT
     Serve(Box<SettingsArgs>),
     #[cfg(feature = "lab")]
     #[command(flatten)]
@@ -103,7 +107,12 @@ enum Command {
         #[command(subcommand)]
         command: Box<bmc::BmcCommand>,
     },
-    /// Drain the controller, and end the drain
+    /// Show version, build, features and database schema of a controller and of this program
+    About {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+    },
+    /// Drain the controller, and release restored data
     Controller {
         #[command(flatten)]
         connection: ConnectionArgs,
@@ -118,6 +127,20 @@ enum Command {
         connection: ConnectionArgs,
         #[command(subcommand)]
         command: registry::RegistryCommand,
+    },
+    /// Back up the data directory into a new directory, also while the controller runs
+    Backup {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        #[command(flatten)]
+        command: backup::BackUp,
+    },
+    /// Restore a backup into empty directories; nothing is done to a server until it is released
+    Restore {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        #[command(flatten)]
+        command: backup::RestoreBackup,
     },
     /// Validate recipes without a controller
     #[command(subcommand)]
@@ -153,7 +176,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
     match command {
-        Command::Serve(settings) => return run_multi_threaded(Box::pin(serve::run(settings.load()?))),
+        Command::Serve(settings) => return serve::run(&settings),
         #[cfg(feature = "lab")]
         Command::Lab(command) => return Ok(command.run(output.json)),
         Command::Server { connection, command } => {
@@ -175,6 +198,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Bmc { connection, command } => {
             return client_runtime()?.block_on(Box::pin(bmc::run(*command, &connection, output)));
         }
+        Command::About { connection } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(about::run(&client, output)))
+        }
         Command::Controller { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(controller::run(command, &client, output)))
@@ -189,6 +216,8 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
                 client_runtime()?.block_on(Box::pin(registry::run(command, settings, output)))
             }
         },
+        Command::Backup { settings, command } => backup::back_up(command, &settings.load()?, output),
+        Command::Restore { settings, command } => backup::restore(command, &settings.load()?, output),
         Command::Recipe(command) => recipe::run(command, output),
         Command::Config(command) => config::run(command, output),
         Command::Openapi => openapi::run(output),
@@ -216,12 +245,6 @@ fn report(error: &CliError, output: &mut Output<'_>) -> ExitCode {
 /// The single-threaded runtime of a command that is a client of one controller.
 fn client_runtime() -> Result<Runtime, CliError> {
     Builder::new_current_thread().enable_all().build().map_err(|error| no_runtime(&error))
-}
-
-/// Runs a server on all processors.
-fn run_multi_threaded(work: Pin<Box<dyn Future<Output = ExitCode>>>) -> Result<ExitCode, CliError> {
-    let runtime = Builder::new_multi_thread().enable_all().build().map_err(|error| no_runtime(&error))?;
-    Ok(runtime.block_on(work))
 }
 
 fn no_runtime(error: &io::Error) -> CliError {

@@ -1,4 +1,4 @@
-//! `shoal registry`: commands for the OS images of a data directory on which no controller runs. `status`, `read-only` and
+//! `shoal registry`: commands for the OS images of a data directory on which no controller runs. `status`, `read-only`, `uploads` and
 //! commands with `--online` are requests to a running controller (`registry_online`).
 
 use std::collections::BTreeSet;
@@ -17,7 +17,8 @@ use controller::app::{OfflineRegistry, StartError};
 use controller::config::Settings;
 use engine::model::error_chain;
 
-/// Commands for OS images. `status`, `read-only` and `--online` use a running controller; all others need a stopped one.
+/// Commands for OS images. `status`, `read-only`, `uploads`, `cancel-upload` and `--online` use a running controller; all others
+/// need a stopped one.
 #[derive(Debug, Subcommand)]
 pub(super) enum RegistryCommand {
     /// List repositories and tags
@@ -66,6 +67,14 @@ pub(super) enum RegistryCommand {
         #[arg(long, required_if_eq("state", "on"))]
         reason: Option<String>,
     },
+    /// List the open upload sessions of a running controller
+    Uploads,
+    /// Cancel upload sessions of a running controller; later requests of their clients are refused
+    CancelUpload {
+        /// The ids, as `uploads` shows them
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
     /// List pins: manifests that are kept for a job or another owner
     Pins,
     /// Rebuild the indexes and image layouts from the content on disk
@@ -104,6 +113,8 @@ impl RegistryCommand {
             }
             Self::Retain { dry_run, online: true } => Some(RegistryRequest::Retain { dry_run: *dry_run }),
             Self::Scrub { online: true, .. } => Some(RegistryRequest::Scrub),
+            Self::Uploads => Some(RegistryRequest::Uploads),
+            Self::CancelUpload { ids } => Some(RegistryRequest::CancelUploads(ids.clone())),
             _ => None,
         }
     }
@@ -161,13 +172,16 @@ async fn run_offline(
     match command {
         RegistryCommand::Ls => list(registry, output).await,
         // Handled by `registry_online`.
-        RegistryCommand::Status | RegistryCommand::ReadOnly { .. } => Ok(()),
+        RegistryCommand::Status
+        | RegistryCommand::ReadOnly { .. }
+        | RegistryCommand::Uploads
+        | RegistryCommand::CancelUpload { .. } => Ok(()),
         RegistryCommand::Retain { dry_run, online: _ } => retain(registry, settings, dry_run, output).await,
         RegistryCommand::Gc { dry_run, grace, untagged, online: _ } => {
             let configured = settings.registry_gc_grace_period;
             let grace = grace.map_or(configured, |seconds| Duration::from_secs(seconds.into()));
             let untagged = untagged || settings.registry_gc_untagged;
-            let options = GcOptions { grace, untagged, dry_run, now: SystemTime::now() };
+            let options = GcOptions { grace, untagged, dry_run, ..GcOptions::at(SystemTime::now()) };
             let report = registry.collect(options).await.map_err(|error| failed(&error))?;
             let corrupted: Vec<String> = report.corrupted.iter().map(ToString::to_string).collect();
             if output.json {
@@ -326,19 +340,38 @@ async fn import(
         }
         None => registry.import_registry(source).await.map_err(|error| failed(&error))?,
     };
+    let skipped: Vec<String> = imported
+        .iter()
+        .flat_map(|(repository, imported)| {
+            imported.skipped.iter().map(move |name| format!("{repository}: {:?}", plain(name)))
+        })
+        .collect();
+    let nothing = imported.values().all(|imported| imported.manifests == 0);
     if output.json {
         let rows: Vec<Value> = imported
             .iter()
             .map(|(repository, imported)| {
                 let tags: Vec<String> = imported.tags.iter().map(ToString::to_string).collect();
-                json!({ "repository": repository.to_string(), "tags": tags })
+                json!({ "repository": repository.to_string(), "tags": tags, "skipped": imported.skipped })
             })
             .collect();
-        return output.document(&json!({ "imported": rows }));
+        output.document(&json!({ "imported": rows }))?;
+    } else {
+        for (repository, imported) in imported.iter().filter(|(_, imported)| imported.manifests > 0) {
+            let tags: Vec<String> = imported.tags.iter().map(ToString::to_string).collect();
+            let tags = if tags.is_empty() { "(no tag)".to_owned() } else { tags.join(" ") };
+            output.line(format!("{repository}: {tags}"))?;
+        }
     }
-    for (repository, imported) in imported {
-        let tags: Vec<String> = imported.tags.iter().map(ToString::to_string).collect();
-        output.line(format!("{repository}: {}", tags.join(" ")))?;
+    if !skipped.is_empty() {
+        return Err(CliError::failed(format!(
+            "these names are no tags, so their images were not imported: {}; rename them in the source, then import it \
+             again (a tag has letters, digits, '_', '.' and '-', and does not begin with '.' or '-')",
+            skipped.join(", ")
+        )));
+    }
+    if nothing {
+        return Err(CliError::failed(format!("nothing was imported: {} has no image", source.display())));
     }
     Ok(())
 }

@@ -30,6 +30,10 @@ pub(super) enum RegistryRequest {
     },
     /// Start a scrub.
     Scrub,
+    /// List the upload sessions.
+    Uploads,
+    /// Cancel upload sessions by their ids.
+    CancelUploads(Vec<String>),
 }
 
 /// Sends a request and shows its result.
@@ -93,6 +97,19 @@ pub(super) async fn run(
             output.note(format!("{} {} tags", if dry_run { "would remove" } else { "removed" }, tags.len()));
             tags.iter().filter_map(Value::as_str).try_for_each(|tag| output.line(plain(tag)))
         }
+        RegistryRequest::Uploads => {
+            let page = client.get(&["registry", "uploads"], &[]).await?.body;
+            show_uploads(&page, output)
+        }
+        RegistryRequest::CancelUploads(ids) => {
+            for id in &ids {
+                client.delete(&["registry", "uploads", id], HeaderMap::new()).await?;
+                if !output.json {
+                    output.line(format!("the upload session {} is cancelled", plain(id)))?;
+                }
+            }
+            if output.json { output.document(&json!({ "cancelled": ids })) } else { Ok(()) }
+        }
         RegistryRequest::Scrub => {
             let response = client.post_empty(&["registry", "scrub"], &[]).await?.body;
             if output.json {
@@ -104,6 +121,23 @@ pub(super) async fn run(
             })
         }
     }
+}
+
+fn show_uploads(page: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    if output.json {
+        return output.document(page);
+    }
+    let uploads = page["uploads"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let row = |upload: &Value| {
+        let active = if upload["active"].as_bool() == Some(true) { "yes" } else { "no" };
+        let mut row = ["/id", "/repository", "/uploader", "/received_bytes", "/written"]
+            .map(|field| text(upload, field))
+            .to_vec();
+        row.push(active.to_owned());
+        row
+    };
+    let rows: Vec<Vec<String>> = uploads.iter().map(row).collect();
+    output.table(&["ID", "REPOSITORY", "UPLOADER", "BYTES", "LAST WRITE", "ACTIVE"], &rows)
 }
 
 fn is_running(report: &Value) -> bool {
@@ -126,6 +160,7 @@ fn show(status: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("free bytes", part("/free_bytes")),
         ("repositories", part("/repositories")),
         ("pins", part("/pins")),
+        ("uploads", join(&[part("/uploads/sessions"), part("/uploads/receiving")], " open, receiving ")),
         ("last collection", join(&[part("/gc/last/at"), running("/gc/running")], ", ")),
         ("removed bytes", part("/gc/last/bytes")),
         ("last retention", join(&[part("/retention/last/at"), running("/retention/running")], ", ")),

@@ -1,55 +1,142 @@
-//! `shoal serve`: runs the controller until SIGTERM or SIGINT.
+//! `shoal serve`: runs the controller until SIGTERM, SIGINT or SIGQUIT, or until a lock of its data is gone.
+//!
+//! ```text
+//!  settings --> log --> signals --> start (shows the first token) --> running --+-- HUP: reload   USR1: state
+//!                                                                               |-- TERM, INT, QUIT: stop
+//!                                                                               `-- a lock is lost: stop, exit code 1
+//! ```
+//!
+//! Invariant: nothing here waits for standard error; errors of the start are written through the log's queue.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::error::CliError;
 use super::exit::Exit;
-use controller::app;
+use super::settings_args::SettingsArgs;
+use controller::app::{self, ProcessSignal, ProcessSignals, RunningController};
 use controller::config::Settings;
-use controller::telemetry;
+use controller::telemetry::{self, Logs};
 use engine::model::{SteadyClock, SystemClock, error_chain};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::runtime::Builder;
+
+/// How long threads that may block, such as a read of a file, may take to end after the stop.
+const BLOCKED: Duration = Duration::from_secs(5);
 
 /// Runs the controller and returns its exit code.
-pub(super) async fn run(settings: Settings) -> ExitCode {
-    let mut err = std::io::stderr();
-    if let Err(error) = telemetry::init(&settings.log_level, settings.log_format) {
-        let _closed = writeln!(err, "error: {}", error_chain(&error));
-        return Exit::Configuration.into();
-    }
+pub(super) fn run(args: &SettingsArgs) -> Result<ExitCode, CliError> {
+    let settings = args.clone().load()?;
+    let logs = match telemetry::init(&settings.log_level, settings.log_format) {
+        Ok(logs) => logs,
+        Err(error) => {
+            let message = error_chain(&error).to_string();
+            return Err(CliError::Local { message, exit: Exit::Configuration });
+        }
+    };
+    telemetry::log_panics();
+    let runtime =
+        Builder::new_multi_thread().enable_all().build().map_err(|error| super::no_runtime(&error))?;
+    let code = runtime.block_on(Box::pin(serve(args, settings, &logs)));
+    runtime.shutdown_timeout(BLOCKED);
+    Ok(code)
+}
+
+async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode {
+    let mut signals = match ProcessSignals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            logs.say(&format!("error: handle the signals of the process: {error}"));
+            return Exit::Failed.into();
+        }
+    };
     let data = settings.storage_root.clone();
-    let running = match app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await {
+    let clock = Arc::new(SteadyClock::new(SystemClock));
+    let starting = app::start_showing(settings, clock, Box::new(show_token));
+    let started = tokio::select! {
+        started = Box::pin(starting) => started,
+        signal = signals.stop() => {
+            tracing::info!(signal, "stopped before the controller was ready");
+            return ExitCode::SUCCESS;
+        }
+    };
+    let running = match started {
         Ok(running) => running,
         Err(error) => {
-            let _closed = writeln!(err, "error: {}", error_chain(&error));
+            logs.say(&format!("error: {}", error_chain(&error)));
             return Exit::Failed.into();
         }
     };
     tracing::info!(api = %running.api, media = %running.media, data = %data.display(), "controller started");
-    if let Some(token) = &running.first_token {
-        let mut out = std::io::stdout();
-        // The token is shown only once: the database stores its hash.
-        let shown = writeln!(
-            out,
-            "admin token, shown only now: {}\nuse it with:  export SHOAL_URL=http://{} SHOAL_TOKEN=<token>",
-            token.expose_secret(),
-            reachable(running.api),
-        );
-        if let Err(error) = shown.and_then(|()| out.flush()) {
-            let _closed = writeln!(
-                err,
-                "error: the admin token could not be shown ({error}): set BASIC_USER and BASIC_PASS_HASH, or start with \
-                 an empty data directory"
-            );
+    let mut lock_lost = std::pin::pin!(running.lost());
+    let lost = loop {
+        let signal = tokio::select! {
+            signal = signals.next() => signal,
+            lost = &mut lock_lost => break Some(lost),
+        };
+        match signal {
+            ProcessSignal::Stop(signal) => {
+                tracing::info!(signal, "stopping");
+                break None;
+            }
+            ProcessSignal::Reload => reload(args, &running, logs),
+            ProcessSignal::State => running.log_state().await,
+        }
+    };
+    tokio::select! {
+        () = Box::pin(running.stop()) => tracing::info!("stopped"),
+        signal = signals.stop() => tracing::warn!(signal, "stopped at once by a second signal"),
+    }
+    match lost {
+        None => ExitCode::SUCCESS,
+        Some(why) => {
+            logs.say(&format!("error: {why}"));
+            Exit::Failed.into()
         }
     }
-    app::stop_signal().await;
-    tracing::info!("stopping");
-    running.stop().await;
-    tracing::info!("stopped");
-    ExitCode::SUCCESS
+}
+
+/// Reads the settings again and puts in force what can change in a running controller. Settings with a problem change nothing.
+fn reload(args: &SettingsArgs, running: &RunningController, logs: &Logs) {
+    let settings = match args.clone().load() {
+        Ok(settings) => settings,
+        Err(error) => {
+            tracing::error!(%error, "nothing was reloaded, because the settings have problems; correct them, then send SIGHUP again");
+            return;
+        }
+    };
+    let later = match running.reload(&settings) {
+        Ok(later) => later,
+        Err(error) => {
+            tracing::error!(error = %error_chain(&error), "nothing was reloaded; correct the setting, then send SIGHUP again");
+            return;
+        }
+    };
+    if let Err(error) = logs.set_filter(&settings.log_level) {
+        tracing::error!(error = %error_chain(&error), "the log filter stays as it was");
+    }
+    tracing::info!(
+        log_level = settings.log_level,
+        "log filter, users, keys, report secrets and authorities of BMCs were reloaded"
+    );
+    for setting in later {
+        tracing::warn!(setting, "the setting has changed; the change takes effect at the next start");
+    }
+}
+
+/// Shows the first admin token. The token is shown only once: the database stores its hash.
+fn show_token(token: &SecretString, api: SocketAddr) -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(
+        out,
+        "admin token, shown only now: {}\nuse it with:  export SHOAL_URL=http://{} SHOAL_TOKEN=<token>",
+        token.expose_secret(),
+        reachable(api),
+    )?;
+    out.flush()
 }
 
 /// The listening address as a client on this host can use it: loopback instead of a wildcard address.

@@ -12,6 +12,7 @@ use super::client::{Client, header};
 use super::error::CliError;
 use super::input;
 use super::output::{Output, join, text};
+use super::restored;
 
 /// The environment variable with the BMC password.
 const PASSWORD_VARIABLE: &str = "SHOAL_BMC_PASSWORD";
@@ -38,6 +39,19 @@ pub(super) enum ServerCommand {
     /// Start or end maintenance of a server; during maintenance no job starts on it
     #[command(subcommand)]
     Maintenance(MaintenanceCommand),
+    /// Compare what restored data says about a server with what its BMC shows now; changes nothing
+    Restored {
+        /// The serial number of the server
+        serial: String,
+    },
+    /// Release a server of restored data, so that jobs run on it
+    Release {
+        /// The serial number of the server
+        serial: String,
+        /// What happens to its unfinished jobs; needed only if it has any
+        #[arg(long, value_name = "WHAT")]
+        jobs: Option<restored::Jobs>,
+    },
     /// Delete a server; refused while the database has jobs of it
     Remove {
         /// The serial number of the server
@@ -163,6 +177,8 @@ pub(super) async fn run(
             show(&server, output)
         }
         ServerCommand::Update(update) => update.run(client, output).await,
+        ServerCommand::Restored { serial } => restored::show(&serial, client, output).await,
+        ServerCommand::Release { serial, jobs } => restored::release(&serial, jobs, client, output).await,
         ServerCommand::Maintenance(maintenance) => maintenance.run(client, output).await,
         ServerCommand::Remove { serial } => {
             client.delete(&["servers", &serial], HeaderMap::new()).await?;
@@ -369,6 +385,10 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("observed", text(server, "/observed")),
         ("learned", text(server, "/learned")),
         ("pending cleanup", text(server, "/pending_cleanup")),
+        (
+            "restored",
+            join(&[text(server, "/restored/reason"), text(server, "/restored/as_of")], "; data ends at "),
+        ),
         (
             "maintenance",
             join(

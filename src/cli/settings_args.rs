@@ -34,8 +34,14 @@ impl SettingsArgs {
     /// Merges flags, environment and file, and checks the files and secrets that settings name.
     pub(super) fn load(self) -> Result<Settings, CliError> {
         let environment = |name: &str| -> Option<OsString> { std::env::var_os(name) };
-        let settings =
-            Settings::load(&Sources { flags: self.flags, environment: &environment, file: self.config })?;
+        // A name that is not UTF-8 is no misspelt setting.
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+        let settings = Settings::load(&Sources {
+            flags: self.flags,
+            environment: &environment,
+            variables,
+            file: self.config,
+        })?;
         settings.check_references(&environment)?;
         Ok(settings)
     }

@@ -96,6 +96,82 @@ async fn each_operation_requires_the_credentials_and_the_role_of_the_document() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_operation_refuses_a_query_parameter_that_the_document_does_not_have() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let mut checked = 0;
+    for (template, method, operation) in operations(&document()) {
+        let of_api = template.starts_with("/api/") && operation["security"][0].get("bearer").is_some();
+        if !of_api {
+            continue;
+        }
+        let path = format!("{}?colour=blue", example(template));
+        let request = scene.admin.request(method.clone(), &path).json(&json!({}));
+        let refused = scene.admin.send(request).await.refused(400, "validation_error");
+        let detail = &refused["details"][0];
+        assert_eq!(
+            (&detail["path"], &detail["code"]),
+            (&json!("colour"), &json!("unknown")),
+            "{method} {template}"
+        );
+        checked += 1;
+    }
+    assert!(checked > 35, "only {checked} operations were checked");
+    let misspelt = scene.admin.get("/api/v1/servers?limt=5").await.refused(400, "validation_error");
+    assert!(misspelt["message"].as_str().unwrap().contains("did you mean limit?"), "{misspelt}");
+    // Probes and scrapers add parameters of their own.
+    for path in ["/healthz?verbose", "/readyz?verbose", "/metrics?name[]=up", "/openapi.json?v=1"] {
+        let request = scene.admin.request(Method::HEAD, path);
+        assert_eq!(scene.admin.send(request).await.status, 200, "{path}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_the_document_does_not_require_may_be_left_out() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let mut checked = 0;
+    for (template, method, operation) in operations(&document()) {
+        if operation["requestBody"]["required"] != json!(false) {
+            continue;
+        }
+        for media_type in [None, Some("application/json"), Some("application/x-www-form-urlencoded")] {
+            let request = scene.admin.request(method.clone(), &example(template));
+            let request = match media_type {
+                Some(media_type) => request.header("content-type", media_type).body(""),
+                None => request,
+            };
+            let status = scene.admin.send(request).await.status;
+            assert!(matches!(status, 200..=299 | 404), "{method} {template} {media_type:?}: {status}");
+        }
+        let request = scene.admin.request(method.clone(), &example(template)).body("reason=x");
+        scene.admin.send(request).await.refused(415, "unsupported_media_type");
+        checked += 1;
+    }
+    assert!(checked >= 9, "only {checked} operations were checked");
+    // A reason is required here; a request without a body is refused for it.
+    let request = scene.admin.request(Method::POST, "/api/v1/registry/read-only");
+    let refused = scene.admin.send(request).await.refused(400, "validation_error");
+    assert_eq!(refused["details"][0]["path"], "/reason", "{refused}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn about_shows_version_build_features_schema_and_instance() {
+    let scene = Scene::bare(vec![], |settings, _| settings.metrics_anonymous = true).await;
+    scene.anonymous().get("/about").await.refused(401, "unauthorized");
+    let about = scene.admin.get("/about").await.expect(200);
+    assert_eq!(about["version"], scene.anonymous().get("/healthz").await.expect(200)["version"]);
+    assert_eq!(about["features"], json!(["registry", "passwords", "anonymous-metrics"]));
+    assert_eq!(about["workflows"], json!(["provision", "doctor"]));
+    let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
+    let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    let schema = one("SELECT value FROM settings WHERE key = 'schema_version'");
+    assert_eq!(about["schema_version"].to_string(), schema);
+    assert_eq!(about["instance"], json!(one("SELECT id FROM controller_instances")));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_bounds_of_query_parameters_are_those_of_the_controller() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
     let mut checked = 0;

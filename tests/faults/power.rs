@@ -28,6 +28,26 @@ recovers! {
         let busy = says(409, "IDRAC.2.8.SYS518");
         bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), busy).times(12));
     }
+    an_on_in_conflict_for_a_while_on_a_bmc_of_any_vendor(bmc) {
+        let conflict = says(409, "Base.1.18.ActionParameterValueConflict");
+        bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), conflict).times(6));
+    }
+    an_off_in_conflict_for_a_while_on_a_bmc_of_any_vendor(bmc) {
+        bmc.starts_on = true;
+        let conflict = says(409, "Base.1.18.ResourceExhaustion");
+        bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::ForceOff), conflict).times(6));
+    }
+    a_cleanup_whose_off_and_on_are_in_conflict_for_a_while(bmc) {
+        bmc.power.graceful = Graceful::IgnoredByHost;
+        let conflict = says(409, "Base.1.18.ActionParameterValueConflict");
+        let off = Fault::once(FaultTrigger::ResetTo(ResetType::ForceOff), conflict.clone()).times(6);
+        let on = Fault::once(FaultTrigger::ResetTo(ResetType::On), conflict).after(1).times(6);
+        bmc.faults.extend([off, on]);
+    }
+    a_reset_of_a_bmc_that_says_busy_with_a_server_error(bmc) {
+        let busy = says(500, "IDRAC.2.8.SYS518");
+        bmc.faults.push(Fault::once(FaultTrigger::ResetTo(ResetType::On), busy).times(4));
+    }
     an_off_refused_because_the_host_is_off(bmc) {
         bmc.faults.push(Fault::once(get(SYSTEM), shows(json!("On"))));
     }

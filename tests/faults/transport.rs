@@ -150,6 +150,34 @@ async fn another_certificate_gets_no_credentials() {
     scene.end().await;
 }
 
+/// The first contact may be a probe: a job after it accepts no other certificate.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_pins_the_certificate_it_met_unless_it_is_of_another_machine() {
+    let scene = secure(|bmc| {
+        let other = FaultEffect::WrongSerial("OTHER-1".to_owned());
+        bmc.faults.push(Fault::always(FaultTrigger::Anything, other));
+    })
+    .await;
+    let path = format!("/api/v1/servers/{SERIAL}");
+    let probe = format!("{path}/probe");
+    let card = scene.admin.get(&probe).await.expect(200);
+    assert_eq!(card["host"]["serial_check"], "another machine", "{card:#}");
+    assert_eq!(scene.admin.get(&path).await.expect(200)["tls_fingerprint"], json!(null));
+
+    let bmc = scene.bmc(SERIAL).clone();
+    bmc.clear_faults();
+    let card = scene.admin.get(&probe).await.expect(200);
+    assert_eq!(card["tls"]["first_met"], true, "{card:#}");
+    let server = scene.admin.get(&path).await.expect(200);
+    assert_eq!(server["tls_fingerprint"], card["tls"]["fingerprint"]);
+    assert_eq!(server["revision"], 1, "no client changed the server");
+    assert_eq!(scene.admin.get(&probe).await.expect(200)["tls"]["first_met"], false);
+    bmc.renew_certificate();
+    let id = scene.admin.create_job(SERIAL).await;
+    unreached(&scene.complete_skipping(&id).await);
+    scene.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_supports_only_an_old_tls() {
     let scene = secure(|bmc| bmc.service.legacy_tls = true).await;

@@ -115,14 +115,20 @@ fn controller() {
     }));
     assert!(watched);
     let environment = |name: &str| std::env::var_os(name);
-    let settings = Settings::load(&Sources { flags: Vec::new(), environment: &environment, file: None });
+    let settings = Settings::load(&Sources {
+        flags: Vec::new(),
+        environment: &environment,
+        variables: Vec::new(),
+        file: None,
+    });
     let clock = FastClock { began: std::env::var(BEGAN).unwrap().parse().unwrap() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let running = app::start(settings.unwrap(), Arc::new(clock)).await.unwrap();
-        if let Some(token) = &running.first_token {
+        let show: app::ShowToken = Box::new(|token, _api| {
             println!("admin token, shown only now: {}", token.expose_secret());
-        }
+            Ok(())
+        });
+        let running = app::start_showing(settings.unwrap(), Arc::new(clock), show).await.unwrap();
         loop {
             // The engine sleeps by the system clock, so it is woken for what is due by the fast clock.
             tokio::time::sleep(Duration::from_millis(20)).await;

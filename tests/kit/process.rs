@@ -41,6 +41,7 @@ pub(crate) fn binary(arguments: &[&str]) -> Command {
 pub(crate) struct DataDir {
     folder: TempDir,
     program: fn() -> Command,
+    arguments: Vec<String>,
     environment: Vec<(String, String)>,
     base: String,
     starts: usize,
@@ -64,6 +65,7 @@ impl DataDir {
         Self {
             folder,
             program: || binary(&["serve"]),
+            arguments: Vec::new(),
             environment,
             base: format!("http://{address}"),
             starts: 0,
@@ -83,6 +85,12 @@ impl DataDir {
         self
     }
 
+    /// Adds arguments of the program.
+    pub(crate) fn given(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -95,21 +103,35 @@ impl DataDir {
     pub(crate) fn logs(&self) -> String {
         let outputs =
             (1..=self.starts).flat_map(|start| ["stdout", "stderr"].map(|name| self.output(start, name)));
-        outputs.map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned()).collect()
+        // A controller whose standard error is no file has no such output.
+        outputs
+            .map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned())
+            .collect()
     }
 
     /// Builds the command that serves this directory.
     pub(crate) fn command(&self) -> Command {
         let mut command = (self.program)();
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// The base URL of the controllers.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
     }
 
     /// Starts a controller and waits until it responds.
     pub(crate) async fn serve(&mut self) -> ControllerProcess {
+        let stderr = File::create(self.output(self.starts + 1, "stderr")).unwrap();
+        self.serve_logging_to(stderr).await
+    }
+
+    /// Starts a controller with this standard error and waits until it responds.
+    pub(crate) async fn serve_logging_to(&mut self, stderr: impl Into<Stdio>) -> ControllerProcess {
         self.starts += 1;
-        let open = |name: &str| File::create(self.output(self.starts, name)).unwrap();
-        let child = self.command().stdout(open("stdout")).stderr(open("stderr")).spawn().unwrap();
+        let stdout = File::create(self.output(self.starts, "stdout")).unwrap();
+        let child = self.command().stdout(stdout).stderr(stderr).spawn().unwrap();
         let mut served =
             ControllerProcess { child: Some(child), admin: Client::anonymous(self.base.clone()) };
         let deadline = Instant::now() + TIME_LIMIT;
@@ -122,21 +144,18 @@ impl DataDir {
             assert!(Instant::now() < deadline, "the controller does not respond:\n{}", self.logs());
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        served.admin = served.admin.with_token(&self.admin_token().await);
+        served.admin = served.admin.with_token(self.admin_token());
         served
     }
 
-    /// Reads the admin token, which is printed at the first start only. The API may respond a moment before it is printed.
-    async fn admin_token(&mut self) -> String {
-        let deadline = Instant::now() + TIME_LIMIT;
-        while self.token.is_none() {
-            let printed = std::fs::read_to_string(self.output(1, "stdout")).unwrap();
-            let rest = printed.split_once("shown only now: ").map(|(_, rest)| rest.split_once('\n'));
-            self.token = rest.flatten().map(|(token, _)| token.to_owned());
-            assert!(Instant::now() < deadline, "no admin token was shown:\n{printed}");
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        self.token.clone().unwrap()
+    /// The admin token, which the first start prints before the controller responds.
+    fn admin_token(&mut self) -> &str {
+        let first = self.output(1, "stdout");
+        self.token.get_or_insert_with(|| {
+            let printed = std::fs::read_to_string(first).unwrap();
+            let rest = printed.split_once("shown only now: ").and_then(|(_, rest)| rest.split_once('\n'));
+            rest.unwrap_or_else(|| panic!("no admin token was printed: {printed:?}")).0.to_owned()
+        })
     }
 }
 
@@ -160,11 +179,20 @@ impl ControllerProcess {
         drop(self);
     }
 
+    /// Sends a signal to the process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
+    }
+
     /// Ends the process with SIGTERM and returns its exit status.
-    pub(crate) async fn terminate(mut self) -> ExitStatus {
+    pub(crate) async fn terminate(self) -> ExitStatus {
+        self.end_by(Signal::TERM).await
+    }
+
+    /// Ends the process with a signal and returns its exit status.
+    pub(crate) async fn end_by(mut self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
         let mut child = self.child.take().unwrap();
-        let pid = Pid::from_child(&child);
-        kill_process(pid, Signal::TERM).unwrap();
         tokio::task::spawn_blocking(move || child.wait()).await.unwrap().unwrap()
     }
 }

@@ -69,6 +69,7 @@ impl Scene {
         let mut settings = Settings::load(&Sources {
             flags: flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             environment: &|_| None,
+            variables: Vec::new(),
             file: None,
         })
         .unwrap();

@@ -152,5 +152,5 @@ pub async fn probe(target: &DirectTarget, capture: bool, now: Time) -> Result<Pr
     let card = card(&connection.bmc, &probe_target, &connection.recorder).await;
     let capture = capture.then(|| connection.recorder.capture(uuid::Uuid::new_v4().as_u64_pair().0));
     connection.close().await;
-    Ok(ProbeResult { card: card?, capture })
+    Ok(ProbeResult { card: card?, capture, met: None })
 }

@@ -43,6 +43,9 @@ pub struct ProbeResult {
     pub card: Value,
     /// The redacted resources, if requested.
     pub capture: Option<Value>,
+    /// The fingerprint of a certificate that was read for the first time, to be pinned; none if the BMC shows the serial
+    /// number of another machine.
+    pub met: Option<String>,
 }
 
 /// The resources of a BMC that a probe reads.
@@ -150,10 +153,13 @@ fn shown_plan(plans: &Result<SlotPlans, NoPlan>) -> Value {
     }
 }
 
+/// The result of the serial check for a BMC that shows another serial number.
+const ANOTHER_MACHINE: &str = "another machine";
+
 fn serial_check(discovery: &Discovery, serial: &str) -> &'static str {
     match discovery.system.matches_serial(serial) {
         SerialMatch::Match => "match",
-        SerialMatch::Mismatch => "another machine",
+        SerialMatch::Mismatch => ANOTHER_MACHINE,
         SerialMatch::Unknown => "not shown",
     }
 }
@@ -214,7 +220,10 @@ impl BmcServices {
         let card = card(&connected.bmc, &target, &recorder).await;
         self.connections.release(&server.serial, &connected.bmc).await;
         let capture = capture.then(|| recorder.capture(uuid::Uuid::new_v4().as_u64_pair().0));
-        Ok(ProbeResult { card: card?, capture })
+        let card = card?;
+        let another = card["host"]["serial_check"] == ANOTHER_MACHINE;
+        let met = connected.learned_fingerprint.filter(|_| !another);
+        Ok(ProbeResult { card, capture, met })
     }
 }
 

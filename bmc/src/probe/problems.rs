@@ -67,6 +67,10 @@ mod tests {
         of(ErrorKind::BadAnswer { detail: detail.to_owned(), lasting: true })
     }
 
+    fn media(reads: &str, served: &str) -> RedfishError {
+        of(ErrorKind::MediaUrl { reads: reads.to_owned(), served: served.to_owned() })
+    }
+
     /// Every problem that can occur before the first job, with its text.
     #[test]
     fn every_bmc_problem_has_a_golden_sentence_and_a_next_action() {
@@ -82,6 +86,7 @@ mod tests {
             ("cut off", failed(K::Lost, "connection closed before message completed")),
             ("too slow", failed(K::Timeout, "no complete response within 30 s")),
             ("legacy TLS", failed(K::LegacyTls, "peer is incompatible: ServerDoesNotSupportTls12Or13")),
+            ("handshake ended by the BMC", failed(K::HandshakeCut, "tls handshake eof")),
             (
                 "plain HTTP on the port",
                 failed(K::NotTls, "received corrupt message of type InvalidContentType"),
@@ -93,6 +98,29 @@ mod tests {
             ("password change required", denied(Denial::PasswordChangeRequired)),
             ("no privilege", denied(Denial::Privilege)),
             ("no licence", of(ErrorKind::License { message: "A license is required.".to_owned() })),
+            (
+                "media detached",
+                of(ErrorKind::MediaDetached { attribute: "VirtualMedia.1.Attached".to_owned() }),
+            ),
+            ("media by https only", media("https", "http")),
+            ("media from one port only", media("port 80", "port 8080")),
+            (
+                "busy",
+                of(ErrorKind::Busy {
+                    status: 500,
+                    message_id: Some("IDRAC.2.8.SYS518".to_owned()),
+                    message: "The service is not ready.".to_owned(),
+                    retry_after: None,
+                }),
+            ),
+            (
+                "internal error",
+                of(ErrorKind::Server {
+                    status: 500,
+                    message_id: Some("Base.1.12.InternalError".to_owned()),
+                    message: "The request failed.".to_owned(),
+                }),
+            ),
             ("HTML", unusable("a web page instead of a resource")),
             ("redirect", unusable("a redirect to another host (login.example), which is not followed")),
             ("endless body", failed(K::BodyTooLarge, "the response has more than 4194304 bytes")),

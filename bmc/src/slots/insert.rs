@@ -6,6 +6,10 @@
 //!   otherwise: eject what is there, checkpoint, insert -> shown: done    not shown: wait
 //!                                                      -> refused: SlotRefusal; the caller may try another slot
 //! ```
+//!
+//! A refusal as occupied means "one image at a time" only while another slot holds an image of the job. `SYS446` of a Dell never
+//! means it alone: its text is "an internal error", and the BMC sends it too when it cannot read the URL
+//! (github.com/dell/iDRAC-Redfish-Scripting issues 60 and 68).
 
 use redfish::{ErrorKind, InsertOptions, RedfishError, Slot};
 use serde::{Deserialize, Serialize};
@@ -16,10 +20,14 @@ use super::super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::super::waits;
 use super::SlotRefusal;
 use engine::model::{NewEvent, Time};
-use engine::{StepContext, StepReport};
+use engine::{StepContext, StepOutcome, StepReport};
 
 /// Parts of the message ids of BMCs that hold one image at a time.
-const ONE_IMAGE_IDS: [&str; 3] = ["resourceinuse", "connectionoccupied", "sys446"];
+const OCCUPIED_IDS: [&str; 2] = ["resourceinuse", "connectionoccupied"];
+/// A message id that has several causes; the text of the message tells whether the slot is occupied.
+const UNCLEAR_ID: &str = "sys446";
+/// Words of a message that says that the slot is occupied.
+const OCCUPIED_WORDS: [&str; 3] = ["attached", "in use", "occupied"];
 
 /// The output of a step that inserts an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,7 +50,20 @@ pub enum InsertError {
     Report(Box<StepReport>),
 }
 
-/// Inserts the image at `url` into the slot `uri`. `what` names the image in events.
+/// An image to insert.
+#[derive(Clone, Copy, Debug)]
+pub struct Insertion<'a> {
+    /// The URI of the slot.
+    pub slot: &'a str,
+    /// The URL of the image.
+    pub url: &'a str,
+    /// The name of the image in events.
+    pub what: &'a str,
+    /// Whether another slot holds an image of the same job, which the BMC accepted from the same address.
+    pub second: bool,
+}
+
+/// Inserts an image into its slot and reads it back.
 ///
 /// # Errors
 /// Returns the refusal of the slot, or the report of the step when the lease is lost or the request failed.
@@ -50,9 +71,9 @@ pub async fn insert(
     step: &str,
     context: &StepContext,
     connected: &ConnectedBmc,
-    (uri, url): (&str, &str),
-    what: &str,
+    insertion: Insertion<'_>,
 ) -> Result<StepReport, InsertError> {
+    let Insertion { slot: uri, url, what, second } = insertion;
     let failed = |error: &RedfishError| InsertError::Report(Box::new(from_redfish(step, error)));
     let sent_before =
         context.own_output::<Inserted>().filter(|inserted| inserted.slot == uri && !inserted.refused);
@@ -83,12 +104,12 @@ pub async fn insert(
         .map_err(|_lost| InsertError::Report(Box::new(lease_lost(step))))?;
     let response = connected.bmc.insert(uri, url, InsertOptions::default()).await;
     let retry_left = context.record.attempt < connected.tries;
-    let response = response.map_err(|error| match refusal(&error, &slot, retry_left) {
+    let response = response.map_err(|error| match refusal(&error, &slot, second, retry_left) {
         Some(refusal) => InsertError::Refused(Box::new(refusal)),
         // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
         None => {
             let refused = Inserted { refused: !error.maybe_applied(), ..inserted.clone() };
-            InsertError::Report(Box::new(from_redfish(step, &error).with_output(json!(refused))))
+            InsertError::Report(Box::new(again(step, &error).with_output(json!(refused))))
         }
     })?;
     if response.confirmed {
@@ -98,8 +119,14 @@ pub async fn insert(
     let waited = context.previous_wait.as_ref().is_some_and(|wait| wait.reason == waits::MOUNT.name);
     if waited && sent_before.is_some() {
         let words = "it accepted the image twice and never showed it".to_owned();
-        let (slot, slot_id) = (slot.uri, slot.id);
-        return Err(InsertError::Refused(Box::new(SlotRefusal { slot, slot_id, words, one_image: false })));
+        return Err(InsertError::Refused(Box::new(SlotRefusal {
+            slot: slot.uri,
+            slot_id: slot.id,
+            words,
+            one_image: false,
+            lasting: second,
+            may_appear: true,
+        })));
     }
     Ok(wait_for_image(connected, &inserted, &slot.id, what))
 }
@@ -119,27 +146,130 @@ fn wait_for_image(connected: &ConnectedBmc, inserted: &Inserted, slot: &str, wha
     .with_output(json!(inserted))
 }
 
-/// Returns the refusal that an insert error means for the slot; `None` when the error says nothing about the slot. With
-/// `retry_left`, busy and server errors are no refusal because the slot is tried again.
-fn refusal(error: &RedfishError, slot: &Slot, retry_left: bool) -> Option<SlotRefusal> {
-    let occupied = match &error.kind {
-        ErrorKind::Refused { message_id, status, .. } | ErrorKind::Busy { message_id, status, .. } => {
-            let words = message_id.as_deref().unwrap_or_default().to_ascii_lowercase();
-            *status == 409 || ONE_IMAGE_IDS.iter().any(|word| words.contains(word))
+/// Builds the report of an insert that is sent again. A conflict may end: another session of the BMC holds the slot.
+fn again(step: &str, error: &RedfishError) -> StepReport {
+    let report = from_redfish(step, error);
+    match report.outcome {
+        StepOutcome::Fail(failure) if error.status() == Some(409) => {
+            StepReport { outcome: StepOutcome::Retry(failure), ..report }
         }
-        _ => false,
+        outcome => StepReport { outcome, ..report },
+    }
+}
+
+/// Returns whether the BMC says that a slot, or the only place for an image, is taken.
+fn says_occupied(error: &RedfishError) -> bool {
+    let (ErrorKind::Refused { message_id, status, message }
+    | ErrorKind::Busy { message_id, status, message, .. }) = &error.kind
+    else {
+        return false;
     };
+    let id = message_id.as_deref().unwrap_or_default().to_ascii_lowercase();
+    if id.contains(UNCLEAR_ID) {
+        let message = message.to_ascii_lowercase();
+        return OCCUPIED_WORDS.iter().any(|word| message.contains(word));
+    }
+    *status == 409 || OCCUPIED_IDS.iter().any(|known| id.contains(known))
+}
+
+/// Returns the refusal that an insert error means for the slot; `None` when the error says nothing about the slot. With
+/// `retry_left`, conflicts of a first image, busy and server errors are no refusal because the slot is tried again.
+fn refusal(error: &RedfishError, slot: &Slot, second: bool, retry_left: bool) -> Option<SlotRefusal> {
+    let occupied = says_occupied(error);
     let refused = match &error.kind {
+        ErrorKind::Refused { status: 409, .. } if !second => !retry_left,
         ErrorKind::Refused { .. } => !error.maybe_applied(),
         ErrorKind::NotSupported { .. } | ErrorKind::TaskFailed { .. } => true,
         // Busy at every attempt: another slot may work.
         ErrorKind::Busy { .. } | ErrorKind::Server { .. } => !retry_left,
         _ => false,
     };
+    let definite = matches!(error.kind, ErrorKind::Refused { .. } | ErrorKind::NotSupported { .. });
     refused.then(|| SlotRefusal {
         slot: slot.uri.clone(),
         slot_id: slot.id.clone(),
         words: error.kind.to_string(),
-        one_image: occupied,
+        one_image: occupied && second,
+        lasting: definite && second,
+        may_appear: error.maybe_applied(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use redfish::{InsertVia, Operation};
+
+    use super::*;
+
+    fn slot() -> Slot {
+        Slot {
+            insert: InsertVia::Patch,
+            uri: "/slot".to_owned(),
+            id: "CD1".to_owned(),
+            name: String::new(),
+            media_types: Vec::new(),
+            inserted: Some(false),
+            image: None,
+            image_name: None,
+            connected_via: None,
+            eject: None,
+            transfer_protocols: Vec::new(),
+        }
+    }
+
+    fn error(kind: ErrorKind, maybe_applied: bool) -> RedfishError {
+        RedfishError { operation: Operation::Insert, request: None, kind, maybe_applied }
+    }
+
+    fn refused(status: u16, id: &str, message: &str) -> RedfishError {
+        let (message_id, message) = (Some(id.to_owned()), message.to_owned());
+        error(ErrorKind::Refused { status, message_id, message }, false)
+    }
+
+    fn busy(status: u16, id: &str, message: &str) -> RedfishError {
+        let (message_id, message) = (Some(id.to_owned()), message.to_owned());
+        error(ErrorKind::Busy { status, message_id, message, retry_after: None }, false)
+    }
+
+    /// The message of an iDRAC, also for a URL that it cannot read.
+    const INTERNAL: &str = "The requested operation cannot be completed because of an internal error.";
+
+    #[test]
+    fn one_image_at_a_time_is_concluded_only_while_another_slot_holds_one() {
+        let table = [
+            (busy(409, "Base.1.8.ResourceInUse", ""), true),
+            (refused(409, "Base.1.8.ResourceExhaustion", ""), true),
+            (busy(400, "iBMC.1.0.ConnectionOccupied", ""), true),
+            (busy(400, "IDRAC.2.8.SYS446", "The media is attached already."), true),
+            (busy(400, "IDRAC.1.6.SYS446", INTERNAL), false),
+            (refused(400, "Contoso.1.0.ImageRefused", ""), false),
+            (error(ErrorKind::NotSupported { what: String::new() }, false), false),
+        ];
+        for (error, one_image) in table {
+            let of = |second| refusal(&error, &slot(), second, false).expect("no attempt is left");
+            assert_eq!(of(true).one_image, one_image, "{error:?}");
+            assert!(!of(false).one_image && !of(false).lasting, "{error:?} of the first image");
+        }
+    }
+
+    #[test]
+    fn a_refusal_lasts_when_only_the_slot_can_explain_it() {
+        let of = |error: RedfishError| refusal(&error, &slot(), true, false).expect("no attempt is left");
+        assert!(of(refused(400, "Contoso.1.0.ImageRefused", "")).lasting);
+        assert!(!of(busy(400, "IDRAC.1.6.SYS446", INTERNAL)).lasting);
+        let failed = ErrorKind::Server { status: 500, message_id: None, message: String::new() };
+        let failed = of(error(failed, true));
+        assert!(!failed.lasting && failed.may_appear, "the BMC may have inserted the image");
+    }
+
+    #[test]
+    fn a_conflict_of_the_first_image_is_tried_again() {
+        let conflict = refused(409, "Base.1.8.ResourceExhaustion", "");
+        assert_eq!(refusal(&conflict, &slot(), false, true), None);
+        assert!(matches!(again("step", &conflict).outcome, StepOutcome::Retry(_)));
+        assert!(refusal(&conflict, &slot(), false, false).is_some(), "the last attempt");
+        assert!(refusal(&conflict, &slot(), true, true).is_some(), "the second image needs another plan");
+        let other = refused(400, "Contoso.1.0.ImageRefused", "");
+        assert!(matches!(again("step", &other).outcome, StepOutcome::Fail(_)));
+    }
 }

@@ -11,7 +11,8 @@
 //!                            +    single  one image with the content of both; one plan per CD
 //! ```
 //!
-//! [`plans`] lists the plans, [`SlotPlans::after`] selects the next one after refusals. Invariants: the boot image is always in
+//! [`plans`] lists the plans, [`SlotPlans::after`] selects the next one after refusals. Invariants: a refused plan is never
+//! selected again, so the way through all plans ends; the boot image is always in
 //! a slot the host sees as a CD, and in a lower slot than a second image in a CD (firmware boots the first CD it finds); no slot
 //! is used twice in a plan; the list is bounded; equal facts give equal lists. Slots, schemes and ports that a BMC's profile
 //! forbids do not get here: the client closes such slots, and its check of the BMC refuses such URLs.
@@ -29,7 +30,7 @@ use redfish::Slot;
 use serde::{Deserialize, Serialize};
 
 pub use eject::eject;
-pub use insert::{InsertError, Inserted, insert};
+pub use insert::{InsertError, Inserted, Insertion, insert};
 
 /// The way both images reach a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,10 +107,10 @@ impl LearnedSlots {
         self.refused.is_empty() && !self.one_image
     }
 
-    /// Records that a slot refused an image while another slot held the other image.
+    /// Records what a refusal shows of the slot. One that the network, the image or a busy BMC can explain shows nothing.
     pub fn note(&mut self, refusal: &SlotRefusal) {
         self.one_image |= refusal.one_image;
-        if !refusal.one_image && self.refused.len() < LEARNED_MAX {
+        if refusal.lasting && !refusal.one_image && self.refused.len() < LEARNED_MAX {
             self.refused.insert(refusal.slot_id.clone(), refusal.words.clone());
         }
     }
@@ -124,8 +125,23 @@ pub struct SlotRefusal {
     pub slot_id: String,
     /// The BMC's message.
     pub words: String,
-    /// Whether the BMC reported that it holds one image at a time.
+    /// Whether the BMC reported, while another of its slots held an image, that it holds one image at a time.
     pub one_image: bool,
+    /// Whether only the slot can explain the refusal: the BMC had accepted the other image from the same address.
+    #[serde(default)]
+    pub lasting: bool,
+    /// Whether the image may appear in the slot later: the BMC accepted it, or failed while it inserted it.
+    #[serde(default)]
+    pub may_appear: bool,
+}
+
+/// A slot plan that a slot refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedPlan {
+    /// The plan.
+    pub choice: SlotChoice,
+    /// The refusal of one of its slots.
+    pub refusal: SlotRefusal,
 }
 
 /// A slot plan with its slots.
@@ -141,6 +157,18 @@ pub struct SlotChoice {
     pub ids: Vec<String>,
     /// The reason for the plan, as a clause for display.
     pub reason: String,
+}
+
+impl SlotChoice {
+    /// Returns whether both plans use the same slots in the same way.
+    fn has_slots_of(&self, other: &Self) -> bool {
+        (self.plan, &self.boot, &self.second) == (other.plan, &other.boot, &other.second)
+    }
+
+    /// Returns the plan and its slots for display: `dual (CD1 and CD2)`.
+    pub fn label(&self) -> String {
+        format!("{} ({})", self.plan.as_str(), self.ids.join(" and "))
+    }
 }
 
 /// All possible plans, the best first; never empty.
@@ -160,14 +188,16 @@ impl SlotPlans {
         &self.list
     }
 
-    /// Returns the best plan that uses no refused slot, and one image only if a BMC reported that limit.
-    pub fn after(&self, refusals: &[SlotRefusal]) -> Option<&SlotChoice> {
-        let one_image = refusals.iter().any(|refusal| refusal.one_image);
+    /// Returns the best plan that was not refused, uses no slot that refused, and needs one image only if the BMC reported that
+    /// limit. A slot that holds no second image may still hold the only one.
+    pub fn after(&self, refused: &[RefusedPlan]) -> Option<&SlotChoice> {
+        let one_image = refused.iter().any(|plan| plan.refusal.one_image);
         self.list.iter().find(|choice| {
             let uses = |slot: &String| choice.boot == *slot || choice.second.as_ref() == Some(slot);
-            let refused = refusals.iter().any(|refusal| !refusal.one_image && uses(&refusal.slot));
+            let tried = refused.iter().any(|plan| plan.choice.has_slots_of(choice));
+            let slot_refused = refused.iter().any(|plan| !plan.refusal.one_image && uses(&plan.refusal.slot));
             let two = one_image && choice.second.is_some();
-            !(refused || two)
+            !(tried || slot_refused || two)
         })
     }
 }

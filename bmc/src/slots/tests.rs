@@ -298,18 +298,32 @@ fn every_plan_has_the_reason_for_its_choice() {
 }
 
 fn no(slot: &Slot, one_image: bool) -> SlotRefusal {
-    SlotRefusal { slot: slot.uri.clone(), slot_id: slot.id.clone(), words: "no".to_owned(), one_image }
+    SlotRefusal {
+        slot: slot.uri.clone(),
+        slot_id: slot.id.clone(),
+        words: "no".to_owned(),
+        one_image,
+        lasting: true,
+        may_appear: false,
+    }
+}
+
+fn refuse(choice: &SlotChoice, refusal: SlotRefusal) -> RefusedPlan {
+    RefusedPlan { choice: choice.clone(), refusal }
 }
 
 #[test]
 fn refusals_lead_from_dual_to_cd_and_usb_to_single_to_no_plan() {
     let row = row("", vec![slot("M", "CD1", CD), slot("M", "CD2", CD), slot("M", "USB", USB)]);
     let plans = row.plan().unwrap();
-    let mut refusals = Vec::new();
+    let mut refused = Vec::new();
     let mut tried = Vec::new();
-    for refused in [1, 2, 0] {
-        refusals.push(no(&row.slots[refused], false));
-        tried.push(plans.after(&refusals).map(|choice| (choice.plan, choice.ids.join("+"))));
+    let mut current = plans.best().clone();
+    for slot in [1, 2, 0] {
+        refused.push(refuse(&current, no(&row.slots[slot], false)));
+        let next = plans.after(&refused);
+        tried.push(next.map(|choice| (choice.plan, choice.ids.join("+"))));
+        current = next.cloned().unwrap_or(current);
     }
     assert_eq!(
         tried,
@@ -321,8 +335,29 @@ fn refusals_lead_from_dual_to_cd_and_usb_to_single_to_no_plan() {
 fn a_bmc_that_holds_one_image_at_a_time_gets_the_single_plan_next() {
     let row = row("", vec![slot("M", "CD1", CD), slot("M", "CD2", CD), slot("M", "USB", USB)]);
     let plans = row.plan().unwrap();
-    let next = plans.after(&[no(&row.slots[1], true)]).unwrap();
+    let next = plans.after(&[refuse(plans.best(), no(&row.slots[1], true))]).unwrap();
     assert_eq!((next.plan, next.ids.join("+")), (SlotPlan::Single, "CD1".to_owned()));
+}
+
+#[test]
+fn a_plan_that_was_refused_is_never_selected_again() {
+    // The only slot says that it holds one image at a time.
+    let row = row("", vec![slot("M", "CD1", CD)]);
+    let plans = row.plan().unwrap();
+    let single = plans.best();
+    for one_image in [false, true] {
+        assert_eq!(plans.after(&[refuse(single, no(&row.slots[0], one_image))]), None, "{one_image}");
+    }
+}
+
+#[test]
+fn only_a_lasting_refusal_is_learned() {
+    let mut learned = LearnedSlots::default();
+    let cd = slot("M", "CD2", CD);
+    learned.note(&SlotRefusal { lasting: false, ..no(&cd, false) });
+    assert!(learned.is_empty(), "a busy BMC or the network can explain it");
+    learned.note(&no(&cd, false));
+    assert!(learned.refused.contains_key("CD2"));
 }
 
 #[test]
@@ -356,7 +391,10 @@ fn any_slot() -> impl Strategy<Value = Slot> {
 
 proptest! {
     #[test]
-    fn any_bmc_gets_bounded_plans_that_keep_the_rules(mut slots in prop::collection::vec(any_slot(), 0..40)) {
+    fn any_bmc_gets_bounded_plans_that_keep_the_rules(
+        mut slots in prop::collection::vec(any_slot(), 0..40),
+        answers in prop::collection::vec((any::<bool>(), any::<bool>()), PLANS_MAX),
+    ) {
         slots.sort_by(|a, b| a.uri.cmp(&b.uri));
         slots.dedup_by(|a, b| a.uri == b.uri);
         let row = row("", slots);
@@ -373,11 +411,14 @@ proptest! {
                     prop_assert!(!second.is_cd() || natural(&boot.id, &second.id) != Ordering::Greater);
                 }
             }
-            // Every refusal leads to another plan or to none; the loop ends.
-            let mut refusals = Vec::new();
-            while let Some(next) = plans.after(&refusals) {
-                refusals.push(no(of_uri(&row.slots, next.second.as_ref().unwrap_or(&next.boot)), false));
-                prop_assert!(refusals.len() <= row.slots.len());
+            // Whichever slot refuses, as occupied or not: every plan is selected at most once, and the way ends.
+            let mut refused: Vec<RefusedPlan> = Vec::new();
+            while let Some(next) = plans.after(&refused) {
+                prop_assert!(refused.iter().all(|plan| plan.choice != *next), "{} again", next.label());
+                let (of_boot, one_image) = answers[refused.len()];
+                let slot = if of_boot { &next.boot } else { next.second.as_ref().unwrap_or(&next.boot) };
+                refused.push(refuse(next, no(of_uri(&row.slots, slot), one_image)));
+                prop_assert!(refused.len() <= plans.all().len());
             }
         }
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Api;
 use super::error::ApiError;
-use super::extract::{CanRead, CanWrite, JsonBody};
+use super::extract::{CanRead, CanWrite, OptionalJsonBody};
 use super::jobs::reason;
 use super::openapi::types;
 use engine::model::{GateClosure, JobStatus, Pressure};
@@ -37,7 +37,7 @@ pub(super) struct DrainView {
 pub(super) async fn begin(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<(StatusCode, Json<DrainView>), ApiError> {
     let closed = GateClosure { since: api.now(), by: principal.name, reason: reason(&body)? };
     let (_, new) = api.store().drain(closed).await?;
@@ -64,7 +64,7 @@ async fn view(api: &Api) -> Result<DrainView, ApiError> {
     let drained = api.store().drained().await?;
     let counts = api.store().job_counts().await?;
     let of = |wanted: &[JobStatus]| -> u64 {
-        counts.iter().filter(|(status, _)| wanted.contains(status)).map(|(_, jobs)| jobs).sum()
+        counts.iter().filter(|count| wanted.contains(&count.status)).map(|count| count.jobs).sum()
     };
     Ok(DrainView {
         drained: drained.is_some(),
@@ -72,6 +72,6 @@ async fn view(api: &Api) -> Result<DrainView, ApiError> {
         pressure: api.engine.pressure(),
         active_runs: api.engine.active_runs(),
         queued: of(&[JobStatus::Queued]),
-        running: of(&[JobStatus::Provisioning, JobStatus::Succeeded, JobStatus::Failed]),
+        running: of(&[JobStatus::Provisioning, JobStatus::Running, JobStatus::Succeeded, JobStatus::Failed]),
     })
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::error_code::{ErrorCode, Rule};
 use crate::auth::AuthFailure;
 use engine::model::error_chain;
-use engine::{SignalError, StoreError, VerbError};
+use engine::{SignalError, StoreError, VerbError, VerbRefused};
 use recipe::FieldError;
 
 /// One problem of a request.
@@ -169,6 +169,12 @@ impl From<VerbError> for ApiError {
     fn from(error: VerbError) -> Self {
         match error {
             VerbError::Store(error) => error.into(),
+            VerbError::Verb(error @ VerbRefused::NotOffered { .. }) => {
+                Self::new(ErrorCode::ConflictVerb, error.to_string())
+            }
+            VerbError::Verb(error @ VerbRefused::Restored { .. }) => {
+                Self::new(ErrorCode::ConflictRestored, error.to_string())
+            }
             VerbError::Verb(error) => Self::new(ErrorCode::ConflictPhase, error.to_string()),
             VerbError::Busy => busy(),
         }

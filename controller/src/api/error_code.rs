@@ -155,6 +155,12 @@ error_codes! {
         why: "`ENABLE_REGISTRY` is `false`.",
         what_to_do: "Set `ENABLE_REGISTRY=true` and start the controller again.",
     }
+    UnknownUpload = "unknown_upload", NOT_FOUND, {
+        title: "The upload session does not exist",
+        happened: "No open upload session has the id of the path.",
+        why: "The id was mistyped, or the upload was finished, cancelled or removed.",
+        what_to_do: "List the upload sessions with `shoal registry uploads`.",
+    }
     NoTaskImage = "no_task_image", NOT_FOUND, {
         title: "The job has no task image yet",
         happened: "The task image of the job was requested before it was built.",
@@ -188,6 +194,12 @@ error_codes! {
               ended job can be retried.",
         what_to_do: "Read `shoal job explain JOB`, which names what can be done now.",
     }
+    ConflictVerb = "conflict.verb", CONFLICT, {
+        title: "Jobs of this workflow do not offer the verb",
+        happened: "The request would hold, resume or retry a job whose workflow does not allow it.",
+        why: "Each workflow has its own verbs: diagnostics, for example, last a few minutes and cannot be held.",
+        what_to_do: "Read `verbs` of the job, which lists what it accepts now.",
+    }
     ConflictInput = "conflict.input", CONFLICT, {
         title: "The job cannot be retried",
         happened: "The stored request of the job cannot be used for a new job.",
@@ -201,6 +213,15 @@ error_codes! {
         why: "A server runs one job at a time, and the BMC of a server is not changed during a job.",
         what_to_do: "Wait for the end of the job that the message names, or cancel it with `shoal job \
                      cancel`.",
+    }
+    ConflictRestored = "conflict.restored", CONFLICT, {
+        title: "The data about the server was restored",
+        happened: "The request would change a machine, and the controller's data about it is a copy or old.",
+        why: "The data directory was copied, moved or restored from a backup. What it says about a machine may \
+              have changed since, so nothing is done to the machine until an operator releases its server.",
+        what_to_do: "Compare the machine with its job (`shoal server restored SERIAL`), then release the \
+                     server (`shoal server release SERIAL`, with `--jobs continue` or `--jobs end` if it \
+                     has an unfinished job).",
     }
     ConflictServer = "conflict.server", CONFLICT, {
         title: "The server is registered with other values",

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use super::Api;
 use super::error::{ApiError, Detail};
 use super::error_code::{ErrorCode, Rule};
+use super::query::refuse_unknown;
 use crate::auth::{Permission, Principal};
 use engine::model::{RunId, Serial};
 
@@ -46,14 +47,14 @@ async fn principal(parts: &Parts, api: &Api, permission: Permission) -> Result<P
     let authorization = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let now = api.now().timestamp();
     let principal = api.auth.authenticate(authorization, peer(parts), now).await?;
-    if principal.allows(permission, None) {
-        Ok(principal)
-    } else {
-        Err(ApiError::new(
+    if !principal.allows(permission, None) {
+        return Err(ApiError::new(
             ErrorCode::Forbidden,
             format!("{} has no permission for this; use the token of an administrator", principal.name),
-        ))
+        ));
     }
+    refuse_unknown(parts)?;
+    Ok(principal)
 }
 
 /// The client address of a request.
@@ -97,19 +98,36 @@ impl JsonBody {
 impl FromRequest<Api> for JsonBody {
     type Rejection = ApiError;
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
-        let kind =
-            request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-        let essence = kind.split(';').next().unwrap_or_default().trim();
-        let json = essence.eq_ignore_ascii_case("application/json")
-            || essence.eq_ignore_ascii_case("application/merge-patch+json");
-        if !json {
-            return Err(ApiError::new(
-                ErrorCode::UnsupportedMediaType,
-                "send the body as Content-Type: application/json",
-            ));
-        }
+        expect_json(request.headers())?;
         read_body(request, api.settings.max_body_bytes).await.map(Self)
     }
+}
+
+/// A JSON body that a client may leave out, as with `curl -X POST`: a request without a body is one with `{}`.
+pub(super) struct OptionalJsonBody(pub(super) JsonBody);
+
+impl FromRequest<Api> for OptionalJsonBody {
+    type Rejection = ApiError;
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
+        let json = expect_json(request.headers());
+        // A client that sends nothing may still name a media type, and a chunked body shows only at its end that it is empty.
+        let body = read_body(request, api.settings.max_body_bytes).await?;
+        if body.is_empty() {
+            return Ok(Self(JsonBody(Bytes::from_static(b"{}"))));
+        }
+        json.map(|()| Self(JsonBody(body)))
+    }
+}
+
+fn expect_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    let json = essence.eq_ignore_ascii_case("application/json")
+        || essence.eq_ignore_ascii_case("application/merge-patch+json");
+    if json {
+        return Ok(());
+    }
+    Err(ApiError::new(ErrorCode::UnsupportedMediaType, "send the body as Content-Type: application/json"))
 }
 
 /// Reads a whole body within a size limit and [`BODY_TIMEOUT`]. The rest of a longer body is read and discarded up to

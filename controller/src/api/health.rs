@@ -11,7 +11,7 @@ use super::Api;
 use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::CanRead;
-use crate::telemetry::RegistryGauges;
+use crate::telemetry::{RegistryGauges, dropped_log_lines};
 use engine::model::{JobStatus, error_chain};
 
 /// With fewer free bytes on the data disk the controller is not ready.
@@ -40,6 +40,8 @@ struct ReadinessChecks {
     database: ReadinessCheck,
     disk: ReadinessCheck,
     registry: ReadinessCheck,
+    /// Fails while servers of restored data are not released.
+    data: ReadinessCheck,
 }
 
 /// A check of readiness.
@@ -69,7 +71,8 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Readiness: the database can be written, the data disk has space, the registry accepts pushes. The body names failed
+/// Readiness: the database can be written, the data disk has space, the registry accepts pushes, and no server of restored data
+/// waits for its release. The body names failed
 /// checks.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
@@ -90,10 +93,18 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
         Ok(()) => ReadinessCheck::passed(),
         Err(why) => ReadinessCheck::failed(why.to_string()),
     };
-    let ready = [&database, &disk, &registry].iter().all(|check| check.ok);
+    let data = match api.store().restored_count().await {
+        Ok(None) => ReadinessCheck::passed(),
+        Ok(Some((servers, restoration))) => ReadinessCheck::failed(format!(
+            "{}; nothing is done to {servers} servers until an operator releases them: shoal controller restored",
+            restoration.reason
+        )),
+        Err(error) => ReadinessCheck::failed(error_chain(&error).to_string()),
+    };
+    let ready = [&database, &disk, &registry, &data].iter().all(|check| check.ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if ready { "ready" } else { "not ready" };
-    let readiness = Readiness { status: word, checks: ReadinessChecks { database, disk, registry } };
+    let readiness = Readiness { status: word, checks: ReadinessChecks { database, disk, registry, data } };
     (status, Json(readiness)).into_response()
 }
 
@@ -110,9 +121,10 @@ pub(super) async fn metrics(State(api): State<Api>, request: Request) -> Result<
     }
     let counts = api.store().job_counts().await?;
     for status in JobStatus::ALL {
-        let jobs = counts.iter().find(|(counted, _)| *counted == status).map_or(0, |(_, jobs)| *jobs);
-        api.metrics.set_jobs(status.as_str(), jobs);
+        let jobs = counts.iter().filter(|count| count.status == status).map(|count| count.jobs);
+        api.metrics.set_jobs(status.as_str(), jobs.sum());
     }
+    api.metrics.set_dropped_log_lines(dropped_log_lines());
     // Without a readable registry status the other metrics are still returned; /readyz reports the problem.
     if let Some(registry) = &api.registry
         && let Ok(now) = registry.status().await

@@ -10,6 +10,7 @@ use super::Api;
 use super::error::{ApiError, unknown_path};
 use super::error_code::ErrorCode;
 use super::extract::{CanRead, JobPath, unknown_job};
+use super::request_span;
 use engine::model::{Artifact, NewEvent, RunId};
 use media::{GrantError, MediaPath, MediaToken, ReadObserver, respond};
 
@@ -26,7 +27,11 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
     }
     let (request, _) = request.into_parts();
     match api.services.grants.open_token(&path.token).await {
-        Ok(grant) if grant.artifact == path.artifact => respond(&grant.body, &request, grant.observer),
+        Ok(grant) if grant.artifact == path.artifact => {
+            request_span::of_job(grant.run);
+            request_span::of_server(grant.server.as_ref());
+            respond(&grant.body, &request, grant.observer)
+        }
         Ok(_) => no_grant().into_response(),
         Err(error) => refused(&api, &path.token, error).await.into_response(),
     }
@@ -40,10 +45,12 @@ pub(super) async fn task_image(
     request: Parts,
 ) -> Result<Response, ApiError> {
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
-    let digest = job.task_iso_sha256.ok_or_else(|| {
-        ApiError::new(ErrorCode::NoTaskImage, "this job has no task image yet; the step iso.build creates it")
+    request_span::about(&job);
+    let digest = job.provision.and_then(|record| record.task_iso_sha256).ok_or_else(|| {
+        let message = "this job has no task image; the step iso.build of an installation creates it";
+        ApiError::new(ErrorCode::NoTaskImage, message)
     })?;
-    let token = api.services.media_token(id, Artifact::Task, &digest).ok_or_else(no_grant)?;
+    let token = api.services.media_token(id, Artifact::Task, &digest);
     match api.services.grants.open_token(&token).await {
         Ok(grant) => Ok(respond(&grant.body, &request, Arc::new(UnrecordedReads(grant.observer)))),
         Err(error) => Err(refused(&api, &token, error).await),
@@ -59,6 +66,10 @@ impl ReadObserver for UnrecordedReads {
     fn ended(&self) -> bool {
         self.0.ended()
     }
+
+    fn span(&self) -> tracing::Span {
+        self.0.span()
+    }
 }
 
 fn no_grant() -> ApiError {
@@ -71,7 +82,6 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
     match error {
         GrantError::Unknown | GrantError::Ended => no_grant(),
         error if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
-            tracing::warn!(error = %engine::model::error_chain(&error), "a medium cannot be served now");
             ApiError::new(ErrorCode::Unavailable, "media cannot be served now; see /readyz, then try again")
                 .header(axum::http::header::RETRY_AFTER, "5")
         }
@@ -80,6 +90,8 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
             if let Ok(Some(stored)) = api.store().grant(&token.hash()).await {
                 let event = NewEvent::error("media.refused", sentence).by("media");
                 let run: RunId = stored.grant.run;
+                request_span::of_job(run);
+                request_span::of_server(stored.server.as_ref());
                 if let Err(error) = api.store().append(Some(run), None, vec![event], api.now()).await {
                     tracing::error!(error = %engine::model::error_chain(&error), "the event of a refused medium could not be stored");
                 }

@@ -1,14 +1,17 @@
 //! Wraps every request: request id, security headers, metrics, a log line, and rendering of errors.
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::Api;
 use super::error::ApiError;
+use super::request_span;
 
 /// The header of the request id, in requests and responses.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -20,7 +23,12 @@ pub(super) fn wrap(router: Router<Api>, api: &Api) -> Router<Api> {
     router.layer(axum::middleware::from_fn_with_state(api.clone(), around))
 }
 
-async fn around(State(api): State<Api>, request: Request, next: Next) -> Response {
+async fn around(
+    State(api): State<Api>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
     let given = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok());
     let usable = |id: &&str| {
         !id.is_empty()
@@ -30,9 +38,11 @@ async fn around(State(api): State<Api>, request: Request, next: Next) -> Respons
     let id = given.filter(usable).map_or_else(|| Uuid::now_v7().to_string(), str::to_owned);
     // The route pattern, never the path: a path may contain a grant token, and a label needs few values.
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
-    let method = request.method().clone();
+    // A path without a route has no segments, and one that is not UTF-8 is refused by its handler.
+    let segments = path.map(|path| request_span::segments(&path)).unwrap_or_default();
+    let span = request_span::of_request(&id, request.method().as_str(), &route, &segments);
     let began = api.clock().elapsed();
-    let mut response = next.run(request).await;
+    let mut response = next.run(request).instrument(span.clone()).await;
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
         let allow = response.headers_mut().remove(header::ALLOW);
         response = error.render(&id);
@@ -50,6 +60,6 @@ async fn around(State(api): State<Api>, request: Request, next: Next) -> Respons
     let status = response.status().as_u16();
     api.metrics.http_request(&route, status);
     let duration_ms = api.clock().elapsed().saturating_sub(began).as_millis();
-    tracing::debug!(request_id = %id, %method, route, status, duration_ms, "request");
+    span.in_scope(|| tracing::debug!(status, duration_ms, "request"));
     response
 }

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Invariants: bodies are bounded; unknown paths are JSON 404s, wrong methods 405 with `Allow`; without credentials only
-//! health, readiness, the OpenAPI document and media grants respond, and installation reports, which carry their own secret.
+//! health, readiness, the OpenAPI document and media grants respond, and installation reports, which carry their own secret;
+//! a query parameter that the OpenAPI document does not name is refused.
 
+mod about;
 mod batches;
 mod drain;
 mod error;
@@ -16,12 +18,16 @@ mod events;
 mod extract;
 mod feed;
 mod health;
+mod host;
 mod jobs;
 mod media;
 mod middleware;
 mod openapi;
+mod query;
 mod registry;
 mod report;
+pub(crate) mod request_span;
+mod restored;
 mod servers;
 mod webhooks;
 
@@ -29,7 +35,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
+use parking_lot::RwLock;
 
 use crate::auth::{Authenticator, RateLimiter, ReportSecrets};
 use crate::telemetry::Metrics;
@@ -37,15 +44,18 @@ use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::Store;
 use provision::Services;
+use query::KnownParameters;
 use secrets::Resolver;
 
+pub use about::{About, Build, Feature};
 pub use error::{ApiError, Detail};
 pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
+pub(crate) use host::host_refusal;
 pub use openapi::openapi;
 pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
-    ScrubStatus,
+    ScrubStatus, UploadView, UploadsStatus,
 };
 
 /// The shared state of the handlers.
@@ -57,8 +67,8 @@ pub struct Api {
     pub services: Arc<Services>,
     /// Authenticates callers.
     pub auth: Arc<Authenticator>,
-    /// The shared secrets of installation reports.
-    pub report_secrets: Arc<ReportSecrets>,
+    /// The shared secrets of installation reports, which a reload replaces.
+    pub report_secrets: Arc<RwLock<ReportSecrets>>,
     /// Limits wrong report secrets per address.
     pub report_failures: Arc<RateLimiter>,
     /// Seals BMC passwords.
@@ -73,6 +83,8 @@ pub struct Api {
     pub storage: PathBuf,
     /// The settings of the API.
     pub settings: ApiSettings,
+    /// What this controller is.
+    pub about: Arc<About>,
 }
 
 /// The settings of the API.
@@ -119,6 +131,10 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),
         ("/api/v1/registry/retention", post(registry::retain)),
         ("/api/v1/registry/scrub", post(registry::scrub)),
+        ("/api/v1/registry/uploads", get(registry::list_uploads)),
+        ("/api/v1/registry/uploads/{id}", delete(registry::cancel_upload)),
+        ("/api/v1/restored", get(restored::list)),
+        ("/api/v1/restored/release", post(restored::release_all)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
         (
@@ -127,6 +143,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ),
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
         ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
+        ("/api/v1/servers/{serial}/restored", get(servers::show_restored)),
+        ("/api/v1/servers/{serial}/release", post(servers::release)),
         ("/api/v1/status-webhook/{serial}", post(report::report)),
         ("/api/v1/webhooks", post(webhooks::create).get(webhooks::list)),
         ("/api/v1/webhooks/{id}", get(webhooks::show).delete(webhooks::delete)),
@@ -135,6 +153,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/webhooks/{id}/disable", post(webhooks::disable)),
         ("/api/v1/webhooks/{id}/enable", post(webhooks::enable)),
         ("/media/tasks/{id}/task.iso", get(media::task_image)),
+        ("/about", get(about::show)),
         ("/healthz", get(health::healthz)),
         ("/readyz", get(health::readyz)),
         ("/metrics", get(health::metrics)),
@@ -144,10 +163,12 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
 
 /// The router of the API and of media, with the registry if it is enabled.
 pub fn router(api: Api, registry: Option<Router>) -> Router {
+    let parameters = openapi::query_parameters();
     let table = routes()
         .into_iter()
         .fold(Router::new(), |router, (path, handlers)| {
-            router.route(path, handlers.fallback(error::wrong_method))
+            let known = KnownParameters::of(&parameters, path);
+            router.route(path, handlers.fallback(error::wrong_method).layer(axum::Extension(known)))
         })
         .fallback(media::grant_or_unknown);
     let table = middleware::wrap(table, &api).with_state(api);

@@ -13,6 +13,7 @@ use super::Api;
 use super::error::{ApiError, Detail, too_many};
 use super::error_code::{ErrorCode, Rule};
 use super::extract::{Peer, SerialPath, read_body};
+use super::request_span;
 use crate::auth::{ReportAuth, verify_report_secret};
 use engine::model::{Job, Serial};
 use provision::{InstallReport, ReportOutcome, parse_report};
@@ -45,8 +46,9 @@ pub(super) async fn report(
         Some(token) => api.store().job_of_token(&serial, &token_hash(token)).await?,
         None => None,
     };
-    let stored = own.as_ref().map(|job| job.webhook_token_hash.as_str());
-    let auth = verify_report_secret(presented, stored, &api.report_secrets);
+    let record = own.as_ref().and_then(|job| job.provision.as_ref());
+    let stored = record.map(|record| record.webhook_token_hash.as_str());
+    let auth = verify_report_secret(presented, stored, &api.report_secrets.read());
     if matches!(auth, ReportAuth::Missing | ReportAuth::Wrong) {
         // Only wrong secrets are limited: one installer with a wrong secret must not block other machines behind its address.
         api.report_failures.check(peer, now).map_err(|limited| too_many(limited.retry_after))?;
@@ -61,6 +63,8 @@ pub(super) async fn report(
         ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), Rule::Report, why.to_string())])
     })?;
     let job = addressed(&api, &serial, own, &report).await?;
+    request_span::of_job(job.run.id);
+    request_span::in_step(job.run.step.as_deref());
     match report.deliver(&api.engine, &job).await? {
         ReportOutcome::Accepted { powered_on } => {
             powered_on.into_iter().for_each(|since| api.metrics.reported(api.now().since(since)));
@@ -91,9 +95,10 @@ async fn addressed(
         }
         (None, Some(id)) => {
             let job = api.store().job(id).await?;
-            job.filter(|job| job.server == *serial).ok_or_else(|| no_job(serial))
+            let installs = |job: &Job| job.provision.as_ref().is_some_and(|record| record.server == *serial);
+            job.filter(installs).ok_or_else(|| no_job(serial))
         }
-        (None, None) => api.store().newest_job(serial).await?.ok_or_else(|| no_job(serial)),
+        (None, None) => api.store().newest_installation(serial).await?.ok_or_else(|| no_job(serial)),
     }
 }
 

@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::auth::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
+use crate::auth::{CredentialStore, StoreUnavailable, TokenRecord, UserRecord};
 use crate::telemetry::Metrics;
 use bmc::power::power_on_permit;
 use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
-use engine::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Server, Time, error_chain};
-use engine::store::{Store, StoreError, StoredGrant};
-use media::{
-    GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ImageDigest, ReadSummary, grant_context,
+use engine::model::{
+    Clock, GrantReads, NewEvent, Outcome, PullGrant, Serial, Server, StoredGrant, Time, error_chain,
 };
+use engine::store::{Store, StoreError};
+use media::{GrantStore, GrantStoreUnavailable};
 use provision::{OsImages, ProvisionMetrics};
-use secrets::{Key, open};
 
 /// Reads users, API tokens and pull grants from the database.
 pub(super) struct StoreCredentials(pub(super) Store);
@@ -47,9 +46,8 @@ impl CredentialStore for StoreCredentials {
             .transpose()
     }
 
-    async fn job_pull(&self, hash: &str) -> Result<Option<PullRecord>, StoreUnavailable> {
-        let pull = self.0.pull_grant(hash).await.map_err(unavailable)?;
-        Ok(pull.map(|(run, repository)| PullRecord { job_id: run.to_string(), repository }))
+    async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable> {
+        self.0.pull_grant(hash).await.map_err(unavailable)
     }
 }
 
@@ -137,6 +135,14 @@ impl OsImages for RegistryOsImages {
 
     async fn ready(&self) -> Result<(), Unavailable> {
         let Some(registry) = &self.0 else { return Ok(()) };
+        let load = registry.upload_load();
+        if load.exhausted {
+            return Err(Unavailable(format!(
+                "the registry refuses pushes: {} of {} upload sessions are open, {} of {} bodies are being received; \
+                 `shoal registry uploads` lists the sessions, `shoal registry cancel-upload ID` ends one",
+                load.sessions, load.sessions_max, load.receiving, load.receiving_max
+            )));
+        }
         match registry.accepts_pushes().await {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -150,74 +156,26 @@ impl OsImages for RegistryOsImages {
 /// Reads media grants from the database and stores their reads; the first reads become events.
 pub(super) struct StoreGrants {
     store: Store,
-    key: Arc<Key>,
     clock: Arc<dyn Clock>,
 }
 
 impl StoreGrants {
-    pub(super) fn new(store: Store, key: Arc<Key>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, key, clock }
-    }
-
-    fn record(&self, stored: StoredGrant) -> Result<GrantRecord, GrantStoreUnavailable> {
-        let broken = |what: String| GrantStoreUnavailable { reason: what };
-        let StoredGrant { grant, ended_at, reads } = stored;
-        let sha256 = ImageDigest::parse(&grant.sha256)
-            .ok_or_else(|| broken("the stored digest of a grant is not a SHA-256 digest".to_owned()))?;
-        let source = match (grant.artifact, grant.inputs) {
-            (Artifact::Task, Some(sealed)) => {
-                let inputs = open(&self.key, &grant_context(grant.run.0), &sealed).map_err(|why| {
-                    broken(format!("the recorded inputs of a task image cannot be opened: {why}"))
-                })?;
-                GrantSource::Task { inputs: inputs.to_vec() }
-            }
-            (Artifact::Boot, Some(sealed)) => {
-                let inputs = open(&self.key, &grant_context(grant.run.0), &sealed).map_err(|why| {
-                    broken(format!("the recorded inputs of a spliced image cannot be opened: {why}"))
-                })?;
-                GrantSource::Spliced { inputs: inputs.to_vec() }
-            }
-            // An ended grant has no recorded inputs any more; it is never served.
-            (Artifact::Task, None) => GrantSource::Task { inputs: Vec::new() },
-            (Artifact::Boot, None) => GrantSource::Maintenance { digest: sha256, len: grant.size },
-        };
-        Ok(GrantRecord {
-            token_hash: grant.token_hash,
-            run_id: grant.run.0,
-            artifact: grant.artifact,
-            source,
-            created_at: grant.created_at.timestamp(),
-            ended_at: ended_at.map(Time::timestamp),
-            sha256,
-            reads: ReadSummary {
-                first_read_at: reads.first_read_at.map(Time::timestamp),
-                last_read_at: reads.last_read_at.map(Time::timestamp),
-                bytes: reads.bytes,
-                boot_read: reads.boot_read_at.is_some(),
-            },
-        })
+    pub(super) fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
+        Self { store, clock }
     }
 }
 
 #[async_trait]
 impl GrantStore for StoreGrants {
-    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
+    async fn find(&self, token_hash: &str) -> Result<Option<StoredGrant>, GrantStoreUnavailable> {
         let found = self.store.grant(token_hash).await;
-        let found =
-            found.map_err(|error| GrantStoreUnavailable { reason: error_chain(&error).to_string() })?;
-        found.map(|stored| self.record(stored)).transpose()
+        found.map_err(|error| GrantStoreUnavailable { reason: error_chain(&error).to_string() })
     }
 
-    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable> {
+    async fn record_reads(&self, token_hash: &str, added: GrantReads) -> Result<(), GrantStoreUnavailable> {
         let failed = |error: StoreError| GrantStoreUnavailable { reason: error_chain(&error).to_string() };
         let Some(before) = self.store.grant(token_hash).await.map_err(failed)? else { return Ok(()) };
         let now = self.clock.now();
-        let added = GrantReads {
-            first_read_at: reads.first_read_at.map(Time::from_timestamp),
-            boot_read_at: reads.boot_read.then_some(now),
-            last_read_at: reads.last_read_at.map(Time::from_timestamp),
-            bytes: reads.bytes,
-        };
         self.store.record_reads(token_hash, added).await.map_err(failed)?;
         if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
             // The host boots, so its power-on permit is released.
@@ -262,5 +220,23 @@ impl ProvisionMetrics for JobMetrics {
 
     fn job_ended(&self, outcome: Outcome, took: Duration) {
         self.0.job_ended(outcome.as_str(), took);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_registry_whose_upload_sessions_are_all_open_is_not_ready_and_says_what_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        let config = registry::Config::new(root.path());
+        let ready = async |config| {
+            let registry = registry::Registry::open(config).await.unwrap();
+            RegistryOsImages(Some(registry)).ready().await
+        };
+        ready(config.clone()).await.unwrap();
+        let why = ready(registry::Config { max_upload_sessions: 0, ..config }).await.unwrap_err().to_string();
+        assert!(why.contains("0 of 0 upload sessions") && why.contains("shoal registry uploads"), "{why}");
     }
 }

@@ -10,11 +10,12 @@
 
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::{MAX_IMAGE, StartError, adapters, load, setting};
-use crate::api::{Api, ApiSettings, Feed};
-use crate::auth::{AuthConfig, Authenticator, JwtKey, RateLimit, RateLimiter, ReportSecrets};
+use crate::api::{About, Api, ApiSettings, Build, Feature, Feed};
+use crate::auth::{AuthConfig, AuthMode, Authenticator, JwtKey, RateLimit, RateLimiter, ReportSecrets};
 use crate::config::{Settings, TaskIsoMode};
 use crate::telemetry::Metrics;
 use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
@@ -23,7 +24,7 @@ use engine::model::{Clock, IdSource, system_id_source};
 use engine::store::Store;
 use engine::{Engine, EngineConfig, WorkflowRegistry};
 use media::{Library, LibraryOptions, MediaGrants};
-use provision::{Provision, ProvisionLimits, ProvisionSettings, Services, step_names};
+use provision::{Provision, ProvisionLimits, ProvisionSettings, Services};
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, MasterKey, Resolver};
 
@@ -88,12 +89,8 @@ impl Controller {
         let metrics = Arc::new(Metrics::default());
         let bmc = Arc::new(bmc_services(dependencies.clone(), &metrics)?);
         let services = Arc::new(provision_services(dependencies, bmc, &metrics)?);
-        let diagnostics = Arc::new(DiagnosticsServices {
-            bmc: Arc::clone(&services.bmc),
-            grants: services.grants.clone(),
-            tokens: JobTokens::new(key),
-            media_key: Arc::clone(&services.media_key),
-        });
+        let diagnostics =
+            Arc::new(DiagnosticsServices { bmc: Arc::clone(&services.bmc), grants: services.grants.clone() });
         let engine = Engine::with_id_source(
             store.clone(),
             WorkflowRegistry::default()
@@ -117,7 +114,7 @@ impl Controller {
             engine: engine.clone(),
             services,
             auth: Arc::new(authenticator(settings, store)?),
-            report_secrets: Arc::new(report_secrets(settings)?),
+            report_secrets: Arc::new(RwLock::new(report_secrets(settings)?)),
             report_failures: Arc::new(RateLimiter::new(RateLimit::default())),
             resolver: Arc::new(Resolver::new(key)),
             metrics,
@@ -126,16 +123,39 @@ impl Controller {
                 max_body_bytes: settings.max_body_bytes,
                 metrics_anonymous: settings.metrics_anonymous,
             },
+            about: Arc::new(about(settings, instance, environment)),
         };
         Ok(Self { engine, api, feed })
+    }
+}
+
+/// What the controller is, for the API and the log.
+fn about(settings: &Settings, instance: &str, environment: &Environment) -> About {
+    let features = [
+        (Feature::Registry, settings.enable_registry),
+        (Feature::MediaListener, settings.media_http_addr.is_some()),
+        (Feature::Passwords, settings.auth_mode == AuthMode::Basic),
+        (Feature::Jwt, settings.auth_mode == AuthMode::Jwt),
+        (Feature::NoAuthentication, settings.auth_mode == AuthMode::None),
+        (Feature::TaskImageFiles, settings.task_iso_mode == TaskIsoMode::File),
+        (Feature::SharedReportSecret, settings.webhook_secret.is_some()),
+        (Feature::AnonymousMetrics, settings.metrics_anonymous),
+    ];
+    About {
+        version: env!("CARGO_PKG_VERSION"),
+        build: Build::THIS,
+        features: features.into_iter().filter(|(_, on)| *on).map(|(feature, _)| feature).collect(),
+        schema_version: Store::SCHEMA_VERSION,
+        instance: instance.to_owned(),
+        started_at: environment.clock.now(),
+        workflows: vec![provision::WORKFLOW, diagnostics::WORKFLOW],
     }
 }
 
 /// The services that all workflows share.
 fn bmc_services(dependencies: Dependencies<'_>, metrics: &Arc<Metrics>) -> Result<BmcServices, StartError> {
     let Dependencies { settings, key, store, addresses, environment, .. } = dependencies;
-    let ca = settings.redfish_ca_file.as_ref().map(std::fs::read).transpose();
-    let ca = ca.map_err(setting("read REDFISH_CA_FILE"))?;
+    let ca = bmc_authorities(settings)?;
     let connections = Bmcs::new(
         Resolver::new(key),
         key.derive("bmc-sessions"),
@@ -175,16 +195,12 @@ fn provision_services(
 ) -> Result<Services, StartError> {
     let Dependencies { settings, key, store, registry, environment, .. } = dependencies;
     let clock = &environment.clock;
-    let controller_ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
-    let controller_ca = controller_ca.map_err(setting("read CONTROLLER_CA_FILE"))?;
+    let controller_ca = controller_authorities(settings)?;
     let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE };
     let library = Library::open(&settings.maintenance_dir(), options)
         .map_err(setting("open the library of maintenance ISOs"))?;
-    let media_key = Arc::new(key.derive("media-grants"));
-    let grant_store = adapters::StoreGrants::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
-    let wall = Arc::clone(clock);
-    let grants =
-        MediaGrants::new(Arc::new(grant_store), library.clone(), Arc::new(move || wall.now().timestamp()));
+    let grant_store = Arc::new(adapters::StoreGrants::new(store.clone(), Arc::clone(clock)));
+    let grants = MediaGrants::new(grant_store, library.clone(), key, Arc::clone(clock));
     Ok(Services {
         bmc,
         schemas: RecipeSchemas::builtin(),
@@ -192,7 +208,6 @@ fn provision_services(
         grants,
         library,
         tokens: JobTokens::new(key),
-        media_key,
         metrics: Arc::new(adapters::JobMetrics(Arc::clone(metrics))),
         settings: ProvisionSettings {
             maintenance_iso_url: settings.maintenance_iso_url.clone(),
@@ -205,9 +220,21 @@ fn provision_services(
                 .then(|| settings.task_iso_dir.clone()),
             controller_ca,
             registry: registry.is_some(),
-            limits: limits(settings)?,
+            limits: limits(settings),
         },
     })
+}
+
+/// The content of `REDFISH_CA_FILE`.
+pub(super) fn bmc_authorities(settings: &Settings) -> Result<Option<Vec<u8>>, StartError> {
+    let ca = settings.redfish_ca_file.as_ref().map(std::fs::read).transpose();
+    ca.map_err(setting("read REDFISH_CA_FILE"))
+}
+
+/// The content of `CONTROLLER_CA_FILE`.
+pub(super) fn controller_authorities(settings: &Settings) -> Result<Option<String>, StartError> {
+    let ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
+    ca.map_err(setting("read CONTROLLER_CA_FILE"))
 }
 
 /// TLS of the HTTP clients of the controller: they accept the authorities of `CONTROLLER_CA_FILE` and no others.
@@ -217,38 +244,37 @@ pub(super) fn tls_of(settings: &Settings) -> Result<rustls::ClientConfig, StartE
     media::tls_config(&roots).map_err(setting("use CONTROLLER_CA_FILE"))
 }
 
-/// The limits of the settings; an unknown step in `STEP_TIMEOUTS` is an error.
-fn limits(settings: &Settings) -> Result<ProvisionLimits, StartError> {
-    let unknown = settings.step_timeouts.iter().find(|(step, _)| !step_names().any(|known| known == step));
-    if let Some((step, _)) = unknown {
-        let known = step_names().collect::<Vec<_>>().join(", ");
-        return Err(setting("use STEP_TIMEOUTS")(format!("there is no step {step}; the steps are {known}")));
-    }
+fn limits(settings: &Settings) -> ProvisionLimits {
     let some = |limit: u32| (limit > 0).then_some(limit);
-    Ok(ProvisionLimits {
+    ProvisionLimits {
         power_ons: some(settings.max_power_ons),
         power_on_settle: settings.power_on_settle,
         per_site: some(settings.site_limit),
         steps: settings.step_timeouts.iter().cloned().collect(),
-    })
+    }
 }
 
 fn authenticator(settings: &Settings, store: &Store) -> Result<Authenticator, StartError> {
+    Authenticator::new(auth_config(settings)?, Arc::new(adapters::StoreCredentials(store.clone())))
+        .map_err(setting("set up authentication"))
+}
+
+/// The users and keys of the settings, read from the files and variables that they name.
+pub(super) fn auth_config(settings: &Settings) -> Result<AuthConfig, StartError> {
     let jwt = load("read JWT_SECRET", &settings.jwt_secret)?
         .map(|secret| JwtKey::hs256(&secret))
         .transpose()
         .map_err(setting("use JWT_SECRET"))?;
-    let config = AuthConfig {
+    Ok(AuthConfig {
         mode: settings.auth_mode,
         basic_user: settings.basic_user.clone().zip(settings.basic_pass_hash.clone()),
         jwt,
         failures: RateLimit::default(),
-    };
-    Authenticator::new(config, Arc::new(adapters::StoreCredentials(store.clone())))
-        .map_err(setting("set up authentication"))
+    })
 }
 
-fn report_secrets(settings: &Settings) -> Result<ReportSecrets, StartError> {
+/// The shared report secrets, read from the files and variables that the settings name.
+pub(super) fn report_secrets(settings: &Settings) -> Result<ReportSecrets, StartError> {
     let current = load("read WEBHOOK_SECRET", &settings.webhook_secret)?;
     let previous = load("read WEBHOOK_SECRET_OLD", &settings.webhook_secret_old)?;
     Ok(ReportSecrets::new(current.as_ref(), previous.as_ref()))

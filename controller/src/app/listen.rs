@@ -1,21 +1,32 @@
 //! Accepts connections: HTTP/1 with limits that axum's accept loop does not have, over streams that send files with sendfile.
 //! Every request carries the file sender of its connection as an extension, in the types of the registry and of media.
 //!
-//! Invariants: a client has [`HEAD_TIMEOUT`] to send its request head; at most [`MAX_CONNECTIONS`] are open, further ones
-//! wait in the kernel; at stop, open requests are completed and idle connections are closed.
+//! ```text
+//!  at stop    no request           closed at once
+//!             head arriving        has SLOW_CLIENT to arrive
+//!             body arriving        has SLOW_CLIENT to arrive, then the handler receives an error
+//!             handler at work      runs to its response, until the stop of the controller ends the process
+//!             response being sent  has SLOW_CLIENT to be read, then the connection is closed
+//! ```
+//!
+//! Invariants: a client has [`HEAD_TIMEOUT`] to send its request head, which is no longer than the read buffer of a
+//! connection ([`registry::READ_BUFFER`]); at most [`MAX_CONNECTIONS`] are open, further ones wait in the kernel; every
+//! request that reaches the router has a valid `Host`; no client delays a stop by reading or sending slowly.
 
 use std::fs::File;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
 use bytes::Bytes;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -26,6 +37,8 @@ use media::{FileSending, SendFiles};
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum of open connections.
 const MAX_CONNECTIONS: usize = 4096;
+/// How long a client may take to send the rest of a request or to read the rest of a response after a stop was requested.
+const SLOW_CLIENT: Duration = Duration::from_secs(1);
 /// The pause after a failed accept, such as when no descriptor is free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -78,31 +91,226 @@ async fn accept(
 async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken) {
     // Small responses are sent at once; a failure to set the option only costs latency.
     let _latency = stream.set_nodelay(true);
+    let local = stream.local_addr().ok().map(registry::LocalAddress);
     let wire = registry::SendfileStream::new(stream);
     let sender = wire.file_sender();
     let sending = sender.clone().map(|sender| FileSending::new(ConnectionSender(sender)));
+    let (handler, mut at_work) = watch::channel(false);
+    let stopping = stop.clone();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        handler.send_replace(true);
+        let handler = handler.clone();
+        let refused = crate::api::host_refusal(request.version(), request.headers());
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(peer));
+        if let Some(local) = local {
+            extensions.insert(local);
+        }
         if let (Some(sender), Some(sending)) = (&sender, &sending) {
             extensions.insert(sender.clone());
             extensions.insert(sending.clone());
         }
-        router.clone().oneshot(request.map(axum::body::Body::new))
+        let (router, stopping) = (router.clone(), stopping.clone());
+        async move {
+            let response = match refused {
+                Some(response) => response,
+                None => {
+                    let request = request.map(|body| arriving(body, stopping));
+                    let Ok(response) = router.oneshot(request).await;
+                    response
+                }
+            };
+            handler.send_replace(false);
+            Ok::<_, std::convert::Infallible>(response)
+        }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(registry::READ_BUFFER)
         .serve_connection(TokioIo::new(wire), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            let slow = async {
+                // An error means that the service is gone, and with it the connection.
+                while at_work.wait_for(|at_work| !at_work).await.is_ok() {
+                    tokio::time::sleep(SLOW_CLIENT).await;
+                    if !*at_work.borrow() {
+                        break;
+                    }
+                }
+            };
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = slow => {
+                    tracing::debug!(%peer, "a connection was closed at stop, because the client read or sent slowly");
+                    return;
+                }
+            }
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "a connection ended with an error");
+    }
+}
+
+/// The body of a request: one that has not arrived completely ends with an error soon after `stop`.
+fn arriving(body: Incoming, stop: CancellationToken) -> axum::body::Body {
+    if body.is_end_stream() {
+        return axum::body::Body::new(body);
+    }
+    let given_up = async move {
+        stop.cancelled().await;
+        tokio::time::sleep(SLOW_CLIENT).await;
+    };
+    axum::body::Body::new(ArrivingBody { body, given_up: Some(Box::pin(given_up)) })
+}
+
+/// A request body that the client still sends.
+struct ArrivingBody {
+    body: Incoming,
+    /// Ends when the rest of the body is no longer awaited; `None` once it has ended.
+    given_up: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Body for ArrivingBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        let stopped = || axum::Error::new("the controller stops; send the request again");
+        let Some(given_up) = &mut this.given_up else { return Poll::Ready(Some(Err(stopped()))) };
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
+        }
+        if given_up.as_mut().poll(context).is_ready() {
+            this.given_up = None;
+            return Poll::Ready(Some(Err(stopped())));
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use axum::routing::{get, post};
+    use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A server whose `/endless` is never sent completely and whose `/body` reads the body of the request.
+    async fn served() -> (SocketAddr, CancellationToken, TaskTracker) {
+        let endless = || async {
+            axum::body::Body::from_stream(futures_util::stream::repeat_with(|| {
+                Ok::<_, std::io::Error>(Bytes::from_static(&[0; 65_536]))
+            }))
+        };
+        let router = Router::new().route("/endless", get(endless)).route(
+            "/body",
+            post(|body: axum::body::Body| async move {
+                match body.collect().await {
+                    Ok(body) => format!("read {}", body.to_bytes().len()),
+                    Err(error) => format!("not read: {error}"),
+                }
+            }),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        tasks.spawn(serve(listener, router, stop.clone(), tasks.clone()));
+        tasks.close();
+        (address, stop, tasks)
+    }
+
+    async fn sent(address: SocketAddr, request: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn status(address: SocketAddr, request: &str) -> String {
+        let mut stream = sent(address, request).await;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_client_that_stops_reading_does_not_delay_the_stop() {
+        let (address, stop, tasks) = served().await;
+        let mut stream = sent(address, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        stream.read_exact(&mut [0; 1024]).await.unwrap();
+        let began = Instant::now();
+        stop.cancel();
+        tokio::time::timeout(SLOW_CLIENT * 3, tasks.wait()).await.unwrap();
+        assert!(began.elapsed() >= SLOW_CLIENT, "the client had no time to read: {:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_stops_sending_does_not_delay_the_stop() {
+        let (address, stop, tasks) = served().await;
+        let request = "POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc";
+        let mut stream = sent(address, request).await;
+        // The handler is at work once another request of this server was responded to.
+        assert_eq!(
+            status(address, "POST /body HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await,
+            "HTTP/1.1 200 OK"
+        );
+        stop.cancel();
+        tokio::time::timeout(SLOW_CLIENT * 4, tasks.wait()).await.unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        assert!(response.ends_with("not read: the controller stops; send the request again"), "{response}");
+    }
+
+    #[tokio::test]
+    async fn a_request_without_exactly_one_valid_host_is_refused() {
+        let (address, ..) = served().await;
+        let ask = async |version: &str, headers: &str| {
+            let request = format!("POST /body HTTP/{version}\r\n{headers}Connection: close\r\n\r\n");
+            let line = status(address, &request).await;
+            line.split(' ').nth(1).unwrap_or_default().to_owned()
+        };
+        for wrong in [
+            "",
+            "Host: a\r\nHost: a\r\n",
+            "Host: a\r\nHost: b\r\n",
+            "Host: a b\r\n",
+            "Host: user@a\r\n",
+            "Host: a/b\r\n",
+            "Host: http://a\r\n",
+            "Host: a:port\r\n",
+        ] {
+            assert_eq!(ask("1.1", wrong).await, "400", "{wrong:?}");
+        }
+        for right in [
+            "Host: a\r\n",
+            "Host:\r\n",
+            "Host: 192.0.2.1:8080\r\n",
+            "Host: [2001:db8::1]:80\r\n",
+            "host: bmc_1.example\r\n",
+        ] {
+            assert_eq!(ask("1.1", right).await, "200", "{right:?}");
+        }
+        assert_eq!(ask("1.0", "").await, "200", "HTTP/1.0 has no Host, and some BMCs speak it");
+        assert_eq!(ask("1.0", "Host: a\r\nHost: b\r\n").await, "400");
     }
 }

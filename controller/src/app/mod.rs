@@ -1,25 +1,29 @@
 //! Wires the crates and modules of the controller: one start for `serve`, the demo and the tests.
 //!
 //! ```text
-//!   lock -> key -> store (migrate) -> library, registry -> listen (media first) -> services -> engine -> API
+//!   locks -> key -> store (migrate) -> origin -> library, registry -> listen -> services -> first token -> media -> engine -> API
 //!   stop:  engine releases its leases -> API closes -> media closes last -> store
 //! ```
 //!
-//! Invariants: no socket is bound before the settings are checked; one process works on a data directory (file lock beside
-//! the database); everything that holds the master key is created here and passed down.
+//! Invariants: no socket is bound before the settings are checked; one process works on the directories that the settings name
+//! ([`lock`]); data that is a copy or old is marked before the engine exists ([`origin`]); everything that holds the master key is created here and passed down.
 
 mod adapters;
+pub mod backup;
 mod controller;
 mod listen;
 mod lock;
+mod origin;
 mod pressure;
 mod registry;
+mod reload;
 mod retention;
-mod stop_signal;
+mod signals;
 
 pub use controller::{Controller, Dependencies, Environment};
+pub use lock::LostLock;
 pub use registry::OfflineRegistry;
-pub use stop_signal::stop_signal;
+pub use signals::{ProcessSignal, ProcessSignals, stop_signal};
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,7 +35,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::RegistryAdmin;
+use crate::api::{Api, RegistryAdmin};
 use crate::auth::AuthMode;
 use crate::config::Settings;
 use crate::webhooks::WebhookDispatcher;
@@ -60,16 +64,49 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// Another process works on this data directory.
-    #[error("{} is in use by another controller; stop it first, or use its API", path.display())]
+    /// Another process works on this directory.
+    #[error(
+        "{what} ({}) is in use by another controller or command; stop it first, use its API, or give this one a directory of its own",
+        path.display()
+    )]
     InUse {
-        /// The lock file.
+        /// The setting that names the directory.
+        what: &'static str,
+        /// The directory.
         path: PathBuf,
     },
-    /// The lock file could not be used.
+    /// A directory could not be locked.
     #[error("lock {}", path.display())]
     Lock {
-        /// The lock file.
+        /// The directory or file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A restore into this data directory was interrupted.
+    #[error(
+        "the restore into {} is not complete: run shoal restore again, or start with an empty directory",
+        path.display()
+    )]
+    RestoreIncomplete {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// The database file has more than one name.
+    #[error(
+        "the database {} has a second name (a hard link), under which another program could use it with another write-ahead log; \
+         remove the second name",
+        path.display()
+    )]
+    HardLinks {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The origin file could not be read or written.
+    #[error("use the origin file {}; is the disk full or read-only?", path.display())]
+    Origin {
+        /// The file.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -123,6 +160,9 @@ pub struct RunningController {
 
 struct RunningParts {
     instance: String,
+    /// The settings of the start.
+    settings: Settings,
+    api: Api,
     clock: Arc<dyn Clock>,
     services: Arc<Services>,
     grants: MediaGrants,
@@ -133,10 +173,23 @@ struct RunningParts {
     connections: TaskTracker,
     stop_audit: CancellationToken,
     audit: TaskTracker,
-    _lock: lock::DataLock,
+    lost: tokio::sync::watch::Receiver<Option<LostLock>>,
+    _lock: Arc<lock::DataLock>,
 }
 
 impl RunningController {
+    /// Returns when a lock of this controller is gone. It has closed its sockets and its workers stop then; the caller stops it.
+    pub fn lost(&self) -> impl Future<Output = LostLock> + use<> {
+        let mut lost = self.parts.lost.clone();
+        async move {
+            match lost.wait_for(Option::is_some).await.map(|lost| lost.clone()) {
+                Ok(Some(lost)) => lost,
+                // The watch ended with the controller.
+                Ok(None) | Err(_) => std::future::pending().await,
+            }
+        }
+    }
+
     /// Stops the workers first, then the API, media last; each within [`DRAIN`].
     pub async fn stop(self) {
         let parts = self.parts;
@@ -173,20 +226,39 @@ impl RunningController {
 /// # Errors
 /// When a directory, the data lock, an address, the database, the registry or what a setting names cannot be used.
 pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<RunningController, StartError> {
-    start_in(settings, Environment::real(clock)).await
+    start_in(settings, Environment::real(clock), None).await
 }
 
-async fn start_in(settings: Settings, environment: Environment) -> Result<RunningController, StartError> {
+/// Shows the first admin token and the address of the API to the operator, on a thread that may block.
+pub type ShowToken = Box<dyn FnOnce(&SecretString, SocketAddr) -> io::Result<()> + Send>;
+
+/// Starts a controller that shows its first admin token before it responds to a client. A token that was not shown is not
+/// stored, so the next start shows another one.
+///
+/// # Errors
+/// Those of [`start`].
+pub async fn start_showing(
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    show: ShowToken,
+) -> Result<RunningController, StartError> {
+    start_in(settings, Environment::real(clock), Some(show)).await
+}
+
+async fn start_in(
+    settings: Settings,
+    environment: Environment,
+    show: Option<ShowToken>,
+) -> Result<RunningController, StartError> {
     let clock = Arc::clone(&environment.clock);
-    for path in [&settings.storage_root, &settings.maintenance_dir()] {
-        create_directory(path)?;
-    }
-    if let Some(folder) = settings.db_path.parent() {
-        create_directory(folder)?;
-    }
-    let lock = lock::DataLock::take(&settings.db_path)?;
+    let mut lock = lock::DataLock::take(&settings)?;
+    backup::refuse_incomplete(&settings)?;
+    create_directory(&settings.maintenance_dir())?;
     let key = master_key(&settings)?;
-    let store = open_store(&settings, clock.now()).await?;
+    let store = open_store(lock.database(), clock.now()).await?;
+    lock.watch_database()?;
+    let lock = Arc::new(lock);
+    let origin = origin::Origin::begin(&settings.storage_root, &store, clock.now()).await?;
     let registry = match settings.enable_registry {
         true => Some(registry::open(&settings).await?),
         false => None,
@@ -213,7 +285,7 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
         media_base_url: settings.media_base_url.clone(),
     };
     let instance = environment.id_source.new_id(clock.now()).to_string();
-    store.begin_instance(instance.clone(), clock.now()).await?;
+    let last_seen = store.begin_instance(instance.clone(), clock.now()).await?;
     let stop_work = CancellationToken::new();
     let dependencies = Dependencies {
         settings: &settings,
@@ -225,6 +297,7 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
     };
     let Controller { engine, mut api, feed } =
         Controller::assemble(dependencies, &instance, stop_work.clone())?;
+    engine.resume_after(last_seen);
     engine.gauge(Arc::new(pressure::HealthGauge {
         storage: settings.storage_root.clone(),
         registry: registry.clone(),
@@ -272,8 +345,9 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
         }
         None => None,
     };
-    // The last step that can fail, so that a stored token is always shown.
-    let first_token = first_token(&settings, &store, clock.now()).await?;
+    // Before the first response: a client that finds the controller ready can rely on the token.
+    let first_token = first_token(&settings, &store, clock.now(), api_address, show).await?;
+    let of_running = api.clone();
     let connections = TaskTracker::new();
     // Media first: a BMC that was reading when the previous process ended reads again at once.
     if let Some(listener) = media_listener {
@@ -291,6 +365,19 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
     }
     work.spawn(async move { feed.run().await });
+    work.spawn(Arc::new(origin).follow(store.clone(), stop_work.clone()));
+    let (report_lost, lost) = tokio::sync::watch::channel(None);
+    {
+        let (watched, stop) = (Arc::clone(&lock), stop_work.clone());
+        let stops = [stop_work.clone(), stop_api.clone(), stop_media.clone()];
+        work.spawn(async move {
+            if let Some(why) = watched.lost(stop).await {
+                tracing::error!("{why}");
+                stops.iter().for_each(CancellationToken::cancel);
+                report_lost.send_replace(Some(why));
+            }
+        });
+    }
     {
         let stop = stop_work.clone();
         work.spawn(async move { webhooks.run(stop).await });
@@ -328,6 +415,8 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
         engine,
         parts: RunningParts {
             instance,
+            settings,
+            api: of_running,
             clock,
             grants: services.grants.clone(),
             services: Arc::clone(&services),
@@ -338,6 +427,7 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
             connections,
             stop_audit,
             audit,
+            lost,
             _lock: lock,
         },
     })
@@ -368,23 +458,40 @@ fn master_key(settings: &Settings) -> Result<MasterKey, StartError> {
     }
 }
 
-async fn open_store(settings: &Settings, now: Time) -> Result<Store, StartError> {
-    let path = settings.db_path.clone();
+async fn open_store(path: &std::path::Path, now: Time) -> Result<Store, StartError> {
+    let path = path.to_owned();
     let opened = tokio::task::spawn_blocking(move || Store::open(&path, now)).await;
     Ok(opened.map_err(|_panic| StoreError::Closed)??)
 }
 
-/// Creates an admin token at the first start, unless a user is configured; without it no client could log in.
+/// Creates an admin token at the first start, unless a user is configured; without it no client could log in. The token is
+/// shown before it is stored: a crash in between costs a token, and not the only login.
 async fn first_token(
     settings: &Settings,
     store: &Store,
     now: Time,
+    api: SocketAddr,
+    show: Option<ShowToken>,
 ) -> Result<Option<SecretString>, StartError> {
-    if settings.auth_mode == AuthMode::None || settings.basic_user.is_some() || settings.jwt_secret.is_some()
-    {
+    let other_login = settings.auth_mode == AuthMode::None
+        || settings.basic_user.is_some()
+        || settings.jwt_secret.is_some();
+    if other_login || store.has_login().await? {
         return Ok(None);
     }
     let token = crate::auth::generate_token().map_err(setting("create the first admin token"))?;
+    if let Some(show) = show {
+        let shown = token.clone();
+        let shown = tokio::task::spawn_blocking(move || show(&shown, api)).await;
+        if let Err(error) = shown.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
+            tracing::error!(
+                %error,
+                "the first admin token could not be shown and was not stored, so no client can log in: make standard output \
+                 writable and start the controller again, or set BASIC_USER and BASIC_PASS_HASH"
+            );
+            return Ok(None);
+        }
+    }
     let hash = token_hash(token.expose_secret());
     let stored = store.first_token(uuid::Uuid::now_v7().to_string(), hash, now).await?;
     Ok(stored.then_some(token))

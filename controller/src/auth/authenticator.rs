@@ -8,7 +8,7 @@
 //!
 //! Secrets of 160 bits and more are looked up before the rate limit is checked: they cannot be guessed, and a program with
 //! a valid token must not be refused because of another client behind its address. Passwords can be guessed and are
-//! expensive to verify. Their rate limit is checked before they enter the queue and again when they leave it. Each attempt
+//! expensive to verify. Their rate limit, for each user name at an address, is checked before they enter the queue and again when they leave it. Each attempt
 //! uses up one failure of the limit before the verification and gets it back if the password was right. Thus many parallel
 //! requests cannot exceed the limit together, and neither can requests that disconnect before the response.
 //!
@@ -19,12 +19,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
 use super::header::{self, PresentedCredentials};
 use super::jwt::{self, JwtKey};
-use super::limit::{Limited, RateLimit, RateLimiter};
+use super::limit::{GuessLimiter, Limited, RateLimit, RateLimiter};
 use super::password::{DECOY_HASH, PasswordError, password_hash_usable};
 use super::store::{CredentialStore, StoreUnavailable, TokenRecord};
 use super::token::is_api_token;
@@ -41,7 +42,7 @@ pub struct AuthConfig {
     pub basic_user: Option<(String, String)>,
     /// The key for JWTs, required in mode `jwt`.
     pub jwt: Option<JwtKey>,
-    /// The limit of wrong credentials per address.
+    /// The limit of wrong credentials per address, and of wrong passwords per user name at an address.
     pub failures: RateLimit,
 }
 
@@ -56,11 +57,29 @@ impl fmt::Debug for AuthConfig {
     }
 }
 
+impl AuthConfig {
+    /// Checks that callers can authenticate with this configuration.
+    fn check(&self) -> Result<(), AuthConfigError> {
+        if self.mode == AuthMode::Jwt && self.jwt.is_none() {
+            return Err(AuthConfigError::NoJwtKey);
+        }
+        let Some((name, hash)) = &self.basic_user else { return Ok(()) };
+        let possible = header::is_name(name) && !name.contains(':') && name != JOB_USERNAME;
+        if !possible {
+            return Err(AuthConfigError::BasicUser);
+        }
+        password_hash_usable(hash).map_err(AuthConfigError::BasicPassHash)
+    }
+}
+
 /// Authenticates callers.
 pub struct Authenticator {
-    config: AuthConfig,
+    /// Users and keys of the settings, which a reload replaces.
+    config: RwLock<Arc<AuthConfig>>,
     store: Arc<dyn CredentialStore>,
+    /// Credentials that cannot be guessed, or have no known form.
     failures: RateLimiter,
+    guesses: GuessLimiter,
     recent: TokenCache,
     passwords: PasswordVerifier,
 }
@@ -71,19 +90,28 @@ impl Authenticator {
     /// # Errors
     /// [`AuthConfigError`], which names the setting that cannot be used.
     pub fn new(config: AuthConfig, store: Arc<dyn CredentialStore>) -> Result<Self, AuthConfigError> {
-        if config.mode == AuthMode::Jwt && config.jwt.is_none() {
-            return Err(AuthConfigError::NoJwtKey);
-        }
-        if let Some((name, hash)) = &config.basic_user {
-            let possible = header::is_name(name) && !name.contains(':') && name != JOB_USERNAME;
-            if !possible {
-                return Err(AuthConfigError::BasicUser);
-            }
-            password_hash_usable(hash).map_err(AuthConfigError::BasicPassHash)?;
-        }
+        config.check()?;
         let failures = RateLimiter::new(config.failures);
         let recent = TokenCache::default();
-        Ok(Self { config, store, failures, recent, passwords: PasswordVerifier::new()? })
+        let guesses = GuessLimiter::new(config.failures);
+        let config = RwLock::new(Arc::new(config));
+        Ok(Self { config, store, failures, guesses, recent, passwords: PasswordVerifier::new()? })
+    }
+
+    /// Replaces user and key of the settings. The mode and the limit of failures stay those of the start.
+    ///
+    /// # Errors
+    /// [`AuthConfigError`], which names the setting that cannot be used; the former configuration stays in force.
+    pub fn reload(&self, config: AuthConfig) -> Result<(), AuthConfigError> {
+        let former = self.config();
+        let config = AuthConfig { mode: former.mode, failures: former.failures, ..config };
+        config.check()?;
+        *self.config.write() = Arc::new(config);
+        Ok(())
+    }
+
+    fn config(&self) -> Arc<AuthConfig> {
+        Arc::clone(&self.config.read())
     }
 
     /// Returns the principal that sent this `Authorization` header from `peer`.
@@ -96,7 +124,7 @@ impl Authenticator {
         peer: IpAddr,
         now: Timestamp,
     ) -> Result<Principal, AuthFailure> {
-        if self.config.mode == AuthMode::None {
+        if self.config().mode == AuthMode::None {
             let name = "anonymous".to_owned();
             return Ok(Principal {
                 name,
@@ -120,7 +148,7 @@ impl Authenticator {
                 match self.by_token(password.expose_secret(), now).await? {
                     Some(principal) => Ok(principal),
                     None if name == JOB_USERNAME => self.by_pull_password(password.expose_secret()).await,
-                    None if self.config.mode == AuthMode::Basic => {
+                    None if self.config().mode == AuthMode::Basic => {
                         self.by_password(&name, &password, peer, now).await
                     }
                     None => Err(AttemptError::Wrong("passwords are not accepted in this mode")),
@@ -144,7 +172,8 @@ impl Authenticator {
                 method,
             }));
         }
-        let Some(key) = self.config.jwt.as_ref().filter(|_| self.config.mode == AuthMode::Jwt) else {
+        let config = self.config();
+        let Some(key) = config.jwt.as_ref().filter(|_| config.mode == AuthMode::Jwt) else {
             return Ok(None);
         };
         if !jwt::is_jwt(text) {
@@ -171,12 +200,12 @@ impl Authenticator {
     }
 
     async fn by_pull_password(&self, password: &str) -> Result<Principal, AttemptError> {
-        let record = self.store.job_pull(&token_hash(password)).await?;
+        let record = self.store.pull_grant(&token_hash(password)).await?;
         let record = record.ok_or(AttemptError::Wrong("the pull password belongs to no running job"))?;
         Ok(Principal {
             name: JOB_USERNAME.to_owned(),
             rights: PrincipalRights::PullFrom { repository: record.repository },
-            method: AuthMethod::Job { job_id: record.job_id },
+            method: AuthMethod::Job { job_id: record.run.to_string() },
         })
     }
 
@@ -192,7 +221,7 @@ impl Authenticator {
         let attempt = PasswordAttempt { name, password, hash };
         let remembered = || user.is_some() && self.passwords.remembers(&attempt, now);
         let right = remembered() || {
-            self.failures.check(peer, now)?;
+            self.guesses.check(peer, name, now)?;
             let permit = self.passwords.acquire().await?;
             // While this attempt waited, another one may have verified this password or used up the limit.
             if remembered() { true } else { self.try_password(permit, &attempt, peer, now).await? }
@@ -215,18 +244,18 @@ impl Authenticator {
         peer: IpAddr,
         now: Timestamp,
     ) -> Result<bool, AttemptError> {
-        self.failures.check(peer, now)?;
-        self.failures.record_failure(peer, now);
+        self.guesses.check(peer, attempt.name, now)?;
+        self.guesses.record_failure(peer, attempt.name, now);
         let (right, _permit) = self.passwords.verify(permit, attempt, now).await?;
         if right {
-            self.failures.refund(peer, now);
+            self.guesses.succeeded(peer, attempt.name, now);
         }
         Ok(right)
     }
 
     /// The hash and role of a user, from the configuration or the store.
     async fn user(&self, name: &str) -> Result<Option<(String, Role)>, StoreUnavailable> {
-        match &self.config.basic_user {
+        match &self.config().basic_user {
             Some((own, hash)) if own == name => Ok(Some((hash.clone(), Role::Admin))),
             _ => Ok(self.store.user(name).await?.map(|record| (record.password_hash, record.role))),
         }
@@ -263,7 +292,7 @@ impl Authenticator {
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticator").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Authenticator").field("config", &self.config()).finish_non_exhaustive()
     }
 }
 

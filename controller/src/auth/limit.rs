@@ -7,16 +7,22 @@
 //!
 //! Each address has a token bucket, stored as one time: when the bucket will be full again. Only failures take a token. A
 //! caller checks with [`RateLimiter::check`] first and reports with [`RateLimiter::record_failure`] afterwards. If an
-//! attempt is expensive, the failure is recorded before the attempt and returned with [`RateLimiter::refund`] if the
+//! attempt is expensive, the failure is recorded before the attempt and taken back with [`GuessLimiter::succeeded`] if the
 //! attempt succeeds. A client that disconnects during the attempt has then used up its token.
 //!
 //! IPv6 addresses of one /64 share a bucket, because a single host can choose from the whole /64; an IPv4 address in IPv6
 //! form counts as IPv4. The map is bounded: when it is full, the address with the smallest deficit is dropped. The time is
 //! a parameter; after a clock is set back, a refusal lasts at most as long as the bucket takes to fill.
 //!
+//! Passwords have two buckets, in [`GuessLimiter`]. All users behind a proxy have one address: the bucket of address and
+//! user name keeps one of them, whose password is wrong, from locking out the others. The bucket of the address, ten times
+//! as large, keeps one client from guessing the passwords of many names; a user who has logged in from the address within
+//! a day is not affected by it.
+//!
 //! Failures are rate-limited per address: decision D25.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -44,24 +50,12 @@ impl Default for RateLimit {
 
 /// Counts the failures of each address.
 #[derive(Debug)]
-pub struct RateLimiter {
-    burst: i64,
-    interval_ms: i64,
-    max_addresses: usize,
-    /// For each address with failures: the time at which its bucket is full again, in milliseconds since 1970.
-    full_at: Mutex<HashMap<IpAddr, i64>>,
-}
+pub struct RateLimiter(Buckets<IpAddr>);
 
 impl RateLimiter {
     /// A limiter without failures. Zeros in `limit` count as one.
     pub fn new(limit: RateLimit) -> Self {
-        let interval_ms = i64::try_from(limit.interval.as_millis()).unwrap_or(i64::MAX);
-        Self {
-            burst: i64::from(limit.burst.max(1)),
-            interval_ms: interval_ms.max(1),
-            max_addresses: limit.max_addresses.max(1),
-            full_at: Mutex::default(),
-        }
+        Self(Buckets::new(limit))
     }
 
     /// Checks that `peer` may make an attempt.
@@ -69,8 +63,129 @@ impl RateLimiter {
     /// # Errors
     /// [`Limited`] with the time until the next attempt is allowed.
     pub fn check(&self, peer: IpAddr, now: Timestamp) -> Result<(), Limited> {
+        self.0.check(&bucket_of(peer), now)
+    }
+
+    /// Takes one token from the bucket of `peer`.
+    pub fn record_failure(&self, peer: IpAddr, now: Timestamp) {
+        self.0.take(bucket_of(peer), now);
+    }
+
+    #[cfg(test)]
+    pub(super) fn refund(&self, peer: IpAddr, now: Timestamp) {
+        self.0.give_back(&bucket_of(peer), now);
+    }
+
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.0.full_at.lock().len()
+    }
+}
+
+/// The number of names that an address may guess for as fast as for one.
+const NAMES: u32 = 10;
+
+/// How long a login keeps its account free of the limit of its address.
+const TRUSTED_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// A user name at an address.
+type Account = (IpAddr, u64);
+
+/// Counts the wrong passwords of each user name at an address, and of each address.
+#[derive(Debug)]
+pub(super) struct GuessLimiter {
+    /// Names are kept as hashes with a key of this process.
+    names: RandomState,
+    accounts: Buckets<Account>,
+    addresses: Buckets<IpAddr>,
+    max_trusted: usize,
+    /// Accounts with a right password, and its time in milliseconds since 1970.
+    trusted: Mutex<HashMap<Account, i64>>,
+}
+
+impl GuessLimiter {
+    /// A limiter without failures, with `limit` for each user name at an address.
+    pub(super) fn new(limit: RateLimit) -> Self {
+        let burst = limit.burst.saturating_mul(NAMES);
+        let of_address = RateLimit { burst, interval: limit.interval / NAMES, ..limit };
+        Self {
+            names: RandomState::new(),
+            accounts: Buckets::new(limit),
+            addresses: Buckets::new(of_address),
+            max_trusted: limit.max_addresses.max(1),
+            trusted: Mutex::default(),
+        }
+    }
+
+    /// Checks that a password of `user` from `peer` may be verified.
+    ///
+    /// # Errors
+    /// [`Limited`] with the time until the next attempt is allowed.
+    pub(super) fn check(&self, peer: IpAddr, user: &str, now: Timestamp) -> Result<(), Limited> {
+        let account = self.account(peer, user);
+        self.accounts.check(&account, now)?;
+        if self.is_trusted(&account, now) { Ok(()) } else { self.addresses.check(&account.0, now) }
+    }
+
+    /// Counts an attempt as a failure, until [`GuessLimiter::succeeded`] takes that back.
+    pub(super) fn record_failure(&self, peer: IpAddr, user: &str, now: Timestamp) {
+        let account = self.account(peer, user);
+        self.accounts.take(account, now);
+        if !self.is_trusted(&account, now) {
+            self.addresses.take(account.0, now);
+        }
+    }
+
+    /// Returns the token of an attempt whose password was right, and trusts the account.
+    pub(super) fn succeeded(&self, peer: IpAddr, user: &str, now: Timestamp) {
+        let account = self.account(peer, user);
+        self.accounts.give_back(&account, now);
+        if !self.is_trusted(&account, now) {
+            self.addresses.give_back(&account.0, now);
+        }
+        let mut trusted = self.trusted.lock();
+        if trusted.len() >= self.max_trusted && !trusted.contains_key(&account) {
+            let oldest = trusted.iter().min_by_key(|(_, login)| **login).map(|(account, _)| *account);
+            oldest.map(|oldest| trusted.remove(&oldest));
+        }
+        trusted.insert(account, now.as_millisecond());
+    }
+
+    fn account(&self, peer: IpAddr, user: &str) -> Account {
+        (bucket_of(peer), self.names.hash_one(user))
+    }
+
+    /// Whether the account logged in within [`TRUSTED_FOR`]. A login in the future does not count: the clock was set back.
+    fn is_trusted(&self, account: &Account, now: Timestamp) -> bool {
+        let age = self.trusted.lock().get(account).map(|login| now.as_millisecond().saturating_sub(*login));
+        age.and_then(|age| u128::try_from(age).ok()).is_some_and(|age| age < TRUSTED_FOR.as_millis())
+    }
+}
+
+/// The token buckets of all keys with failures.
+#[derive(Debug)]
+struct Buckets<K> {
+    burst: i64,
+    interval_ms: i64,
+    max_keys: usize,
+    /// For each key with failures: the time at which its bucket is full again, in milliseconds since 1970.
+    full_at: Mutex<HashMap<K, i64>>,
+}
+
+impl<K: Copy + Eq + Hash> Buckets<K> {
+    fn new(limit: RateLimit) -> Self {
+        let interval_ms = i64::try_from(limit.interval.as_millis()).unwrap_or(i64::MAX);
+        Self {
+            burst: i64::from(limit.burst.max(1)),
+            interval_ms: interval_ms.max(1),
+            max_keys: limit.max_addresses.max(1),
+            full_at: Mutex::default(),
+        }
+    }
+
+    fn check(&self, key: &K, now: Timestamp) -> Result<(), Limited> {
         let now = now.as_millisecond();
-        let deficit = match self.full_at.lock().get(&bucket_of(peer)) {
+        let deficit = match self.full_at.lock().get(key) {
             Some(full_at) => self.deficit(*full_at, now),
             None => return Ok(()),
         };
@@ -81,34 +196,28 @@ impl RateLimiter {
         }
     }
 
-    /// Takes one token from the bucket of `peer`.
-    pub fn record_failure(&self, peer: IpAddr, now: Timestamp) {
+    fn take(&self, key: K, now: Timestamp) {
         let now = now.as_millisecond();
-        let bucket = bucket_of(peer);
         let mut full_at = self.full_at.lock();
-        if full_at.len() >= self.max_addresses && !full_at.contains_key(&bucket) {
+        if full_at.len() >= self.max_keys && !full_at.contains_key(&key) {
             full_at.retain(|_, full_at| *full_at > now);
-            if full_at.len() >= self.max_addresses {
-                let least = full_at.iter().min_by_key(|(_, full_at)| **full_at).map(|(bucket, _)| *bucket);
-                if let Some(least) = least {
-                    full_at.remove(&least);
-                }
+            if full_at.len() >= self.max_keys {
+                let least = full_at.iter().min_by_key(|(_, full_at)| **full_at).map(|(key, _)| *key);
+                least.map(|least| full_at.remove(&least));
             }
         }
-        let entry = full_at.entry(bucket).or_insert(now);
+        let entry = full_at.entry(key).or_insert(now);
         let deficit = self.deficit(*entry, now).saturating_add(self.interval_ms).min(self.capacity());
         *entry = now.saturating_add(deficit);
     }
 
-    /// Returns a token that was taken for an attempt that succeeded.
-    pub fn refund(&self, peer: IpAddr, now: Timestamp) {
+    fn give_back(&self, key: &K, now: Timestamp) {
         let now = now.as_millisecond();
-        let bucket = bucket_of(peer);
         let mut full_at = self.full_at.lock();
-        if let Some(entry) = full_at.get_mut(&bucket) {
+        if let Some(entry) = full_at.get_mut(key) {
             *entry = now.saturating_add(self.deficit(*entry, now)).saturating_sub(self.interval_ms);
             if *entry <= now {
-                full_at.remove(&bucket);
+                full_at.remove(key);
             }
         }
     }
@@ -121,14 +230,9 @@ impl RateLimiter {
     fn deficit(&self, full_at: i64, now: i64) -> i64 {
         full_at.saturating_sub(now).clamp(0, self.capacity())
     }
-
-    #[cfg(test)]
-    pub(super) fn remembered(&self) -> usize {
-        self.full_at.lock().len()
-    }
 }
 
-/// The address has used up its failures.
+/// The address, or the user name at this address, has used up its failures.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("too many failures from this address; try again in {} s", retry_after.as_secs() + 1)]
 pub struct Limited {

@@ -14,8 +14,9 @@
 //! Invariants:
 //! - Access is denied by default: [`PrincipalRights::allows`] lists everything that is allowed. An unknown role, claim or
 //!   scheme is an authentication failure.
-//! - Failures are counted per address, successes are not. A caller with a token that cannot be guessed, or with a password
-//!   that was verified within the last seconds, is never refused because of failures of another caller behind its address.
+//! - Failures are counted, successes are not: wrong tokens per address, wrong passwords per user name at an address. A
+//!   caller with a token that cannot be guessed, or with a password that was verified within the last day, is never refused
+//!   because of failures of another caller behind its address, such as that of a proxy.
 //! - The response for an unknown user takes as long as for a wrong password.
 //! - Passwords are verified on few threads with a short queue. A request that finds the queue full is refused as
 //!   unavailable, because each verification costs tens of milliseconds and megabytes of memory by design.
@@ -50,7 +51,7 @@ pub use password::{
 };
 pub use report::{ReportAuth, ReportSecrets, verify_report_secret};
 pub use secrets::JOB_USERNAME;
-pub use store::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
+pub use store::{CredentialStore, StoreUnavailable, TokenRecord, UserRecord};
 pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
 
 /// How callers authenticate (`AUTH_MODE`). API tokens work in every mode.
@@ -210,7 +211,7 @@ pub enum AuthFailure {
     /// The credential is wrong. The error deliberately does not say which part of it.
     #[error("the credential was not accepted; check user, password or token, and whether it has expired")]
     Invalid,
-    /// Too many wrong credentials came from this address.
+    /// Too many wrong credentials came from this address, or too many wrong passwords of this user from there.
     #[error("too many wrong credentials from this address; try again in {} s", retry_after.as_secs() + 1)]
     RateLimited {
         /// The time until the next attempt is checked. Round it up for a `Retry-After` header.

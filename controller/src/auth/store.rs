@@ -8,6 +8,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use engine::model::PullGrant;
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -24,7 +25,7 @@ pub trait CredentialStore: Send + Sync {
     async fn api_token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreUnavailable>;
 
     /// The job whose pull password has this hex SHA-256, while its grant is open.
-    async fn job_pull(&self, hash: &str) -> Result<Option<PullRecord>, StoreUnavailable>;
+    async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable>;
 }
 
 /// A user as the store keeps it.
@@ -58,15 +59,6 @@ pub struct TokenRecord {
     pub role: Role,
     /// The time at which the token expires.
     pub expires_at: Option<Timestamp>,
-}
-
-/// The right of a running job to pull from a repository.
-#[derive(Clone, Debug)]
-pub struct PullRecord {
-    /// The job.
-    pub job_id: String,
-    /// The only repository from which the job may pull.
-    pub repository: String,
 }
 
 /// The database did not respond.

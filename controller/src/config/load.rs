@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::definition::{AnySetting, Definition, Setting, SettingDefault, SettingKind};
 use super::error::{ConfigErrors, Origin, Problem};
-use super::suggest::nearest;
+use super::suggest::{misspelt, nearest};
 use super::table::{self, SETTINGS};
 use super::{Settings, Shown, file, rules};
 
@@ -19,6 +19,8 @@ pub struct Sources<'a> {
     pub flags: Vec<(String, String)>,
     /// Returns the value of an environment variable.
     pub environment: &'a dyn Fn(&str) -> Option<OsString>,
+    /// The names of all environment variables, of which one that looks like a setting and is none is refused.
+    pub variables: Vec<String>,
     /// The configuration file, if one was given.
     pub file: Option<PathBuf>,
 }
@@ -57,7 +59,7 @@ impl RawSettings {
             raw.problems.extend(problems);
             raw.take_file(values);
         }
-        raw.refuse_prefixed(sources.environment);
+        raw.refuse_misspelt(&sources.variables);
         raw
     }
 
@@ -114,15 +116,19 @@ impl RawSettings {
         }
     }
 
-    /// Refuses variables such as `SHOAL_DB_PATH`, which would be silently ignored although `DB_PATH` was meant. A variable
-    /// to which a secret setting refers may have such a name.
-    fn refuse_prefixed(&mut self, environment: &dyn Fn(&str) -> Option<OsString>) {
-        for definition in definitions() {
-            let name = format!("SHOAL_{}", definition.name);
-            let referred = self.given.values().any(|(text, _)| text.strip_prefix("env:") == Some(&name));
-            if environment(&name).is_some() && !referred {
-                let suggestion = Some(definition.name.to_owned());
-                self.problems.push(Problem::Unknown { origin: Origin::Environment(name), suggestion });
+    /// Refuses variables such as `SHOAL_DB_PATH` and `WORKER_CONCURENCY`, which would be silently ignored although a setting was
+    /// meant. A variable to which a secret setting refers may have any name.
+    fn refuse_misspelt(&mut self, variables: &[String]) {
+        for variable in variables {
+            let known = definitions().any(|definition| definition.name == variable);
+            let referred =
+                || self.given.values().any(|(text, _)| text.strip_prefix("env:") == Some(variable));
+            if known || referred() {
+                continue;
+            }
+            if let Some(meant) = misspelt(variable, definitions()) {
+                let origin = Origin::Environment(variable.clone());
+                self.problems.push(Problem::Unknown { origin, suggestion: Some(meant) });
             }
         }
     }

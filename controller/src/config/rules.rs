@@ -4,15 +4,16 @@
 use std::net::SocketAddr;
 
 use crate::auth::AuthMode;
+use provision::step_names;
 
-use super::LONGEST_STEP_CALL;
 use super::definition::Setting;
 use super::error::Problem;
 use super::load::RawSettings;
+use super::suggest::nearest;
 use super::table::{
     AUTH_MODE, AUTH_NONE_ALLOW_REMOTE, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
-    CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_SECRET, MEDIA_HTTP_ADDR, WEBHOOK_SECRET,
-    WEBHOOK_SECRET_OLD,
+    CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_SECRET, MEDIA_HTTP_ADDR, STEP_TIMEOUTS,
+    WEBHOOK_SECRET, WEBHOOK_SECRET_OLD,
 };
 use super::values::duration_text;
 
@@ -25,7 +26,7 @@ pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
         previous_has_a_current(raw),
         listeners_differ(raw),
         ca_belongs_to_https(raw),
-        lease_outlasts_a_call(raw),
+        steps_exist(raw),
         job_outlasts_its_lease(raw),
     ]
     .into_iter()
@@ -105,18 +106,20 @@ fn ca_belongs_to_https(raw: &RawSettings) -> Option<Problem> {
     .flatten()
 }
 
-fn lease_outlasts_a_call(raw: &RawSettings) -> Option<Problem> {
-    let lease = raw.get(&JOB_LEASE_TTL)?;
-    (lease <= LONGEST_STEP_CALL)
-        .then(|| {
-            let message = format!(
-                "JOB_LEASE_TTL {} could end during a step; give more than {}",
-                duration_text(lease),
-                duration_text(LONGEST_STEP_CALL)
-            );
-            at(raw, &JOB_LEASE_TTL, message)
+fn steps_exist(raw: &RawSettings) -> Option<Problem> {
+    let times = raw.get(&STEP_TIMEOUTS)?;
+    let unknown = times.iter().filter(|(step, _)| !step_names().any(|known| known == step));
+    let unknown: Vec<String> = unknown
+        .map(|(step, _)| {
+            let meant = nearest(step, step_names()).map(|meant| format!(" (did you mean {meant}?)"));
+            format!("{step}{}", meant.unwrap_or_default())
         })
-        .flatten()
+        .collect();
+    if unknown.is_empty() {
+        return None;
+    }
+    let known = step_names().collect::<Vec<_>>().join(", ");
+    at(raw, &STEP_TIMEOUTS, format!("there is no step {}; the steps are {known}", unknown.join(", ")))
 }
 
 fn job_outlasts_its_lease(raw: &RawSettings) -> Option<Problem> {

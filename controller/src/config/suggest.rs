@@ -1,6 +1,8 @@
 //! Suggestion of a known name for a mistyped one.
 
-use strsim::levenshtein;
+use strsim::{levenshtein, osa_distance};
+
+use super::definition::Definition;
 
 /// The maximum distance of a suggested name.
 const MAX_DISTANCE: usize = 3;
@@ -19,6 +21,27 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .filter(|(distance, _)| *distance <= bound)
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+/// The setting that a variable probably means although it is none: another case or a `SHOAL_` prefix, one or two mistyped
+/// characters, or a secret with the suffix `_FILE` that other programs use. `None` for a variable of another program: the
+/// environment has many, so fewer differences are a mistake here than in [`nearest`].
+pub(super) fn misspelt<'a>(variable: &str, settings: impl Iterator<Item = &'a Definition>) -> Option<String> {
+    let name = plain(variable);
+    if name.chars().count() > MAX_NAME_CHARS {
+        return None;
+    }
+    let of_file = name.strip_suffix("_file");
+    let meant = settings.filter_map(|setting| {
+        let known = setting.key();
+        if setting.secret() && of_file == Some(&known) {
+            return Some((0, format!("{}=file:PATH", setting.name)));
+        }
+        let bound = if known.len() < 10 { 1 } else { 2 };
+        let distance = osa_distance(&name, &known);
+        (distance <= bound).then(|| (distance, setting.name.to_owned()))
+    });
+    meant.min().map(|(_, meant)| meant)
 }
 
 fn plain(name: &str) -> String {

@@ -27,7 +27,7 @@ use super::definition::{AnySetting, Definition, Setting, SettingDefault, Setting
 use super::error::ConfigErrors;
 use super::load::RawSettings;
 use super::values::{self, LogFormat, TaskIsoMode};
-use super::{Shown, images};
+use super::{LONGEST_STEP_CALL, Shown, images};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -38,6 +38,9 @@ const REFERENCE_WIDTH: usize = 100;
 const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
+
+/// The minimum of `JOB_LEASE_TTL`: a lease must not end during a call of a step.
+const MIN_LEASE: Duration = seconds(LONGEST_STEP_CALL.as_secs() + 1);
 
 /// Declares the settings; the module documentation describes a row.
 macro_rules! settings {
@@ -141,8 +144,8 @@ settings! {
     /// one also applies REGISTRY_RETENTION.
     REGISTRY_GC_INTERVAL registry_gc_interval: Duration =
         "1h", Duration { min: seconds(60), max: seconds(90 * 86_400) }, values::duration;
-    /// Time that unreferenced content is kept after its last push or request. It must be longer than one push
-    /// takes: a collection could otherwise remove blobs of an incomplete push.
+    /// Time that unreferenced content is kept after its last push or request. It must be longer than the pause
+    /// between two requests of one push. While a push is under way, content of the last 24 h is kept.
     REGISTRY_GC_GRACE_PERIOD registry_gc_grace_period: Duration =
         "1h", Duration { min: seconds(0), max: seconds(90 * 86_400) }, values::duration;
     /// Garbage collection also removes images without a tag once REGISTRY_GC_GRACE_PERIOD has passed. With
@@ -177,8 +180,8 @@ settings! {
     /// Allows pushes without login where no rule of REGISTRY_ACCESS_FILE matches. Every client on the network
     /// can then replace images that machines install.
     REGISTRY_ANONYMOUS_WRITE registry_anonymous_write: bool = "false", Switch, values::switch;
-    /// Tags that can be neither moved nor deleted once they exist, for example os-images/**:v*. Unset: every
-    /// tag can change.
+    /// Tags that can be neither moved nor deleted once they exist, nor anything of their images, for example
+    /// os-images/**:v*. Retention keeps them. Unset: every tag can change.
     REGISTRY_IMMUTABLE_TAGS registry_immutable_tags: Vec<ImmutableTags> =
         empty, Entries("repositories:tags"), images::immutable_tags;
     /// Repositories that accept an image although some of its blobs are missing, for partial mirrors, for
@@ -214,7 +217,7 @@ settings! {
     /// REGISTRY_MAX_BLOB_SIZE instead.
     MAX_BODY_BYTES max_body_bytes: usize = "8MiB", Size { min: 64 << 10, max: 256 * MIB }, values::memory;
     /// Maximum number of steps that run at once. A job that waits occupies no worker, so a few are enough.
-    /// With 0 jobs are accepted and no step starts.
+    /// With 0 jobs are accepted and none starts or continues; cancelled jobs still end and clean up.
     WORKER_CONCURRENCY worker_concurrency: usize = "4", Count { min: 0, max: 1024 }, values::count;
     /// Maximum number of hosts that power on at once, for example to limit the inrush current. A host counts
     /// from the request until it reads its boot image or POWER_ON_SETTLE has passed. 0 is no limit.
@@ -251,10 +254,11 @@ settings! {
     /// PEM certificates of the authorities that sign BMC certificates, for servers registered with `--tls
     /// verify`. Servers with pinned certificates need none.
     REDFISH_CA_FILE redfish_ca_file: PathBuf = unset, Path, values::path;
-    /// Time after which another worker takes over a job whose worker makes no progress. It must exceed the
-    /// longest call of a step (150s); a longer time delays recovery after a crash.
+    /// Time for which a worker keeps a job without progress, for example while the database cannot be written.
+    /// Then another worker takes the job over. The minimum outlasts the longest call of a step. A start does
+    /// not wait for this time: a controller takes over the jobs of its predecessor at once.
     JOB_LEASE_TTL job_lease_ttl: Duration =
-        "10m", Duration { min: seconds(120), max: seconds(86_400) }, values::duration;
+        "10m", Duration { min: MIN_LEASE, max: seconds(86_400) }, values::duration;
     /// Time limit of a job from its acceptance to its outcome, time in the queue included. A job that exceeds
     /// it fails and is cleaned up.
     JOB_STUCK_TIMEOUT job_stuck_timeout: Duration =

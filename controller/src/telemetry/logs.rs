@@ -1,19 +1,34 @@
-//! Destination and format of log lines.
+//! Destination, format and filter of log lines.
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
 
 use tracing::Subscriber;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
 
 use super::json_line::JsonLine;
+use super::log_queue::LogQueue;
 use crate::config::LogFormat;
 
-/// Why logging cannot be initialised.
+/// The target of the lines that an operator requested by a signal; they pass every filter.
+pub const REQUESTED: &str = "requested";
+
+/// The queue of the process. Log lines are global like standard error.
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
+
+/// The number of log lines that were dropped since the start of the process.
+pub fn dropped_log_lines() -> u64 {
+    QUEUE.get().map_or(0, LogQueue::dropped)
+}
+
+/// Why logging cannot be initialised or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
     /// The log filter is malformed.
@@ -25,23 +40,110 @@ pub enum LogsError {
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
+    /// The thread that writes log lines did not start.
+    #[error("start the thread that writes log lines; check the limits of threads and memory")]
+    Thread(#[source] io::Error),
+    /// The filter cannot be changed.
+    #[error("change the log filter")]
+    Reload(#[source] reload::Error),
 }
 
-/// Writes log lines to standard error. Only the first call in a process has an effect.
+/// Replaces the filter of a subscriber.
+type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>;
+
+/// The log of this process. Lines that wait are written when this is dropped.
+#[must_use]
+pub struct Logs {
+    queue: LogQueue,
+    set_filter: SetFilter,
+}
+
+impl Logs {
+    /// Replaces the filter.
+    ///
+    /// # Errors
+    /// [`LogsError`] when the filter is malformed; the former one stays in force.
+    pub fn set_filter(&self, filter: &str) -> Result<(), LogsError> {
+        (self.set_filter)(parse(filter)?).map_err(LogsError::Reload)
+    }
+
+    /// Writes a text that is not a log line, such as the error of a command, as one line to standard error.
+    pub fn say(&self, text: &str) {
+        self.queue.push(format!("{text}\n").as_bytes());
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        self.queue.flush();
+    }
+}
+
+impl fmt::Debug for Logs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logs").finish_non_exhaustive()
+    }
+}
+
+/// Writes log lines to standard error without ever waiting for it. Only the first call in a process has an effect.
 ///
 /// # Errors
-/// [`LogsError`] when the filter is malformed.
-pub fn init(filter: &str, format: LogFormat) -> Result<(), LogsError> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|source| LogsError::Filter { filter: filter.to_owned(), source })?;
-    let terminal = std::io::stderr().is_terminal();
+/// [`LogsError`] when the filter is malformed or no thread can be started.
+pub fn init(filter: &str, format: LogFormat) -> Result<Logs, LogsError> {
+    let filter = parse(filter)?;
+    let terminal = io::stderr().is_terminal();
     let lines = match format {
         LogFormat::Text => Lines::Text { colour: terminal },
         LogFormat::Auto if terminal => Lines::Text { colour: true },
         LogFormat::Json | LogFormat::Auto => Lines::Json,
     };
-    drop(subscriber(filter, lines, timestamp, std::io::stderr).try_init());
-    Ok(())
+    let notice = Box::new(move |dropped| dropped_notice(lines, &timestamp(), dropped));
+    let queue = LogQueue::start(standard_error(), notice).map_err(LogsError::Thread)?;
+    let (subscriber, set_filter) = subscriber(filter, lines, timestamp, queue.clone());
+    if subscriber.try_init().is_ok() {
+        let _of_first_call = QUEUE.set(queue.clone());
+    }
+    Ok(Logs { queue, set_filter })
+}
+
+/// Makes a panic a log line. The hook of the standard library writes to standard error itself and waits for it.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text =
+            text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        tracing::error!(thread, place, "a task ended by a panic, which is a fault of this program: {text}");
+    }));
+}
+
+/// A filter that also passes the lines of [`REQUESTED`].
+pub(super) fn parse(filter: &str) -> Result<EnvFilter, LogsError> {
+    let malformed = |source| LogsError::Filter { filter: filter.to_owned(), source };
+    let requested = format!("{REQUESTED}=info").parse().map_err(malformed)?;
+    Ok(EnvFilter::try_new(filter).map_err(malformed)?.add_directive(requested))
+}
+
+/// Standard error as a descriptor of its own: the thread that writes log lines would otherwise hold the lock of
+/// [`io::stderr`] while it waits.
+fn standard_error() -> Box<dyn Write + Send> {
+    match io::stderr().as_fd().try_clone_to_owned() {
+        Ok(descriptor) => Box::new(File::from(descriptor)),
+        Err(_no_descriptor_free) => Box::new(io::stderr()),
+    }
+}
+
+/// The line that states how many lines were dropped.
+pub(super) fn dropped_notice(lines: Lines, now: &str, dropped: u64) -> String {
+    const MESSAGE: &str = "log lines were dropped, because standard error did not accept them";
+    match lines {
+        Lines::Text { .. } => format!("{now}  WARN {MESSAGE} dropped={dropped}\n"),
+        Lines::Json => format!(
+            "{{\"timestamp\":{now:?},\"level\":\"WARN\",\"message\":{MESSAGE:?},\"target\":\"log\",\"dropped\":{dropped}}}\n"
+        ),
+    }
 }
 
 /// The current time as log lines show it: UTC with milliseconds.
@@ -61,23 +163,31 @@ pub(super) enum Lines {
     Json,
 }
 
-/// A subscriber that writes one line for each event that passes the filter.
+/// A subscriber that writes one line for each event that passes the filter, with the function that replaces the filter.
 pub(super) fn subscriber<W>(
     filter: EnvFilter,
     lines: Lines,
     now: fn() -> String,
     writer: W,
-) -> Box<dyn Subscriber + Send + Sync>
+) -> (Box<dyn Subscriber + Send + Sync>, SetFilter)
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // An event that cannot be formatted would otherwise be reported on standard error, which may be closed.
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     match lines {
         Lines::Text { colour } => {
-            Box::new(builder.with_ansi(colour).with_target(false).with_timer(Now(now)).finish())
+            let builder = builder.with_ansi(colour).with_target(false).with_timer(Now(now));
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            (Box::new(builder.finish()), Box::new(move |filter| handle.reload(filter)))
         }
         Lines::Json => {
-            Box::new(builder.fmt_fields(JsonFields::new()).event_format(JsonLine { now }).finish())
+            let builder = builder.fmt_fields(JsonFields::new()).event_format(JsonLine { now });
+            let builder = builder.with_filter_reloading();
+            let handle = builder.reload_handle();
+            (Box::new(builder.finish()), Box::new(move |filter| handle.reload(filter)))
         }
     }
 }

@@ -64,6 +64,7 @@ pub struct Metrics {
     webhook_latency: Histogram,
     http_requests: Family<Route, Counter>,
     webhook_deliveries: Family<Delivery, Counter>,
+    log_lines_dropped: Counter,
     registry_metrics: RegistryMetrics,
 }
 
@@ -191,6 +192,12 @@ impl Default for Metrics {
             "Attempts to deliver an event to a webhook by result; dead counts new dead letters",
             Family::clone(&webhook_deliveries),
         );
+        let log_lines_dropped = Counter::default();
+        registry.register(
+            "log_lines_dropped",
+            "Log lines of this process that standard error did not accept",
+            log_lines_dropped.clone(),
+        );
         let registry_metrics = RegistryMetrics::default();
         registry_metrics.register(&mut registry);
         Self {
@@ -204,6 +211,7 @@ impl Default for Metrics {
             webhook_latency,
             http_requests,
             webhook_deliveries,
+            log_lines_dropped,
         }
     }
 }
@@ -212,6 +220,11 @@ impl Metrics {
     /// Sets the number of jobs in a public state.
     pub fn set_jobs(&self, status: &'static str, jobs: u64) {
         self.jobs.get_or_create(&Status { status }).set(i64::try_from(jobs).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the number of log lines that were dropped since the start of the process.
+    pub fn set_dropped_log_lines(&self, lines: u64) {
+        self.log_lines_dropped.inner().store(lines, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Counts events that a webhook accepted, attempts that failed, and new dead letters.
@@ -309,6 +322,7 @@ mod tests {
         metrics.iso_built(Duration::from_millis(2), 1 << 20);
         metrics.reported(Duration::from_secs(30));
         metrics.http_request("/api/v1/jobs", 202);
+        metrics.set_dropped_log_lines(7);
         metrics.registry_pushed("blob", 12);
         metrics.registry_deleted("tag");
         metrics.registry_denied("pull", "forbidden");
@@ -325,6 +339,7 @@ mod tests {
             "iso_size_bytes_count 1",
             "webhook_latency_seconds_count 1",
             "http_requests_total{route=\"/api/v1/jobs\",code=\"202\"} 1",
+            "log_lines_dropped_total 7",
             "registry_pushes_total{kind=\"blob\"} 1",
             "registry_deletes_total{kind=\"tag\"} 1",
             "registry_denials_total{action=\"pull\",reason=\"forbidden\"} 1",

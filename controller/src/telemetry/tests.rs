@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::logs::{Lines, subscriber};
+use super::logs::{Lines, REQUESTED, dropped_notice, parse, subscriber};
+use crate::api::request_span;
+use engine::model::{Artifact, Grant, GrantReads, StoredGrant};
+use media::grant_span;
 
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
@@ -30,20 +33,56 @@ impl<'a> MakeWriter<'a> for Written {
     }
 }
 
-/// What a filter and a format write for one line of a step and one of the controller.
+const JOB: &str = "0192f0c1-2345-7abc-8def-0123456789ab";
+
+/// A grant of a job on server `XF-1`.
+fn stored_grant() -> StoredGrant {
+    let grant = Grant {
+        token_hash: String::new(),
+        run: JOB.parse().unwrap(),
+        artifact: Artifact::Boot,
+        inputs: None,
+        sha256: String::new(),
+        size: 0,
+        created_at: "2026-01-02T03:04:05Z".parse().unwrap(),
+    };
+    StoredGrant { grant, server: Some("XF-1".parse().unwrap()), ended_at: None, reads: GrantReads::default() }
+}
+
+/// What a filter and a format write for the lines of a step, of a request to a job, of a report, of a media read, and for one
+/// line of the controller.
 fn written(filter: &str, format: Lines) -> String {
     let lines = Written::default();
     let now = || "2026-01-02T03:04:05.678Z".to_owned();
-    let subscriber = subscriber(EnvFilter::new(filter), format, now, lines.clone());
+    let (subscriber, _) = subscriber(EnvFilter::new(filter), format, now, lines.clone());
     tracing::subscriber::with_default(subscriber, || {
         tracing::warn!(target: "controller", "the disk is nearly full");
         let job =
             tracing::error_span!("job", job_id = "0197", server_serial = "XF-1", worker_id = "w1", epoch = 3);
-        let _in_job = job.enter();
-        let step = tracing::error_span!("step", step = "redfish.mount.task");
-        let _in_step = step.enter();
-        tracing::debug!(target: "redfish", operation = "insert", "request sent");
-        tracing::error!(target: "engine", class = "media", next_action = "check \"the\" URL", "the job failed: {}", "no image");
+        job.in_scope(|| {
+            let step = tracing::error_span!("step", step = "redfish.mount.task");
+            let _in_step = step.enter();
+            tracing::debug!(target: "redfish", operation = "insert", "request sent");
+            tracing::error!(target: "engine", class = "media", next_action = "check \"the\" URL", "the job failed: {}", "no image");
+        });
+        let path = |name: &str, text: &str| [(name.to_owned(), text.to_owned())];
+        let request = |method, route, path: &[_]| request_span::of_request("r-1", method, route, path);
+        request("POST", "/api/v1/jobs/{id}/cancel", &path("id", JOB)).in_scope(|| {
+            request_span::of_server(stored_grant().server.as_ref());
+            request_span::in_step(Some("webhook.wait"));
+            tracing::error!(target: "controller", error = "disk full", "a database operation of a request failed");
+            tracing::debug!(target: "controller", status = 503, duration_ms = 2, "request");
+        });
+        request("POST", "/api/v1/status-webhook/{serial}", &path("serial", "XF-1")).in_scope(|| {
+            request_span::of_job(stored_grant().grant.run);
+            tracing::debug!(target: "controller", status = 200, duration_ms = 2, "request");
+        });
+        grant_span(&stored_grant()).in_scope(|| {
+            tracing::warn!(target: "media", offset = 2048, "media response stopped early, connection broken");
+        });
+        grant_span(&stored_grant()).in_scope(|| {
+            tracing::error!(target: "media", "the event of a refused medium could not be stored");
+        });
     });
     String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
 }
@@ -70,7 +109,7 @@ fn every_line_of_a_job_carries_its_ids_in_text_and_in_json_at_every_level() {
 #[test]
 fn a_json_line_is_one_flat_object() {
     let lines = written("error", Lines::Json);
-    let line: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
+    let line: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     for (field, value) in
         [("job_id", "0197"), ("server_serial", "XF-1"), ("step", "redfish.mount.task"), ("class", "media")]
     {
@@ -78,4 +117,78 @@ fn a_json_line_is_one_flat_object() {
     }
     assert_eq!(line["epoch"], 3);
     assert_eq!(line["next_action"], "check \"the\" URL");
+}
+
+#[test]
+fn the_filter_can_be_replaced_and_requested_lines_pass_every_filter() {
+    let lines = Written::default();
+    let now = || "2026-01-02T03:04:05.678Z".to_owned();
+    let filter = parse("error").unwrap();
+    let (subscriber, set_filter) = subscriber(filter, Lines::Text { colour: false }, now, lines.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        tracing::info!("first");
+        tracing::info!(target: REQUESTED, "state");
+        set_filter(parse("info").unwrap()).unwrap();
+        tracing::info!("second");
+        set_filter(parse("off").unwrap()).unwrap();
+        tracing::error!("third");
+        tracing::info!(target: REQUESTED, "state");
+    });
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let messages: Vec<&str> = text.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(messages, ["state", "second", "state"], "{text}");
+}
+
+#[test]
+fn the_line_about_dropped_lines_has_the_format_of_the_others() {
+    let now = "2026-01-02T03:04:05.678Z";
+    let line: serde_json::Value = serde_json::from_str(&dropped_notice(Lines::Json, now, 7)).unwrap();
+    assert_eq!(
+        (&line["level"], &line["dropped"], &line["timestamp"]),
+        (&"WARN".into(), &7.into(), &now.into())
+    );
+    let line = dropped_notice(Lines::Text { colour: true }, now, 7);
+    assert!(line.starts_with(now) && line.ends_with(" dropped=7\n"), "{line}");
+}
+
+/// A search for one job or one server finds the lines of the engine, of the API and of the media server.
+#[test]
+fn every_line_about_a_job_has_the_same_fields_whichever_part_wrote_it() {
+    for filter in ["debug", "info", "error"] {
+        for line in written(filter, Lines::Json).lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            if line["message"] != "the disk is nearly full" {
+                assert!(line["job_id"] == "0197" || line["job_id"] == JOB, "{line}");
+                assert_eq!(line["server_serial"], "XF-1", "{line}");
+            }
+        }
+        for line in written(filter, Lines::Text { colour: false }).lines() {
+            assert!(line.matches("job_id=").count() <= 1, "{line}");
+        }
+    }
+}
+
+/// A name in a path that is none is not copied into the log.
+#[test]
+fn a_path_that_names_no_job_and_no_server_adds_no_field() {
+    let lines = Written::default();
+    let now = || String::new();
+    let (subscriber, _set_filter) = subscriber(EnvFilter::new("debug"), Lines::Json, now, lines.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        let path =
+            |name: &str| [(name.to_owned(), if name == "id" { "canary" } else { "can\nary" }.to_owned())];
+        for (route, name) in [
+            ("/api/v1/jobs/{id}", "id"),
+            ("/api/v1/servers/{serial}", "serial"),
+            ("/api/v1/batches/{id}", "id"),
+        ] {
+            request_span::of_request("r-1", "GET", route, &path(name)).in_scope(|| tracing::info!("request"));
+        }
+    });
+    let lines = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(lines.lines().count(), 3);
+    assert!(
+        !lines.contains("canary") && !lines.contains("job_id") && !lines.contains("server_serial"),
+        "{lines}"
+    );
 }

@@ -7,35 +7,44 @@ pub mod event;
 pub mod failpoint;
 pub mod fairness;
 pub mod gate;
+pub mod grant;
 pub mod id_source;
 pub mod ids;
 pub mod job;
+pub mod job_recipe;
 pub mod json_text;
 #[doc(hidden)]
 pub mod mutant;
+pub mod restoration;
 pub mod run;
 pub mod server;
 mod steady_clock;
 pub mod time;
 pub mod transition;
+pub mod verb;
 pub mod webhook;
 
 pub use batch::{Batch, BatchId};
-pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob, PERMIT, permit_resource};
+pub use effect::{Effect, NewJob, PERMIT, permit_resource};
 pub use error_chain::error_chain;
 pub use event::{Event, EventLevel, NewEvent};
 pub use fairness::{Fairness, QueueHead, rank};
 pub use gate::{Gate, GateClosure, Pressure};
+pub use grant::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, StoredGrant};
 pub use id_source::{IdSource, SystemIdSource, system_id_source};
 pub use ids::{RunId, Serial};
-pub use job::{Job, JobStatus};
+pub use job::{Job, JobStatus, PROVISION, ProvisionRecord};
+pub use job_recipe::JobRecipe;
 pub use json_text::JsonText;
+pub use restoration::{Restoration, RestoredServer, UnfinishedRuns};
 pub use run::{
-    Failure, Hold, Lease, LockRequest, NewRun, OnConflict, Outcome, Position, Run, RunChange, RunPlan,
-    Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord, StepSummary, Wait,
+    Failure, Hold, Idempotency, Lease, LockRequest, NewRun, OnConflict, Outcome, Position, Purpose, Run,
+    RunChange, RunPlan, RunRequest, Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord,
+    StepSummary, Wait,
 };
 pub use server::{Server, TlsMode};
 pub use steady_clock::SteadyClock;
 pub use time::{Clock, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};
+pub use verb::Verb;
 pub use webhook::{DeadLetter, OutgoingEvent, RetryStream, Webhook, WebhookFilter, WebhookId};

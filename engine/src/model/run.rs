@@ -10,16 +10,19 @@
 //! Invariants: a waiting run has a [`Wait`] with a deadline or a poll time; a held run has a [`Hold`]; an ended run has an
 //! [`Outcome`]. A [`RunChange`] contains the whole new row, so that a commit is one serializable value.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::batch::BatchId;
 use super::effect::Effect;
 use super::event::NewEvent;
+use super::grant::MediaEvidence;
 use super::ids::{RunId, Serial};
+use super::job_recipe::JobRecipe;
 use super::json_text::JsonText;
 use super::time::Time;
 use super::transition::Phase;
@@ -247,6 +250,32 @@ pub struct Lease {
     pub expires_at: Time,
 }
 
+/// What a run does to its server.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::EnumString,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Purpose {
+    /// The run changes the server. It does not start while the server is in maintenance, and the server cannot be deleted
+    /// while the run is stored.
+    Change,
+    /// The run leaves the server as it was. It starts on a server in maintenance and is deleted with the server.
+    Observe,
+}
+
+impl Purpose {
+    /// The purpose's name in the database.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// The purpose of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        name.parse().ok()
+    }
+}
+
 /// The row of a run that changes with every step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -262,6 +291,8 @@ pub struct Run {
     pub parent: Option<RunId>,
     /// The root of the run tree; it holds the locks.
     pub root: RunId,
+    /// What the run does to its server.
+    pub purpose: Purpose,
     /// The phase.
     pub phase: Phase,
     /// How the run ended, or will end after undo and the finish list.
@@ -290,6 +321,8 @@ pub struct Run {
     pub epoch: i64,
     /// When an operator requested a cancel.
     pub cancel_requested_at: Option<Time>,
+    /// Whether the server of the run is restored and not released: the run is never claimed.
+    pub restored: bool,
     /// The user that created the run.
     pub created_by: String,
     /// Grows with every change.
@@ -308,12 +341,16 @@ pub struct Snapshot {
     pub run: Run,
     /// The input; it never changes.
     pub input: Arc<Value>,
+    /// The recipe of the job; `None` for a run without a row in `jobs`.
+    pub recipe: Option<Arc<JobRecipe>>,
     /// The plan.
     pub plan: Arc<RunPlan>,
     /// The step records.
     pub steps: Vec<StepRecord>,
     /// The signals that the run has received.
     pub signals: Vec<Signal>,
+    /// What was read through the media grants of the run. A claim reads it only for a run whose deadline has passed.
+    pub media: Vec<MediaEvidence>,
 }
 
 impl Snapshot {
@@ -326,6 +363,7 @@ impl Snapshot {
             server: new.server.clone(),
             parent: new.parent.map(|(parent, _)| parent),
             root: new.parent.map_or(new.id, |(_, root)| root),
+            purpose: new.purpose,
             phase: Phase::Queued,
             outcome: None,
             step: None,
@@ -340,13 +378,18 @@ impl Snapshot {
             lease: None,
             epoch: 0,
             cancel_requested_at: None,
+            restored: false,
             created_by: new.created_by.clone(),
             revision: 1,
             created_at: now,
             updated_at: now,
         };
         let (input, plan) = (Arc::new(new.input.clone()), Arc::new(new.plan.clone()));
-        Self { run, input, plan, steps: Vec::new(), signals: Vec::new() }
+        let recipe = new.effects.iter().find_map(|effect| match effect {
+            Effect::JobCreated(job) => Some(Arc::clone(&job.recipe)),
+            _ => None,
+        });
+        Self { run, input, recipe, plan, steps: Vec::new(), signals: Vec::new(), media: Vec::new() }
     }
 
     /// The record at a position.
@@ -421,6 +464,28 @@ pub enum OnConflict {
     Wait,
 }
 
+/// What the caller attaches to a run; the steps do not read it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunRequest {
+    /// The operator's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The ended run that this one repeats.
+    pub retry_of: Option<RunId>,
+    /// The batch to which the run belongs.
+    pub batch: Option<BatchId>,
+    /// The key under which a repetition of the request finds this run.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// An idempotency key, unique for each server, and what it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The caller's key.
+    pub key: String,
+    /// SHA-256 of the canonical request. It tells a repetition from another request with the same key.
+    pub request_sha256: String,
+}
+
 /// A run to be created.
 #[derive(Clone, Debug)]
 pub struct NewRun {
@@ -434,6 +499,10 @@ pub struct NewRun {
     pub server: Option<Serial>,
     /// The run that requests this one, and the root of its run tree.
     pub parent: Option<(RunId, RunId)>,
+    /// What the run does to its server.
+    pub purpose: Purpose,
+    /// What the caller attaches to the run.
+    pub request: RunRequest,
     /// The priority; higher runs start first.
     pub priority: i32,
     /// When the run must have an outcome.
@@ -452,18 +521,6 @@ pub struct NewRun {
     pub effects: Vec<Effect>,
     /// The events to log.
     pub events: Vec<NewEvent>,
-}
-
-/// A step and its attempt as text: `redfish.mount.task (attempt 2)`.
-pub struct StepLabel<'a>(pub &'a str, pub u32);
-
-impl fmt::Display for StepLabel<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.1 {
-            0 | 1 => f.write_str(self.0),
-            attempt => write!(f, "{} (attempt {attempt})", self.0),
-        }
-    }
 }
 
 /// Exponential backoff with jitter: between half and all of `base * 2^(attempt-1)`, at most `cap`.

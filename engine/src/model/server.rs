@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::gate::GateClosure;
 use super::ids::Serial;
+use super::restoration::Restoration;
 use super::time::Time;
 
 /// How the certificate of a BMC is verified.
@@ -92,6 +93,8 @@ pub struct Server {
     pub pending_cleanup: Option<Value>,
     /// The operator's instruction that no job starts on this server.
     pub maintenance: Option<GateClosure>,
+    /// Why nothing is done to the server: its data was restored, and no operator has released it.
+    pub restored: Option<Restoration>,
 }
 
 impl Server {
@@ -120,6 +123,7 @@ impl Server {
             learned: None,
             pending_cleanup: None,
             maintenance: None,
+            restored: None,
         }
     }
 }

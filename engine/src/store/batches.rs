@@ -3,9 +3,10 @@
 use rusqlite::params;
 
 use super::create;
+use super::jobs::{self, JobCount};
 use super::rows::{Columns, all, execute, first};
 use super::{Created, Store, StoreError};
-use crate::model::{Batch, BatchId, JobStatus, NewRun, Outcome, RunId};
+use crate::model::{Batch, BatchId, NewRun, RunId};
 
 /// The result of creating a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,17 +17,6 @@ pub enum CreatedBatch {
     Replay(Batch),
     /// The key belongs to a request with other content.
     KeyReused(BatchId),
-}
-
-/// The number of jobs of a batch with one public state and outcome.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BatchCount {
-    /// The public state.
-    pub status: JobStatus,
-    /// The outcome, if it is known.
-    pub outcome: Option<Outcome>,
-    /// The number of jobs.
-    pub jobs: u64,
 }
 
 impl Store {
@@ -123,25 +113,16 @@ impl Store {
     }
 
     /// The jobs of a batch, counted by public state and outcome.
-    pub async fn batch_counts(&self, id: BatchId) -> Result<Vec<BatchCount>, StoreError> {
+    pub async fn batch_counts(&self, id: BatchId) -> Result<Vec<JobCount>, StoreError> {
         const OPERATION: &str = "count the jobs of a batch";
         self.read(OPERATION, move |connection| {
             all(
                 connection,
                 OPERATION,
-                "SELECT status, outcome, count(*) AS jobs FROM jobs WHERE batch = ?1 GROUP BY status, outcome
-                 ORDER BY status, outcome",
+                "SELECT workflow, phase, outcome, count(*) AS jobs FROM runs WHERE batch = ?1 AND batch <> ''
+                 GROUP BY workflow, phase, outcome",
                 &[&id.to_string()],
-                |columns| {
-                    let known = |name: &str| format!("unknown {name:?}");
-                    Ok(BatchCount {
-                        status: columns
-                            .parse("status", |name| JobStatus::parse(name).ok_or_else(|| known(name)))?,
-                        outcome: columns
-                            .parse_opt("outcome", |name| Outcome::parse(name).ok_or_else(|| known(name)))?,
-                        jobs: columns.count("jobs")?,
-                    })
-                },
+                jobs::count,
             )
         })
         .await
@@ -154,8 +135,8 @@ impl Store {
             all(
                 connection,
                 OPERATION,
-                "SELECT id FROM jobs WHERE batch = ?1
-                 AND (status = 'queued' OR (status = 'provisioning' AND NOT ?2)) ORDER BY id DESC",
+                "SELECT id FROM runs WHERE batch = ?1 AND batch <> ''
+                 AND (phase = 'queued' OR (phase IN ('running', 'waiting', 'held') AND NOT ?2)) ORDER BY id DESC",
                 params![id.to_string(), queued_only],
                 |columns| columns.parse("id", str::parse::<RunId>),
             )

@@ -1,8 +1,10 @@
-//! Claims of due runs under a lease with an epoch, and takeover from a dead controller instance.
+//! Claims of due runs under a lease with an epoch, and takeover from a dead controller instance. The order of the runs is in
+//! `queues`.
 //!
 //! ```text
 //!  lane 0  cancel requested    by priority, then due time          lane 2  not started: overdue (only to fail), then
 //!  lane 1  started             by priority, then due time                  batches alternate, by priority and age
+//!  lane 3  of a restored server that is not released: never claimed, in any phase (decision D26)
 //!
 //!  next_run_at <= now  --claim-->  owner, epoch + 1, expiry; next_run_at = expiry + grace
 //! ```
@@ -14,23 +16,17 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 
 use super::commit::{project, write_row};
-use super::rows::{self, all, execute, find_row, first, snapshot};
-use super::{Store, StoreError, gates, locks, unreadable};
-use crate::model::{Fairness, Lease, NewEvent, QueueHead, Run, Snapshot, Time, Trigger, transition};
+use super::queues::{self, Lanes, Queue};
+use super::rows::{self, execute, find_row, snapshot};
+use super::{Store, StoreError, gates, grants, locks, unreadable};
+use crate::model::{Fairness, Lease, NewEvent, Run, Snapshot, Time, Trigger, transition};
 
 pub(super) const OPERATION: &str = "claim runs";
-/// Batches that one claim considers. Further batches are considered when these have no queued run left.
-const BATCHES: usize = 256;
 /// Gated rows that one claim reads beyond the claimed ones. Each becomes due at its deadline, so the next claim skips it.
 const GATED: usize = 64;
-
-/// A run that has not started and is not behind a gate. This text is the condition of `idx_runs_unstarted`.
-const UNSTARTED: &str = "phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at";
-/// A run that has not started. This text is the condition of `idx_runs_overdue`.
-const NOT_STARTED: &str = "phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL";
 
 /// A run as its new owner receives it.
 #[derive(Clone, Debug)]
@@ -39,17 +35,6 @@ pub struct Claimed {
     pub snapshot: Snapshot,
     /// The owner of the previous lease, expired or not; `None` when the run had no lease.
     pub previous_owner: Option<String>,
-}
-
-/// Which runs may be claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lanes {
-    /// Runs with a cancel request.
-    Cancelled,
-    /// Started runs, and unstarted ones only past their deadline.
-    Started,
-    /// All runs.
-    All,
 }
 
 /// Which leases a controller may take over when it starts.
@@ -83,7 +68,7 @@ impl Store {
         self.claim_lanes(Lanes::All, owner, queues, limit, now, ttl, grace).await
     }
 
-    /// Claims up to `limit` due runs of these queues and lanes for `owner`.
+    /// Claims up to `limit` due runs of these queues and lanes for `owner`, and writes a heartbeat when one is due.
     #[expect(clippy::too_many_arguments, reason = "the parameters of one claim, each with a name")]
     pub async fn claim_lanes(
         &self,
@@ -98,8 +83,12 @@ impl Store {
         let claimer = Claimer { owner: owner.to_owned(), now, ttl, grace };
         let queues = queues.to_vec();
         let fairness = std::sync::Arc::clone(&self.fairness);
+        let instance = std::sync::Arc::clone(&self.instance);
         self.writer
             .write(OPERATION, move |connection| {
+                if let Some(instance) = instance.lock().as_mut() {
+                    instance.beat(connection, now)?;
+                }
                 let mut fairness = fairness.lock();
                 claimer.claim(connection, &queues, lanes, limit, &mut fairness)
             })
@@ -136,120 +125,20 @@ impl Store {
         let queues = queues.to_vec();
         self.read(OPERATION, move |connection| {
             let unstarted = lanes == Lanes::All && gates::drained(connection)?.is_none();
-            let mut next: Vec<Time> = Vec::new();
-            for queue in &queues {
-                for (lane, priority) in levels(connection, queue, lanes)? {
-                    next.extend(due_time(
-                        connection,
-                        "SELECT min(next_run_at) AS due FROM runs
-                         WHERE queue = ?1 AND lane = ?2 AND priority = ?3 AND next_run_at IS NOT NULL AND lane < 2",
-                        params![queue, lane, priority],
-                    )?);
-                }
-                if lanes == Lanes::Cancelled {
-                    continue;
-                }
-                let overdue = format!("SELECT min(deadline_at) AS due FROM runs WHERE queue = ?1 AND {NOT_STARTED}");
-                next.extend(due_time(connection, &overdue, &[queue])?);
-                if unstarted {
-                    let waits = format!(
-                        "SELECT next_run_at AS due FROM runs WHERE queue = ?1 AND {UNSTARTED} ORDER BY batch, rank LIMIT 1"
-                    );
-                    next.extend(due_time(connection, &waits, &[queue])?);
-                }
-            }
-            Ok(next.into_iter().min())
+            let due = queues.iter().map(|queue| queues::next_due(connection, queue, lanes, unstarted));
+            Ok(due.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().min())
         })
         .await
     }
 }
 
-fn due_time(
-    connection: &Connection,
-    sql: &str,
-    parameters: &[&dyn rusqlite::ToSql],
-) -> Result<Option<Time>, StoreError> {
-    const OPERATION: &str = "find the next due run";
-    first(connection, OPERATION, sql, parameters, |columns| columns.time_opt("due")).map(Option::flatten)
+fn remaining(limit: usize, claimed: &[Claimed]) -> usize {
+    limit.saturating_sub(claimed.len())
 }
 
-/// The lanes of started runs with the priorities in use, in the order of service. They are few, and each is found with one
-/// index lookup.
-fn levels(connection: &Connection, queue: &str, lanes: Lanes) -> Result<Vec<(i64, i64)>, StoreError> {
-    let mut found = Vec::new();
-    for lane in if lanes == Lanes::Cancelled { 0..1 } else { 0..2 } {
-        let mut below = i64::MAX;
-        while let Some(priority) = first(
-            connection,
-            OPERATION,
-            "SELECT max(priority) AS priority FROM runs
-             WHERE queue = ?1 AND lane = ?2 AND priority < ?3 AND next_run_at IS NOT NULL AND lane < 2",
-            params![queue, lane, below],
-            |columns| columns.get::<Option<i64>>("priority"),
-        )?
-        .flatten()
-        {
-            found.push((lane, priority));
-            below = priority;
-        }
-    }
-    Ok(found)
-}
-
-/// The ids of a query as text, because an id may be unreadable.
-fn ids(
-    connection: &Connection,
-    sql: &str,
-    parameters: &[&dyn rusqlite::ToSql],
-) -> Result<Vec<String>, StoreError> {
-    all(connection, OPERATION, sql, parameters, |columns| columns.get::<String>("id"))
-}
-
-fn remaining(limit: usize, claimed: &[Claimed]) -> i64 {
-    i64::try_from(limit.saturating_sub(claimed.len())).unwrap_or(i64::MAX)
-}
-
-/// The head of a batch's queue, and the id of that run.
-fn queue_head(
-    connection: &Connection,
-    queue: &str,
-    which: &str,
-    batch: &str,
-    now: Time,
-) -> Result<Option<(QueueHead, String)>, StoreError> {
-    first(
-        connection,
-        OPERATION,
-        &format!(
-            "SELECT id, batch, rank, priority FROM runs WHERE queue = ?1 AND batch {which} ?2 AND {UNSTARTED}
-                 AND next_run_at <= ?3 ORDER BY batch, rank, id LIMIT 1"
-        ),
-        params![queue, batch, now.to_string()],
-        |columns| {
-            let (batch, rank, priority) =
-                (columns.get("batch")?, columns.get("rank")?, columns.get("priority")?);
-            Ok((QueueHead { batch, rank, priority }, columns.get("id")?))
-        },
-    )
-}
-
-/// The queue head of each batch with a queued run.
-fn queue_heads(
-    connection: &Connection,
-    queue: &str,
-    now: Time,
-) -> Result<(Vec<QueueHead>, Vec<String>), StoreError> {
-    let (mut heads, mut firsts): (Vec<QueueHead>, Vec<String>) = (Vec::new(), Vec::new());
-    let mut next = queue_head(connection, queue, ">=", "", now)?;
-    while let Some((found, id)) = next {
-        next = match heads.len() + 1 < BATCHES {
-            true => queue_head(connection, queue, ">", &found.batch, now)?,
-            false => None,
-        };
-        heads.push(found);
-        firsts.push(id);
-    }
-    Ok((heads, firsts))
+/// Whether a deadline of a started run has passed, so that its failure may need the reads of its media.
+fn is_overdue(run: &Run, now: Time) -> bool {
+    run.phase.is_forward() && run.wait.as_ref().is_some_and(|wait| wait.deadline.min(run.deadline_at) <= now)
 }
 
 impl Claimer {
@@ -285,16 +174,11 @@ impl Claimer {
         limit: usize,
         claimed: &mut Vec<Claimed>,
     ) -> Result<(), StoreError> {
-        for (lane, priority) in levels(connection, queue, lanes)? {
+        for level in queues::levels(connection, queue, lanes)? {
             if claimed.len() >= limit {
                 break;
             }
-            let due = ids(
-                connection,
-                "SELECT id FROM runs WHERE queue = ?1 AND lane = ?2 AND priority = ?3 AND next_run_at <= ?4 AND lane < 2
-                 ORDER BY next_run_at LIMIT ?5",
-                params![queue, lane, priority, self.now.to_string(), remaining(limit, claimed)],
-            )?;
+            let due = queues::started(connection, queue, level, self.now, remaining(limit, claimed))?;
             self.claim_each(connection, &due, claimed)?;
         }
         Ok(())
@@ -308,13 +192,7 @@ impl Claimer {
         limit: usize,
         claimed: &mut Vec<Claimed>,
     ) -> Result<(), StoreError> {
-        let due = ids(
-            connection,
-            &format!(
-                "SELECT id FROM runs WHERE queue = ?1 AND deadline_at <= ?2 AND {NOT_STARTED} ORDER BY deadline_at LIMIT ?3"
-            ),
-            params![queue, self.now.to_string(), remaining(limit, claimed)],
-        )?;
+        let due = queues::overdue(connection, queue, self.now, remaining(limit, claimed))?;
         self.claim_each(connection, &due, claimed)
     }
 
@@ -329,26 +207,24 @@ impl Claimer {
         if claimed.len() >= limit {
             return Ok(());
         }
-        let (mut heads, mut firsts) = queue_heads(connection, queue, self.now)?;
+        let starts = Queue::Starts { queue, now: self.now };
+        let mut heads = starts.heads(connection)?;
         let mut reads = GATED + limit - claimed.len();
         while claimed.len() < limit
             && reads > 0
             && let Some(next) = fairness.next(&heads)
-            && let (Some(head), Some(id)) = (heads.get_mut(next), firsts.get_mut(next))
+            && let Some(head) = heads.get_mut(next)
         {
             reads -= 1;
-            if let Some(run) = self.claim_run(connection, id)? {
+            if let Some(run) = self.claim_run(connection, &head.entry)? {
                 fairness.served(&head.batch, self.now);
                 claimed.push(run);
             }
-            match queue_head(connection, queue, "=", &head.batch, self.now)? {
+            match starts.head(connection, &head.batch)? {
                 // The run is still the head: its due time could not be changed. This claim does not read it again.
-                Some((_, same)) if same == *id => break,
-                Some((next_head, first)) => (*head, *id) = (next_head, first),
-                None => {
-                    heads.swap_remove(next);
-                    firsts.swap_remove(next);
-                }
+                Some(same) if same.entry == head.entry => break,
+                Some(next_head) => *head = next_head,
+                None => drop(heads.swap_remove(next)),
             }
         }
         Ok(())
@@ -381,7 +257,7 @@ impl Claimer {
 
     fn try_claim(&self, connection: &Connection, id: &str) -> Result<Option<Claimed>, StoreError> {
         let Some(old) = find_row(connection, OPERATION, id)? else { return Ok(None) };
-        let before = snapshot(connection, OPERATION, old)?;
+        let mut before = snapshot(connection, OPERATION, old)?;
         let old = &before.run;
         if gates::blocks_start(connection, old, self.now)? {
             locks::sleep_until_deadline(connection, old.id, old.deadline_at)?;
@@ -403,6 +279,9 @@ impl Claimer {
         let expected = (old.epoch, old.revision);
         let Some(run) = write_row(connection, &run, expected, self.now)? else { return Ok(None) };
         project(connection, &run, self.now)?;
+        if is_overdue(&before.run, self.now) {
+            before.media = grants::media_evidence(connection, OPERATION, run.id)?;
+        }
         let previous_owner = before.run.lease.as_ref().map(|lease| lease.owner.clone());
         if let Some(previous) = &previous_owner {
             let owner = &self.owner;

@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use super::create::{Created, create};
 use super::locks;
 use super::rows::{ReadSnapshot, append_events, execute, find_run, snapshot, to_json};
-use super::{Store, StoreError};
+use super::{Store, StoreError, grants};
 use crate::model::mutant::{self, Mutant};
 use crate::model::{
     Effect, JobStatus, NewRun, Outcome, Phase, Run, RunChange, RunId, Snapshot, Stage, StepRecord, Time,
@@ -87,12 +87,14 @@ impl Store {
             .await
     }
 
-    /// The snapshot of a run; `None` when there is no such run.
+    /// The snapshot of a run with the reads of its media; `None` when there is no such run.
     pub async fn snapshot(&self, id: RunId) -> Result<Option<Snapshot>, StoreError> {
         const OPERATION: &str = "read a run";
         self.read(OPERATION, move |connection| {
             let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
-            find_run(connection, OPERATION, id)?.map(|run| snapshot(connection, OPERATION, run)).transpose()
+            let Some(run) = find_run(connection, OPERATION, id)? else { return Ok(None) };
+            let media = grants::media_evidence(connection, OPERATION, id)?;
+            Ok(Some(Snapshot { media, ..snapshot(connection, OPERATION, run)? }))
         })
         .await
     }
@@ -173,7 +175,7 @@ pub(super) fn commit(
     }
     if run.phase == Phase::Ended {
         // Needed when the step that ends them has failed: no grant outlives its run.
-        super::grants::end(connection, id, now)?;
+        grants::end(connection, id, now)?;
         locks::release(connection, run.root, now)?;
         super::signals::signal_parent(connection, &run, now)?;
     }
@@ -289,7 +291,7 @@ pub(super) fn project(connection: &Connection, run: &Run, now: Time) -> Result<(
          WHERE id = ?1",
         params![
             run.id.to_string(),
-            JobStatus::of(run.phase, run.outcome).as_str(),
+            JobStatus::of(&run.workflow, run.phase, run.outcome).as_str(),
             run.failure.as_ref().map(|failure| failure.step.as_str()),
             run.outcome.map(|outcome| outcome.as_str()),
             now.to_string(),
@@ -318,11 +320,9 @@ pub(super) fn apply_effects(
                     params![run.to_string(), sha256, path],
                 )?;
             }
-            Effect::GrantIssued(grant) => super::grants::insert(connection, grant)?,
-            Effect::PullGrantIssued { token_hash, repository } => {
-                super::grants::insert_pull(connection, run, token_hash, repository, now)?;
-            }
-            Effect::GrantsEnded => super::grants::end(connection, run, now)?,
+            Effect::GrantIssued(grant) => grants::insert(connection, grant)?,
+            Effect::PullGrantIssued(pull) => grants::insert_pull(connection, pull, now)?,
+            Effect::GrantsEnded => grants::end(connection, run, now)?,
             Effect::PermitRequested { resource, capacity } => {
                 locks::acquire_permit(connection, run, resource, *capacity, now)?
             }

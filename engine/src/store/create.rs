@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, params};
 
-use super::locks;
 use super::rows::{append_events, execute, find_run, first, to_json};
 use super::{Store, StoreError};
-use crate::model::{Effect, NewJob, NewRun, OnConflict, Run, RunId, Serial, rank};
+use super::{locks, queues};
+use crate::model::{Effect, Idempotency, NewRun, OnConflict, Run, RunId, Serial, rank};
 
 const OPERATION: &str = "create a run";
 
@@ -51,15 +51,26 @@ impl Store {
         request_sha256: &str,
     ) -> Result<Option<Created>, StoreError> {
         let (server, key, request) = (server.clone(), key.to_owned(), request_sha256.to_owned());
-        self.read("find an earlier request", move |connection| keyed(connection, &server, &key, &request))
-            .await
+        self.read("find an earlier request", move |connection| {
+            keyed(connection, Some(&server), &key, &request)
+        })
+        .await
     }
 
-    /// The unfinished job of a server.
+    /// The newest unfinished job of a server, of any workflow.
     pub async fn active_job(&self, server: &Serial) -> Result<Option<RunId>, StoreError> {
+        const OPERATION: &str = "find the unfinished job of a server";
         let server = server.clone();
-        self.read("find the unfinished job of a server", move |connection| active_job(connection, &server))
-            .await
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT id FROM runs WHERE server = ?1 AND phase <> 'ended' ORDER BY created_at DESC LIMIT 1",
+                &[&server.as_str()],
+                |columns| columns.parse("id", str::parse::<RunId>),
+            )
+        })
+        .await
     }
 }
 
@@ -77,12 +88,10 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
             return Ok(Created::UnknownServer);
         }
     }
-    for effect in &new.effects {
-        if let Effect::JobCreated(job) = effect
-            && let Some(earlier) = replay(connection, job)?
-        {
-            return Ok(earlier);
-        }
+    if let Some(Idempotency { key, request_sha256 }) = &new.request.idempotency
+        && let Some(earlier) = keyed(connection, new.server.as_ref(), key, request_sha256)?
+    {
+        return Ok(earlier);
     }
     if find_run(connection, OPERATION, new.id)?.is_some() {
         // A step requested this child, the process crashed, and the step requests the child again.
@@ -91,7 +100,7 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
     let root = new.parent.map_or(new.id, |(_, root)| root);
     for lock in &new.locks {
         if lock.on_conflict == OnConflict::Refuse
-            && let Some(holder) = locks::holder(connection, &lock.resource)?
+            && let Some(holder) = queues::holder(connection, &lock.resource)?
             && holder != root
         {
             return Ok(Created::Conflict { holder });
@@ -99,7 +108,7 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
     }
     for effect in &new.effects {
         if let Effect::JobCreated(job) = effect
-            && let Some(holder) = active_job(connection, &job.server)?
+            && let Some(holder) = active_installation(connection, &job.server)?
         {
             return Ok(Created::Conflict { holder });
         }
@@ -118,32 +127,21 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
 
 /// The batch of a new run; empty for a run without a batch.
 pub(super) fn batch_of(new: &NewRun) -> String {
-    let batch = new.effects.iter().find_map(|effect| match effect {
-        Effect::JobCreated(job) => job.batch,
-        _ => None,
-    });
-    batch.map_or_else(String::new, |batch| batch.to_string())
-}
-
-fn replay(connection: &Connection, job: &NewJob) -> Result<Option<Created>, StoreError> {
-    match &job.idempotency_key {
-        Some(key) => keyed(connection, &job.server, key, &job.request_sha256),
-        None => Ok(None),
-    }
+    new.request.batch.map_or_else(String::new, |batch| batch.to_string())
 }
 
 fn keyed(
     connection: &Connection,
-    server: &Serial,
+    server: Option<&Serial>,
     key: &str,
     request_sha256: &str,
 ) -> Result<Option<Created>, StoreError> {
     let earlier = first(
         connection,
         OPERATION,
-        "SELECT id, request_sha256 FROM jobs WHERE server_serial = ?1 AND idempotency_key = ?2",
-        &[&server.as_str(), &key],
-        |columns| Ok((columns.parse("id", str::parse::<RunId>)?, columns.get::<String>("request_sha256")?)),
+        "SELECT run, request_sha256 FROM idempotency_keys WHERE server = ?1 AND key = ?2",
+        &[&server.map_or("", Serial::as_str), &key],
+        |columns| Ok((columns.parse("run", str::parse::<RunId>)?, columns.get::<String>("request_sha256")?)),
     )?;
     Ok(earlier.map(
         |(id, hash)| {
@@ -152,9 +150,9 @@ fn keyed(
     ))
 }
 
-/// The unfinished job of a server. The lock of the server excludes other run trees; this check excludes a second job of the
+/// The unfinished installation of a server. The lock of the server excludes other run trees; this check excludes a second job of the
 /// same run tree.
-fn active_job(connection: &Connection, server: &Serial) -> Result<Option<RunId>, StoreError> {
+fn active_installation(connection: &Connection, server: &Serial) -> Result<Option<RunId>, StoreError> {
     first(
         connection,
         OPERATION,
@@ -172,8 +170,10 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
         connection,
         OPERATION,
         "INSERT INTO runs (id, workflow, workflow_version, server, parent, root, phase, queue, priority, next_run_at,
-                           deadline_at, progress_at, created_by, created_at, updated_at, batch, rank)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, ?9, ?10, ?9, ?11, ?9, ?9, ?12, ?13)",
+                           deadline_at, progress_at, created_by, created_at, updated_at, batch, rank, purpose,
+                           restored)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, ?9, ?10, ?9, ?11, ?9, ?9, ?12, ?13, ?14,
+                 EXISTS (SELECT 1 FROM servers WHERE servers.serial = ?4 AND servers.restored IS NOT NULL))",
         params![
             new.id.to_string(),
             new.workflow,
@@ -187,14 +187,34 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
             new.deadline_at.to_string(),
             new.created_by,
             batch_of(new),
-            rank(new.created_at, new.priority)
+            rank(new.created_at, new.priority),
+            new.purpose.as_str()
         ],
     )?;
     execute(
         connection,
         OPERATION,
-        "INSERT INTO run_inputs (run, input, plan) VALUES (?1, ?2, ?3)",
-        params![new.id.to_string(), to_json(OPERATION, &new.input)?, to_json(OPERATION, &new.plan)?],
+        "INSERT INTO run_inputs (run, input, plan, labels, retry_of) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            new.id.to_string(),
+            to_json(OPERATION, &new.input)?,
+            to_json(OPERATION, &new.plan)?,
+            to_json(OPERATION, &new.request.labels)?,
+            new.request.retry_of.map(|id| id.to_string())
+        ],
     )?;
+    if let Some(Idempotency { key, request_sha256 }) = &new.request.idempotency {
+        execute(
+            connection,
+            OPERATION,
+            "INSERT INTO idempotency_keys (server, key, request_sha256, run) VALUES (?1, ?2, ?3, ?4)",
+            params![
+                new.server.as_ref().map_or("", |serial| serial.as_str()),
+                key,
+                request_sha256,
+                new.id.to_string()
+            ],
+        )?;
+    }
     Ok(())
 }

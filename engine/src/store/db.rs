@@ -9,6 +9,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::error::StoreError;
 use super::in_place::{InPlace, Memory, StoreHooks};
+use super::instances::LiveInstance;
 use super::job_cache::JobCache;
 use super::migrate;
 use super::readers::{self, Readers};
@@ -28,6 +29,8 @@ pub struct Store {
     pub(super) writer: Writer,
     /// Decides which queued run starts next.
     pub(super) fairness: Arc<Mutex<Fairness>>,
+    /// The controller instance that uses this store, once it has begun.
+    pub(super) instance: Arc<Mutex<Option<LiveInstance>>>,
     source: Source,
 }
 
@@ -78,7 +81,7 @@ impl Store {
         };
         let writer = Writer::start(connection, cache).map_err(no_thread)?;
         let source = Source::Threads(Readers::start(connections).map_err(no_thread)?);
-        Ok(Self { writer, fairness: Arc::default(), source })
+        Ok(Self { writer, fairness: Arc::default(), instance: Arc::default(), source })
     }
 
     /// Opens a database in memory. Callers carry out its operations themselves: no thread, no file, and the callers decide
@@ -98,6 +101,7 @@ impl Store {
         Ok(Self {
             writer: Writer::in_place(Arc::clone(&place), cache),
             fairness: Arc::default(),
+            instance: Arc::default(),
             source: Source::InPlace(place),
         })
     }

@@ -20,6 +20,14 @@ pub enum StoreError {
     /// The database's schema could not be brought up to date.
     #[error("migrate the database")]
     Migrate(#[source] Arc<MigrateError>),
+    /// A copy of the database is damaged.
+    #[error("the copy of the database {} is damaged: {detail}; make another backup, or use an older one", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite found.
+        detail: String,
+    },
     /// SQLite returned an error.
     #[error("{operation}")]
     Sqlite {

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::rows::{append_events, execute, first, to_json};
 use super::servers::find;
 use super::{Store, StoreError, locks};
-use crate::model::{Gate, GateClosure, NewEvent, Run, Serial, Server, Time};
+use crate::model::{Gate, GateClosure, NewEvent, Purpose, Run, Serial, Server, Time};
 
 /// The stored setting of a drain. While it exists, no job starts.
 const DRAIN: &str = "drain";
@@ -124,7 +124,7 @@ impl Store {
         if run.epoch > 0 || !run.phase.is_forward() {
             return Ok(None);
         }
-        let server = run.server.clone();
+        let server = maintained_server(run).cloned();
         self.read("find the closed gate in front of a run", move |connection| {
             if let Some(closed) = drained(connection)? {
                 return Ok(Some(Gate::Drain(closed)));
@@ -171,8 +171,13 @@ pub(super) fn blocks_start(connection: &Connection, run: &Run, now: Time) -> Res
     if locks::is_queued(connection, run.root)? {
         return Ok(true);
     }
-    match &run.server {
-        Some(serial) => Ok(maintained(connection, serial)?.is_some()),
-        None => Ok(false),
-    }
+    Ok(match maintained_server(run) {
+        Some(serial) => maintained(connection, serial)?.is_some(),
+        None => false,
+    })
+}
+
+/// The server whose maintenance keeps the run from starting.
+fn maintained_server(run: &Run) -> Option<&Serial> {
+    run.server.as_ref().filter(|_| run.purpose == Purpose::Change)
 }

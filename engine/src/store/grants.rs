@@ -4,24 +4,15 @@ use rusqlite::{Connection, ToSql, params};
 
 use super::rows::{Columns, all, execute, first};
 use super::{Store, StoreError};
-use crate::model::{Artifact, Grant, GrantReads, RunId, Time};
-
-/// A row of `media_grants`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredGrant {
-    /// The grant.
-    pub grant: Grant,
-    /// When the grant ended; `None` for an open one.
-    pub ended_at: Option<Time>,
-    /// The recorded reads.
-    pub reads: GrantReads,
-}
+use crate::model::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, RunId, StoredGrant, Time};
 
 const COLUMNS: &str = "token_hash, run, artifact, inputs, sha256, size, created_at, ended_at, first_read_at, \
-     boot_read_at, last_read_at, bytes FROM media_grants";
+     boot_read_at, last_read_at, bytes, \
+     (SELECT server FROM runs WHERE runs.id = media_grants.run) AS server FROM media_grants";
 
 impl Store {
-    /// The grant with this token hash, ended ones included.
+    /// The grant with this token hash, ended ones included. A grant of a run whose server is restored and not released does not
+    /// exist: a machine that reads a boot image of the past would be installed again.
     pub async fn grant(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
         const OPERATION: &str = "read a media grant";
         let token_hash = token_hash.to_owned();
@@ -29,7 +20,10 @@ impl Store {
             first(
                 connection,
                 OPERATION,
-                &format!("SELECT {COLUMNS} WHERE token_hash = ?1"),
+                &format!(
+                    "SELECT {COLUMNS} WHERE token_hash = ?1
+                     AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = media_grants.run AND runs.restored = 1)"
+                ),
                 &[&token_hash],
                 grant,
             )
@@ -52,17 +46,23 @@ impl Store {
         .await
     }
 
-    /// The job and repository of an open pull grant.
-    pub async fn pull_grant(&self, token_hash: &str) -> Result<Option<(RunId, String)>, StoreError> {
+    /// The open pull grant with this token hash.
+    pub async fn pull_grant(&self, token_hash: &str) -> Result<Option<PullGrant>, StoreError> {
         const OPERATION: &str = "read a pull grant";
         let token_hash = token_hash.to_owned();
         self.read(OPERATION, move |connection| {
             first(
                 connection,
                 OPERATION,
-                "SELECT run, repository FROM pull_grants WHERE token_hash = ?1 AND ended_at IS NULL",
+                "SELECT token_hash, run, repository FROM pull_grants WHERE token_hash = ?1 AND ended_at IS NULL",
                 &[&token_hash],
-                |columns| Ok((columns.parse("run", str::parse)?, columns.get("repository")?)),
+                |columns| {
+                    Ok(PullGrant {
+                        token_hash: columns.get("token_hash")?,
+                        run: columns.parse("run", str::parse)?,
+                        repository: columns.get("repository")?,
+                    })
+                },
             )
         })
         .await
@@ -117,21 +117,48 @@ fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
         grant: Grant {
             token_hash: columns.get("token_hash")?,
             run: columns.parse("run", str::parse)?,
-            artifact: columns
-                .parse("artifact", |name| Artifact::parse(name).ok_or_else(|| format!("unknown {name:?}")))?,
+            artifact: artifact(columns)?,
             inputs: columns.get("inputs")?,
             sha256: columns.get("sha256")?,
             size: columns.count("size")?,
             created_at: columns.time("created_at")?,
         },
+        server: columns.parse_opt("server", str::parse)?,
         ended_at: columns.time_opt("ended_at")?,
-        reads: GrantReads {
-            first_read_at: columns.time_opt("first_read_at")?,
-            boot_read_at: columns.time_opt("boot_read_at")?,
-            last_read_at: columns.time_opt("last_read_at")?,
-            bytes: columns.count("bytes")?,
-        },
+        reads: reads(columns)?,
     })
+}
+
+fn artifact(columns: &Columns<'_>) -> Result<Artifact, StoreError> {
+    columns.parse("artifact", |name| Artifact::parse(name).ok_or_else(|| format!("unknown {name:?}")))
+}
+
+fn reads(columns: &Columns<'_>) -> Result<GrantReads, StoreError> {
+    Ok(GrantReads {
+        first_read_at: columns.time_opt("first_read_at")?,
+        boot_read_at: columns.time_opt("boot_read_at")?,
+        last_read_at: columns.time_opt("last_read_at")?,
+        bytes: columns.count("bytes")?,
+    })
+}
+
+/// The reads of all media grants of a run, ended ones included, in the order of their issue.
+pub(super) fn media_evidence(
+    connection: &Connection,
+    operation: &'static str,
+    run: RunId,
+) -> Result<Vec<MediaEvidence>, StoreError> {
+    all(
+        connection,
+        operation,
+        "SELECT artifact, size, first_read_at, boot_read_at, last_read_at, bytes FROM media_grants
+         WHERE run = ?1 ORDER BY created_at, token_hash",
+        &[&run.to_string()],
+        |columns| {
+            let (artifact, size) = (artifact(columns)?, columns.count("size")?);
+            Ok(MediaEvidence { artifact, size, reads: reads(columns)? })
+        },
+    )
 }
 
 /// Writes a new grant. A second insert with the same token (a step that ran twice) changes nothing.
@@ -155,19 +182,13 @@ pub(super) fn insert(connection: &Connection, grant: &Grant) -> Result<(), Store
 }
 
 /// Writes a new pull grant. A second insert with the same token changes nothing.
-pub(super) fn insert_pull(
-    connection: &Connection,
-    run: RunId,
-    token_hash: &str,
-    repository: &str,
-    now: Time,
-) -> Result<(), StoreError> {
+pub(super) fn insert_pull(connection: &Connection, pull: &PullGrant, now: Time) -> Result<(), StoreError> {
     execute(
         connection,
         "issue a pull grant",
         "INSERT INTO pull_grants (token_hash, run, repository, created_at) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (token_hash) DO NOTHING",
-        params![token_hash, run.to_string(), repository, now.to_string()],
+        params![pull.token_hash, pull.run.to_string(), pull.repository, now.to_string()],
     )
     .map(drop)
 }

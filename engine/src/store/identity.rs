@@ -2,6 +2,7 @@
 
 use rusqlite::params;
 
+use super::instances::{LiveInstance, last_seen};
 use super::rows::{append_events, execute, first};
 use super::{Store, StoreError};
 use crate::model::{NewEvent, Time};
@@ -76,6 +77,18 @@ impl Store {
         .await
     }
 
+    /// The schema version of every database that was opened.
+    pub const SCHEMA_VERSION: usize = super::migrate::VERSION;
+
+    /// Whether a token or a user exists, so that a client can log in.
+    pub async fn has_login(&self) -> Result<bool, StoreError> {
+        const OPERATION: &str = "look for a token or a user";
+        let login = "SELECT 1 AS found FROM api_tokens UNION ALL SELECT 1 FROM users LIMIT 1";
+        self.read(OPERATION, move |connection| first(connection, OPERATION, login, &[], |_| Ok(())))
+            .await
+            .map(|found| found.is_some())
+    }
+
     /// Stores the first admin token unless a token or a user exists. Returns whether it was stored.
     pub async fn first_token(&self, id: String, hash: String, now: Time) -> Result<bool, StoreError> {
         const OPERATION: &str = "store the first admin token";
@@ -94,18 +107,16 @@ impl Store {
             .await
     }
 
-    /// Records the start of a controller instance on this database.
-    pub async fn begin_instance(&self, id: String, now: Time) -> Result<(), StoreError> {
+    /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
+    /// a heartbeat, an orderly end, or an event of a run. `None` on a new database.
+    pub async fn begin_instance(&self, id: String, now: Time) -> Result<Option<Time>, StoreError> {
         const OPERATION: &str = "record the start of a controller instance";
+        let instance = std::sync::Arc::clone(&self.instance);
         self.writer
             .write(OPERATION, move |connection| {
-                execute(
-                    connection,
-                    OPERATION,
-                    "INSERT INTO controller_instances (id, started_at, heartbeat_at) VALUES (?1, ?2, ?2)",
-                    params![id, now.to_string()],
-                )
-                .map(drop)
+                let last_seen = last_seen(connection, OPERATION)?;
+                *instance.lock() = Some(LiveInstance::begin(connection, OPERATION, id, now)?);
+                Ok(last_seen)
             })
             .await
     }

@@ -40,6 +40,7 @@ const TRIGGERS: &str = "
     CREATE TEMP TRIGGER cache_job_new AFTER INSERT ON main.jobs BEGIN SELECT written(new.id); END;
     CREATE TEMP TRIGGER cache_job_changed AFTER UPDATE ON main.jobs BEGIN SELECT written(new.id); END;
     CREATE TEMP TRIGGER cache_job_gone AFTER DELETE ON main.jobs BEGIN SELECT written(old.id); END;
+    CREATE TEMP TRIGGER cache_inputs_changed AFTER UPDATE ON main.run_inputs BEGIN SELECT written(new.run); END;
     CREATE TEMP TRIGGER cache_step_new AFTER INSERT ON main.run_steps BEGIN SELECT written(new.run); END;
     CREATE TEMP TRIGGER cache_step_changed AFTER UPDATE ON main.run_steps BEGIN SELECT written(new.run); END;
     CREATE TEMP TRIGGER cache_step_gone AFTER DELETE ON main.run_steps BEGIN SELECT written(old.run); END;
@@ -218,7 +219,8 @@ mod tests {
 
     fn cache() -> (Arc<JobCache>, Connection) {
         let connection = Connection::open_in_memory().unwrap();
-        let tables = "CREATE TABLE runs (id); CREATE TABLE jobs (id); CREATE TABLE run_steps (run); CREATE TABLE events (run);";
+        let tables = "CREATE TABLE runs (id); CREATE TABLE jobs (id); CREATE TABLE run_inputs (run); \
+                      CREATE TABLE run_steps (run); CREATE TABLE events (run);";
         connection.execute_batch(tables).unwrap();
         (JobCache::attach(&connection).unwrap(), connection)
     }

@@ -1,20 +1,25 @@
-//! Jobs: the public rows of runs of the workflow `provision` (docs/seeds.md S000-41).
+//! Jobs: the runs of every workflow with what their callers attached, and the rows of `jobs`, which only runs of the workflow
+//! `provision` have (docs/seeds.md S000-41).
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ToSql, params};
 
 use super::events::last_events_json;
 use super::job_cache::{CacheTicket, CachedJob};
 use super::rows::{self, Columns, RUN, ReadSnapshot, all, execute, first};
 use super::{Store, StoreError};
 use crate::model::{
-    BatchId, Job, JobStatus, JsonText, NewJob, Outcome, RunId, Serial, StepPhase, StepSummary, Time,
+    BatchId, Job, JobStatus, JsonText, NewJob, Outcome, PROVISION, Phase, ProvisionRecord, RunId, Serial,
+    StepPhase, StepSummary, Time,
 };
 
-/// The columns that [`job`] reads besides those of the run. Status and times come from the run.
-const JOB: &str = "jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
-     jobs.maintenance_iso_url, jobs.webhook_token_hash, jobs.labels, jobs.retry_of, jobs.batch, \
-     (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = jobs.id \
-      AND (phase = 'stuck' OR stage = 'finish' AND phase = 'failed')) AS cleanup_remaining";
+/// The columns that [`job`] reads besides those of the run. The state comes from the run.
+const JOB: &str = "runs.batch, run_inputs.labels, run_inputs.retry_of, \
+     (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = runs.id \
+      AND (phase = 'stuck' OR stage = 'finish' AND phase = 'failed')) AS cleanup_remaining, \
+     jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
+     jobs.maintenance_iso_url, jobs.webhook_token_hash";
+/// The tables of [`JOB`].
+const TABLES: &str = "runs JOIN run_inputs ON run_inputs.run = runs.id LEFT JOIN jobs ON jobs.id = runs.id";
 
 /// A filter for a list of jobs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,16 +28,33 @@ pub struct JobFilter {
     pub status: Option<JobStatus>,
     /// Only jobs with this outcome.
     pub outcome: Option<Outcome>,
+    /// Only jobs of this workflow.
+    pub workflow: Option<String>,
     /// Only jobs of this server.
     pub server: Option<Serial>,
     /// Only jobs with a failure of this class.
     pub failure_class: Option<String>,
     /// Only jobs of this batch.
     pub batch: Option<BatchId>,
+    /// Only jobs that this job started as its children. Without it, jobs that no other job started.
+    pub parent: Option<RunId>,
+    /// Only jobs with all of these labels.
+    pub labels: Vec<(String, String)>,
     /// The maximum of jobs to return.
     pub limit: u32,
     /// Only jobs after this one in the order of the list (newest first).
     pub after: Option<(Time, RunId)>,
+}
+
+/// The number of jobs with one public state and outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobCount {
+    /// The public state.
+    pub status: JobStatus,
+    /// The outcome, if it is known.
+    pub outcome: Option<Outcome>,
+    /// The number of jobs.
+    pub jobs: u64,
 }
 
 /// One page of a list of jobs.
@@ -86,16 +108,16 @@ impl Store {
         self.read(OPERATION, move |connection| find(connection, OPERATION, id)).await
     }
 
-    /// The newest job of a server.
-    pub async fn newest_job(&self, server: &Serial) -> Result<Option<Job>, StoreError> {
-        const OPERATION: &str = "read the newest job of a server";
+    /// The newest installation of a server.
+    pub async fn newest_installation(&self, server: &Serial) -> Result<Option<Job>, StoreError> {
+        const OPERATION: &str = "read the newest installation of a server";
         let server = server.clone();
         self.read(OPERATION, move |connection| {
             first(
                 connection,
                 OPERATION,
                 &format!(
-                    "SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id WHERE jobs.server_serial = ?1
+                    "SELECT {RUN}, {JOB} FROM {TABLES} WHERE jobs.server_serial = ?1
                      ORDER BY jobs.created_at DESC, jobs.id DESC LIMIT 1"
                 ),
                 &[&server.as_str()],
@@ -105,7 +127,7 @@ impl Store {
         .await
     }
 
-    /// The job of a server that has the report token with this hash.
+    /// The installation of a server that has the report token with this hash.
     pub async fn job_of_token(&self, server: &Serial, token_hash: &str) -> Result<Option<Job>, StoreError> {
         const OPERATION: &str = "find a job by its report token";
         let (server, token_hash) = (server.clone(), token_hash.to_owned());
@@ -114,7 +136,7 @@ impl Store {
                 connection,
                 OPERATION,
                 &format!(
-                    "SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id
+                    "SELECT {RUN}, {JOB} FROM {TABLES}
                      WHERE jobs.server_serial = ?1 AND jobs.webhook_token_hash = ?2"
                 ),
                 params![server.as_str(), token_hash],
@@ -128,33 +150,15 @@ impl Store {
     pub async fn jobs(&self, filter: JobFilter) -> Result<JobPage, StoreError> {
         const OPERATION: &str = "list jobs";
         self.read(OPERATION, move |connection| {
-            let (after_time, after_id) = match filter.after {
-                Some((time, id)) => (Some(time.to_string()), Some(id.to_string())),
-                None => (None, None),
-            };
-            let mut jobs = all(
-                connection,
-                OPERATION,
-                &format!(
-                    "SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id
-                     WHERE (?1 IS NULL OR jobs.status = ?1) AND (?2 IS NULL OR jobs.outcome = ?2)
-                       AND (?3 IS NULL OR jobs.server_serial = ?3) AND (?4 IS NULL OR runs.failure_class = ?4)
-                       AND (?5 IS NULL OR (jobs.created_at, jobs.id) < (?5, ?6))
-                       AND (?8 IS NULL OR jobs.batch = ?8)
-                     ORDER BY jobs.created_at DESC, jobs.id DESC LIMIT ?7"
-                ),
-                params![
-                    filter.status.map(JobStatus::as_str),
-                    filter.outcome.map(Outcome::as_str),
-                    filter.server.as_ref().map(Serial::as_str),
-                    filter.failure_class,
-                    after_time,
-                    after_id,
-                    i64::from(filter.limit) + 1,
-                    filter.batch.map(|batch| batch.to_string())
-                ],
-                job,
-            )?;
+            let (conditions, values) = conditions(&filter);
+            let one_more = i64::from(filter.limit) + 1;
+            let mut values: Vec<&dyn ToSql> = values.iter().map(|value| &**value).collect();
+            values.push(&one_more);
+            let sql = format!(
+                "SELECT {RUN}, {JOB} FROM {TABLES} WHERE {conditions}
+                 ORDER BY runs.created_at DESC, runs.id DESC LIMIT ?"
+            );
+            let mut jobs = all(connection, OPERATION, &sql, &values, job)?;
             let more = jobs.len() > filter.limit as usize;
             jobs.truncate(filter.limit as usize);
             let next = jobs.last().filter(|_| more).map(|job| (job.run.created_at, job.run.id));
@@ -164,31 +168,88 @@ impl Store {
     }
 
     /// The number of jobs in each public state.
-    pub async fn job_counts(&self) -> Result<Vec<(JobStatus, u64)>, StoreError> {
+    pub async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError> {
         const OPERATION: &str = "count jobs";
         self.read(OPERATION, |connection| {
             all(
                 connection,
                 OPERATION,
-                "SELECT status, count(*) AS jobs FROM jobs GROUP BY status",
+                "SELECT workflow, phase, outcome, count(*) AS jobs FROM runs WHERE parent IS NULL
+                 GROUP BY workflow, phase, outcome",
                 &[],
-                |columns| {
-                    let status = columns.parse("status", |name| {
-                        JobStatus::parse(name).ok_or_else(|| format!("unknown {name:?}"))
-                    })?;
-                    Ok((status, columns.count("jobs")?))
-                },
+                count,
             )
         })
         .await
     }
 }
 
+/// The SQL condition of a filter, with its parameters in order. Only what is filtered is in the text, so that SQLite chooses
+/// the index of it.
+fn conditions(filter: &JobFilter) -> (String, Vec<Box<dyn ToSql>>) {
+    let (mut texts, mut values) = (Vec::new(), Vec::<Box<dyn ToSql>>::new());
+    match filter.status {
+        None => {}
+        Some(JobStatus::Queued) => texts.push("runs.phase = 'queued'"),
+        Some(JobStatus::Provisioning) => {
+            texts.push("runs.phase IN ('running', 'waiting', 'held') AND runs.workflow = ?");
+            values.push(Box::new(PROVISION));
+        }
+        Some(JobStatus::Running) => {
+            texts.push("runs.phase IN ('running', 'waiting', 'held') AND runs.workflow <> ?");
+            values.push(Box::new(PROVISION));
+        }
+        Some(JobStatus::Succeeded) => {
+            texts.push("runs.phase IN ('unwinding', 'finishing') AND runs.outcome = 'succeeded'");
+        }
+        Some(JobStatus::Failed) => {
+            texts.push("runs.phase IN ('unwinding', 'finishing') AND runs.outcome <> 'succeeded'");
+        }
+        Some(JobStatus::Complete) => texts.push("runs.phase = 'ended'"),
+    }
+    let mut equal = |text: &'static str, value: Option<String>| {
+        if let Some(value) = value {
+            texts.push(text);
+            values.push(Box::new(value));
+        }
+    };
+    equal("runs.outcome = ?", filter.outcome.map(|outcome| outcome.as_str().to_owned()));
+    equal("runs.workflow = ?", filter.workflow.clone());
+    equal("runs.server = ?", filter.server.as_ref().map(Serial::to_string));
+    equal("runs.failure_class = ?", filter.failure_class.clone());
+    equal("runs.batch <> '' AND runs.batch = ?", filter.batch.map(|batch| batch.to_string()));
+    equal("runs.parent = ?", filter.parent.map(|parent| parent.to_string()));
+    if filter.parent.is_none() {
+        texts.push("runs.parent IS NULL");
+    }
+    for (key, value) in &filter.labels {
+        texts.push(
+            "EXISTS (SELECT 1 FROM json_each(run_inputs.labels) AS label WHERE label.key = ? AND label.value = ?)",
+        );
+        values.push(Box::new(key.clone()));
+        values.push(Box::new(value.clone()));
+    }
+    if let Some((time, id)) = filter.after {
+        texts.push("(runs.created_at, runs.id) < (?, ?)");
+        values.push(Box::new(time.to_string()));
+        values.push(Box::new(id.to_string()));
+    }
+    (texts.join(" AND "), values)
+}
+
+/// The public state and number of a group of runs.
+pub(super) fn count(columns: &Columns<'_>) -> Result<JobCount, StoreError> {
+    let workflow = columns.text("workflow")?;
+    let phase = columns.parse("phase", rows::named(Phase::parse))?;
+    let outcome = columns.parse_opt("outcome", rows::named(Outcome::parse))?;
+    Ok(JobCount { status: JobStatus::of(workflow, phase, outcome), outcome, jobs: columns.count("jobs")? })
+}
+
 fn find(connection: &Connection, operation: &'static str, id: RunId) -> Result<Option<Job>, StoreError> {
     first(
         connection,
         operation,
-        &format!("SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id WHERE jobs.id = ?1"),
+        &format!("SELECT {RUN}, {JOB} FROM {TABLES} WHERE runs.id = ?1"),
         &[&id.to_string()],
         job,
     )
@@ -221,46 +282,51 @@ fn steps(
 
 fn job(columns: &Columns<'_>) -> Result<Job, StoreError> {
     let run = rows::run(columns)?;
+    let batch = columns.text("batch")?;
+    let batch = match batch {
+        "" => None,
+        id => Some(id.parse().map_err(|why: uuid::Error| columns.corrupt("batch", why.to_string()))?),
+    };
     Ok(Job {
-        status: JobStatus::of(run.phase, run.outcome),
-        failed_step: run.failure.as_ref().map(|failure| failure.step.clone()),
-        server: columns.parse("server_serial", str::parse)?,
+        status: JobStatus::of(&run.workflow, run.phase, run.outcome),
+        batch,
+        labels: columns.json("labels")?,
+        retry_of: columns.parse_opt("retry_of", str::parse)?,
+        cleanup_remaining: columns.json("cleanup_remaining")?,
+        provision: provision(columns)?,
+        run,
+    })
+}
+
+fn provision(columns: &Columns<'_>) -> Result<Option<ProvisionRecord>, StoreError> {
+    let Some(server) = columns.parse_opt("server_serial", str::parse)? else { return Ok(None) };
+    Ok(Some(ProvisionRecord {
+        server,
         recipe_schema_id: columns.get("recipe_schema_id")?,
         task_iso_sha256: columns.get("task_iso_sha256")?,
         task_iso_path: columns.get("task_iso_path")?,
         maintenance_iso_url: columns.get("maintenance_iso_url")?,
         webhook_token_hash: columns.get("webhook_token_hash")?,
-        labels: columns.json("labels")?,
-        retry_of: columns.parse_opt("retry_of", str::parse)?,
-        batch: columns.parse_opt("batch", str::parse)?,
-        cleanup_remaining: columns.json("cleanup_remaining")?,
-        run,
-    })
+    }))
 }
 
-/// Writes the row of a new job.
+/// Writes the row of a new provisioning job.
 pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time) -> Result<(), StoreError> {
     const OPERATION: &str = "create a job";
     execute(
         connection,
         OPERATION,
         "INSERT INTO jobs (id, server_serial, status, recipe_json, created_at, updated_at, maintenance_iso_url,
-                           recipe_schema_id, request_sha256, idempotency_key, webhook_token_hash, labels, retry_of,
-                           batch)
-         VALUES (?1, ?2, 'queued', ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                           recipe_schema_id, webhook_token_hash)
+         VALUES (?1, ?2, 'queued', ?3, ?4, ?4, ?5, ?6, ?7)",
         params![
             id.to_string(),
             job.server.as_str(),
-            job.recipe_json,
+            job.recipe.json,
             now.to_string(),
             job.maintenance_iso_url,
-            job.recipe_schema_id,
-            job.request_sha256,
-            job.idempotency_key,
-            job.webhook_token_hash,
-            rows::to_json(OPERATION, &job.labels)?,
-            job.retry_of.map(|id| id.to_string()),
-            job.batch.map(|id| id.to_string())
+            job.recipe.schema_id,
+            job.webhook_token_hash
         ],
     )
     .map(drop)

@@ -1,4 +1,4 @@
-//! Locks and permits of run trees (decision D13): holders, queues and the next holder. Most locks are exclusive. Some have
+//! Locks and permits of run trees (decision D13): who holds them, and their release to the next in `queues`. Most locks are exclusive. Some have
 //! capacity for several run trees, such as the lock of a batch that limits its jobs in progress.
 //!
 //! ```text
@@ -16,62 +16,17 @@
 
 use rusqlite::{Connection, params};
 
+use super::queues::{self, QueuePosition};
 use super::rows::{Columns, all, execute, first};
 use super::{Store, StoreError, create};
 use crate::model::mutant::{self, Mutant};
-use crate::model::{Fairness, NewRun, PERMIT, QueueHead, Run, RunId, Time, rank};
-
-/// The position of a run tree in the queue of a resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueuePosition {
-    /// The resource that the run tree waits for.
-    pub resource: String,
-    /// The number of run trees that may hold it at the same time.
-    pub capacity: u32,
-    /// The root of one holder; `None` when there is no holder.
-    pub holder: Option<RunId>,
-    /// The number of holders.
-    pub in_use: u64,
-    /// The position of this run tree in the queue by priority and age, from 1. Batches alternate besides.
-    pub position: u64,
-    /// The number of run trees in the queue.
-    pub waiting: u64,
-}
+use crate::model::{NewRun, PERMIT, Run, RunId, Time, rank};
 
 impl Store {
     /// The position of a run tree in the queue of the resource that it waits for; `None` when it waits for none.
     pub async fn queue_position(&self, root: RunId) -> Result<Option<QueuePosition>, StoreError> {
         const OPERATION: &str = "read the queue position of a run tree";
-        self.read(OPERATION, move |connection| {
-            let wanted = first(
-                connection,
-                OPERATION,
-                "SELECT wanted.resource, wanted.capacity, wanted.rank FROM locks AS wanted
-                 WHERE wanted.root = ?1 AND wanted.held = 0
-                 ORDER BY wanted.capacity <= (SELECT count(*) FROM locks AS other
-                                              WHERE other.resource = wanted.resource AND other.held = 1) DESC,
-                          wanted.resource LIMIT 1",
-                &[&root.to_string()],
-                |columns| {
-                    let resource: String = columns.get("resource")?;
-                    Ok((resource, columns.get::<u32>("capacity")?, columns.get::<i64>("rank")?))
-                },
-            )?;
-            let Some((resource, capacity, rank)) = wanted else { return Ok(None) };
-            let counts = first(
-                connection,
-                OPERATION,
-                "SELECT count(*) FILTER (WHERE held = 1) AS in_use, count(*) FILTER (WHERE held = 0) AS waiting,
-                        count(*) FILTER (WHERE held = 0 AND (rank, root) <= (?2, ?3)) AS position
-                 FROM locks WHERE resource = ?1",
-                params![resource, rank, root.to_string()],
-                |columns| Ok((columns.count("in_use")?, columns.count("waiting")?, columns.count("position")?)),
-            )?;
-            let (in_use, waiting, position) = counts.unwrap_or_default();
-            let holder = holder(connection, &resource)?;
-            Ok(Some(QueuePosition { resource, capacity, holder, in_use, position, waiting }))
-        })
-        .await
+        self.read(OPERATION, move |connection| queues::position(connection, root)).await
     }
 
     /// Releases a permit of a run. Does nothing when the run has no such permit.
@@ -85,9 +40,6 @@ impl Store {
 
 /// The resources of permits. Locks that are requested at creation have other names.
 const PERMITS: &str = "resource >= 'permit/' AND resource < 'permit0'";
-/// The number of entries of one queue that are searched for a run tree that can take all its locks.
-const SEARCHED: u32 = 2048;
-
 /// A run and all its descendants, found through the index on `parent`. Always joined from the tree to its runs (`CROSS JOIN`
 /// keeps the order): otherwise SQLite may scan all waiting runs when there are many.
 const TREE: &str = "WITH RECURSIVE tree (id) AS
@@ -96,17 +48,6 @@ const TREE: &str = "WITH RECURSIVE tree (id) AS
 /// Runs that have not started. A missing lock keeps these from being claimed.
 const NOT_STARTED: &str =
     "lease_owner IS NULL AND lease_epoch = 0 AND phase IN ('queued', 'waiting', 'held')";
-
-/// The root of one holder of a resource.
-pub(super) fn holder(connection: &Connection, resource: &str) -> Result<Option<RunId>, StoreError> {
-    first(
-        connection,
-        "find the holder of a lock",
-        "SELECT root FROM locks WHERE resource = ?1 AND held = 1",
-        &[&resource],
-        |columns| columns.parse("root", str::parse::<RunId>),
-    )
-}
 
 /// Whether a run tree holds a resource, and how many other trees hold it.
 fn holders(connection: &Connection, resource: &str, root: RunId) -> Result<(bool, u64), StoreError> {
@@ -308,84 +249,24 @@ impl ReleasedPlace {
     }
 }
 
-/// Gives the free places of a resource to the queued run trees that can now take all their locks: by priority and age,
-/// batches alternate.
+/// Gives the free places of a resource to the queued run trees that can now take all their locks, in the order of
+/// [`queues::next_place`].
 fn hand_over(
     connection: &Connection,
     resource: &str,
     released: Option<&ReleasedPlace>,
     now: Time,
 ) -> Result<(), StoreError> {
-    while let Some(root) = next_queued(connection, resource, released)? {
+    if !queues::is_wanted(connection, resource)? {
+        return queues::forget_turns(connection, resource);
+    }
+    if let Some(place) = released {
+        queues::remember_turn(connection, resource, &place.batch, place.since)?;
+    }
+    while let Some(root) = queues::next_place(connection, resource)? {
         grant(connection, &root, now)?;
     }
     Ok(())
-}
-
-fn next_queued(
-    connection: &Connection,
-    resource: &str,
-    released: Option<&ReleasedPlace>,
-) -> Result<Option<String>, StoreError> {
-    const OPERATION: &str = "hand over a lock";
-    let (mut heads, mut roots): (Vec<QueueHead>, Vec<String>) = (Vec::new(), Vec::new());
-    let mut batch = first(
-        connection,
-        OPERATION,
-        "SELECT min(batch) AS batch FROM locks WHERE resource = ?1 AND held = 0",
-        &[&resource],
-        |columns| columns.get::<Option<String>>("batch"),
-    )?
-    .flatten();
-    while let Some(current) = batch {
-        let head = first(
-            connection,
-            OPERATION,
-            "SELECT mine.root, mine.rank, mine.priority FROM
-                 (SELECT root, rank, priority FROM locks WHERE resource = ?1 AND held = 0 AND batch = ?2
-                  ORDER BY rank, root LIMIT ?3) AS mine
-             WHERE NOT EXISTS
-                 (SELECT 1 FROM locks AS wanted WHERE wanted.root = mine.root AND wanted.held = 0 AND wanted.capacity <=
-                      (SELECT count(*) FROM locks AS other
-                       WHERE other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root))
-             ORDER BY mine.rank, mine.root LIMIT 1",
-            params![resource, current, SEARCHED],
-            |columns| {
-                let head = QueueHead {
-                    batch: current.clone(),
-                    rank: columns.get("rank")?,
-                    priority: columns.get("priority")?,
-                };
-                Ok((head, columns.get::<String>("root")?))
-            },
-        )?;
-        if let Some((head, root)) = head {
-            heads.push(head);
-            roots.push(root);
-        }
-        batch = first(
-            connection,
-            OPERATION,
-            "SELECT min(batch) AS batch FROM locks WHERE resource = ?1 AND held = 0 AND batch > ?2",
-            params![resource, current],
-            |columns| columns.get::<Option<String>>("batch"),
-        )?
-        .flatten();
-    }
-    let mut fairness = Fairness::default();
-    released.iter().for_each(|place| fairness.served(&place.batch, place.since));
-    if heads.len() > 1 {
-        // A batch was served when one of its trees got its place, also when that place has just been released.
-        let served = all(
-            connection,
-            OPERATION,
-            "SELECT batch, max(since) AS since FROM locks WHERE resource = ?1 AND held = 1 GROUP BY batch ORDER BY 2",
-            &[&resource],
-            |columns| Ok((columns.get::<String>("batch")?, columns.time("since")?)),
-        )?;
-        served.iter().for_each(|(batch, since)| fairness.served(batch, *since));
-    }
-    Ok(fairness.next(&heads).and_then(|next| roots.get(next).cloned()))
 }
 
 /// Gives a run tree all locks and permits that it is queued for.

@@ -24,6 +24,9 @@ struct Script {
 const SCRIPTS: &[Script] =
     &[Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") }];
 
+/// The schema version that this program works on.
+pub(super) const VERSION: usize = SCRIPTS.len();
+
 /// Why the schema was not migrated.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
@@ -33,6 +36,16 @@ pub enum MigrateError {
          backup it made before migrating"
     )]
     Newer {
+        /// The version of the database.
+        found: i64,
+        /// The newest version that this program has.
+        known: i64,
+    },
+    /// A copy of the database needs the program that wrote the database.
+    #[error(
+        "the database has schema version {found}, this program has {known}: use the version of the program that wrote it"
+    )]
+    Other {
         /// The version of the database.
         found: i64,
         /// The newest version that this program has.
@@ -72,6 +85,24 @@ pub enum MigrateError {
 /// Applies the scripts that the database does not have yet.
 pub(super) fn run(connection: &mut Connection, path: &Path, now: Time) -> Result<(), MigrateError> {
     apply(connection, path, now, SCRIPTS)
+}
+
+/// Refuses a database with another schema than this program has.
+pub(super) fn require_current(connection: &Connection) -> Result<(), MigrateError> {
+    let last: Option<(i64, String)> = connection
+        .query_row("SELECT version, sha256 FROM schema_migrations ORDER BY version DESC LIMIT 1", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()
+        .map_err(MigrateError::Read)?;
+    let known = i64::try_from(SCRIPTS.len()).unwrap_or(i64::MAX);
+    match (last, SCRIPTS.last()) {
+        (Some((found, sha256)), Some(script)) if found == known => match sha256 == digest(script.sql) {
+            true => Ok(()),
+            false => Err(MigrateError::Changed { name: script.name.to_owned() }),
+        },
+        (last, _) => Err(MigrateError::Other { found: last.map_or(0, |(found, _)| found), known }),
+    }
 }
 
 fn apply(

@@ -15,6 +15,7 @@
 //! - A cached job ([`CachedJob`]) equals what its rows give. It is removed before a write to those rows becomes visible.
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
 
+mod backup;
 mod batches;
 mod claim;
 mod commit;
@@ -27,12 +28,15 @@ mod grants;
 mod identity;
 mod in_place;
 mod inspect;
+mod instances;
 mod invariants;
 mod job_cache;
 mod jobs;
 mod locks;
 mod migrate;
+mod queues;
 mod readers;
+mod restored;
 mod retention;
 mod rows;
 mod servers;
@@ -44,22 +48,23 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use batches::{BatchCount, CreatedBatch};
-pub use claim::{Claimed, Lanes, TakeOver};
+pub use backup::{DatabaseCopy, back_up, check_copy};
+pub use batches::CreatedBatch;
+pub use claim::{Claimed, TakeOver};
 pub use commit::Committed;
 pub use create::{Created, Creation};
 pub use db::Store;
 pub use error::StoreError;
 pub use events::EventFilter;
 pub use gates::MaintenanceChange;
-pub use grants::StoredGrant;
 pub use identity::{StoredToken, StoredUser};
 pub use in_place::{HookDecision, Memory, StoreHooks};
 pub use invariants::Violation;
 pub use job_cache::{CacheTicket, CachedJob};
-pub use jobs::{JobDetail, JobFilter, JobPage};
-pub use locks::QueuePosition;
+pub use jobs::{JobCount, JobDetail, JobFilter, JobPage};
 pub use migrate::MigrateError;
+pub use queues::{Lanes, QueuePosition};
+pub use restored::ReleasedServer;
 pub use servers::{DeletedServer, ServerChange, ServerResources, UpdatedServer};
 pub use signals::{CANCEL, DeliverOutcome, SignalMessage};
 pub use unreadable::{UNREADABLE, Unreadable};

@@ -78,7 +78,7 @@ impl Store {
                     connection,
                     OPERATION,
                     "DELETE FROM batches WHERE id IN (SELECT id FROM batches WHERE created_at < ?1
-                     AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.batch = batches.id) LIMIT ?2)",
+                     AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.batch = batches.id AND runs.batch <> '') LIMIT ?2)",
                     params![before, limit],
                 )?;
                 Ok(events + batches)

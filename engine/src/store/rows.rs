@@ -10,15 +10,15 @@ use serde::de::DeserializeOwned;
 
 use super::StoreError;
 use crate::model::{
-    Lease, NewEvent, Outcome, Phase, Position, Run, RunId, Serial, Signal, Snapshot, Stage, StepPhase,
-    StepRecord, Time,
+    JobRecipe, Lease, NewEvent, Outcome, Phase, Position, Purpose, Run, RunId, Serial, Signal, Snapshot,
+    Stage, StepPhase, StepRecord, Time,
 };
 
 /// The columns of `runs` in the order [`run`] reads them.
-pub(super) const RUN: &str = "runs.id, runs.workflow, runs.workflow_version, runs.server, runs.parent, runs.root, runs.phase, \
-     runs.outcome, runs.step, runs.wait, runs.hold, runs.failure, runs.queue, runs.priority, runs.next_run_at, \
+pub(super) const RUN: &str = "runs.id, runs.workflow, runs.workflow_version, runs.server, runs.parent, runs.root, runs.purpose, \
+     runs.phase, runs.outcome, runs.step, runs.wait, runs.hold, runs.failure, runs.queue, runs.priority, runs.next_run_at, \
      runs.deadline_at, runs.progress_at, runs.lease_owner, runs.lease_expires_at, runs.lease_epoch, \
-     runs.cancel_requested_at, runs.created_by, runs.revision, runs.created_at, runs.updated_at";
+     runs.cancel_requested_at, runs.restored, runs.created_by, runs.revision, runs.created_at, runs.updated_at";
 
 /// The indexes of the columns of one query, in the order in which a row is read. All rows are read in one order, so a name is
 /// looked up once per query, not once per row. A lookup compares the name of every column.
@@ -213,6 +213,7 @@ pub(super) fn run(columns: &Columns<'_>) -> Result<Run, StoreError> {
         server: columns.parse_opt("server", str::parse::<Serial>)?,
         parent: columns.parse_opt("parent", str::parse::<RunId>)?,
         root: columns.parse("root", str::parse::<RunId>)?,
+        purpose: columns.parse("purpose", named(Purpose::parse))?,
         phase: columns.parse("phase", named(Phase::parse))?,
         outcome: columns.parse_opt("outcome", named(Outcome::parse))?,
         step: columns.get("step")?,
@@ -227,6 +228,7 @@ pub(super) fn run(columns: &Columns<'_>) -> Result<Run, StoreError> {
         lease: owner.zip(expires_at).map(|(owner, expires_at)| Lease { owner, expires_at }),
         epoch: columns.get("lease_epoch")?,
         cancel_requested_at: columns.time_opt("cancel_requested_at")?,
+        restored: columns.get("restored")?,
         created_by: columns.get("created_by")?,
         revision: columns.get("revision")?,
         created_at: columns.time("created_at")?,
@@ -252,19 +254,29 @@ pub(super) fn find_row(
     first(connection, operation, &format!("SELECT {RUN} FROM runs WHERE id = ?1"), &[&id], run)
 }
 
-/// The snapshot of a run: input, plan, step records and signals.
+/// The snapshot of a run: input, plan, step records and signals, without the reads of its media.
 pub(super) fn snapshot(
     connection: &Connection,
     operation: &'static str,
     run: Run,
 ) -> Result<Snapshot, StoreError> {
     let id = run.id.to_string();
-    let (input, plan) = first(
+    let (input, plan, recipe) = first(
         connection,
         operation,
-        "SELECT input, plan FROM run_inputs WHERE run = ?1",
+        "SELECT input, plan, recipe_json, recipe_schema_id FROM run_inputs LEFT JOIN jobs ON jobs.id = run_inputs.run
+         WHERE run = ?1",
         &[&id],
-        |columns| Ok((Arc::new(columns.json("input")?), Arc::new(columns.json("plan")?))),
+        |columns| {
+            let recipe = match columns.text_opt("recipe_json")? {
+                Some(json) => {
+                    let schema_id = columns.get("recipe_schema_id")?;
+                    Some(Arc::new(JobRecipe { json: json.to_owned(), schema_id }))
+                }
+                None => None,
+            };
+            Ok((Arc::new(columns.json("input")?), Arc::new(columns.json("plan")?), recipe))
+        },
     )?
     .ok_or_else(|| StoreError::Corrupt {
         operation,
@@ -272,7 +284,8 @@ pub(super) fn snapshot(
         detail: format!("run {id} has no inputs"),
     })?;
     let steps = steps(connection, operation, &id)?;
-    Ok(Snapshot { signals: signals(connection, operation, run.id)?, run, input, plan, steps })
+    let signals = signals(connection, operation, run.id)?;
+    Ok(Snapshot { signals, run, input, recipe, plan, steps, media: Vec::new() })
 }
 
 /// The records of a run's steps, in the order of its plan.

@@ -11,7 +11,7 @@ use crate::model::{NewEvent, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
     tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, revision, created_at, \
-     updated_at, observed, learned, pending_cleanup, maintenance \
+     updated_at, observed, learned, pending_cleanup, maintenance, restored \
      FROM servers LEFT JOIN server_observed ON server_observed.serial = servers.serial";
 
 /// The resources that a server shares with other servers.
@@ -111,29 +111,11 @@ impl Store {
                 if let Some(existing) = find(connection, &new.serial)? {
                     return Ok(ServerChange::Exists(Box::new(existing)));
                 }
-                execute(
-                    connection,
-                    OPERATION,
-                    "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, vendor, labels, tls,
-                         tls_fingerprint, allow_unverified_serial, media_base_url, created_at, updated_at, bmc_profile, quirks)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14)",
-                    params![
-                        new.serial.as_str(),
-                        new.id.to_string(),
-                        new.bmc_address,
-                        new.bmc_username,
-                        new.bmc_password,
-                        new.vendor,
-                        to_json(OPERATION, &new.labels)?,
-                        new.tls.as_str(),
-                        new.tls_fingerprint,
-                        new.allow_unverified_serial,
-                        new.media_base_url,
-                        new.created_at.to_string(),
-                        new.bmc_profile,
-                        quirks(OPERATION, &new)?
-                    ],
-                )?;
+                let insert = "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, vendor, labels, tls,
+                                  tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks,
+                                  created_at, updated_at)
+                              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?14)";
+                write_columns(connection, OPERATION, insert, &new, new.created_at)?;
                 append_events(connection, OPERATION, None, Some(&new.serial), new.created_at, &[event])?;
                 let created = found(connection, &new.serial)?;
                 Ok(ServerChange::Created(Box::new(created)))
@@ -152,30 +134,13 @@ impl Store {
                 if existing.revision != new.revision {
                     return Ok(UpdatedServer::Moved(Box::new(existing)));
                 }
-                execute(
-                    connection,
-                    OPERATION,
-                    "UPDATE servers SET bmc_address = ?2, bmc_username = ?3, bmc_password = ?4, vendor = ?5,
-                         labels = ?6, tls = ?7, tls_fingerprint = ?8, allow_unverified_serial = ?9,
-                         media_base_url = ?10, revision = revision + 1, updated_at = ?11,
-                         bmc_profile = ?12, quirks = ?13
-                     WHERE serial = ?1",
-                    params![
-                        new.serial.as_str(),
-                        new.bmc_address,
-                        new.bmc_username,
-                        new.bmc_password,
-                        new.vendor,
-                        to_json(OPERATION, &new.labels)?,
-                        new.tls.as_str(),
-                        new.tls_fingerprint,
-                        new.allow_unverified_serial,
-                        new.media_base_url,
-                        new.updated_at.to_string(),
-                        new.bmc_profile,
-                        quirks(OPERATION, &new)?
-                    ],
-                )?;
+                let update =
+                    "UPDATE servers SET bmc_address = ?3, bmc_username = ?4, bmc_password = ?5, vendor = ?6,
+                                  labels = ?7, tls = ?8, tls_fingerprint = ?9, allow_unverified_serial = ?10,
+                                  media_base_url = ?11, bmc_profile = ?12, quirks = ?13, updated_at = ?14,
+                                  revision = revision + 1
+                              WHERE serial = ?1 AND id = ?2";
+                write_columns(connection, OPERATION, update, &new, new.updated_at)?;
                 append_events(connection, OPERATION, None, Some(&new.serial), new.updated_at, &[event])?;
                 let updated = found(connection, &new.serial)?;
                 Ok(UpdatedServer::Updated(Box::new(updated)))
@@ -183,7 +148,7 @@ impl Store {
             .await
     }
 
-    /// Deletes a server that has no runs.
+    /// Deletes a server that has no runs but ended ones with [`Purpose::Observe`](crate::model::Purpose), which are deleted with it.
     pub async fn delete_server(
         &self,
         serial: &Serial,
@@ -197,7 +162,8 @@ impl Store {
                 let runs: u64 = first(
                     connection,
                     OPERATION,
-                    "SELECT count(*) AS runs FROM runs WHERE server = ?1",
+                    "SELECT count(*) AS runs FROM runs
+                     WHERE server = ?1 AND (purpose = 'change' OR phase <> 'ended')",
                     &[&serial.as_str()],
                     |columns| columns.count("runs"),
                 )?
@@ -205,6 +171,7 @@ impl Store {
                 if runs > 0 {
                     return Ok(DeletedServer::HasJobs(runs));
                 }
+                execute(connection, OPERATION, "DELETE FROM runs WHERE server = ?1", &[&serial.as_str()])?;
                 let gone = execute(
                     connection,
                     OPERATION,
@@ -216,6 +183,25 @@ impl Store {
                 }
                 append_events(connection, OPERATION, None, Some(&serial), now, &[event])?;
                 Ok(DeletedServer::Deleted)
+            })
+            .await
+    }
+
+    /// Stores the certificate fingerprint that a BMC showed at the first contact, unless one is registered or the record is no
+    /// longer at `revision`: another address may be another BMC.
+    pub async fn pin_server(
+        &self,
+        server: &Serial,
+        revision: i64,
+        fingerprint: String,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "store the certificate fingerprint of a BMC";
+        let server = server.clone();
+        self.writer
+            .write(OPERATION, move |connection| {
+                let sql = "UPDATE servers SET tls_fingerprint = ?2
+                           WHERE serial = ?1 AND revision = ?3 AND tls_fingerprint IS NULL";
+                execute(connection, OPERATION, sql, params![server.as_str(), fingerprint, revision]).map(drop)
             })
             .await
     }
@@ -274,6 +260,38 @@ impl Store {
     }
 }
 
+/// Writes the columns that an operator gives: `?1` serial number, `?2` id, `?3` to `?13` the columns, `?14` the time.
+fn write_columns(
+    connection: &Connection,
+    operation: &'static str,
+    sql: &str,
+    new: &Server,
+    at: Time,
+) -> Result<(), StoreError> {
+    execute(
+        connection,
+        operation,
+        sql,
+        params![
+            new.serial.as_str(),
+            new.id.to_string(),
+            new.bmc_address,
+            new.bmc_username,
+            new.bmc_password,
+            new.vendor,
+            to_json(operation, &new.labels)?,
+            new.tls.as_str(),
+            new.tls_fingerprint,
+            new.allow_unverified_serial,
+            new.media_base_url,
+            new.bmc_profile,
+            quirks(operation, new)?,
+            at.to_string()
+        ],
+    )
+    .map(drop)
+}
+
 fn quirks(operation: &'static str, server: &Server) -> Result<Option<String>, StoreError> {
     server.quirks.as_ref().map(|quirks| to_json(operation, quirks)).transpose()
 }
@@ -320,6 +338,7 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
         learned: columns.json_opt("learned")?,
         pending_cleanup: columns.json_opt("pending_cleanup")?,
         maintenance: columns.json_opt("maintenance")?,
+        restored: columns.json_opt("restored")?,
     })
 }
 

@@ -100,28 +100,29 @@ impl Store {
                 if written == 0 {
                     return Ok(false);
                 }
-                release_all(connection, id, &failure, &by, now)?;
+                end_without_cleanup(connection, id, &failure, &by, now)?;
                 Ok(true)
             })
             .await
     }
 }
 
-/// Completes the end of an unreadable run: the row of `jobs`, grants, locks, pending cleanup of the server, the event.
-fn release_all(
+/// Completes the end of a run that is not cleaned up: the row of `jobs`, grants, locks, pending cleanup of the server, the
+/// event.
+pub(super) fn end_without_cleanup(
     connection: &Connection,
     id: RunId,
     failure: &Failure,
     by: &str,
     now: Time,
 ) -> Result<(), StoreError> {
-    const OPERATION: &str = "end an unreadable run";
+    const OPERATION: &str = "end a run without cleanup";
     execute(
         connection,
         OPERATION,
-        "UPDATE jobs SET status = 'complete', outcome = coalesce(outcome, 'cancelled'), failed_step = 'unknown',
+        "UPDATE jobs SET status = 'complete', outcome = coalesce(outcome, 'cancelled'), failed_step = ?3,
              updated_at = ?2, lease_expires_at = NULL WHERE id = ?1",
-        params![id.to_string(), now.to_string()],
+        params![id.to_string(), now.to_string(), failure.step],
     )?;
     let of = first(
         connection,
@@ -136,7 +137,7 @@ fn release_all(
         servers::set_pending_cleanup(
             connection,
             server,
-            Some(&json!({ "job_id": id, "remaining": [UNREADABLE] })),
+            Some(&json!({ "job_id": id, "remaining": [failure.class] })),
         )?;
     }
     grants::end(connection, id, now)?;

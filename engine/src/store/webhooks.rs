@@ -18,8 +18,8 @@ use crate::model::{
 /// The maximum of dead letters of one webhook. The oldest are deleted first.
 const MAX_DEAD: u32 = 1000;
 const EVENT: &str = "events.seq, events.time, events.run, events.server, events.type, events.level, events.step, \
-     events.attempt, events.actor, events.message, events.data, jobs.labels \
-     FROM events LEFT JOIN jobs ON jobs.id = events.run";
+     events.attempt, events.actor, events.message, events.data, run_inputs.labels \
+     FROM events LEFT JOIN run_inputs ON run_inputs.run = events.run";
 
 /// What a webhook has yet to deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

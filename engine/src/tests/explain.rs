@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::kit::{Act, Kit, LEASE, new_run};
-use crate::model::{GateClosure, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Time};
+use crate::model::{
+    GateClosure, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Time, UnfinishedRuns,
+};
 use crate::{Condition, Explanation, PressureGauge, Verb};
 
 /// A gauge of a full disk.
@@ -27,6 +29,7 @@ impl PressureGauge for FullDisk {
 fn all() -> BTreeSet<Condition> {
     let listed = |condition: Condition| match condition {
         Condition::Queued
+        | Condition::Restored
         | Condition::Gated
         | Condition::Blocked
         | Condition::Working
@@ -40,6 +43,7 @@ fn all() -> BTreeSet<Condition> {
     };
     [
         Condition::Queued,
+        Condition::Restored,
         Condition::Gated,
         Condition::Blocked,
         Condition::Working,
@@ -118,6 +122,12 @@ pub(super) fn sane(explained: &Explanation) {
     match condition {
         Condition::Ended => assert!(deadline.is_none() && next_check.is_none(), "{explained:?}"),
         Condition::Held => assert!(deadline.is_none() && ends_by.contains("operator"), "{explained:?}"),
+        Condition::Restored => {
+            assert!(
+                deadline.is_none() && next_check.is_none() && ends_by.contains("operator"),
+                "{explained:?}"
+            );
+        }
         _ => assert!(deadline.is_some() && next_check.is_some(), "{explained:?}"),
     }
 }
@@ -195,6 +205,16 @@ async fn every_condition_has_an_explanation_and_it_equals_the_golden_one() {
     book.write(&kit, "the controller drained", gated).await;
     kit.engine.store().undrain("ann", kit.now()).await.unwrap();
     kit.engine.store().set_maintenance(&serial, None, "ann", kit.now()).await.unwrap();
+    kit.script("w", [Act::Await("report")]);
+    let past = NewRun { server: Some(serial.clone()), ..new_run("drill", &["w"], kit.now()) };
+    let past = kit.start_run(past).await;
+    kit.run_until_idle().await;
+    kit.clock.advance(Duration::from_secs(3600));
+    let copied = Some("the data directory is a copy of the one that the last controller used".to_owned());
+    kit.engine.store().set_origin("mark".to_owned(), copied, kit.now()).await.unwrap();
+    book.write(&kit, "restored data", past).await;
+    kit.engine.store().release_server(&serial, Some(UnfinishedRuns::End), "ann", kit.now()).await.unwrap();
+    book.write(&kit, "ended by the release of its server", past).await;
     kit.script("u", [Act::Await("report")]);
     let unreadable = kit.start("drill", &["u"]).await;
     let sql = "UPDATE runs SET wait = '{' WHERE id = ?1";

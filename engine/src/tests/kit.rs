@@ -22,7 +22,7 @@ use crate::model::{
 };
 use crate::store::{Created, Creation, Store};
 use crate::{
-    ChildRefused, ChildRequest, Engine, EngineConfig, Explanation, PermitRequest, Step, StepContext,
+    ChildRefused, ChildRequest, Engine, EngineConfig, Explanation, PermitRequest, Remark, Step, StepContext,
     StepOutcome, StepPolicy, StepReport, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
 };
 
@@ -46,6 +46,8 @@ pub(super) enum Act {
     Hold,
     /// Waits for a signal of that name.
     Await(&'static str),
+    /// Waits for the signal "report" for at most this time, counted from the start of the wait.
+    AwaitReportWithin(Duration),
     /// Polls every 5 s, for at most 20 s.
     Poll,
     /// Does the work and adds these steps to the plan.
@@ -149,6 +151,12 @@ impl Workflow for Drill {
     fn wait_reasons(&self) -> &'static [&'static WaitReason] {
         &[&DRILL]
     }
+
+    fn remark(&self, snapshot: &Snapshot) -> Option<Remark> {
+        let next_action = Some("look at the drill".to_owned());
+        let facts = format!("{} grants of {}", snapshot.media.len(), snapshot.input["remark"].as_str()?);
+        Some(Remark { facts, next_action })
+    }
 }
 
 struct Scripted {
@@ -202,6 +210,12 @@ impl Step for Scripted {
                         waiting(vec![signal], None, Duration::from_secs(300))
                     }
                 }
+            }
+            Act::AwaitReportWithin(within) => {
+                // The next call repeats this act, unless the test has changed the script.
+                let mut script = world.script.lock().unwrap();
+                script.entry(self.name.clone()).or_default().push_back(Act::AwaitReportWithin(within));
+                waiting(vec!["report"], None, within)
             }
             Act::Poll => waiting(Vec::new(), Some(Duration::from_secs(5)), Duration::from_secs(20)),
             Act::Extend(names) => {
@@ -320,6 +334,8 @@ pub(super) fn new_run(workflow: &str, forward: &[&str], now: Time) -> NewRun {
         workflow_version: 1,
         server: None,
         parent: None,
+        purpose: crate::model::Purpose::Change,
+        request: crate::model::RunRequest::default(),
         priority: 0,
         deadline_at: now.plus(Duration::from_secs(3600)),
         created_by: "tester".to_owned(),

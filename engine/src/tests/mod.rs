@@ -11,5 +11,7 @@ mod life;
 mod log;
 mod matrix;
 mod model_check;
+mod outage;
 mod purity;
+mod restored;
 mod signals;

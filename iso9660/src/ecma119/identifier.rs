@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::escape::escape_name;
 use crate::options::InterchangeLevel;
 
 /// The limits of identifiers.
@@ -147,16 +148,26 @@ pub(crate) fn sort_key(identifier: &[u8]) -> (&[u8], &[u8]) {
 
 /// Returns the name that a reader without extensions shows: lower case, without version and without a trailing dot.
 pub(crate) fn plain_name(identifier: &[u8]) -> String {
-    let name = strip_version(identifier);
+    let (name, _) = split_version(identifier);
     let name = name.strip_suffix(b".").unwrap_or(name);
-    String::from_utf8_lossy(name).to_lowercase()
+    match std::str::from_utf8(name) {
+        Ok(text) => escape_name(text.to_lowercase().as_bytes()).into_owned(),
+        Err(_) => escape_name(&name.to_ascii_lowercase()).into_owned(),
+    }
 }
 
-/// Returns an identifier without `;` and the digits after it.
-fn strip_version(identifier: &[u8]) -> &[u8] {
-    match identifier.iter().rposition(|byte| *byte == b';') {
-        Some(at) if at > 0 && identifier[at + 1..].iter().all(u8::is_ascii_digit) => &identifier[..at],
-        _ => identifier,
+/// Splits an identifier at `;` into the name and the version (7.5.1), if a number or nothing follows.
+pub(crate) fn split_version(identifier: &[u8]) -> (&[u8], Option<u16>) {
+    let Some(at) = identifier.iter().rposition(|byte| *byte == b';').filter(|at| *at > 0) else {
+        return (identifier, None);
+    };
+    let (name, digits) = (&identifier[..at], &identifier[at + 1..]);
+    let number =
+        std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    match number.map(str::parse) {
+        Some(Ok(version)) => (name, Some(version)),
+        Some(Err(_)) if digits.is_empty() => (name, None),
+        _ => (identifier, None),
     }
 }
 
@@ -240,6 +251,10 @@ mod tests {
         assert_eq!(plain_name(b"USER_DATA.;1"), "user_data");
         assert_eq!(plain_name(b"A;B"), "a;b");
         assert_eq!(plain_name(b";1"), ";1");
+        assert_eq!(plain_name(b"CAF\xC9.TXT;1"), "caf\\xC9.txt");
+        assert_eq!(split_version(b"A;65535"), (b"A".as_slice(), Some(65_535)));
+        assert_eq!(split_version(b"A;65536"), (b"A;65536".as_slice(), None));
+        assert_eq!(split_version(b"A;+1"), (b"A;+1".as_slice(), None));
     }
 
     proptest! {

@@ -90,6 +90,11 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// Returns whether this is the record that the directory at byte `offset` has of itself.
+    pub(crate) fn is_of(&self, offset: u64) -> bool {
+        self.identifier == SELF && self.flags & DIRECTORY != 0 && self.data_offset == offset
+    }
+
     /// Parses the record at the start of `bytes`, which end with the sector. `offset` is the offset of `bytes` in the
     /// image.
     pub(crate) fn parse(bytes: &'a [u8], offset: u64) -> Result<Record<'a>, ReadError> {

@@ -42,6 +42,16 @@ pub struct BootEntry {
     pub extent: Extent,
 }
 
+/// The boot catalog of an image.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct BootCatalog {
+    /// The readable entries, the default entry first.
+    pub entries: Vec<BootEntry>,
+    /// The rules that the catalog and its other entries break.
+    pub faults: Vec<ReadError>,
+}
+
 /// An El Torito image or EFI system partition with the path by which it can be opened.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -68,21 +78,39 @@ pub(super) fn is_boot_directory(path: &str) -> bool {
 }
 
 impl<S: ReadAt> Image<S> {
-    /// Returns the entries of the boot catalog, the default entry first; empty when the image is not bootable.
+    /// Returns the readable entries of the boot catalog, the default entry first; empty when the image is not bootable.
     ///
     /// # Errors
-    /// [`ReadError::Invalid`] when the catalog or an El Torito image is outside the image, or when the catalog breaks a
-    /// rule.
+    /// The errors of [`Image::boot_catalog`].
     pub fn boot_entries(&self) -> Result<Vec<BootEntry>, ReadError> {
-        let Some(catalog) = self.catalog else { return Ok(Vec::new()) };
-        let offset = u64::from(catalog) * SECTOR_SIZE;
+        Ok(self.boot_catalog()?.entries)
+    }
+
+    /// Returns the boot catalog: its readable entries, and the rules that the others break. Both are empty when the image
+    /// is not bootable.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] when the source cannot be read. A broken catalog is not an error but a fault in the result.
+    pub fn boot_catalog(&self) -> Result<BootCatalog, ReadError> {
+        let mut catalog = BootCatalog::default();
+        let Some(sector) = self.catalog else { return Ok(catalog) };
+        let offset = u64::from(sector) * SECTOR_SIZE;
         let len = self.source.len();
         if offset + SECTOR_SIZE > len {
-            return Err(ReadError::Invalid { offset, rule: "the boot catalog lies inside the image" });
+            let rule = "the boot catalog lies inside the image";
+            catalog.faults.push(ReadError::Invalid { offset, rule });
+            return Ok(catalog);
         }
         let sector = read_sector(&*self.source, offset)?;
-        let entries = eltorito::parse_catalog(&sector, offset)?;
-        entries.into_iter().map(|entry| boot_entry(&entry, len)).collect()
+        let parsed = eltorito::parse_catalog(&sector, offset);
+        catalog.faults = parsed.faults;
+        for entry in parsed.entries {
+            match boot_entry(&entry, len) {
+                Ok(entry) => catalog.entries.push(entry),
+                Err(fault) => catalog.faults.push(fault),
+            }
+        }
+        Ok(catalog)
     }
 
     /// Returns the El Torito images of the boot catalog, then the EFI system partitions without a catalog entry. Each
@@ -90,7 +118,7 @@ impl<S: ReadAt> Image<S> {
     /// an entry there. Catalog entries that point to sector 0 are omitted.
     ///
     /// # Errors
-    /// The errors of [`Image::boot_entries`]. An invalid partition table is treated as absent.
+    /// The errors of [`Image::boot_entries`]. An invalid partition table is treated as absent, broken entries are omitted.
     pub fn boot_images(&self) -> Result<Vec<BootImage>, ReadError> {
         let partitions = self.system_partitions()?;
         let mut images: Vec<BootImage> = Vec::new();

@@ -20,27 +20,28 @@ const MAX_DESCRIPTORS: u32 = 100;
 /// The largest number of sectors that are read for the UDF recognition sequence.
 const MAX_RECOGNITION: u64 = 16;
 
+/// A hierarchy, or the error of its descriptor; `None` when the image has no such descriptor.
+pub(crate) type FoundRoot = Option<Result<Root, ReadError>>;
+
 /// The volume descriptors of an image.
 pub(crate) struct Descriptors {
     pub(crate) volume: Volume,
     /// The primary hierarchy; `None` only when the image has a UDF file system.
-    pub(crate) primary: Option<Root>,
-    pub(crate) joliet: Option<Root>,
+    pub(crate) primary: FoundRoot,
+    pub(crate) joliet: FoundRoot,
     pub(crate) catalog: Option<u32>,
 }
 
 impl Descriptors {
     pub(crate) fn read(source: &dyn ReadAt) -> Result<Descriptors, ReadError> {
-        let (mut primary, mut joliet, mut catalog) = (None, None, None);
+        let (mut primary, mut joliet, mut catalog) = (FoundVolume::None, FoundVolume::None, None);
         let mut next = FIRST_DESCRIPTOR;
         while let Some(sector) = sector_at(source, next)? {
             let offset = u64::from(next) * SECTOR_SIZE;
             match descriptor::kind(&sector) {
-                Some(descriptor::PRIMARY) if primary.is_none() => {
-                    primary = Some(ReadVolume::parse(&sector, offset, Hierarchy::Primary)?);
-                }
-                Some(descriptor::SUPPLEMENTARY) if joliet.is_none() && descriptor::is_joliet(&sector) => {
-                    joliet = Some(ReadVolume::parse(&sector, offset, Hierarchy::Joliet)?);
+                Some(descriptor::PRIMARY) => keep(&mut primary, &sector, offset, Hierarchy::Primary),
+                Some(descriptor::SUPPLEMENTARY) if descriptor::is_joliet(&sector) => {
+                    keep(&mut joliet, &sector, offset, Hierarchy::Joliet);
                 }
                 Some(descriptor::BOOT) if catalog.is_none() => catalog = eltorito::parse_boot_record(&sector),
                 Some(descriptor::TERMINATOR) => {
@@ -66,19 +67,37 @@ impl Descriptors {
         }
         let mut volume = Volume { has_udf, ..Volume::default() };
         volume.sectors = u32::try_from(source.len() / SECTOR_SIZE).unwrap_or(u32::MAX);
-        volume.joliet_volume_id = joliet.as_ref().map(|joliet| joliet.volume_id.clone());
         let root = |volume: &ReadVolume| {
             let extent = Extent { offset: volume.root_offset, len: u64::from(volume.root_length) };
             Root { extent, skip: 0 }
         };
-        let (primary_root, joliet) = (primary.as_ref().map(root), joliet.as_ref().map(root));
-        if let Some(primary) = primary {
-            volume.sectors = primary.sectors;
-            (volume.created, volume.modified) = (primary.created, primary.modified);
-            (volume.volume_id, volume.publisher) = (primary.volume_id, primary.publisher);
-            (volume.preparer, volume.application) = (primary.preparer, primary.application);
-        }
-        Ok(Descriptors { volume, primary: primary_root, joliet, catalog })
+        let joliet =
+            joliet.map(|found| found.inspect(|read| volume.joliet_volume_id = Some(read.volume_id.clone())));
+        let joliet = joliet.map(|found| found.map(|read| root(&read)));
+        let primary = primary.map(|found| {
+            found.map(|primary| {
+                let root = root(&primary);
+                volume.sectors = primary.sectors;
+                (volume.created, volume.modified) = (primary.created, primary.modified);
+                (volume.volume_id, volume.publisher) = (primary.volume_id, primary.publisher);
+                (volume.preparer, volume.application) = (primary.preparer, primary.application);
+                root
+            })
+        });
+        Ok(Descriptors { volume, primary, joliet, catalog })
+    }
+}
+
+type FoundVolume = Option<Result<ReadVolume, ReadError>>;
+
+/// Keeps the first valid descriptor of a hierarchy, or the error of the first one.
+fn keep(kept: &mut FoundVolume, sector: &[u8; SECTOR], offset: u64, hierarchy: Hierarchy) {
+    if !matches!(kept, Some(Ok(_))) {
+        let read = ReadVolume::parse(sector, offset, hierarchy);
+        *kept = match (kept.take(), read) {
+            (Some(Err(first)), Err(_)) => Some(Err(first)),
+            (_, read) => Some(read),
+        };
     }
 }
 

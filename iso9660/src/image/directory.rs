@@ -5,11 +5,12 @@
 //! ```
 //!
 //! A directory is read in pieces of a few sectors, whatever size it claims. The claimed size was checked against the
-//! length of the source and the budget.
+//! length of the source and the budget. The claims of its parent and of its own record can differ: the larger one, in whole
+//! sectors, is read.
 
 use crate::SECTOR_SIZE;
 use crate::ecma119::SECTOR;
-use crate::ecma119::record::{DIRECTORY, Record, SELF};
+use crate::ecma119::record::{Record, SELF};
 use crate::error::ReadError;
 use crate::rockridge;
 use crate::source::ReadAt;
@@ -31,6 +32,7 @@ pub(crate) struct Root {
 pub(crate) struct Records<'a> {
     source: &'a dyn ReadAt,
     extent: Extent,
+    limits: ReadLimits,
     /// The position in the directory of the first byte after `piece`.
     next: u64,
     piece: Vec<u8>,
@@ -45,14 +47,8 @@ impl<'a> Records<'a> {
         extent: Extent,
         limits: &ReadLimits,
     ) -> Result<Records<'a>, ReadError> {
-        let Extent { offset, len } = extent;
-        if offset.checked_add(len).is_none_or(|end| end > source.len()) {
-            return Err(ReadError::Invalid { offset, rule: "a directory lies inside the image" });
-        }
-        if len > limits.directory_bytes {
-            return Err(ReadError::Limit { what: "bytes in one directory", limit: limits.directory_bytes });
-        }
-        Ok(Records { source, extent, next: 0, piece: Vec::new(), at: 0 })
+        let extent = Extent { len: readable(source, extent, limits)?, ..extent };
+        Ok(Records { source, extent, limits: *limits, next: 0, piece: Vec::new(), at: 0 })
     }
 
     /// Returns the next record, including the records of the directory itself and of its parent.
@@ -71,7 +67,18 @@ impl<'a> Records<'a> {
         let sector_end = ((start / SECTOR + 1) * SECTOR).min(self.piece.len());
         let offset = self.extent.offset + self.next - self.piece.len() as u64 + start as u64;
         self.at = start + usize::from(self.piece[start]);
-        Record::parse(&self.piece[start..sector_end], offset).map(Some)
+        let record = Record::parse(&self.piece[start..sector_end], offset)?;
+        let Extent { offset: first, len } = self.extent;
+        // Linux uses the length in the record that a directory has of itself.
+        let own = Extent { offset: first, len: u64::from(record.data_length) };
+        if offset == first
+            && record.is_of(first)
+            && own.len > len
+            && let Ok(len) = readable(self.source, own, &self.limits)
+        {
+            self.extent.len = len;
+        }
+        Ok(Some(record))
     }
 
     /// Reads the next piece. Returns false at the end of the directory.
@@ -89,19 +96,33 @@ impl<'a> Records<'a> {
     }
 }
 
+/// Returns the number of bytes to read of a directory, checked against the source and the budget. Directories occupy whole
+/// sectors (6.8.1.3), so a length that ends inside a sector is continued to its end.
+fn readable(source: &dyn ReadAt, extent: Extent, limits: &ReadLimits) -> Result<u64, ReadError> {
+    let Extent { offset, len } = extent;
+    if offset.checked_add(len).is_none_or(|end| end > source.len()) {
+        return Err(ReadError::Invalid { offset, rule: "a directory lies inside the image" });
+    }
+    if len > limits.directory_bytes {
+        return Err(ReadError::Limit { what: "bytes in one directory", limit: limits.directory_bytes });
+    }
+    Ok(len.next_multiple_of(SECTOR_SIZE).min(source.len() - offset))
+}
+
 /// Returns the extent of a directory whose first block is known, from its record of itself.
 pub(crate) fn extent_of(source: &dyn ReadAt, block: u32, limits: &ReadLimits) -> Result<Extent, ReadError> {
     let offset = u64::from(block) * SECTOR_SIZE;
     let first = Extent { offset, len: SECTOR_SIZE };
     let rule = "a directory begins with the record of itself";
     match Records::new(source, first, limits)?.next()? {
-        Some(record)
-            if record.identifier == SELF && record.flags & DIRECTORY != 0 && record.data_offset == offset =>
-        {
-            Ok(Extent { offset, len: u64::from(record.data_length) })
-        }
+        Some(record) if record.is_of(offset) => Ok(Extent { offset, len: u64::from(record.data_length) }),
         _ => Err(ReadError::Invalid { offset, rule }),
     }
+}
+
+/// Returns an error when not even the first record of a root directory can be read.
+pub(crate) fn probe(source: &dyn ReadAt, root: Extent, limits: &ReadLimits) -> Result<(), ReadError> {
+    Records::new(source, root, limits)?.next().map(|_| ())
 }
 
 /// Returns the number of bytes to skip in system use areas, if the root directory declares Rock Ridge.

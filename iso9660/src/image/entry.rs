@@ -1,5 +1,8 @@
 //! Entries: the attributes of a file, for every namespace.
 
+use std::borrow::Cow;
+
+use crate::escape::unescape;
 use crate::runs::{Run, Runs};
 use crate::zisofs;
 
@@ -26,7 +29,7 @@ pub enum EntryKind {
     File,
     /// A directory.
     Directory,
-    /// A symbolic link to this target.
+    /// A symbolic link to this target. Bytes that are not UTF-8 and control characters are escaped as in a name.
     Symlink(String),
     /// A device, a pipe or a socket.
     Other,
@@ -48,8 +51,12 @@ pub(crate) enum Storage {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The name. `/`, NUL and control characters of a hostile image are replaced by U+FFFD.
+    /// The name as text, by which [`super::Image::lookup`] finds the entry. Bytes that are not UTF-8, control characters
+    /// and `/` are escaped, such as `caf\xE9`: see [`crate::escape_name`]. If a directory has several versions of one
+    /// file, the first has the name alone, and the others end with their version, such as `a.txt;1`.
     pub name: String,
+    /// The version of the file, if its name comes from an identifier of ISO 9660 or Joliet that has one.
+    pub version: Option<u16>,
     /// The type.
     pub kind: EntryKind,
     /// The number of bytes of a file.
@@ -80,10 +87,16 @@ impl Entry {
         self.storage == Storage::Plain
     }
 
+    /// Returns the bytes of the name in the image: those of the name in Rock Ridge, UTF-8 in the other namespaces.
+    pub fn name_bytes(&self) -> Cow<'_, [u8]> {
+        unescape(&self.name)
+    }
+
     /// Returns an entry for the directory or file at an extent.
     pub(crate) fn at(name: &str, kind: EntryKind, extent: Extent) -> Entry {
         Entry {
             name: name.to_owned(),
+            version: None,
             kind,
             len: extent.len,
             modified: None,
@@ -120,12 +133,7 @@ impl Entry {
     }
 }
 
-/// Checks whether a name can be the name of an entry, and returns it in the form that is shown.
-pub(crate) fn shown(name: &mut String) -> bool {
-    // Printable ASCII is the common case and checked first.
-    let plain = name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'/');
-    if !plain && name.contains(|char: char| char == '/' || char.is_control()) {
-        *name = name.replace(|char: char| char == '/' || char.is_control(), "\u{fffd}");
-    }
-    !matches!(name.as_str(), "" | "." | "..")
+/// Returns whether a text can be the name of an entry.
+pub(crate) fn is_name(text: &str) -> bool {
+    !matches!(text, "" | "." | "..")
 }

@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! record (flag 80: continues) + record (same identifier) + ... = one file, one extent per record
+//! record A.TXT;2, record A.TXT;1 = two versions of one file, shown as `a.txt` and `a.txt;1`
 //! record + CL = a directory stored elsewhere        record + RE = shown elsewhere, not here
 //! ```
 
 use crate::ecma119::record::{ASSOCIATED, DIRECTORY, NOT_FINAL, PARENT, Record, SELF};
 use crate::ecma119::{date, identifier};
 use crate::error::ReadError;
+use crate::escape::{escape_name, escape_target};
 use crate::joliet;
 use crate::rockridge::{self, Attributes};
 use crate::source::ReadAt;
 
 use super::directory::{Records, extent_of};
-use super::entry::{Storage, TYPE_DIRECTORY, TYPE_FILE, TYPE_MASK, shown};
+use super::entry::{Storage, TYPE_DIRECTORY, TYPE_FILE, TYPE_MASK, is_name};
 use super::{Entry, EntryKind, Extent, Namespace, ReadLimits};
 
 /// Reads the entries of a directory.
@@ -25,7 +27,31 @@ pub(crate) struct Entries<'a> {
     limits: &'a ReadLimits,
     /// The attributes of the current record; kept to reuse their allocations.
     attributes: Attributes,
-    name: String,
+    name: Name,
+    /// The name of the previous record, and whether the record continues in the next one.
+    previous: Name,
+    continues: bool,
+}
+
+/// The name of a record.
+#[derive(Default)]
+struct Name {
+    text: String,
+    /// The length of the text without the version, which only further versions of one file show.
+    stem: usize,
+    version: Option<u16>,
+}
+
+impl Name {
+    fn stem(&self) -> &str {
+        &self.text[..self.stem]
+    }
+
+    fn set(&mut self, text: &str, version: Option<u16>) {
+        self.text.clear();
+        self.text.push_str(text);
+        (self.stem, self.version) = (text.len(), version);
+    }
 }
 
 impl<'a> Entries<'a> {
@@ -38,12 +64,15 @@ impl<'a> Entries<'a> {
         limits: &'a ReadLimits,
     ) -> Result<Entries<'a>, ReadError> {
         let records = Records::new(source, extent, limits)?;
-        let (attributes, name) = Default::default();
-        Ok(Entries { source, records, namespace, skip, limits, attributes, name })
+        let (attributes, name, previous) = Default::default();
+        Ok(Entries { source, records, namespace, skip, limits, attributes, name, previous, continues: false })
     }
 
-    /// Returns the next entry whose name `accept` accepts. Only then the rest of the entry is parsed.
-    pub(crate) fn next(&mut self, mut accept: impl FnMut(&str) -> bool) -> Result<Option<Entry>, ReadError> {
+    /// Returns the next entry whose name and version `accept` accepts. Only then the rest of the entry is parsed.
+    pub(crate) fn next(
+        &mut self,
+        mut accept: impl FnMut(&str, Option<u16>) -> bool,
+    ) -> Result<Option<Entry>, ReadError> {
         loop {
             let Some(record) = self.records.next()? else { return Ok(None) };
             if record.identifier == SELF || record.identifier == PARENT || record.flags & ASSOCIATED != 0 {
@@ -56,10 +85,24 @@ impl<'a> Entries<'a> {
             if self.attributes.relocated {
                 continue;
             }
+            std::mem::swap(&mut self.name, &mut self.previous);
             name(&record, self.namespace, &self.attributes, &mut self.name)?;
-            if !accept(&self.name) {
+            if self.name.stem() == self.previous.stem() {
+                let continued = std::mem::replace(&mut self.continues, record.flags & NOT_FINAL != 0);
+                if continued && self.name.version == self.previous.version {
+                    // A further section of a file that was not accepted.
+                    continue;
+                }
+                // Versions of one file follow each other, the highest first (9.3).
+                if let Some(version) = self.name.version {
+                    self.name.text.push_str(&format!(";{version}"));
+                }
+            }
+            self.continues = record.flags & NOT_FINAL != 0;
+            if !accept(&self.name.text, self.name.version) {
                 continue;
             }
+            self.continues = false;
             let mut entry = build(self.source, &record, &self.name, &self.attributes, self.limits)?;
             if record.flags & NOT_FINAL != 0 {
                 let (offset, identifier) = (record.offset, record.identifier.to_vec());
@@ -97,7 +140,7 @@ impl<'a> Entries<'a> {
 
 /// Returns whether a character of an identifier is used unchanged in a name.
 fn is_simple(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~') && byte != b';'
+    matches!(byte, b' '..=b'~') && !matches!(byte, b';' | b'/' | b'\\')
 }
 
 /// Writes the name of a record to `name`.
@@ -105,13 +148,12 @@ fn name(
     record: &Record<'_>,
     namespace: Namespace,
     attributes: &Attributes,
-    name: &mut String,
+    name: &mut Name,
 ) -> Result<(), ReadError> {
     let invalid = |rule| ReadError::Invalid { offset: record.offset, rule };
-    name.clear();
     match namespace {
         Namespace::RockRidge if !attributes.name.is_empty() => {
-            name.push_str(&String::from_utf8_lossy(&attributes.name));
+            name.set(&escape_name(&attributes.name), None);
         }
         Namespace::Joliet if !record.identifier.len().is_multiple_of(2) => {
             return Err(invalid("a Joliet identifier has an even number of bytes"));
@@ -120,12 +162,20 @@ fn name(
         Namespace::Joliet
             if record.identifier.chunks_exact(2).all(|unit| unit[0] == 0 && is_simple(unit[1])) =>
         {
-            name.extend(record.identifier.chunks_exact(2).map(|unit| char::from(unit[1])));
+            name.set("", None);
+            name.text.extend(record.identifier.chunks_exact(2).map(|unit| char::from(unit[1])));
+            name.stem = name.text.len();
         }
-        Namespace::Joliet => name.push_str(&joliet::name(record.identifier)),
-        _ => name.push_str(&identifier::plain_name(record.identifier)),
+        Namespace::Joliet => {
+            let (text, version) = joliet::name_and_version(record.identifier);
+            name.set(&text, version);
+        }
+        _ => {
+            let (_, version) = identifier::split_version(record.identifier);
+            name.set(&identifier::plain_name(record.identifier), version);
+        }
     }
-    match shown(name) {
+    match is_name(&name.text) {
         true => Ok(()),
         false => Err(invalid("the name of an entry is not empty, `.` or `..`")),
     }
@@ -135,7 +185,7 @@ fn name(
 fn build(
     source: &dyn ReadAt,
     record: &Record<'_>,
-    name: &str,
+    name: &Name,
     attributes: &Attributes,
     limits: &ReadLimits,
 ) -> Result<Entry, ReadError> {
@@ -147,13 +197,14 @@ fn build(
     }
     let kind = match (&attributes.symlink, attributes.mode.map(|mode| mode & TYPE_MASK)) {
         _ if directory => EntryKind::Directory,
-        (Some(target), _) => EntryKind::Symlink(String::from_utf8_lossy(target).into_owned()),
+        (Some(target), _) => EntryKind::Symlink(escape_target(target).into_owned()),
         (None, None | Some(TYPE_FILE)) => EntryKind::File,
         // If the mode contradicts the directory flag of the record, the flag decides.
         (None, Some(TYPE_DIRECTORY)) => EntryKind::File,
         (None, Some(_)) => EntryKind::Other,
     };
-    let mut entry = Entry::at(name, kind, extent);
+    let mut entry = Entry::at(&name.text, kind, extent);
+    entry.version = name.version;
     entry.modified = attributes.modified.or_else(|| date::parse_record(record.date));
     entry.mode = attributes.mode;
     Ok(entry)

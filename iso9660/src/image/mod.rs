@@ -1,7 +1,7 @@
 //! Reads images from any writer, including hostile ones.
 //!
 //! ```text
-//! open: sector 16.. descriptors --> NSR02, NSR03 -> UDF                |  the first usable or the requested one
+//! open: sector 16.. descriptors --> NSR02, NSR03 -> UDF                |  the first readable or the requested one
 //!                               |-> primary --SP, ER--> Rock Ridge     |  is the namespace of all paths
 //!                               |-> supplementary %/E -> Joliet        |
 //!                               |-> primary: plain names, lower case   |
@@ -38,13 +38,15 @@ use crate::udf::Udf;
 
 use cache::Cache;
 use descriptors::Descriptors;
+use directory::Root;
 use medium::Medium;
 use view::View;
 
-pub use boot::{BootEntry, BootImage};
+pub use boot::{BootCatalog, BootEntry, BootImage};
 pub use entry::{Entry, EntryKind, Extent};
 pub use file::FileReader;
 pub use namespace::Namespace;
+pub(crate) use resolve::Found;
 
 /// The budgets of a reader.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -103,6 +105,7 @@ pub struct Image<S> {
     limits: ReadLimits,
     volume: Volume,
     namespaces: Vec<Namespace>,
+    unreadable: Vec<(Namespace, ReadError)>,
     view: View,
     cache: Cache,
     /// The sector of the boot catalog.
@@ -110,20 +113,20 @@ pub struct Image<S> {
 }
 
 impl<S: ReadAt> Image<S> {
-    /// Opens an image by the best namespace that it has: UDF, then Rock Ridge, then Joliet, then plain.
+    /// Opens an image by the best readable namespace that it has: UDF, then Rock Ridge, then Joliet, then plain.
     ///
     /// # Errors
-    /// [`ReadError`] when the source is neither an ISO 9660 nor a UDF image, or when its descriptors break a rule. An
-    /// unreadable UDF file system is ignored when another namespace exists.
+    /// [`ReadError`] when the source is neither an ISO 9660 nor a UDF image, or when no namespace is readable.
+    /// [`Image::unreadable`] returns the errors of the others.
     pub fn open(source: S) -> Result<Image<S>, ReadError> {
         Image::open_with(source, None, ReadLimits::default())
     }
 
-    /// Opens an image by the given namespace, or the best one, with the given budgets.
+    /// Opens an image by the given namespace, or the best readable one, with the given budgets.
     ///
     /// # Errors
     /// The errors of [`Image::open`]; [`ReadError::NoNamespace`] when the image does not have the namespace; the error
-    /// of the UDF file system when `namespace` is UDF.
+    /// of the namespace when it is not readable.
     pub fn open_with(
         source: S,
         namespace: Option<Namespace>,
@@ -131,28 +134,53 @@ impl<S: ReadAt> Image<S> {
     ) -> Result<Image<S>, ReadError> {
         let medium = Medium::new(&source, limits.one_call());
         let Descriptors { mut volume, primary, joliet, catalog } = Descriptors::read(&medium)?;
-        let mut views = Vec::new();
+        let mut found = Vec::new();
         if volume.has_udf {
-            match Udf::open(&medium).and_then(|udf| volume.add_udf(udf, &medium, &limits)) {
-                Ok(view) => views.push(view),
-                Err(error) if namespace == Some(Namespace::Udf) || primary.is_none() => return Err(error),
-                Err(_) => {}
+            let udf = Udf::open(&medium).and_then(|udf| volume.add_udf(udf, &medium, &limits));
+            found.push((Namespace::Udf, udf));
+        }
+        let plain = primary
+            .map(|root| root.and_then(|root| directory::probe(&medium, root.extent, &limits).map(|()| root)));
+        if let Some(Ok(root)) = &plain {
+            // The skipped bytes are part of the system use areas, which only Rock Ridge reads.
+            let rock_ridge = directory::rock_ridge_skip(&medium, root, &limits).transpose();
+            let view = |skip| View::iso(Namespace::RockRidge, &Root { skip, ..root.clone() });
+            found.extend(rock_ridge.map(|skip| (Namespace::RockRidge, skip.map(view))));
+        }
+        let view = |namespace| move |root: Root| View::iso(namespace, &root);
+        for (namespace, root) in [(Namespace::Joliet, joliet), (Namespace::Plain, plain)] {
+            found.extend(root.map(|root| (namespace, root.map(view(namespace)))));
+        }
+        let (mut namespaces, mut unreadable, mut chosen) = (Vec::new(), Vec::new(), None);
+        for (name, view) in found {
+            let wanted = chosen.is_none() && namespace.is_none_or(|namespace| namespace == name);
+            // Every read of a remote image is a request, so the root of a tree that is not used is not read.
+            let readable = match view {
+                Ok(view) if wanted && name == Namespace::Joliet => {
+                    directory::probe(&medium, view.root.first_extent(), &limits).map(|()| view)
+                }
+                view => view,
+            };
+            match readable {
+                Ok(view) => {
+                    namespaces.push(name);
+                    chosen = if wanted { Some(view) } else { chosen };
+                }
+                Err(error) if namespace == Some(name) => return Err(error),
+                Err(error) => unreadable.push((name, error)),
             }
         }
-        if let Some(mut plain) = primary {
-            let skip = directory::rock_ridge_skip(&medium, &plain, &limits)?;
-            plain.skip = skip.unwrap_or(0);
-            views.extend(skip.map(|_| View::iso(Namespace::RockRidge, &plain)));
-            views.extend(joliet.map(|joliet| View::iso(Namespace::Joliet, &joliet)));
-            views.push(View::iso(Namespace::Plain, &plain));
-        }
-        let namespaces = views.iter().map(View::namespace).collect();
-        let view = views.into_iter().find(|view| namespace.is_none_or(|wanted| wanted == view.namespace()));
-        let wanted = namespace.unwrap_or(Namespace::Plain);
-        let view = view.ok_or(ReadError::NoNamespace { namespace: wanted })?;
         drop(medium);
+        let view = match (chosen, namespace) {
+            (Some(view), _) => view,
+            (None, Some(namespace)) => return Err(ReadError::NoNamespace { namespace }),
+            (None, None) => {
+                let first = unreadable.into_iter().next().map(|(_, error)| error);
+                return Err(first.unwrap_or(ReadError::NoNamespace { namespace: Namespace::Plain }));
+            }
+        };
         let (source, cache) = (Arc::new(source), Cache::default());
-        Ok(Image { source, limits, volume, namespaces, view, cache, catalog })
+        Ok(Image { source, limits, volume, namespaces, unreadable, view, cache, catalog })
     }
 
     /// Returns the volume identifier (label): that of the Primary Volume Descriptor, which Linux shows, if the image
@@ -174,6 +202,11 @@ impl<S: ReadAt> Image<S> {
     /// Returns the readable namespaces of the image, best first.
     pub fn namespaces(&self) -> &[Namespace] {
         &self.namespaces
+    }
+
+    /// Returns the namespaces that the image declares but whose descriptor or root directory is broken, with the error.
+    pub fn unreadable(&self) -> &[(Namespace, ReadError)] {
+        &self.unreadable
     }
 
     /// Returns the source.

@@ -11,7 +11,7 @@ use crate::source::ReadAt;
 use crate::udf::{FileEntry, FileKind, Identifier, Identifiers, Udf};
 
 use super::directory::Root;
-use super::entry::{TYPE_DIRECTORY, TYPE_FILE, TYPE_SYMLINK, shown};
+use super::entry::{TYPE_DIRECTORY, TYPE_FILE, TYPE_SYMLINK, is_name};
 use super::iso::Entries;
 use super::{Entry, EntryKind, Extent, Namespace, ReadLimits};
 
@@ -36,6 +36,14 @@ pub(crate) enum Child {
 }
 
 impl Child {
+    /// Returns the version of the file, see [`Entry::version`].
+    pub(crate) fn version(&self) -> Option<u16> {
+        match self {
+            Child::Entry(entry) => entry.version,
+            Child::Udf(_) => None,
+        }
+    }
+
     pub(crate) fn name(&self) -> &str {
         match self {
             Child::Entry(entry) => &entry.name,
@@ -53,23 +61,30 @@ impl Child {
 }
 
 /// Reads the children of a directory.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one lives for each directory on the way, so a box saves nothing"
+)]
 pub(crate) enum Children<'a> {
     Iso(Entries<'a>),
     Udf(Identifiers<'a>),
 }
 
 impl Children<'_> {
-    /// Returns the next child whose name `accept` accepts.
-    pub(crate) fn next(&mut self, mut accept: impl FnMut(&str) -> bool) -> Result<Option<Child>, ReadError> {
+    /// Returns the next child whose name and version `accept` accepts.
+    pub(crate) fn next(
+        &mut self,
+        mut accept: impl FnMut(&str, Option<u16>) -> bool,
+    ) -> Result<Option<Child>, ReadError> {
         match self {
             Children::Iso(entries) => Ok(entries.next(accept)?.map(Child::Entry)),
             Children::Udf(identifiers) => {
-                while let Some(mut identifier) = identifiers.next()? {
-                    if !shown(&mut identifier.name) {
+                while let Some(identifier) = identifiers.next()? {
+                    if !is_name(&identifier.name) {
                         let rule = "the name of an entry is not empty, `.` or `..`";
                         return Err(ReadError::Invalid { offset: identifier.offset, rule });
                     }
-                    if accept(&identifier.name) {
+                    if accept(&identifier.name, None) {
                         return Ok(Some(Child::Udf(identifier)));
                     }
                 }
@@ -90,7 +105,7 @@ impl View {
         let root = Identifier { name: String::new(), address: udf.root, offset: udf.root_from };
         let root = udf_entry(&udf, source, root)?;
         let view = View { root, kind: ViewKind::Udf(Box::new(udf)) };
-        view.children(source, &view.root, limits)?.next(|_| true)?;
+        view.children(source, &view.root, limits)?.next(|_, _| true)?;
         Ok(view)
     }
 

@@ -11,6 +11,8 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::SECTOR_SIZE;
 use crate::error::ContentError;
@@ -26,6 +28,8 @@ const BUFFER: usize = 256 * 1024;
 const SMALL: usize = 32 * 1024;
 /// The length from which the kernel copies a file.
 const DIRECT: u64 = 128 * 1024;
+/// The pause between two syncs of an image that is being written.
+const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// The end of the system area in bytes.
 const SYSTEM_AREA: u64 = 16 * SECTOR_SIZE;
 
@@ -142,6 +146,35 @@ impl ImagePlan {
     /// The errors of [`ImagePlan::write_to`].
     pub fn write_to_file(&self, output: &File) -> io::Result<u64> {
         self.write(&mut &*output, Some(output))
+    }
+
+    /// Writes the whole image to a file as [`ImagePlan::write_to_file`] does, and returns when it is on the disk. Calls
+    /// `observe` some ten times in a second with the length of the file.
+    ///
+    /// A second thread writes. Meanwhile this one sends to the disk what is written already: without that the kernel would
+    /// keep most of the image in memory, and the disk would begin to work when the copying ends.
+    ///
+    /// # Errors
+    /// The errors of [`ImagePlan::write_to_file`], and the error of the disk.
+    pub fn write_durably(&self, output: &File, mut observe: impl FnMut(u64)) -> io::Result<u64> {
+        std::thread::scope(|scope| {
+            let (done, ended) = mpsc::channel();
+            let writer = scope.spawn(move || {
+                let written = self.write_to_file(output);
+                // Fails only after this function has returned.
+                let _closed = done.send(());
+                written
+            });
+            // The kernel reports a failed write to the disk once, so an error here must not be lost.
+            let mut synced = Ok(());
+            while ended.recv_timeout(SYNC_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                synced = synced.and_then(|()| output.sync_data());
+                observe(output.metadata().map_or(0, |found| found.len()));
+            }
+            let written =
+                writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")))?;
+            synced.and_then(|()| output.sync_all()).map(|()| written)
+        })
     }
 
     /// Writes to `output`. If `direct` is the file behind `output`, files that need no buffer are written to it

@@ -79,6 +79,7 @@ pub struct SpliceOptions {
 
 /// The handling of an existing directory of the same name.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum ExistingDirectory {
     /// The existing directory is an error.
     #[default]

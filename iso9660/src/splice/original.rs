@@ -12,7 +12,7 @@ use crate::SECTOR_SIZE;
 use crate::ecma119::field::{array, read_both_u16, read_both_u32};
 use crate::ecma119::record::{DIRECTORY, Record};
 use crate::ecma119::{FIRST_DESCRIPTOR, SECTOR, descriptor};
-use crate::eltorito::{self, CatalogEntry};
+use crate::eltorito::{self, Catalog, CatalogEntry};
 use crate::error::ReadError;
 use crate::source::ReadAt;
 
@@ -195,7 +195,9 @@ fn boot(source: &Budget<'_>, sector: Option<u32>) -> Result<Option<(u64, Vec<Cat
     let Some(sector) = sector else { return Ok(None) };
     let offset = u64::from(sector) * SECTOR_SIZE;
     let catalog = source.sector(offset, "the boot catalog lies inside the image")?;
-    Ok(Some((offset, eltorito::parse_catalog(&catalog, offset)?)))
+    let Catalog { entries, faults } = eltorito::parse_catalog(&catalog, offset);
+    // A splice keeps what an image boots, so the whole catalog must be known.
+    faults.into_iter().next().map_or(Ok(Some((offset, entries))), |fault| Err(fault.into()))
 }
 
 /// Returns the checksum tags of libisofs. Each is a line of text at the start of a sector that names the next sector:

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// A partition table format.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
 pub enum PartitionTable {
     /// The Master Boot Record.
     Mbr,

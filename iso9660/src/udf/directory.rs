@@ -9,6 +9,7 @@
 use super::partition::Layout;
 use super::{Address, tag, text, u16_at};
 use crate::error::ReadError;
+use crate::escape::escape_name;
 use crate::runs::Runs;
 use crate::source::ReadAt;
 
@@ -31,6 +32,7 @@ pub(super) fn length(bytes: &[u8]) -> Option<usize> {
 /// A named child of a directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Identifier {
+    /// The name as text, see [`crate::escape`].
     pub(crate) name: String,
     /// The address of the file entry.
     pub(crate) address: Address,
@@ -80,6 +82,7 @@ impl<'a> Identifiers<'a> {
                 continue;
             }
             let name = text::name(&bytes[from..to]).ok_or(invalid("a UDF name has a known form"))?;
+            let name = escape_name(&name).into_owned();
             let address = Address::parse(bytes, 24).ok_or(invalid("a file identifier is whole"))?;
             return Ok(Some(Identifier { name, address, offset }));
         }

@@ -14,6 +14,7 @@ use super::allocation::{Descriptors, Form};
 use super::partition::Layout;
 use super::{Address, tag, text, u16_at, u32_at, u64_at};
 use crate::error::ReadError;
+use crate::escape::escape_target;
 use crate::runs::{Run, Runs};
 use crate::source::ReadAt;
 
@@ -124,8 +125,8 @@ impl FileEntry {
         Descriptors { form, bytes, home, offset, len }.runs(layout, source)
     }
 
-    /// Returns the target of a symbolic link. It consists of path components (4/14.16): type, length, version (16),
-    /// name.
+    /// Returns the target of a symbolic link as text, see [`crate::escape`]. It consists of path components (4/14.16):
+    /// type, length, version (16), name.
     pub(crate) fn target(&self, layout: &Layout, source: &dyn ReadAt) -> Result<String, ReadError> {
         let invalid = |rule| Layout::invalid(self.offset, rule);
         if self.len > TARGET_LIMIT {
@@ -150,7 +151,10 @@ impl FileEntry {
                 }
                 3 => target.push_str(".."),
                 4 => target.push('.'),
-                5 => target.push_str(&text::name(name).ok_or(invalid("a UDF name has a known form"))?),
+                5 => {
+                    let name = text::name(name).ok_or(invalid("a UDF name has a known form"))?;
+                    target.push_str(&escape_target(&name));
+                }
                 _ => return Err(invalid("a component of a symbolic link has a known type")),
             }
         }

@@ -10,11 +10,11 @@ use super::u16_at;
 use crate::ecma119::date;
 use crate::joliet;
 
-/// Returns the text of a name; `None` when its form is unknown.
-pub(super) fn name(bytes: &[u8]) -> Option<String> {
+/// Returns the bytes of a name in UTF-8, with lone surrogates as in [`joliet::name_bytes`]; `None` when its form is unknown.
+pub(super) fn name(bytes: &[u8]) -> Option<Vec<u8>> {
     match bytes.split_first() {
-        Some((8, latin)) => Some(latin.iter().copied().map(char::from).collect()),
-        Some((16, units)) if units.len().is_multiple_of(2) => Some(joliet::decode(units)),
+        Some((8, latin)) => Some(latin.iter().copied().map(char::from).collect::<String>().into_bytes()),
+        Some((16, units)) if units.len().is_multiple_of(2) => Some(joliet::name_bytes(units)),
         _ => None,
     }
 }
@@ -22,7 +22,8 @@ pub(super) fn name(bytes: &[u8]) -> Option<String> {
 /// Returns the text of a `dstring`; empty when it has none.
 pub(super) fn dstring(field: &[u8]) -> String {
     let used = field.last().copied().map_or(0, usize::from).min(field.len().saturating_sub(1));
-    name(&field[..used]).unwrap_or_default().trim_end_matches('\0').to_owned()
+    let bytes = name(&field[..used]).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
 }
 
 /// Returns the seconds since 1970 of a date, if it is valid.
@@ -42,8 +43,9 @@ mod tests {
 
     #[test]
     fn names_have_one_or_two_bytes_per_character() {
-        assert_eq!(name(b"\x08a\xfc").as_deref(), Some("aü"));
-        assert_eq!(name(b"\x10\0a\xd8\x3d\xde\0").as_deref(), Some("a😀"));
+        assert_eq!(name(b"\x08a\xfc").as_deref(), Some("aü".as_bytes()));
+        assert_eq!(name(b"\x10\0a\xd8\x3d\xde\0").as_deref(), Some("a😀".as_bytes()));
+        assert_eq!(name(b"\x10\xd8\x3d").as_deref(), Some(b"\xed\xa0\xbd".as_slice()), "a lone surrogate");
         assert_eq!(name(b"\x10\0"), None);
         assert_eq!(name(b"\xfeab"), None);
         assert_eq!(name(b""), None);

@@ -219,7 +219,8 @@ fn in_descriptors() -> Vec<Fault> {
         "a byte after the application use field" [DescriptorReserved] |b| b.set(JOLIET + 2047, 1);
         "a byte of the boot record" [DescriptorReserved] |b| b.set(BOOT + 50, 1);
         "a volume space size in two versions" [DescriptorByteOrders] |b| b.flip(PRIMARY + 84, 1);
-        "a Joliet volume of another size" [DescriptorsDiffer] |b| b.put(JOLIET + 80, &both(500));
+        "a larger Joliet volume" [DescriptorsDiffer] |b| b.put(JOLIET + 80, &both(50_000));
+        "a smaller Joliet volume" [DescriptorsShorter] |b| b.put(JOLIET + 80, &both(500));
         "a second volume" [VolumeSet] |b| b.put(PRIMARY + 120, &[2, 0, 0, 2]);
         "small blocks" [BlockSize] |b| b.put(JOLIET + 128, &[0, 4, 4, 0]);
         "a label with a control character" [DescriptorText] |b| b.set(PRIMARY + 41, 7);

@@ -101,6 +101,10 @@ impl SimBmc {
                     if config.boot.locked_in_post && state.machine.is_in_post() {
                         return Err(in_post());
                     }
+                    if let Some(refused) = &config.boot.refused {
+                        let message = "The operation is not supported by this firmware.";
+                        return Err(ErrorReply::new(StatusCode::BAD_REQUEST, refused, message));
+                    }
                     let changes = value.as_object().ok_or_else(|| ErrorReply::property_type("Boot"))?;
                     patch_boot(&mut boot, changes, &config.boot)?;
                 }

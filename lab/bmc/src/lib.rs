@@ -90,4 +90,4 @@ pub use sim_bmc::{ConnectionCut, SimBmc};
 pub use state::{SimBmcSnapshot, SlotSnapshot};
 pub use tls::CertificateError;
 pub use types::{MediaKind, OverrideEnabled, Power, ReadStyle, ResetType};
-pub use vendors::{DEMO_VENDORS, VENDORS, Vendor, VendorError};
+pub use vendors::{DEMO_VENDORS, VARIANTS, VENDORS, Vendor, VendorError};

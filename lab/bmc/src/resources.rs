@@ -451,6 +451,8 @@ impl View<'_> {
         }
         if self.config.boot.oem == Some(BootOem::DellServerBoot) {
             oem.push(("#OemManager.ImportSystemConfiguration", Oem::ImportProfile));
+        }
+        if routes::shows_attributes(self.config) {
             body["Links"]["Oem"] = json!({
                 "Dell": { "DellAttributes": [self.link(&Resource::Oem(Oem::Attributes))] }
             });
@@ -482,7 +484,7 @@ impl View<'_> {
             "Attributes": {
                 "ServerBoot.1.BootOnce": if device == "Normal" { "Disabled" } else { "Enabled" },
                 "ServerBoot.1.FirstBootDevice": device,
-                "VirtualMedia.1.Attached": "AutoAttach",
+                "VirtualMedia.1.Attached": self.config.media.attached.as_deref().unwrap_or("AutoAttach"),
             },
         })
     }

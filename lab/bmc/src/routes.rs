@@ -130,6 +130,11 @@ pub(super) fn slot_takes_patch(config: &SimBmcConfig, slot: usize) -> bool {
     image || config.boot.oem == Some(BootOem::HpeNextServerReset)
 }
 
+/// Whether the manager has attributes.
+pub(super) fn shows_attributes(config: &SimBmcConfig) -> bool {
+    config.media.attached.is_some() || config.boot.oem == Some(BootOem::DellServerBoot)
+}
+
 /// Whether this parent links to the slots.
 pub(super) fn shows_slots(config: &SimBmcConfig, tree: Tree) -> bool {
     config.slot_tree.shows(tree)
@@ -245,8 +250,11 @@ pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     if via(MediaVia::SmcIsoConfig) {
         all.extend([Oem::CfgCd, Oem::CfgCdMount, Oem::CfgCdUnmount].map(R::Oem));
     }
+    if shows_attributes(config) {
+        all.push(R::Oem(Oem::Attributes));
+    }
     if config.boot.oem == Some(BootOem::DellServerBoot) {
-        all.extend([R::Oem(Oem::Attributes), R::Oem(Oem::ImportProfile)]);
+        all.push(R::Oem(Oem::ImportProfile));
     }
     for tree in [Tree::Manager, Tree::System].into_iter().filter(|tree| config.slot_tree.shows(*tree)) {
         all.push(R::Slots(tree));

@@ -196,7 +196,10 @@ impl State {
         slots
             .map(|(slot, about)| Candidate {
                 kind: about.kind,
-                bootable: slot.attached(at).map(|medium| bootable(about.kind, medium, &config.boot)),
+                bootable: slot
+                    .attached(at)
+                    .filter(|_| !config.media.is_detached())
+                    .map(|medium| bootable(about.kind, medium, &config.boot)),
             })
             .collect()
     }
@@ -206,7 +209,7 @@ impl State {
         let slots = self.slots.iter().zip(&config.slots);
         slots
             .filter_map(|(slot, about)| {
-                let url = slot.attached(at)?.url.clone();
+                let url = slot.attached(at).filter(|_| !config.media.is_detached())?.url.clone();
                 Some(InsertedMedia { slot: about.id.clone(), kind: about.kind, url })
             })
             .collect()

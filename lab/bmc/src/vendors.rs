@@ -4,6 +4,9 @@
 //!   lab/bmc/vendors/dell-idrac9-6.toml ──► VendorFile ──► SimBmcConfig (with a serial number and an account)
 //! ```
 //!
+//! A variant is a vendor's BMC with other values: one model or firmware whose capture or field report differs. Its file
+//! names the vendor in `like` and holds only what differs.
+//!
 //! A file says what a BMC does, not how a client handles it, and shares nothing with the client's profiles: both are
 //! written from the same evidence, so each checks the other.
 
@@ -49,9 +52,9 @@ pub enum VendorError {
 }
 
 macro_rules! vendors {
-    ($($name:literal),* $(,)?) => {
-        /// All vendors, in the order of lists.
-        pub const VENDORS: &[Vendor] = &[
+    ($(#[$doc:meta])* $list:ident: $($name:literal),* $(,)?) => {
+        $(#[$doc])*
+        pub const $list: &[Vendor] = &[
             $(Vendor { name: $name, text: include_str!(concat!("../vendors/", $name, ".toml")) }),*
         ];
     };
@@ -62,6 +65,8 @@ macro_rules! vendors {
 pub const DEMO_VENDORS: [&str; 5] = ["dell-idrac9-6", "lenovo-xcc", "smc-x12", "hpe-ilo6", "dell-idrac10"];
 
 vendors![
+    /// All vendors, in the order of lists. A seeded world draws from this list, so its order and length do not change.
+    VENDORS:
     "generic",
     "dell-idrac8",
     "dell-idrac9-5",
@@ -83,6 +88,18 @@ vendors![
     "fujitsu-irmc",
     "huawei-ibmc",
     "sushy",
+];
+
+vendors![
+    /// Models and firmware of vendors that differ from the vendor's other BMCs.
+    VARIANTS:
+    "dell-idrac10-2",
+    "dell-idrac9-detached",
+    "hpe-ilo6-no-override",
+    "hpe-openbmc",
+    "hpe-xd670",
+    "inspur",
+    "nvidia-gh200",
 ];
 
 /// The content of a vendor's file.
@@ -120,9 +137,10 @@ impl Vendor {
     /// # Errors
     /// When the name is unknown.
     pub fn named(name: &str) -> Result<Self, VendorError> {
-        VENDORS.iter().find(|vendor| vendor.name == name).copied().ok_or_else(|| VendorError::Unknown {
+        let all = || VENDORS.iter().chain(VARIANTS);
+        all().find(|vendor| vendor.name == name).copied().ok_or_else(|| VendorError::Unknown {
             name: name.to_owned(),
-            known: VENDORS.iter().map(|vendor| vendor.name).collect::<Vec<_>>().join(", "),
+            known: all().map(|vendor| vendor.name).collect::<Vec<_>>().join(", "),
         })
     }
 
@@ -135,13 +153,43 @@ impl Vendor {
     }
 
     fn read(self) -> Result<VendorFile, VendorError> {
-        toml::from_str(self.text)
-            .map_err(|source| VendorError::Data { name: self.name, source: Box::new(source) })
+        self.table()?.try_into().map_err(|source| self.unreadable(source))
+    }
+
+    /// The values of the file; those of a variant over those of its vendor.
+    fn table(self) -> Result<toml::Table, VendorError> {
+        let mut own: toml::Table = toml::from_str(self.text).map_err(|source| self.unreadable(source))?;
+        let Some(like) = own.remove("like") else { return Ok(own) };
+        // A variant of a variant would make the search endless.
+        let base = VENDORS.iter().find(|vendor| like.as_str() == Some(vendor.name));
+        let base = base.ok_or_else(|| VendorError::Unknown {
+            name: like.as_str().unwrap_or_default().to_owned(),
+            known: VENDORS.iter().map(|vendor| vendor.name).collect::<Vec<_>>().join(", "),
+        })?;
+        let mut table = base.table()?;
+        merge(&mut table, own);
+        Ok(table)
+    }
+
+    fn unreadable(self, source: toml::de::Error) -> VendorError {
+        VendorError::Data { name: self.name, source: Box::new(source) }
+    }
+}
+
+/// Sets values in a table; a table is merged, any other value replaces the old one.
+fn merge(table: &mut toml::Table, values: toml::Table) {
+    for (name, value) in values {
+        match (table.get_mut(&name), value) {
+            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => merge(old, new),
+            (_, value) => {
+                table.insert(name, value);
+            }
+        }
     }
 }
 
 impl SimBmcConfig {
-    /// A BMC that behaves like those of this vendor ([`VENDORS`]), switched off.
+    /// A BMC that behaves like those of this vendor or variant ([`VENDORS`], [`VARIANTS`]), switched off.
     ///
     /// # Errors
     /// When the name is unknown or the vendor's file is not valid.
@@ -209,7 +257,7 @@ mod tests {
 
     #[test]
     fn every_vendor_file_can_be_read_and_has_unique_slot_ids() {
-        for vendor in VENDORS {
+        for vendor in VENDORS.iter().chain(VARIANTS) {
             let config = SimBmcConfig::vendor(vendor.name, "S1", "root", "calvin").unwrap();
             assert!(!vendor.about().unwrap().is_empty(), "{}", vendor.name);
             let mut ids: Vec<_> = config.slots.iter().map(|slot| &slot.id).collect();
@@ -224,6 +272,15 @@ mod tests {
     fn the_error_for_an_unknown_vendor_lists_the_known_ones() {
         let text = SimBmcConfig::vendor("ilo9", "S1", "root", "calvin").unwrap_err().to_string();
         assert!(text.contains("ilo9") && text.contains("hpe-ilo6"), "{text}");
+    }
+
+    #[test]
+    fn a_variant_has_the_values_of_its_vendor_but_for_its_own() {
+        let of = |name| SimBmcConfig::vendor(name, "S1", "root", "calvin").unwrap();
+        let (base, variant) = (of("dell-idrac10"), of("dell-idrac10-2"));
+        assert_ne!(variant.identity.firmware_version, base.identity.firmware_version);
+        assert_eq!(variant.identity.manager_model, base.identity.manager_model);
+        assert_eq!((variant.power, variant.slots), (base.power, base.slots));
     }
 
     #[test]

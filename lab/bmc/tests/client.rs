@@ -11,11 +11,12 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lab_bmc::{
     BootContext, BootSource, Fault, FaultEffect, FaultTrigger, Host, HttpMediaReader, IfMatchRule, SimBmc,
-    SimBmcConfig, SimBmcServer, SimBmcSnapshot, SlotTree,
+    SimBmcConfig, SimBmcServer, SimBmcSnapshot, SlotTree, VARIANTS,
 };
 use redfish::{
-    Bmc, BmcCredentials, BootTarget, ClientOptions, Discovery, ErrorKind, HttpOptions, HttpTransport,
-    InsertOptions, PowerState, Profile, ResetType, SerialMatch, SystemSelector, TlsVerification,
+    Bmc, BmcBuilder, BmcCredentials, BootTarget, ClientOptions, Discovery, ErrorKind, HttpOptions,
+    HttpTransport, InsertOptions, PowerState, Profile, ResetType, SerialMatch, SystemSelector,
+    TlsVerification,
 };
 
 const SERIAL: &str = "SIM0001";
@@ -88,7 +89,15 @@ impl Bench {
         Bench::with(config, Profile::generic()).await
     }
 
-    async fn with(mut config: SimBmcConfig, profile: Profile) -> Self {
+    async fn with(config: SimBmcConfig, profile: Profile) -> Self {
+        Bench::of(config, profile, |builder| builder).await
+    }
+
+    async fn of(
+        mut config: SimBmcConfig,
+        profile: Profile,
+        build: impl FnOnce(BmcBuilder) -> BmcBuilder,
+    ) -> Self {
         config.boot.require_boot_record = false;
         let sim_bmc = SimBmc::new(config, Arc::new(Idle), Arc::new(HttpMediaReader::new().unwrap()));
         let server = sim_bmc.serve_on_loopback().await.unwrap();
@@ -96,7 +105,8 @@ impl Bench {
         let transport =
             HttpTransport::new(&endpoint, &TlsVerification::Insecure, HttpOptions::default()).unwrap();
         let options = ClientOptions { backoff_base: Duration::from_millis(1), ..ClientOptions::default() };
-        let bmc = Bmc::builder(endpoint, account(), Arc::new(transport), profile).options(options).build();
+        let builder = Bmc::builder(endpoint, account(), Arc::new(transport), profile).options(options);
+        let bmc = build(builder).build();
         Bench { sim_bmc, server, bmc, media: media_server().await }
     }
 
@@ -144,6 +154,30 @@ fn account() -> BmcCredentials {
 
 fn config() -> SimBmcConfig {
     SimBmcConfig::new(SERIAL, "admin", "canary-secret")
+}
+
+/// The manager tells its kind, not the maker of the chassis, and not the numbers of its firmware.
+#[tokio::test]
+async fn each_variant_gets_the_profile_of_its_manager() {
+    let expected = [
+        ("dell-idrac10-2", "dell-idrac10"),
+        ("dell-idrac9-detached", "dell-idrac9-6"),
+        ("hpe-ilo6-no-override", "hpe-ilo6"),
+        ("hpe-openbmc", "openbmc"),
+        ("hpe-xd670", "ami-megarac"),
+        ("inspur", "generic"),
+        ("nvidia-gh200", "nvidia-gb200"),
+    ];
+    assert_eq!(
+        VARIANTS.iter().map(|variant| variant.name).collect::<Vec<_>>(),
+        expected.map(|(name, _)| name)
+    );
+    for (variant, profile) in expected {
+        let config = SimBmcConfig::vendor(variant, SERIAL, "admin", "canary-secret").unwrap().in_time(0.0);
+        let bench = Bench::of(config, Profile::generic(), BmcBuilder::detecting).await;
+        assert_eq!(bench.discover().await.profile, profile, "{variant}");
+        bench.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lab_bmc::{SimBmcConfig, VENDORS, VendorError};
+use lab_bmc::{SimBmcConfig, VARIANTS, VENDORS, VendorError};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
@@ -27,8 +27,8 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
         writeln!(std::io::stderr(), "OS image written to {} with the tag {OS_TAG}", folder.display())?;
     }
     if args.list {
-        for vendor in VENDORS {
-            writeln!(out, "{:<16} {}", vendor.name, vendor.about()?)?;
+        for vendor in VENDORS.iter().chain(VARIANTS) {
+            writeln!(out, "{:<22} {}", vendor.name, vendor.about()?)?;
         }
         return Ok(());
     }

@@ -20,7 +20,7 @@ async fn an_ended_grant_is_404_immediately() {
         assert_eq!(world.get(token, artifact, None).await.status(), 200);
         world.store.end(token);
     }
-    world.grants.end(run_id());
+    world.grants.end(run());
     for (token, artifact) in [(TASK_TOKEN, Artifact::Task), (BOOT_TOKEN, Artifact::Boot)] {
         assert_eq!(world.get(token, artifact, None).await.status(), 404);
         assert!(matches!(world.grants.open(token).await, Err(GrantError::Ended)));
@@ -47,17 +47,17 @@ struct EndsMeanwhile {
 
 #[async_trait]
 impl GrantStore for EndsMeanwhile {
-    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
+    async fn find(&self, token_hash: &str) -> Result<Option<StoredGrant>, GrantStoreUnavailable> {
         let found = self.inner.find(token_hash).await;
         if let Some(grants) = self.grants.lock().unwrap().take() {
             self.inner.end(TASK_TOKEN);
-            grants.end(run_id());
+            grants.end(run());
         }
         found
     }
 
-    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable> {
-        self.inner.record_read(token_hash, reads).await
+    async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), GrantStoreUnavailable> {
+        self.inner.record_reads(token_hash, reads).await
     }
 }
 
@@ -67,7 +67,7 @@ async fn a_grant_that_ends_while_it_is_loaded_is_not_cached() {
     let inner = FakeGrantStore::new();
     inner.add(task_grant(TASK_TOKEN, &record_inputs(&task_input()).unwrap()));
     let store = Arc::new(EndsMeanwhile { inner, grants: Mutex::default() });
-    let grants = MediaGrants::new(store.clone(), library(dir.path()), Arc::new(Timestamp::now));
+    let grants = MediaGrants::new(store.clone(), library(dir.path()), &key(), clock());
     *store.grants.lock().unwrap() = Some(grants.clone());
     assert!(matches!(grants.open(TASK_TOKEN).await, Err(GrantError::Ended)));
     assert!(matches!(grants.open(TASK_TOKEN).await, Err(GrantError::Ended)));
@@ -85,7 +85,7 @@ async fn the_connection_of_a_reader_is_broken_when_the_grant_ends() {
     });
     assert!(first.await.unwrap().is_ok());
     world.store.end(BOOT_TOKEN);
-    world.grants.end(run_id());
+    world.grants.end(run());
     let next = futures_util::future::poll_fn(|context| {
         http_body::Body::poll_frame(std::pin::Pin::new(&mut body), context)
     });
@@ -93,11 +93,35 @@ async fn the_connection_of_a_reader_is_broken_when_the_grant_ends() {
 }
 
 #[tokio::test]
+async fn an_issued_grant_is_served_and_its_inputs_are_opened_only_for_their_job() {
+    let world = World::new().await;
+    let inputs = record_inputs(&task_input()).unwrap();
+    let digest = inputs.digest().to_hex();
+    let image = ImageUse { artifact: Artifact::Task, digest: &digest, slot_plan: "separate", attempt: 1 };
+    let bytes = inputs.to_bytes().unwrap();
+    let issued = |run| {
+        let now = time("2027-01-15T08:00:00Z");
+        world.grants.issue(run, &image, inputs.len(), Some(&bytes), now).unwrap()
+    };
+    let stored = |grant| StoredGrant { grant, server: None, ended_at: None, reads: GrantReads::default() };
+    world.store.add(stored(issued(run())));
+    let opened = world.grants.open(world.grants.token(run(), &image).reveal()).await.unwrap();
+    assert!(bytes_of(&opened.body) == world.task);
+    assert_eq!((opened.run, opened.artifact), (run(), Artifact::Task));
+
+    let other = RunId(uuid::Uuid::from_u128(9));
+    let swapped = Grant { inputs: issued(run()).inputs, ..issued(other) };
+    world.store.add(stored(swapped));
+    let refused = world.grants.open(world.grants.token(other, &image).reveal()).await.unwrap_err();
+    assert!(matches!(refused, GrantError::Unavailable(_)), "{refused}");
+}
+
+#[tokio::test]
 async fn an_image_with_another_digest_is_refused_with_410() {
     let world = World::new().await;
-    let mut grant = task_grant(TASK_TOKEN, &record_inputs(&task_input()).unwrap());
-    grant.sha256 = ImageDigest::new([7; 32]);
-    world.store.add(grant);
+    let mut stored = task_grant(TASK_TOKEN, &record_inputs(&task_input()).unwrap());
+    stored.grant.sha256 = ImageDigest::new([7; 32]).to_hex();
+    world.store.add(stored);
     assert!(matches!(
         world.grants.open(TASK_TOKEN).await,
         Err(GrantError::Changed { expected, .. }) if expected == ImageDigest::new([7; 32])
@@ -111,13 +135,16 @@ async fn a_recently_planned_image_is_served_once_without_a_rebuild_and_only_unde
     let (task, image) = record_inputs_with_body(&task_input()).unwrap();
     let (token, other) = ("fresh00000000000000000000", "other00000000000000000000");
     // These grants cannot be rebuilt: the image must come from the recent images.
-    let unreadable = |token| GrantRecord {
-        source: GrantSource::Task { inputs: b"not the inputs of a task".to_vec() },
-        ..task_grant(token, &task)
+    let unreadable = |token| {
+        let mut stored = task_grant(token, &task);
+        stored.grant.inputs = sealed(b"not the inputs of a task");
+        stored
     };
     world.grants.keep_recent(&task, image);
     assert!(matches!(world.grants.open(token).await, Err(GrantError::Unknown)));
-    world.store.add(GrantRecord { sha256: ImageDigest::new([7; 32]), ..unreadable(other) });
+    let mut changed = unreadable(other);
+    changed.grant.sha256 = ImageDigest::new([7; 32]).to_hex();
+    world.store.add(changed);
     assert!(matches!(world.grants.open(other).await, Err(GrantError::Task(_))));
     world.store.add(unreadable(token));
     let opened = world.grants.open(token).await.unwrap();

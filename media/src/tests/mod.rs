@@ -8,6 +8,7 @@ mod flushing;
 mod golden;
 mod grant_life;
 mod http;
+mod log_lines;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,10 +20,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use axum::extract::Request;
 use bytes::Bytes;
+use engine::model::{Grant, GrantReads, ManualClock, RunId, StoredGrant, Time};
 use iso9660::{BiosBoot, Boot, ImageOptions, ImagePlan, Profile, ReadAt, Tree};
-use jiff::Timestamp;
+use secrets::{KEY_BYTES, MasterKey};
 use tokio::sync::watch;
-use uuid::Uuid;
 
 use super::job_document::tests::document;
 use super::*;
@@ -32,21 +33,21 @@ pub(super) const BOOT_TOKEN: &str = "boot0000000000000000000000";
 
 /// A grant store in memory with switches and counters.
 pub(super) struct FakeGrantStore {
-    grants: Mutex<HashMap<String, GrantRecord>>,
+    grants: Mutex<HashMap<String, StoredGrant>>,
     down: Mutex<bool>,
     finds: watch::Sender<usize>,
-    recorded: watch::Sender<Vec<(String, ReadSummary)>>,
+    recorded: watch::Sender<Vec<(String, GrantReads)>>,
 }
 
 #[async_trait]
 impl GrantStore for FakeGrantStore {
-    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
+    async fn find(&self, token_hash: &str) -> Result<Option<StoredGrant>, GrantStoreUnavailable> {
         self.finds.send_modify(|finds| *finds += 1);
         self.refuse_when_down()?;
         Ok(self.grants.lock().unwrap().get(token_hash).cloned())
     }
 
-    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable> {
+    async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), GrantStoreUnavailable> {
         self.refuse_when_down()?;
         if let Some(grant) = self.grants.lock().unwrap().get_mut(token_hash) {
             grant.reads = grant.reads.merge(reads);
@@ -66,13 +67,13 @@ impl FakeGrantStore {
         })
     }
 
-    pub(super) fn add(&self, grant: GrantRecord) {
-        self.grants.lock().unwrap().insert(grant.token_hash.clone(), grant);
+    pub(super) fn add(&self, stored: StoredGrant) {
+        self.grants.lock().unwrap().insert(stored.grant.token_hash.clone(), stored);
     }
 
     pub(super) fn end(&self, token: &str) {
         let mut grants = self.grants.lock().unwrap();
-        grants.get_mut(&hash(token)).unwrap().ended_at = Some(Timestamp::UNIX_EPOCH);
+        grants.get_mut(&hash(token)).unwrap().ended_at = Some(time("1970-01-01T00:00:00Z"));
     }
 
     pub(super) fn set_down(&self, down: bool) {
@@ -84,7 +85,7 @@ impl FakeGrantStore {
     }
 
     /// Waits until reads were recorded `times` times and returns all records.
-    pub(super) async fn recorded(&self, times: usize) -> Vec<(String, ReadSummary)> {
+    pub(super) async fn recorded(&self, times: usize) -> Vec<(String, GrantReads)> {
         let mut updates = self.recorded.subscribe();
         updates.wait_for(|recorded| recorded.len() >= times).await.unwrap().clone()
     }
@@ -126,15 +127,16 @@ impl World {
         let path = dir.path().join("maintenance.iso");
         std::fs::write(&path, &boot).unwrap();
         let image = library.import(path.to_str().unwrap(), &|_, _| ()).await.unwrap();
-        store.add(GrantRecord {
-            token_hash: hash(BOOT_TOKEN),
+        let mut stored = task_grant(BOOT_TOKEN, &inputs);
+        stored.grant = Grant {
             artifact: Artifact::Boot,
-            source: GrantSource::Maintenance { digest: image.digest, len: image.len },
-            sha256: image.digest,
-            ..task_grant(BOOT_TOKEN, &inputs)
-        });
-        let clock: WallClock = Arc::new(|| Timestamp::from_second(1_800_000_000).unwrap());
-        let grants = MediaGrants::with_limits(store.clone(), library, clock, limits);
+            inputs: None,
+            sha256: image.digest.to_hex(),
+            size: image.len,
+            ..stored.grant
+        };
+        store.add(stored);
+        let grants = MediaGrants::with_limits(store.clone(), library, &key(), clock(), limits);
         let address = listen(grants.clone()).await;
         Self {
             store,
@@ -226,17 +228,36 @@ pub(super) fn task_input() -> TaskImageInput {
     TaskImageInput { job_id: job.job_id, created_at: job.created_at, files: files.unwrap(), volume_id: None }
 }
 
-pub(super) fn task_grant(token: &str, inputs: &TaskInputs) -> GrantRecord {
-    GrantRecord {
+pub(super) fn time(text: &str) -> Time {
+    text.parse().unwrap()
+}
+
+pub(super) fn key() -> MasterKey {
+    MasterKey::from_bytes(&[7; KEY_BYTES])
+}
+
+/// A clock that the test moves.
+pub(super) fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(time("2027-01-15T08:00:00Z")))
+}
+
+/// Recorded inputs as the store keeps them.
+pub(super) fn sealed(inputs: &[u8]) -> Option<String> {
+    let context = format!("media-grant/{}", run());
+    Some(secrets::seal(&key().derive("media-grants"), &context, inputs).unwrap())
+}
+
+pub(super) fn task_grant(token: &str, inputs: &TaskInputs) -> StoredGrant {
+    let grant = Grant {
         token_hash: hash(token),
-        run_id: document().job_id,
+        run: run(),
         artifact: Artifact::Task,
-        source: GrantSource::Task { inputs: inputs.to_bytes().unwrap() },
-        created_at: document().created_at,
-        ended_at: None,
-        sha256: inputs.digest(),
-        reads: ReadSummary::default(),
-    }
+        inputs: sealed(&inputs.to_bytes().unwrap()),
+        sha256: inputs.digest().to_hex(),
+        size: inputs.len(),
+        created_at: Time::from_timestamp(document().created_at),
+    };
+    StoredGrant { grant, server: None, ended_at: None, reads: GrantReads::default() }
 }
 
 /// A bootable image of some megabytes whose payload has no two equal sectors.
@@ -257,6 +278,6 @@ pub(super) fn bytes_of(source: &dyn ReadAt) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn run_id() -> Uuid {
-    document().job_id
+pub(super) fn run() -> RunId {
+    RunId(document().job_id)
 }

@@ -120,7 +120,7 @@ impl AwaitCompletion {
         let grant = found.spliced.map_or(built.boot_grant, |spliced| spliced.grant);
         let read = self.0.grants.reads_of(&grant).await.ok()?;
         Some(MediaReads {
-            boot_image: read.boot_read,
+            boot_image: read.boot_read_at.is_some(),
             bytes: read.bytes,
             last: read.last_read_at,
             of: validated.boot_len,

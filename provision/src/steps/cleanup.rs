@@ -23,9 +23,7 @@ use super::{class, cleanup_policy, discovered_bmc, input, last_policy, step};
 use bmc::power::{self, PowerRequest};
 use bmc::slots::Inserted;
 use bmc::{ConnectedBmc, boot, failure, from_redfish, slots, unavailable, wait_for_bmc, waits};
-use engine::model::{
-    Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepPhase, StepRecord, Time,
-};
+use engine::model::{Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepPhase, Time};
 use engine::{AfterCommit, StepContext, StepReport};
 use media::{Suffix, media_url};
 
@@ -68,11 +66,15 @@ fn has_intent(snapshot: &Snapshot, step: &str) -> bool {
     snapshot.records_of(step).any(|record| record.phase != StepPhase::Skipped)
 }
 
-/// Returns the inserts whose intent this job recorded, each with the step record.
-fn inserts(snapshot: &Snapshot) -> impl Iterator<Item = (&StepRecord, Inserted)> {
+/// Returns the inserts whose intent this job recorded, each with whether the slot showed the image.
+fn inserts(snapshot: &Snapshot) -> impl Iterator<Item = (bool, Inserted)> {
     let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
     let records = mounts.into_iter().flat_map(|step| snapshot.records_of(step));
-    records.filter_map(|record| Some((record, Mounted::deserialize(&record.output).ok()?.inserted)))
+    records.filter_map(|record| {
+        let mounted = Mounted::deserialize(&record.output).ok()?;
+        let confirmed = record.phase == StepPhase::Done && mounted.slot_fallback.is_none();
+        Some((confirmed, mounted.inserted))
+    })
 }
 
 /// Returns the slots for which this job recorded an insert.
@@ -92,8 +94,8 @@ fn insert_may_appear(context: &StepContext, uri: &str, lag: Duration) -> bool {
         .filter_map(|record| PowerRequest::deserialize(&record.output).ok()?.reinserted_at)
         .any(recently);
     reinsert
-        || inserts(&context.snapshot).any(|(record, inserted)| {
-            let unconfirmed = record.phase != StepPhase::Done && !inserted.refused;
+        || inserts(&context.snapshot).any(|(confirmed, inserted)| {
+            let unconfirmed = !confirmed && !inserted.refused;
             unconfirmed && inserted.slot == uri && recently(inserted.sent_at)
         })
 }
@@ -208,7 +210,7 @@ fn our_urls(services: &Services, context: &StepContext) -> Vec<String> {
     let mut urls = Vec::new();
     for (artifact, digest) in &images {
         for for_use in &uses {
-            let Some(token) = services.media_token_for(run, *artifact, digest, *for_use) else { continue };
+            let token = services.media_token_for(run, *artifact, digest, *for_use);
             let both = [Suffix::Iso, Suffix::Img];
             urls.extend(
                 both.iter()
@@ -299,7 +301,7 @@ async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
         report = report.effect(Effect::CleanupPending { serial, pending });
     }
     report.then = Some(AfterCommit(Arc::new(move || {
-        grants.end(run.0);
+        grants.end(run);
         if let Some(outcome) = outcome {
             metrics.job_ended(outcome, took);
         }

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
-use super::super::order::JobInput;
 use super::super::outputs::{Built, Validated};
 use super::super::services::Services;
 use super::validate::ImageName;
-use super::{class, input, own_policy, step};
+use super::{class, input, own_policy, recipe, step};
 use bmc::slots::SlotPlan;
 use bmc::{failure, output_of};
-use engine::model::{Artifact, Effect, Grant, NewEvent, RunId, Time};
+use engine::model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, Time};
 use engine::{StepContext, StepReport};
-use media::{self, ImageBody, JobDocument, MediaToken, PullAccess, RenderInput, TaskImageInput, TaskInputs};
+use media::{
+    self, ImageBody, ImageUse, JobDocument, MediaToken, PullAccess, RenderInput, TaskImageInput, TaskInputs,
+};
 use recipe::{Payload, Recipe};
-use secrets::{JOB_USERNAME, seal, token_hash};
+use secrets::{JOB_USERNAME, token_hash};
 
 const STEP: &str = "iso.build";
 /// The use of an image that a grant is for. Every slot plan attempt after the first has separate URLs.
@@ -41,6 +42,11 @@ impl GrantUse {
             attempt => Self { plan: plan.as_str(), attempt },
         }
     }
+
+    /// Returns this use of one image.
+    fn image(self, artifact: Artifact, digest: &str) -> ImageUse<'_> {
+        ImageUse { artifact, digest, slot_plan: self.plan, attempt: self.attempt }
+    }
 }
 
 step!(
@@ -52,7 +58,7 @@ step!(
 
 impl Services {
     /// Derives the token of a job's first grant of an image.
-    pub fn media_token(&self, job: RunId, artifact: Artifact, digest: &str) -> Option<MediaToken> {
+    pub fn media_token(&self, job: RunId, artifact: Artifact, digest: &str) -> MediaToken {
         self.media_token_for(job, artifact, digest, GrantUse::FIRST)
     }
 
@@ -63,10 +69,8 @@ impl Services {
         artifact: Artifact,
         digest: &str,
         for_use: GrantUse,
-    ) -> Option<MediaToken> {
-        let image = format!("{}:{digest}", artifact.as_str());
-        let token = self.tokens.grant_token(&job.to_string(), &image, for_use.plan, for_use.attempt);
-        MediaToken::parse(token.expose_secret())
+    ) -> MediaToken {
+        self.grants.token(job, &for_use.image(artifact, digest))
     }
 }
 
@@ -112,7 +116,8 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         .effect(Effect::GrantIssued(Box::new(boot)));
     if let Some((repository, password)) = pull {
         let token_hash = token_hash(password.expose_secret());
-        report = report.effect(Effect::PullGrantIssued { token_hash, repository });
+        let pull = PullGrant { token_hash, run: context.snapshot.run.id, repository };
+        report = report.effect(Effect::PullGrantIssued(pull));
     }
     Ok(report)
 }
@@ -134,19 +139,18 @@ pub(super) fn task_of(
     validated: &Validated,
 ) -> Result<BuiltTaskImage, StepReport> {
     let run = &context.snapshot.run;
-    task_image(services, run.id, run.created_at, &input(STEP, context)?, validated)
+    let serial = input(STEP, context)?.server;
+    task_image(services, (run.id, run.created_at), &serial, &recipe(STEP, context)?, validated)
 }
 
 /// Plans the task image of any job, also for a dry run.
 pub(crate) fn task_image(
     services: &Services,
-    id: RunId,
-    created_at: Time,
-    job_input: &JobInput,
+    (id, created_at): (RunId, Time),
+    serial: &Serial,
+    recipe: &Recipe,
     validated: &Validated,
 ) -> Result<BuiltTaskImage, StepReport> {
-    let recipe =
-        services.schemas.validate(&job_input.recipe).map_err(|_| broken("the recipe is no longer valid"))?;
     let pull = recipe
         .oci_url
         .as_deref()
@@ -154,8 +158,8 @@ pub(crate) fn task_image(
         .and_then(ImageName::parse)
         .map(|image| (image.repository, services.tokens.pull_password(&id.to_string())));
     let password = pull.as_ref().map(|(_, secret)| secret);
-    let document = document(services, (id, created_at), job_input, &recipe, validated, password);
-    let (inputs, body) = plan_image(services, (id, created_at), &recipe, &document)?;
+    let document = document(services, (id, created_at), serial, recipe, validated, password);
+    let (inputs, body) = plan_image(services, (id, created_at), recipe, &document)?;
     Ok(BuiltTaskImage { inputs, body, pull })
 }
 
@@ -169,23 +173,8 @@ pub(super) fn grant(
     size: u64,
     for_use: GrantUse,
 ) -> Result<Grant, StepReport> {
-    let run = context.snapshot.run.id;
-    let token = services
-        .media_token_for(run, artifact, digest, for_use)
-        .ok_or_else(|| broken("its token is invalid"))?;
-    let inputs = inputs
-        .map(|bytes| seal(&services.media_key, &media::grant_context(run.0), bytes))
-        .transpose()
-        .map_err(broken)?;
-    Ok(Grant {
-        token_hash: token.hash(),
-        run,
-        artifact,
-        inputs,
-        sha256: digest.to_owned(),
-        size,
-        created_at: context.now(),
-    })
+    let image = for_use.image(artifact, digest);
+    services.grants.issue(context.snapshot.run.id, &image, size, inputs, context.now()).map_err(broken)
 }
 
 fn short(digest: &str) -> &str {
@@ -204,7 +193,7 @@ fn broken(why: impl std::fmt::Display) -> StepReport {
 fn document(
     services: &Services,
     (id, created_at): (RunId, Time),
-    job_input: &JobInput,
+    serial: &Serial,
     recipe: &Recipe,
     validated: &Validated,
     pull_password: Option<&secrecy::SecretString>,
@@ -212,10 +201,10 @@ fn document(
     let base = &validated.controller_url;
     JobDocument {
         job_id: id.0,
-        server_serial: job_input.server.to_string(),
+        server_serial: serial.to_string(),
         controller_url: base.clone(),
         controller_ca: services.settings.controller_ca.clone(),
-        webhook_url: format!("{base}/api/v1/status-webhook/{}", job_input.server),
+        webhook_url: format!("{base}/api/v1/status-webhook/{serial}"),
         webhook_token: services.tokens.webhook_token(&id.to_string()).expose_secret().to_owned(),
         registry: pull_password.map(|password| PullAccess {
             url: base.clone(),

@@ -32,6 +32,7 @@ pub(super) use iso_build::IsoBuild;
 pub(super) use iso_build::{BuiltTaskImage, task_image};
 pub(super) use mount::{MountMaintenance, MountTask};
 pub(super) use power::{PowerOff, PowerOn};
+pub(super) use slot_fallback::slot_fallbacks;
 pub use slot_fallback::slot_plan;
 pub(super) use validate::ImageName;
 pub(super) use validate::Validate;
@@ -40,6 +41,7 @@ use super::class;
 use super::order::JobInput;
 use super::outputs::Discovered;
 use super::services::Services;
+use ::recipe::Recipe;
 use bmc::{ConnectedBmc, failure, output_of};
 use engine::{StepContext, StepPolicy, StepReport};
 
@@ -80,6 +82,24 @@ fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
             engine::class::INTERNAL,
             step,
             format!("the stored input of this job cannot be read: {why}"),
+            "create the job again",
+        ))
+    })
+}
+
+/// Reads the recipe with which the job was accepted; the only way to it for a step. It is not validated again.
+fn recipe(step: &str, context: &StepContext) -> Result<Recipe, StepReport> {
+    let stored = context.snapshot.recipe.as_ref().ok_or_else(|| "the job has none".to_owned());
+    let read = stored.and_then(|stored| {
+        Recipe::accepted(&stored.json, &stored.schema_id).map_err(|errors| {
+            errors.first().map_or_else(String::new, |error| format!("{}: {}", error.path, error.message))
+        })
+    });
+    read.map_err(|why| {
+        StepReport::fail(failure(
+            engine::class::INTERNAL,
+            step,
+            format!("the stored recipe of this job cannot be read: {why}"),
             "create the job again",
         ))
     })

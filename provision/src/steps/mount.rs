@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::super::outputs::{Built, Discovered, Validated};
 use super::super::services::Services;
 use super::iso_build::GrantUse;
-use super::slot_fallback::{current, is_outdated, next_plan};
+use super::slot_fallback::{Refused, current, is_outdated, next_plan};
 use super::{bmc_policy, class, discovered_bmc, step};
-use bmc::slots::{self, InsertError};
+use bmc::slots::{self, InsertError, Insertion};
 use bmc::{ConnectedBmc, failure, output_of};
 use engine::model::Artifact;
 use engine::{StepContext, StepReport};
-use media::{self, Suffix};
+use media::{self, MediaToken, Suffix};
 
 step!(
     /// Inserts the boot image into its slot.
@@ -82,25 +82,34 @@ impl<'a> SlotImage<'a> {
         found: &Discovered,
     ) -> Result<String, StepReport> {
         let validated: Validated = output_of(step, context, "validate")?;
-        let unusable = |why: String| {
-            StepReport::fail(failure(
-                class::MEDIA,
-                step,
-                why,
-                "set MEDIA_BASE_URL to scheme://address[:port], nothing more",
-            ))
-        };
         let for_use = GrantUse::of(found.plan, found.attempt);
-        let token = services
-            .media_token_for(context.snapshot.run.id, self.artifact, self.digest, for_use)
-            .ok_or_else(|| unusable("the derived media token is invalid".to_owned()))?;
+        let token = self.token(services, context, for_use);
         let slot = found.discovery.slots.iter().find(|slot| slot.uri == self.slot);
         let suffix = match slot.map(|slot| slot.suffix(&connected.bmc.profile()) == "img") {
             Some(true) => Suffix::Img,
             _ => Suffix::Iso,
         };
-        media::media_url(&validated.media_base, &token, self.artifact, suffix)
-            .map_err(|why| unusable(why.to_string()))
+        media::media_url(&validated.media_base, &token, self.artifact, suffix).map_err(|why| {
+            let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
+            StepReport::fail(failure(class::MEDIA, step, why.to_string(), next))
+        })
+    }
+}
+
+impl SlotImage<'_> {
+    fn token(&self, services: &Services, context: &StepContext, for_use: GrantUse) -> MediaToken {
+        services.media_token_for(context.snapshot.run.id, self.artifact, self.digest, for_use)
+    }
+
+    /// Returns the number of bytes that the BMC has read of the image; `None` when it cannot be read.
+    async fn bytes_read(
+        &self,
+        services: &Services,
+        context: &StepContext,
+        found: &Discovered,
+    ) -> Option<u64> {
+        let token = self.token(services, context, GrantUse::of(found.plan, found.attempt));
+        Some(services.grants.reads_of(&token.hash()).await.ok()?.bytes)
     }
 }
 
@@ -114,11 +123,16 @@ async fn mount(
     image: &SlotImage<'_>,
 ) -> Result<StepReport, StepReport> {
     let url = image.url(step, services, context, connected, found)?;
-    match slots::insert(step, context, connected, (&image.slot, &url), image.what).await {
+    // The boot image is inserted first.
+    let second = image.artifact == Artifact::Task;
+    let insertion = Insertion { slot: &image.slot, url: &url, what: image.what, second };
+    match slots::insert(step, context, connected, insertion).await {
         Ok(report) => Ok(connected.report(report)),
         Err(InsertError::Report(report)) => Err(*report),
         Err(InsertError::Refused(refusal)) => {
-            next_plan(step, services, context, connected, found, *refusal, image.what).await
+            let bytes_read = image.bytes_read(services, context, found).await;
+            let refused = Refused { refusal: *refusal, image: image.what, bytes_read };
+            next_plan(step, services, context, connected, found, refused).await
         }
     }
 }

@@ -185,7 +185,7 @@ async fn started(
             )))
         })?;
         // The BMC itself reads the media at the insert; only reads after the intent count.
-        let since = context.record.started_at.timestamp();
+        let since = context.record.started_at;
         if reads.last_read_at.is_some_and(|read| read > since) {
             return Ok(Some("media were read"));
         }

@@ -9,28 +9,29 @@
 //! ```
 //!
 //! Invariants: the newest `SlotFallback` is the current plan; an instance of another plan does nothing; every plan has separate
-//! URLs, so no BMC gets other bytes under a known URL; a slot that refused is not tried again in this job; a refusal that only
-//! the slot can explain is stored for later jobs.
+//! URLs, so no BMC gets other bytes under a known URL; a plan that was refused is not tried again in this job, so the way through
+//! all plans ends; it also ends when its budget is used up; a refusal that only the slot can explain is stored for later jobs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::super::outputs::{Discovered, Mounted, SlotFallback, Validated};
 use super::super::services::Services;
+use super::super::slot_refusals::{
+    REPEATED_STEPS, RefusedAttempt, describe_all, refused_attempts, time_used,
+};
 use super::class;
 use super::iso_build::{BuiltTaskImage, GrantUse, grant, task_of};
-use bmc::slots::{Inserted, SlotPlan, SlotRefusal, plans};
+use bmc::slots::{Inserted, RefusedPlan, SlotPlan, SlotRefusal, plans};
 use bmc::{ConnectedBmc, QUEUE, failure, output_of};
 use engine::model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepSummary, error_chain};
 use engine::{StepContext, StepReport};
 use media::{self, ImageDigest, SpliceInputs};
 
-/// The steps that run again for another slot plan.
-const REPEATED_STEPS: [&str; 3] = ["redfish.eject", "redfish.mount.maintenance", "redfish.mount.task"];
-
 /// Returns all slot fallbacks of the job in order.
-pub(super) fn slot_fallbacks(snapshot: &Snapshot) -> Vec<SlotFallback> {
+pub(in super::super) fn slot_fallbacks(snapshot: &Snapshot) -> Vec<SlotFallback> {
     let records = snapshot.steps.iter().filter(|record| mounts(&record.name));
     in_order(records.filter_map(|record| serde_json::from_value(record.output.clone()).ok()))
 }
@@ -58,10 +59,8 @@ pub fn slot_plan(steps: &[StepSummary]) -> Option<Value> {
     let found: Discovered = discovered.output.read().ok()?;
     let slot_fallbacks =
         in_order(steps.iter().filter(|step| mounts(&step.name)).filter_map(|step| step.output.read().ok()));
-    let refused: Vec<Value> = slot_fallbacks
-        .iter()
-        .map(|slot_fallback| json!({ "slot": slot_fallback.refusal.slot_id, "words": slot_fallback.refusal.words }))
-        .collect();
+    let (refused, _) = refused_attempts(&found, &slot_fallbacks);
+    let refused: Vec<Value> = refused.iter().map(shown).collect();
     let found = with_slot_fallbacks(slot_fallbacks, found);
     let id = |uri: &String| found.discovery.slots.iter().find(|slot| slot.uri == *uri).map(|slot| &slot.id);
     let slots: Vec<&String> =
@@ -69,6 +68,15 @@ pub fn slot_plan(steps: &[StepSummary]) -> Option<Value> {
     Some(json!({
         "plan": found.plan, "slots": slots, "reason": found.reason, "attempt": found.attempt, "refused": refused,
     }))
+}
+
+/// Returns a refused plan as JSON.
+fn shown(refused: &RefusedAttempt) -> Value {
+    let RefusedPlan { choice, refusal } = &refused.plan;
+    json!({
+        "plan": choice.plan, "slots": choice.ids, "slot": refusal.slot_id, "words": refusal.words,
+        "image": refused.image, "bytes_read": refused.bytes_read,
+    })
 }
 
 fn with_slot_fallbacks(slot_fallbacks: Vec<SlotFallback>, mut found: Discovered) -> Discovered {
@@ -154,27 +162,53 @@ pub(super) fn with_splice(report: StepReport, spliced: Spliced) -> StepReport {
         .effect(Effect::GrantIssued(Box::new(spliced.grant)))
 }
 
-/// Builds the report of a mount step whose slot refused: the next slot plan, or a failure when none is left.
+/// A refusal of an image, as a mount step met it.
+pub(super) struct Refused {
+    /// The refusal of the slot.
+    pub(super) refusal: SlotRefusal,
+    /// The name of the image.
+    pub(super) image: &'static str,
+    /// The number of bytes the BMC had read of the image; `None` when unknown.
+    pub(super) bytes_read: Option<u64>,
+}
+
+/// Builds the report of a mount step whose slot refused: the next slot plan, or a failure when none is left or the time of all
+/// plans is used up.
 pub(super) async fn next_plan(
     step: &str,
     services: &Arc<Services>,
     context: &StepContext,
     connected: &ConnectedBmc,
     found: &Discovered,
-    refusal: SlotRefusal,
-    what: &str,
+    refused: Refused,
 ) -> Result<StepReport, StepReport> {
     let validated: Validated = output_of(step, context, "validate")?;
-    let mut refusals: Vec<SlotRefusal> =
-        slot_fallbacks(&context.snapshot).into_iter().map(|slot_fallback| slot_fallback.refusal).collect();
-    refusals.push(refusal.clone());
+    let Refused { refusal, image, bytes_read } = refused;
     let slots = &found.discovery.slots;
     // The plans are listed as at discovery; later refusals of this job are applied to that list.
     let before: Discovered = output_of(step, context, "redfish.discover")?;
+    let (mut all, current) = refused_attempts(&before, &slot_fallbacks(&context.snapshot));
+    let plan = RefusedPlan { choice: current, refusal: refusal.clone() };
+    all.push(RefusedAttempt { plan, image: image.to_owned(), bytes_read });
+    let refused_plans: Vec<RefusedPlan> = all.iter().map(|refused| refused.plan.clone()).collect();
     let next = plans(slots, &validated.media_base, &before.learned)
         .ok()
-        .and_then(|plans| plans.after(&refusals).cloned());
-    let Some(choice) = next else { return Err(exhausted(step, &refusals, what)) };
+        .and_then(|plans| plans.after(&refused_plans).cloned());
+    // After a definite refusal the image cannot appear, so cleanup does not wait for it.
+    let inserted =
+        Inserted { slot: refusal.slot.clone(), sent_at: context.now(), refused: !refusal.may_appear };
+    let given_up = |why: &str| {
+        let mounted = Mounted { inserted: inserted.clone(), slot_fallback: None };
+        exhausted(step, &all, why).with_output(json!(mounted))
+    };
+    let Some(choice) = next else {
+        return Err(given_up("the BMC refused every possible slot plan"));
+    };
+    let budget = budget(services, context);
+    if time_used(&context.snapshot, &context.record, context.now()) >= budget {
+        let why = format!("the {} s for all slot plans are used up, and the BMC refused", budget.as_secs());
+        return Err(given_up(&why));
+    }
     let attempt = found.attempt + 1;
     let for_use = GrantUse::of(choice.plan, attempt);
     let (mut spliced, mut grants) = (None, Vec::new());
@@ -196,22 +230,18 @@ pub(super) async fn next_plan(
     let slot_fallback = SlotFallback {
         attempt,
         refusal: refusal.clone(),
+        image: image.to_owned(),
+        bytes_read,
         choice: choice.clone(),
         boot_grant: boot_grant.unwrap_or_default(),
         task_grant: hash(Artifact::Task),
         spliced: spliced.as_ref().map(|spliced| spliced.identity.clone()),
     };
-    let message = format!(
-        "slot {} refused the {what} ({}); the job continues with plan {}, slots {}",
-        refusal.slot_id,
-        refusal.words,
-        choice.plan.as_str(),
-        choice.ids.join(" and "),
-    );
-    let mounted = Mounted {
-        inserted: Inserted { slot: refusal.slot.clone(), sent_at: context.now(), refused: true },
-        slot_fallback: Some(Box::new(slot_fallback)),
+    let message = match all.last() {
+        Some(last) => format!("{}; the job continues with plan {}", last.describe(), choice.label()),
+        None => format!("the job continues with plan {}", choice.label()),
     };
+    let mounted = Mounted { inserted, slot_fallback: Some(Box::new(slot_fallback)) };
     let mut report = StepReport::done()
         .with_output(json!(mounted))
         .event(NewEvent::warn("redfish.slot-fallback", message).with(
@@ -221,7 +251,7 @@ pub(super) async fn next_plan(
     if let Some(spliced) = spliced {
         report = with_splice(report, spliced);
     }
-    report.effects.extend(learn(step, connected, found, &refusal, choice.plan));
+    report.effects.extend(learn(connected, found, &refusal, choice.plan));
     report.plan = REPEATED_STEPS
         .iter()
         .map(|name| StepInstance {
@@ -253,20 +283,18 @@ fn issue_grants(
     ])
 }
 
-/// Returns the effect that stores a refusal for later jobs. A refusal of the boot image may be caused by the network and says
-/// nothing about the slot. A refusal of the task image after the boot image was accepted does.
+/// Returns the effect that stores what a refusal shows of the slot for later jobs, if it shows anything.
 fn learn(
-    step: &str,
     connected: &ConnectedBmc,
     found: &Discovered,
     refusal: &SlotRefusal,
     plan: SlotPlan,
 ) -> Option<Effect> {
-    if step != "redfish.mount.task" {
-        return None;
-    }
     let mut learned = found.learned.clone();
     learned.note(refusal);
+    if learned == found.learned {
+        return None;
+    }
     let mut observed =
         connected.server.observed.clone().filter(Value::is_object).unwrap_or_else(|| json!({}));
     observed["learned"] = json!(learned);
@@ -274,15 +302,26 @@ fn learn(
     Some(Effect::ServerObserved { serial: connected.server.serial.clone(), observed })
 }
 
-fn exhausted(step: &str, refusals: &[SlotRefusal], what: &str) -> StepReport {
-    let each: Vec<String> =
-        refusals.iter().map(|refusal| format!("{}: {}", refusal.slot_id, refusal.words)).collect();
-    let failure = failure(
-        class::BMC_REFUSED,
-        step,
-        format!("the BMC refused the {what} in every possible slot ({})", each.join("; ")),
-        "check whether the BMC can reach the media address: `shoal bmc doctor` tests it with a small image",
-    );
+/// Returns the time for the way through all slot plans: that of the step that inserts the first image.
+fn budget(services: &Services, context: &StepContext) -> Duration {
+    services
+        .time_limit("redfish.mount.maintenance", &context.snapshot)
+        .unwrap_or_else(|| services.bmc.changing_policy().budget)
+}
+
+fn exhausted(step: &str, refused: &[RefusedAttempt], why: &str) -> StepReport {
+    let unread = refused.iter().all(|refused| refused.bytes_read == Some(0));
+    let next_action = match unread {
+        true => {
+            "the BMC requested no image: check the network from the BMC to the media address (MEDIA_BASE_URL); `shoal bmc doctor` tests it with a small image"
+        }
+        false => {
+            "check whether the BMC can reach the media address: `shoal bmc doctor` tests it with a small image"
+        }
+    };
+    let summary = format!("{why}: {}", describe_all(refused));
+    let refusals: Vec<&SlotRefusal> = refused.iter().map(|refused| &refused.plan.refusal).collect();
+    let failure = failure(class::BMC_REFUSED, step, summary, next_action);
     StepReport::fail(engine::model::Failure { detail: Some(json!({ "refusals": refusals })), ..failure })
 }
 

@@ -1,4 +1,5 @@
-//! `validate`: checks server, recipe, OS image and addresses, and imports the maintenance ISO.
+//! `validate`: checks server, OS image and addresses, and imports the maintenance ISO. The recipe was validated when the job
+//! was accepted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use serde_json::json;
 use super::super::outputs::Validated;
 use super::super::services::Services;
 use super::super::waits;
-use super::{class, input, step};
+use super::{class, input, recipe, step};
 use bmc::{bmc_address, failure, unavailable, wait_for_bmc};
 use engine::model::NewEvent;
 use engine::{StepContext, StepOutcome, StepPolicy, StepReport};
@@ -36,14 +37,7 @@ fn import_policy(_site: &Services) -> StepPolicy {
 async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     let job_input = input(STEP, context)?;
     let server = services.bmc.server(STEP, &job_input.server).await?;
-    let recipe = services.schemas.validate(&job_input.recipe).map_err(|errors| {
-        let first =
-            errors.first().map_or(String::new(), |error| format!("{}: {}", error.path, error.message));
-        wrong(
-            format!("the recipe is no longer valid: {first}"),
-            "correct the recipe and create the job again",
-        )
-    })?;
+    let recipe = recipe(STEP, context)?;
     let bmc = bmc_address(&server).await.map_err(|why| {
         StepReport::new(StepOutcome::Retry(failure(
             class::INPUT,

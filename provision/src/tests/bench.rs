@@ -1,8 +1,7 @@
 //! A test bench: one simulated BMC on a real socket, one database, and engines that run the workflow on a manual clock, which
 //! advances only when nothing is due.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use http::Method;
@@ -14,6 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
+use bmc::test_support::PASSWORD;
 use engine::model::{ManualClock, Phase, Run, Snapshot};
 
 /// Shorter than the cleanup timeout, so that a second worker has time left.
@@ -50,30 +50,6 @@ impl MediaReader for StubImages {
     }
 }
 
-/// The stored BMC sessions, shared by the engines of a bench.
-#[derive(Clone, Default)]
-pub(super) struct SharedSessions(Arc<Mutex<HashMap<Serial, SealedSession>>>);
-
-#[async_trait]
-impl SessionStore for SharedSessions {
-    async fn save(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable> {
-        let mut sessions = self.0.lock().unwrap();
-        match session {
-            Some(session) => sessions.insert(server.clone(), session),
-            None => sessions.remove(server),
-        };
-        Ok(())
-    }
-
-    async fn load(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable> {
-        Ok(self.0.lock().unwrap().get(server).cloned())
-    }
-
-    async fn list(&self) -> Result<Vec<Serial>, Unavailable> {
-        Ok(self.0.lock().unwrap().keys().cloned().collect())
-    }
-}
-
 pub(super) struct Bench {
     folder: TempDir,
     pub(super) clock: Arc<ManualClock>,
@@ -90,19 +66,17 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
         let store = Store::open(&folder.path().join("provisioner.db"), clock.now()).unwrap();
-        let mut config = SimBmcConfig::new(SERIAL, "root", "calvin-and-hobbes");
+        let mut config = SimBmcConfig::new(SERIAL, "root", PASSWORD);
         change(&mut config);
         let sim_bmc = SimBmc::new(config, Arc::new(NullHost), Arc::new(StubImages));
         let bmc = sim_bmc.serve_on_loopback().await.unwrap();
-        let server =
-            Server { bmc_address: bmc.url(), ..server(clock.now(), &MasterKey::from_bytes(&[7; 32])) };
+        let server = Server { bmc_address: bmc.url(), ..server(clock.now()) };
         store.create_server(server.clone(), NewEvent::info("server.created", "registered")).await.unwrap();
         Self { folder, clock, store, sim_bmc, server, sessions: SharedSessions::default(), _bmc: bmc }
     }
 
-    fn services(&self) -> Arc<Services> {
-        let key = MasterKey::from_bytes(&[7; 32]);
-        services(self.folder.path(), &key, self.server.clone(), Arc::new(self.sessions.clone()))
+    pub(super) fn services(&self) -> Arc<Services> {
+        services(self.folder.path(), self.server.clone(), self.sessions.clone())
     }
 
     /// Creates an engine with separate connections; `change` can wrap the workflow.
@@ -142,7 +116,7 @@ impl Bench {
     /// Sends a request to the BMC as an operator does.
     pub(super) async fn send_as_operator(&self, method: Method, path: &str, body: Value) {
         use base64::Engine as _;
-        let account = base64::engine::general_purpose::STANDARD.encode("root:calvin-and-hobbes");
+        let account = base64::engine::general_purpose::STANDARD.encode(format!("root:{PASSWORD}"));
         let request = http::Request::builder()
             .method(method)
             .uri(path)
@@ -161,8 +135,22 @@ impl Bench {
 
     /// Creates the job.
     pub(super) async fn order(&self, engine: &Engine) -> RunId {
-        let order: JobOrder =
-            serde_json::from_value(json!({ "server_serial": SERIAL, "recipe": RECIPE })).unwrap();
+        self.order_value(engine, json!({ "server_serial": SERIAL, "recipe": RECIPE })).await
+    }
+
+    /// Creates a job with this recipe.
+    pub(super) async fn order_recipe(&self, engine: &Engine, recipe: &str) -> RunId {
+        self.order_value(engine, json!({ "server_serial": SERIAL, "recipe": recipe })).await
+    }
+
+    /// Creates the job with time limits of steps, in seconds.
+    pub(super) async fn order_with(&self, engine: &Engine, timeouts: Value) -> RunId {
+        let order = json!({ "server_serial": SERIAL, "recipe": RECIPE, "timeouts": timeouts });
+        self.order_value(engine, order).await
+    }
+
+    async fn order_value(&self, engine: &Engine, order: Value) -> RunId {
+        let order: JobOrder = serde_json::from_value(order).unwrap();
         let run = self.services().accept(order, RunId::new(), "operator", self.clock.now()).unwrap().run;
         let id = run.id;
         assert!(matches!(engine.create(Creation { run }).await.unwrap(), Created::New(_)));

@@ -99,7 +99,11 @@ proptest! {
         let end = (at + cut).min(EXAMPLE.len());
         let raw = format!("{}{with}{}", &EXAMPLE[..at], &EXAMPLE[end..]);
         match validate(&raw) {
-            Ok(recipe) => prop_assert_eq!(recipe.raw, raw),
+            Ok(recipe) => {
+                let again = Recipe::accepted(&raw, &recipe.schema_id).unwrap();
+                prop_assert_eq!(&recipe.raw, &raw);
+                prop_assert_eq!(again, recipe);
+            }
             Err(errors) => sound(&errors, None),
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{RecipeSchemas, SchemaError};
+use super::super::{Recipe, RecipeSchemas, SchemaError};
 use super::*;
 
 const CURRENT: &str = "https://shoal.dev/provisioner/recipe.schema.json";
@@ -206,4 +206,33 @@ fn clones_share_the_compiled_schemas_between_threads() {
         })
         .collect();
     assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+}
+
+/// The text of an accepted recipe is not validated again: a later schema or rule does not stop a job that is in progress.
+#[test]
+fn an_accepted_recipe_is_read_without_schema_and_rules_and_gives_the_same_fields() {
+    let schemas = both();
+    let old = old_recipe().to_string();
+    let accepted = schemas.validate(&old).unwrap();
+    assert_eq!(Recipe::accepted(&accepted.raw, &accepted.schema_id).unwrap(), accepted);
+
+    // Refused as a new recipe: a value that breaks a rule, and a payload over the limit of the schema.
+    let broken = json!({
+        "task_target": "install-linux.target",
+        "target_disk": "/dev/disk/by-id/x-part1",
+        "user_data": "#".repeat(11),
+        "recipe_version": PREVIOUS,
+    })
+    .to_string();
+    assert!(schemas.validate(&broken).is_err());
+    let read = Recipe::accepted(&broken, PREVIOUS).unwrap();
+    assert_eq!((read.raw.as_str(), read.schema_id.as_str()), (broken.as_str(), PREVIOUS));
+    assert_eq!(read.user_data.unwrap().len(), 11);
+}
+
+#[test]
+fn an_altered_text_of_an_accepted_recipe_is_an_error_and_not_a_guess() {
+    for text in ["", "{", "[]", "{}", r#"{"task_target":"unknown.target"}"#, r#"{"task_target":7}"#] {
+        assert!(Recipe::accepted(text, CURRENT).is_err(), "{text}");
+    }
 }

@@ -7,6 +7,9 @@
 //!   oem:boot_on_next_server_reset    Oem.*.BootOnNextServerReset               read and written at the slot
 //! ```
 //!
+//! A BMC that refuses every form of the boot override, and shows the property at the slot, is booted by the property; that
+//! is learned with its firmware version.
+//!
 //! If the attributes cannot be read, the end of the import task is the only confirmation; the reads of the media
 //! server show later whether the host boots from the image.
 
@@ -39,7 +42,13 @@ impl Bmc {
         const OPERATION: Operation = Operation::SetBootOnce;
         let profile = self.core.profile();
         match profile.boot_via {
-            BootVia::Override => self.set_boot_once(&found.system, &profile.boot_targets, None).await,
+            BootVia::Override => {
+                let set = self.set_boot_once(&found.system, &profile.boot_targets, None).await;
+                match set {
+                    Err(refusal) if is_final(&refusal) => self.boot_by_slot_instead(slot, refusal).await,
+                    set => set,
+                }
+            }
             BootVia::ConfigurationImport => self.boot_by_import(OPERATION, found, true).await,
             BootVia::BootOnNextServerReset => self.boot_by_slot(OPERATION, slot, true).await,
         }
@@ -59,7 +68,7 @@ impl Bmc {
         match self.core.profile().boot_via {
             BootVia::Override => self.boot_override(&found.system).await.map(Some),
             BootVia::ConfigurationImport => {
-                self.first_boot_device(OPERATION, manager(OPERATION, found)?).await
+                self.first_boot_device(OPERATION, manager(OPERATION, found)?, true).await
             }
             BootVia::BootOnNextServerReset => {
                 let slot = self.core.read(OPERATION, slot).await?;
@@ -114,8 +123,12 @@ impl Bmc {
     ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         let core = &self.core;
         let manager = manager(operation, found)?;
-        let current = self.first_boot_device(operation, manager).await?;
         let fits = |shown: &BootOverride| shown.is_active() == enable;
+        // That there is nothing to do is concluded from a read on the wire only.
+        let mut current = self.first_boot_device(operation, manager, false).await?;
+        if current.as_ref().is_some_and(fits) {
+            current = self.first_boot_device(operation, manager, true).await?;
+        }
         if let Some(observed) = current.filter(fits) {
             return Ok(ChangeResult { changed: false, confirmed: true, observed });
         }
@@ -129,41 +142,52 @@ impl Bmc {
         let (once, device) = if enable { ("Enabled", VIRTUAL_CD) } else { ("Disabled", "Normal") };
         let body = import(&manager.uri, once, device);
         let deadline = core.profile().mutation_timeout;
-        let call = Call::mutation(operation, Method::POST, &target, deadline).body(&body);
+        let attributes = manager.attributes_path();
+        // The imported configuration holds attributes of the manager and nothing else.
+        let call =
+            Call::mutation(operation, Method::POST, &target, deadline).body(&body).touching(&attributes);
         let response = core.perform(&call, 1).await?;
         if !response.status.is_success() {
             return Err(core.refusal(operation, &response, &[]));
         }
         core.follow(operation, &response, &[]).await?;
-        let shown = self.first_boot_device(operation, manager).await.map_err(mark_maybe_applied)?;
+        let shown = self.first_boot_device(operation, manager, true).await.map_err(mark_maybe_applied)?;
         let observed = shown.unwrap_or_else(|| device_once(VIRTUAL_CD, enable));
         Ok(ChangeResult { changed: true, confirmed: fits(&observed), observed })
     }
 
-    /// Reads `ServerBoot.1`; `None` when the manager shows no attributes.
+    /// Returns `ServerBoot.1`, from the cache if `fresh` is false; `None` when the manager shows no attributes.
     async fn first_boot_device(
         &self,
         operation: Operation,
         manager: &ManagerInfo,
+        fresh: bool,
     ) -> Result<Option<BootOverride>, RedfishError> {
-        let path = format!("{}/Attributes", manager.uri.trim_end_matches('/'));
-        let resource = match self.core.read(operation, &path).await {
-            Ok(resource) => resource,
-            Err(error)
-                if matches!(error.kind, ErrorKind::NotFound { .. } | ErrorKind::NotSupported { .. }) =>
-            {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
-        let attributes = json::member(&resource.fields, "Attributes");
-        let word = |name| attributes.and_then(|attributes| json::word(attributes, name));
+        let attributes = self.core.attributes(operation, &manager.attributes_path(), fresh).await?;
+        let word = |name| attributes.as_ref().and_then(|attributes| json::word(attributes, name));
         let once = word("ServerBoot.1.BootOnce").is_some_and(|once| once.eq_ignore_ascii_case("Enabled"));
         let device = word("ServerBoot.1.FirstBootDevice");
         Ok(device.map(|device| {
             let is_virtual_cd = device.eq_ignore_ascii_case(VIRTUAL_CD);
             device_once(&device, once && is_virtual_cd)
         }))
+    }
+
+    /// Boots by the property of the slot after the BMC refused the boot override; returns that refusal if the slot lacks
+    /// the property.
+    async fn boot_by_slot_instead(
+        &self,
+        slot: &str,
+        refusal: RedfishError,
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
+        const OPERATION: Operation = Operation::SetBootOnce;
+        if on_next_reset(&self.core.cached(OPERATION, slot).await?).is_none() {
+            return Err(refusal);
+        }
+        let set = self.boot_by_slot(OPERATION, slot, true).await?;
+        tracing::info!(refusal = %refusal.kind, slot, "boot override refused; the slot's own property is set");
+        self.core.active_profile.learn(|learned| learned.boot_via = Some(BootVia::BootOnNextServerReset));
+        Ok(set)
     }
 
     async fn boot_by_slot(
@@ -182,7 +206,7 @@ impl Bmc {
         }
         let body = json!({ "Oem": { vendor: { ON_NEXT_RESET: enable } } });
         let deadline = core.profile().mutation_timeout;
-        let response = core.patch(operation, &slot, &body, deadline, None).await?;
+        let response = core.patch(operation, &slot, &body, deadline, Some(uri)).await?;
         if !response.status.is_success() {
             return Err(core.refusal(operation, &response, &[]));
         }
@@ -191,6 +215,16 @@ impl Bmc {
         let on = on_next_reset(&shown).is_some_and(|(_, on)| on);
         Ok(ChangeResult { changed: true, confirmed: on == enable, observed: by_slot(on) })
     }
+}
+
+/// Whether the BMC refused for good: it has no boot override, or accepts none. A conflict (409) may pass.
+fn is_final(error: &RedfishError) -> bool {
+    let refused = match error.kind {
+        ErrorKind::Refused { status, .. } => status != 409,
+        ErrorKind::NotSupported { .. } => true,
+        _ => false,
+    };
+    refused && !error.maybe_applied()
 }
 
 fn manager(operation: Operation, found: &Discovery) -> Result<&ManagerInfo, RedfishError> {

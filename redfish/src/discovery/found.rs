@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attributes;
 use crate::boot::BootOverride;
 use crate::json::{self, Resource};
 use crate::media::Slot;
 use crate::power_state::{PowerState, ResetType};
-use crate::profile::BmcIdentity;
+use crate::profile::{BmcIdentity, Profile};
 
 /// Selects the host when the BMC shows several systems.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -46,6 +47,9 @@ pub struct Discovery {
     /// Target of the action that must be sent before slots accept images; discovery does not send it.
     #[serde(default)]
     pub media_prepare: Option<String>,
+    /// The attribute of the manager that keeps inserted media from the host, if one does.
+    #[serde(default)]
+    pub media_detached: Option<String>,
     /// The BMC's message, if virtual media needs a licence that is missing.
     #[serde(default)]
     pub licence_missing: Option<String>,
@@ -64,8 +68,11 @@ pub struct SystemInfo {
     pub model: Option<String>,
     /// `SerialNumber`, else that of its chassis; placeholders like `To be filled by O.E.M.` count as none.
     pub serial: Option<String>,
-    /// `SKU`; on some BMCs the service tag.
+    /// `SKU`: a product number, which all machines of a model share, or on some BMCs the service tag.
     pub sku: Option<String>,
+    /// The service tag of this machine: `SKU` where the profile says so (`sku_is_serial`).
+    #[serde(default)]
+    pub service_tag: Option<String>,
     /// `UUID`.
     pub uuid: Option<String>,
     /// `BiosVersion`.
@@ -107,6 +114,16 @@ pub struct ManagerInfo {
     pub firmware: Option<String>,
     /// `DateTime`, as the BMC shows it.
     pub date_time: Option<String>,
+    /// Path of its attributes, if it links to them.
+    #[serde(default)]
+    pub attributes: Option<String>,
+}
+
+impl ManagerInfo {
+    /// The path of the manager's attributes.
+    pub(crate) fn attributes_path(&self) -> String {
+        attributes::path(&self.uri, self.attributes.as_deref())
+    }
 }
 
 /// Comparison of a system's serial number with the expected one.
@@ -121,33 +138,46 @@ pub enum SerialMatch {
 }
 
 impl SystemInfo {
-    pub(super) fn of(resource: &Resource) -> Self {
+    pub(super) fn of(resource: &Resource, profile: &Profile) -> Self {
         let fields = &resource.fields;
         let target = json::action(fields, "#ComputerSystem.Reset").and_then(|action| {
             let target = json::path_of(&json::word(action, "target")?)?;
             let listed = json::texts(action, "ResetType@Redfish.AllowableValues");
             Some(ResetAction { target, allowed: reset_types(&listed) })
         });
-        SystemInfo {
+        let mut info = SystemInfo {
             uri: resource.path.clone(),
             id: json::word(fields, "Id").unwrap_or_default(),
             manufacturer: json::word(fields, "Manufacturer"),
             model: json::word(fields, "Model"),
             serial: serial_of(resource),
             sku: json::word(fields, "SKU").filter(|sku| !is_placeholder(sku)),
+            service_tag: None,
             uuid: json::word(fields, "UUID"),
             bios_version: json::word(fields, "BiosVersion"),
             power_state: PowerState::of(resource),
             reset: target,
             boot: BootOverride::of(fields),
             etag: resource.etag.clone(),
-        }
+        };
+        info.judge_sku(profile);
+        info
+    }
+
+    /// Sets the service tag as this profile reads `SKU`.
+    pub(super) fn judge_sku(&mut self, profile: &Profile) {
+        self.service_tag = self.sku.clone().filter(|_| profile.sku_is_serial);
+    }
+
+    /// The number to register the machine under: the service tag, else the serial number.
+    pub fn shown_serial(&self) -> Option<&str> {
+        self.service_tag.as_deref().or(self.serial.as_deref())
     }
 
     /// Compares the serial number and the service tag with the expected serial, without case.
     pub fn matches_serial(&self, expected: &str) -> SerialMatch {
         let expected = expected.trim();
-        let mut shown = [&self.serial, &self.sku].into_iter().flatten();
+        let mut shown = [&self.serial, &self.service_tag].into_iter().flatten();
         if shown.any(|shown| shown.eq_ignore_ascii_case(expected)) {
             SerialMatch::Match
         } else if self.serial.is_some() {

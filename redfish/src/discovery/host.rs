@@ -11,7 +11,8 @@ use super::found::{SerialMatch, SystemInfo, SystemSelector, reset_types, serial_
 use crate::collection::Member;
 use crate::error::{ErrorKind, RedfishError};
 use crate::exchange::Core;
-use crate::json::{self, Resource};
+use crate::json::{self, Resource, last_segment};
+use crate::profile::Profile;
 
 const MAX_MANAGERS: usize = 4;
 const MAX_CHASSIS: usize = 4;
@@ -46,14 +47,14 @@ impl Core {
                 Err(error) => return Err(error),
             }
         }
-        let names = &self.profile().system_select;
-        if let Some(host) = choose(&systems, selector, names) {
+        let profile = self.profile();
+        if let Some(host) = choose(&systems, selector, &profile) {
             return Ok(systems.swap_remove(host));
         }
         for member in failed {
             systems.push(self.read(OPERATION, &member).await?);
         }
-        if let Some(host) = choose(&systems, selector, names) {
+        if let Some(host) = choose(&systems, selector, &profile) {
             return Ok(systems.swap_remove(host));
         }
         let kind = if systems.is_empty() {
@@ -77,7 +78,7 @@ impl Core {
         let named = &mut members[at];
         let member = Member { path: named.path.clone(), resource: named.resource.clone() };
         let system = self.read_member_once(member).await.ok()?;
-        let info = SystemInfo::of(&system);
+        let info = SystemInfo::of(&system, &profile);
         let serial = selector.serial.as_deref();
         let other = serial.is_some_and(|serial| info.matches_serial(serial) == SerialMatch::Mismatch);
         if !other {
@@ -126,7 +127,7 @@ impl Core {
     ) -> Result<(), RedfishError> {
         let expected = selector.serial.as_deref();
         let known = expected.is_some_and(|serial| info.matches_serial(serial) == SerialMatch::Match);
-        if info.serial.is_some() || known || (expected.is_none() && info.sku.is_some()) {
+        if info.serial.is_some() || known || (expected.is_none() && info.service_tag.is_some()) {
             return Ok(());
         }
         let links = json::member(&system.fields, "Links");
@@ -167,18 +168,14 @@ impl Core {
     }
 }
 
-fn last_segment(path: &str) -> &str {
-    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
-}
-
 /// Returns the index of the host among several systems.
-fn choose(systems: &[Resource], selector: &SystemSelector, names: &[String]) -> Option<usize> {
+fn choose(systems: &[Resource], selector: &SystemSelector, profile: &Profile) -> Option<usize> {
     let only = |fits: &dyn Fn(&Resource) -> bool| {
         let mut fitting = systems.iter().enumerate().filter(|(_, system)| fits(system));
         fitting.next().map(|(at, _)| at).filter(|_| fitting.next().is_none())
     };
     let is_host = |system: &Resource| {
-        let info = SystemInfo::of(system);
+        let info = SystemInfo::of(system, profile);
         let links = json::member(&system.fields, "Links");
         let managed = links.is_some_and(|links| !json::links(links, "ManagedBy").is_empty());
         let media = json::link(&system.fields, "VirtualMedia").is_some();
@@ -186,11 +183,15 @@ fn choose(systems: &[Resource], selector: &SystemSelector, names: &[String]) -> 
     };
     let by_serial = |system: &Resource| {
         let serial = selector.serial.as_deref();
-        serial.is_some_and(|serial| SystemInfo::of(system).matches_serial(serial) == SerialMatch::Match)
+        serial.is_some_and(|serial| {
+            SystemInfo::of(system, profile).matches_serial(serial) == SerialMatch::Match
+        })
     };
     let another = |system: &Resource| {
         let serial = selector.serial.as_deref();
-        serial.is_some_and(|serial| SystemInfo::of(system).matches_serial(serial) == SerialMatch::Mismatch)
+        serial.is_some_and(|serial| {
+            SystemInfo::of(system, profile).matches_serial(serial) == SerialMatch::Mismatch
+        })
     };
     let by_name = |name: &String| {
         let named = |system: &Resource| last_segment(&system.path).eq_ignore_ascii_case(name);
@@ -198,7 +199,7 @@ fn choose(systems: &[Resource], selector: &SystemSelector, names: &[String]) -> 
     };
     only(&by_serial)
         .or_else(|| only(&|system| by_serial(system) && is_host(system)))
-        .or_else(|| names.iter().find_map(by_name))
+        .or_else(|| profile.system_select.iter().find_map(by_name))
         .or_else(|| only(&is_host))
-        .or_else(|| only(&|system| SystemInfo::of(system).reset.is_some()))
+        .or_else(|| only(&|system| SystemInfo::of(system, profile).reset.is_some()))
 }

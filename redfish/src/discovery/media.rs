@@ -1,13 +1,16 @@
 //! Finds the slots of a host: their collection, those that may be used, and what must be enabled first.
 
-use super::{OPERATION, is_absent};
+use super::{ManagerInfo, OPERATION, is_absent};
+use crate::collection::Member;
 use crate::error::{ErrorKind, RedfishError};
 use crate::exchange::Core;
-use crate::json::{self, Resource};
+use crate::json::{self, Resource, last_segment};
 use crate::media::{InsertVia, Slot, oem};
 use crate::profile::{MediaCollection, MediaMethod, Profile};
 
 const MAX_SLOTS: usize = 16;
+/// Value of an attach attribute with which the host sees no virtual media.
+const DETACHED: &str = "Detached";
 
 /// Result of the search for virtual media.
 #[derive(Default)]
@@ -64,6 +67,25 @@ impl Core {
         Ok(media)
     }
 
+    /// Returns the attribute of the manager that keeps inserted media from the host, if the profile names one and it
+    /// does. Such a BMC accepts every insert.
+    pub(super) async fn detaching_attribute(
+        &self,
+        manager: Option<&ManagerInfo>,
+    ) -> Result<Option<String>, RedfishError> {
+        let profile = self.profile();
+        let Some(manager) = manager.filter(|_| !profile.attach_attribute.is_empty()) else { return Ok(None) };
+        let attributes = match self.attributes(OPERATION, &manager.attributes_path(), true).await {
+            Ok(attributes) => attributes,
+            Err(error) if error.is_transient() => return Err(error),
+            // An account that may not read the settings of the manager may still use virtual media.
+            Err(_) => None,
+        };
+        let value = attributes.and_then(|attributes| json::word(&attributes, &profile.attach_attribute));
+        let detached = value.is_some_and(|value| value.eq_ignore_ascii_case(DETACHED));
+        Ok(detached.then(|| profile.attach_attribute.clone()))
+    }
+
     /// Reads the slots of one collection; a slot that cannot be read is left out.
     pub(crate) async fn slots_in(
         &self,
@@ -77,8 +99,14 @@ impl Core {
             return Ok(vec![slot]);
         }
         let members = self.members(OPERATION, collection).await?;
+        // Slots whose path already says that they may not be used are not read.
+        let allowing = members.iter().any(|member| listed(&profile.slot_allow, last_segment(&member.path)));
+        let may_be_used = |member: &Member| {
+            let id = last_segment(&member.path);
+            !listed(&profile.slot_deny, id) && (!allowing || listed(&profile.slot_allow, id))
+        };
         let mut slots = Vec::new();
-        for member in members.into_iter().take(MAX_SLOTS) {
+        for member in members.into_iter().filter(may_be_used).take(MAX_SLOTS) {
             // A member read with the collection lacks its `Allow` header, which shows whether PATCH is allowed. It is read
             // again unless the slot has an action or the profile uses PATCH.
             let patched = profile.vm_method == MediaMethod::Patch;
@@ -96,15 +124,20 @@ impl Core {
     /// Marks slots that may not be used as unusable. If no slot matches `slot_allow`, that list is ignored.
     pub(crate) fn disable_forbidden_slots(&self, slots: &mut [Slot], profile: &Profile) {
         let refusing = self.active_profile.learned().refusing_slots;
-        let listed = |slot: &Slot| profile.slot_allow.iter().any(|pattern| matches(pattern, &slot.id));
-        let allowing = slots.iter().any(listed);
+        let allowing = slots.iter().any(|slot| listed(&profile.slot_allow, &slot.id));
         for slot in slots {
-            let denied = profile.slot_deny.iter().any(|pattern| matches(pattern, &slot.id));
-            if denied || (allowing && !listed(slot)) || refusing.contains(&slot.uri) {
+            let denied = listed(&profile.slot_deny, &slot.id);
+            if denied || (allowing && !listed(&profile.slot_allow, &slot.id)) || refusing.contains(&slot.uri)
+            {
                 slot.insert = InsertVia::Nothing;
             }
         }
     }
+}
+
+/// Whether an id matches one of the patterns.
+fn listed(patterns: &[String], id: &str) -> bool {
+    patterns.iter().any(|pattern| matches(pattern, id))
 }
 
 /// Whether an id matches a pattern: equal, or with this prefix when the pattern ends with `*`.

@@ -22,6 +22,7 @@ pub use self::found::{Discovery, ManagerInfo, ResetAction, SerialMatch, SystemIn
 
 use serde_json::Map;
 
+use crate::attributes;
 use crate::bmc::Bmc;
 use crate::collection;
 use crate::endpoint::SERVICE_ROOT;
@@ -44,7 +45,7 @@ impl Bmc {
         let root = core.service_root().await?;
         core.active_profile.identify(&identity_of(&root));
         let system = core.find_system(&root, selector).await?;
-        let mut info = SystemInfo::of(&system);
+        let mut info = SystemInfo::of(&system, &core.profile());
         core.complete_serial(&system, &mut info, selector).await?;
         core.complete_reset_types(&system, &mut info).await?;
         let managers = core.managers(&root, &system).await?;
@@ -53,6 +54,7 @@ impl Bmc {
             model: json::word(&manager.fields, "Model"),
             firmware: json::word(&manager.fields, "FirmwareVersion"),
             date_time: json::word(&manager.fields, "DateTime"),
+            attributes: attributes::linked(manager),
         });
         let mut identity = identity_of(&root);
         identity.vendor = identity.vendor.or_else(|| info.manufacturer.clone());
@@ -63,7 +65,10 @@ impl Bmc {
         identity.media = managers.first().and_then(|manager| json::link(&manager.fields, "VirtualMedia"));
         core.active_profile.identify(&identity);
         core.active_profile.learn(|learned| learned.on_firmware(identity.firmware.as_deref()));
+        // The system was read under the profile that the service root alone led to.
+        info.judge_sku(&core.profile());
         let media = core.media(&system, &managers).await?;
+        let media_detached = core.detaching_attribute(manager.as_ref()).await?;
         Ok(Discovery {
             identity,
             redfish_version: json::word(&root.fields, "RedfishVersion"),
@@ -73,6 +78,7 @@ impl Bmc {
             media_collection: media.collection,
             profile: self.profile().name.to_owned(),
             media_prepare: media.pre,
+            media_detached,
             licence_missing: media.licence_missing,
         })
     }
@@ -97,6 +103,9 @@ impl Bmc {
         }
         if let Some(message) = &found.licence_missing {
             return fail(ErrorKind::License { message: message.clone() });
+        }
+        if let Some(attribute) = &found.media_detached {
+            return fail(ErrorKind::MediaDetached { attribute: attribute.clone() });
         }
         if found.slots.is_empty() && found.media_prepare.is_none() {
             let detail = "neither the system nor its manager shows a slot".to_owned();

@@ -4,8 +4,16 @@
 //!   BmcIdentity (service root, system, manager)  --rules of all profiles-->  rules that match  -->  the most specific
 //! ```
 //!
-//! Every condition of a rule must match. Of several matching rules the one with most conditions is taken, so a vendor
-//! with a range of firmware precedes the vendor alone. If no rule matches, the generic profile is used.
+//! Every condition of a rule must match. Of several matching rules the one with the greatest weight is taken:
+//!
+//! ```text
+//!   vendor, firmware range            1 each    the maker of the chassis; version numbers start again with each generation
+//!   product, oem, model, manager,     2 each    the kind of the manager, or of the machine, by name
+//!   media
+//! ```
+//!
+//! So a vendor with a range of firmware precedes the vendor alone, and the name of a generation precedes the range of
+//! firmware of another one. If no rule matches, the generic profile is used.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,10 +85,11 @@ impl Rule {
                 .is_none_or(|before| version.is_some() && version < self::version(before))
     }
 
-    /// Number of conditions.
+    /// Weight of the conditions: a name of the manager or of the machine counts twice.
     pub(super) fn weight(&self) -> usize {
-        let lists = [&self.vendor, &self.product, &self.oem, &self.model, &self.manager, &self.media];
-        lists.iter().filter(|list| !list.is_empty()).count()
+        let names = [&self.product, &self.oem, &self.model, &self.manager, &self.media];
+        2 * names.iter().filter(|list| !list.is_empty()).count()
+            + usize::from(!self.vendor.is_empty())
             + usize::from(self.firmware_from.is_some() || self.firmware_before.is_some())
     }
 

@@ -93,6 +93,8 @@ flags! {
     busy_ids "busy_ids": Vec<String> [Vec<String>] = Vec::new();
     /// Ids of the system that is the host, in order of preference, if the BMC shows several systems.
     system_select "system_select": Vec<String> [Vec<String>] = Vec::new();
+    /// Whether `SKU` of the system is its service tag, which identifies one machine; elsewhere it is a product number.
+    sku_is_serial "sku_is_serial": bool [bool] = false;
     /// Whether collections are read together with their members (`$expand`).
     expand "expand": Expand [Expand] = Expand::Auto;
     /// Which virtual media collection is read first.
@@ -101,6 +103,8 @@ flags! {
     vm_method "vm_method": MediaMethod [MediaMethod] = MediaMethod::Auto;
     /// What must be enabled before slots accept images.
     vm_pre "vm_pre": MediaPrepare [MediaPrepare] = MediaPrepare::Nothing;
+    /// Attribute of the manager whose value `Detached` keeps inserted media from the host; empty when there is none.
+    attach_attribute "attach_attribute": String [String] = String::new();
     /// Ids of the slots that may be used, with `*` at the end for any suffix; empty allows all.
     slot_allow "slot_allow": Vec<String> [Vec<String>] = Vec::new();
     /// Ids of slots that are never used, with `*` at the end for any suffix.

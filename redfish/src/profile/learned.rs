@@ -8,6 +8,7 @@
 //!   session limit reached                      -> (not learned: it is temporary)
 //!   login refused as unknown or unsupported    -> basic_only
 //!   ETag refused, * accepted                   -> etag_star
+//!   boot override refused, other way accepted  -> boot_via
 //!   firmware differs from the learned one      -> everything is discarded
 //! ```
 //!
@@ -18,7 +19,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::flags::Profile;
-use super::values::{Auth, IfMatch, Include, InsertFields};
+use super::values::{Auth, BootVia, IfMatch, Include, InsertFields};
 
 /// Maximum number of refusing slots that are stored.
 const MAX_SLOTS: usize = 16;
@@ -98,13 +99,22 @@ pub struct Learned {
     /// The BMC accepts only `If-Match: *`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub etag_star: bool,
+    /// The way to set the next boot, on a BMC that refuses the boot override.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_via: Option<BootVia>,
 }
 
 impl Learned {
     /// Whether nothing was learned.
     pub fn is_empty(&self) -> bool {
-        let Learned { firmware_version: _, wants, refuses, refusing_slots, basic_only, etag_star } = self;
-        wants.is_empty() && refuses.is_empty() && refusing_slots.is_empty() && !basic_only && !etag_star
+        let Learned { firmware_version: _, wants, refuses, refusing_slots, basic_only, etag_star, boot_via } =
+            self;
+        wants.is_empty()
+            && refuses.is_empty()
+            && refusing_slots.is_empty()
+            && !basic_only
+            && !etag_star
+            && boot_via.is_none()
     }
 
     /// Discards everything when `firmware` differs from the version it was learned from. What was learned at the login,
@@ -139,6 +149,9 @@ impl Profile {
         }
         if learned.etag_star && self.if_match == IfMatch::ETag {
             self.if_match = IfMatch::Star;
+        }
+        if let Some(boot_via) = learned.boot_via.filter(|_| self.boot_via == BootVia::Override) {
+            self.boot_via = boot_via;
         }
         self
     }

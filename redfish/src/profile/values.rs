@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Sets a field of a profile from the value in a file or an override.
 pub(super) trait Set<T> {
@@ -174,7 +174,7 @@ impl Set<InsertFields> for InsertFieldsPatch {
 }
 
 /// The mechanism that sets the next boot to the media.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum BootVia {
     /// The boot override of the specification.
     #[serde(rename = "override")]

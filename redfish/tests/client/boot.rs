@@ -6,7 +6,7 @@ use http::Method;
 use redfish::{Bmc, BootEnabled, BootMode, BootTarget, ErrorKind, Profile, SystemInfo, SystemSelector};
 use serde_json::{Value, json};
 
-use crate::fake::{Fake, Reply, SYSTEM, builder, client};
+use crate::fake::{Fake, Reply, SLOT, SYSTEM, builder, client};
 
 const SETTINGS: &str = "/redfish/v1/Systems/1/Settings";
 const TARGETS: &str = "BootSourceOverrideTarget@Redfish.AllowableValues";
@@ -203,4 +203,59 @@ async fn a_system_without_a_boot_override_is_not_supported() {
     let (bmc, system) = found(&fake).await;
     let error = bmc.boot_override(&system).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::NotSupported { .. }));
+}
+
+/// Firmware that refuses every form of the override and can boot its slot by another property.
+#[tokio::test(start_paused = true)]
+async fn a_refused_override_gives_way_to_the_property_of_the_slot_and_that_is_learned() {
+    let fake = Fake::new();
+    fake.merge(SLOT, json!({ "Oem": { "Hpe": { "BootOnNextServerReset": false } } }));
+    let refused = || Reply::error(400, "iLO.2.30.UnsupportedOperation", "The operation is not supported.");
+    fake.on(Method::PATCH, SYSTEM, (0..9).map(|_| refused()));
+    let (on, off) = (json!(true), json!(false));
+    let next = |value: &Value| json!({ "Oem": { "Hpe": { "BootOnNextServerReset": value } } });
+    let replies = [&on, &off, &on].map(|value| Reply::status(200).effect(SLOT, next(value)));
+    fake.on(Method::PATCH, SLOT, replies);
+    let bmc = client(&fake);
+    let found = bmc.discover(&SystemSelector::default()).await.unwrap();
+    let set = bmc.boot_media_once(&found, SLOT).await.unwrap();
+    assert!(set.changed && set.confirmed);
+    let refusals = fake.sent(Method::PATCH, SYSTEM).len();
+    assert!(bmc.next_boot_source(&found, SLOT).await.unwrap().unwrap().is_active());
+    assert!(bmc.clear_next_boot_source(&found, SLOT).await.unwrap().confirmed);
+    let learned = bmc.learned();
+    assert!(!learned.is_empty());
+
+    // The next job does not try the override again, unless the firmware changed.
+    let next_job = builder(&fake, Profile::generic()).learned(learned.clone()).build();
+    let found = next_job.discover(&SystemSelector::default()).await.unwrap();
+    assert!(next_job.boot_media_once(&found, SLOT).await.unwrap().confirmed);
+    assert_eq!(fake.sent(Method::PATCH, SYSTEM).len(), refusals);
+    let stored = serde_json::to_string(&learned).unwrap();
+    assert_eq!(serde_json::from_str::<redfish::profile::Learned>(&stored).unwrap(), learned);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_may_pass_or_leaves_no_other_way_stays_a_refusal() {
+    // No property at the slot: the message of the BMC is returned.
+    let fake = Fake::new();
+    fake.on(Method::PATCH, SYSTEM, (0..9).map(|_| Reply::error(400, "iLO.2.30.UnsupportedOperation", "no")));
+    let bmc = client(&fake);
+    let found = bmc.discover(&SystemSelector::default()).await.unwrap();
+    let error = bmc.boot_media_once(&found, SLOT).await.unwrap_err();
+    assert!(matches!(&error.kind, ErrorKind::Refused { message, .. } if message == "no"), "{error}");
+    // Busy, a conflict, or an unknown outcome: the same request may succeed later.
+    for reply in [
+        Reply::error(400, "iLO.2.30.UnableToModifyDuringSystemPOST", "in POST"),
+        Reply::error(409, "Base.1.12.ActionParameterValueConflict", "not yet"),
+        Reply::status(500),
+    ] {
+        let fake = Fake::new();
+        fake.merge(SLOT, json!({ "Oem": { "Hpe": { "BootOnNextServerReset": false } } }));
+        fake.on(Method::PATCH, SYSTEM, [reply]);
+        let bmc = client(&fake);
+        let found = bmc.discover(&SystemSelector::default()).await.unwrap();
+        bmc.boot_media_once(&found, SLOT).await.unwrap_err();
+        assert!(fake.sent(Method::PATCH, SLOT).is_empty() && bmc.learned().is_empty());
+    }
 }

@@ -1,10 +1,10 @@
 //! Discovery: only links are followed, the host is found among several systems, slots in both places, wrong types.
 
 use http::Method;
-use redfish::{ErrorKind, InsertVia, PowerState, ResetType, SerialMatch, SystemSelector};
+use redfish::{ErrorKind, InsertVia, PowerState, Profile, ResetType, SerialMatch, SystemSelector};
 use serde_json::{Value, json};
 
-use crate::fake::{Fake, INSERT, MANAGER, MEDIA, RESET, ROOT, Reply, SLOT, SYSTEM, SYSTEMS, client};
+use crate::fake::{Fake, INSERT, MANAGER, MEDIA, RESET, ROOT, Reply, SLOT, SYSTEM, SYSTEMS, builder, client};
 
 const BOARD: &str = "/redfish/v1/Systems/Board";
 
@@ -19,7 +19,7 @@ async fn a_standard_bmc_is_discovered_in_few_requests() {
     assert_eq!(found.system.uri, SYSTEM);
     assert_eq!(found.system.power_state, PowerState::Off);
     assert_eq!(found.system.matches_serial("ser1"), SerialMatch::Match);
-    assert_eq!(found.system.matches_serial(" TAG1 "), SerialMatch::Match);
+    assert_eq!(found.system.matches_serial(" SER1 "), SerialMatch::Match);
     assert_eq!(found.system.matches_serial("OTHER"), SerialMatch::Mismatch);
     assert_eq!(found.identity.vendor.as_deref(), Some("Contoso"));
     assert_eq!(found.manager.as_ref().unwrap().firmware.as_deref(), Some("7.1"));
@@ -47,8 +47,27 @@ async fn the_serial_number_selects_one_of_several_systems() {
     fake.put(SYSTEMS, json!({ "Members": [link(SYSTEM), link(BOARD)] }));
     fake.put(BOARD, json!({ "Id": "Board", "SerialNumber": "SER2", "PowerState": "On" }));
     let bmc = client(&fake);
-    for (serial, uri) in [("SER2", BOARD), ("TAG1", SYSTEM)] {
+    for (serial, uri) in [("SER2", BOARD), ("SER1", SYSTEM)] {
         assert_eq!(bmc.discover(&SystemSelector::serial(serial)).await.unwrap().system.uri, uri);
+    }
+}
+
+/// All machines of a model share a product number; it identifies none of them.
+#[tokio::test(start_paused = true)]
+async fn a_product_number_is_no_serial_number_and_a_service_tag_is_one() {
+    let sku = "P28948-B21";
+    for (vendor, product, tag) in
+        [("HPE", "ProLiant DL360 Gen10", None), ("Lenovo", "XCC", None), ("Dell", "iDRAC", Some(sku))]
+    {
+        let fake = Fake::new();
+        fake.merge(ROOT, json!({ "Vendor": vendor, "Product": product, "Oem": { vendor: {} } }));
+        fake.merge(SYSTEM, json!({ "Manufacturer": vendor, "SKU": sku }));
+        let bmc = builder(&fake, Profile::generic()).detecting().build();
+        let found = bmc.discover(&SystemSelector::serial(sku)).await.unwrap().system;
+        assert_eq!(found.service_tag.as_deref(), tag, "{vendor}");
+        assert_eq!(found.shown_serial(), Some(tag.unwrap_or("SER1")), "{vendor}");
+        let verdict = if tag.is_some() { SerialMatch::Match } else { SerialMatch::Mismatch };
+        assert_eq!(found.matches_serial(sku), verdict, "{vendor}");
     }
 }
 

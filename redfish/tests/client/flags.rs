@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::Method;
 use redfish::profile::{FLAGS, Flags};
-use redfish::{Bmc, ErrorKind, InsertOptions, InsertVia, Profile, ResetType, SystemSelector};
+use redfish::{Bmc, ErrorKind, InsertOptions, InsertVia, Profile, ResetType, SerialMatch, SystemSelector};
 use serde_json::{Value, json};
 
 use crate::fake::{
@@ -36,10 +36,12 @@ obeyed![
     settle_after_off_s,
     busy_ids,
     system_select,
+    sku_is_serial,
     expand,
     vm_path,
     vm_method,
     vm_pre,
+    attach_attribute,
     slot_allow,
     slot_deny,
     insert_fields,
@@ -185,6 +187,15 @@ async fn system_select() {
     assert_eq!(discovered(&again).await.system.uri, board);
 }
 
+async fn sku_is_serial() {
+    for (flag, verdict) in [(true, SerialMatch::Match), (false, SerialMatch::Mismatch)] {
+        let fake = Fake::new();
+        let found = discovered(&with(&fake, json!({ "sku_is_serial": flag }))).await;
+        assert_eq!(found.system.matches_serial("tag1"), verdict);
+        assert_eq!(found.system.matches_serial("ser1"), SerialMatch::Match);
+    }
+}
+
 fn offers_expand(fake: &Fake) -> String {
     fake.merge(ROOT, json!({ "ProtocolFeaturesSupported": { "ExpandQuery": { "NoLinks": true } } }));
     let member = json!({
@@ -317,6 +328,48 @@ async fn vm_pre() {
 
     let found = discovered(&bmc).await;
     assert!(!bmc.prepare_media(&found).await.unwrap().changed, "there are slots now");
+}
+
+async fn attach_attribute() {
+    let (linked, built) = ("/redfish/v1/M/Oem/X/1", format!("{MANAGER}/Attributes"));
+    let shows = |value: &str| json!({ "Attributes": { "VirtualMedia.1.Attached": value } });
+    for (path, value, detached) in [
+        (linked, "Detached", true),
+        (linked, "AutoAttach", false),
+        (built.as_str(), "detached", true),
+        (built.as_str(), "Attached", false),
+    ] {
+        let fake = Fake::new();
+        if path == linked {
+            let list = json!([{ "@odata.id": "/redfish/v1/M/Oem/X/System" }, { "@odata.id": linked }]);
+            fake.merge(MANAGER, json!({ "Links": { "Oem": { "X": { "XAttributes": list } } } }));
+        }
+        fake.put(path, shows(value));
+        let bmc = with(&fake, json!({ "attach_attribute": "VirtualMedia.1.Attached" }));
+        let found = discovered(&bmc).await;
+        assert_eq!(found.media_detached.is_some(), detached, "{path} {value}");
+        match bmc.check(&found, URL) {
+            Err(error) => {
+                let said = error.to_string();
+                assert!(detached && error.code() == "media_detached", "{said}");
+                assert!(said.contains("VirtualMedia.1.Attached is Detached; set it to AutoAttach"), "{said}");
+            }
+            Ok(()) => assert!(!detached, "{path} {value}"),
+        }
+        assert!(fake.mutations().is_empty());
+    }
+    // A BMC without attributes, an account that may not read them, and a profile that names none.
+    let fake = Fake::new();
+    fake.on(Method::GET, &built, [Reply::error(403, "Base.1.12.InsufficientPrivilege", "no")]);
+    let found = discovered(&with(&fake, json!({ "attach_attribute": "VirtualMedia.1.Attached" }))).await;
+    assert_eq!(found.media_detached, None);
+    let fake = Fake::new();
+    let found = discovered(&with(&fake, json!({ "attach_attribute": "VirtualMedia.1.Attached" }))).await;
+    assert_eq!(found.media_detached, None);
+    let fake = Fake::new();
+    fake.put(&built, shows("Detached"));
+    assert_eq!(discovered(&with(&fake, json!({}))).await.media_detached, None);
+    assert!(fake.sent(Method::GET, &built).is_empty());
 }
 
 async fn takers(flags: Value) -> Vec<String> {

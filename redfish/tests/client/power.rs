@@ -2,11 +2,12 @@
 
 use http::Method;
 use redfish::{
-    Bmc, ErrorKind, PowerState, ResetType, SystemInfo, SystemSelector, TransportError, TransportErrorKind,
+    Bmc, ErrorKind, InsertOptions, PowerState, ResetType, SystemInfo, SystemSelector, TransportError,
+    TransportErrorKind,
 };
 use serde_json::json;
 
-use crate::fake::{Fake, RESET, Reply, SYSTEM, client};
+use crate::fake::{Fake, INSERT, RESET, Reply, SLOT, SYSTEM, URL, client};
 
 async fn found(fake: &std::sync::Arc<Fake>) -> (Bmc, SystemInfo) {
     let bmc = client(fake);
@@ -64,6 +65,29 @@ async fn a_busy_bmc_is_transient_and_the_reset_is_not_repeated() {
     let error = bmc.reset(&system, ResetType::On).await.unwrap_err();
     assert!(error.is_transient() && !error.maybe_applied(), "{error}");
     assert_eq!(fake.mutations().len(), 1);
+}
+
+/// The message says more than the status: a BMC that is not ready has not begun the request.
+#[tokio::test(start_paused = true)]
+async fn a_busy_message_with_a_server_error_is_busy_and_nothing_was_carried_out() {
+    for (status, id, code, open) in [
+        (500, "IDRAC.2.8.SYS518", "busy", false),
+        (500, "Base.1.12.ServiceTemporarilyUnavailable", "busy", false),
+        (502, "Base.1.12.ResourceInUse", "busy", false),
+        (500, "Base.1.12.OperationTimeout", "server", true),
+        (500, "Base.1.12.InternalError", "server", true),
+    ] {
+        let fake = Fake::new();
+        let (bmc, system) = found(&fake).await;
+        fake.on(Method::POST, RESET, [Reply::error(status, id, "not ready")]);
+        let reset = bmc.reset(&system, ResetType::On).await.unwrap_err();
+        fake.on(Method::POST, INSERT, [Reply::error(status, id, "not ready")]);
+        let insert = bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap_err();
+        for error in [reset, insert] {
+            assert_eq!((error.code(), error.maybe_applied()), (code, open), "{id}: {error}");
+            assert!(error.is_transient());
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

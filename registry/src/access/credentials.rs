@@ -18,6 +18,8 @@ use base64::engine::general_purpose::STANDARD;
 const HEADER_MAX: usize = 16 << 10;
 const USER_MAX: usize = 256;
 const PASSWORD_MAX: usize = 1024;
+/// The base64 of an empty name, a colon, and an empty password.
+const EMPTY_BASIC: &str = "Og==";
 
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -63,6 +65,15 @@ impl Credentials {
         let named = !user.is_empty() && user.len() <= USER_MAX && !user.contains(char::is_control);
         let possible = named && !user.contains(':') && password.len() <= PASSWORD_MAX;
         possible.then(|| Credentials::Basic { user: user.to_owned(), password: password.to_owned().into() })
+    }
+
+    /// Whether the header has a scheme and nothing else: `Basic` with an empty name and an empty password, or `Bearer`
+    /// without a token. Clients without credentials send that after they saw a challenge.
+    pub(crate) fn are_empty(header: &str) -> bool {
+        let (scheme, value) = header.trim_ascii().split_once(' ').unwrap_or((header.trim_ascii(), ""));
+        let value = value.trim_ascii();
+        (scheme.eq_ignore_ascii_case("basic") && (value.is_empty() || value == EMPTY_BASIC))
+            || (scheme.eq_ignore_ascii_case("bearer") && value.is_empty())
     }
 
     /// Parses the header; `None` for another scheme or a malformed value.
@@ -114,6 +125,18 @@ mod tests {
         assert_eq!(basic(&format!("a:{}", "x".repeat(1025))), None);
         assert_eq!(Credentials::parse(&format!("Bearer {}", "x".repeat(HEADER_MAX))), None);
         assert!(Credentials::parse("bearer abc.def-_~+/==").is_some());
+    }
+
+    #[test]
+    fn credentials_without_name_password_and_token_are_empty() {
+        assert_eq!(STANDARD.encode(":"), EMPTY_BASIC);
+        for header in ["Basic Og==", "basic  Og==", "Basic", "Basic ", "Bearer", "bearer "] {
+            assert!(Credentials::are_empty(header), "{header:?}");
+        }
+        let password_only = format!("Basic {}", STANDARD.encode(":x"));
+        for header in ["", "Og==", "Digest", "Basic x", "Bearer x", "Bearer =", &password_only] {
+            assert!(!Credentials::are_empty(header), "{header:?}");
+        }
     }
 
     #[test]

@@ -41,8 +41,7 @@ pub use self::control::{AccessControl, UserAuthenticator};
 pub use self::credentials::{Credentials, Secret};
 pub(crate) use self::htpasswd::parse as read_htpasswd;
 pub use self::policy::{
-    AccessRequest, Decision, ImmutableTags, InvalidImmutableTags, InvalidRule, Policy, Reason, Rights, Rule,
-    Subject, SubjectPattern, decide,
+    AccessRequest, Decision, InvalidRule, Policy, Reason, Rights, Rule, Subject, SubjectPattern, decide,
 };
 pub use self::token_authority::{Realm, TokenAuthority, TokenOptions};
 pub use self::users::{Htpasswd, HtpasswdOptions};
@@ -101,13 +100,33 @@ const BASIC: &str = "Basic realm=\"shoal\"";
 /// What a request says about its caller. `Debug` never prints the credentials.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
-    /// The `Authorization` header as sent.
+    /// The `Authorization` header as sent; `None` for empty credentials, which some clients send when they have none.
     pub authorization: Option<&'a str>,
-    /// The `Host` header as sent: the name by which the caller reached this registry.
+    /// The name by which the caller reached this registry: the `Host` header, or the one a proxy received.
     pub host: Option<&'a str>,
     /// The address of the connection, when the embedding program serves with connect info.
     pub peer: Option<SocketAddr>,
+    /// What is known of the scheme of the caller's own connection.
+    pub scheme: ClientScheme,
 }
+
+/// What is known of the scheme by which a client reached this registry, or the proxy in front of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientScheme {
+    /// Plain HTTP, on this machine: nothing that the client sends crosses a network.
+    LocalHttp,
+    /// TLS, which a proxy in front of this registry ends.
+    Https,
+    /// A proxy is in front of this registry and does not say that it received TLS.
+    Proxied,
+    /// Nothing: the request has no mark of a proxy, and a TLS proxy need not leave one.
+    Unmarked,
+}
+
+/// The address at which a connection was accepted. The embedding program inserts it as an extension of each request;
+/// without it no client counts as local.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalAddress(pub SocketAddr);
 
 /// The access a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +143,12 @@ pub struct Access<'a> {
 pub enum Action {
     /// Read blobs, manifests and tags.
     Pull,
+    /// Ask by `HEAD` whether a blob or a manifest exists. A caller who may pull or push may ask: a client that pushes
+    /// asks first, and finds out in any case.
+    Exists,
+    /// Read from every repository that the caller may read, for a mount that names no source. It has no repository and
+    /// only appears in challenges and tokens.
+    PullAny,
     /// Upload blobs, put manifests, create tags.
     Push,
     /// Set an existing tag to another manifest. Checked in addition to [`Action::Push`].
@@ -140,10 +165,17 @@ pub enum Denied {
     /// The caller is unknown or the credentials are wrong: 401 with a challenge.
     #[error("authentication required")]
     Unauthorized,
+    /// The subject of the token may do it, and the scopes of the token do not cover it: 401 with a challenge that names
+    /// the missing scopes.
+    #[error("the token does not cover this request: request one with the scopes of the challenge")]
+    OutOfScope,
     /// The caller is known and the action is not allowed: 403.
     #[error("requested access to the resource is denied")]
     Forbidden,
-    /// Access cannot be checked now, or too many attempts failed: 503, the client may retry.
+    /// Too many wrong credentials: 429, the client may retry.
+    #[error("too many wrong credentials: check user and password, and try again later")]
+    RateLimited,
+    /// Access cannot be checked now: 503, the client may retry.
     #[error("access cannot be checked right now; try again")]
     Unavailable,
 }
@@ -165,6 +197,7 @@ impl fmt::Debug for Caller<'_> {
             .field("authorization", &self.authorization.map(|_| "[redacted]"))
             .field("host", &self.host)
             .field("peer", &self.peer)
+            .field("scheme", &self.scheme)
             .finish()
     }
 }

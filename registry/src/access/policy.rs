@@ -15,9 +15,9 @@
 //! equal, has fewer `**`; if equal, fewer `*`. Rules that are equal in all three form one list. The order of rules
 //! never matters.
 //!
-//! A push needs [`Rights::CREATE`]. To set an existing tag to another manifest needs [`Rights::UPDATE`] as well;
-//! pushing a tag again with the manifest it has does not move it. A mount needs [`Rights::READ`] on the source
-//! repository.
+//! A push needs [`Rights::CREATE`], which includes asking by `HEAD` what exists: clients ask before they push. To set an
+//! existing tag to another manifest needs [`Rights::UPDATE`] as well; pushing a tag again with the manifest it has does
+//! not move it. A mount needs [`Rights::READ`] on the source repository.
 //!
 //! A right of anonymous callers is a right of every subject.
 
@@ -27,9 +27,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Action;
+use crate::immutable::ImmutableTags;
 use crate::name::{RepositoryName, Tag};
 use crate::pattern::RepositoryPattern;
-use crate::store::TagPattern;
 
 /// The complete access policy. The default denies every access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,15 +59,6 @@ pub struct Rule {
     pub subjects: Vec<SubjectPattern>,
     /// Their rights; [`Rights::NONE`] is allowed.
     pub rights: Rights,
-}
-
-/// Tags that neither move nor can be deleted once they exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImmutableTags {
-    /// The repositories.
-    pub repositories: RepositoryPattern,
-    /// The tags.
-    pub tags: TagPattern,
 }
 
 /// The subjects a rule applies to.
@@ -167,6 +158,11 @@ impl Policy {
         self.immutability(repository, tag).is_some()
     }
 
+    /// Whether no caller could do more after a login, because every caller is an administrator.
+    pub(super) fn login_is_pointless(&self) -> bool {
+        self.administrators.contains(&SubjectPattern::Anonymous)
+    }
+
     /// Whether the policy gives any right to anonymous callers.
     pub fn allows_anonymous(&self) -> bool {
         let anonymous_in = |subjects: &[SubjectPattern]| subjects.contains(&SubjectPattern::Anonymous);
@@ -177,8 +173,7 @@ impl Policy {
     }
 
     fn immutability(&self, repository: &RepositoryName, tag: &Tag) -> Option<&ImmutableTags> {
-        let fits = |set: &&ImmutableTags| set.repositories.matches(repository) && set.tags.matches(tag);
-        self.immutable.iter().find(fits)
+        self.immutable.iter().find(|set| set.include(repository, tag))
     }
 
     fn includes(&self, subjects: &[SubjectPattern], subject: &Subject) -> bool {
@@ -221,19 +216,20 @@ pub(super) fn decide_by<'p>(
         return no(Reason::Immutable(set));
     }
     if let Subject::Puller { repository, .. } = subject {
-        let allowed = request.action == Action::Pull && request.repository == repository;
+        let reads = matches!(request.action, Action::Pull | Action::Exists);
+        let allowed = reads && request.repository == repository;
         return Decision { allowed, reason: Reason::Puller };
     }
     if policy.includes(&policy.administrators, subject) {
         return yes(Reason::Administrator);
     }
-    let needed = Rights::for_action(request.action);
+    let action = request.action;
     let fitting = || policy.rules.iter().filter(|rule| rule.repositories.matches(request.repository));
     let Some(most) = fitting().map(|rule| specificity(&rule.repositories)).max() else {
-        return default_decision(policy, subject, needed);
+        return default_decision(policy, subject, action);
     };
     let deciding = || fitting().filter(|rule| specificity(&rule.repositories) == most);
-    let gives = |rule: &&Rule| rule.rights.contains(needed) && policy.includes(&rule.subjects, subject);
+    let gives = |rule: &&Rule| rule.rights.allow(action) && policy.includes(&rule.subjects, subject);
     match (deciding().find(gives), deciding().next()) {
         (Some(rule), _) => yes(Reason::Rule(rule)),
         (None, Some(rule)) => no(Reason::NotGranted(&rule.repositories)),
@@ -241,13 +237,13 @@ pub(super) fn decide_by<'p>(
     }
 }
 
-fn default_decision(policy: &Policy, subject: &Subject, needed: Rights) -> Decision<'static> {
+fn default_decision(policy: &Policy, subject: &Subject, action: Action) -> Decision<'static> {
     let known = *subject != Subject::Anonymous;
-    let (allowed, reason) = if policy.anonymous_read && Rights::READ.contains(needed) {
+    let (allowed, reason) = if policy.anonymous_read && Rights::READ.allow(action) {
         (true, "no rule matches, and every caller may read")
-    } else if policy.anonymous_write && Rights::CREATE.and(Rights::UPDATE).contains(needed) {
+    } else if policy.anonymous_write && Rights::CREATE.and(Rights::UPDATE).allow(action) {
         (true, "no rule matches, and every caller may push")
-    } else if known && policy.authenticated.contains(needed) {
+    } else if known && policy.authenticated.allow(action) {
         (true, "no rule matches, and every authenticated user may")
     } else {
         (false, "no rule matches")
@@ -283,13 +279,14 @@ impl Rights {
         self.0 & other.0 == other.0
     }
 
-    /// The rights an action needs.
-    const fn for_action(action: Action) -> Self {
+    /// Whether these rights are enough for an action.
+    const fn allow(self, action: Action) -> bool {
         match action {
-            Action::Pull | Action::List => Self::READ,
-            Action::Push => Self::CREATE,
-            Action::Move => Self::UPDATE,
-            Action::Delete => Self::DELETE,
+            Action::Pull | Action::PullAny | Action::List => self.contains(Self::READ),
+            Action::Exists => self.contains(Self::READ) || self.contains(Self::CREATE),
+            Action::Push => self.contains(Self::CREATE),
+            Action::Move => self.contains(Self::UPDATE),
+            Action::Delete => self.contains(Self::DELETE),
         }
     }
 }
@@ -336,12 +333,6 @@ impl fmt::Display for Rule {
     }
 }
 
-impl fmt::Display for ImmutableTags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.repositories, self.tags)
-    }
-}
-
 impl fmt::Display for Decision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.allowed { "allowed: " } else { "denied: " })?;
@@ -377,24 +368,6 @@ impl FromStr for Rule {
             repositories: repositories.parse().map_err(|_| invalid())?,
             subjects: subjects.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| invalid())?,
             rights: rights.parse().map_err(|_| invalid())?,
-        })
-    }
-}
-
-/// The text does not name immutable tags.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} does not say which tags: write '<repositories>:<tags>', such as 'os-images/**:v*'")]
-pub struct InvalidImmutableTags(String);
-
-impl FromStr for ImmutableTags {
-    type Err = InvalidImmutableTags;
-
-    fn from_str(text: &str) -> Result<Self, InvalidImmutableTags> {
-        let invalid = || InvalidImmutableTags(text.to_owned());
-        let (repositories, tags) = text.split_once(':').ok_or_else(invalid)?;
-        Ok(ImmutableTags {
-            repositories: repositories.parse().map_err(|_| invalid())?,
-            tags: tags.parse().map_err(|_| invalid())?,
         })
     }
 }

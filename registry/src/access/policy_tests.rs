@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::policy::*;
 use super::*;
+use crate::immutable::ImmutableTags;
 use crate::name::RepositoryName;
 use crate::pattern::RepositoryPattern;
 
@@ -138,19 +139,19 @@ fn the_table_detects_a_wrong_order_of_patterns() {
 fn the_defaults_apply_where_no_rule_matches() {
     let repository: RepositoryName = "open".parse().unwrap();
     let listed: RepositoryName = "listed".parse().unwrap();
-    let actions = [Action::Pull, Action::Push, Action::Move, Action::Delete];
+    let actions = [Action::Pull, Action::Exists, Action::Push, Action::Move, Action::Delete];
     let allowed = |policy: &Policy, subject: &Subject, repository: &RepositoryName| {
         actions
             .map(|action| decide(policy, subject, &AccessRequest { repository, action, tag: None }).allowed)
     };
     let rules = vec!["listed user:ann read".parse().unwrap()];
     for (read, write, authenticated, anonymous, known) in [
-        (false, false, "none", [false; 4], [false; 4]),
-        (true, false, "none", [true, false, false, false], [true, false, false, false]),
-        (false, true, "none", [false, true, true, false], [false, true, true, false]),
-        (true, true, "delete", [true, true, true, false], [true; 4]),
-        (true, false, "create", [true, false, false, false], [true, true, false, false]),
-        (false, false, "all", [false; 4], [true; 4]),
+        (false, false, "none", [false; 5], [false; 5]),
+        (true, false, "none", [true, true, false, false, false], [true, true, false, false, false]),
+        (false, true, "none", [false, true, true, true, false], [false, true, true, true, false]),
+        (true, true, "delete", [true, true, true, true, false], [true; 5]),
+        (true, false, "create", [true, true, false, false, false], [true, true, true, false, false]),
+        (false, false, "all", [false; 5], [true; 5]),
     ] {
         let policy = Policy {
             rules: rules.clone(),
@@ -161,13 +162,13 @@ fn the_defaults_apply_where_no_rule_matches() {
         };
         assert_eq!(allowed(&policy, &Subject::Anonymous, &repository), anonymous, "{policy:?}");
         assert_eq!(allowed(&policy, &user("bob"), &repository), known, "{policy:?}");
-        assert_eq!(allowed(&policy, &user("bob"), &listed), [false; 4], "{policy:?}");
-        assert_eq!(allowed(&policy, &user("ann"), &listed), [true, false, false, false]);
+        assert_eq!(allowed(&policy, &user("bob"), &listed), [false; 5], "{policy:?}");
+        assert_eq!(allowed(&policy, &user("ann"), &listed), [true, true, false, false, false]);
         assert_eq!(policy.allows_anonymous(), read || write);
     }
     let everything = Policy::full_access_for_users();
-    assert_eq!(allowed(&everything, &user("bob"), &repository), [true; 4]);
-    assert_eq!(allowed(&everything, &Subject::Anonymous, &repository), [false; 4]);
+    assert_eq!(allowed(&everything, &user("bob"), &repository), [true; 5]);
+    assert_eq!(allowed(&everything, &Subject::Anonymous, &repository), [false; 5]);
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn policies() -> impl Strategy<Value = Policy> {
 }
 
 fn actions() -> impl Strategy<Value = Action> {
-    proptest::sample::select(vec![Action::Pull, Action::Push, Action::Move, Action::Delete])
+    proptest::sample::select(vec![Action::Pull, Action::Exists, Action::Push, Action::Move, Action::Delete])
 }
 
 fn tags() -> impl Strategy<Value = Option<Tag>> {
@@ -367,12 +368,15 @@ proptest! {
             rights,
         });
         let request = AccessRequest { repository: &repository, action, tag: None };
-        prop_assert_eq!(decide(&more, &subject, &request).allowed, rights.contains(match action {
-            Action::Pull | Action::List => Rights::READ,
-            Action::Push => Rights::CREATE,
-            Action::Move => Rights::UPDATE,
-            Action::Delete => Rights::DELETE,
-        }));
+        let enough: &[Rights] = match action {
+            Action::Pull | Action::PullAny | Action::List => &[Rights::READ],
+            Action::Exists => &[Rights::READ, Rights::CREATE],
+            Action::Push => &[Rights::CREATE],
+            Action::Move => &[Rights::UPDATE],
+            Action::Delete => &[Rights::DELETE],
+        };
+        let expected = enough.iter().any(|right| rights.contains(*right));
+        prop_assert_eq!(decide(&more, &subject, &request).allowed, expected);
     }
 
     #[test]
@@ -394,7 +398,7 @@ proptest! {
     ) {
         let puller = Subject::Puller { name: "x".to_owned(), repository: own.clone() };
         let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
-        let expected = action == Action::Pull && repository == own;
+        let expected = matches!(action, Action::Pull | Action::Exists) && repository == own;
         prop_assert_eq!(decide(&policy, &puller, &request).allowed, expected);
     }
 

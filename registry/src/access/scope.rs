@@ -3,10 +3,12 @@
 //! ```text
 //!  scope    type ":" name ":" action ("," action)*      several with spaces between, or several parameters
 //!  repository:os-images/debian:pull,push                 delete, * for all three
+//!  repository:*:pull                                     every repository that the token's user may read
 //!  registry:catalog:*                                    the list of repositories
 //! ```
 //!
-//! A scope of another type, with an invalid name or with an unknown action grants nothing.
+//! A scope of another type, with an invalid name or with an unknown action grants nothing. A token for a caller who may
+//! push and not pull has `exists` in place of a requested `pull`: the client may ask what exists. No client requests it.
 //!
 //! Specification: Docker "Token scope documentation".
 
@@ -21,6 +23,8 @@ pub(super) const SCOPES_MAX: usize = 32;
 const REPOSITORY: &str = "repository";
 const REGISTRY: &str = "registry";
 const CATALOG: &str = "catalog";
+/// The name of all repositories together; no repository has it.
+const ANY: &str = "*";
 
 /// One scope, as it is in a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +38,8 @@ pub(super) struct Scope {
 /// The name of an action in scopes. Moving a tag is a push.
 fn action_name(action: Action) -> &'static str {
     match action {
-        Action::Pull => "pull",
+        Action::Pull | Action::PullAny => "pull",
+        Action::Exists => "exists",
         Action::Push | Action::Move => "push",
         Action::Delete => "delete",
         Action::List => "*",
@@ -64,6 +69,7 @@ impl Scope {
         let (name, asked) = rest.rsplit_once(':')?;
         let every = [Action::Pull, Action::Push, Action::Delete];
         let known: &[Action] = match kind {
+            REPOSITORY if name == ANY => &[Action::PullAny],
             REPOSITORY => name.parse::<RepositoryName>().ok().map(|_| every.as_slice())?,
             REGISTRY if name == CATALOG => &[Action::List],
             _ => return None,
@@ -77,28 +83,38 @@ impl Scope {
 
     /// The scope limited to the actions that `may` allows; `None` when no action is left.
     pub(super) fn limited_to(&self, may: impl Fn(Access<'_>) -> bool) -> Option<Scope> {
+        let any = self.kind == REPOSITORY && self.name == ANY;
         let repository: Option<RepositoryName> =
-            if self.kind == REPOSITORY { Some(self.name.parse().ok()?) } else { None };
-        let allowed = |word: &&String| {
-            let action = match word.as_str() {
-                "pull" => Action::Pull,
-                "push" => Action::Push,
-                "delete" => Action::Delete,
-                _ => Action::List,
+            if self.kind == REPOSITORY && !any { Some(self.name.parse().ok()?) } else { None };
+        let may = |action| may(Access { repository: repository.as_ref(), action });
+        let allowed = |word: &String| {
+            let asked: &[Action] = match word.as_str() {
+                "pull" if any => &[Action::PullAny],
+                "pull" => &[Action::Pull, Action::Exists],
+                "push" => &[Action::Push],
+                "delete" => &[Action::Delete],
+                _ => &[Action::List],
             };
-            may(Access { repository: repository.as_ref(), action })
+            asked.iter().copied().find(|action| may(*action)).map(|action| action_name(action).to_owned())
         };
-        let actions: Vec<String> = self.actions.iter().filter(allowed).cloned().collect();
+        let actions: Vec<String> = self.actions.iter().filter_map(allowed).collect();
         (!actions.is_empty()).then(|| Scope { actions, ..self.clone() })
     }
 
     /// Whether the scope includes this access.
     pub(super) fn covers(&self, access: Access<'_>) -> bool {
         let named = match access.repository {
-            Some(repository) => self.kind == REPOSITORY && self.name == repository.as_str(),
+            Some(repository) => {
+                let reads = matches!(access.action, Action::Pull | Action::Exists);
+                self.kind == REPOSITORY && (self.name == repository.as_str() || (self.name == ANY && reads))
+            }
             None => self.kind == REGISTRY && self.name == CATALOG,
         };
-        named && self.actions.iter().any(|action| action == action_name(access.action))
+        let enough: &[Action] = match access.action {
+            Action::Exists => &[Action::Exists, Action::Pull, Action::Push],
+            ref other => std::slice::from_ref(other),
+        };
+        named && self.actions.iter().any(|word| enough.iter().any(|action| word == action_name(*action)))
     }
 
     /// The scopes a challenge names for what a request needs. A client that pushes also reads.
@@ -107,7 +123,9 @@ impl Scope {
             (Some(repository), Action::Push | Action::Move) => {
                 Some(format!("repository:{repository}:pull,push"))
             }
+            (Some(repository), Action::Exists) => Some(format!("repository:{repository}:pull")),
             (Some(repository), action) => Some(format!("repository:{repository}:{}", action_name(action))),
+            (None, Action::PullAny) => Some(format!("{REPOSITORY}:{ANY}:pull")),
             (None, Action::List) => Some("registry:catalog:*".to_owned()),
             (None, _) => None,
         });
@@ -164,6 +182,20 @@ mod tests {
     }
 
     #[test]
+    fn the_scope_of_all_repositories_reads_and_does_nothing_else() {
+        let any = Scope::parse_all(["repository:*:*"].into_iter());
+        let pulls = Scope::parse_all(["repository:*:pull"].into_iter());
+        assert_eq!(any, pulls);
+        let allows = |action| any[0].covers(Access { repository: Some(&name("a/b")), action });
+        assert!(allows(Action::Pull) && allows(Action::Exists));
+        assert!(!allows(Action::Push) && !allows(Action::Move) && !allows(Action::Delete));
+        assert!(!any[0].covers(Access { repository: None, action: Action::List }));
+        for refused in ["repository:*:push", "repository:**:pull", "repository:a/*:pull"] {
+            assert_eq!(Scope::parse_all([refused].into_iter()), [], "{refused}");
+        }
+    }
+
+    #[test]
     fn a_challenge_names_all_the_request_needs() {
         let (mine, other) = (name("mine"), name("other"));
         let push = Access { repository: Some(&mine), action: Action::Push };
@@ -178,9 +210,10 @@ mod tests {
         #[test]
         fn limiting_a_scope_never_widens_it(
             text in "(repository|registry|x):([ab](/[ab])?|catalog):([*]|pull|push|delete)(,([*]|pull|push|delete)){0,2}",
-            mask in 0u8..32,
+            mask in 0u8..64,
         ) {
-            let actions = [Action::Pull, Action::Push, Action::Move, Action::Delete, Action::List];
+            let actions =
+                [Action::Pull, Action::Push, Action::Move, Action::Delete, Action::List, Action::Exists];
             let bit = |action| actions.iter().position(|known| *known == action).unwrap();
             let repositories = ["a", "b", "a/a", "a/b", "b/a", "b/b", "catalog"].map(name);
             let may = |access: Access<'_>| mask & (1 << bit(access.action)) != 0;
@@ -191,7 +224,9 @@ mod tests {
                         let access = Access { repository, action };
                         if limited.as_ref().is_some_and(|limited| limited.covers(access)) {
                             prop_assert!(scope.covers(access));
-                            prop_assert!(may(access) || action == Action::Move);
+                            // Moving a tag is a push in scopes, and who may pull or push may ask what exists.
+                            let implied = matches!(action, Action::Move | Action::Exists);
+                            prop_assert!(may(access) || implied);
                         }
                     }
                 }

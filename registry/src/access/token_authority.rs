@@ -11,12 +11,16 @@
 //!
 //! A token limits the requests it can be used for. The policy in force is applied again at each use, so removing a
 //! right takes effect at once. [`UserAuthenticator::refresh`](super::UserAuthenticator::refresh) decides whether the
-//! user of a token still exists; with its default, a removed user keeps access until the token expires. The source of a
-//! mount is decided by what the token's user may read, not by the scopes: a client that mounts without a source
-//! repository cannot know which scope to request.
+//! user of a token still exists; with its default, a removed user keeps access until the token expires. A mount reads its
+//! source, so the token needs a scope for it as well; a mount that names no source needs `repository:*:pull`. A client
+//! without that scope is challenged only when its user may read a source that has the blob; otherwise an upload starts.
 //!
-//! Basic credentials are accepted at every endpoint as well, and reading what anonymous callers may read needs no
-//! token.
+//! Basic credentials are accepted at every endpoint as well, and what anonymous callers may do needs no token, nor a
+//! scope of one.
+//!
+//! The credentials that clients send to the token endpoint must not travel less protected than the request that was
+//! refused. So where the scheme of the client's own connection is unknown ([`Realm::AsReached`]), the challenge is
+//! `Basic`: the client then sends its credentials where it sent the request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +34,7 @@ use super::credentials::Credentials;
 use super::policy::Subject;
 use super::scope::Scope;
 use super::token::{Signer, seconds};
-use super::{Access, Action, Audit, Authorizer, Caller, Denied, NoAudit};
+use super::{Access, Action, Audit, Authorizer, BASIC, Caller, ClientScheme, Denied, NoAudit};
 use crate::name::{RepositoryName, Tag};
 
 /// The path of the token endpoint. `/v2/token` is no path of the distribution API, whatever names repositories have.
@@ -41,10 +45,16 @@ pub(super) const PATH: &str = "/v2/token";
 pub enum Realm {
     /// Below this address, such as `https://registry.example.org`.
     At(String),
-    /// At the host of the request, by `http`.
+    /// At the host of the request, by `http`. Only for a program that has no TLS proxy in front of it.
     SameHost,
     /// At the host of the request, by `https`.
     SameHostTls,
+    /// At the host of the request, by the scheme of the client's own connection; `Basic` where that is unknown. See
+    /// [`Caller::scheme`].
+    AsReached {
+        /// A host, with its port if that is not 80, that clients reach by plain `http`, as the operator says.
+        plain: Option<String>,
+    },
 }
 
 /// Settings of issued tokens.
@@ -140,18 +150,15 @@ impl TokenAuthority {
         self.signer.service()
     }
 
-    /// Issues a token with those of the `asked` scopes that the policy allows. An anonymous caller receives one only if
-    /// it allows something, so that a client that has credentials sends them.
+    /// Issues a token with those of the `asked` scopes that the policy allows, possibly none. An anonymous caller receives
+    /// one wherever the policy gives anonymous callers any right: most clients give up without a token, and do not send
+    /// the request that would have been allowed.
     pub(super) fn issue(&self, subject: &Subject, asked: Vec<Scope>) -> Result<Issued, Denied> {
-        let may = |access: Access<'_>| self.control.check_policy(subject, access).is_ok();
-        let nothing_asked = asked.is_empty();
-        let allowed: Vec<Scope> = asked.iter().filter_map(|scope| scope.limited_to(may)).collect();
-        if *subject == Subject::Anonymous {
-            let allows_anonymous = self.control.policy().allows_anonymous();
-            if !allows_anonymous || (allowed.is_empty() && !nothing_asked) {
-                return Err(Denied::Unauthorized);
-            }
+        if *subject == Subject::Anonymous && !self.control.policy().allows_anonymous() {
+            return Err(Denied::Unauthorized);
         }
+        let may = |access: Access<'_>| self.control.check_policy(subject, access).is_ok();
+        let allowed: Vec<Scope> = asked.iter().filter_map(|scope| scope.limited_to(may)).collect();
         let now = (self.clock)();
         let token = self.signer.sign(subject, allowed, now, self.lifetime);
         Ok(Issued { token, expires_in: self.lifetime.as_secs(), issued_at: seconds(now) })
@@ -176,14 +183,24 @@ impl TokenAuthority {
         }
     }
 
-    fn address(&self, caller: Caller<'_>) -> String {
+    /// The address of the token endpoint for this caller; `None` where its scheme is unknown.
+    fn address(&self, caller: Caller<'_>) -> Option<String> {
         // A name, an address, a port; other characters could end the quoted string.
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
-        let host = caller.host.filter(|host| host.bytes().all(legal)).unwrap_or("localhost");
+        let named = caller.host.filter(|host| !host.is_empty() && host.bytes().all(legal));
+        let host = named.unwrap_or("localhost");
+        let https = || format!("https://{host}{PATH}");
+        let http = || format!("http://{host}{PATH}");
         match &self.realm {
-            Realm::At(base) => format!("{}{PATH}", base.trim_end_matches('/')),
-            Realm::SameHost => format!("http://{host}{PATH}"),
-            Realm::SameHostTls => format!("https://{host}{PATH}"),
+            Realm::At(base) => Some(format!("{}{PATH}", base.trim_end_matches('/'))),
+            Realm::SameHost => Some(http()),
+            Realm::SameHostTls => Some(https()),
+            Realm::AsReached { plain } => match caller.scheme {
+                ClientScheme::Https => Some(https()),
+                ClientScheme::LocalHttp => Some(http()),
+                ClientScheme::Unmarked if named.is_some() && named == plain.as_deref() => Some(http()),
+                ClientScheme::Unmarked | ClientScheme::Proxied => None,
+            },
         }
     }
 }
@@ -195,8 +212,11 @@ impl Authorizer for TokenAuthority {
             PresentedToken::Token(subject, scopes) => {
                 self.control.check_policy(&self.control.refresh(subject).await?, access)?;
                 let is_version_check = access.repository.is_none() && access.action == Action::Pull;
-                let covered = is_version_check || scopes.iter().any(|scope| scope.covers(access));
-                return if covered { Ok(()) } else { Err(Denied::Unauthorized) };
+                let without_token = || self.control.check_policy(&Subject::Anonymous, access).is_ok();
+                let covered = is_version_check
+                    || scopes.iter().any(|scope| scope.covers(access))
+                    || (access.repository.is_some() && without_token());
+                return if covered { Ok(()) } else { Err(Denied::OutOfScope) };
             }
             PresentedToken::Expired => return Err(Denied::Unauthorized),
             PresentedToken::Other => {}
@@ -228,7 +248,8 @@ impl Authorizer for TokenAuthority {
     }
 
     fn challenge(&self, caller: Caller<'_>, wanted: &[Access<'_>]) -> String {
-        let (realm, service) = (self.address(caller), self.service());
+        let Some(realm) = self.address(caller) else { return BASIC.to_owned() };
+        let service = self.service();
         let mut challenge = format!("Bearer realm=\"{realm}\",service=\"{service}\"");
         let scope = Scope::wanted(wanted);
         if !scope.is_empty() {

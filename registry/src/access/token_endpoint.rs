@@ -11,16 +11,14 @@
 //!
 //! Specification: Docker "Token Authentication Specification", "OAuth2 Token Authentication".
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 
 use super::credentials::Credentials;
@@ -28,6 +26,7 @@ use super::policy::Subject;
 use super::scope::Scope;
 use super::token_authority::{Issued, PATH, TokenAuthority};
 use super::{Action, Audit, AuditEvent, Audited, BASIC, Caller, Denied};
+use crate::http::caller::caller;
 use crate::http::error::{ApiError, Code};
 use crate::http::query;
 
@@ -134,7 +133,8 @@ fn document(issued: &Issued) -> Response {
 fn refuse(denied: Denied) -> ApiError {
     match denied {
         Denied::Unavailable => ApiError::unavailable(denied),
-        Denied::Unauthorized | Denied::Forbidden => {
+        Denied::RateLimited => ApiError::rate_limited(denied),
+        Denied::Unauthorized | Denied::OutOfScope | Denied::Forbidden => {
             ApiError::new(StatusCode::UNAUTHORIZED, Code::Unauthorized, denied.to_string())
                 .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static(BASIC))
         }
@@ -143,14 +143,6 @@ fn refuse(denied: Denied) -> ApiError {
 
 fn bad(message: &str) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, Code::Unsupported, message)
-}
-
-fn caller(parts: &Parts) -> Caller<'_> {
-    Caller {
-        authorization: crate::http::text(&parts.headers, header::AUTHORIZATION),
-        host: crate::http::text(&parts.headers, header::HOST),
-        peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
-    }
 }
 
 /// Seconds since 1970 as `YYYY-MM-DDThh:mm:ssZ`.

@@ -3,7 +3,7 @@
 //! ```text
 //!  name, password ─> file changed? (checked once a second)  ─> read again
 //!                 ─> verified a moment ago: the cache       ─> allowed
-//!                 ─> has the address tries left?            ─> no: 503, retry later
+//!                 ─> has the user tries left there?         ─> no: 429, retry later
 //!                 ─> a permit for a blocking thread         ─> bcrypt, against a dummy hash when the user is unknown
 //! ```
 //!
@@ -189,18 +189,21 @@ impl Htpasswd {
                 return Ok(());
             }
             if let Some(peer) = peer
-                && !state.limiter.take(peer.ip(), Instant::now())
+                && !state.limiter.take(peer.ip(), user, Instant::now())
             {
                 tracing::warn!(peer = %peer, "too many wrong passwords from one address");
-                return Err(Denied::Unavailable);
+                return Err(Denied::RateLimited);
             }
         }
         let right = self.verify_queued(user, password, &known).await;
         let mut state = self.state.lock();
-        if let Some(peer) = peer
-            && !matches!(right, Ok(None))
-        {
-            state.limiter.return_try(peer.ip());
+        if let Some(peer) = peer {
+            match right {
+                Ok(Some(_)) => state.limiter.succeeded(peer.ip(), user, Instant::now()),
+                Ok(None) => {}
+                // Nothing was verified.
+                Err(_) => state.limiter.return_try(peer.ip(), user, Instant::now()),
+            }
         }
         let revision = right?.ok_or(Denied::Unauthorized)?;
         state.cache.remember(fingerprint, revision, Instant::now());

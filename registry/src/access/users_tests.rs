@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
+use crate::access::ClientScheme;
 
 fn line(user: &str, password: &str) -> String {
     format!("{user}:{}\n", bcrypt::hash(password, 4).unwrap())
@@ -21,7 +22,11 @@ async fn users(path: &Path, options: HtpasswdOptions) -> Htpasswd {
 async fn asks(users: &Htpasswd, user: &str, password: &str, peer: Option<&str>) -> Result<Subject, Denied> {
     let credentials = Credentials::basic(user, password).unwrap();
     let peer = peer.map(|peer| SocketAddr::new(peer.parse().unwrap(), 1));
-    users.authenticate(&credentials, Caller { authorization: None, host: None, peer }).await
+    users.authenticate(&credentials, caller(peer)).await
+}
+
+fn caller(peer: Option<SocketAddr>) -> Caller<'static> {
+    Caller { authorization: None, host: None, peer, scheme: ClientScheme::Unmarked }
 }
 
 fn known(name: &str) -> Result<Subject, Denied> {
@@ -48,8 +53,7 @@ async fn the_right_password_is_accepted_and_every_other_is_refused() {
         assert_eq!(asks(&users, "bob", "password", None).await, Err(Denied::Unauthorized));
     }
     let bearer = Credentials::Bearer("sesame".to_owned().into());
-    let caller = Caller { authorization: None, host: None, peer: None };
-    assert_eq!(users.authenticate(&bearer, caller).await, Err(Denied::Unauthorized));
+    assert_eq!(users.authenticate(&bearer, caller(None)).await, Err(Denied::Unauthorized));
 }
 
 #[tokio::test]
@@ -127,23 +131,24 @@ async fn concurrent_requests_verify_a_password_once_per_permit() {
 }
 
 #[tokio::test]
-async fn an_address_with_too_many_wrong_passwords_has_to_wait_and_others_do_not() {
+async fn a_user_with_too_many_wrong_passwords_has_to_wait_and_others_behind_the_same_address_do_not() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
-    fs::write(&path, line("ann", "sesame")).unwrap();
+    fs::write(&path, line("ann", "sesame") + &line("bob", "barley")).unwrap();
     let users = users(&path, immediate()).await;
     assert_eq!(asks(&users, "ann", "sesame", Some("192.0.2.1")).await, known("ann"));
     let mut refused = 0;
     for number in 0..30 {
         match asks(&users, "ann", &format!("guess {number}"), Some("192.0.2.1")).await {
-            Err(Denied::Unavailable) => refused += 1,
+            Err(Denied::RateLimited) => refused += 1,
             answer => assert_eq!(answer, Err(Denied::Unauthorized)),
         }
     }
     assert!(refused >= 5, "{refused}");
     assert_eq!(asks(&users, "ann", "sesame", Some("192.0.2.2")).await, known("ann"));
-    // A user behind the same address whose credentials are cached is not affected.
+    // Behind the same address, cached credentials and other users are not affected.
     assert_eq!(asks(&users, "ann", "sesame", Some("192.0.2.1")).await, known("ann"));
+    assert_eq!(asks(&users, "bob", "barley", Some("192.0.2.1")).await, known("bob"));
 }
 
 #[tokio::test]

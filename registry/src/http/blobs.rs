@@ -14,7 +14,7 @@ use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
 use super::range::{Selection, select};
 use super::{Api, CONTENT_DIGEST, empty, insert, text};
-use crate::access::Audited;
+use crate::access::{Action, Audited, Denied};
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::RepositoryName;
@@ -27,6 +27,13 @@ impl Api {
         digest: &Digest,
         parts: &Parts,
     ) -> Result<Response, ApiError> {
+        if parts.method == Method::HEAD
+            && let Some(length) = self.registry.store.blob_length_cached(repository, digest)
+        {
+            let unchanged = not_modified(&parts.headers, digest);
+            // A HEAD request ignores ranges.
+            return Ok(unchanged.unwrap_or_else(|| described(Body::empty(), digest, length)));
+        }
         let blob = self.open_blob(repository, digest).await?;
         if let Some(answer) = not_modified(&parts.headers, digest) {
             return Ok(answer);
@@ -47,18 +54,8 @@ impl Api {
         } else {
             stream(blob, first, count, Arc::clone(&self.buffers), parts.extensions.get().cloned())
         };
-        let mut response = Response::new(body);
+        let mut response = described(body, digest, count);
         *response.status_mut() = status;
-        insert(
-            &mut response,
-            [
-                (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
-                (header::CONTENT_LENGTH, count.to_string()),
-                (header::ACCEPT_RANGES, "bytes".to_owned()),
-                (header::ETAG, entity_tag),
-                (CONTENT_DIGEST, digest.to_string()),
-            ],
-        );
         if status == StatusCode::PARTIAL_CONTENT {
             let place = format!("bytes {first}-{}/{length}", first + count - 1);
             insert(&mut response, [(header::CONTENT_RANGE, place)]);
@@ -81,14 +78,32 @@ impl Api {
         digest: &Digest,
         parts: &Parts,
     ) -> Result<Response, ApiError> {
-        let (name, gone) = (repository.clone(), digest.clone());
-        self.registry.run(move |store| store.delete_blob(&name, &gone)).await?;
-        self.record(parts, Some(repository), Audited::DeleteBlob, |event| {
-            event.digest = Some(digest.clone())
-        })
-        .await;
+        let (name, gone, authorizer) = (repository.clone(), digest.clone(), Arc::clone(&self.authorizer));
+        let deleted = self.registry.run(move |store| {
+            store.delete_blob_keeping(&name, &gone, &|tag| authorizer.immutable(&name, tag))
+        });
+        let deleted = deleted.await;
+        let what = match &deleted {
+            Ok(()) => Audited::DeleteBlob,
+            Err(Error::BelowTag { .. }) => Audited::Denied(Action::Delete, Denied::Forbidden),
+            Err(_) => return deleted.map(|()| empty(StatusCode::ACCEPTED, [])).map_err(ApiError::from),
+        };
+        self.record(parts, Some(repository), what, |event| event.digest = Some(digest.clone())).await;
+        deleted?;
         Ok(empty(StatusCode::ACCEPTED, []))
     }
+}
+
+/// A response with `count` bytes of a blob.
+fn described(body: Body, digest: &Digest, count: u64) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.reserve(8);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(count));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    insert(&mut response, [(header::ETAG, entity_tag(digest)), (CONTENT_DIGEST, digest.to_string())]);
+    response
 }
 
 fn unsatisfiable(length: u64) -> ApiError {

@@ -1,15 +1,19 @@
 //! Reading request bodies under limits of size, silence, total time and memory.
 //!
 //! ```text
-//!  connection --frames--> pending (256 KiB) --append--> blocking thread: write + hash
-//!                            ^ while one chunk is written the next one is collected: two chunks per upload
+//!  connection --frames--> gathered (256 KiB) --append--> blocking thread: write + hash
+//!                            ^ while some are written the next ones are gathered: twice that per upload
 //! ```
 //!
 //! At intervals the written part is flushed to the disk in the background, so that the fsync at the end has little left
 //! to do. One flush at a time per upload, and the upload does not wait for it.
 //!
+//! A client must keep a minimum rate: the bytes are counted over each 30 s in which the registry waits for them. Otherwise
+//! a byte now and then would hold a place that other clients wait for.
+//!
 //! Small frames are copied together, so that a client that sends single bytes cannot hold a network buffer with each.
-//! Large frames are passed on without a copy.
+//! Large frames are passed on without a copy. A frame is as long as the read buffer of the server at most; see
+//! [`READ_BUFFER`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +32,10 @@ use crate::store::Sink;
 
 const CHUNK: usize = 256 << 10;
 /// Frames of at least this size are written without being copied.
-const LARGE_FRAME: usize = 64 << 10;
+const LARGE_FRAME: usize = READ_BUFFER / 2;
+/// The read buffer that suits this registry, for programs that configure their HTTP server. Each upload under way holds
+/// some of them, and a larger one is no faster: a piece is written and hashed while it is in the processor's cache.
+pub const READ_BUFFER: usize = 64 << 10;
 /// The number of bytes written between two flushes to the disk.
 const EARLY_EVERY: u64 = 64 << 20;
 /// Practically without end, and still representable as a point in time.
@@ -36,12 +43,42 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How many bytes at least, and for how long, a body is still read after its request was refused.
 const DRAIN_LEAST: usize = 1 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(5);
+/// The waiting time over which the rate of a client is measured.
+const RATE_WINDOW: Duration = Duration::from_secs(30);
 
 /// A request body being read under the time limits of the configuration.
 pub(super) struct RequestBody<'a> {
     body: &'a mut Body,
     silence: Duration,
     deadline: Instant,
+    pace: Pace,
+}
+
+/// The rate of a client in the present window.
+struct Pace {
+    /// The bytes of a window of the slowest client.
+    least: u64,
+    waited: Duration,
+    received: u64,
+}
+
+impl Pace {
+    fn new(config: &Config) -> Self {
+        let least = config.upload_min_rate.saturating_mul(RATE_WINDOW.as_secs());
+        Pace { least, waited: Duration::ZERO, received: 0 }
+    }
+
+    /// Adds the bytes that came after a wait; returns whether the client is fast enough.
+    fn keeps_up(&mut self, waited: Duration, bytes: usize) -> bool {
+        self.waited += waited;
+        self.received = self.received.saturating_add(bytes as u64);
+        if self.waited < RATE_WINDOW {
+            return true;
+        }
+        let enough = self.received >= self.least;
+        (self.waited, self.received) = (Duration::ZERO, 0);
+        enough
+    }
 }
 
 /// How a body ended.
@@ -59,14 +96,24 @@ impl<'a> RequestBody<'a> {
             body,
             silence: config.upload_read_timeout.min(LONGEST),
             deadline: Instant::now() + config.upload_timeout.min(LONGEST),
+            pace: Pace::new(config),
         }
     }
 
     /// The next piece of data; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         loop {
-            let deadline = self.deadline.min(Instant::now() + self.silence);
+            let began = Instant::now();
+            let deadline = self.deadline.min(began + self.silence);
             let frame = timeout_at(deadline, self.body.frame()).await.map_err(|_| timed_out())?;
+            let length = match &frame {
+                Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+                // The end of the body: no rate is needed any more.
+                Some(Err(_)) | None => usize::MAX,
+            };
+            if !self.pace.keeps_up(began.elapsed(), length) {
+                return Err(timed_out());
+            }
             match frame {
                 None => return Ok(None),
                 Some(Err(_)) => return Err(broken()),
@@ -94,12 +141,17 @@ impl<'a> RequestBody<'a> {
     /// Writes the body, at most `limit` bytes of it, to an upload session. The last piece is returned unwritten: the
     /// next operation on the session writes it first.
     pub(super) async fn store(&mut self, sink: Sink, limit: u64) -> Result<(Sink, Bytes, BodyEnd), Error> {
+        let session = Arc::clone(sink.session());
         let mut slot = Slot::Idle(sink);
-        let mut pending = BytesMut::new();
+        let mut gathered = Gathered::default();
         let mut left = limit;
         let mut early: Option<JoinHandle<()>> = None;
         let ending = loop {
-            let data = match self.next().await {
+            let next = tokio::select! {
+                next = self.next() => next,
+                () = session.stopped() => Err(Error::UploadCancelled(session.id).into()),
+            };
+            let data = match next {
                 Ok(Some(data)) => data,
                 Ok(None) => break BodyEnd::Complete,
                 Err(error) => break BodyEnd::Broken(error),
@@ -109,25 +161,63 @@ impl<'a> RequestBody<'a> {
                 break BodyEnd::TooLong;
             }
             left -= length;
-            let chunk = if pending.is_empty() && data.len() >= LARGE_FRAME {
-                data
-            } else {
-                pending.extend_from_slice(&data);
-                if pending.len() < CHUNK {
-                    continue;
-                }
-                pending.split().freeze()
-            };
+            gathered.add(data);
+            if gathered.length < CHUNK {
+                continue;
+            }
             let sink = slot.settle().await?;
-            if sink.offset() / EARLY_EVERY != (sink.offset() + chunk.len() as u64) / EARLY_EVERY
+            if sink.offset() / EARLY_EVERY != (sink.offset() + gathered.length as u64) / EARLY_EVERY
                 && early.as_ref().is_none_or(JoinHandle::is_finished)
             {
                 let session = Arc::clone(sink.session());
                 early = Some(tokio::task::spawn_blocking(move || session.write_back()));
             }
-            slot = Slot::Writing(sink.append_aside(chunk));
+            slot = Slot::Writing(sink.append_aside(gathered.take()));
         };
-        Ok((slot.settle().await?, pending.freeze(), ending))
+        let mut pieces = gathered.take();
+        let last = pieces.pop().unwrap_or_default();
+        let sink = slot.settle().await?;
+        let sink =
+            if pieces.is_empty() { sink } else { Slot::Writing(sink.append_aside(pieces)).settle().await? };
+        Ok((sink, last, ending))
+    }
+}
+
+/// Frames of a body that wait to be written, in their order.
+#[derive(Default)]
+struct Gathered {
+    pieces: Vec<Bytes>,
+    /// Small frames, after all pieces.
+    small: BytesMut,
+    /// The bytes of all of them.
+    length: usize,
+}
+
+impl Gathered {
+    fn add(&mut self, frame: Bytes) {
+        self.length += frame.len();
+        if frame.len() < LARGE_FRAME {
+            if self.small.len() + frame.len() > self.small.capacity() {
+                self.end_small();
+                self.small.reserve(READ_BUFFER);
+            }
+            self.small.extend_from_slice(&frame);
+        } else {
+            self.end_small();
+            self.pieces.push(frame);
+        }
+    }
+
+    fn end_small(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces.push(self.small.split().freeze());
+        }
+    }
+
+    fn take(&mut self) -> Vec<Bytes> {
+        self.end_small();
+        self.length = 0;
+        std::mem::take(&mut self.pieces)
     }
 }
 
@@ -148,8 +238,11 @@ impl Slot {
 
 impl Sink {
     /// Writes on a blocking thread while the caller continues.
-    fn append_aside(self, chunk: Bytes) -> JoinHandle<Result<Sink, Error>> {
-        tokio::task::spawn_blocking(move || self.append(&chunk))
+    fn append_aside(self, pieces: Vec<Bytes>) -> JoinHandle<Result<Sink, Error>> {
+        tokio::task::spawn_blocking(move || {
+            // Each piece is released when it is written.
+            pieces.into_iter().try_fold(self, |sink, piece| sink.append(&piece))
+        })
     }
 }
 
@@ -197,6 +290,25 @@ mod tests {
         stream::iter((0..count).map(|_| Ok(Bytes::from_static(&[0; 64 << 10]))))
     }
 
+    #[test]
+    fn gathered_frames_keep_their_order_and_hold_little_more_than_their_bytes() {
+        let mut gathered = Gathered::default();
+        let mut sent = Vec::new();
+        for number in 0..2000_usize {
+            let length = [1, 100, LARGE_FRAME - 1, LARGE_FRAME, READ_BUFFER][number * number % 5];
+            let frame = Bytes::from(vec![number as u8; length]);
+            sent.extend_from_slice(&frame);
+            gathered.add(frame);
+        }
+        assert_eq!(gathered.length, sent.len());
+        assert_eq!(gathered.take().concat(), sent);
+        assert_eq!((gathered.length, gathered.take().len()), (0, 0));
+        // Single bytes, as the worst client sends them, each in a network buffer of its own.
+        let mut gathered = Gathered::default();
+        (0..CHUNK).for_each(|_| gathered.add(Bytes::from_static(b"x")));
+        assert_eq!(gathered.pieces.len() + 1, CHUNK / READ_BUFFER);
+    }
+
     #[tokio::test]
     async fn a_refused_body_is_read_up_to_the_size_of_a_manifest() {
         for (count, read) in [(0, true), (80, true), (81, false)] {
@@ -206,6 +318,26 @@ mod tests {
         for (count, read) in [(16, true), (17, false)] {
             assert_eq!(drain(&mut Body::from_stream(pieces(count)), &small).await, read, "{count}");
         }
+    }
+
+    /// The end of a body whose frames have `length` bytes and come every `seconds`, and when it ended.
+    async fn paced(length: usize, seconds: u64, count: usize) -> (bool, Duration) {
+        let frames = stream::iter(0..count).then(move |_| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok::<_, std::io::Error>(Bytes::from(vec![0; length]))
+        });
+        let (mut body, began) = (Body::from_stream(frames), Instant::now());
+        let read = RequestBody::new(&mut body, &config()).collect(usize::MAX).await;
+        (read.is_ok(), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_below_the_minimum_rate_is_refused_after_half_a_minute() {
+        assert_eq!(paced(1, 10, 300).await, (false, Duration::from_secs(30)));
+        // Fast enough, on average over half a minute.
+        assert_eq!(paced(120 << 10, 29, 10).await, (true, Duration::from_secs(290)));
+        // A body that ends in time needs no rate.
+        assert_eq!(paced(1, 14, 2).await, (true, Duration::from_secs(28)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,6 +24,8 @@ use crate::name::{InvalidReference, InvalidRepositoryName};
 
 /// The `Retry-After` of responses that ask the client to retry.
 const RETRY_AFTER: &str = "5";
+/// The `Retry-After` after too many wrong credentials: in this time one more try is restored.
+const RETRY_AFTER_TRIES: &str = "6";
 
 /// The codes of the specification, and two of ours for what it does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -97,8 +99,13 @@ impl ApiError {
 
     /// Access cannot be checked now.
     pub(crate) fn unavailable(denied: Denied) -> Self {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::TooManyRequests, denied.to_string())
-            .retry_later()
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unknown, denied.to_string()).retry_later()
+    }
+
+    /// Too many wrong credentials.
+    pub(crate) fn rate_limited(denied: Denied) -> Self {
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, Code::TooManyRequests, denied.to_string())
+            .with_header(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_TRIES))
     }
 
     fn retry_later(self) -> Self {
@@ -129,10 +136,19 @@ impl From<Error> for ApiError {
             Error::ManifestUnknown => plain(StatusCode::NOT_FOUND, Code::ManifestUnknown),
             Error::BlobUnknown => plain(StatusCode::NOT_FOUND, Code::BlobUnknown),
             Error::RepositoryUnknown => plain(StatusCode::NOT_FOUND, Code::NameUnknown),
-            Error::UploadUnknown(_) => plain(StatusCode::NOT_FOUND, Code::BlobUploadUnknown),
-            Error::TagKept(_) => plain(StatusCode::FORBIDDEN, Code::Denied),
+            Error::UploadUnknown(_) | Error::UploadCancelled(_) => {
+                plain(StatusCode::NOT_FOUND, Code::BlobUploadUnknown)
+            }
+            Error::TagKept(_) | Error::BelowTag { .. } => plain(StatusCode::FORBIDDEN, Code::Denied),
+            Error::WrongSize { digest, described, actual } => {
+                let detail =
+                    serde_json::json!({ "digest": digest.to_string(), "size": described, "actual": actual });
+                let entry =
+                    Entry { code: Code::ManifestInvalid, message: message.clone(), detail: Some(detail) };
+                ApiError { status: StatusCode::BAD_REQUEST, entries: vec![entry], headers: Vec::new() }
+            }
             Error::DigestMismatch { .. } => plain(StatusCode::BAD_REQUEST, Code::DigestInvalid),
-            Error::UploadBusy(_) | Error::TooManyUploads(_) => {
+            Error::UploadBusy(_) | Error::TooManyUploads { .. } => {
                 plain(StatusCode::TOO_MANY_REQUESTS, Code::TooManyRequests).retry_later()
             }
             // A 405 response lists the allowed methods.

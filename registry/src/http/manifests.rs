@@ -68,7 +68,7 @@ impl Api {
     ) -> Result<Response, ApiError> {
         let tags = wanted_tags(reference, parts.uri.query())?;
         let may_move = self.may_move(repository, &tags, parts).await;
-        let _permit = self.receiving_permit().await?;
+        let _place = self.place(&self.uploader(parts).await, repository).await?;
         let config = self.registry.config();
         let too_large = || {
             let message =
@@ -143,7 +143,9 @@ impl Api {
         let deleted = deleted.await;
         let what = match &deleted {
             Ok(()) => what,
-            Err(Error::TagKept(_)) => Audited::Denied(Action::Delete, Denied::Forbidden),
+            Err(Error::TagKept(_) | Error::BelowTag { .. }) => {
+                Audited::Denied(Action::Delete, Denied::Forbidden)
+            }
             Err(_) => return deleted.map(|()| empty(StatusCode::ACCEPTED, [])).map_err(ApiError::from),
         };
         self.record(parts, Some(repository), what, concerns).await;
@@ -169,8 +171,10 @@ impl Api {
         may_move: Result<(), Denied>,
         parts: &Parts,
     ) -> ApiError {
-        let immutable = self.authorizer.immutable(repository, &tag);
-        if let Err(denied @ (Denied::Unauthorized | Denied::Unavailable)) = may_move
+        let immutable = self.authorizer.immutable(repository, &tag)
+            || self.registry.config().immutable_tags.iter().any(|set| set.include(repository, &tag));
+        if let Err(denied) = may_move
+            && denied != Denied::Forbidden
             && !immutable
         {
             return self.refuse(parts, Some(repository), Action::Move, denied).await;

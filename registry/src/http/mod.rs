@@ -5,15 +5,16 @@
 //! ```
 //!
 //! A client that uses this registry as a mirror sends the upstream registry in `ns`. If the repository `<ns>/<name>`
-//! exists, it is read, and `OCI-Namespace` says so; otherwise `ns` is ignored.
+//! exists, it is read, and `OCI-Namespace` says so; otherwise `ns` is ignored. A challenge names both repositories, so
+//! that it does not reveal which of them exists and the client's next token covers either.
 //!
 //! | endpoint       | GET, HEAD | POST | PATCH | PUT  | DELETE |
 //! |----------------|-----------|------|-------|------|--------|
 //! | `/v2/`         | pull      |      |       |      |        |
-//! | blob           | pull      |      |       |      | delete |
+//! | blob           | pull, ask |      |       |      | delete |
 //! | upload start   |           | push |       |      |        |
 //! | upload session | push      |      | push  | push | push   |
-//! | manifest       | pull      |      |       | push | delete |
+//! | manifest       | pull, ask |      |       | push | delete |
 //! | tags           | pull      |      |       |      |        |
 //! | referrers      | pull      |      |       |      |        |
 //! | catalog        | list      |      |       |      |        |
@@ -24,6 +25,7 @@
 mod blob_stream;
 mod blobs;
 mod body;
+pub(crate) mod caller;
 mod catalog;
 mod conditional;
 pub(crate) mod error;
@@ -35,23 +37,24 @@ mod referrers;
 mod tags;
 mod uploads;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use self::blob_stream::Buffers;
+pub use self::body::READ_BUFFER;
+use self::caller::caller;
 use self::error::{ApiError, Code};
 use self::path::Endpoint;
 use crate::Registry;
-use crate::access::{Access, Action, Audit, AuditEvent, Audited, Authorizer, Caller, Denied};
+use crate::access::{Access, Action, Audit, AuditEvent, Audited, Authorizer, Denied};
 use crate::name::RepositoryName;
 
 const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
@@ -104,10 +107,7 @@ impl Api {
             .iter()
             .find_map(|(method, action)| (*method == parts.method).then_some(*action))
             .ok_or_else(|| method_not_allowed(methods))?;
-        let namespace = match action {
-            Action::Pull => self.enter_namespace(parts, &mut endpoint).await,
-            _ => None,
-        };
+        let namespace = self.enter_namespace(parts, &mut endpoint, action).await?;
         if namespace.is_none() {
             self.authorize(parts, endpoint.repository(), action).await?;
         }
@@ -152,18 +152,34 @@ impl Api {
         }
     }
 
-    /// Changes a read of `<name>` to one of `<ns>/<name>`, when that repository exists and the caller may pull from it;
-    /// the response does not reveal which of the two failed. Returns the namespace.
-    async fn enter_namespace(&self, parts: &Parts, endpoint: &mut Endpoint) -> Option<String> {
-        let namespace = query::value(parts.uri.query(), "ns")?;
-        let named = endpoint.repository_mut()?;
-        let scoped: RepositoryName = format!("{namespace}/{named}").parse().ok()?;
+    /// Changes a read of `<name>` to one of `<ns>/<name>`, when that repository exists and the caller may read it; the
+    /// response does not reveal which of the two failed. Returns the namespace.
+    ///
+    /// A caller whose token does not cover a repository that its user may read is asked for another token: with the
+    /// content of `<name>` in its place, the client would not notice.
+    async fn enter_namespace(
+        &self,
+        parts: &Parts,
+        endpoint: &mut Endpoint,
+        action: Action,
+    ) -> Result<Option<String>, ApiError> {
+        let Some((namespace, scoped)) = namespaced(parts, endpoint.repository(), action) else {
+            return Ok(None);
+        };
         if !self.registry.store.has_repository(&scoped) {
-            return None;
+            return Ok(None);
         }
-        self.authorize(parts, Some(&scoped), Action::Pull).await.ok()?;
+        let access = Access { repository: Some(&scoped), action };
+        match self.authorizer.authorize(caller(parts), access).await {
+            Ok(()) => {}
+            Err(denied @ Denied::OutOfScope) => {
+                return Err(self.refuse(parts, endpoint.repository(), action, denied).await);
+            }
+            Err(_) => return Ok(None),
+        }
+        let Some(named) = endpoint.repository_mut() else { return Ok(None) };
         *named = scoped;
-        Some(namespace.into_owned())
+        Ok(Some(namespace))
     }
 
     async fn authorize(
@@ -193,20 +209,25 @@ impl Api {
             self.record(parts, repository, Audited::Denied(action, denied), |_| {}).await;
         }
         match denied {
-            Denied::Unauthorized => {
-                // A mount reads its source, so the challenge asks for a scope for both repositories.
-                let source = query::value(parts.uri.query(), "from").filter(|_| action == Action::Push);
+            Denied::Unauthorized | Denied::OutOfScope => {
+                // A mount reads its source, and a request through a mirror may be for either repository, so the
+                // challenge asks for a scope for both.
+                let asked = parts.uri.query().filter(|_| action == Action::Push);
+                let source = query::value(asked, "from");
+                let any = source.is_none() && query::value(asked, "mount").is_some();
                 let source: Option<RepositoryName> = source.and_then(|source| source.parse().ok());
+                let also = source.or_else(|| Some(namespaced(parts, repository, action)?.1));
                 let mut wanted = vec![Access { repository, action }];
-                wanted.extend(
-                    source.iter().map(|source| Access { repository: Some(source), action: Action::Pull }),
-                );
+                wanted
+                    .extend(also.iter().map(|also| Access { repository: Some(also), action: Action::Pull }));
+                wanted.extend(any.then_some(Access { repository: None, action: Action::PullAny }));
                 let challenge = HeaderValue::try_from(self.authorizer.challenge(caller, &wanted))
                     .unwrap_or(HeaderValue::from_static("Basic"));
                 ApiError::new(StatusCode::UNAUTHORIZED, Code::Unauthorized, denied.to_string())
                     .with_header(header::WWW_AUTHENTICATE, challenge)
             }
             Denied::Forbidden => ApiError::new(StatusCode::FORBIDDEN, Code::Denied, denied.to_string()),
+            Denied::RateLimited => ApiError::rate_limited(denied),
             Denied::Unavailable => ApiError::unavailable(denied),
         }
     }
@@ -232,7 +253,7 @@ impl Api {
         let caller = caller(parts);
         let subject = match what {
             // An unauthorized caller has no name, and authenticating again would count as another attempt.
-            Audited::Denied(_, Denied::Unauthorized | Denied::Unavailable) => None,
+            Audited::Denied(_, Denied::Unauthorized | Denied::RateLimited | Denied::Unavailable) => None,
             _ => self.authorizer.identify(caller).await,
         };
         let mut event = AuditEvent {
@@ -251,12 +272,16 @@ impl Api {
     }
 }
 
-fn caller(parts: &Parts) -> Caller<'_> {
-    Caller {
-        authorization: text(&parts.headers, header::AUTHORIZATION),
-        host: text(&parts.headers, header::HOST),
-        peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
-    }
+/// The namespace of a read through a mirror, and the repository it means: `<ns>/<name>`.
+fn namespaced(
+    parts: &Parts,
+    named: Option<&RepositoryName>,
+    action: Action,
+) -> Option<(String, RepositoryName)> {
+    let namespace = query::value(parts.uri.query(), "ns")?;
+    let reads = matches!(action, Action::Pull | Action::Exists);
+    let scoped = format!("{namespace}/{}", named.filter(|_| reads)?).parse().ok()?;
+    Some((namespace.into_owned(), scoped))
 }
 
 /// The methods of an endpoint and the action each of them needs.
@@ -267,7 +292,13 @@ fn methods(endpoint: &Endpoint) -> &'static [(Method, Action)] {
         }
         Endpoint::Catalog => const { &[(Method::GET, Action::List), (Method::HEAD, Action::List)] },
         Endpoint::Blob { .. } => {
-            const { &[(Method::GET, Action::Pull), (Method::HEAD, Action::Pull), (Method::DELETE, Action::Delete)] }
+            const {
+                &[
+                    (Method::GET, Action::Pull),
+                    (Method::HEAD, Action::Exists),
+                    (Method::DELETE, Action::Delete),
+                ]
+            }
         }
         Endpoint::UploadStart { .. } => const { &[(Method::POST, Action::Push)] },
         Endpoint::Upload { .. } => {
@@ -285,7 +316,7 @@ fn methods(endpoint: &Endpoint) -> &'static [(Method, Action)] {
             const {
                 &[
                     (Method::GET, Action::Pull),
-                    (Method::HEAD, Action::Pull),
+                    (Method::HEAD, Action::Exists),
                     (Method::PUT, Action::Push),
                     (Method::DELETE, Action::Delete),
                 ]

@@ -25,7 +25,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -34,11 +33,13 @@ use super::error::{ApiError, Code};
 use super::path::{blob_path, upload_path};
 use super::range::ChunkRange;
 use super::{Api, CONTENT_DIGEST, caller, empty, query, text};
-use crate::access::{AuditEvent, Audited};
+use crate::access::{Access, Action, AuditEvent, Audited, Denied};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
-use crate::store::{Session, Sink, UploadLock};
+use crate::places::Place;
+use crate::store::{Session, Sink, Store, UploadLock};
+use crate::uploader::Uploader;
 
 const UPLOAD_UUID: HeaderName = HeaderName::from_static("docker-upload-uuid");
 /// How long a request waits for an earlier one on the same session.
@@ -72,12 +73,19 @@ impl Api {
                 .await;
             return Ok(created(repository, &digest));
         }
-        let session = self.begin(repository, algorithm).await?;
+        let session = self.begin(repository, algorithm, parts).await?;
+        let lasting = Arc::clone(&session);
+        let save = move |store: &Arc<Store>| {
+            store.save_uploader(lasting.id, lasting.uploader());
+            Ok(())
+        };
+        self.registry.run(save).await?;
         Ok(session_response(StatusCode::ACCEPTED, repository, &session))
     }
 
     /// Mounts the blob of the query, if the source repository has it and the caller may read it there. Otherwise an
-    /// ordinary upload starts, without an error: a response must not reveal what a repository contains.
+    /// ordinary upload starts, without an error: a response must not reveal what a repository contains. Only a caller
+    /// whose token does not cover what its user may read is refused, and asked for another token.
     async fn mount(&self, repository: &RepositoryName, parts: &Parts) -> Result<Option<Digest>, ApiError> {
         let asked = parts.uri.query();
         let wanted = query::value(asked, "mount").and_then(|text| text.parse::<Digest>().ok());
@@ -90,14 +98,31 @@ impl Api {
             }
         };
         let sources: Vec<&RepositoryName> = sources.iter().collect();
+        let mut out_of_scope = None;
         for source in self.authorizer.readable(caller(parts), &sources).await {
-            let source = source.clone();
-            let (name, wanted) = (repository.clone(), digest.clone());
-            if self.registry.run(move |store| store.mount(&source, &name, &wanted)).await? {
-                return Ok(Some(digest));
+            // A token reads only where its scopes allow it, whatever its user may read.
+            let access = Access { repository: Some(source), action: Action::Pull };
+            let allowed = self.authorizer.authorize(caller(parts), access).await;
+            let (source, wanted) = (source.clone(), digest.clone());
+            match allowed {
+                Ok(()) => {
+                    let name = repository.clone();
+                    if self.registry.run(move |store| store.mount(&source, &name, &wanted)).await? {
+                        return Ok(Some(digest));
+                    }
+                }
+                // The user may know that the source has the blob, so the client may be asked for another token.
+                Err(denied @ Denied::OutOfScope) if out_of_scope.is_none() => {
+                    let there = self.registry.run(move |store| Ok(store.blob_in(&source, &wanted).is_ok()));
+                    out_of_scope = there.await?.then_some(denied);
+                }
+                Err(_) => {}
             }
         }
-        Ok(None)
+        match out_of_scope {
+            Some(denied) => Err(self.refuse(parts, Some(repository), Action::Push, denied).await),
+            None => Ok(None),
+        }
     }
 
     async fn push_monolithic(
@@ -107,7 +132,7 @@ impl Api {
         parts: &Parts,
         body: &mut Body,
     ) -> Result<Response, ApiError> {
-        let session = self.begin(repository, digest.algorithm()).await?;
+        let session = self.begin(repository, digest.algorithm(), parts).await?;
         let lock = lock_upload(&session).await?;
         let pushed = match self.receive(&session, lock, parts, body).await {
             Ok((sink, last)) => self.finish(sink, last, repository, digest, parts).await,
@@ -178,13 +203,22 @@ impl Api {
         Ok(session_response(StatusCode::NO_CONTENT, repository, &session))
     }
 
-    /// The permit to receive a body. The body waits unread.
-    pub(super) async fn receiving_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        let lock = Arc::clone(&self.registry.receiving).acquire_owned();
-        match timeout(self.registry.config().upload_queue_timeout, lock).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) => Err(Error::Stopped.into()),
-            Err(_) => Err(Error::TooManyUploads(self.registry.config().max_concurrent_uploads).into()),
+    /// The place to receive a body. The body waits unread.
+    pub(super) async fn place(
+        &self,
+        uploader: &Uploader,
+        repository: &RepositoryName,
+    ) -> Result<Place, Error> {
+        let patience = self.registry.config().upload_queue_timeout;
+        self.registry.places.take(uploader, repository, patience).await
+    }
+
+    /// The client of a request, by which uploads are shared out.
+    pub(super) async fn uploader(&self, parts: &Parts) -> Uploader {
+        let caller = caller(parts);
+        match self.authorizer.identify(caller).await {
+            Some(name) => Uploader::User(name),
+            None => Uploader::Anonymous(caller.peer.map(|peer| peer.ip())),
         }
     }
 
@@ -192,11 +226,12 @@ impl Api {
         &self,
         repository: &RepositoryName,
         algorithm: Algorithm,
+        parts: &Parts,
     ) -> Result<Arc<Session>, ApiError> {
-        let name = repository.clone();
+        let (name, uploader) = (repository.clone(), self.uploader(parts).await);
         let begun = self.registry.run(move |store| {
             store.expect_space_for(0)?;
-            store.begin_upload(&name, algorithm)
+            store.begin_upload_of(uploader, &name, algorithm)
         });
         Ok(begun.await?)
     }
@@ -267,8 +302,11 @@ impl Api {
             return Err(too_large(config.max_blob_size));
         }
         let opened = Arc::clone(session);
-        let sink = self.registry.run(move |store| store.sink(opened, lock)?.reserve(announced)).await?;
-        let _permit = self.receiving_permit().await?;
+        let sink = self.registry.run(move |store| store.sink(opened, lock)?.announce(announced)).await?;
+        let _place = tokio::select! {
+            place = self.place(session.uploader(), session.repository()) => place?,
+            () = session.stopped() => return Err(Error::UploadCancelled(session.id).into()),
+        };
 
         let (mut sink, last, ending) =
             RequestBody::new(body, config).store(sink, declared.unwrap_or(room)).await?;

@@ -23,7 +23,7 @@ use super::disk::{self, exists};
 use super::quota::Reservation;
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::name::RepositoryName;
+use crate::name::{RepositoryName, Tag};
 
 /// The length of a read-ahead after a reader had to wait.
 const READ_AHEAD: u64 = 2 << 20;
@@ -150,7 +150,7 @@ impl Store {
         length: u64,
         reserved: &mut Reservation,
     ) -> Result<(), Error> {
-        self.ensure_repository(name)?;
+        let _present = self.ensure_repository(name)?;
         let content = self.content(digest);
         let record = self.layer_record(name, digest);
         self.disk.protect(upload)?;
@@ -177,7 +177,7 @@ impl Store {
         if !self.has_blob(source, digest)? {
             return Ok(false);
         }
-        self.ensure_repository(name)?;
+        let _present = self.ensure_repository(name)?;
         let record = self.layer_record(name, digest);
         {
             let _transition = self.locks.transition(digest);
@@ -196,8 +196,20 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes a blob from a repository. The content stays in the pool for repositories that share it, until collected.
+    /// Removes a blob from a repository.
+    #[cfg(test)]
     pub(crate) fn delete_blob(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
+        self.delete_blob_keeping(name, digest, &|_| false)
+    }
+
+    /// Removes a blob from a repository, unless a tag that `kept` names, or that is immutable, leads to it. The content
+    /// stays in the pool for repositories that share it, until collected.
+    pub(crate) fn delete_blob_keeping(
+        &self,
+        name: &RepositoryName,
+        digest: &Digest,
+        kept: &dyn Fn(&Tag) -> bool,
+    ) -> Result<(), Error> {
         self.expect_writable()?;
         let references = self.references(name).ok_or(Error::BlobUnknown)?;
         let _exclusive = references.exclusive();
@@ -206,10 +218,14 @@ impl Store {
             return Err(Error::BlobUnknown);
         }
         self.expect_not_pinned(name, digest)?;
+        self.expect_not_reached(name, digest, kept)?;
         {
             let _transition = self.locks.transition(digest);
-            if !self.disk.remove(&record)? {
-                return Err(Error::BlobUnknown);
+            {
+                let _changing = references.changes.begin();
+                if !self.disk.remove(&record)? {
+                    return Err(Error::BlobUnknown);
+                }
             }
             self.touches.forget(&record);
             self.uncount(name, digest);

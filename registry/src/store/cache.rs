@@ -66,7 +66,7 @@ impl Drop for Changing<'_> {
 }
 
 /// The generations of a repository and of the pool.
-type Generation = (u64, u64);
+pub(super) type Generation = (u64, u64);
 
 #[derive(Clone)]
 struct Entry {

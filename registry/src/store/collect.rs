@@ -9,14 +9,25 @@
 //!                        records fsynced
 //!  for the pool:         all records --walk, no lock--> referenced content; the rest, one at a time:
 //!                          [rename into trash/]  -> pool fsynced -> unlinked from trash/
+//!  empty repositories: removed (see `vacant`)
 //!  barrier down
 //! ```
 //!
 //! A record is removed only if all of this holds: it is not reachable, not referred to since the barrier went up, and
 //! older than the grace period since a client last pushed it, mounted it or got a successful response for it. The age
 //! is checked again under the lock that a HEAD takes to update it: after a 200 the client finds the content for a grace
-//! period, otherwise it received 404. A push that takes longer than the grace period keeps what its repository had at
-//! its beginning.
+//! period, otherwise it received 404.
+//!
+//! ```text
+//!  a push to the repository is under way:  an upload session was written to within the grace period, or
+//!                                          a blob that no manifest refers to was pushed, mounted or seen within it, or
+//!                                          a manifest newer than all tags was put within it (an index may follow)
+//!     no  ─> the grace period counts
+//!     yes ─> everything is kept that was used after its beginning, and during `push_duration` before it
+//! ```
+//!
+//! So the layers of one push may follow each other for longer than the grace period. Only the pause between two of its
+//! requests is limited by it. A push that never ends is held for `push_duration` and no longer.
 //!
 //! The next run completes a run that a crash interrupted: records are removed before content, and content in `trash/`
 //! that is referred to after all is restored. The rename is fast for any size; the unlink, which is not, takes no lock.
@@ -29,9 +40,10 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::disk::exists;
+use super::disk::{exists, metadata};
 use super::locks::{Collecting, Key};
 use super::manifests::read_record;
+use super::mark::Graph;
 use super::{LAYERS, MANIFESTS, Store, disk};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
@@ -49,6 +61,9 @@ pub struct GcOptions {
     /// How long unreferenced content is kept after it was last pushed, mounted or read. Default 1 h.
     /// [`Config::touch_interval`](crate::Config::touch_interval) is always added.
     pub grace: Duration,
+    /// How long a push may take. While one is under way, nothing of its repository that was used within this time is
+    /// removed. Default 24 h.
+    pub push_duration: Duration,
     /// Also remove manifests that no tag leads to, when they are older than the grace period. Default false.
     pub untagged: bool,
     /// Only report what would be removed.
@@ -60,7 +75,13 @@ pub struct GcOptions {
 impl GcOptions {
     /// The default options at the time `now`.
     pub fn at(now: SystemTime) -> Self {
-        GcOptions { grace: Duration::from_secs(3600), untagged: false, dry_run: false, now }
+        GcOptions {
+            grace: Duration::from_secs(3600),
+            push_duration: Duration::from_secs(24 * 3600),
+            untagged: false,
+            dry_run: false,
+            now,
+        }
     }
 }
 
@@ -75,6 +96,8 @@ pub struct GcReport {
     pub blobs: u64,
     /// The bytes of the removed contents.
     pub bytes: u64,
+    /// Repositories that were empty and were removed. A dry run does not count them.
+    pub repositories: u64,
     /// Repositories that were skipped because one of their manifests is corrupted.
     pub corrupted: Vec<RepositoryName>,
 }
@@ -109,6 +132,9 @@ impl Store {
         }
         if !options.dry_run {
             run.empty_trash()?;
+            for name in &repositories {
+                run.report.repositories += u64::from(self.remove_vacant(name)?);
+            }
         }
         Ok(run.report)
     }
@@ -119,8 +145,8 @@ impl Run<'_> {
         let Some(references) = self.store.references(name) else { return Ok(()) };
         // A put that does not know of the barrier has ended when this lock is free.
         drop(references.exclusive());
-        let limit = self.limit(name);
         let directory = self.store.repository(name);
+        let session = self.store.oldest_push(name, self.grace_ends());
         let observed = || self.store.disk.observed(&directory);
         observed();
         let graph = self.store.graph(name)?;
@@ -130,6 +156,8 @@ impl Run<'_> {
             self.report.corrupted.push(name.clone());
             return Ok(());
         }
+        let limit = self.limit(name, session, &graph)?;
+        observed();
         let pinned = self.store.pinned(name)?;
         let kept: HashSet<Key> = if self.options.untagged {
             let tagged = self.store.tagged(name)?;
@@ -328,27 +356,53 @@ impl Run<'_> {
         self.options.now.checked_sub(margin).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// The time after which records are kept in `name`: a push under way began by checking what is there.
-    fn limit(&self, name: &RepositoryName) -> SystemTime {
+    /// The time after which records are kept in `name`. `session` is the beginning of its oldest active upload session,
+    /// read before `graph`: a session ends after its blob is listed.
+    fn limit(
+        &self,
+        name: &RepositoryName,
+        session: Option<SystemTime>,
+        graph: &Graph,
+    ) -> Result<SystemTime, Error> {
         let limit = self.grace_ends();
-        let oldest = self.store.oldest_push(name, limit);
-        oldest.map_or(limit, |begun| {
-            limit.min(begun.checked_sub(self.store.touches.margin()).unwrap_or(SystemTime::UNIX_EPOCH))
-        })
+        let began = match session {
+            Some(began) => began.min(self.options.now),
+            None if self.unfinished(name, graph, limit)? => self.options.now,
+            None => return Ok(limit),
+        };
+        let held = self.options.push_duration.saturating_add(self.store.touches.margin());
+        Ok(limit.min(began.checked_sub(held).unwrap_or(SystemTime::UNIX_EPOCH)))
+    }
+
+    /// Whether something younger than `limit` waits for a manifest that refers to it, or for a tag.
+    fn unfinished(&self, name: &RepositoryName, graph: &Graph, limit: SystemTime) -> Result<bool, Error> {
+        let reached = graph.below(graph.digests().map(Key::of));
+        for digest in self.store.recorded(name, LAYERS)? {
+            let digest = digest?;
+            let record = self.store.layer_record(name, &digest);
+            if !reached.contains(&Key::of(&digest)) && exists(&record)? && !self.old(&record, limit)? {
+                return Ok(true);
+            }
+        }
+        if !self.options.untagged {
+            return Ok(false);
+        }
+        let tagged = graph.kept(self.store.tagged(name)?);
+        let newest_tag = self.store.newest_tag(name)?;
+        for digest in graph.digests().filter(|digest| !tagged.contains(&Key::of(digest))) {
+            let Some(metadata) = metadata(&self.store.manifest_record(name, digest))? else { continue };
+            let put =
+                metadata.modified().map_err(Error::io("read the age of", &self.store.repository(name)))?;
+            if put >= limit && newest_tag.is_none_or(|newest| put > newest) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn old(&self, record: &Path, limit: SystemTime) -> Result<bool, Error> {
         let old = metadata(record)?.is_some_and(|metadata| older(&metadata, limit));
         Ok(old && !self.store.touches.younger(record, limit))
-    }
-}
-
-/// The metadata of a file; `None` when it does not exist.
-fn metadata(path: &Path) -> Result<Option<Metadata>, Error> {
-    match path.metadata() {
-        Ok(metadata) => Ok(Some(metadata)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("read the metadata of", path)(error)),
     }
 }
 

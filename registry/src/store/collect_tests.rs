@@ -56,12 +56,21 @@ impl Fixture {
 
     /// Makes the repository's record of a blob two hours old.
     fn age(&self, digest: &Digest) {
-        make_old(&self.store.layer_record(&self.name, digest));
+        self.age_by(digest, 2);
+    }
+
+    fn age_by(&self, digest: &Digest, hours: u64) {
+        make_old(&self.store.layer_record(&self.name, digest), hours);
+    }
+
+    /// Collects at the present time, also untagged manifests.
+    fn collect_now(&self) -> GcReport {
+        self.collect(|options| (options.now, options.untagged) = (SystemTime::now(), true))
     }
 }
 
-fn make_old(path: &Path) {
-    let old = SystemTime::now() - Duration::from_secs(2 * 3600);
+fn make_old(path: &Path, hours: u64) {
+    let old = SystemTime::now() - Duration::from_secs(hours * 3600);
     File::options().read(true).open(path).unwrap().set_modified(old).unwrap();
 }
 
@@ -110,7 +119,7 @@ fn a_blob_that_a_client_saw_is_kept_for_the_grace_period() {
     fixture.age(&asked);
     fixture.age(&unasked);
     assert!(fixture.has(&asked), "HEAD returns 200 and the client skips the upload");
-    fixture.collect(|options| options.now = SystemTime::now());
+    fixture.collect(|options| (options.now, options.push_duration) = (SystemTime::now(), Duration::ZERO));
     let document = image(b"asked", &[b"asked"], "");
     put(&fixture.store, &fixture.name, &[], &document, IMAGE).unwrap();
     assert!(!fixture.has(&unasked));
@@ -127,7 +136,7 @@ fn reading_protects_a_blob_on_a_disk_that_cannot_record_it() {
     fixture.age(&unasked);
     recorder.fill_the_disk();
     assert!(fixture.has(&asked));
-    fixture.collect(|options| options.now = SystemTime::now());
+    fixture.collect(|options| (options.now, options.push_duration) = (SystemTime::now(), Duration::ZERO));
     assert!(fixture.has(&asked) && !fixture.has(&unasked));
 }
 
@@ -144,6 +153,65 @@ fn a_push_under_way_keeps_the_content_found_at_its_start() {
     fixture.store.sink(Arc::clone(&session), session.try_lock().unwrap()).unwrap().cancel();
     fixture.collect(|options| options.now = hours(2));
     assert!(!fixture.has(&found));
+}
+
+#[test]
+fn the_first_layers_of_a_push_stay_while_later_ones_arrive() {
+    let fixture = Fixture::new();
+    fixture.image("an earlier image", &["v1"]);
+    let layers = [fixture.push(b"first"), fixture.push(b"second"), fixture.push(b"third")];
+    let abandoned = fixture.push(b"of a push that never ended");
+    for (layer, hours) in layers.iter().zip([5, 3, 0]) {
+        fixture.age_by(layer, hours);
+    }
+    fixture.age_by(&abandoned, 30);
+    fixture.collect_now();
+    assert!(layers.iter().all(|layer| fixture.store.has_blob(&fixture.name, layer).unwrap()));
+    assert!(!fixture.has(&abandoned), "a push is held for a day and no longer");
+
+    // The last layer is being uploaded, and takes longer than the grace period.
+    fixture.age_by(&layers[2], 2);
+    let session = fixture.store.begin_upload(&fixture.name, Algorithm::Sha256).unwrap();
+    fixture.collect_now();
+    assert!(layers.iter().all(|layer| fixture.store.has_blob(&fixture.name, layer).unwrap()));
+    fixture.store.sink(Arc::clone(&session), session.try_lock().unwrap()).unwrap().cancel();
+
+    // Without any request for longer than the grace period the push is over.
+    fixture.collect_now();
+    assert!(!layers.iter().any(|layer| fixture.has(layer)));
+}
+
+#[test]
+fn after_its_manifest_a_push_no_longer_holds_the_clock() {
+    let fixture = Fixture::new();
+    let old = fixture.push(b"garbage of an earlier push");
+    fixture.age(&old);
+    let young = fixture.push(b"note");
+    fixture.collect_now();
+    assert!(fixture.store.has_blob(&fixture.name, &old).unwrap(), "a push is under way");
+    fixture.image("note", &["v1"]);
+    fixture.collect_now();
+    assert!(!fixture.has(&old) && fixture.has(&young));
+}
+
+#[test]
+fn the_images_of_an_index_stay_until_the_index_is_pushed() {
+    let fixture = Fixture::new();
+    let tag: Tag = "before".parse().unwrap();
+    fixture.image("an earlier image", &["before"]);
+    make_old(&fixture.store.tag_record(&fixture.name, &tag), 9);
+    let first = fixture.image("amd64", &[]);
+    make_old(&fixture.store.manifest_record(&fixture.name, &first.0), 3);
+    fixture.age_by(&first.1, 3);
+    let second = fixture.image("arm64", &[]);
+    fixture.collect_now();
+    let there = |manifest: &Digest| fixture.store.has_manifest(&fixture.name, manifest).unwrap();
+    assert!(there(&first.0) && there(&second.0));
+    // The tag of another push comes later than both: nothing shows that an index will follow.
+    make_old(&fixture.store.manifest_record(&fixture.name, &second.0), 0);
+    fixture.image("another", &["v2"]);
+    fixture.collect_now();
+    assert!(!there(&first.0) && there(&second.0));
 }
 
 fn session_path(fixture: &Fixture) -> std::path::PathBuf {
@@ -175,9 +243,11 @@ fn untagged_manifests_are_removed_only_on_request_together_with_their_layers() {
 fn referrers_stay_and_are_removed_with_their_subject() {
     let fixture = Fixture::new();
     let (subject, _) = fixture.image("signed", &["v1"]);
+    let size = image(b"{}", &[b"signed"], "signed").len();
     let mut signature: serde_json::Value =
         serde_json::from_slice(&image(b"{}", &[b"signed"], "signature")).unwrap();
-    signature["subject"] = serde_json::json!({"mediaType": IMAGE, "digest": subject.to_string(), "size": 1});
+    signature["subject"] =
+        serde_json::json!({"mediaType": IMAGE, "digest": subject.to_string(), "size": size});
     let signature = signature.to_string().into_bytes();
     put(&fixture.store, &fixture.name, &[], &signature, IMAGE).unwrap();
     let list = || fixture.store.referrers(&fixture.name, &subject, None, None, 10).unwrap().referrers.len();
@@ -237,6 +307,34 @@ fn a_repository_with_a_corrupted_manifest_is_not_collected() {
     let report = fixture.collect(|_| ());
     assert_eq!((report.corrupted.as_slice(), report.layers), ([fixture.name.clone()].as_slice(), 0));
     assert!(fixture.has(&layer) && fixture.has(&garbage));
+}
+
+#[test]
+fn a_repository_that_has_nothing_is_removed_and_a_push_creates_it_again() {
+    let fixture = Fixture::new();
+    let other: RepositoryName = "b".parse().unwrap();
+    push(&fixture.store, &other, &sha256(b"garbage"), &[b"garbage"]).unwrap();
+    let (manifest, layer) = fixture.image("kept", &["v1"]);
+    fixture.store.flush_layouts().unwrap();
+    let in_use = fixture.store.references(&other).unwrap();
+    assert_eq!(fixture.collect(|_| ()).repositories, 0, "an operation uses it");
+    drop(in_use);
+    assert_eq!(fixture.collect(|_| ()).repositories, 1);
+    assert_eq!(fixture.store.repositories(), std::slice::from_ref(&fixture.name));
+    assert_eq!(fixture.root.path().join("repos").read_dir().unwrap().count(), 1);
+    fixture.store.changed(&other);
+    fixture.store.flush_layouts().unwrap();
+    assert!(!fixture.store.repository(&other).exists());
+    assert!(fixture.has(&layer) && fixture.has_manifest(&manifest));
+
+    // Nothing of the removed repository is served from memory under the name of the new one.
+    let reference = Reference::Tag("v1".parse().unwrap());
+    fixture.store.resolve(&fixture.name, &reference).unwrap();
+    fixture.store.delete_manifest(&fixture.name, &Reference::Digest(manifest)).unwrap();
+    assert_eq!(fixture.collect(|_| ()).repositories, 1);
+    fixture.image("new", &["v2"]);
+    assert!(fixture.store.resolve_from_memory(&fixture.name, &reference).is_none());
+    assert!(matches!(fixture.store.resolve(&fixture.name, &reference), Err(Error::ManifestUnknown)));
 }
 
 #[test]

@@ -36,6 +36,7 @@ pub(in crate::store) enum DiskOp<'a> {
     Remove(&'a Path),
     Link(&'a Path),
     CreateDirectory(&'a Path),
+    RemoveDirectory(&'a Path),
     SyncDirectory(&'a Path),
     /// No change: something was read that decides a change.
     Observe(&'a Path),
@@ -271,6 +272,16 @@ impl Disk {
         }
     }
 
+    /// Removes a directory with everything in it, if it exists.
+    pub(super) fn remove_directory(&self, path: &Path) -> Result<(), Error> {
+        match self.perform(DiskOp::RemoveDirectory(path), || fs::remove_dir_all(path)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(Error::io("remove directory", path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes an unreferenced file. A failure costs space until the next start, so it is only logged.
     pub(super) fn discard(&self, path: &Path) {
         if let Err(error) = self.remove(path) {
@@ -308,6 +319,15 @@ pub(super) fn open_cached(path: &Path, flags: OFlags) -> Option<File> {
 /// Whether the file exists.
 pub(super) fn exists(path: &Path) -> Result<bool, Error> {
     path.try_exists().map_err(Error::io("check the existence of", path))
+}
+
+/// The metadata of a file; `None` when it does not exist.
+pub(super) fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
+    match path.metadata() {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read the metadata of", path)(error)),
+    }
 }
 
 /// The names in a directory that are valid text; none when the directory is missing.

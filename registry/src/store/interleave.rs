@@ -56,9 +56,11 @@ enum Client {
     DeletesAndPushesAgain,
     DeletesTheBlobAndPushesAgain,
     Pins,
+    /// Pushes to a repository that exists and has nothing.
+    FillsAnEmptyRepository,
 }
 
-const CLIENTS: [Client; 9] = [
+const CLIENTS: [Client; 10] = [
     Client::AsksAndSkips,
     Client::Mounts,
     Client::Pushes,
@@ -68,6 +70,7 @@ const CLIENTS: [Client; 9] = [
     Client::DeletesAndPushesAgain,
     Client::DeletesTheBlobAndPushesAgain,
     Client::Pins,
+    Client::FillsAnEmptyRepository,
 ];
 
 /// The client's first half with its result, and the second half, which relies on it.
@@ -85,6 +88,9 @@ impl ClientRun {
         let [a, b] = ["a", "b"].map(|name| name.parse::<RepositoryName>().unwrap());
         match self.client {
             Client::Mounts => (b, image(LOOSE, &[LOOSE], "new"), vec![LOOSE]),
+            Client::FillsAnEmptyRepository => {
+                ("empty".parse().unwrap(), image(LOOSE, &[LOOSE], "new"), vec![LOOSE])
+            }
             Client::TagsWhatItRead | Client::TagsWhatItAskedFor | Client::Pins => {
                 (a, untagged(), vec![CONFIG, UNTAGGED])
             }
@@ -100,7 +106,9 @@ impl ClientRun {
             Client::AsksAndSkips => there(self.store.blob_in(&name, &sha256(LOOSE)))?,
             Client::TagsWhatItAskedFor => there(self.store.blob_in(&name, &sha256(UNTAGGED)))?,
             Client::Mounts => self.store.mount(&"a".parse().unwrap(), &name, &sha256(LOOSE))?,
-            Client::Pushes => push(&self.store, &name, &sha256(LOOSE), &[LOOSE]).map(|()| true)?,
+            Client::Pushes | Client::FillsAnEmptyRepository => {
+                push(&self.store, &name, &sha256(LOOSE), &[LOOSE]).map(|()| true)?
+            }
             Client::TagsWhatItRead => there(self.store.resolve(&name, &by_digest))?,
             Client::MovesAndReturns => {
                 let other = image(CONFIG, &[], "other");
@@ -241,6 +249,7 @@ fn store(root: &Path) -> (Arc<Store>, Arc<Interleaver>) {
     for (name, text) in [(&a, "v1"), (&b, "stays")] {
         put(&store, name, &[tag(text)], &kept(), IMAGE).unwrap();
     }
+    store.ensure_repository(&"empty".parse().unwrap()).unwrap();
     let old = SystemTime::now() - Duration::from_secs(2 * 3600);
     let records = [&a, &b].map(|name| [LAYERS, MANIFESTS].map(|kind| store.repository(name).join(kind)));
     for directory in records.into_iter().flatten().chain([store.pool()]) {

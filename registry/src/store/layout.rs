@@ -130,6 +130,8 @@ impl Store {
     }
 
     fn write_layout(&self, name: &RepositoryName) -> Result<(), Error> {
+        // A removed repository has no layout.
+        let Some(_present) = self.references(name) else { return Ok(()) };
         let repository = self.repository(name);
         let (marker, blobs, index) =
             (repository.join("oci-layout"), repository.join("blobs"), repository.join("index.json"));

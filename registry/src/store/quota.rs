@@ -2,14 +2,19 @@
 //!
 //! ```text
 //!  used       bytes of all content in their records: a blob in two repositories counts twice
-//!  reserved   bytes of uploads under way, announced or received, whichever is more
+//!  reserved   bytes that uploads under way have received
 //!
-//!  push: reserve ──refused when used + reserved would exceed the limit──> write ──> settle: reserved becomes used
+//!  push: announce ──refused when used + reserved + announced would exceed the limit──> for each piece:
+//!        reserve ──refused when used + reserved would exceed the limit──> write ──> settle: reserved becomes used
 //! ```
 //!
-//! Reserving and settling are one step each under one lock, so that concurrent pushes never exceed the limit;
-//! concurrent pushes of one blob each reserve it and count it once. The counts are not stored: at the start they are
-//! computed from the records. Uploads found at the start are counted even beyond the limit.
+//! An announced length is compared and not reserved: a client may announce a length and never send it. Reserving and
+//! settling are one step each under one lock, so that concurrent pushes never exceed the limit; concurrent pushes of one
+//! blob each reserve it and count it once. The counts are not stored: at the start they are computed from the records.
+//! Uploads found at the start are counted even beyond the limit.
+//!
+//! What a broken connection left behind stays continuable and counts. Most clients start again instead of continuing, so
+//! it must not keep them out: a push that would fit without it ends such uploads, the oldest first.
 
 use std::sync::Arc;
 
@@ -71,6 +76,11 @@ impl Quotas {
         self.of(name).into_iter().for_each(|index| change(&mut taken[index].used));
     }
 
+    /// Whether one quota counts the bytes of both repositories.
+    pub(super) fn shared(&self, one: &RepositoryName, other: &RepositoryName) -> bool {
+        self.limits.iter().any(|quota| quota.repositories.matches(one) && quota.repositories.matches(other))
+    }
+
     fn of(&self, name: &RepositoryName) -> Vec<usize> {
         let limits = self.limits.iter().enumerate();
         limits.filter(|(_, quota)| quota.repositories.matches(name)).map(|(index, _)| index).collect()
@@ -85,19 +95,48 @@ impl Reservation {
             return Ok(());
         }
         let mut taken = self.quotas.taken.lock();
+        self.expect_room(&taken, more, |taken| taken.reserved)?;
+        self.of.iter().for_each(|index| taken[*index].reserved += more);
+        self.bytes += more;
+        Ok(())
+    }
+
+    /// Checks that `total` bytes in all could be reserved now.
+    pub(super) fn expect(&self, total: u64) -> Result<(), Error> {
+        let more = total.saturating_sub(self.bytes);
+        self.expect_room(&self.quotas.taken.lock(), more, |taken| taken.reserved)
+    }
+
+    /// Whether `total` bytes in all could be reserved if no other upload were under way.
+    pub(super) fn fits_alone(&self, total: u64) -> bool {
+        self.expect_room(&self.quotas.taken.lock(), total, |_| 0).is_ok()
+    }
+
+    /// Checks that `more` bytes fit beside the stored ones and those that `reserved` counts.
+    fn expect_room(&self, taken: &[Taken], more: u64, reserved: fn(&Taken) -> u64) -> Result<(), Error> {
         for index in &self.of {
-            let quota = &self.quotas.limits[*index];
-            let Taken { used, reserved } = taken[*index];
-            if used.saturating_add(reserved).saturating_add(more) > quota.bytes {
+            let (quota, taken) = (&self.quotas.limits[*index], &taken[*index]);
+            let counted = taken.used.saturating_add(reserved(taken));
+            if more > 0 && counted.saturating_add(more) > quota.bytes {
                 return Err(Error::QuotaExceeded {
                     repositories: quota.repositories.to_string(),
                     limit: quota.bytes,
                 });
             }
         }
-        self.of.iter().for_each(|index| taken[*index].reserved += more);
-        self.bytes += more;
         Ok(())
+    }
+
+    /// Reserves no more than `total` bytes.
+    pub(super) fn shrink(&mut self, total: u64) {
+        let less = self.bytes.saturating_sub(total);
+        if less > 0 {
+            let mut taken = self.quotas.taken.lock();
+            self.of
+                .iter()
+                .for_each(|index| taken[*index].reserved = taken[*index].reserved.saturating_sub(less));
+            self.bytes -= less;
+        }
     }
 
     /// Reserves `total` bytes even beyond the limit.

@@ -1,8 +1,12 @@
 //! The running hash of an upload, saved for a restart of the process.
 //!
 //! ```text
-//!  states/<uuid>     {"offset":…,"algorithm":"sha256","state":hex of 104 bytes,"boot":id of this boot of the system}
+//!  states/<uuid>     {"offset":…,"algorithm":"sha256","state":hex of 104 bytes,"boot":id of this boot of the system,
+//!                     "uploader":{"user":"ci"}}
 //! ```
+//!
+//! The client of the session is saved with it. A session that outlives its request has a record from its beginning, with
+//! an empty state.
 //!
 //! The state is written beside the bytes when a request ends, and at intervals within a long one, without any fsync:
 //! while the system has not been rebooted, what a killed process wrote is there. After a power cut the bytes may be
@@ -21,6 +25,7 @@ use super::manifests::read_bounded;
 use super::{Store, disk};
 use crate::digest::{Algorithm, Hasher};
 use crate::error::Error;
+use crate::uploader::Uploader;
 
 /// A shorter upload is hashed again faster than clients notice.
 pub(super) const WORTH_KEEPING: u64 = 4 << 20;
@@ -34,21 +39,50 @@ struct Record {
     algorithm: String,
     state: String,
     boot: String,
+    uploader: Option<Uploader>,
 }
 
 impl Store {
     /// Saves the hash of the first `offset` bytes of a session. A failure costs time after a restart, nothing else.
-    pub(super) fn save_state(&self, id: Uuid, offset: u64, hasher: &Hasher) {
+    pub(super) fn save_state(&self, id: Uuid, uploader: &Uploader, offset: u64, hasher: &Hasher) {
         let Some(boot) = boot_id() else { return };
         let algorithm = hasher.algorithm().as_str().to_owned();
-        let record = Record { offset, algorithm, state: hex::encode(hasher.state()), boot };
+        let uploader = Some(uploader.clone());
+        self.save(id, &Record { offset, algorithm, state: hex::encode(hasher.state()), boot, uploader });
+    }
+
+    /// Saves the client of a session that has no state yet and outlives its request. A failure makes the client unknown
+    /// after a restart, nothing else.
+    pub(crate) fn save_uploader(&self, id: Uuid, uploader: &Uploader) {
+        if *uploader == Uploader::Unknown {
+            return;
+        }
+        let uploader = Some(uploader.clone());
+        let record = Record {
+            offset: 0,
+            algorithm: String::new(),
+            state: String::new(),
+            boot: String::new(),
+            uploader,
+        };
+        self.save(id, &record);
+    }
+
+    fn save(&self, id: Uuid, record: &Record) {
         let path = self.state(id);
-        let kept = serde_json::to_vec(&record)
+        let kept = serde_json::to_vec(record)
             .map_err(|error| Error::io("encode", &path)(error.into()))
             .and_then(|record| self.disk.put_volatile(&self.temporary(), &path, &record));
         if let Err(error) = kept {
-            tracing::debug!(error = %error, "the hash state of an upload was not saved");
+            tracing::debug!(error = %error, "the state of an upload was not saved");
         }
+    }
+
+    /// The client of a session of an earlier process.
+    pub(super) fn saved_uploader(&self, id: Uuid) -> Uploader {
+        let record = read_bounded(&self.state(id), RECORD_MAX).ok().flatten();
+        let record = record.and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+        record.and_then(|record| record.uploader).unwrap_or(Uploader::Unknown)
     }
 
     /// The hash of the first bytes of a session and their number, at most `length`.

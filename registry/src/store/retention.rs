@@ -4,7 +4,7 @@
 //!  tag ─> the first rule whose patterns match ─> none: stays
 //!                                               among its `newest`: stays
 //!                                               pushed within `younger_than`: stays
-//!                                               names pinned content: stays
+//!                                               names pinned content, or is immutable: stays
 //!                                               otherwise: the tag is removed; garbage collection removes its content
 //! ```
 //!
@@ -13,8 +13,6 @@
 //! signatures and the like (`sha256-<hex>`) are removed when their subject is gone, never before.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use super::locks::Key;
@@ -23,18 +21,7 @@ use super::{Store, disk};
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::{RepositoryName, Tag};
-use crate::pattern::RepositoryPattern;
-
-const PATTERN_MAX: usize = 256;
-
-/// A pattern of tags, in which `*` stands for any characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TagPattern(String);
-
-/// The text is not a pattern of tags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a tag pattern is a tag in which '*' stands for any characters, {PATTERN_MAX} bytes at most")]
-pub struct InvalidTagPattern;
+use crate::pattern::{RepositoryPattern, TagPattern};
 
 /// A rule about the tags of some repositories. The tags it does not keep are removed; of several rules the first that
 /// matches a tag decides.
@@ -123,7 +110,9 @@ impl Store {
             candidates.sort_by(|one, other| (other.pushed, &other.tag).cmp(&(one.pushed, &one.tag)));
             expired.extend(candidates.into_iter().skip(rule.newest).filter(|candidate| {
                 let age = now.duration_since(candidate.pushed).unwrap_or_default();
-                age >= rule.younger_than && !pinned.contains(&Key::of(&candidate.digest))
+                age >= rule.younger_than
+                    && !pinned.contains(&Key::of(&candidate.digest))
+                    && !self.is_immutable(name, &candidate.tag)
             }));
         }
         Ok(expired)
@@ -173,42 +162,6 @@ impl Store {
             Ok(digest) => self.has_manifest(name, &digest),
             Err(_) => Ok(false),
         }
-    }
-}
-
-impl TagPattern {
-    /// Whether the whole tag matches.
-    pub fn matches(&self, tag: &Tag) -> bool {
-        let mut parts = self.0.split('*');
-        let Some(mut rest) = tag.as_str().strip_prefix(parts.next().unwrap_or_default()) else {
-            return false;
-        };
-        let Some(last) = parts.next_back() else { return rest.is_empty() };
-        for part in parts {
-            match rest.find(part) {
-                Some(at) => rest = &rest[at + part.len()..],
-                None => return false,
-            }
-        }
-        rest.ends_with(last)
-    }
-}
-
-impl FromStr for TagPattern {
-    type Err = InvalidTagPattern;
-
-    fn from_str(text: &str) -> Result<Self, InvalidTagPattern> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-*".contains(&byte);
-        if text.is_empty() || text.len() > PATTERN_MAX || !text.bytes().all(allowed) {
-            return Err(InvalidTagPattern);
-        }
-        Ok(TagPattern(text.to_owned()))
-    }
-}
-
-impl fmt::Display for TagPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -275,24 +228,5 @@ mod tests {
         let left: Vec<&str> = left.iter().map(Tag::as_str).collect();
         assert_eq!(left, ["nightly-1", "nightly-4", "nightly-keep", &signature, "v1"]);
         assert_eq!(store.retain(&rules, now, false).unwrap(), []);
-    }
-
-    #[test]
-    fn a_star_stands_for_any_characters() {
-        for (pattern, tag, expected) in [
-            ("v1", "v1", true),
-            ("v1", "v10", false),
-            ("v*", "v10", true),
-            ("*", "anything", true),
-            ("*-rc*", "1.0-rc2", true),
-            ("*-rc*", "1.0", false),
-            ("a*a", "a", false),
-            ("a*b*c", "axbxbc", true),
-            ("*a*", "bab", true),
-        ] {
-            let matches = pattern.parse::<TagPattern>().unwrap().matches(&tag.parse().unwrap());
-            assert_eq!(matches, expected, "{pattern} {tag}");
-        }
-        assert_eq!("a/b".parse::<TagPattern>(), Err(InvalidTagPattern));
     }
 }

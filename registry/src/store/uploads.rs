@@ -13,6 +13,8 @@
 //! `resume`). It is lost by a power cut, by a rolled back chunk, or when the client finishes with another algorithm
 //! than expected; only then the file is read once more at the end. No bytes become content without being hashed.
 //!
+//! Who may open how many sessions, and how one is cancelled by an administrator, is in `sessions`.
+//!
 //! One request at a time writes to a session: it owns the session's [`Sink`] from its first byte to its last, also on
 //! the blocking thread, so a request that is dropped half-way leaves the session consistent.
 
@@ -24,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use uuid::Uuid;
 
 use super::quota::Reservation;
@@ -33,6 +35,7 @@ use super::{Store, disk};
 use crate::digest::{Algorithm, Digest, Hasher};
 use crate::error::Error;
 use crate::name::RepositoryName;
+use crate::uploader::Uploader;
 
 const REREAD_CHUNK: usize = 1 << 20;
 /// Free space is checked again whenever an upload has grown by this much: most clients do not announce lengths.
@@ -51,11 +54,14 @@ pub struct Swept {
 pub(crate) struct Session {
     pub(crate) id: Uuid,
     repository: RepositoryName,
+    uploader: Uploader,
     path: PathBuf,
     /// The time at which the session started.
     begun: SystemTime,
     /// A copy of the writer's offset that can be read while it writes.
     received: AtomicU64,
+    /// Whether an administrator has cancelled the session.
+    cancelled: watch::Sender<bool>,
     writer: Arc<Mutex<Writer>>,
 }
 
@@ -98,9 +104,28 @@ impl Session {
         let _ = File::open(&self.path).and_then(|file| file.sync_data());
     }
 
-    #[cfg(test)]
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The client that began it.
+    pub(crate) fn uploader(&self) -> &Uploader {
+        &self.uploader
+    }
+
+    pub(super) fn begun(&self) -> SystemTime {
+        self.begun
+    }
+
+    /// Makes the request that writes to the session end, and refuses every later one.
+    pub(crate) fn stop(&self) {
+        self.cancelled.send_replace(true);
+    }
+
+    /// Returns once the session is cancelled by [`Session::stop`].
+    pub(crate) async fn stopped(&self) {
+        // The sender lives as long as the session.
+        let _ = self.cancelled.subscribe().wait_for(|cancelled| *cancelled).await;
     }
 
     /// Waits until no other request writes to the session.
@@ -114,7 +139,7 @@ impl Session {
 
     fn new(
         id: Uuid,
-        repository: RepositoryName,
+        (repository, uploader): (RepositoryName, Uploader),
         path: PathBuf,
         begun: SystemTime,
         offset: u64,
@@ -125,9 +150,11 @@ impl Session {
         Session {
             id,
             repository,
+            uploader,
             path,
             begun,
             received: AtomicU64::new(offset),
+            cancelled: watch::Sender::new(false),
             writer: Arc::new(Mutex::new(writer)),
         }
     }
@@ -148,9 +175,19 @@ impl UploadLock {
 }
 
 impl Store {
-    /// Begins a session whose content will probably have a digest of `algorithm`.
+    /// Begins a session of the embedding program.
     pub(crate) fn begin_upload(
         &self,
+        repository: &RepositoryName,
+        algorithm: Algorithm,
+    ) -> Result<Arc<Session>, Error> {
+        self.begin_upload_of(Uploader::Unknown, repository, algorithm)
+    }
+
+    /// Begins a session whose content will probably have a digest of `algorithm`.
+    pub(crate) fn begin_upload_of(
+        &self,
+        uploader: Uploader,
         repository: &RepositoryName,
         algorithm: Algorithm,
     ) -> Result<Arc<Session>, Error> {
@@ -160,20 +197,9 @@ impl Store {
         self.disk.create_file(&path)?;
         let reserved = self.quotas.reservation(repository);
         let begun = SystemTime::now();
-        let session = Arc::new(Session::new(id, repository.clone(), path, begun, 0, algorithm, reserved));
-        let limit = self.config.max_upload_sessions;
-        let taken = {
-            let mut sessions = self.sessions.lock();
-            let room = sessions.len() < limit;
-            if room {
-                sessions.insert(id, Arc::clone(&session));
-            }
-            !room
-        };
-        if taken {
-            self.disk.discard(&session.path);
-            return Err(Error::TooManyUploads(limit));
-        }
+        let whose = (repository.clone(), uploader);
+        let session = Arc::new(Session::new(id, whose, path, begun, 0, algorithm, reserved));
+        self.admit(&session).inspect_err(|_| self.disk.discard(&session.path))?;
         Ok(session)
     }
 
@@ -189,6 +215,9 @@ impl Store {
         let UploadLock(mut writer) = lock;
         if !writer.open {
             return Err(Error::UploadUnknown(session.id));
+        }
+        if *session.cancelled.borrow() {
+            return Err(Error::UploadCancelled(session.id));
         }
         if writer.offset == 0 {
             writer.hasher = Some(Hasher::new(writer.algorithm));
@@ -227,7 +256,7 @@ impl Store {
             // Busy or just finished: not abandoned.
             let Some(lock) = session.try_lock() else { continue };
             let sink = match self.sink(Arc::clone(&session), lock) {
-                Err(Error::UploadUnknown(_)) => continue,
+                Err(Error::UploadUnknown(_) | Error::UploadCancelled(_)) => continue,
                 other => other?,
             };
             let touched = sink
@@ -246,6 +275,25 @@ impl Store {
         Ok(swept)
     }
 
+    /// Sessions with content that share a quota with `own` and had no request for as long as a client may be silent within
+    /// one, the oldest first.
+    fn idle_uploads_beside(&self, own: &Session) -> Vec<Arc<Session>> {
+        let beside = |session: &&Arc<Session>| {
+            session.id != own.id
+                && session.received() > 0
+                && self.quotas.shared(&session.repository, &own.repository)
+        };
+        let sessions: Vec<Arc<Session>> = self.sessions.lock().values().filter(beside).cloned().collect();
+        let idle = sessions.into_iter().filter_map(|session| {
+            let written = session.path.metadata().and_then(|metadata| metadata.modified()).ok()?;
+            let silent = written.elapsed().is_ok_and(|silence| silence >= self.config.upload_read_timeout);
+            (silent && session.try_lock().is_some()).then_some((written, session))
+        });
+        let mut idle: Vec<(SystemTime, Arc<Session>)> = idle.collect();
+        idle.sort_by_key(|(written, _)| *written);
+        idle.into_iter().map(|(_, session)| session).collect()
+    }
+
     /// The start of the oldest push to the repository that is still under way: one with a write since `since`.
     pub(super) fn oldest_push(&self, name: &RepositoryName, since: SystemTime) -> Option<SystemTime> {
         let sessions: Vec<Arc<Session>> =
@@ -255,6 +303,20 @@ impl Store {
             written.is_ok_and(|written| written >= since)
         });
         active.map(|session| session.begun).min()
+    }
+
+    /// Ends a session whose file is gone.
+    pub(super) fn forget(&self, session: &Session, lock: &mut UploadLock) {
+        self.close_session(session, &mut lock.0);
+    }
+
+    fn close_session(&self, session: &Session, writer: &mut Writer) {
+        writer.open = false;
+        writer.reserved.settle(0, false);
+        if let Err(error) = self.remove_state(session.id) {
+            tracing::warn!(error = %error, "the hash state of an ended upload was left behind");
+        }
+        self.sessions.lock().remove(&session.id);
     }
 
     /// Finds the sessions of an earlier process; other files are ignored.
@@ -271,8 +333,8 @@ impl Store {
             let begun = metadata.created().or(metadata.modified()).unwrap_or_else(|_| SystemTime::now());
             let mut reserved = self.quotas.reservation(&repository);
             reserved.force(metadata.len());
-            let session =
-                Session::new(id, repository, path, begun, metadata.len(), Algorithm::Sha256, reserved);
+            let whose = (repository, self.saved_uploader(id));
+            let session = Session::new(id, whose, path, begun, metadata.len(), Algorithm::Sha256, reserved);
             self.sessions.lock().insert(id, Arc::new(session));
         }
         Ok(())
@@ -289,18 +351,39 @@ impl Sink {
         self.writer.offset
     }
 
-    /// Reserves space for this many more bytes, so that a body that does not fit is refused before it is sent. A full
-    /// disk keeps the session; an exceeded quota, which does not change by waiting, ends it.
-    pub(crate) fn reserve(mut self, bytes: u64) -> Result<Self, Error> {
+    /// Checks that there is space for this many more bytes, so that a body that does not fit is refused before it is
+    /// sent. A full disk keeps the session; an exceeded quota, which does not change by waiting, ends it. Nothing is
+    /// reserved: bytes count when they have arrived.
+    pub(crate) fn announce(mut self, bytes: u64) -> Result<Self, Error> {
         self.store.expect_space_for(bytes)?;
         let total = self.writer.offset.saturating_add(bytes);
-        match self.writer.reserved.grow(total) {
+        match self.within_quota(total, |reserved| reserved.expect(total)) {
             Ok(()) => Ok(self),
             Err(refused) => {
                 self.cancel();
                 Err(refused)
             }
         }
+    }
+
+    /// Applies a quota check for `total` bytes. Where only uploads without a request keep it from passing, they are ended,
+    /// the oldest first.
+    fn within_quota(
+        &mut self,
+        total: u64,
+        check: impl Fn(&mut Reservation) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Err(refused) = check(&mut self.writer.reserved) else { return Ok(()) };
+        if self.writer.reserved.fits_alone(total) {
+            for idle in self.store.idle_uploads_beside(&self.session) {
+                tracing::info!(upload = %idle.id, repository = %idle.repository, "an unfinished upload without a request was ended: a push needs its share of the quota");
+                self.store.abandon(&idle);
+                if check(&mut self.writer.reserved).is_ok() {
+                    return Ok(());
+                }
+            }
+        }
+        Err(refused)
     }
 
     /// Writes and hashes the next bytes. After a failure the session is unchanged.
@@ -310,7 +393,7 @@ impl Sink {
         }
         let end = self.writer.offset + chunk.len() as u64;
         let look_again = self.writer.offset / SPACE_CHECK_EVERY != end / SPACE_CHECK_EVERY;
-        if let Err(refused) = self.writer.reserved.grow(end) {
+        if let Err(refused) = self.within_quota(end, |reserved| reserved.grow(end)) {
             self.cancel();
             return Err(refused);
         }
@@ -341,7 +424,7 @@ impl Sink {
             return;
         }
         if let Some(hasher) = &self.writer.hasher {
-            self.store.save_state(self.session.id, offset, hasher);
+            self.store.save_state(self.session.id, &self.session.uploader, offset, hasher);
             self.writer.parked = offset;
         }
     }
@@ -350,6 +433,7 @@ impl Sink {
     pub(crate) fn roll_back(&mut self, offset: u64) -> Result<(), Error> {
         if offset < self.writer.offset {
             self.store.remove_state(self.session.id)?;
+            self.store.save_uploader(self.session.id, &self.session.uploader);
             self.writer.parked = 0;
             self.writer.hasher = None;
             self.writer.offset = offset;
@@ -396,16 +480,19 @@ impl Sink {
     }
 
     fn close(&mut self) {
-        self.writer.open = false;
-        self.writer.reserved.settle(0, false);
-        if let Err(error) = self.store.remove_state(self.session.id) {
-            tracing::warn!(error = %error, "the hash state of an ended upload was left behind");
-        }
-        self.store.sessions.lock().remove(&self.session.id);
+        self.store.close_session(&self.session, &mut self.writer);
     }
 
     fn reread(&mut self, algorithm: Algorithm) -> Result<Digest, Error> {
         hash_file(&mut self.file, algorithm, self.writer.offset, &self.session.path)
+    }
+}
+
+impl Drop for Sink {
+    /// What did not arrive, or was rolled back, does not count.
+    fn drop(&mut self) {
+        let offset = self.writer.offset;
+        self.writer.reserved.shrink(offset);
     }
 }
 

@@ -4,6 +4,7 @@
 //! The pushed image is small but real: an OCI layout whose layer is a compressed tar archive, written by the test or by
 //! umoci.
 
+mod anonymous;
 mod containers;
 mod crane;
 mod large;

@@ -2,60 +2,94 @@
 
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
+use std::path::Path;
 
-use iso9660::{BootEntry, BootMedia, Entry, EntryKind, FileSource, Image, Platform, ReadAt};
+use iso9660::{
+    BootCatalog, BootEntry, BootMedia, Entry, EntryKind, FileSource, Image, Platform, ReadAt, ReadError,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::super::error::CliError;
 use super::super::output::{Output, plain};
-use super::failed;
+use super::{TreeArgs, failed};
 
 /// The buffer size of a copy, in bytes.
 const BUFFER_SIZE: usize = 64 << 10;
 
 pub(super) fn list(
-    image: &Image<FileSource>,
-    path: &str,
+    path: &Path,
+    tree: &TreeArgs,
+    inside: &str,
     recursive: bool,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let path = path.trim_matches('/');
-    let mut entries: Vec<(String, Entry)> = Vec::new();
-    if recursive {
-        image
-            .walk(|path, entry| {
-                entries.push((path.to_owned(), entry.clone()));
-                ControlFlow::Continue(())
-            })
-            .map_err(|error| failed(&error))?;
-    } else {
-        let entry = image.lookup(path).map_err(|error| failed(&error))?;
-        if entry.is_dir() {
-            let children = image.list(path).map_err(|error| failed(&error))?;
-            entries.extend(children.into_iter().map(|child| (child.name.clone(), child)));
-        } else {
-            entries.push((path.to_owned(), entry));
+    let image = tree.open(path, output)?;
+    let inside = inside.trim_matches('/');
+    let mut rows = Rows::new(output, image.source().len());
+    let mut written = Ok(());
+    let mut show = |path: &str, entry: &Entry| {
+        written = rows.add(path, entry);
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let below = |path: &str| if inside.is_empty() { path.to_owned() } else { format!("{inside}/{path}") };
+    let read = match image.lookup(inside) {
+        Ok(entry) if !entry.is_dir() => {
+            let _shown = show(inside, &entry);
+            Ok(())
         }
+        Ok(_) if recursive => image.walk_from(inside, |path, entry| show(&below(path), entry)),
+        // The directory of the boot images is no directory of the tree.
+        Ok(_) | Err(ReadError::NotFound { .. }) => image.visit(inside, |entry| show(&entry.name, entry)),
+        Err(error) => Err(error),
+    };
+    written?;
+    rows.end(read.is_ok())?;
+    read.map_err(|error| tree.failed(&image, &error))
+}
+
+/// Writes entries one by one, because an image can have millions: `ls` does not keep them.
+struct Rows<'o> {
+    out: BufWriter<&'o mut dyn Write>,
+    json: bool,
+    any: bool,
+    /// The width of the column of lengths: few files are longer than the image.
+    width: usize,
+}
+
+impl<'o> Rows<'o> {
+    fn new(output: &'o mut Output<'_>, bytes: u64) -> Rows<'o> {
+        let out = BufWriter::new(&mut *output.out as &mut dyn Write);
+        Rows { out, json: output.json, any: false, width: bytes.to_string().len() }
     }
-    if output.json {
-        let rows: Vec<Value> = entries.iter().map(|(path, entry)| row(path, entry)).collect();
-        return output.document(&json!({"entries": rows}));
+
+    fn add(&mut self, path: &str, entry: &Entry) -> Result<(), CliError> {
+        if self.json {
+            let between = if self.any { "," } else { "{\n  \"entries\": [" };
+            write!(self.out, "{between}\n    {}", row(path, entry))?;
+        } else {
+            let target = match &entry.kind {
+                EntryKind::Symlink(target) => format!(" -> {target}"),
+                _ => String::new(),
+            };
+            let (mode, date, width) = (mode(entry), date(entry.modified), self.width);
+            let line = format!("{mode}  {:>width$}  {date:20}  {path}{target}", entry.len);
+            writeln!(self.out, "{}", plain(&line))?;
+        }
+        self.any = true;
+        Ok(())
     }
-    let width = entries.iter().map(|(_, entry)| entry.len.to_string().len()).max().unwrap_or(0);
-    // An image may have hundred thousands of entries, so lines are buffered.
-    let mut out = BufWriter::new(&mut *output.out);
-    for (path, entry) in &entries {
-        let target = match &entry.kind {
-            EntryKind::Symlink(target) => format!(" -> {target}"),
-            _ => String::new(),
-        };
-        let line =
-            format!("{}  {:>width$}  {:20}  {path}{target}", mode(entry), entry.len, date(entry.modified));
-        writeln!(out, "{}", plain(&line))?;
+
+    /// Ends the list, also when the image was readable only in part, so that the output is complete JSON.
+    fn end(mut self, complete: bool) -> Result<(), CliError> {
+        match (self.json, self.any) {
+            (true, true) => self.out.write_all(b"\n  ]\n}\n")?,
+            (true, false) if complete => self.out.write_all(b"{\n  \"entries\": []\n}\n")?,
+            _ => {}
+        }
+        Ok(self.out.flush()?)
     }
-    Ok(out.flush()?)
 }
 
 fn row(path: &str, entry: &Entry) -> Value {
@@ -100,8 +134,14 @@ fn date(seconds: Option<i64>) -> String {
         .unwrap_or_default()
 }
 
-pub(super) fn cat(image: &Image<FileSource>, path: &str, output: &mut Output<'_>) -> Result<(), CliError> {
-    let file = image.open_file(path.trim_start_matches('/')).map_err(|error| failed(&error))?;
+pub(super) fn cat(
+    image: &Path,
+    tree: &TreeArgs,
+    path: &str,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    let image = tree.open(image, output)?;
+    let file = image.open_file(path).map_err(|error| tree.failed(&image, &error))?;
     let mut buffer = vec![0; BUFFER_SIZE];
     let mut offset = 0;
     while offset < file.len() {
@@ -116,13 +156,18 @@ pub(super) fn cat(image: &Image<FileSource>, path: &str, output: &mut Output<'_>
     Ok(output.out.flush()?)
 }
 
-pub(super) fn info(image: &Image<FileSource>, digest: bool, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) fn info(path: &Path, digest: bool, output: &mut Output<'_>) -> Result<(), CliError> {
+    let image = super::open(path)?;
     let volume = image.volume();
-    let boot = image.boot_entries().map_err(|error| failed(&error))?;
+    let BootCatalog { entries: boot, faults, .. } = image.boot_catalog().map_err(|error| failed(&error))?;
+    let faults: Vec<String> = faults.iter().map(|fault| plain(&fault.to_string())).collect();
     let images = image.boot_images().map_err(|error| failed(&error))?;
     let images: Vec<String> = images.into_iter().map(|image| plain(&image.path)).collect();
-    let sha256 = if digest { Some(sha256(image)?) } else { None };
+    let sha256 = if digest { Some(sha256(&image)?) } else { None };
     let namespaces: Vec<String> = image.namespaces().iter().map(ToString::to_string).collect();
+    let broken: Vec<String> = (image.unreadable().iter())
+        .map(|(namespace, error)| plain(&format!("{namespace}: {error}")))
+        .collect();
     if output.json {
         let boot: Vec<Value> = boot
             .iter()
@@ -138,7 +183,8 @@ pub(super) fn info(image: &Image<FileSource>, digest: bool, output: &mut Output<
             "publisher": volume.publisher, "preparer": volume.preparer, "application": volume.application,
             "sectors": volume.sectors, "bytes": image.source().len(), "namespaces": namespaces,
             "created": Some(date(volume.created)).filter(|date| !date.is_empty()),
-            "udf": volume.has_udf, "boot": boot, "boot_images": images, "sha256": sha256,
+            "unreadable": broken, "udf": volume.has_udf, "boot": boot, "boot_faults": faults, "boot_images": images,
+            "sha256": sha256,
         }));
     }
     let boot: Vec<String> = boot
@@ -162,9 +208,11 @@ pub(super) fn info(image: &Image<FileSource>, digest: bool, output: &mut Output<
         ("application", plain(&volume.application)),
         ("created", date(volume.created)),
         ("names", namespaces.join(", ")),
+        ("unreadable", broken.join("; ")),
         ("sectors", volume.sectors.to_string()),
         ("bytes", image.source().len().to_string()),
         ("boots", boot.join("; ")),
+        ("boot faults", faults.join("; ")),
         ("boot images", images.join(", ")),
         ("sha256", sha256.unwrap_or_default()),
     ])

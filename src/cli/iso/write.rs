@@ -40,11 +40,12 @@ pub(super) fn image(
         bytes
     } else {
         let temp = TempFile::create(path)?;
+        let (inner, err) = (&temp.file, &mut *output.err);
         let written = if hash.is_some() {
-            let (inner, err) = (&temp.file, &mut *output.err);
             plan.write_to(&mut Counted { inner, err, hash: &mut hash, progress, done: 0 })
         } else {
-            write_with_progress(plan, &temp.file, progress, output.err)
+            let mut progress = progress;
+            plan.write_durably(inner, |done| progress.report(done, err))
         };
         let bytes = written.map_err(|error| write_failed(path, &error))?;
         temp.commit()?;
@@ -106,28 +107,6 @@ impl Drop for TempFile {
             let _left = fs::remove_file(&self.temp);
         }
     }
-}
-
-/// Writes to a file on a second thread, while this thread reports progress.
-fn write_with_progress(
-    plan: &ImagePlan,
-    file: &File,
-    mut progress: Progress,
-    err: &mut dyn Write,
-) -> io::Result<u64> {
-    std::thread::scope(|scope| {
-        let (done, ended) = std::sync::mpsc::channel();
-        let writer = scope.spawn(move || {
-            let written = plan.write_to_file(file);
-            // Fails only after this function has returned.
-            let _closed = done.send(());
-            written
-        });
-        while ended.recv_timeout(PROGRESS_INTERVAL) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            progress.report(file.metadata().map_or(0, |found| found.len()), err);
-        }
-        writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")))
-    })
 }
 
 struct Progress {

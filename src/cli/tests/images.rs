@@ -131,3 +131,95 @@ fn check_reports_the_place_of_a_broken_rule() {
     let report = shoal(&["iso", "check", &image, "--json"]).ends_with(1).json();
     assert_eq!((&report["errors"], &report["findings"][0]["severity"]), (&json!(1), &json!("error")));
 }
+
+/// The offset of the only record or entry in an image that contains these bytes.
+fn only(image: &[u8], bytes: &[u8]) -> usize {
+    let mut found = (0..image.len() - bytes.len()).filter(|at| image[*at..].starts_with(bytes));
+    let at = found.next().unwrap();
+    assert_eq!(found.next(), None);
+    at
+}
+
+#[test]
+fn another_tree_is_read_when_one_is_broken() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, image) = (directory(dir.path()), path(dir.path(), "a.iso"));
+    shoal(&["iso", "build", &from, "-o", &image]).ends_with(0);
+    for (tree, file) in [("rock-ridge", "user-data"), ("joliet", "USER-DATA"), ("plain", "USER_DATA.;1")] {
+        let ran = shoal(&["iso", "cat", &image, file, "--tree", tree]).ends_with(0);
+        assert_eq!(ran.out, "#cloud-config\n", "{tree}");
+    }
+    shoal(&["iso", "ls", &image, "--tree", "udf"]).ends_with(1);
+    // The primary record of the directory `deep` points outside of the image, in both byte orders.
+    let mut bytes = fs::read(&image).unwrap();
+    let record = only(&bytes, b"\x04DEEP") - 32;
+    bytes[record + 2..record + 10].copy_from_slice(&[0, 0, 0, 1, 1, 0, 0, 0]);
+    fs::write(&image, bytes).unwrap();
+    let ran = shoal(&["iso", "ls", "-R", &image, "--json"]).ends_with(1);
+    assert!(ran.err.contains("try --tree joliet or --tree plain"), "{}", ran.err);
+    // What was read before is listed, and the list is complete JSON.
+    assert_eq!(ran.json()["entries"].as_array().unwrap().len(), 6);
+    let all = shoal(&["iso", "ls", "-R", &image, "--tree", "joliet", "--json"]).ends_with(0).json();
+    assert_eq!(all["entries"].as_array().unwrap().len(), 15);
+    let below = shoal(&["iso", "ls", "-R", &image, "/deep/1/2/3/4/5/6/7/8", "--tree", "joliet"]).ends_with(0);
+    assert!(below.out.contains("  deep/1/2/3/4/5/6/7/8/9/leaf\n"), "{}", below.out);
+
+    let to = path(dir.path(), "out");
+    let ran = shoal(&["iso", "extract", &image, "-o", &to, "--json"]).ends_with(1);
+    assert_eq!((&ran.json()["files"], &ran.json()["missing"]), (&json!(4), &json!(1)));
+    assert!(ran.err.contains("skipped deep: ") && ran.err.contains("1 entries of"), "{}", ran.err);
+    let to = path(dir.path(), "joliet");
+    let done =
+        shoal(&["iso", "extract", &image, "-o", &to, "--tree", "joliet", "--json"]).ends_with(0).json();
+    assert_eq!((&done["files"], &done["missing"]), (&json!(5), &json!(0)));
+}
+
+#[test]
+fn info_shows_the_rest_of_an_image_with_a_broken_boot_entry_or_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, image) = (directory(dir.path()), path(dir.path(), "a.iso"));
+    // Bootable images do not relocate deep directories.
+    fs::remove_dir_all(Path::new(&from).join("deep")).unwrap();
+    fs::write(Path::new(&from).join("efi.img"), [1; 4096]).unwrap();
+    let boot = ["--profile", "boot", "--bios", "run.sh", "--uefi", "efi.img"];
+    shoal(&[["iso", "build", &from, "-o", &image].as_slice(), &boot].concat()).ends_with(0);
+    let mut bytes = fs::read(&image).unwrap();
+    let catalog = only(&bytes, &[0x91, 0xEF, 1, 0]) - 64;
+    // An unknown medium in the first entry, and other blocks than those of 2048 bytes in Joliet.
+    bytes[catalog + 33] = 9;
+    bytes[18 * 2048 + 128] ^= 1;
+    fs::write(&image, bytes).unwrap();
+    let info = shoal(&["iso", "info", &image, "--json"]).ends_with(0).json();
+    assert_eq!((info["boot"].as_array().unwrap().len(), &info["boot"][0]["platform"]), (1, &json!("UEFI")));
+    assert!(info["boot_faults"][0].as_str().unwrap().contains("known media type"), "{info}");
+    assert_eq!(info["namespaces"], json!(["Rock Ridge", "plain ISO 9660"]));
+    let ran = shoal(&["iso", "info", &image]).ends_with(0);
+    assert!(ran.out.contains("boot faults") && ran.out.contains("unreadable"), "{}", ran.out);
+}
+
+#[test]
+fn names_that_are_not_utf_8_are_listed_and_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, image) = (path(dir.path(), "from"), path(dir.path(), "a.iso"));
+    fs::create_dir(&from).unwrap();
+    fs::write(Path::new(&from).join("caf1"), "acute\n").unwrap();
+    fs::write(Path::new(&from).join("caf2"), "grave\n").unwrap();
+    shoal(&["iso", "build", &from, "-o", &image, "--no-joliet"]).ends_with(0);
+    let mut bytes = fs::read(&image).unwrap();
+    for (name, last) in [(b"caf1", 0xE9), (b"caf2", 0xE8)] {
+        let at = only(&bytes, name);
+        bytes[at + 3] = last;
+    }
+    fs::write(&image, bytes).unwrap();
+    let listed = shoal(&["iso", "ls", &image, "--json"]).ends_with(0).json();
+    assert_eq!(
+        (&listed["entries"][0]["path"], &listed["entries"][1]["path"]),
+        (&json!(r"caf\xE9"), &json!(r"caf\xE8"))
+    );
+    assert_eq!(shoal(&["iso", "cat", &image, r"caf\xE8"]).ends_with(0).out, "grave\n");
+    let raw = std::os::unix::ffi::OsStrExt::from_bytes(b"/caf\xE9".as_slice());
+    let arguments: Vec<&std::ffi::OsStr> =
+        vec!["shoal".as_ref(), "iso".as_ref(), "cat".as_ref(), image.as_ref(), raw];
+    let cli = <super::Cli as clap::Parser>::try_parse_from(arguments).unwrap();
+    assert!(format!("{:?}", cli.command).contains(r#""/caf\\xE9""#), "{:?}", cli.command);
+}

@@ -85,8 +85,7 @@ fn an_invalid_recipe_is_refused_with_the_paths_of_its_problems() {
 #[test]
 fn filters_of_a_list_become_its_query() {
     let controller = Controller::start(|_| {
-        let job =
-            json!({"job_id": "j-1", "server_serial": "XF-1", "status": "complete", "outcome": "failed"});
+        let job = json!({"job_id": "j-1", "workflow": "doctor", "server_serial": "XF-1", "status": "complete", "outcome": "failed"});
         (200, json!({"jobs": [job], "next": null}))
     });
     let ran = controller
@@ -99,13 +98,25 @@ fn filters_of_a_list_become_its_query() {
             "failed",
             "--server",
             "X&1",
+            "--workflow",
+            "doctor",
+            "-l",
+            "rack=7",
+            "--label",
+            "site=a",
             "--limit",
             "7",
         ])
         .ends_with(0);
-    assert!(ran.out.lines().nth(1).unwrap().starts_with("j-1  XF-1    complete  failed"), "{}", ran.out);
+    assert!(
+        ran.out.lines().nth(1).unwrap().starts_with("j-1  doctor    XF-1    complete  failed"),
+        "{}",
+        ran.out
+    );
     let uri = controller.seen()[0].uri.to_string();
-    assert_eq!(uri, "/api/v1/jobs?status=complete&outcome=failed&server_serial=X%261&limit=7");
+    let filters =
+        "status=complete&outcome=failed&workflow=doctor&server_serial=X%261&label=rack%3D7&label=site%3Da";
+    assert_eq!(uri, format!("/api/v1/jobs?{filters}&limit=7"));
 }
 
 #[test]

@@ -26,6 +26,15 @@ fn a_valid_recipe_ends_with_0() {
 }
 
 #[test]
+fn the_example_recipe_of_the_readme_gives_no_warning() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/schemas/recipe-linux.example.json");
+    let ran = shoal(&["recipe", "validate", path]).ends_with(0);
+    assert!(!format!("{}{}", ran.out, ran.err).contains("warning"), "{}{}", ran.out, ran.err);
+    let ran = shoal(&["recipe", "validate", path, "--json"]).ends_with(0);
+    assert_eq!(ran.json()["warnings"], json!([]), "{}", ran.out);
+}
+
+#[test]
 fn an_invalid_recipe_ends_with_1_and_names_the_paths() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path(), "recipe.json", r#"{"task_target": "install-esxi.target", "size": 1}"#);

@@ -62,6 +62,28 @@ fn images_are_imported_listed_scrubbed_and_exported_with_equal_bytes() {
 }
 
 #[test]
+fn an_import_that_leaves_something_out_ends_with_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = dir.path().join("data").to_str().unwrap().to_owned();
+    let on = |arguments: &[&str]| shoal(&[&["registry", "--storage-root", &storage], arguments].concat());
+    let layout = layout(dir.path());
+    let index = dir.path().join("layout/index.json");
+    let renamed = fs::read_to_string(&index).unwrap().replace("\"v1\"", "\"not a tag\"");
+    fs::write(&index, renamed).unwrap();
+    let ran = on(&["import", &layout, "--repository", "os-images/tiny"]).ends_with(1);
+    assert!(
+        ran.out.is_empty() && ran.err.contains("os-images/tiny: \"not a tag\""),
+        "{} {}",
+        ran.out,
+        ran.err
+    );
+    fs::write(&index, r#"{"schemaVersion":2,"manifests":[]}"#).unwrap();
+    let ran = on(&["import", &layout, "--repository", "os-images/tiny"]).ends_with(1);
+    assert!(ran.err.contains("nothing was imported"), "{}", ran.err);
+    assert_eq!(on(&["ls", "--json"]).ends_with(0).json()["repositories"], json!([]));
+}
+
+#[test]
 fn scrub_reports_corrupted_content() {
     let dir = tempfile::tempdir().unwrap();
     let storage = dir.path().join("data").to_str().unwrap().to_owned();
@@ -89,6 +111,7 @@ fn commands_are_refused_while_a_controller_runs_on_the_data_directory() {
     let sources = controller::config::Sources {
         flags: vec![("STORAGE_ROOT".to_owned(), storage.clone())],
         environment: &|_| None,
+        variables: Vec::new(),
         file: None,
     };
     let settings = controller::config::Settings::load(&sources).unwrap();
@@ -110,6 +133,14 @@ fn online_commands_are_requests_to_the_controller() {
         }
         "/api/v1/registry/retention" => (200, json!({ "tags": ["a:nightly-1"], "dry_run": true })),
         "/api/v1/registry/scrub" => (202, json!({ "running": true, "started": true })),
+        "/api/v1/registry/uploads" => (
+            200,
+            json!({ "uploads": [{
+                "id": "0f8f", "repository": "team/app", "uploader": "ci", "received_bytes": 7, "active": true,
+                "begun": "2026-01-01T00:00:00.000Z", "written": "2026-01-02T00:00:00.000Z",
+            }] }),
+        ),
+        "/api/v1/registry/uploads/0f8f" if seen.method == "DELETE" => (200, json!({ "uploads": [] })),
         "/api/v1/registry/read-only" if seen.method == "DELETE" => (200, json!({ "read_only": null })),
         "/api/v1/registry/read-only" => (200, json!({ "read_only": seen.json()["reason"] })),
         "/api/v1/registry" => (
@@ -133,6 +164,13 @@ fn online_commands_are_requests_to_the_controller() {
     let on = controller.shoal(&["registry", "read-only", "on", "--reason", "the disk is moved"]).ends_with(0);
     assert_eq!(on.out, "the registry is read-only: the disk is moved\n");
     assert!(controller.shoal(&["registry", "read-only", "off"]).ends_with(0).out.contains("accepts pushes"));
+    let uploads = controller.shoal(&["registry", "uploads"]).ends_with(0).out;
+    for part in ["0f8f", "team/app", "ci", "2026-01-02"] {
+        assert!(uploads.contains(part), "{part} in {uploads}");
+    }
+    let cancelled = controller.shoal(&["registry", "cancel-upload", "0f8f"]).ends_with(0);
+    assert_eq!(cancelled.out, "the upload session 0f8f is cancelled\n");
+    assert!(super::refused(&["registry", "cancel-upload"]).contains("<ID>"));
     let status = controller.shoal(&["registry", "status"]).ends_with(0);
     for part in ["2026-01-01", "os/**", "running now"] {
         assert!(status.out.contains(part), "{part} in {}", status.out);

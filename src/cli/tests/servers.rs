@@ -218,3 +218,42 @@ fn the_token_may_be_in_a_file() {
     shoal(&["server", "list", "--url", &controller.url, "--token", &token]).ends_with(0);
     assert_eq!(controller.seen()[0].header("authorization"), Some("Bearer bmc canary"));
 }
+
+#[test]
+fn a_bmc_that_refuses_is_no_trouble_of_the_controller() {
+    let message = "the BMC refused the password of user admin; correct it with `shoal server update`";
+    let body = json!({"error": "bmc", "message": message, "details": [], "request_id": "r-1"});
+    let controller = Controller::start(move |_| (502, body.clone()));
+    for command in [["bmc", "probe", "XF-1"], ["bmc", "doctor", "XF-1"]] {
+        let ran = controller.shoal(&command).ends_with(1);
+        assert!(ran.err.contains(message) && !ran.err.contains("hint:"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn a_proxy_without_a_controller_is_named_as_such() {
+    for status in [502, 503, 504] {
+        let controller = Controller::start(move |_| (status, json!("<html>Bad Gateway</html>")));
+        let ran = controller.shoal(&["server", "list"]).ends_with(6);
+        assert!(ran.err.contains("the response of a proxy"), "{}", ran.err);
+    }
+}
+
+#[test]
+fn about_shows_the_controller_beside_this_program() {
+    let about = json!({
+        "version": "9.8.7", "build": {"commit": "abc123", "target": "x86_64-linux", "optimised": true, "static": true},
+        "features": ["registry", "jwt"], "schema_version": 3, "instance": "i-1", "started_at": "2026-01-01T00:00:00Z",
+        "workflows": ["provision", "doctor"],
+    });
+    let response = about.clone();
+    let controller = Controller::start(move |_| (200, response.clone()));
+    let ran = controller.shoal(&["about"]).ends_with(0);
+    let line = |label: &str| ran.out.lines().find(|line| line.starts_with(label)).unwrap().to_owned();
+    assert!(line("controller").ends_with("9.8.7, x86_64-linux, optimised, static, abc123"), "{}", ran.out);
+    assert!(line("features").ends_with("registry, jwt"), "{}", ran.out);
+    assert!(line("database schema").ends_with(" 3"), "{}", ran.out);
+    assert!(line("this program").contains(env!("CARGO_PKG_VERSION")), "{}", ran.out);
+    assert_eq!(controller.shoal(&["about", "--json"]).ends_with(0).json(), about);
+    assert_eq!(controller.seen()[0].uri.to_string(), "/about");
+}

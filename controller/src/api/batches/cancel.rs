@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{CanWrite, JsonBody, TextPath};
+use super::super::extract::{CanWrite, OptionalJsonBody, TextPath};
 use super::show::find;
 use super::view::{BatchView, CancelledBatchView};
 
@@ -29,7 +29,7 @@ pub(in crate::api) async fn cancel(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     TextPath(id): TextPath,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<(StatusCode, Json<CancelledBatchView>), ApiError> {
     let request: Request = body.read()?;
     let reason: String = request.reason.chars().filter(|c| !c.is_control()).take(256).collect();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::super::error::ErrorBody;
 use super::super::openapi::types;
 use engine::model::{Batch, BatchId, JobStatus, Outcome, RunId, Time};
-use engine::store::BatchCount;
+use engine::store::JobCount;
 
 /// A batch with its progress.
 #[derive(Serialize, JsonSchema)]
@@ -109,8 +109,8 @@ pub(in crate::api) struct CancelledBatchView {
 
 impl BatchView {
     /// The JSON of a batch with its progress.
-    pub(super) fn of(batch: &Batch, counts: &[BatchCount]) -> Self {
-        let of = |wanted: &dyn Fn(&BatchCount) -> bool| -> u64 {
+    pub(super) fn of(batch: &Batch, counts: &[JobCount]) -> Self {
+        let of = |wanted: &dyn Fn(&JobCount) -> bool| -> u64 {
             counts.iter().filter(|count| wanted(count)).map(|count| count.jobs).sum()
         };
         let status = |status: JobStatus| of(&|count| count.status == status);

@@ -8,6 +8,7 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanWrite, JsonBody};
+use super::super::request_span;
 use super::order::{JobRequest, created_job, find_replay, idempotency_key, refused, with_server_resources};
 use super::view::CreatedJobView;
 use crate::auth::Principal;
@@ -27,10 +28,15 @@ pub(in crate::api) async fn create(
     let key = idempotency_key(&headers)?;
     let request: JobRequest = body.read()?;
     let order = request.order(key)?;
+    request_span::of_server(Some(&order.server_serial));
     if dry_run {
         return super::dry_run::respond(&api, &principal, order).await;
     }
-    submit(&api, &principal, order).await.map(|(_new, response)| response)
+    let (new, response) = submit(&api, &principal, order).await?;
+    if let Some(id) = new {
+        request_span::of_job(id);
+    }
+    Ok(response)
 }
 
 /// Reads `dry_run` from the query. An unknown parameter is refused, because it may be a mistyped `dry_run`.

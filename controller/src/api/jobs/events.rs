@@ -8,7 +8,7 @@ use axum::response::Response;
 
 use super::super::error::ApiError;
 use super::super::extract::{CanRead, JobPath, Parameters, unknown_job};
-use super::super::{Api, events as log};
+use super::super::{Api, events as log, request_span};
 
 /// Returns one page of the events of a job in the order of the log, or a stream that closes with `event: end` after the last
 /// event. `next` is the position after which to continue, also when there is no new event.
@@ -19,8 +19,7 @@ pub(in crate::api) async fn events(
     headers: HeaderMap,
     Parameters(query): Parameters<HashMap<String, String>>,
 ) -> Result<Response, ApiError> {
-    if api.store().job(id).await?.is_none() {
-        return Err(unknown_job());
-    }
+    let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
+    request_span::about(&job);
     log::respond(&api, Some(id), &headers, &query).await
 }

@@ -6,6 +6,7 @@ use axum::extract::State;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanRead, JobPath, unknown_job};
+use super::super::request_span;
 use super::view::JobExplanationView;
 use engine::model::{Job, RunId, Snapshot};
 use engine::store::Unreadable;
@@ -24,7 +25,7 @@ pub(in crate::api) async fn explain(
     let (explanation, server_serial, status) = match read(&api, id).await {
         Ok((job, snapshot)) => {
             let explanation = api.engine.explain(&snapshot).await?;
-            (explanation, Some(job.server.to_string()), Some(job.status))
+            (explanation, job.run.server.map(|server| server.to_string()), Some(job.status))
         }
         Err(ExplainError::Refused(error)) => return Err(error),
         Err(ExplainError::Corrupt(error)) => {
@@ -51,6 +52,7 @@ impl From<StoreError> for ExplainError {
 async fn read(api: &Api, id: RunId) -> Result<(Job, Snapshot), ExplainError> {
     let missing = || ExplainError::Refused(unknown_job());
     let job = api.store().job(id).await?.ok_or_else(missing)?;
+    request_span::about(&job);
     let snapshot = api.store().snapshot(id).await?.ok_or_else(missing)?;
     Ok((job, snapshot))
 }

@@ -1,7 +1,5 @@
 //! `GET /api/v1/jobs`.
 
-use std::collections::HashMap;
-
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -10,6 +8,7 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanRead, Parameters, page_size};
+use super::MAX_LABELS;
 use super::view::{JobPage, JobView};
 use engine::model::{JobStatus, Outcome, RunId, Time};
 use engine::store::JobFilter;
@@ -18,18 +17,16 @@ use engine::store::JobFilter;
 pub(in crate::api) async fn list(
     State(api): State<Api>,
     _reader: CanRead,
-    Parameters(query): Parameters<HashMap<String, String>>,
+    Parameters(query): Parameters<Vec<(String, String)>>,
 ) -> Result<Response, ApiError> {
     let page = api.store().jobs(filter(&query)?).await?;
     let next = page.next.map(|(time, id)| format!("{time}_{id}"));
     Ok(Json(JobPage { jobs: page.jobs.iter().map(JobView::of).collect(), next }).into_response())
 }
 
-fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
-    let mut filter = JobFilter {
-        limit: page_size(query.get("limit").map(String::as_str), 50, 500)?,
-        ..JobFilter::default()
-    };
+fn filter(query: &[(String, String)]) -> Result<JobFilter, ApiError> {
+    let limit = query.iter().find(|(name, _)| name == "limit").map(|(_, value)| value.as_str());
+    let mut filter = JobFilter { limit: page_size(limit, 50, 500)?, ..JobFilter::default() };
     let mut wrong = Vec::new();
     for (name, value) in query {
         let problem = |why: &str| Detail::new(name, Rule::Value, why);
@@ -37,7 +34,8 @@ fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
             "status" => match JobStatus::parse(value) {
                 Some(status) => filter.status = Some(status),
                 None => {
-                    wrong.push(problem("status is one of queued, provisioning, succeeded, failed, complete"))
+                    let known = JobStatus::ALL.map(JobStatus::as_str).join(", ");
+                    wrong.push(problem(&format!("status is one of {known}")));
                 }
             },
             "outcome" => match Outcome::parse(value) {
@@ -52,6 +50,18 @@ fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
                 Ok(batch) => filter.batch = Some(batch),
                 Err(_) => wrong.push(problem("not the id of a batch")),
             },
+            "parent" => match value.parse() {
+                Ok(parent) => filter.parent = Some(parent),
+                Err(_) => wrong.push(problem("not the id of a job")),
+            },
+            "label" => match value.split_once('=') {
+                Some((key, _)) if key.is_empty() || filter.labels.len() >= MAX_LABELS => {
+                    wrong.push(problem(&format!("label is KEY=VALUE, at most {MAX_LABELS} times")));
+                }
+                Some((key, value)) => filter.labels.push((key.to_owned(), value.to_owned())),
+                None => wrong.push(problem("label is KEY=VALUE")),
+            },
+            "workflow" => filter.workflow = Some(value.clone()),
             "failure_class" => filter.failure_class = Some(value.clone()),
             "cursor" => match cursor(value) {
                 Some(after) => filter.after = Some(after),
@@ -61,7 +71,7 @@ fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
             _ => wrong.push(Detail::new(
                 name,
                 Rule::Unknown,
-                "the parameters are status, outcome, server_serial, failure_class, batch, limit, cursor",
+                "the parameters are status, outcome, workflow, server_serial, failure_class, batch, parent, label, limit, cursor",
             )),
         }
     }

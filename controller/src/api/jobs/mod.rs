@@ -10,6 +10,7 @@ mod retry;
 mod show;
 pub(super) mod verbs;
 pub(super) mod view;
+mod workflows;
 
 pub(super) use create::create;
 pub(super) use events::events;

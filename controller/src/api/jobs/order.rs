@@ -199,8 +199,7 @@ impl JobRequest {
         }
         match (serial, request.recipe) {
             (Some(server_serial), Some(recipe)) if problems.is_empty() => {
-                let labels = Value::Object(labels);
-                let (recipe_text, labels_text) = (canonical(&recipe), labels.to_string());
+                let (recipe_text, labels_text) = (canonical(&recipe), serde_json::json!(labels).to_string());
                 let (priority_text, timeouts_text) =
                     (priority.to_string(), serde_json::json!(timeouts).to_string());
                 let deadline_text = request.deadline.map(|deadline| deadline.to_string()).unwrap_or_default();
@@ -220,7 +219,7 @@ impl JobRequest {
                     server_serial,
                     recipe: recipe.get().to_owned(),
                     maintenance_iso_url: request.maintenance_iso_url,
-                    labels,
+                    labels: texts(labels),
                     priority,
                     idempotency_key,
                     request_sha256,
@@ -235,6 +234,12 @@ impl JobRequest {
             _ => Err(ApiError::invalid(problems)),
         }
     }
+}
+
+/// Labels as texts; their values are checked to be texts.
+fn texts(labels: serde_json::Map<String, Value>) -> BTreeMap<String, String> {
+    let text = |value: Value| value.as_str().unwrap_or_default().to_owned();
+    labels.into_iter().map(|(key, value)| (key, text(value))).collect()
 }
 
 /// The digest that distinguishes two requests with one idempotency key. Lengths separate the parts.

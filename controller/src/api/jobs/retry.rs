@@ -1,16 +1,22 @@
 //! `POST /api/v1/jobs/{id}/retry`: a new job with the order of an ended one.
 
+use axum::Json;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::Response;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanWrite, JobPath, JsonBody, unknown_job};
+use super::super::extract::{CanWrite, JobPath, OptionalJsonBody, unknown_job};
+use super::super::request_span;
+use super::view::CreatedJobView;
+use super::workflows::Retry;
 use super::{create, order as request, verbs};
-use engine::model::{NewEvent, Phase};
+use diagnostics::DiagnosticsOrder;
+use engine::Creation;
+use engine::model::{JobStatus, NewEvent, Phase, RunId};
 use provision::JobOrder;
 
 /// Creates a new job that names the old one in `retry_of`; the old job is unchanged. A repetition with the same
@@ -20,10 +26,11 @@ pub(in crate::api) async fn retry(
     CanWrite(principal): CanWrite,
     JobPath(id): JobPath,
     headers: HeaderMap,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Response, ApiError> {
     let reason = verbs::reason(&body)?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
+    request_span::about(&job);
     verbs::expect_unchanged(&job, &headers)?;
     if job.run.phase != Phase::Ended {
         return Err(ApiError::new(
@@ -31,17 +38,42 @@ pub(in crate::api) async fn retry(
             format!("cannot retry a job that is {}; wait for its end or cancel it", job.run.phase.as_str()),
         ));
     }
+    let retry = Retry::of(&job.run.workflow).ok_or_else(|| {
+        let message = format!("jobs of the workflow {} are not retried", job.run.workflow);
+        ApiError::new(ErrorCode::ConflictVerb, message)
+    })?;
     let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
-    let key = request::idempotency_key(&headers)?;
-    let order = JobOrder::retry_of(&job, &snapshot.input, key)
-        .map_err(|why| ApiError::new(ErrorCode::ConflictInput, why.to_string()))?;
-    let (new, response) = create::submit(&api, &principal, order).await?;
+    let (new, response) = match retry {
+        Retry::Installation => {
+            let key = request::idempotency_key(&headers)?;
+            let order = JobOrder::retry_of(&job, &snapshot, key)
+                .map_err(|why| ApiError::new(ErrorCode::ConflictInput, why.to_string()))?;
+            create::submit(&api, &principal, order).await?
+        }
+        Retry::Diagnostics => {
+            let order = DiagnosticsOrder::repeat(&snapshot).ok_or_else(|| {
+                ApiError::new(ErrorCode::ConflictInput, "the order of the diagnostics cannot be read")
+            })?;
+            let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());
+            let run = diagnostics::order(&order, new, &principal.name, created_at);
+            let created = api.engine.create(Creation { run }).await?;
+            request::created_job(new, &order.server, &created)?;
+            let body = CreatedJobView {
+                job_id: new,
+                status: JobStatus::Queued,
+                server_serial: &order.server,
+                created_at,
+                warnings: Vec::new(),
+            };
+            (Some(new), (StatusCode::ACCEPTED, Json(body)).into_response())
+        }
+    };
     if let Some(new) = new {
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         let event = NewEvent::info("job.retried", format!("retried as job {new}{why}"))
             .by(&principal.name)
             .with(json!({ "job_id": new }));
-        api.store().append(Some(id), Some(job.server.clone()), vec![event], api.now()).await?;
+        api.store().append(Some(id), job.run.server.clone(), vec![event], api.now()).await?;
     }
     Ok(response)
 }

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanRead, JobPath, unknown_job};
+use super::super::request_span;
 use super::view::{self, JobDetailView};
+use super::workflows;
 use engine::model::RunId;
 use engine::store::{CachedJob, JobDetail};
 
@@ -41,7 +43,9 @@ pub(in crate::api) async fn show(
 async fn render(api: &Api, id: RunId) -> Result<CachedJob, ApiError> {
     let JobDetail { job, steps, events } =
         api.store().job_detail(id, EVENTS).await?.ok_or_else(unknown_job)?;
-    let body = serde_json::to_vec(&JobDetailView::of(&job, &steps, &events))
+    request_span::about(&job);
+    let verbs = workflows::available(api, &job);
+    let body = serde_json::to_vec(&JobDetailView::of(&job, verbs, &steps, &events))
         .map_err(|error| ApiError::unwritable(&error))?;
     Ok(CachedJob { revision: job.run.revision, body: Bytes::from(body) })
 }

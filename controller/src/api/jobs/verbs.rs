@@ -10,7 +10,8 @@ use serde::Deserialize;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanWrite, JobPath, JsonBody, unknown_job};
+use super::super::extract::{CanWrite, JobPath, JsonBody, OptionalJsonBody, unknown_job};
+use super::super::request_span;
 use super::view::{self, JobVerbView, JobView};
 use crate::auth::Principal;
 use engine::Verb;
@@ -35,7 +36,7 @@ pub(in crate::api) async fn cancel(
     CanWrite(principal): CanWrite,
     JobPath(id): JobPath,
     headers: HeaderMap,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Response, ApiError> {
     apply(&api, &principal, id, Verb::Cancel, &headers, &body).await
 }
@@ -46,7 +47,7 @@ pub(in crate::api) async fn hold(
     CanWrite(principal): CanWrite,
     JobPath(id): JobPath,
     headers: HeaderMap,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Response, ApiError> {
     apply(&api, &principal, id, Verb::Hold, &headers, &body).await
 }
@@ -57,7 +58,7 @@ pub(in crate::api) async fn resume(
     CanWrite(principal): CanWrite,
     JobPath(id): JobPath,
     headers: HeaderMap,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Response, ApiError> {
     apply(&api, &principal, id, Verb::Resume, &headers, &body).await
 }
@@ -72,6 +73,7 @@ async fn apply(
 ) -> Result<Response, ApiError> {
     let reason = reason(body)?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
+    request_span::about(&job);
     expect_unchanged(&job, headers)?;
     api.engine.verb(id, verb, &principal.name, &reason).await?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;

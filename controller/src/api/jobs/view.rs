@@ -22,8 +22,14 @@ use recipe::Lint;
 pub(in crate::api) struct JobView<'a> {
     #[schemars(with = "types::JobId")]
     job_id: RunId,
-    #[schemars(with = "types::SerialNumber")]
-    server_serial: &'a Serial,
+    /// What kind of job it is: `provision` installs a server, `doctor` checks its BMC.
+    workflow: &'a str,
+    /// The job that started this one.
+    #[schemars(with = "Option<types::JobId>")]
+    parent: Option<RunId>,
+    /// The server; null for a job without a server.
+    #[schemars(with = "Option<types::SerialNumber>")]
+    server_serial: Option<&'a Serial>,
     #[schemars(with = "types::JobStatus")]
     status: JobStatus,
     /// How the job ended; null while it has not.
@@ -50,17 +56,16 @@ pub(in crate::api) struct JobView<'a> {
     /// When the job fails if it has not ended.
     #[schemars(with = "types::Timestamp")]
     deadline_at: Time,
-    /// The `$id` of the recipe schema.
-    recipe_schema_id: &'a str,
+    /// The `$id` of the recipe schema; null for a job that installs nothing, as are the following fields of images.
+    recipe_schema_id: Option<&'a str>,
     /// The digest of the task image, if it is built.
     #[schemars(with = "Option<types::Sha256>")]
     task_iso_sha256: Option<&'a str>,
     /// The path of the task image on the controller, if it is stored as a file.
     task_iso_path: Option<&'a str>,
     /// The image that the machine boots, without the query of its URL.
-    maintenance_iso_url: &'a str,
-    #[schemars(with = "BTreeMap<String, String>")]
-    labels: &'a Value,
+    maintenance_iso_url: Option<&'a str>,
+    labels: &'a BTreeMap<String, String>,
     /// The priority; a greater one begins first.
     priority: i32,
     /// The job that this job repeats.
@@ -96,13 +101,15 @@ enum CleanupState {
 
 impl<'a> JobView<'a> {
     pub(in crate::api) fn of(job: &'a Job) -> Self {
-        let run = &job.run;
+        let (run, record) = (&job.run, job.provision.as_ref());
         Self {
             job_id: run.id,
-            server_serial: &job.server,
+            workflow: &run.workflow,
+            parent: run.parent,
+            server_serial: run.server.as_ref(),
             status: job.status,
             outcome: run.outcome,
-            failed_step: job.failed_step.as_deref(),
+            failed_step: job.failed_step(),
             failure: run.failure.as_ref(),
             step: run.step.as_deref(),
             wait: run.wait.as_ref(),
@@ -110,10 +117,10 @@ impl<'a> JobView<'a> {
             created_at: run.created_at,
             last_update: run.updated_at,
             deadline_at: run.deadline_at,
-            recipe_schema_id: &job.recipe_schema_id,
-            task_iso_sha256: job.task_iso_sha256.as_deref(),
-            task_iso_path: job.task_iso_path.as_deref(),
-            maintenance_iso_url: shown_location(&job.maintenance_iso_url),
+            recipe_schema_id: record.map(|record| record.recipe_schema_id.as_str()),
+            task_iso_sha256: record.and_then(|record| record.task_iso_sha256.as_deref()),
+            task_iso_path: record.and_then(|record| record.task_iso_path.as_deref()),
+            maintenance_iso_url: record.map(|record| shown_location(&record.maintenance_iso_url)),
             labels: &job.labels,
             priority: run.priority,
             retry_of: job.retry_of,
@@ -132,6 +139,8 @@ pub(in crate::api) struct JobDetailView<'a> {
     /// The slots that the job uses for virtual media, after the discovery of the BMC.
     #[schemars(with = "Option<types::Object>")]
     slot_plan: Option<Value>,
+    /// What an operator can do with the job now: `cancel`, `hold`, `resume`, `retry`.
+    verbs: Vec<&'static str>,
     steps: Vec<StepView<'a>>,
     /// How an installation without report was completed.
     #[schemars(with = "Option<types::Object>")]
@@ -310,7 +319,12 @@ pub(in crate::api) struct LimitView {
 }
 
 impl<'a> JobDetailView<'a> {
-    pub(super) fn of(job: &'a Job, steps: &'a [StepSummary], events: &'a [JsonText]) -> Self {
+    pub(super) fn of(
+        job: &'a Job,
+        verbs: Vec<&'static str>,
+        steps: &'a [StepSummary],
+        events: &'a [JsonText],
+    ) -> Self {
         let shown = |step: &'a StepSummary| StepView {
             step: &step.name,
             phase: step.phase,
@@ -320,6 +334,7 @@ impl<'a> JobDetailView<'a> {
         };
         Self {
             job: JobView::of(job),
+            verbs,
             slot_plan: provision::slot_plan(steps),
             steps: steps.iter().map(shown).collect(),
             completion: completion(steps),

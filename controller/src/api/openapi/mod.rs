@@ -22,6 +22,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use super::query::ParameterTable;
 use operations::operations;
 
 const DESCRIPTION: &str = "Shoal installs servers through their BMCs. Every error response has the schema `Error`; docs/errors.md \
@@ -33,6 +34,12 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document(
 /// The OpenAPI document of the API, as JSON text.
 pub fn openapi() -> &'static str {
     &DOCUMENT
+}
+
+/// The names of the query parameters of each operation, by method and path.
+pub(super) fn query_parameters() -> ParameterTable {
+    let operations = operations().into_iter();
+    operations.map(|operation| ((operation.method, operation.path), operation.query_parameters())).collect()
 }
 
 /// `GET /openapi.json`.

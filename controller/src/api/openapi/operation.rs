@@ -32,6 +32,13 @@ struct Success {
     headers: Vec<(&'static str, &'static str)>,
 }
 
+/// The body of a request.
+struct RequestBody {
+    schema: SchemaOf,
+    media_types: &'static [&'static str],
+    required: bool,
+}
+
 /// A row of the operation table.
 pub(super) struct Operation {
     pub(super) method: &'static str,
@@ -41,7 +48,7 @@ pub(super) struct Operation {
     summary: &'static str,
     access: Access,
     parameters: Vec<Value>,
-    body: Option<(SchemaOf, &'static [&'static str])>,
+    body: Option<RequestBody>,
     responses: Vec<Success>,
     errors: Vec<ErrorCode>,
 }
@@ -101,7 +108,7 @@ pub(super) fn delete(
 
 impl Operation {
     fn access(mut self, access: Access) -> Self {
-        use ErrorCode::{Forbidden, Internal, RateLimited, Unauthorized, Unavailable};
+        use ErrorCode::{Forbidden, Internal, RateLimited, Unauthorized, Unavailable, ValidationError};
         self.access = access;
         self.errors = match access {
             Access::Anyone => Vec::new(),
@@ -110,6 +117,10 @@ impl Operation {
             }
             Access::ReportSecret => vec![Unauthorized, RateLimited, Internal, Unavailable],
         };
+        if matches!(access, Access::Reader | Access::Admin) && self.path.starts_with("/api/") {
+            // An unknown query parameter.
+            self.errors.push(ValidationError);
+        }
         self
     }
 
@@ -221,6 +232,15 @@ impl Operation {
         self.body_as::<T>(&["application/json"]).errors(&[ErrorCode::UnsupportedMediaType])
     }
 
+    /// A JSON body that the client may leave out.
+    pub(super) fn optional_body<T: JsonSchema>(self) -> Self {
+        let mut operation = self.body::<T>();
+        if let Some(body) = &mut operation.body {
+            body.required = false;
+        }
+        operation
+    }
+
     /// A JSON body that is a merge patch.
     pub(super) fn merge_patch<T: JsonSchema>(self) -> Self {
         self.body_as::<T>(&["application/merge-patch+json", "application/json"])
@@ -234,7 +254,8 @@ impl Operation {
 
     fn body_as<T: JsonSchema>(mut self, media_types: &'static [&'static str]) -> Self {
         use ErrorCode::{BadBody, BadJson, BodyTimeout, BodyTooLarge, ValidationError};
-        self.body = Some((SchemaGenerator::subschema_for::<T>, media_types));
+        self.body =
+            Some(RequestBody { schema: SchemaGenerator::subschema_for::<T>, media_types, required: true });
         self.errors(&[ValidationError, BadJson, BadBody, BodyTimeout, BodyTooLarge])
     }
 
@@ -306,11 +327,12 @@ impl Operation {
         if !self.parameters.is_empty() {
             put("parameters", json!(self.parameters));
         }
-        if let Some((schema, media_types)) = self.body {
-            let schema = schema(requests);
+        if let Some(body) = &self.body {
+            let schema = (body.schema)(requests);
+            let media_types = body.media_types.iter();
             let content: Map<String, Value> =
-                media_types.iter().map(|kind| ((*kind).to_owned(), json!({ "schema": schema }))).collect();
-            put("requestBody", json!({ "required": true, "content": content }));
+                media_types.map(|kind| ((*kind).to_owned(), json!({ "schema": schema }))).collect();
+            put("requestBody", json!({ "required": body.required, "content": content }));
         }
         let mut by_status: BTreeMap<String, Value> = self
             .responses
@@ -323,6 +345,12 @@ impl Operation {
         }
         put("responses", json!(by_status));
         Value::Object(rendered)
+    }
+
+    /// The names of the query parameters.
+    pub(super) fn query_parameters(&self) -> Vec<String> {
+        let queries = self.parameters.iter().filter(|parameter| parameter["in"] == "query");
+        queries.filter_map(|parameter| parameter["name"].as_str().map(str::to_owned)).collect()
     }
 
     /// The security requirements. The list of a scheme names the roles that may use the operation.

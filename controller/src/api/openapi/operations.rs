@@ -2,15 +2,17 @@
 
 use serde_json::{Value, json};
 
+use super::super::about::About;
 use super::super::batches::{cancel as batch_cancel, create as batch_create, view as batch};
 use super::super::drain::DrainView;
 use super::super::error_code::ErrorCode;
 use super::super::events::EventPage;
 use super::super::health::{Health, Readiness};
 use super::super::jobs::{order as job_order, verbs, view as job};
-use super::super::registry::{RegistryStatus, StillRunning, scrub};
+use super::super::registry::{RegistryStatus, StillRunning, UploadPage, scrub};
 use super::super::report::ReportAccepted;
-use super::super::servers::{change, doctor, view as server};
+use super::super::restored;
+use super::super::servers::{change, doctor, release, view as server};
 use super::super::webhooks::{create as webhook_create, dead_letters, switch, view as webhook};
 use super::operation::{Operation, delete, get, patch, post};
 use super::types;
@@ -48,7 +50,14 @@ fn jobs() -> Vec<Operation> {
         get(JOBS, "listJobs", "List jobs, the newest first")
             .query("status", "Only jobs in this state.", reference("JobStatus"))
             .query("outcome", "Only jobs that ended so.", reference("Outcome"))
+            .query("workflow", "Only jobs of this workflow, such as `provision` or `doctor`.", text())
             .query("server_serial", "Only jobs of this server.", reference("SerialNumber"))
+            .query("label", "Only jobs with this label, KEY=VALUE; may be repeated.", text())
+            .query(
+                "parent",
+                "The jobs that this job started; without it, jobs that no job started.",
+                reference("JobId"),
+            )
             .query("failure_class", "Only jobs that failed for a reason of this class.", text())
             .query("batch", "Only jobs of this batch.", reference("BatchId"))
             .query("cursor", "The field `next` of the previous page.", text())
@@ -80,7 +89,7 @@ fn jobs() -> Vec<Operation> {
         .of_job()
         .idempotency_key()
         .if_match()
-        .body::<verbs::Request>()
+        .optional_body::<verbs::Request>()
         .returns::<job::CreatedJobView<'static>>(
             200,
             "The job of an earlier request with the same idempotency key.",
@@ -89,6 +98,7 @@ fn jobs() -> Vec<Operation> {
         .errors(&[
             ErrorCode::UnknownServer,
             ErrorCode::ConflictPhase,
+            ErrorCode::ConflictVerb,
             ErrorCode::ConflictInput,
             ErrorCode::ConflictActiveJob,
             ErrorCode::NoMaintenanceIso,
@@ -100,9 +110,14 @@ fn verb(place: Place, id: &'static str, summary: &'static str) -> Operation {
     post(place, id, summary)
         .of_job()
         .if_match()
-        .body::<verbs::Request>()
+        .optional_body::<verbs::Request>()
         .returns::<job::JobVerbView<'static>>(202, "The request is stored.")
-        .errors(&[ErrorCode::ConflictPhase, ErrorCode::Busy])
+        .errors(&[
+            ErrorCode::ConflictPhase,
+            ErrorCode::ConflictVerb,
+            ErrorCode::ConflictRestored,
+            ErrorCode::Busy,
+        ])
 }
 
 /// A page or stream of events.
@@ -142,7 +157,7 @@ fn batches() -> Vec<Operation> {
             .returns::<batch::BatchView>(200, "The batch."),
         post(("batches", "/api/v1/batches/{id}/cancel"), "cancelBatch", "Cancel the jobs of a batch")
             .of_batch()
-            .body::<batch_cancel::Request>()
+            .optional_body::<batch_cancel::Request>()
             .returns::<batch::CancelledBatchView>(202, "The cancels are stored.")
             .errors(&[ErrorCode::Busy, ErrorCode::ConflictPhase]),
     ]
@@ -152,12 +167,21 @@ fn controller() -> Vec<Operation> {
     const DRAIN: Place = ("controller", "/api/v1/drain");
     vec![
         post(DRAIN, "beginDrain", "Start a drain: no job begins until it ends")
-            .body::<verbs::Request>()
+            .optional_body::<verbs::Request>()
             .returns::<DrainView>(200, "A drain was in force before.")
             .returns::<DrainView>(202, "The drain is in force."),
         get(DRAIN, "getDrain", "Show whether jobs begin").returns::<DrainView>(200, "The drain."),
         delete(DRAIN, "endDrain", "End the drain").returns::<DrainView>(200, "No drain is in force."),
         events(get(("controller", "/api/v1/events"), "listEvents", "Page or stream of all events")),
+        get(("controller", "/api/v1/restored"), "listRestored", "List the servers of restored data")
+            .returns::<restored::RestoredList>(200, "The servers that are not released."),
+        post(
+            ("controller", "/api/v1/restored/release"),
+            "releaseAll",
+            "Release all servers of restored data",
+        )
+        .body::<restored::ReleaseAll>()
+        .returns::<restored::ReleasedAll>(200, "The released servers, and those that need a decision."),
     ]
 }
 
@@ -206,6 +230,18 @@ fn registry() -> Vec<Operation> {
         post(("registry", "/api/v1/registry/scrub"), "scrubRegistry", "Start to hash all content again")
             .of_registry()
             .returns::<scrub::ScrubView>(202, "A scrub is running."),
+        get(
+            ("registry", "/api/v1/registry/uploads"),
+            "listUploads",
+            "List the open upload sessions of all clients",
+        )
+        .of_registry()
+        .returns::<UploadPage>(200, "The sessions; the one that waits longest for a write is first."),
+        delete(("registry", "/api/v1/registry/uploads/{id}"), "cancelUpload", "Cancel an upload session")
+            .of_registry()
+            .path_parameter("id", "The id of the upload session.", json!({ "type": "string" }))
+            .returns::<UploadPage>(200, "The session is cancelled; the sessions that are left.")
+            .errors(&[ErrorCode::UnknownUpload]),
     ]
 }
 
@@ -252,7 +288,7 @@ fn servers() -> Vec<Operation> {
             .errors(&[ErrorCode::ConflictJobs]),
         post(MAINTENANCE, "beginMaintenance", "Start maintenance: no job begins on the server")
             .of_server()
-            .body::<verbs::Request>()
+            .optional_body::<verbs::Request>()
             .returns::<server::ServerView>(200, "Maintenance was in force before.")
             .returns::<server::ServerView>(202, "Maintenance is in force."),
         delete(MAINTENANCE, "endMaintenance", "End maintenance")
@@ -273,7 +309,24 @@ fn servers() -> Vec<Operation> {
             202,
             "The diagnostics continue; their result is an event of the server.",
         )
-        .errors(&[ErrorCode::ConflictActiveJob]),
+        .errors(&[ErrorCode::ConflictActiveJob, ErrorCode::ConflictRestored]),
+        get(
+            ("servers", "/api/v1/servers/{serial}/restored"),
+            "getRestoredServer",
+            "Show what the data says about a server beside what its BMC shows",
+        )
+        .for_admins()
+        .of_server()
+        .returns::<release::RestoredDetail>(200, "The server; a BMC that cannot be read is a `problem`."),
+        post(
+            ("servers", "/api/v1/servers/{serial}/release"),
+            "releaseServer",
+            "Release a server of restored data",
+        )
+        .of_server()
+        .body::<release::Release>()
+        .returns::<server::ServerView>(200, "The server is released.")
+        .errors(&[ErrorCode::ConflictRestored]),
         post(
             ("reports", "/api/v1/status-webhook/{serial}"),
             "reportInstallation",
@@ -323,12 +376,12 @@ fn webhooks() -> Vec<Operation> {
             "Send dead letters again",
         )
         .of_webhook()
-        .body::<dead_letters::Request>()
+        .optional_body::<dead_letters::Request>()
         .returns::<webhook::RedeliveryView>(202, "The dead letters are queued.")
         .errors(&[ErrorCode::UnknownDeadLetter]),
         post(("webhooks", "/api/v1/webhooks/{id}/disable"), "disableWebhook", "Disable a webhook")
             .of_webhook()
-            .body::<switch::Request>()
+            .optional_body::<switch::Request>()
             .returns::<webhook::WebhookView>(200, "The webhook is disabled; its events are kept."),
         post(("webhooks", "/api/v1/webhooks/{id}/enable"), "enableWebhook", "Enable a webhook")
             .of_webhook()
@@ -354,6 +407,8 @@ fn media() -> Vec<Operation> {
 
 fn health() -> Vec<Operation> {
     vec![
+        get(("controller", "/about"), "getAbout", "Show version, build, features, schema and instance")
+            .returns::<About>(200, "What the controller is."),
         get(("controller", "/healthz"), "getHealth", "Liveness: the process responds")
             .for_everyone()
             .returns::<Health>(200, "The process responds."),

@@ -54,7 +54,7 @@ schemas! {
     Outcome = json_schema!({ "type": "string", "enum": ["succeeded", "failed", "cancelled"] });
     /// The kind of state that a run is in.
     Condition = json_schema!({ "type": "string", "enum": [
-        "queued", "gated", "blocked", "working", "cancelling", "abandoned", "waiting", "retrying", "due", "held", "ended",
+        "queued", "restored", "gated", "blocked", "working", "cancelling", "abandoned", "waiting", "retrying", "due", "held", "ended",
     ] });
     /// How the certificate of a BMC is checked.
     TlsMode = json_schema!({ "type": "string", "enum": ["insecure", "pinned", "verify"] });
@@ -195,6 +195,16 @@ pub(in crate::api) struct GateClosure {
     /// The operator.
     by: String,
     /// The reason; empty text if none was given.
+    reason: String,
+}
+
+/// Why nothing is done to a server: its data is a copy or old.
+#[derive(JsonSchema)]
+pub(in crate::api) struct Restoration {
+    since: Timestamp,
+    /// The time of the last event in the data; nothing that happened later is known.
+    as_of: Timestamp,
+    /// How the controller found it.
     reason: String,
 }
 

@@ -8,6 +8,7 @@ mod read_only;
 mod retain;
 pub(super) mod scrub;
 mod show;
+pub(super) mod uploads;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +30,9 @@ pub(super) use read_only::{begin as begin_read_only, end as end_read_only};
 pub(super) use retain::retain;
 pub(super) use scrub::scrub;
 pub(super) use show::show;
+pub(super) use uploads::UploadPage;
+pub use uploads::UploadView;
+pub(super) use uploads::{cancel as cancel_upload, list as list_uploads};
 
 /// How long a request waits for garbage collection or retention.
 pub const RESPONSE_WAIT: Duration = Duration::from_secs(20);
@@ -46,6 +50,10 @@ pub trait RegistryAdmin: Send + Sync {
     async fn retain(&self, dry_run: bool, by: &str) -> Result<Option<Value>, RegistryAdminError>;
     /// Starts a scrub. Returns `false` when one is already running.
     async fn scrub(&self, by: &str) -> Result<bool, RegistryAdminError>;
+    /// Returns every open upload session.
+    async fn uploads(&self) -> Result<Vec<UploadView>, RegistryAdminError>;
+    /// Cancels an upload session. Returns `false` when no session has this id.
+    async fn cancel_upload(&self, id: &str, by: &str) -> Result<bool, RegistryAdminError>;
 }
 
 /// The options of one garbage collection.
@@ -72,6 +80,8 @@ pub struct RegistryStatus {
     pub repositories: usize,
     /// The number of pins.
     pub pins: usize,
+    /// The uploads in progress and their limits.
+    pub uploads: UploadsStatus,
     /// The quotas with their use.
     pub quotas: Vec<QuotaStatus>,
     /// Garbage collection and its last report.
@@ -80,6 +90,21 @@ pub struct RegistryStatus {
     pub retention: PeriodicStatus,
     /// The scrub and its last result.
     pub scrub: ScrubStatus,
+}
+
+/// The uploads in progress and their limits.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct UploadsStatus {
+    /// Open upload sessions, idle ones included.
+    pub sessions: usize,
+    /// The maximum of open sessions.
+    pub sessions_max: usize,
+    /// Request bodies that are being received.
+    pub receiving: usize,
+    /// The maximum of bodies received at one time.
+    pub receiving_max: usize,
+    /// Whether clients are refused because a maximum is reached.
+    pub exhausted: bool,
 }
 
 /// A quota and its use.

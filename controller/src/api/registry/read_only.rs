@@ -6,7 +6,7 @@ use axum::extract::State;
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
-use super::super::extract::{CanWrite, JsonBody};
+use super::super::extract::{CanWrite, OptionalJsonBody};
 use super::super::jobs::reason;
 use super::{RegistryStatus, registry_admin};
 
@@ -14,7 +14,7 @@ use super::{RegistryStatus, registry_admin};
 pub(in crate::api) async fn begin(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Json<RegistryStatus>, ApiError> {
     let admin = registry_admin(&api)?;
     let reason = reason(&body)?;

@@ -14,6 +14,8 @@ use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, Parameters, SerialPath, unknown_server};
 use super::super::openapi::types;
+use super::release;
+use diagnostics::DiagnosticsOrder;
 use diagnostics::checks::{Check, CheckStatus};
 use engine::model::{RunId, Serial};
 use engine::{Created, Creation};
@@ -67,9 +69,14 @@ pub(in crate::api) async fn doctor(
     SerialPath(serial): SerialPath,
     Parameters(query): Parameters<DoctorQuery>,
 ) -> Result<Response, ApiError> {
-    api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
+    let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
+    if server.restored.is_some() {
+        // The run would not be claimed before the release.
+        return Err(release::not_released(&serial));
+    }
     let id = RunId(uuid::Uuid::now_v7());
-    let run = diagnostics::order(&serial, query.write, id, &principal.name, api.now());
+    let order = DiagnosticsOrder { server: serial.clone(), write_boot: query.write, retry_of: None };
+    let run = diagnostics::order(&order, id, &principal.name, api.now());
     match api.engine.create(Creation { run }).await? {
         Created::New(_) => {}
         Created::Conflict { holder } => {

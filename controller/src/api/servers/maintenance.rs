@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
+use super::super::extract::{CanWrite, OptionalJsonBody, SerialPath, unknown_server};
 use super::super::jobs::reason;
 use super::view::ServerView;
 use engine::model::{GateClosure, Serial};
@@ -19,7 +19,7 @@ pub(in crate::api) async fn begin_maintenance(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<(StatusCode, Json<ServerView>), ApiError> {
     let closed = GateClosure { since: api.now(), by: principal.name.clone(), reason: reason(&body)? };
     change(&api, serial, Some(closed), &principal.name).await

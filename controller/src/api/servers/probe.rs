@@ -1,4 +1,5 @@
-//! `GET` and `POST /api/v1/servers/{serial}/probe`: the capability card of a BMC; a probe changes nothing.
+//! `GET` and `POST /api/v1/servers/{serial}/probe`: the capability card of a BMC; a probe changes nothing on the BMC.
+//! The certificate it met is pinned if none is registered.
 
 use axum::Json;
 use axum::extract::State;
@@ -32,6 +33,9 @@ pub(in crate::api) async fn probe(
         .probe(&server, query.capture, api.now())
         .await
         .map_err(|why| bmc_error::error(&why))?;
+    if let Some(fingerprint) = probed.met {
+        api.store().pin_server(&serial, server.revision, fingerprint).await?;
+    }
     let mut card = probed.card;
     if let Some(capture) = probed.capture {
         card["capture"] = capture;

@@ -10,7 +10,7 @@ use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
 use super::change::ServerFields;
 use super::view::{self, ServerView};
-use engine::model::{JobStatus, NewEvent, Server};
+use engine::model::{NewEvent, Server};
 use engine::store::UpdatedServer;
 
 /// Changes a server. `If-Match` with the `ETag` of GET refuses the request after a concurrent change.
@@ -42,15 +42,11 @@ pub(in crate::api) async fn update(
     fields.apply(&mut server, &api.resolver)?;
     server.updated_at = api.now();
     let replaces_bmc = server.bmc_address != address || server.tls_fingerprint != given_fingerprint;
-    if replaces_bmc
-        && let Some(job) = api.store().newest_job(&serial).await?
-        && job.status != JobStatus::Complete
-    {
+    if replaces_bmc && let Some(job) = api.store().active_job(&serial).await? {
         return Err(ApiError::new(
             ErrorCode::ConflictActiveJob,
             format!(
-                "job {} is active on server {serial}; change address or fingerprint of its BMC after the job has ended",
-                job.run.id
+                "job {job} is active on server {serial}; change address or fingerprint of its BMC after the job has ended"
             ),
         ));
     }

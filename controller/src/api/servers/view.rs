@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::super::openapi::types;
-use engine::model::{GateClosure, Serial, Server, Time, TlsMode};
+use engine::model::{GateClosure, Restoration, Serial, Server, Time, TlsMode};
 
 /// A registered server.
 #[derive(Serialize, JsonSchema)]
@@ -60,6 +60,9 @@ pub(in crate::api) struct ServerView {
     /// The maintenance during which no job starts on the server.
     #[schemars(with = "Option<types::GateClosure>")]
     maintenance: Option<GateClosure>,
+    /// Why nothing is done to the server: its data was restored, and no operator has released it.
+    #[schemars(with = "Option<types::Restoration>")]
+    restored: Option<Restoration>,
 }
 
 /// One page of servers.
@@ -96,6 +99,7 @@ impl ServerView {
             learned: server.learned,
             pending_cleanup: server.pending_cleanup,
             maintenance: server.maintenance,
+            restored: server.restored,
         }
     }
 }

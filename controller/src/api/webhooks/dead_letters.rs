@@ -12,7 +12,7 @@ use serde_json::json;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanRead, CanWrite, JsonBody, Parameters, page_size};
+use super::super::extract::{CanRead, CanWrite, OptionalJsonBody, Parameters, page_size};
 use super::view::{DeadLetterPage, DeadLetterView, RedeliveryView};
 use super::{WebhookPath, find};
 use engine::model::NewEvent;
@@ -45,7 +45,7 @@ pub(in crate::api) async fn redeliver(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<(StatusCode, Json<RedeliveryView>), ApiError> {
     let request: Request = body.read()?;
     find(&api, id).await?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{CanWrite, JsonBody};
+use super::super::extract::{CanWrite, OptionalJsonBody};
 use super::view::WebhookView;
 use super::{WebhookPath, find, unknown};
 use crate::auth::Principal;
@@ -29,7 +29,7 @@ pub(in crate::api) async fn disable(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
-    body: JsonBody,
+    OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Json<WebhookView>, ApiError> {
     let request: Request = body.read()?;
     let reason: String = request.reason.chars().filter(|c| !c.is_control()).take(256).collect();

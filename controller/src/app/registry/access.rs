@@ -99,12 +99,22 @@ impl RegistryAccess<'_> {
     }
 }
 
-/// The token endpoint that clients use: the host of their request, or the public URL when a proxy terminates TLS.
+/// The token endpoint that clients use. With an `https` public URL it is there. An `http` one is the operator's word that
+/// clients which name its host have no TLS proxy in front of them. Without that, and without a proxy that says that it
+/// received TLS, clients send their credentials with each request instead of to a token endpoint: see [`Realm::AsReached`].
 fn realm(settings: &Settings) -> Realm {
     match &settings.controller_public_url {
         Some(url) if url.starts_with("https:") => Realm::At(url.clone()),
-        _ => Realm::SameHost,
+        Some(url) => Realm::AsReached { plain: plain_host(url) },
+        None => Realm::AsReached { plain: None },
     }
+}
+
+/// The host and port of an `http` URL, as clients write them in `Host`.
+fn plain_host(url: &str) -> Option<String> {
+    let rest = url.strip_prefix("http://")?;
+    let host = rest.split('/').next()?;
+    Some(host.strip_suffix(":80").unwrap_or(host).to_owned())
 }
 
 fn policy(settings: &Settings) -> Policy {
@@ -150,7 +160,8 @@ impl registry::UserAuthenticator for RegistryUsers {
         match self.auth.authenticate(Some(&header), peer, now).await {
             Ok(principal) => subject(principal),
             Err(AuthFailure::Missing | AuthFailure::Invalid) => Err(Denied::Unauthorized),
-            Err(AuthFailure::RateLimited { .. } | AuthFailure::Unavailable) => Err(Denied::Unavailable),
+            Err(AuthFailure::RateLimited { .. }) => Err(Denied::RateLimited),
+            Err(AuthFailure::Unavailable) => Err(Denied::Unavailable),
         }
     }
 

@@ -169,7 +169,7 @@ fn audit_event(event: &AuditEvent, count: u64) -> NewEvent {
 
 fn action_name(action: registry::Action) -> &'static str {
     match action {
-        registry::Action::Pull => "pull",
+        registry::Action::Pull | registry::Action::PullAny | registry::Action::Exists => "pull",
         registry::Action::Push => "push",
         registry::Action::Move => "move",
         registry::Action::Delete => "delete",
@@ -180,7 +180,9 @@ fn action_name(action: registry::Action) -> &'static str {
 fn why_name(why: Denied) -> &'static str {
     match why {
         Denied::Unauthorized => "unauthorized",
+        Denied::OutOfScope => "out_of_scope",
         Denied::Forbidden => "forbidden",
+        Denied::RateLimited => "rate_limited",
         Denied::Unavailable => "unavailable",
     }
 }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
-    ScrubStatus,
+    ScrubStatus, UploadView, UploadsStatus,
 };
 use crate::config::Settings;
 use engine::model::{Clock, NewEvent, Time, error_chain};
@@ -238,7 +238,7 @@ impl RegistryMaintenance {
             grace: request.grace.unwrap_or(self.0.settings.grace),
             untagged: request.untagged.unwrap_or(self.0.settings.untagged),
             dry_run: request.dry_run,
-            now: SystemTime::now(),
+            ..GcOptions::at(SystemTime::now())
         };
         let report = self.0.registry.collect(options).await.map_err(failed)?;
         let corrupted: Vec<String> = report.corrupted.iter().map(ToString::to_string).collect();
@@ -354,6 +354,7 @@ impl RegistryAdmin for RegistryMaintenance {
             free_bytes: registry.free_bytes().await.map_err(failed)?,
             repositories: registry.repositories().await.len(),
             pins: registry.pins().len(),
+            uploads: uploads_status(registry.upload_load()),
             quotas: quotas.collect(),
             gc: work(&self.0.collecting, self.last(LAST_GC).await?),
             retention: work(&self.0.retaining, self.last(LAST_RETENTION).await?),
@@ -409,6 +410,34 @@ impl RegistryAdmin for RegistryMaintenance {
         self.0.scrub_requested.notify_one();
         Ok(true)
     }
+
+    async fn uploads(&self) -> Result<Vec<UploadView>, RegistryAdminError> {
+        let sessions = self.0.registry.uploads().await.map_err(failed)?;
+        let view = |session: registry::UploadSession| UploadView {
+            id: session.id,
+            repository: session.repository.to_string(),
+            uploader: session.uploader.to_string(),
+            begun: rfc3339(session.begun),
+            written: rfc3339(session.written),
+            received_bytes: session.received,
+            active: session.active,
+        };
+        Ok(sessions.into_iter().map(view).collect())
+    }
+
+    async fn cancel_upload(&self, id: &str, by: &str) -> Result<bool, RegistryAdminError> {
+        let cancelled = self.0.registry.cancel_upload(id).await.map_err(failed)?;
+        if cancelled {
+            let message = format!("the upload session {id} was cancelled");
+            self.record_event(NewEvent::info("registry.upload-cancelled", message).by(by), None).await;
+        }
+        Ok(cancelled)
+    }
+}
+
+fn uploads_status(load: registry::UploadLoad) -> UploadsStatus {
+    let registry::UploadLoad { sessions, sessions_max, receiving, receiving_max, exhausted } = load;
+    UploadsStatus { sessions, sessions_max, receiving, receiving_max, exhausted }
 }
 
 fn rfc3339(time: SystemTime) -> Option<String> {

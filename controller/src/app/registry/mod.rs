@@ -26,6 +26,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Registry, StartError> {
     config.max_blob_size = settings.registry_max_blob_size;
     config.reserve = settings.registry_reserve.parse::<Reserve>().map_err(setting("use REGISTRY_RESERVE"))?;
     config.quotas = settings.registry_quotas.clone();
+    config.immutable_tags = settings.registry_immutable_tags.clone();
     config.sparse_images = settings.registry_sparse_images.clone();
     Registry::open(config).await.map_err(|why| StartError::Registry(Box::new(why)))
 }
@@ -43,11 +44,8 @@ impl OfflineRegistry {
     /// # Errors
     /// When a controller runs on the data directory, or the registry cannot be opened.
     pub async fn open(settings: &Settings) -> Result<Self, StartError> {
-        create_directory(&settings.storage_root)?;
-        if let Some(folder) = settings.db_path.parent() {
-            create_directory(folder)?;
-        }
-        let lock = lock::DataLock::take(&settings.db_path)?;
+        let lock = lock::DataLock::take(settings)?;
+        super::backup::refuse_incomplete(settings)?;
         Ok(Self { registry: open(settings).await?, _lock: lock })
     }
 }

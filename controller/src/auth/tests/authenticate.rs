@@ -114,16 +114,23 @@ mod modes {
         assert_eq!(refused.unwrap_err(), AuthFailure::Invalid);
     }
 
+    const JOB: &str = "0192f0c1-2345-7abc-8def-0123456789ab";
+
     #[tokio::test]
     async fn a_job_pulls_with_its_password_until_its_grant_ends() {
-        let password = JobTokens::new(&MasterKey::from_bytes(&[7; 32])).pull_password("job-1");
+        let password = JobTokens::new(&MasterKey::from_bytes(&[7; 32])).pull_password(JOB);
         let value = basic(JOB_USERNAME, password.expose_secret());
         for mode in [AuthMode::Basic, AuthMode::Jwt] {
             let (authenticator, store) = authenticator(mode);
-            let record = PullRecord { job_id: "job-1".to_owned(), repository: "os-images/x".to_owned() };
-            store.pulls.lock().unwrap().insert(token_hash(password.expose_secret()), record);
+            let hash = token_hash(password.expose_secret());
+            let pull = PullGrant {
+                token_hash: hash.clone(),
+                run: JOB.parse().unwrap(),
+                repository: "os-images/x".to_owned(),
+            };
+            store.pulls.lock().unwrap().insert(hash, pull);
             let principal = ask(&authenticator, &value, 0).await.unwrap();
-            assert_eq!(principal.method, AuthMethod::Job { job_id: "job-1".to_owned() });
+            assert_eq!(principal.method, AuthMethod::Job { job_id: JOB.to_owned() });
             assert!(principal.allows(Permission::RegistryPull, Some("os-images/x")));
             assert!(!principal.allows(Permission::RegistryPull, Some("os-images/y")));
             assert!(!principal.allows(Permission::Read, None));
@@ -165,6 +172,25 @@ mod passwords {
         assert_eq!(principal.rights, PrincipalRights::Role(Role::Admin));
         assert!(ask(&authenticator, &basic("root", "stored password"), 0).await.is_err());
         ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_reload_replaces_user_and_key_and_keeps_mode_and_the_former_ones_if_it_cannot_be_used() {
+        let (authenticator, _store) = authenticator(AuthMode::Basic);
+        let with_user = |password: &str| AuthConfig {
+            basic_user: Some(("root".to_owned(), quick_hash(password))),
+            ..config(AuthMode::None)
+        };
+        authenticator.reload(with_user("first")).unwrap();
+        ask(&authenticator, &basic("root", "first"), 0).await.unwrap();
+        authenticator.reload(with_user("second")).unwrap();
+        assert!(ask(&authenticator, &basic("root", "first"), 0).await.is_err());
+        ask(&authenticator, &basic("root", "second"), 0).await.unwrap();
+        assert!(ask(&authenticator, "Bearer none", 0).await.is_err(), "the mode stays as it was");
+        let unusable =
+            AuthConfig { basic_user: Some(("a:b".to_owned(), String::new())), ..config(AuthMode::Basic) };
+        assert!(authenticator.reload(unusable).is_err());
+        ask(&authenticator, &basic("root", "second"), 0).await.unwrap();
     }
 
     #[tokio::test]
@@ -319,20 +345,53 @@ mod brakes {
     use super::*;
 
     #[tokio::test]
-    async fn wrong_credentials_of_every_kind_use_up_the_allowance() {
+    async fn wrong_tokens_and_headers_use_up_one_allowance_and_the_passwords_of_a_user_another() {
         let (authenticator, _) = authenticator(AuthMode::Basic);
+        let limited = AuthFailure::RateLimited { retry_after: Duration::from_secs(10) };
         let unknown = format!("Bearer {}", generate_token().unwrap().expose_secret());
-        for value in [&unknown, "Bearer x", &basic("ann", "wrong password")] {
+        for value in [&unknown, "Bearer x", "nonsense"] {
             assert_eq!(ask(&authenticator, value, 0).await.unwrap_err(), AuthFailure::Invalid);
         }
-        let limited = AuthFailure::RateLimited { retry_after: Duration::from_secs(10) };
-        for value in [&unknown, "nonsense", &basic("ann", "ann's password")] {
+        for value in [&unknown, "nonsense"] {
             assert_eq!(ask(&authenticator, value, 0).await.unwrap_err(), limited);
         }
-        let elsewhere =
-            authenticator.authenticate(Some(&basic("ann", "ann's password")), OTHER_PEER, at(0)).await;
-        assert!(elsewhere.is_ok());
-        assert!(ask(&authenticator, &basic("ron", "ron's password"), 10).await.is_ok());
+        for _ in 0..3 {
+            let wrong = ask(&authenticator, &basic("ann", "wrong password"), 0).await;
+            assert_eq!(wrong.unwrap_err(), AuthFailure::Invalid);
+        }
+        let right = basic("ann", "ann's password");
+        assert_eq!(ask(&authenticator, &right, 0).await.unwrap_err(), limited);
+        assert!(authenticator.authenticate(Some(&right), OTHER_PEER, at(0)).await.is_ok());
+        assert!(ask(&authenticator, &right, 10).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_user_with_a_wrong_password_does_not_lock_out_the_others_behind_its_proxy() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        for number in 0..20 {
+            ask(&authenticator, &basic("ann", &format!("guess {number}")), 0).await.unwrap_err();
+        }
+        ask(&authenticator, &basic("ron", "ron's password"), 0).await.unwrap();
+        let ann = ask(&authenticator, &basic("ann", "ann's password"), 0).await;
+        assert!(matches!(ann, Err(AuthFailure::RateLimited { .. })), "{ann:?}");
+    }
+
+    #[tokio::test]
+    async fn guesses_for_many_names_are_limited_and_spare_a_user_who_logged_in_that_day() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        ask(&authenticator, &basic("ron", "ron's password"), 0).await.unwrap();
+        // Long enough for the password not to be remembered.
+        let now = 3600;
+        let mut verified = 0;
+        for number in 0..40 {
+            let guess = ask(&authenticator, &basic(&format!("name {number}"), "a guess"), now).await;
+            verified += usize::from(guess == Err(AuthFailure::Invalid));
+        }
+        assert_eq!(verified, 30, "ten names as fast as one");
+        let ann = ask(&authenticator, &basic("ann", "ann's password"), now).await;
+        assert_eq!(ann.unwrap_err(), AuthFailure::RateLimited { retry_after: Duration::from_secs(1) });
+        ask(&authenticator, &basic("ron", "ron's password"), now).await.unwrap();
+        ask(&authenticator, &basic("ann", "ann's password"), now + 1).await.unwrap();
     }
 
     #[tokio::test]
@@ -354,10 +413,11 @@ mod brakes {
         for _ in 0..3 {
             ask(&authenticator, "Bearer x", 0).await.unwrap_err();
         }
+        for _ in 0..3 {
+            ask(&authenticator, &basic("ann", "a guess"), 0).await.unwrap_err();
+        }
         ask(&authenticator, &token, 0).await.unwrap();
         ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
-        let other = ask(&authenticator, &basic("ron", "ron's password"), 0).await;
-        assert!(matches!(other, Err(AuthFailure::RateLimited { .. })));
     }
 
     #[tokio::test]
@@ -398,7 +458,7 @@ mod brakes {
                 release.send(()).unwrap();
                 taken.push(authenticator.passwords().acquire().await.unwrap());
             }
-            let limited = ask(&authenticator, &basic("ron", "ron's password"), 0).await;
+            let limited = ask(&authenticator, &basic("ann", "ann's password"), 0).await;
             assert!(matches!(limited, Err(AuthFailure::RateLimited { .. })), "{limited:?}");
         });
     }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use engine::model::PullGrant;
 use jiff::Timestamp;
 use secrecy::SecretString;
 
@@ -46,7 +47,7 @@ fn quick_hash(password: &str) -> String {
 struct Memory {
     users: Mutex<HashMap<String, UserRecord>>,
     tokens: Mutex<HashMap<String, TokenRecord>>,
-    pulls: Mutex<HashMap<String, PullRecord>>,
+    pulls: Mutex<HashMap<String, PullGrant>>,
     down: AtomicBool,
 }
 
@@ -74,7 +75,7 @@ impl CredentialStore for Memory {
         self.up().map(|()| self.tokens.lock().unwrap().get(hash).cloned())
     }
 
-    async fn job_pull(&self, hash: &str) -> Result<Option<PullRecord>, StoreUnavailable> {
+    async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable> {
         self.up().map(|()| self.pulls.lock().unwrap().get(hash).cloned())
     }
 }

@@ -27,9 +27,7 @@ async fn batch(kit: &Kit) -> BatchId {
 async fn job(kit: &Kit, name: &str, batch: Option<BatchId>, priority: i32, second: u64) -> RunId {
     kit.server(name).await;
     let mut run = NewRun { priority, ..new_job(name, at(second), None, name) };
-    if let Some(Effect::JobCreated(job)) = run.effects.first_mut() {
-        job.batch = batch;
-    }
+    run.request.batch = batch;
     kit.create_run(run).await
 }
 
@@ -83,9 +81,7 @@ async fn the_queue_of_a_lock_alternates_between_batches() {
         kit.server(&name).await;
         let mut run = new_job(&name, at(second), None, &name);
         run.locks.push(lock("site/north", OnConflict::Wait));
-        if let Some(Effect::JobCreated(job)) = run.effects.first_mut() {
-            job.batch = Some(batch);
-        }
+        run.request.batch = Some(batch);
         names.insert(kit.create_run(run).await, row);
     }
     let mut order = Vec::new();
@@ -97,6 +93,69 @@ async fn the_queue_of_a_lock_alternates_between_batches() {
     }
     // The second batch was created after the first one had been served.
     assert_eq!(order, [0, 1, 3, 2, 4]);
+}
+
+/// Creates jobs of (batch, priority, second of the creation), and ends each as soon as the next one was started. Returns the
+/// order in which they were started. If they want one resource, it decides the order; otherwise the worker queue does.
+async fn order_of(jobs: &[(usize, i32, u64)], resource: bool) -> Vec<usize> {
+    let kit = Kit::new();
+    let mut batches = Vec::new();
+    for _ in 0..4 {
+        batches.push(batch(&kit).await);
+    }
+    let create = async |name: &str, batch: Option<BatchId>, priority: i32, second: u64| {
+        kit.server(name).await;
+        let mut run = NewRun { priority, ..new_job(name, at(second), None, name) };
+        run.locks.extend(resource.then(|| lock("site/north", OnConflict::Wait)));
+        run.request.batch = batch;
+        kit.create_run(run).await
+    };
+    // The first job starts before the others exist, in both queues.
+    let first = create("first", None, 0, 0).await;
+    assert_eq!(claim_next(&kit, 0).await, Some(first));
+    let mut names = std::collections::HashMap::new();
+    for (number, (batch, priority, second)) in jobs.iter().enumerate() {
+        let id = create(&format!("S-{number}"), Some(batches[*batch]), *priority, *second).await;
+        names.insert(id, number);
+    }
+    let (mut order, mut running) = (Vec::new(), first);
+    for second in 1000.. {
+        kit.end(running, Outcome::Succeeded, at(second)).await;
+        let Some(next) = claim_next(&kit, second).await else { break };
+        order.push(names[&next]);
+        running = next;
+    }
+    let turns: i64 =
+        kit.outside().query_row("SELECT count(*) FROM lock_turns", [], |row| row.get(0)).unwrap();
+    assert_eq!((order.len(), turns), (jobs.len(), 0), "every job was started, and no turn is left behind");
+    order
+}
+
+/// A regression: the queue of a lock knew only the batch whose place had just been released. With three batches, the two
+/// older ones took turns and the third waited until they were empty.
+#[tokio::test]
+async fn three_batches_that_wait_for_one_lock_are_served_in_turn() {
+    let jobs: Vec<(usize, i32, u64)> =
+        (0..9).map(|number| (number / 3, 0, 1 + u64::try_from(number).unwrap())).collect();
+    assert_eq!(order_of(&jobs, true).await, [0, 3, 6, 1, 4, 7, 2, 5, 8]);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig {
+        cases: 24, failure_persistence: None, max_shrink_iters: 60, ..Default::default()
+    })]
+
+    #[test]
+    fn a_lock_and_a_worker_are_given_in_the_same_order(
+        jobs in proptest::collection::vec((0_usize..4, 0_i32..4, 0_u64..15), 1..12),
+    ) {
+        // No two ranks are equal: a point of priority is a whole minute, and each job has another second of the minute.
+        let jobs: Vec<_> =
+            (1..).zip(jobs).map(|(number, (batch, priority, minute))| (batch, priority, minute * 60 + number)).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (by_worker, by_lock) = runtime.block_on(async { (order_of(&jobs, false).await, order_of(&jobs, true).await) });
+        proptest::prop_assert_eq!(by_worker, by_lock);
+    }
 }
 
 /// The cost of a claim, in hundreds of steps of SQLite's virtual machine.

@@ -82,7 +82,8 @@ async fn inserts_updates_and_deletes_in_every_table_of_a_job_remove_it_from_the_
     let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     let statements = [
         "UPDATE runs SET progress_at = progress_at WHERE id = ?1",
-        "UPDATE jobs SET labels = '{}' WHERE id = ?1",
+        "UPDATE jobs SET task_iso_path = 'x' WHERE id = ?1",
+        "UPDATE run_inputs SET labels = '{}' WHERE run = ?1",
         "INSERT INTO run_steps (run, stage, idx, step, key, attempt, epoch, phase, output, started_at)
          VALUES (?1, 'forward', 0, 'one', 'one', 1, 1, 'intent', 'null', '2026-01-01T00:00:00Z')",
         "UPDATE run_steps SET output = '{}' WHERE run = ?1",
@@ -130,7 +131,7 @@ async fn a_write_of_another_connection_is_detected_by_the_next_transaction() {
     cache(&kit.store, id);
     kit.store.check().await.unwrap();
     assert!(cache(&kit.store, id));
-    kit.outside().execute("UPDATE jobs SET labels = '{}'", []).unwrap();
+    kit.outside().execute("UPDATE run_inputs SET labels = '{}'", []).unwrap();
     kit.store.check().await.unwrap();
     assert!(!cache(&kit.store, id));
     kit.store.check().await.unwrap();

@@ -6,9 +6,12 @@ mod job_cache;
 mod leases;
 mod locks;
 mod records;
+mod restored;
 mod webhooks;
 mod writing;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -16,10 +19,11 @@ use serde_json::json;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{Claimed, Committed, Created, Creation, ServerChange, Store, StoreError};
+use super::{Claimed, Committed, Created, Creation, DeletedServer, ServerChange, Store, StoreError};
 use crate::model::{
-    Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, Phase, Run, RunChange, RunId,
-    RunPlan, Serial, Server, Signal, Snapshot, StepInstance, Time, TlsMode, Wait,
+    Effect, Idempotency, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, PROVISION,
+    Phase, Purpose, Run, RunChange, RunId, RunPlan, RunRequest, Serial, Server, Signal, Snapshot,
+    StepInstance, Time, TlsMode, Wait,
 };
 
 const TTL: Duration = Duration::from_secs(60);
@@ -138,6 +142,7 @@ fn server(name: &str) -> Server {
         learned: None,
         pending_cleanup: None,
         maintenance: None,
+        restored: None,
     }
 }
 
@@ -152,6 +157,8 @@ fn new_run(created: Time) -> NewRun {
         workflow_version: 1,
         server: None,
         parent: None,
+        purpose: Purpose::Change,
+        request: RunRequest::default(),
         priority: 0,
         deadline_at: created.plus(Duration::from_secs(3600)),
         created_by: "tester".to_owned(),
@@ -168,21 +175,25 @@ fn lock(resource: &str, on_conflict: OnConflict) -> LockRequest {
     LockRequest { resource: resource.to_owned(), capacity: 1, on_conflict }
 }
 
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
 /// A run with a row in `jobs`, as the workflow `provision` creates it.
 fn new_job(name: &str, created: Time, key: Option<&str>, request: &str) -> NewRun {
     let job = NewJob {
         server: serial(name),
-        recipe_json: "{}".to_owned(),
-        recipe_schema_id: "schema".to_owned(),
-        request_sha256: request.to_owned(),
-        idempotency_key: key.map(str::to_owned),
+        recipe: Arc::new(JobRecipe {
+            json: "{ \"task_target\": 1 }".to_owned(),
+            schema_id: "schema".to_owned(),
+        }),
         maintenance_iso_url: "file:m.iso".to_owned(),
         webhook_token_hash: "hash".to_owned(),
-        labels: json!({ "team": "blue" }),
-        retry_of: None,
-        batch: None,
     };
+    let idempotency = key.map(|key| Idempotency { key: key.to_owned(), request_sha256: request.to_owned() });
     NewRun {
+        workflow: PROVISION.to_owned(),
+        request: RunRequest { labels: labels(&[("team", "blue")]), idempotency, ..RunRequest::default() },
         server: Some(serial(name)),
         locks: vec![lock(&format!("server/{name}"), OnConflict::Refuse)],
         effects: vec![Effect::JobCreated(Box::new(job))],

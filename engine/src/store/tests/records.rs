@@ -1,7 +1,7 @@
 //! Signals, children, the rows of jobs, grants and the event log.
 
 use super::*;
-use crate::model::{Artifact, Failure, Grant, GrantReads, JobStatus, JsonText};
+use crate::model::{Artifact, Failure, GateClosure, Grant, GrantReads, JobStatus, JsonText, PullGrant};
 use crate::store::{CANCEL, DeliverOutcome, EventFilter, JobFilter};
 
 #[tokio::test]
@@ -169,8 +169,8 @@ async fn the_row_of_the_job_is_written_with_its_run_in_one_transaction() {
     assert_eq!(row(), ("complete".to_owned(), failed.0, picked.0, picked.1, failed.1));
 
     let job = kit.store.job(id).await.unwrap().unwrap();
-    assert_eq!((job.status, job.failed_step.as_deref()), (JobStatus::Complete, Some("one")));
-    assert_eq!(job.labels, json!({ "team": "blue" }));
+    assert_eq!((job.status, job.failed_step()), (JobStatus::Complete, Some("one")));
+    assert_eq!(job.labels, labels(&[("team", "blue")]));
 }
 
 #[tokio::test]
@@ -198,9 +198,72 @@ async fn jobs_are_listed_newest_first_filtered_and_paged() {
     let of_c = page(JobFilter { limit: 9, server: Some(serial("C")), ..JobFilter::default() }).await;
     assert_eq!(of_c.0, [ids[2]]);
     let mut counts = kit.store.job_counts().await.unwrap();
-    counts.sort_by_key(|(status, _)| status.as_str());
-    assert_eq!(counts, [(JobStatus::Complete, 1), (JobStatus::Queued, 2)]);
-    assert_eq!(kit.store.newest_job(&serial("A")).await.unwrap().unwrap().run.id, ids[0]);
+    counts.sort_by_key(|count| count.status.as_str());
+    let counts: Vec<_> = counts.iter().map(|count| (count.status, count.outcome, count.jobs)).collect();
+    assert_eq!(counts, [(JobStatus::Complete, Some(Outcome::Succeeded), 1), (JobStatus::Queued, None, 2)]);
+    assert_eq!(kit.store.newest_installation(&serial("A")).await.unwrap().unwrap().run.id, ids[0]);
+}
+
+#[tokio::test]
+async fn runs_of_every_workflow_are_jobs() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let install = kit.create_run(new_job("A", at(1), None, "x")).await;
+    let request = RunRequest { labels: labels(&[("rack", "7"), ("site", "a")]), ..RunRequest::default() };
+    let other = NewRun { server: Some(serial("A")), request, ..new_run(at(2)) };
+    let other = kit.create_run(other).await;
+    let child = NewRun { parent: Some((other, other)), ..new_run(at(3)) };
+    let child = kit.create_run(child).await;
+    let list = |filter: JobFilter| {
+        let store = kit.store.clone();
+        async move {
+            let page = store.jobs(JobFilter { limit: 9, ..filter }).await.unwrap();
+            page.jobs.iter().map(|job| job.run.id).collect::<Vec<_>>()
+        }
+    };
+    let all = JobFilter::default;
+    assert_eq!(list(all()).await, [other, install], "a child is listed with its parent");
+    assert_eq!(list(JobFilter { parent: Some(other), ..all() }).await, [child]);
+    assert_eq!(list(JobFilter { workflow: Some("test".to_owned()), ..all() }).await, [other]);
+    assert_eq!(list(JobFilter { server: Some(serial("A")), ..all() }).await, [other, install]);
+    let labelled = |key: &str, value: &str| JobFilter { labels: vec![(key.into(), value.into())], ..all() };
+    assert_eq!(list(labelled("rack", "7")).await, [other]);
+    assert_eq!(list(labelled("rack", "8")).await, []);
+    assert_eq!(list(labelled("team", "blue")).await, [install]);
+
+    let run = claim(&kit.store, "w", 3, at(4)).await;
+    assert_eq!(run.len(), 3);
+    assert_eq!(list(JobFilter { status: Some(JobStatus::Running), ..all() }).await, [other]);
+    assert_eq!(list(JobFilter { status: Some(JobStatus::Provisioning), ..all() }).await, [install]);
+    assert_eq!(list(JobFilter { status: Some(JobStatus::Queued), ..all() }).await, []);
+    let job = kit.store.job(other).await.unwrap().unwrap();
+    assert_eq!((job.status, job.provision), (JobStatus::Running, None));
+    assert!(kit.store.job(install).await.unwrap().unwrap().provision.is_some());
+    assert!(kit.store.job_detail(child, 9).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_run_that_only_observes_starts_in_maintenance_and_is_deleted_with_its_server() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let closed = GateClosure { since: at(0), by: "tester".to_owned(), reason: String::new() };
+    kit.store.set_maintenance(&serial("A"), Some(closed), "tester", at(0)).await.unwrap();
+    let change = kit.create_run(NewRun { server: Some(serial("A")), ..new_run(at(1)) }).await;
+    let observe = NewRun { server: Some(serial("A")), purpose: Purpose::Observe, ..new_run(at(1)) };
+    let observe = kit.create_run(observe).await;
+    let claimed = claim(&kit.store, "w", 2, at(2)).await;
+    assert_eq!(claimed.iter().map(|run| run.snapshot.run.id).collect::<Vec<_>>(), [observe]);
+
+    let delete = async |now| {
+        let event = NewEvent::info("server.deleted", "deleted");
+        kit.store.delete_server(&serial("A"), event, now).await.unwrap()
+    };
+    assert_eq!(delete(at(3)).await, DeletedServer::HasJobs(2));
+    kit.end(observe, Outcome::Succeeded, at(4)).await;
+    assert_eq!(delete(at(5)).await, DeletedServer::HasJobs(1), "the run that changes the server is stored");
+    kit.outside().execute("DELETE FROM runs WHERE id = ?1", [change.to_string()]).unwrap();
+    assert_eq!(delete(at(6)).await, DeletedServer::Deleted);
+    assert_eq!(kit.store.job(observe).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -218,10 +281,11 @@ async fn grants_end_with_the_run_even_when_no_step_ends_them() {
         size: 7,
         created_at: at(1),
     };
+    let pull = PullGrant { token_hash: "p".to_owned(), run: id, repository: "os/linux".to_owned() };
     let mut change = RunChange::of(run.clone());
     change.effects = vec![
         Effect::GrantIssued(Box::new(grant.clone())),
-        Effect::PullGrantIssued { token_hash: "p".to_owned(), repository: "os/linux".to_owned() },
+        Effect::PullGrantIssued(pull.clone()),
         Effect::TaskImage { sha256: "d".to_owned(), path: None },
     ];
     kit.commit(change, &run, at(1)).await;
@@ -236,8 +300,11 @@ async fn grants_end_with_the_run_even_when_no_step_ends_them() {
     let stored = kit.store.grant("t").await.unwrap().unwrap();
     assert_eq!((stored.reads.first_read_at, stored.reads.last_read_at), (Some(at(5)), Some(at(9))));
     assert_eq!((stored.reads.bytes, stored.ended_at, stored.grant), (150, None, grant));
-    assert_eq!(kit.store.pull_grant("p").await.unwrap(), Some((id, "os/linux".to_owned())));
-    assert_eq!(kit.store.job(id).await.unwrap().unwrap().task_iso_sha256.as_deref(), Some("d"));
+    assert_eq!(kit.store.pull_grant("p").await.unwrap(), Some(pull));
+    assert_eq!(
+        kit.store.job(id).await.unwrap().unwrap().provision.unwrap().task_iso_sha256.as_deref(),
+        Some("d")
+    );
 
     kit.end(id, Outcome::Failed, at(20)).await;
     let ended = kit.store.grants(id).await.unwrap().remove(0);

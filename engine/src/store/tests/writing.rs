@@ -103,9 +103,23 @@ async fn a_failing_job_rolls_back_alone_and_a_panicking_one_leaves_the_writer_al
 #[tokio::test]
 async fn a_write_whose_caller_is_gone_is_committed_anyway() {
     let kit = Kit::new();
+    // The writer executes an earlier write until the caller of the later one is gone.
+    let (go_on, gate) = std::sync::mpsc::channel::<()>();
+    let earlier = {
+        let store = kit.store.clone();
+        let wait = move |_: &Connection| {
+            // Ends when the test drops its sender too.
+            let _told = gate.recv();
+            Ok(())
+        };
+        tokio::spawn(async move { store.writer.write("test", wait).await })
+    };
+    tokio::task::yield_now().await;
     let mut write = Box::pin(kit.store.append(None, None, vec![NewEvent::info("left", "x")], at(1)));
     assert!(futures_util::poll!(&mut write).is_pending());
     drop(write);
+    go_on.send(()).unwrap();
+    earlier.await.unwrap().unwrap();
     kit.store.check().await.unwrap();
     let events = kit.store.events(EventFilter { limit: 10, ..EventFilter::default() }).await.unwrap();
     assert_eq!(events.len(), 1);

@@ -112,6 +112,8 @@ pub struct BootPolicy {
     pub require_boot_record: bool,
     /// The settings resource below the system.
     pub settings: Option<SettingsObject>,
+    /// The `MessageId` with which every PATCH of the override is refused (400), on firmware that shows it only.
+    pub refused: Option<String>,
     /// What a PATCH must contain.
     pub demands: BootDemands,
     /// The mode that a PATCH sets when it has a target and no mode.
@@ -140,6 +142,7 @@ impl Default for BootPolicy {
             search: BootSearch::FirstInserted,
             require_boot_record: true,
             settings: None,
+            refused: None,
             demands: BootDemands::Nothing,
             mode_falls_to: None,
             stored_as: None,

@@ -108,6 +108,9 @@ pub struct MediaPolicy {
     pub lost_at_power_on: bool,
     /// For slots that exist only after an OEM action enabled them.
     pub enable: Option<EnableMedia>,
+    /// The attribute `VirtualMedia.1.Attached` of the manager. With `Detached` an insert succeeds, the slot shows the medium,
+    /// and the host has none.
+    pub attached: Option<String>,
     /// The `MessageId` with which every insert returns 403 because the licence is missing.
     pub licence_missing: Option<String>,
 }
@@ -136,8 +139,16 @@ impl Default for MediaPolicy {
             image_sticks: false,
             lost_at_power_on: false,
             enable: None,
+            attached: None,
             licence_missing: None,
         }
+    }
+}
+
+impl MediaPolicy {
+    /// Whether inserted media do not reach the host.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.attached.as_deref() == Some("Detached")
     }
 }
 

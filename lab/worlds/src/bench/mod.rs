@@ -46,7 +46,7 @@ pub(super) struct Options {
 
 /// Runs the benchmark and prints each figure as soon as it is measured.
 pub(super) async fn run(options: Options, json: bool) -> anyhow::Result<()> {
-    telemetry::init("warn", controller::config::LogFormat::Text)?;
+    let _logs = telemetry::init("warn", controller::config::LogFormat::Text)?;
     let folder = tempfile::tempdir().context("create a temporary folder")?;
     let figures = Figures { json, stalls: Stalls::watch() };
     let iso = write_maintenance_iso(&folder.path().join("maintenance.iso"))?;

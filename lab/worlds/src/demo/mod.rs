@@ -57,7 +57,7 @@ struct DemoServer {
 
 /// Runs the demo. Returns whether every job and every machine ended as expected.
 pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
-    telemetry::init("warn", controller::config::LogFormat::Text)?;
+    let _logs = telemetry::init("warn", controller::config::LogFormat::Text)?;
     let scenario = Scenario::of(args)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let mut timeline = Timeline::new(json);
@@ -102,6 +102,7 @@ async fn start_controller(folder: &Path) -> anyhow::Result<RunningController> {
     let settings = Settings::load(&Sources {
         flags: flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         environment: &|_| None,
+        variables: Vec::new(),
         file: None,
     })?;
     app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await.context("start the controller")

@@ -168,9 +168,11 @@ async fn check_at_end(world: &Arc<World>) -> Result<(), StoreError> {
                 world.checker.check_job_at_end(&job);
                 let events = store.events(EventFilter { run: Some(id), after: 0, limit: 1 }).await?;
                 let created = (events.first().map_or(0, |event| event.seq), job.run.outcome);
-                let newest = last.entry(job.server.clone()).or_insert(created);
-                if created.0 >= newest.0 {
-                    *newest = created;
+                if let Some(server) = &job.run.server {
+                    let newest = last.entry(server.clone()).or_insert(created);
+                    if created.0 >= newest.0 {
+                        *newest = created;
+                    }
                 }
             }
             None => world.checker.violation(format!("job {id} was acknowledged and does not exist")),

@@ -236,8 +236,9 @@ impl Supervisor {
         world.set_endpoint(Some((controller::api::router(api, None), Arc::clone(&boundary))));
         let (stopped, now) = (stop.clone(), clock.now());
         let engine_task = tokio::spawn(async move {
-            if let Err(why) = store.begin_instance(instance, now).await {
-                tracing::debug!(%why, "the start of the controller instance was not stored");
+            match store.begin_instance(instance, now).await {
+                Ok(last_seen) => engine.resume_after(last_seen),
+                Err(why) => tracing::debug!(%why, "the start of the controller instance was not stored"),
             }
             engine.run(take_over, stop).await;
         });
@@ -275,6 +276,7 @@ fn settings(world: &World) -> Settings {
     Settings::load(&Sources {
         flags: flags.into_iter().map(|(name, text)| (name.to_owned(), text)).collect(),
         environment: &|_| None,
+        variables: Vec::new(),
         file: None,
     })
     .expect("the settings of a world are valid")

@@ -6,9 +6,11 @@
 //! ```
 //!
 //! A document that is listed several times is imported once, so an import does no more work than its source has bytes.
+//! A name that is no tag is reported and skipped; an image that has only such names is not imported, since nothing could
+//! refer to it.
 //! An interrupted import leaves only whole content and no upload; the next one copies what is missing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -85,9 +87,11 @@ impl Store {
         let limit = self.config.max_manifest_size;
         if let Some(index) = source.named(Path::new("index.json"))? {
             let index: Index = serde_json::from_slice(&index.whole(limit)?).map_err(not_a_layout)?;
-            for (entry, tags) in by_manifest(index.manifests.unwrap_or_default()) {
+            let (images, skipped) = by_manifest(index.manifests.unwrap_or_default());
+            for (entry, tags) in images {
                 import.entry(&entry, &tags, 0)?;
             }
+            import.imported.skipped = skipped;
         } else if let Some(saved) = source.named(Path::new("manifest.json"))? {
             let saved: Vec<Saved> = serde_json::from_slice(&saved.whole(limit)?).map_err(not_a_layout)?;
             for image in saved {
@@ -147,7 +151,11 @@ impl Store {
     ) -> Result<Imported, Error> {
         let mut import = Import::new(self, name, source);
         for file in disk::names(tags)? {
-            let Ok(tag) = file?.parse::<Tag>() else { continue };
+            let file = file?;
+            let Ok(tag) = file.parse::<Tag>() else {
+                import.imported.skipped.insert(file);
+                continue;
+            };
             let Some(link) = Reader::of(&tags.join(tag.as_str()).join("current/link"))? else { continue };
             let digest = String::from_utf8_lossy(&link.whole(LINK_MAX)?).trim().to_owned();
             let entry = Described { media_type: None, digest, annotations: None };
@@ -157,23 +165,32 @@ impl Store {
     }
 }
 
-/// Groups entries by manifest, each with its tags. The later of two entries for one tag counts.
-fn by_manifest(entries: Vec<Described>) -> Vec<(Described, Vec<Tag>)> {
-    let named = |entry: &Described| entry.annotations.as_ref()?.get(REF_NAME).and_then(|name| tag_of(name));
-    let tags: Vec<Option<Tag>> = entries.iter().map(named).collect();
-    let last: HashMap<&Tag, usize> =
-        tags.iter().enumerate().filter_map(|(at, tag)| Some((tag.as_ref()?, at))).collect();
+/// Groups entries by manifest, each with its tags; returns the names that are no tags as well. The later of two entries
+/// for one tag counts.
+fn by_manifest(entries: Vec<Described>) -> (Vec<(Described, Vec<Tag>)>, BTreeSet<String>) {
+    let mut skipped = BTreeSet::new();
+    let mut named: Vec<(Described, Option<Tag>)> = Vec::new();
+    for entry in entries {
+        let name = entry.annotations.as_ref().and_then(|annotations| annotations.get(REF_NAME));
+        match name.map(|name| (name, tag_of(name))) {
+            None => named.push((entry, None)),
+            Some((_, Some(tag))) => named.push((entry, Some(tag))),
+            Some((name, None)) => drop(skipped.insert(name.clone())),
+        }
+    }
+    let last: HashMap<Tag, usize> =
+        named.iter().enumerate().filter_map(|(at, (_, tag))| Some((tag.clone()?, at))).collect();
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut grouped: Vec<(Described, Vec<Tag>)> = Vec::new();
-    for (at, entry) in entries.into_iter().enumerate() {
-        let tag = tags[at].as_ref().filter(|tag| last.get(tag) == Some(&at)).cloned();
+    for (at, (entry, tag)) in named.into_iter().enumerate() {
+        let tag = tag.filter(|tag| last.get(tag) == Some(&at));
         let place = *places.entry(entry.digest.clone()).or_insert(grouped.len());
         match grouped.get_mut(place) {
             Some((_, tags)) => tags.extend(tag),
             None => grouped.push((entry, tag.into_iter().collect())),
         }
     }
-    grouped
+    (grouped, skipped)
 }
 
 impl<'a> Import<'a> {
@@ -244,6 +261,17 @@ impl<'a> Import<'a> {
     }
 
     fn saved_image(&mut self, image: &Saved) -> Result<(), Error> {
+        let mut tags: Vec<Tag> = Vec::new();
+        let names = image.repo_tags.as_deref().unwrap_or_default();
+        for name in names {
+            match tag_of(name) {
+                Some(tag) => tags.push(tag),
+                None => drop(self.imported.skipped.insert(name.clone())),
+            }
+        }
+        if tags.is_empty() && !names.is_empty() {
+            return Ok(());
+        }
         if image.layers.len() > LAYERS_MAX {
             return Err(Error::NotAnArchive(format!("an image has more than {LAYERS_MAX} layers")));
         }
@@ -261,7 +289,6 @@ impl<'a> Import<'a> {
         });
         let document = document.to_string().into_bytes();
         let parsed = parse_manifest(Some(DOCKER_MANIFEST), &document).map_err(not_a_layout)?;
-        let tags: Vec<Tag> = image.repo_tags.iter().flatten().filter_map(|name| tag_of(name)).collect();
         self.put(&Digest::of(Algorithm::Sha256, &document), &parsed, &document, &tags)
     }
 
@@ -316,7 +343,7 @@ impl<'a> Import<'a> {
 
     fn fill(&self, session: &Arc<Session>, mut reader: Reader, digest: &Digest) -> Result<u64, Error> {
         let lock = session.try_lock().ok_or(Error::UploadBusy(session.id))?;
-        let mut sink = self.store.sink(Arc::clone(session), lock)?.reserve(reader.length())?;
+        let mut sink = self.store.sink(Arc::clone(session), lock)?.announce(reader.length())?;
         let mut copied = 0;
         while let Some(piece) = reader.next_piece()? {
             copied += piece.len() as u64;

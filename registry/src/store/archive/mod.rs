@@ -36,6 +36,8 @@ use crate::name::{Reference, RepositoryName, Tag};
 pub struct Imported {
     /// Tags that were set.
     pub tags: BTreeSet<Tag>,
+    /// Names of images that are no tags. An image that has only such names was not imported.
+    pub skipped: BTreeSet<String>,
     /// Manifests that were stored.
     pub manifests: u64,
     /// Blobs that were copied; existing ones are not counted.

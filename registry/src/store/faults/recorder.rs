@@ -164,7 +164,7 @@ impl DiskHook for Recorder {
         let full = state.full;
         drop(state);
         match op {
-            DiskOp::Remove(_) => HookAction::Go,
+            DiskOp::Remove(_) | DiskOp::RemoveDirectory(_) => HookAction::Go,
             DiskOp::SyncDirectory(_) if full => HookAction::Believe,
             _ if full => HookAction::Fail(ErrorKind::StorageFull),
             op if self.skip.is_some_and(|skip| skip(op)) => HookAction::Skip,

@@ -1,0 +1,93 @@
+//! `GET /about`: what this controller is: version, build, features, database schema, instance.
+
+use axum::Json;
+use axum::extract::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::Api;
+use super::extract::CanRead;
+use super::openapi::types;
+use engine::model::Time;
+
+/// What a controller is.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct About {
+    /// The version of the program.
+    pub version: &'static str,
+    /// How the program was built.
+    pub build: Build,
+    /// The parts of the controller that its settings enable.
+    pub features: Vec<Feature>,
+    /// The schema version of the database.
+    pub schema_version: usize,
+    /// The id of this run of the controller; a restart has another one.
+    pub instance: String,
+    /// When this run began.
+    #[schemars(with = "types::Timestamp")]
+    pub started_at: Time,
+    /// The workflows that this version runs.
+    pub workflows: Vec<&'static str>,
+}
+
+/// How the program was built.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct Build {
+    /// The commit, if the build had the variable `SHOAL_BUILD_COMMIT`.
+    pub commit: Option<&'static str>,
+    /// Processor architecture and operating system.
+    #[schemars(with = "String")]
+    pub target: Target,
+    /// Whether the program is optimised.
+    pub optimised: bool,
+    /// Whether the program is one statically linked file.
+    #[serde(rename = "static")]
+    pub is_static: bool,
+}
+
+/// Processor architecture and operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct Target;
+
+impl Serialize for Target {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}-{}", std::env::consts::ARCH, std::env::consts::OS))
+    }
+}
+
+/// A part of the controller that settings enable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Feature {
+    /// The OCI registry (`ENABLE_REGISTRY`).
+    Registry,
+    /// A listener for media only (`MEDIA_HTTP_ADDR`).
+    MediaListener,
+    /// Users with passwords (`AUTH_MODE=basic`).
+    Passwords,
+    /// JWTs (`AUTH_MODE=jwt`).
+    Jwt,
+    /// Requests without credentials (`AUTH_MODE=none`).
+    NoAuthentication,
+    /// Task images as files (`TASK_ISO_MODE=file`).
+    TaskImageFiles,
+    /// A shared secret for reports (`WEBHOOK_SECRET`).
+    SharedReportSecret,
+    /// Metrics without credentials (`METRICS_ANONYMOUS`).
+    AnonymousMetrics,
+}
+
+impl Build {
+    /// The build of this program.
+    pub const THIS: Self = Self {
+        commit: option_env!("SHOAL_BUILD_COMMIT"),
+        target: Target,
+        optimised: !cfg!(debug_assertions),
+        is_static: cfg!(target_feature = "crt-static"),
+    };
+}
+
+/// Shows what this controller is.
+pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Json<About> {
+    Json(About::clone(&api.about))
+}

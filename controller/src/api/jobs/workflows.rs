@@ -1,0 +1,45 @@
+//! What an operator can do with the jobs of each workflow.
+//!
+//! ```text
+//!              cancel  hold  resume  retry
+//!   provision   yes    yes    yes    with its recipe and images
+//!   doctor      yes     -     yes    with its options
+//!   unknown     yes    yes    yes     -       (a job of another version of the program)
+//! ```
+//!
+//! The first three columns are `Workflow::verbs` of the workflow; the phase of a job decides which of them apply now.
+
+use strum::VariantArray;
+
+use super::super::Api;
+use engine::Verb;
+use engine::model::{Job, Phase};
+
+/// How a job of a workflow is retried.
+#[derive(Clone, Copy)]
+pub(super) enum Retry {
+    /// With its recipe and images.
+    Installation,
+    /// With its options.
+    Diagnostics,
+}
+
+impl Retry {
+    /// How jobs of a workflow are retried; `None` when they are not.
+    pub(super) fn of(workflow: &str) -> Option<Self> {
+        match workflow {
+            provision::WORKFLOW => Some(Self::Installation),
+            diagnostics::WORKFLOW => Some(Self::Diagnostics),
+            _ => None,
+        }
+    }
+}
+
+/// What an operator can do with a job now: the verbs that its workflow offers in its phase, and `retry`.
+pub(super) fn available(api: &Api, job: &Job) -> Vec<&'static str> {
+    let workflow = api.engine.workflows().get(&job.run.workflow);
+    let offered = workflow.map_or(Verb::VARIANTS, |workflow| workflow.verbs());
+    let allowed = offered.iter().filter(|verb| verb.allowed(job.run.phase)).map(|verb| verb.as_str());
+    let retry = (job.run.phase == Phase::Ended && Retry::of(&job.run.workflow).is_some()).then_some("retry");
+    allowed.chain(retry).collect()
+}

@@ -1,0 +1,254 @@
+//! Verifies a backup and restores it into the empty directories that the settings name.
+//!
+//! ```text
+//!   verify --> locks --> empty? (or the marker: a restore was interrupted, its files are removed) --> marker --> files --> no marker
+//! ```
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::super::{StartError, create_directory, lock};
+use super::copy::{Copied, Copier, Promised, digest_of, line_of, names, walk};
+use super::{
+    BackupError, BackupSummary, DATA, DATABASE, FORMAT, LIBRARY, MASTER_KEY, REGISTRY, SUMMARY, SUMS, file,
+    sync_directory,
+};
+use crate::config::Settings;
+use engine::store::check_copy;
+
+/// The file in STORAGE_ROOT that exists while a restore is not complete.
+const MARKER: &str = "restore-incomplete";
+/// The longest `backup.json` that is read, in bytes.
+const SUMMARY_LENGTH: u64 = 64 << 20;
+
+/// Refuses a data directory in which a restore was interrupted.
+pub(in crate::app) fn refuse_incomplete(settings: &Settings) -> Result<(), StartError> {
+    match settings.storage_root.join(MARKER).exists() {
+        true => Err(StartError::RestoreIncomplete { path: settings.storage_root.clone() }),
+        false => Ok(()),
+    }
+}
+
+/// Reads every file of a backup and compares it with its digest; checks the database. Blocks on the disk.
+///
+/// # Errors
+/// When the directory is not a backup, or a file of it is missing, damaged or not listed.
+pub fn verify(backup: &Path) -> Result<BackupSummary, BackupError> {
+    let summary = read_summary(backup)?;
+    let damaged = |reason: String| BackupError::Damaged { reason };
+    let mut files = 0;
+    listed(backup, &summary, &mut |hex, relative| {
+        files += 1;
+        let path = backup.join(relative);
+        match path.symlink_metadata() {
+            Ok(found) if found.is_file() => {}
+            _ => return Err(damaged(format!("{} is missing", relative.display()))),
+        }
+        match digest_of(&path)? {
+            (found, _) if found == hex => Ok(()),
+            _ => Err(damaged(format!(
+                "{} has other content than when the backup was made",
+                relative.display()
+            ))),
+        }
+    })?;
+    let mut present: u64 = 0;
+    walk(backup, Path::new(DATA), &mut |_| {
+        present += 1;
+        Ok(())
+    })?;
+    if present != files || files != summary.files {
+        return Err(damaged(format!(
+            "it has {present} files and lists {files}, and {} were backed up",
+            summary.files
+        )));
+    }
+    check_copy(&backup.join(DATABASE))?;
+    Ok(summary)
+}
+
+fn read_summary(backup: &Path) -> Result<BackupSummary, BackupError> {
+    let path = backup.join(SUMMARY);
+    let refused = |reason: String| BackupError::NotABackup { path: backup.to_owned(), reason };
+    let mut text = Vec::new();
+    match File::open(&path) {
+        Ok(found) => found.take(SUMMARY_LENGTH).read_to_end(&mut text).map_err(file("read", &path))?,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(refused(format!("it has no {SUMMARY}")));
+        }
+        Err(error) => return Err(file("read", &path)(error)),
+    };
+    let summary: BackupSummary =
+        serde_json::from_slice(&text).map_err(|error| refused(format!("{SUMMARY}: {error}")))?;
+    match summary.format == FORMAT {
+        true => Ok(summary),
+        false => Err(refused(format!("it has format {}, and this program knows {FORMAT}", summary.format))),
+    }
+}
+
+/// Calls `each` with the digest and path of every listed file. Compares the list with its digest at the end.
+fn listed(
+    backup: &Path,
+    summary: &BackupSummary,
+    each: &mut dyn FnMut(&str, &Path) -> Result<(), BackupError>,
+) -> Result<(), BackupError> {
+    let path = backup.join(SUMS);
+    let damaged = |reason: String| BackupError::Damaged { reason };
+    let mut lines = BufReader::new(File::open(&path).map_err(file("read", &path))?);
+    let mut digest = Sha256::new();
+    let mut line = String::new();
+    while lines.read_line(&mut line).map_err(file("read", &path))? > 0 {
+        digest.update(line.as_bytes());
+        let (hex, relative) = line_of(line.trim_end_matches('\n'))
+            .ok_or_else(|| damaged(format!("{SUMS} has an invalid line")))?;
+        each(hex, relative)?;
+        line.clear();
+    }
+    match hex::encode(digest.finalize()) == summary.sums_sha256 {
+        true => Ok(()),
+        false => Err(damaged(format!("{SUMS} has other content than when the backup was made"))),
+    }
+}
+
+/// Restores a backup into the directories that the settings name. They must be empty, except for a master key. Blocks on the disk.
+/// Every server is restored afterwards: nothing is done to it until an operator releases it.
+///
+/// # Errors
+/// When the backup is damaged, a controller uses one of the directories, or one of them is not empty: nothing is changed then. When a
+/// file cannot be written, the restore can be repeated; no controller starts before it is complete.
+pub fn restore(settings: &Settings, backup: &Path) -> Result<BackupSummary, BackupError> {
+    let summary = verify(backup)?;
+    let locks = lock::DataLock::take(settings)?;
+    let target = Target {
+        storage: settings.storage_root.clone(),
+        database: locks.database().to_owned(),
+        library: settings.maintenance_dir(),
+        registry: (settings.enable_registry && summary.registry).then(|| settings.registry_storage.clone()),
+        key: settings.master_key_file(),
+    };
+    let marker = target.storage.join(MARKER);
+    if marker.exists() {
+        target.clear()?;
+    } else {
+        target.require_empty()?;
+    }
+    target.require_key_of(backup)?;
+    fs::write(&marker, "a restore is not complete; run shoal restore again\n")
+        .map_err(file("write", &marker))?;
+    File::open(&marker).and_then(|marker| marker.sync_all()).map_err(file("sync", &marker))?;
+    sync_directory(&target.storage)?;
+    target.fill(backup, &summary)?;
+    fs::remove_file(&marker).map_err(file("remove", &marker))?;
+    sync_directory(&target.storage)?;
+    Ok(summary)
+}
+
+/// The directories of a restore.
+struct Target {
+    storage: PathBuf,
+    database: PathBuf,
+    library: PathBuf,
+    registry: Option<PathBuf>,
+    key: PathBuf,
+}
+
+impl Target {
+    /// The database and the files that SQLite keeps beside it.
+    fn database_files(&self) -> [PathBuf; 4] {
+        ["", "-wal", "-shm", "-journal"].map(|suffix| {
+            let mut path = self.database.clone().into_os_string();
+            path.push(suffix);
+            PathBuf::from(path)
+        })
+    }
+
+    fn require_empty(&self) -> Result<(), BackupError> {
+        let used = self.database_files().into_iter().find(|path| path.symlink_metadata().is_ok());
+        if let Some(path) = used {
+            return Err(BackupError::NotEmpty { path });
+        }
+        for path in [Some(&self.library), self.registry.as_ref()].into_iter().flatten() {
+            if names(path)?.next().transpose()?.is_some() {
+                return Err(BackupError::NotEmpty { path: path.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what an interrupted restore wrote: before it, these places were empty.
+    fn clear(&self) -> Result<(), BackupError> {
+        for path in self.database_files() {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(file("remove", &path)(error));
+                }
+                _ => {}
+            }
+        }
+        for directory in [Some(&self.library), self.registry.as_ref()].into_iter().flatten() {
+            for name in names(directory)? {
+                let path = directory.join(name?);
+                let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
+                let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                removed.map_err(file("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A key that is there must be the one of the backup.
+    fn require_key_of(&self, backup: &Path) -> Result<(), BackupError> {
+        let of_backup = backup.join(MASTER_KEY);
+        if !of_backup.exists() || !self.key.exists() {
+            return Ok(());
+        }
+        let key = fs::read(&self.key).map_err(file("read", &self.key))?;
+        match key == fs::read(&of_backup).map_err(file("read", &of_backup))? {
+            true => Ok(()),
+            false => Err(BackupError::OtherKey { path: self.key.clone() }),
+        }
+    }
+
+    /// Where a file of the backup belongs: the root of a copier and the path below it; `None` for one that is not restored.
+    fn place(&self, relative: &Path) -> Option<(PathBuf, PathBuf)> {
+        if relative == Path::new(DATABASE) {
+            let name = self.database.file_name()?;
+            return Some((self.database.parent()?.to_owned(), PathBuf::from(name)));
+        }
+        if relative == Path::new(MASTER_KEY) {
+            let place = (self.storage.clone(), PathBuf::from(self.key.file_name()?));
+            return (!self.key.exists()).then_some(place);
+        }
+        let below = |directory: &str| relative.strip_prefix(directory).ok().map(Path::to_owned);
+        if let Some(below) = below(LIBRARY) {
+            return Some((self.library.clone(), below));
+        }
+        Some((self.registry.clone()?, below(REGISTRY)?))
+    }
+
+    fn fill(&self, backup: &Path, summary: &BackupSummary) -> Result<(), BackupError> {
+        let mut copiers: Vec<Copier> = Vec::new();
+        listed(backup, summary, &mut |hex, relative| {
+            let Some((root, below)) = self.place(relative) else { return Ok(()) };
+            let copier = match copiers.iter().position(|copier| copier.root() == root) {
+                Some(known) => &mut copiers[known],
+                None => {
+                    create_directory(&root)?;
+                    copiers.push(Copier::new(&root)?);
+                    let last = copiers.len() - 1;
+                    &mut copiers[last]
+                }
+            };
+            match copier.copy(&backup.join(relative), &below, &Promised::Sha256(hex.to_owned()))? {
+                Copied::Done => Ok(()),
+                Copied::Before | Copied::Gone | Copied::Damaged => Err(BackupError::Damaged {
+                    reason: format!("{} changed while it was restored", relative.display()),
+                }),
+            }
+        })?;
+        copiers.iter().try_for_each(Copier::sync_directories)
+    }
+}

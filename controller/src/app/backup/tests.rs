@@ -1,0 +1,272 @@
+//! Backups of a data directory in use, restored into empty directories.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+
+use super::super::lock::DataLock;
+use super::super::{OfflineRegistry, StartError};
+use super::{BackupError, BackupSummary, back_up, restore, verify};
+use crate::config::{Settings, Sources};
+use engine::model::{NewEvent, Server, Time};
+use engine::store::Store;
+
+/// A data directory with two servers, a maintenance image, a master key and an OS image, and the store of its controller.
+struct Data {
+    folder: TempDir,
+    settings: Settings,
+    store: Store,
+}
+
+fn now() -> Time {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn settings(data: &Path) -> Settings {
+    Settings::load(&Sources {
+        flags: vec![("STORAGE_ROOT".to_owned(), data.display().to_string())],
+        environment: &|_| None,
+        variables: Vec::new(),
+        file: None,
+    })
+    .unwrap()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+/// Writes an image as an OCI layout and returns the digest of its manifest in hex.
+fn layout(folder: &Path, tag: &str) -> String {
+    let blobs = folder.join("blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let add = |bytes: &[u8]| {
+        fs::write(blobs.join(sha256(bytes)), bytes).unwrap();
+        json!({ "digest": format!("sha256:{}", sha256(bytes)), "size": bytes.len() })
+    };
+    let typed = |mut descriptor: Value, kind: &str| {
+        descriptor["mediaType"] = json!(kind);
+        descriptor
+    };
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": typed(add(b"{}"), "application/vnd.oci.image.config.v1+json"),
+        "layers": [typed(add(tag.as_bytes()), "application/vnd.oci.image.layer.v1.tar")],
+    });
+    let bytes = serde_json::to_vec(&manifest).unwrap();
+    let mut listed = typed(add(&bytes), "application/vnd.oci.image.manifest.v1+json");
+    listed["annotations"] = json!({ "org.opencontainers.image.ref.name": tag });
+    fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+    let index = json!({ "schemaVersion": 2, "manifests": [listed] });
+    fs::write(folder.join("index.json"), index.to_string()).unwrap();
+    sha256(&bytes)
+}
+
+impl Data {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(&folder.path().join("data"));
+        layout(&folder.path().join("layout"), "v1");
+        let opened = OfflineRegistry::open(&settings).await.unwrap();
+        let repository = "os-images/ubuntu".parse().unwrap();
+        opened.registry.import(&folder.path().join("layout"), &repository).await.unwrap();
+        drop(opened);
+        let image = b"a maintenance image";
+        fs::create_dir_all(settings.maintenance_dir()).unwrap();
+        fs::write(settings.maintenance_dir().join(format!("{}.iso", sha256(image))), image).unwrap();
+        fs::write(settings.maintenance_dir().join("incoming-1"), "incomplete").unwrap();
+        fs::write(settings.master_key_file(), "the key").unwrap();
+        let store = Store::open(&settings.db_path, now()).unwrap();
+        for name in ["S-1", "S-2"] {
+            let server = Server::unknown(name.parse().unwrap(), now());
+            store.create_server(server, NewEvent::info("server.created", "x")).await.unwrap();
+        }
+        Self { folder, settings, store }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn back_up(&self, name: &str) -> BackupSummary {
+        back_up(&self.settings, &self.path(name), false, now()).unwrap()
+    }
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_backup_of_data_in_use_restores_database_library_and_registry_and_every_server_is_restored() {
+    let data = Data::new().await;
+    let _running = DataLock::take(&data.settings).unwrap();
+    let made = data.back_up("backup");
+    assert_eq!((made.servers, made.registry, made.master_key, made.damaged.len()), (2, true, false, 0));
+    assert_eq!(verify(&data.path("backup")).unwrap(), made);
+    assert!(
+        !data.path("backup/data/master.key").exists(),
+        "the key is not part of a backup unless requested"
+    );
+
+    let target = settings(&data.path("elsewhere/data"));
+    assert_eq!(restore(&target, &data.path("backup")).unwrap(), made);
+    let restored = Store::open(&target.db_path, now()).unwrap();
+    let servers = restored.restored_servers().await.unwrap();
+    assert_eq!(servers.len(), 2);
+    assert!(servers[0].restoration.reason.contains("restored from the backup of 2026-01-01"), "{servers:?}");
+    assert_eq!(data.store.restored_servers().await.unwrap(), [], "the original is as it was");
+    assert_eq!(names(&target.maintenance_dir()).len(), 1, "an incomplete import is not backed up");
+    let opened = OfflineRegistry::open(&target).await.unwrap();
+    let repository = "os-images/ubuntu".parse().unwrap();
+    assert_eq!(opened.registry.tags(&repository).await.unwrap().len(), 1);
+    let image = data.path("exported.tar");
+    opened.registry.export(&repository, None, fs::File::create(&image).unwrap()).await.unwrap();
+    assert!(image.metadata().unwrap().len() > 0, "every blob of the image is there");
+}
+
+#[tokio::test]
+async fn the_master_key_is_backed_up_only_on_request_and_another_key_in_the_target_is_refused() {
+    let data = Data::new().await;
+    let made = back_up(&data.settings, &data.path("with-key"), true, now()).unwrap();
+    assert!(made.master_key);
+    let target = settings(&data.path("other"));
+    fs::create_dir_all(&target.storage_root).unwrap();
+    fs::write(target.master_key_file(), "another key").unwrap();
+    let refused = restore(&target, &data.path("with-key"));
+    assert!(matches!(refused, Err(BackupError::OtherKey { .. })), "{refused:?}");
+    assert!(!target.db_path.exists());
+    fs::remove_file(target.master_key_file()).unwrap();
+    restore(&target, &data.path("with-key")).unwrap();
+    assert_eq!(fs::read_to_string(target.master_key_file()).unwrap(), "the key");
+    fs::remove_file(data.settings.master_key_file()).unwrap();
+    let refused = back_up(&data.settings, &data.path("no-key"), true, now());
+    assert!(matches!(refused, Err(BackupError::NoKey { .. })), "{refused:?}");
+    assert_eq!(names(data.folder.path()), ["data", "layout", "other", "with-key"], "nothing half is left");
+}
+
+#[tokio::test]
+async fn a_damaged_incomplete_or_changed_backup_restores_nothing() {
+    let data = Data::new().await;
+    data.back_up("backup");
+    let blob = data.path("backup/data/oci/blobs/sha256").join(sha256(b"v1"));
+    let database = data.path("backup/data/provisioner.db");
+    let (content, rows) = (fs::read(&blob).unwrap(), fs::read(&database).unwrap());
+    let target = settings(&data.path("target"));
+    let refused = |what: &str| {
+        let result = restore(&target, &data.path("backup"));
+        assert!(matches!(result, Err(BackupError::Damaged { .. })), "{what}: {result:?}");
+        assert!(!target.storage_root.exists(), "{what}: nothing is written");
+    };
+    fs::write(&blob, "v2").unwrap();
+    refused("a changed blob");
+    fs::remove_file(&blob).unwrap();
+    refused("a missing blob");
+    fs::write(&blob, content).unwrap();
+    fs::write(&database, &rows[..rows.len() / 2]).unwrap();
+    refused("half a database");
+    fs::write(&database, rows).unwrap();
+    fs::write(data.path("backup/data/oci/more"), "x").unwrap();
+    refused("a file that is not listed");
+    fs::remove_file(data.path("backup/data/oci/more")).unwrap();
+    let sums = fs::read_to_string(data.path("backup/SHA256SUMS")).unwrap();
+    fs::write(data.path("backup/SHA256SUMS"), sums.replacen("data/oci", "data/../oci", 1)).unwrap();
+    refused("a path that leaves the backup");
+    fs::write(data.path("backup/SHA256SUMS"), &sums).unwrap();
+    fs::rename(data.path("backup/backup.json"), data.path("aside.json")).unwrap();
+    let result = restore(&target, &data.path("backup"));
+    assert!(matches!(result, Err(BackupError::NotABackup { .. })), "{result:?}");
+    fs::rename(data.path("aside.json"), data.path("backup/backup.json")).unwrap();
+    restore(&target, &data.path("backup")).unwrap();
+}
+
+#[tokio::test]
+async fn a_restore_that_was_interrupted_starts_no_controller_and_is_repeated() {
+    let data = Data::new().await;
+    data.back_up("backup");
+    let target = settings(&data.path("target"));
+    restore(&target, &data.path("backup")).unwrap();
+    let complete = names(&target.registry_storage);
+    // As a crash in the middle leaves it: the marker, some files, half of one.
+    fs::write(target.storage_root.join("restore-incomplete"), "").unwrap();
+    fs::write(&target.db_path, "half").unwrap();
+    fs::write(target.registry_storage.join("half"), "half").unwrap();
+    let refused = OfflineRegistry::open(&target).await;
+    assert!(matches!(refused, Err(StartError::RestoreIncomplete { .. })));
+    restore(&target, &data.path("backup")).unwrap();
+    assert_eq!(names(&target.registry_storage), complete);
+    assert!(OfflineRegistry::open(&target).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_restore_changes_nothing_in_directories_that_are_used() {
+    let data = Data::new().await;
+    data.back_up("backup");
+    let refused = restore(&data.settings, &data.path("backup"));
+    assert!(matches!(refused, Err(BackupError::NotEmpty { .. })), "{refused:?}");
+    let running = DataLock::take(&data.settings).unwrap();
+    let refused = restore(&data.settings, &data.path("backup"));
+    assert!(matches!(refused, Err(BackupError::Locks(StartError::InUse { .. }))), "{refused:?}");
+    drop(running);
+    assert_eq!(data.store.restored_servers().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_interrupted_backup_is_no_backup_and_is_removed_by_the_next_one() {
+    let data = Data::new().await;
+    let partial = data.path(".backup.partial-1");
+    fs::create_dir_all(partial.join("data")).unwrap();
+    assert!(matches!(verify(&partial), Err(BackupError::NotABackup { .. })));
+    data.back_up("backup");
+    assert!(!partial.exists());
+    let again = back_up(&data.settings, &data.path("backup"), false, now());
+    assert!(matches!(again, Err(BackupError::Exists { .. })), "{again:?}");
+    let nothing = back_up(&settings(&data.path("empty")), &data.path("second"), false, now());
+    assert!(matches!(nothing, Err(BackupError::NoData { .. })), "{nothing:?}");
+    assert_eq!(names(data.folder.path()), ["backup", "data", "layout"]);
+}
+
+#[tokio::test]
+async fn damaged_content_of_the_registry_is_named_and_left_out() {
+    let data = Data::new().await;
+    let blob = data.settings.registry_storage.join("blobs/sha256").join(sha256(b"v1"));
+    fs::remove_file(&blob).unwrap();
+    fs::write(&blob, "rot").unwrap();
+    let made = data.back_up("backup");
+    assert!(made.damaged.iter().any(|line| line.contains(&sha256(b"v1"))), "{:?}", made.damaged);
+    assert!(!data.path("backup/data/oci/blobs/sha256").join(sha256(b"v1")).exists());
+    verify(&data.path("backup")).unwrap();
+}
+
+#[tokio::test]
+async fn a_push_between_the_copies_of_the_registry_is_in_the_backup() {
+    let data = Data::new().await;
+    let mut copier = super::Copier::new(&{
+        let root = data.path("copy");
+        fs::create_dir(&root).unwrap();
+        root
+    })
+    .unwrap();
+    let storage = &data.settings.registry_storage;
+    super::registry::copy(&mut copier, storage).unwrap();
+    let digest = layout(&data.path("layout"), "v2");
+    let opened = OfflineRegistry::open(&data.settings).await.unwrap();
+    let repository = "os-images/ubuntu".parse().unwrap();
+    opened.registry.import(&data.path("layout"), &repository).await.unwrap();
+    // Deleted meanwhile: the record of an image whose content was not copied any more.
+    let gone = data.path("copy/data/oci/repos/os-images=ubuntu/_manifests/sha256").join("0".repeat(64));
+    fs::write(&gone, "{}").unwrap();
+    super::registry::copy(&mut copier, storage).unwrap();
+    super::registry::complete(&mut copier, storage).unwrap();
+    assert!(data.path("copy/data/oci/blobs/sha256").join(digest).exists());
+    assert!(data.path("copy/data/oci/blobs/sha256").join(sha256(b"v2")).exists());
+    assert!(!gone.exists());
+    assert!(copier.damaged.is_empty(), "{:?}", copier.damaged);
+    assert_eq!(names(&data.path("copy/data/oci/repos/os-images=ubuntu/_tags")).len(), 2);
+}

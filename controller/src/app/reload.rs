@@ -1,0 +1,88 @@
+//! What a running controller does on request of its operator: reload, and a line about its state.
+//!
+//! ```text
+//!  settings, read again and checked --reload--> users, keys, shared report secrets, authorities of BMCs    in force at once
+//!                                          `--> any other setting that differs       reported, in force after a restart
+//! ```
+//!
+//! The files of the registry (`REGISTRY_HTPASSWD_FILE`, `REGISTRY_ACCESS_FILE`) are watched and need no reload. The log filter
+//! is global to the process and changed by the caller.
+//!
+//! Invariant: a reload that cannot be applied completely changes nothing.
+
+use super::{RunningController, StartError, controller, setting};
+use crate::config::Settings;
+use crate::telemetry::{REQUESTED, dropped_log_lines};
+use engine::model::{JobStatus, error_chain};
+
+/// The settings that a reload puts in force.
+const RELOADED: [&str; 7] = [
+    "BASIC_USER",
+    "BASIC_PASS_HASH",
+    "JWT_SECRET",
+    "WEBHOOK_SECRET",
+    "WEBHOOK_SECRET_OLD",
+    "REDFISH_CA_FILE",
+    "LOG_LEVEL",
+];
+
+impl RunningController {
+    /// Puts new settings in force as far as that is possible without a restart. Returns the names of the other settings that
+    /// differ from those of the start.
+    ///
+    /// # Errors
+    /// When a file or key that a setting names cannot be used; then nothing has changed.
+    pub fn reload(&self, settings: &Settings) -> Result<Vec<&'static str>, StartError> {
+        let secrets = controller::report_secrets(settings)?;
+        let users = controller::auth_config(settings)?;
+        let authorities = controller::bmc_authorities(settings)?;
+        let public = controller::controller_authorities(settings)?;
+        let api = &self.parts.api;
+        api.auth.reload(users).map_err(setting("set up authentication"))?;
+        *api.report_secrets.write() = secrets;
+        api.services.bmc.connections.trust(authorities);
+        let before = self.parts.settings.show();
+        let differ = before.iter().zip(settings.show()).filter(|(old, new)| {
+            old.value != new.value
+                || (old.name == "CONTROLLER_CA_FILE" && api.services.settings.controller_ca != public)
+        });
+        Ok(differ.map(|(old, _)| old.name).filter(|name| !RELOADED.contains(name)).collect())
+    }
+
+    /// Writes what the controller is and does now as one log line, which passes every filter.
+    pub async fn log_state(&self) {
+        let store = self.engine.store();
+        let counts = store.job_counts().await.inspect_err(|error| {
+            tracing::error!(target: REQUESTED, error = %error_chain(error), "the jobs cannot be counted");
+        });
+        let counts = counts.unwrap_or_default();
+        let of = |wanted: JobStatus| -> u64 {
+            counts.iter().filter(|count| count.status == wanted).map(|count| count.jobs).sum()
+        };
+        let drained = store.drained().await.is_ok_and(|closed| closed.is_some());
+        let pressure = self.engine.pressure().map_or_else(|| "none".to_owned(), |pressure| pressure.name);
+        let about = &self.parts.api.about;
+        tracing::info!(
+            target: REQUESTED,
+            version = about.version,
+            instance = about.instance,
+            started_at = %about.started_at,
+            schema_version = about.schema_version,
+            api = %self.api,
+            media = %self.media,
+            active_runs = self.engine.active_runs(),
+            queued = of(JobStatus::Queued),
+            provisioning = of(JobStatus::Provisioning),
+            running = of(JobStatus::Running),
+            succeeded = of(JobStatus::Succeeded),
+            failed = of(JobStatus::Failed),
+            complete = of(JobStatus::Complete),
+            drained,
+            pressure,
+            tasks = self.parts.work.len(),
+            connection_tasks = self.parts.connections.len(),
+            dropped_log_lines = dropped_log_lines(),
+            "state of the controller"
+        );
+    }
+}

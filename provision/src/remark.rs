@@ -1,0 +1,117 @@
+//! What the records of a job, and the reads of its media, tell an operator beyond its wait or failure.
+//!
+//! ```text
+//!   choosing slots           which slot refused which image, by plan
+//!   waiting for the report   boot image never read                  -> not booted: the BMC does not reach the media
+//!                            read before the power-on only          -> not booted: the host does not boot from the media
+//!                            read since the power-on                -> booted, has not reported
+//! ```
+//!
+//! A BMC reads the media itself when they are inserted, so only reads after the power-on request show a boot (decision D4).
+//! Invariant: pure.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use bmc::power::PowerRequest;
+use engine::Remark;
+use engine::model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepPhase, Time};
+
+use super::outputs::{Discovered, Validated};
+use super::slot_refusals::{REPEATED_STEPS, describe_all, refused_attempts};
+use super::steps::slot_fallbacks;
+
+/// The steps in which the machine installs.
+const INSTALLING: [&str; 2] = ["webhook.wait", "redfish.poll"];
+
+/// Returns the remark about a job, if there is one. A failure after a deadline has its remark already.
+pub(super) fn remark(snapshot: &Snapshot) -> Option<Remark> {
+    let run = &snapshot.run;
+    let step = match (run.phase, run.outcome, &run.failure) {
+        (Phase::Ended, Some(Outcome::Cancelled), Some(failure)) => failure.step.as_str(),
+        (phase, ..) if phase.is_forward() => run.step.as_deref()?,
+        _ => return None,
+    };
+    if REPEATED_STEPS.contains(&step) {
+        return refused_plans(snapshot);
+    }
+    let remark = INSTALLING.contains(&step).then(|| boot(snapshot, step == "webhook.wait")).flatten()?;
+    // A cancelled job keeps its next action.
+    Some(Remark { next_action: remark.next_action.filter(|_| run.phase.is_forward()), ..remark })
+}
+
+/// Returns the output of the last instance of a step.
+fn output<T: DeserializeOwned>(snapshot: &Snapshot, step: &str) -> Option<T> {
+    let record = snapshot.steps.iter().rfind(|record| record.name == step)?;
+    T::deserialize(&record.output).ok()
+}
+
+fn refused_plans(snapshot: &Snapshot) -> Option<Remark> {
+    let found: Discovered = output(snapshot, "redfish.discover")?;
+    let (refused, _) = refused_attempts(&found, &slot_fallbacks(snapshot));
+    let facts = format!("refused before: {}", describe_all(&refused));
+    (!refused.is_empty()).then_some(Remark { facts, next_action: None })
+}
+
+/// Returns whether the machine booted, as the reads of the media show it. `reports`: the machine is expected to report.
+fn boot(snapshot: &Snapshot, reports: bool) -> Option<Remark> {
+    let powered_on = powered_on_at(snapshot)?;
+    let last_read = |artifact| {
+        let of = |media: &&MediaEvidence| media.artifact == artifact;
+        snapshot.media.iter().filter(of).max_by_key(|media| media.reads.last_read_at)
+    };
+    let boot = last_read(Artifact::Boot)?;
+    let (facts, next_action) = match boot.reads.last_read_at {
+        None => (
+            "the machine has not booted from the media: its BMC has never read the boot image".to_owned(),
+            "check the network from the BMC to the media address (MEDIA_BASE_URL): `shoal bmc doctor` tests it with a small image"
+                .to_owned(),
+        ),
+        Some(last) if last <= powered_on => (
+            format!(
+                "the machine has not booted from the media: the boot image was last read at {last}, before the power-on at {powered_on}"
+            ),
+            "check the machine's console: did it stop in its self-test, boot from disk, or refuse the medium (Secure Boot, boot mode)?"
+                .to_owned(),
+        ),
+        Some(last) => {
+            let silent = if reports { " and has not reported" } else { "" };
+            let task = match last_read(Artifact::Task).filter(|_| has_task_slot(snapshot)) {
+                Some(task) if task.reads.last_read_at.is_none_or(|last| last <= powered_on) => {
+                    "; it has not read the task image since"
+                }
+                _ => "",
+            };
+            let (bytes, size) = (boot.reads.bytes, boot.size);
+            let facts = format!(
+                "the machine booted from the media{silent}: the boot image was last read at {last}, {bytes} bytes in all of an image of {size}{task}"
+            );
+            (facts, console(snapshot, reports))
+        }
+    };
+    Some(Remark { facts, next_action: Some(next_action) })
+}
+
+/// Returns the next action for a machine that booted from the media.
+fn console(snapshot: &Snapshot, reports: bool) -> String {
+    match output::<Validated>(snapshot, "validate").filter(|_| reports) {
+        Some(validated) => format!(
+            "check the machine's console: the maintenance OS was started; it must find its task image and reach {}",
+            validated.controller_url
+        ),
+        None => "check the machine's console; if the installation failed, cancel the job".to_owned(),
+    }
+}
+
+/// Returns the time of the last power-on request, or of its intent when the host was found on.
+fn powered_on_at(snapshot: &Snapshot) -> Option<Time> {
+    let records = snapshot.records_of("redfish.power-on").filter(|record| record.phase != StepPhase::Skipped);
+    let sent = |output| PowerRequest::deserialize(output).ok().and_then(|request| request.sent_at);
+    records.map(|record| sent(&record.output).unwrap_or(record.started_at)).max()
+}
+
+/// Returns whether the current slot plan gives the task image a slot.
+fn has_task_slot(snapshot: &Snapshot) -> bool {
+    output::<Discovered>(snapshot, "redfish.discover")
+        .is_some_and(|found| refused_attempts(&found, &slot_fallbacks(snapshot)).1.second.is_some())
+}

@@ -1,0 +1,212 @@
+//! Slots that refuse: the way through all slot plans ends, and what the job tells about it; and whether the machine booted.
+
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, RequestKind, SlotConfig};
+
+use super::bench::Bench;
+use super::*;
+use engine::Explanation;
+use engine::model::{Artifact, GrantReads, Phase, Run};
+
+/// The message of an iDRAC, also for a URL that it cannot read.
+const INTERNAL: &str = "The requested operation cannot be completed because of an internal error.";
+
+fn says(status: u16, id: &str, message: &str) -> FaultEffect {
+    FaultEffect::Status { status, message_id: id.to_owned(), message: message.to_owned() }
+}
+
+fn slots(count: usize) -> Vec<SlotConfig> {
+    (1..=count).map(|number| SlotConfig::cd(format!("CD{number}"))).collect()
+}
+
+fn inserts(bench: &Bench) -> usize {
+    let is_insert = |what: &JournalItem| matches!(what, JournalItem::Request { operation, .. } if *operation == RequestKind::Insert);
+    bench.sim_bmc.journal().iter().filter(|entry| is_insert(&entry.what)).count()
+}
+
+async fn explain(bench: &Bench, engine: &Engine, id: RunId) -> Explanation {
+    engine.explain(&bench.snapshot(id).await).await.unwrap()
+}
+
+/// Asserts the end of a job whose BMC refused every image, on a host that was on before.
+async fn assert_given_up(bench: &Bench, id: RunId, run: &Run, most: usize) {
+    let events = bench.events(id).await;
+    let failure = run.failure.as_ref().expect("the job fails");
+    assert_eq!((run.outcome, failure.class.as_str()), (Some(Outcome::Failed), "bmc_refused"), "{events:#?}");
+    let sent = inserts(bench);
+    assert!((1..=most).contains(&sent), "{sent} inserts: {events:#?}");
+    let machine = bench.sim_bmc.snapshot();
+    assert_eq!((machine.power, machine.boots_from_media), (Power::On, 0), "{events:#?}");
+    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}");
+    assert!(events.last().unwrap().ends_with("complete: failed"), "{events:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_calls_its_slots_occupied_ends_the_job_and_the_host_is_on_again() {
+    let refusals = [
+        says(409, "Base.1.8.ResourceInUse", "in use"),
+        says(409, "Base.1.8.GeneralError", "conflict"),
+        says(400, "IDRAC.1.6.SYS446", INTERNAL),
+        says(400, "IDRAC.2.8.SYS446", "The media is attached already."),
+        says(400, "iBMC.1.0.ConnectionOccupied", "occupied"),
+    ];
+    for refusal in refusals {
+        for count in [1, 3] {
+            let bench = Bench::new(|sim_bmc| {
+                sim_bmc.starts_on = true;
+                sim_bmc.slots = slots(count);
+            })
+            .await;
+            bench.sim_bmc.inject(Fault::always(FaultTrigger::Insert, refusal.clone()));
+            let engine = bench.plain_engine("one");
+            let id = bench.order(&engine).await;
+            let run = bench.run_to_end(&engine, id).await;
+            assert_given_up(&bench, id, &run, count).await;
+            let failure = run.failure.unwrap();
+            for slot in 1..=count {
+                let named = format!("slot CD{slot} refused the maintenance image");
+                assert!(failure.summary.contains(&named), "{failure:#?}");
+            }
+            assert!(failure.summary.contains("the BMC had read nothing of the image"), "{failure:#?}");
+            assert!(failure.next_action.contains("the BMC requested no image"), "{failure:#?}");
+            let observed = bench.store.server(&"XF-1".parse().unwrap()).await.unwrap().unwrap().observed;
+            assert!(observed.unwrap()["learned"].is_null(), "the boot image shows nothing of the slots");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_with_one_place_that_another_session_takes_ends_the_job_too() {
+    // The first image is accepted, the second one is refused as occupied, and from then every image is.
+    let bench = Bench::new(|sim_bmc| {
+        sim_bmc.starts_on = true;
+        sim_bmc.slots = slots(2);
+    })
+    .await;
+    let occupied = says(409, "Base.1.8.ResourceInUse", "in use");
+    bench.sim_bmc.inject(Fault::always(FaultTrigger::Insert, occupied).after(1));
+    let engine = bench.plain_engine("one");
+    let id = bench.order(&engine).await;
+    let run = bench.run_to_end(&engine, id).await;
+    assert_given_up(&bench, id, &run, 4).await;
+    let summary = run.failure.unwrap().summary;
+    for named in [
+        "plan dual (CD1 and CD2): slot CD2 refused the task image",
+        "plan single (CD1): slot CD1 refused the maintenance image with the task in it",
+        "plan single (CD2): slot CD2 refused the maintenance image with the task in it",
+    ] {
+        assert!(summary.contains(named), "{named}: {summary}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_way_through_all_slot_plans_has_one_budget() {
+    const LIMIT: Duration = Duration::from_secs(100);
+    let run = async |limited: bool| {
+        let bench = Bench::new(|sim_bmc| {
+            sim_bmc.starts_on = true;
+            sim_bmc.slots = slots(6);
+        })
+        .await;
+        bench.sim_bmc.inject(Fault::always(FaultTrigger::Insert, FaultEffect::AcceptButIgnore));
+        let engine = bench.plain_engine("one");
+        let timeouts =
+            if limited { json!({ "redfish.mount.maintenance": LIMIT.as_secs() }) } else { json!({}) };
+        let id = bench.order_with(&engine, timeouts).await;
+        let begun = bench.clock.now();
+        let run = bench.run_to_end(&engine, id).await;
+        let failed = run.failure.clone().unwrap();
+        let events = bench.store.last_events(id, 1000).await.unwrap();
+        let over = events.iter().find(|event| event.kind == "run.outcome").unwrap().time;
+        assert_eq!(bench.sim_bmc.snapshot().power, Power::On, "{failed:#?}");
+        (over.since(begun), inserts(&bench), failed)
+    };
+    let ((limited, few, failure), (unlimited, many, _)) = tokio::join!(run(true), run(false));
+    // A plan may take its own waits beyond the end of the budget.
+    assert!(limited < 2 * LIMIT && few < many, "{limited:?} of {unlimited:?}, {few} of {many} inserts");
+    assert!(failure.summary.contains("plan dual (CD1 and CD2): slot CD1 refused"), "{failure:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_names_the_refused_plan_while_the_job_uses_the_next_one() {
+    let bench = Bench::new(|_| ()).await;
+    let refused = says(400, "Contoso.1.0.ImageRefused", "not this image");
+    bench.sim_bmc.inject(Fault::always(FaultTrigger::InsertInto("CD2".to_owned()), refused));
+    let ignored = FaultEffect::AcceptButIgnore;
+    bench.sim_bmc.inject(Fault::always(FaultTrigger::InsertInto("USB".to_owned()), ignored));
+    let engine = bench.plain_engine("one");
+    let id = bench.order(&engine).await;
+    engine.run_until_idle().await.unwrap();
+    let explained = explain(&bench, &engine, id).await;
+    assert_eq!(explained.reason.as_deref(), Some("mount"), "{explained:#?}");
+    let named = "refused before: plan dual (CD1 and CD2): slot CD2 refused the task image (refused with 400";
+    assert!(explained.summary.contains(named), "{explained:#?}");
+}
+
+/// Records reads of an image of the job at this time.
+async fn read(bench: &Bench, id: RunId, artifact: Artifact, at: Time) {
+    for grant in bench.store.grants(id).await.unwrap() {
+        if grant.grant.artifact == artifact {
+            let reads = GrantReads {
+                first_read_at: Some(at),
+                boot_read_at: None,
+                last_read_at: Some(at),
+                bytes: 4096,
+            };
+            bench.store.record_reads(&grant.grant.token_hash, reads).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_never_booted_is_told_from_one_that_booted_and_never_reported() {
+    let minute = Duration::from_secs(60);
+    let table: [(Option<i64>, Option<i64>, &str, &str); 4] = [
+        (None, None, "has not booted from the media: its BMC has never read the boot image", "network"),
+        (Some(-1), None, "has not booted from the media: the boot image was last read at", "console"),
+        (Some(1), None, "booted from the media and has not reported", "console"),
+        (Some(1), Some(1), "booted from the media and has not reported", "console"),
+    ];
+    for (boot, task, facts, todo) in table {
+        let bench = Bench::new(|_| ()).await;
+        let engine = bench.plain_engine("one");
+        let id = bench.order(&engine).await;
+        engine.run_until_idle().await.unwrap();
+        let on = bench.clock.now();
+        let time = |at: i64| if at < 0 { on.minus(minute) } else { on.plus(minute) };
+        for (artifact, at) in [(Artifact::Boot, boot), (Artifact::Task, task)] {
+            if let Some(at) = at {
+                read(&bench, id, artifact, time(at)).await;
+            }
+        }
+        bench.clock.advance(2 * minute);
+        let waiting = explain(&bench, &engine, id).await;
+        assert_eq!(waiting.reason.as_deref(), Some("report"), "{waiting:#?}");
+        assert!(waiting.summary.contains(facts) && waiting.next_action.contains(todo), "{waiting:#?}");
+        let unread = waiting.summary.contains("it has not read the task image since");
+        assert_eq!(unread, boot == Some(1) && task.is_none(), "{waiting:#?}");
+
+        // At the deadline the job says the same, and keeps it.
+        let deadline = bench.snapshot(id).await.run.deadline_at;
+        bench.clock.advance(deadline.since(bench.clock.now()));
+        engine.run_until_idle().await.unwrap();
+        let failure = bench.snapshot(id).await.run.failure.expect("the deadline has passed");
+        assert_eq!(failure.class, engine::class::DEADLINE);
+        assert!(failure.summary.contains(facts) && failure.next_action.contains(todo), "{failure:#?}");
+        let run = bench.run_to_end(&engine, id).await;
+        let ended = explain(&bench, &engine, id).await;
+        assert_eq!((run.phase, ended.summary.matches(facts).count()), (Phase::Ended, 1), "{ended:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_tells_at_its_end_whether_the_machine_booted() {
+    let bench = Bench::new(|_| ()).await;
+    let engine = bench.plain_engine("one");
+    let id = bench.order(&engine).await;
+    engine.run_until_idle().await.unwrap();
+    engine.verb(id, engine::Verb::Cancel, "operator", "").await.unwrap();
+    bench.run_to_end(&engine, id).await;
+    let ended = explain(&bench, &engine, id).await;
+    assert!(ended.summary.contains("its BMC has never read the boot image"), "{ended:#?}");
+    assert_eq!(ended.next_action, "create a new job if it is still needed");
+}

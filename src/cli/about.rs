@@ -1,0 +1,50 @@
+//! `shoal about`: what a controller is, beside this program.
+
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::error::CliError;
+use super::output::{Output, join, text};
+use controller::api::Build;
+
+/// Shows the controller and this program.
+pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    let controller = client.get_root("about").await?.body;
+    if output.json {
+        return output.document(&controller);
+    }
+    let part = |pointer: &str| text(&controller, pointer);
+    let program = json!({ "version": env!("CARGO_PKG_VERSION"), "build": Build::THIS });
+    output.fields(&[
+        ("controller", version(&controller)),
+        ("features", list(&controller, "features")),
+        ("workflows", list(&controller, "workflows")),
+        ("database schema", part("/schema_version")),
+        ("instance", part("/instance")),
+        ("started", part("/started_at")),
+        ("this program", version(&program)),
+    ])
+}
+
+/// Version and build in one line.
+fn version(of: &Value) -> String {
+    let part = |pointer: &str| text(of, pointer);
+    let words = |pointer: &str, yes: &str| {
+        if of.pointer(pointer) == Some(&Value::Bool(true)) { yes.to_owned() } else { String::new() }
+    };
+    join(
+        &[
+            part("/version"),
+            part("/build/target"),
+            words("/build/optimised", "optimised"),
+            words("/build/static", "static"),
+            part("/build/commit"),
+        ],
+        ", ",
+    )
+}
+
+fn list(of: &Value, key: &str) -> String {
+    let items = of[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    items.iter().map(|item| text(item, "")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,93 @@
+//! `shoal backup` and `shoal restore`: commands on the machine of the controller, with its settings.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use super::error::CliError;
+use super::output::{Output, plain};
+use controller::app::backup::{self, BackupError, BackupSummary};
+use controller::config::Settings;
+use engine::model::{Clock, SystemClock, error_chain};
+
+/// Arguments of `shoal backup`.
+#[derive(Args, Debug)]
+pub(super) struct BackUp {
+    /// The directory of the backup; it must not exist
+    destination: PathBuf,
+    /// Also back up master.key, which decrypts the BMC passwords in the backup
+    #[arg(long)]
+    with_master_key: bool,
+}
+
+/// Arguments of `shoal restore`.
+#[derive(Args, Debug)]
+pub(super) struct RestoreBackup {
+    /// The directory of the backup
+    backup: PathBuf,
+    /// Only read the whole backup and compare it with its digests; write nothing
+    #[arg(long)]
+    verify_only: bool,
+}
+
+/// Makes a backup.
+pub(super) fn back_up(command: BackUp, settings: &Settings, output: &mut Output<'_>) -> Result<(), CliError> {
+    let BackUp { destination, with_master_key } = command;
+    let made = backup::back_up(settings, &destination, with_master_key, SystemClock.now());
+    let summary = made.map_err(|error| failed(&error))?;
+    show("backed up", &summary, output)?;
+    for damaged in &summary.damaged {
+        output.note(format!("not in the backup: {}; run shoal registry scrub", plain(damaged)));
+    }
+    match with_master_key {
+        true => output.note("the backup contains the master key: protect it like a password store"),
+        false => output.note(
+            "the backup does not contain the master key: keep a copy of master.key elsewhere; without it the BMC passwords \
+             must be registered again",
+        ),
+    }
+    Ok(())
+}
+
+/// Restores or verifies a backup.
+pub(super) fn restore(
+    command: RestoreBackup,
+    settings: &Settings,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    if command.verify_only {
+        let summary = backup::verify(&command.backup).map_err(|error| failed(&error))?;
+        return show("verified", &summary, output);
+    }
+    let summary = backup::restore(settings, &command.backup).map_err(|error| failed(&error))?;
+    show("restored", &summary, output)?;
+    if settings.master_key.is_none() && !settings.master_key_file().exists() {
+        output.note(format!(
+            "there is no master key: put master.key of the old data directory at {} before the first start, or register the \
+             BMC passwords again",
+            settings.master_key_file().display()
+        ));
+    }
+    output.note(
+        "after the start nothing is done to a server until it is released: shoal controller restored, shoal server restored \
+         SERIAL, shoal server release SERIAL",
+    );
+    Ok(())
+}
+
+fn show(verb: &str, summary: &BackupSummary, output: &mut Output<'_>) -> Result<(), CliError> {
+    let BackupSummary { made_at, as_of, servers, jobs, unfinished, files, bytes, .. } = summary;
+    if output.json {
+        return output.document(&json!(summary));
+    }
+    let as_of = as_of.map_or(String::new(), |as_of| format!(", last event at {as_of}"));
+    output.line(format!(
+        "{verb}: {servers} servers, {jobs} jobs of which {unfinished} are unfinished; {files} files, {bytes} bytes; made at \
+         {made_at}{as_of}"
+    ))
+}
+
+fn failed(error: &BackupError) -> CliError {
+    CliError::failed(plain(&error_chain(error).to_string()))
+}

@@ -85,6 +85,34 @@ async fn idle_empty_sessions_end_for_new_ones_and_sessions_with_bytes_stay() {
     assert_eq!(std::fs::read_dir(root.path().join("uploads")).unwrap().count(), 2);
 }
 
+/// File systems round the time of a write, some of them to two seconds.
+#[tokio::test]
+async fn of_idle_sessions_written_at_the_same_time_the_oldest_ends_first() {
+    const LIMIT: usize = 8;
+    let root = tempfile::tempdir().unwrap();
+    let server = server(root.path(), |config| {
+        (config.max_upload_sessions, config.upload_idle) = (LIMIT, Duration::ZERO);
+    })
+    .await;
+    let written = std::time::SystemTime::now();
+    let mut begun = Vec::new();
+    for _ in 0..2 * LIMIT {
+        begun.push(begin(&server, 0, "a").await.unwrap());
+        for entry in std::fs::read_dir(root.path().join("uploads")).unwrap() {
+            std::fs::File::options()
+                .write(true)
+                .open(entry.unwrap().path())
+                .unwrap()
+                .set_modified(written)
+                .unwrap();
+        }
+    }
+    for (index, location) in begun.iter().enumerate() {
+        let status = if index < LIMIT { StatusCode::NOT_FOUND } else { StatusCode::NO_CONTENT };
+        assert_eq!(send(&server, 0, Method::GET, location, b"").await.status(), status, "session {index}");
+    }
+}
+
 #[tokio::test]
 async fn an_administrator_cancels_a_session_that_a_request_writes_to() {
     let server = Server::start().await;

@@ -110,7 +110,8 @@ impl Store {
                 idle.push((used, written, session));
             }
         }
-        idle.sort_by_key(|(used, written, session)| (*used, *written, session.id));
+        // File systems round the time of a write to some milliseconds; of sessions with one time the oldest ends.
+        idle.sort_by_key(|(used, written, session)| (*used, *written, session.begun(), session.id));
         for (used, _, session) in idle {
             let Some(lock) = session.try_lock() else { continue };
             if self.end_session(session, lock) {
@@ -151,7 +152,7 @@ impl Store {
                 active: session.try_lock().is_none(),
             });
         }
-        shown.sort_by(|one, other| (one.written, &one.id).cmp(&(other.written, &other.id)));
+        shown.sort_by(|one, other| (one.written, one.begun, &one.id).cmp(&(other.written, other.begun, &other.id)));
         Ok(shown)
     }
 

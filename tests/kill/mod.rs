@@ -444,16 +444,16 @@ async fn killed_with_a_bmc_that_shows_its_power_late_the_end_is_the_same() {
     all_ends_are_the_same(late(), 8, 5).await;
 }
 
-/// The mutant: intents are missing after the death, with the other records of steps, as if they were written after the effect.
+/// The mutant: the records of all steps, intents included, are missing after the death, as if they were written after the effect.
 /// A lost intent alone is harmless on this BMC: its repeated request is refused as a conflict, which is waited for.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a minute: killed at every request until it is detected; run by .ci/run"]
-async fn a_store_that_loses_intents_is_detected() {
+async fn a_store_that_loses_the_records_of_steps_is_detected() {
     let unanswered = Points::every(1, [false, false, true]);
     let forgets = |data: &DataDir| {
         let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
         database.execute("DELETE FROM run_steps", []).unwrap();
     };
     let tally = matrix(late(), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
-    assert!(tally.wrong > 0, "the matrix did not detect the lost intents");
+    assert!(tally.wrong > 0, "the matrix did not detect the lost records");
 }

@@ -51,7 +51,7 @@ def make(repository, work):
     originals = [make_original(work, loaders, name) for name in ORIGINALS]
     # A caller that has already built the example names its path.
     built = os.environ.get("VM_IMAGES")
-    example = [built] if built else ["cargo", "run", "--quiet", "--locked", "-p", "iso9660", "--example", "vm_images", "--"]
+    example = [built] if built else ["cargo", "run", "--quiet", "--locked", "-p", "isoplan", "--example", "vm_images", "--"]
     command(*example, images, loaders, *originals, cwd=repository)
     return images
 

@@ -20,7 +20,7 @@ const VENDORS: [&str; 12] = [
     "cisco",
 ];
 
-/// Each package of the workspace with the packages of the workspace that its program code depends on.
+/// Each crate of the workspace with the crates of the workspace that its program code depends on.
 fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let workspace = read(&root().join("Cargo.toml"));
     let members = workspace.split("members = [").nth(1).unwrap().split(']').next().unwrap();
@@ -29,18 +29,12 @@ fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let mut texts: Vec<String> =
         folders.map(|folder| read(&root().join(folder).join("Cargo.toml"))).collect();
     texts.push(workspace);
-    let name = |text: &str| {
-        text.split("[package]")
-            .nth(1)
-            .unwrap()
-            .split("name = \"")
-            .nth(1)
-            .unwrap()
-            .split('"')
-            .next()
-            .unwrap()
-            .to_owned()
+    // A library may have another name than its package, which the code does not show.
+    let name_in = |text: &str, section: &str| {
+        let section = text.split(section).nth(1)?.split("\n[").next()?;
+        Some(section.split("name = \"").nth(1)?.split('"').next()?.to_owned())
     };
+    let name = |text: &str| name_in(text, "[lib]\n").or_else(|| name_in(text, "[package]\n")).unwrap();
     let names: BTreeSet<String> = texts.iter().map(|text| name(text)).collect();
     let uses = |text: &str| {
         let section = text.split("\n[dependencies]\n").nth(1).unwrap_or_default();

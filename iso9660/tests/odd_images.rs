@@ -84,6 +84,17 @@ fn every_version_of_a_file_has_a_name_and_is_read_by_its_version() {
 }
 
 #[test]
+fn a_file_with_the_name_of_a_directory_shows_its_version() {
+    let (plan, mut bytes) =
+        plan(&[("ab/in", "inside"), ("ac", "beside")], |options| options.with_rock_ridge(false));
+    let file = record(&bytes, start_of(&plan, Part::Directory(PRIMARY, 1)), b"AC.;1");
+    put(&mut bytes, file + 33, b"AB.;1");
+    let image = open(&bytes, Namespace::Plain);
+    assert_eq!(names(&image, ""), ["ab", "ab;1"]);
+    assert_eq!((text(&image, "ab/in").as_str(), text(&image, "ab;1").as_str()), ("inside", "beside"));
+}
+
+#[test]
 fn versions_are_found_in_a_directory_that_is_too_large_to_keep() {
     let mut files: Vec<(String, &str)> = (0..3000).map(|number| (format!("c{number:04}"), "")).collect();
     files.extend([("a.txt".to_owned(), "newer"), ("aztxt".to_owned(), "older")]);

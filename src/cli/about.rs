@@ -1,4 +1,4 @@
-//! `shoal about`: what a controller is, beside this program.
+//! `shoal about`: what a controller is, beside this program; and what this program is made of.
 
 use serde_json::{Value, json};
 
@@ -6,6 +6,15 @@ use super::client::Client;
 use super::error::CliError;
 use super::output::{Output, join, text};
 use controller::api::Build;
+
+/// The foreign crates in this program. A house test holds it to the lock file.
+const SBOM: &str = include_str!("../../golden/components.cdx.json");
+
+/// Prints the software bill of materials.
+pub(super) fn sbom(output: &mut Output<'_>) -> Result<(), CliError> {
+    output.out.write_all(SBOM.as_bytes())?;
+    Ok(output.out.flush()?)
+}
 
 /// Shows the controller and this program.
 pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {

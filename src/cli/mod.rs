@@ -111,6 +111,9 @@ enum Command {
     About {
         #[command(flatten)]
         connection: ConnectionArgs,
+        /// Print the software bill of materials of this program as CycloneDX JSON, without a controller
+        #[arg(long)]
+        sbom: bool,
     },
     /// Drain the controller, and release restored data
     Controller {
@@ -198,7 +201,8 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Bmc { connection, command } => {
             return client_runtime()?.block_on(Box::pin(bmc::run(*command, &connection, output)));
         }
-        Command::About { connection } => {
+        Command::About { sbom: true, .. } => return about::sbom(output),
+        Command::About { connection, sbom: false } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(about::run(&client, output)))
         }

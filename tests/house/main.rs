@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod circles;
+mod components;
 mod crates;
 mod documents;
 mod imports;

@@ -439,9 +439,9 @@ async fn killed_with_a_single_slot_the_end_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes on an idle machine: its clock is fast, and three of its seconds are 45; run by .ci/long"]
+#[ignore = "minutes, alone: its clock is fast; run by .ci/run at every tenth effect, by .ci/long at every one"]
 async fn killed_with_a_bmc_that_shows_its_power_late_the_end_is_the_same() {
-    all_ends_are_the_same(late(), 8, 5).await;
+    all_ends_are_the_same(late(), 8, 10).await;
 }
 
 /// The mutant: the records of all steps, intents included, are missing after the death, as if they were written after the effect.

@@ -37,7 +37,8 @@ pub(crate) struct Entries<'a> {
 #[derive(Default)]
 struct Name {
     text: String,
-    /// The length of the text without the version, which only further versions of one file show.
+    /// The length of the text without the version, which is shown only by an entry that has the name of the previous one: a
+    /// further version of the file, or a file after a directory of its name.
     stem: usize,
     version: Option<u16>,
 }

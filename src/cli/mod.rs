@@ -201,7 +201,7 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Bmc { connection, command } => {
             return client_runtime()?.block_on(Box::pin(bmc::run(*command, &connection, output)));
         }
-        Command::About { sbom: true, .. } => return about::sbom(output),
+        Command::About { sbom: true, .. } => about::sbom(output),
         Command::About { connection, sbom: false } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(about::run(&client, output)))

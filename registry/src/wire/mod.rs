@@ -38,7 +38,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -55,8 +55,8 @@ const LONGEST: usize = 2 << 20;
 /// The most pending placeholders. An HTTP/1 server holds fewer before it writes.
 const OPEN: usize = 32;
 const TEXT: [u8; 64] = *b"[this stands for a part of a file and must never have been sent]";
-/// The region that placeholders are slices of.
-static REGION: [[u8; TEXT.len()]; LONGEST / TEXT.len()] = [TEXT; LONGEST / TEXT.len()];
+/// The region that placeholders are slices of. It is made at the first use, because the program need not carry it.
+static REGION: LazyLock<Vec<u8>> = LazyLock::new(|| TEXT.repeat(LONGEST / TEXT.len()));
 
 /// Why a connection was broken.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ impl FileSender {
         if length > 0 {
             pending.push_back(PendingFileRange { file: Arc::clone(file), offset, sent: 0, left: length });
         }
-        Some(Bytes::from_static(&REGION.as_flattened()[..length]))
+        Some(Bytes::from_static(&REGION[..length]))
     }
 
     /// Checks that the slices of the server hold the pending placeholders and no others; returns where the first one
@@ -125,7 +125,7 @@ impl FileSender {
 
 /// The offset of a slice in the region, if it is part of it.
 fn offset_in_region(slice: &[u8]) -> Option<usize> {
-    let region = REGION.as_flattened();
+    let region: &[u8] = &REGION;
     let place = slice.as_ptr().addr().checked_sub(region.as_ptr().addr())?;
     (place < region.len() && !slice.is_empty()).then_some(place)
 }

@@ -1,4 +1,4 @@
-//! Classifies BMC failures: maps a Redfish error to the step report that the engine acts on.
+//! Classifies BMC failures: maps a Redfish error to the step error that the engine acts on.
 
 use std::time::Duration;
 
@@ -7,36 +7,36 @@ use redfish::{ErrorKind, RedfishError, TransportErrorKind};
 use serde_json::json;
 
 use super::{class, waits};
-use engine::model::{Failure, Wait};
-use engine::{StepContext, StepOutcome, StepReport, WaitRequest, fail_on_deadline};
+use engine::model::{Failure, FailureClass, StepName, Wait};
+use engine::{StepContext, StepError, StepOutcome, StepReport, WaitRequest, fail_on_deadline};
 
 /// Builds a failure of a step.
 pub fn failure(
-    class: &str,
-    step: &str,
+    class: FailureClass,
+    step: &StepName,
     summary: impl Into<String>,
     next_action: impl Into<String>,
 ) -> Failure {
     Failure {
-        class: class.to_owned(),
-        step: step.to_owned(),
+        class,
+        step: step.clone(),
         summary: summary.into(),
         detail: None,
         next_action: next_action.into(),
     }
 }
 
-/// Maps an error of the Redfish client to a step report: transient errors are retried, definite refusals fail. A mutation
+/// Maps an error of the Redfish client to a step error: transient errors are retried, definite refusals fail. A mutation
 /// whose effect is unknown is retried too, because the step observes before it acts.
-pub fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
+pub fn from_redfish(step: &StepName, error: &RedfishError) -> StepError {
     if let ErrorKind::CircuitOpen(open) = &error.kind {
-        return StepReport::new(StepOutcome::Wait(WaitRequest {
+        return StepError::wait(WaitRequest {
             reason: &waits::BMC_SILENT,
             signals: Vec::new(),
             poll: Some(open.wait.max(Duration::from_secs(1))),
             within: SILENCE_LIMIT,
             detail: open.to_string(),
-        }));
+        });
     }
     let class = match &error.kind {
         ErrorKind::Unreachable { .. } | ErrorKind::Timeout { .. } | ErrorKind::Tls { .. } => {
@@ -64,28 +64,28 @@ pub fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
     // After a restart of the BMC, resources can be missing for a while.
     let may_recover = matches!(error.kind, ErrorKind::Fenced | ErrorKind::NotFound { .. });
     if error.is_transient() || error.maybe_applied() || may_recover {
-        StepReport::new(StepOutcome::Retry(failure))
+        StepError::retry(failure)
     } else {
-        StepReport::fail(failure)
+        StepError::fail(failure)
     }
 }
 
-/// Maps an error of a power or boot change to a step report. `Busy` becomes a wait and not a failed attempt: some firmware
+/// Maps an error of a power or boot change to a step error. `Busy` becomes a wait and not a failed attempt: some firmware
 /// refuses changes while the host is in its self-test, or for a minute after power-off. So does a conflict (409), whatever
 /// its message: it is a conflict with the present state of the host, which changes.
-pub fn from_redfish_change(step: &str, error: &RedfishError) -> StepReport {
+pub fn from_redfish_change(step: &StepName, error: &RedfishError) -> StepError {
     let retry_after = match &error.kind {
         ErrorKind::Busy { retry_after, .. } => retry_after,
         ErrorKind::Refused { status: 409, .. } if !error.maybe_applied() => &None,
         _ => return from_redfish(step, error),
     };
-    StepReport::new(StepOutcome::Wait(WaitRequest {
+    StepError::wait(WaitRequest {
         reason: &waits::BMC_BUSY,
         signals: Vec::new(),
         poll: Some(retry_after.unwrap_or(BUSY_RETRY)),
         within: BUSY_LIMIT,
         detail: error.kind.to_string(),
-    }))
+    })
 }
 
 /// Delay between two attempts of a change that the BMC refused as busy.
@@ -148,38 +148,40 @@ pub fn overdue(wait: &Wait) -> StepReport {
         return StepReport::fail(late);
     }
     StepReport::fail(Failure {
-        class: class::BMC_UNREACHABLE.to_owned(),
+        class: class::BMC_UNREACHABLE,
         next_action: waits::BMC_SILENT.next_action.to_owned(),
         ..late
     })
 }
 
 /// Builds a retry because a service of the controller is unavailable.
-pub fn unavailable(step: &str, why: &impl std::fmt::Display) -> StepReport {
-    StepReport::new(StepOutcome::Retry(failure(
+pub fn unavailable(step: &StepName, why: &impl std::fmt::Display) -> StepError {
+    StepError::retry(failure(
         class::TRANSIENT,
         step,
         why.to_string(),
         "see /readyz for what is wrong with the controller",
-    )))
+    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use engine::StepEnd;
     use redfish::Operation;
 
     use super::*;
+
+    const STEP: &StepName = &StepName::new("step");
 
     fn error(kind: ErrorKind, maybe_applied: bool) -> RedfishError {
         RedfishError { operation: Operation::Insert, request: None, kind, maybe_applied }
     }
 
-    fn class_of(report: &StepReport) -> (&'static str, String) {
-        match &report.outcome {
-            StepOutcome::Retry(failure) => ("retry", failure.class.clone()),
-            StepOutcome::Fail(failure) => ("fail", failure.class.clone()),
-            StepOutcome::Wait(wait) => ("wait", wait.reason.name.to_owned()),
-            other => panic!("{other:?}"),
+    fn class_of(error: &StepError) -> (&'static str, FailureClass) {
+        match &*error.end {
+            StepEnd::Retry(failure) => ("retry", failure.class.clone()),
+            StepEnd::Fail(failure) => ("fail", failure.class.clone()),
+            StepEnd::Wait(wait) => ("wait", wait.reason.name.into()),
         }
     }
 
@@ -215,25 +217,17 @@ mod tests {
         ];
         for (kind, verdict, class) in table {
             let shown = format!("{kind:?}");
-            assert_eq!(
-                class_of(&from_redfish("step", &error(kind, false))),
-                (verdict, class.to_owned()),
-                "{shown}"
-            );
+            assert_eq!(class_of(&from_redfish(STEP, &error(kind, false))), (verdict, class), "{shown}");
         }
         let refused = ErrorKind::Refused { status: 400, message_id: None, message: text() };
-        assert_eq!(
-            class_of(&from_redfish("step", &error(refused, true))).0,
-            "retry",
-            "the effect is unknown"
-        );
+        assert_eq!(class_of(&from_redfish(STEP, &error(refused, true))).0, "retry", "the effect is unknown");
     }
 
     #[test]
     fn a_busy_response_is_waited_for_as_long_as_the_bmc_says() {
         for (asked, paused) in [(Some(7), Duration::from_secs(7)), (None, BUSY_RETRY)] {
-            let report = from_redfish_change("step", &error(busy(asked), false));
-            let StepOutcome::Wait(wait) = report.outcome else { panic!("{report:?}") };
+            let ended = from_redfish_change(STEP, &error(busy(asked), false));
+            let StepEnd::Wait(wait) = &*ended.end else { panic!("{ended:?}") };
             assert_eq!((wait.reason.name, wait.poll), (waits::BMC_BUSY.name, Some(paused)));
         }
     }
@@ -241,12 +235,12 @@ mod tests {
     #[test]
     fn a_conflict_with_the_state_of_the_host_is_waited_for_like_a_busy_bmc() {
         let refused = |status| ErrorKind::Refused { status, message_id: None, message: "not now".to_owned() };
-        let verdict = |status, open| class_of(&from_redfish_change("step", &error(refused(status), open))).1;
+        let verdict = |status, open| class_of(&from_redfish_change(STEP, &error(refused(status), open))).1;
         assert_eq!(verdict(409, false), waits::BMC_BUSY.name);
         assert_eq!(verdict(400, false), class::BMC_REFUSED);
         assert_eq!(verdict(409, true), class::BMC_REFUSED, "the effect is unknown: the state is read first");
         assert_eq!(
-            class_of(&from_redfish("step", &error(refused(409), false))).0,
+            class_of(&from_redfish(STEP, &error(refused(409), false))).0,
             "fail",
             "media: another slot"
         );

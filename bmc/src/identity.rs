@@ -12,17 +12,21 @@ use redfish::{Discovery, SerialMatch};
 
 use super::class;
 use super::classify::failure;
-use engine::StepReport;
-use engine::model::{NewEvent, Server};
+use engine::StepError;
+use engine::model::{NewEvent, Server, StepName};
 
 /// Compares the serial number of a discovered machine with its record. Returns a warning if it is not verified.
 ///
 /// # Errors
 /// Returns a failure when the machine is another one, or shows no serial number and the record does not allow that.
-pub fn verify(step: &str, server: &Server, discovery: &Discovery) -> Result<Option<NewEvent>, StepReport> {
+pub fn verify(
+    step: &StepName,
+    server: &Server,
+    discovery: &Discovery,
+) -> Result<Option<NewEvent>, StepError> {
     let serial = &server.serial;
     let wrong_machine =
-        |summary: String, next: String| StepReport::fail(failure(class::INPUT, step, summary, next));
+        |summary: String, next: String| StepError::fail(failure(class::INPUT, step, summary, next));
     match discovery.system.matches_serial(serial.as_str()) {
         SerialMatch::Match => Ok(None),
         SerialMatch::Mismatch => Err(wrong_machine(

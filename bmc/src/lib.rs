@@ -7,7 +7,7 @@
 //!      |  identity::verify (serial number, before any change)
 //!      |  power, boot, slots: observe -> checkpoint -> send -> read back
 //!      v                                             |
-//!   StepReport <--- classify: Redfish error ---------+--- not shown yet: a wait of `waits`
+//!   StepError <--- classify: Redfish error ----------+--- not shown yet: a wait of `waits`, in a StepReport
 //!
 //!   a probe (no step, no lease): BmcServices::probe, probe::direct -> card, facts, BmcProblem; changes nothing
 //! ```
@@ -32,11 +32,6 @@
 //!
 //! Elsewhere: vendors' differences are data in `redfish`; workflows own their steps, plans and outputs; the controller
 //! implements [`ServerLookup`] and [`SessionStore`].
-
-#![expect(
-    clippy::result_large_err,
-    reason = "a step that cannot go on returns its report early, by `?`; it is made once"
-)]
 
 mod addresses;
 pub mod boot;
@@ -68,23 +63,25 @@ pub use connections::{
 pub use lookup::{ServerLookup, Unavailable};
 pub use profiles::{checked_profile, checked_quirks};
 pub use services::BmcServices;
-pub use step::{ConnectedBmc, into_report, lease_lost, output_of, wait_for_bmc};
+pub use step::{ConnectedBmc, lease_lost, output_of, wait_for_bmc};
 
 /// The queue of the steps of every workflow that touches a machine.
 pub const QUEUE: &str = "default";
 
 /// The failure classes that workflows share. A workflow may add its own.
 pub mod class {
+    use engine::model::FailureClass;
+
+    pub use engine::class::TRANSIENT;
+
     /// The request is wrong: the order, the server record, credentials, or the BMC of another machine.
-    pub const INPUT: &str = "input";
-    /// A later attempt may succeed.
-    pub const TRANSIENT: &str = "transient";
+    pub const INPUT: FailureClass = FailureClass::new("input");
     /// The BMC does not respond.
-    pub const BMC_UNREACHABLE: &str = "bmc_unreachable";
+    pub const BMC_UNREACHABLE: FailureClass = FailureClass::new("bmc_unreachable");
     /// The BMC refused the request.
-    pub const BMC_REFUSED: &str = "bmc_refused";
+    pub const BMC_REFUSED: FailureClass = FailureClass::new("bmc_refused");
     /// The BMC lacks a required function.
-    pub const UNSUPPORTED: &str = "unsupported";
+    pub const UNSUPPORTED: FailureClass = FailureClass::new("unsupported");
     /// An image could not be built, read or served.
-    pub const MEDIA: &str = "media";
+    pub const MEDIA: FailureClass = FailureClass::new("media");
 }

@@ -22,8 +22,8 @@ use serde_json::json;
 use super::classify::{from_redfish, from_redfish_change};
 use super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::waits;
-use engine::model::{NewEvent, Time, permit_resource};
-use engine::{StepContext, StepReport};
+use engine::model::{NewEvent, StepName, Time, permit_resource};
+use engine::{StepContext, StepError, StepReport};
 
 /// Time limit for the BMC to show a requested power state.
 pub const POWER_TIMEOUT: Duration = Duration::from_secs(180);
@@ -86,14 +86,14 @@ fn assumed_applied(context: &StepContext, request: &PowerRequest, state: PowerSt
 /// Returns the power state: cached before this step has sent a request, otherwise read again.
 ///
 /// # Errors
-/// Returns the report of the step when the BMC cannot be read.
+/// Returns what ends the step when the BMC cannot be read.
 pub async fn state(
-    step: &str,
+    step: &StepName,
     context: &StepContext,
     connected: &ConnectedBmc,
     system: &SystemInfo,
     request: &PowerRequest,
-) -> Result<PowerState, StepReport> {
+) -> Result<PowerState, StepError> {
     let untouched = request.sent == 0 && request.graceful_at.is_none() && context.previous_wait.is_none();
     let read: Result<PowerState, RedfishError> = match untouched && !context.reentered {
         true => connected.bmc.power_state_cached(system).await,
@@ -108,15 +108,15 @@ pub async fn state(
 /// its power state late, and refuses to repeat it. A conflict (409) to the first forced request is a BMC that is busy.
 ///
 /// # Errors
-/// Returns the report of the step when the lease is lost, or the BMC refuses the first request or does not respond.
+/// Returns what ends the step when the lease is lost, or the BMC refuses the first request or does not respond.
 pub async fn send(
-    step: &str,
+    step: &StepName,
     context: &StepContext,
     connected: &ConnectedBmc,
     system: &SystemInfo,
     reset: ResetType,
     request: &mut PowerRequest,
-) -> Result<bool, StepReport> {
+) -> Result<bool, StepError> {
     request.sent_at = Some(context.now());
     request.sent += 1;
     context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(step))?;
@@ -144,13 +144,13 @@ pub async fn send(
 /// Forces the host off and reads it back.
 ///
 /// # Errors
-/// Returns the report of the step when the lease is lost, or the BMC refuses the request or does not respond.
+/// Returns what ends the step when the lease is lost, or the BMC refuses the request or does not respond.
 pub async fn force_off(
-    step: &str,
+    step: &StepName,
     context: &StepContext,
     connected: &ConnectedBmc,
     system: &SystemInfo,
-) -> Result<StepReport, StepReport> {
+) -> Result<StepReport, StepError> {
     let mut request: PowerRequest = context.own_output().unwrap_or_default();
     let state = state(step, context, connected, system, &request).await?;
     if state == PowerState::Off {
@@ -181,21 +181,21 @@ pub async fn force_off(
         state => format!("{state:?}"),
     };
     let detail = format!("power-off was requested; the BMC shows {shown}");
-    Ok(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail).with_output(json!(request)))
+    Ok(StepReport::wait(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail)).with_output(json!(request)))
 }
 
 /// Shuts the operating system down, and forces the host off when it does not end within its grace period. `may_start`: a
 /// power-on was sent so recently that an "off" may be stale.
 ///
 /// # Errors
-/// Returns the report of the step when the lease is lost or the BMC does not respond.
+/// Returns what ends the step when the lease is lost or the BMC does not respond.
 pub async fn shut_down(
-    step: &str,
+    step: &StepName,
     context: &StepContext,
     connected: &ConnectedBmc,
     system: &SystemInfo,
     may_start: bool,
-) -> Result<StepReport, StepReport> {
+) -> Result<StepReport, StepError> {
     let mut request: PowerRequest = context.own_output().unwrap_or_default();
     let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
     let now = context.now();
@@ -208,7 +208,8 @@ pub async fn shut_down(
     // A host that received a shutdown request was on before, so its "off" is not stale.
     if state == PowerState::Off && request.graceful_at.is_none() && may_start {
         let detail = "power-on was requested a moment ago, so the host may still come up; it is read again before it counts as off";
-        return Ok(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail).with_output(json!(request)));
+        return Ok(StepReport::wait(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail))
+            .with_output(json!(request)));
     }
     if state == PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host off")));
@@ -239,21 +240,21 @@ pub async fn shut_down(
         }
     }
     let detail = "a graceful shutdown was requested; the host is not off yet";
-    Ok(wait_for_bmc(&waits::SHUTDOWN, POWER_TIMEOUT, detail).with_output(json!(request)))
+    Ok(StepReport::wait(wait_for_bmc(&waits::SHUTDOWN, POWER_TIMEOUT, detail)).with_output(json!(request)))
 }
 
 /// Powers the host on and reads it back. `before_sending` runs before each request: it refuses a start that must not happen.
 ///
 /// # Errors
-/// Returns the error of `before_sending`, or the report of the step when the lease is lost, or the BMC refuses the request
+/// Returns the error of `before_sending`, or what ends the step when the lease is lost, or the BMC refuses the request
 /// or does not respond.
 pub async fn power_on(
-    step: &str,
+    step: &StepName,
     context: &StepContext,
     connected: &ConnectedBmc,
     system: &SystemInfo,
-    before_sending: impl Future<Output = Result<(), StepReport>>,
-) -> Result<StepReport, StepReport> {
+    before_sending: impl Future<Output = Result<(), StepError>>,
+) -> Result<StepReport, StepError> {
     let mut request: PowerRequest = context.own_output().unwrap_or_default();
     let state = state(step, context, connected, system, &request).await?;
     if is_up(state) {
@@ -275,5 +276,5 @@ pub async fn power_on(
         }
     }
     let detail = "power-on was requested; a read does not show it yet";
-    Ok(wait_for_bmc(&waits::POWER_ON, POWER_TIMEOUT, detail).with_output(json!(request)))
+    Ok(StepReport::wait(wait_for_bmc(&waits::POWER_ON, POWER_TIMEOUT, detail)).with_output(json!(request)))
 }

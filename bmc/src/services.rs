@@ -11,8 +11,8 @@ use super::connections::{Bmcs, ConnectError};
 use super::lookup::ServerLookup;
 use super::probe::BmcProblem;
 use super::step::ConnectedBmc;
-use engine::model::{Effect, Serial, Server};
-use engine::{StepContext, StepPolicy, StepReport};
+use engine::model::{Effect, Serial, Server, StepName};
+use engine::{StepContext, StepError, StepPolicy};
 
 /// The services that every workflow shares.
 pub struct BmcServices {
@@ -52,10 +52,10 @@ impl BmcServices {
     ///
     /// # Errors
     /// Returns a failure when the server is not registered, and a retry when the lookup did not respond.
-    pub async fn server(&self, step: &str, serial: &Serial) -> Result<Server, StepReport> {
+    pub async fn server(&self, step: &StepName, serial: &Serial) -> Result<Server, StepError> {
         match self.servers.server(serial).await {
             Ok(Some(server)) => Ok(server),
-            Ok(None) => Err(StepReport::fail(failure(
+            Ok(None) => Err(StepError::fail(failure(
                 class::INPUT,
                 step,
                 format!("server {serial} is no longer registered"),
@@ -68,16 +68,16 @@ impl BmcServices {
     /// Connects to the BMC of a server. The client sends a change only while the lease of the worker outlives it.
     ///
     /// # Errors
-    /// Returns the report of the step when the record is not usable or the BMC did not respond.
+    /// Returns a failure when the record is not usable, and what ends the step when the BMC did not respond.
     pub async fn connect(
         &self,
-        step: &str,
+        step: &StepName,
         context: &StepContext,
         serial: &Serial,
-    ) -> Result<ConnectedBmc, StepReport> {
+    ) -> Result<ConnectedBmc, StepError> {
         let server = self.server(step, serial).await?;
         let connected = self.connections.connect(&server, &context.lease).await.map_err(|why| match why {
-            ConnectError::Record(_) => StepReport::fail(failure(
+            ConnectError::Record(_) => StepError::fail(failure(
                 class::INPUT,
                 step,
                 why.to_string(),
@@ -97,16 +97,16 @@ impl BmcServices {
     /// Returns a failure when the record has another address now, and otherwise the errors of [`BmcServices::connect`].
     pub async fn connect_verified(
         &self,
-        step: &str,
+        step: &StepName,
         context: &StepContext,
         serial: &Serial,
         (address, discovery): (&str, &Discovery),
-    ) -> Result<ConnectedBmc, StepReport> {
+    ) -> Result<ConnectedBmc, StepError> {
         let connected = self.connect(step, context, serial).await?;
         let now = &connected.server.bmc_address;
         if now != address {
             // A new address may be another machine (decision D3a), and this job began at the old one.
-            return Err(StepReport::fail(failure(
+            return Err(StepError::fail(failure(
                 class::INPUT,
                 step,
                 format!(

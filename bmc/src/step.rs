@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use super::class;
 use super::classify::failure;
 use super::profiles;
-use engine::model::{Effect, Server};
-use engine::{StepContext, StepOutcome, StepReport, WaitReason, WaitRequest};
+use engine::model::{Effect, Server, StepName};
+use engine::{StepContext, StepError, StepReport, WaitReason, WaitRequest};
 
 /// Delay between two reads of a BMC that does not show a change yet.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -39,9 +39,13 @@ impl ConnectedBmc {
 ///
 /// # Errors
 /// Returns a failure when the output is missing or cannot be read.
-pub fn output_of<T: DeserializeOwned>(step: &str, context: &StepContext, by: &str) -> Result<T, StepReport> {
+pub fn output_of<T: DeserializeOwned>(
+    step: &StepName,
+    context: &StepContext,
+    by: &StepName,
+) -> Result<T, StepError> {
     context.find_output(by).ok_or_else(|| {
-        StepReport::fail(failure(
+        StepError::fail(failure(
             engine::class::INTERNAL,
             step,
             format!("the output of {by} is missing, or this version cannot read it"),
@@ -51,27 +55,16 @@ pub fn output_of<T: DeserializeOwned>(step: &str, context: &StepContext, by: &st
 }
 
 /// Builds a wait until the BMC shows a change.
-pub fn wait_for_bmc(reason: &'static WaitReason, within: Duration, detail: impl Into<String>) -> StepReport {
-    StepReport::new(StepOutcome::Wait(WaitRequest {
-        reason,
-        signals: Vec::new(),
-        poll: Some(POLL_INTERVAL),
-        within,
-        detail: detail.into(),
-    }))
+pub fn wait_for_bmc(reason: &'static WaitReason, within: Duration, detail: impl Into<String>) -> WaitRequest {
+    WaitRequest { reason, signals: Vec::new(), poll: Some(POLL_INTERVAL), within, detail: detail.into() }
 }
 
-/// Builds the report after the lease was lost; the engine does not commit it.
-pub fn lease_lost(step: &str) -> StepReport {
-    StepReport::new(StepOutcome::Retry(failure(
+/// Builds the error of a step that lost the lease; the engine does not commit it.
+pub fn lease_lost(step: &StepName) -> StepError {
+    StepError::retry(failure(
         class::TRANSIENT,
         step,
         "the lease was lost",
         "nothing; another worker continues the job",
-    )))
-}
-
-/// Turns the result of a step written with `?` into its report.
-pub fn into_report(result: Result<StepReport, StepReport>) -> StepReport {
-    result.unwrap_or_else(|report| report)
+    ))
 }

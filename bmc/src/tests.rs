@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::test_support::{PASSWORD, SharedSessions};
 use super::*;
 use async_trait::async_trait;
-use engine::model::{Server, TlsMode};
-use engine::{StepOutcome, StepReport};
+use engine::model::{Server, StepName, TlsMode};
+use engine::{StepEnd, StepError};
 use lab_bmc::{
     Fault, FaultEffect, FaultTrigger, InProcess, JournalItem, MediaReader, MediaRefusal, MediaRequest,
     MediaResponse, NullHost, SimBmc, SimBmcConfig,
@@ -63,11 +63,11 @@ impl Bench {
     }
 
     /// Discovers the machine and compares its serial number with the record.
-    async fn identity(&self) -> Result<Option<engine::model::NewEvent>, StepReport> {
+    async fn identity(&self) -> Result<Option<engine::model::NewEvent>, StepError> {
         let connected = self.services.connections.reader(&self.server, None).await.unwrap();
         let discovery = connected.bmc.discover(&SystemSelector::serial(SERIAL)).await.unwrap();
         self.services.connections.release(&self.server.serial, &connected.bmc).await;
-        identity::verify("step", &self.server, &discovery)
+        identity::verify(&StepName::new("step"), &self.server, &discovery)
     }
 
     fn changes(&self) -> usize {
@@ -77,8 +77,8 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_registered_machine_or_one_an_operator_allows_passes_the_identity_check() {
-    let refused = |checked: Result<_, StepReport>| match checked.unwrap_err().outcome {
-        StepOutcome::Fail(failure) => (failure.class, failure.next_action),
+    let refused = |checked: Result<_, StepError>| match *checked.unwrap_err().end {
+        StepEnd::Fail(failure) => (failure.class, failure.next_action),
         other => panic!("{other:?}"),
     };
     let bench = Bench::new();

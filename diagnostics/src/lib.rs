@@ -23,11 +23,6 @@
 //! - The test image has a separate grant, which ends with the run.
 //! - This crate and the other workflows do not use each other. What they share is in `bmc` and `media`.
 
-#![expect(
-    clippy::result_large_err,
-    reason = "a step that cannot go on returns its report early, by `?`; it is made once"
-)]
-
 pub mod checks;
 pub mod direct;
 mod test_image;
@@ -43,13 +38,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use bmc::probe::ProbeTarget;
-use bmc::{BmcServices, ConnectError, QUEUE, class, failure, from_redfish, into_report, unavailable};
+use bmc::{BmcServices, ConnectError, QUEUE, class, failure, from_redfish, unavailable};
 use engine::model::{
     Artifact, Effect, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunPlan, RunRequest, Serial,
-    Server, Snapshot, StepInstance, Time, Verb, error_chain,
+    Server, Snapshot, StepInstance, StepName, Time, Verb, error_chain,
 };
 use engine::{
-    AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepOutcome, StepPolicy, StepReport,
+    AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepError, StepPolicy, StepReport,
     WaitReason, Workflow,
 };
 use media::{ImageUse, MediaGrants, Suffix, TaskInputs, media_url};
@@ -58,9 +53,9 @@ use checks::{AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_
 
 /// The workflow's name.
 pub const WORKFLOW: &str = "doctor";
-const PREPARE: &str = "doctor.prepare";
-const CHECK: &str = "doctor.check";
-const CLEAN: &str = "doctor.clean";
+const PREPARE: &StepName = &StepName::new("doctor.prepare");
+const CHECK: &StepName = &StepName::new("doctor.check");
+const CLEAN: &StepName = &StepName::new("doctor.clean");
 /// Time limit of one run, including the time in the queue.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
@@ -87,8 +82,11 @@ impl DiagnosticsOrder {
 /// Builds a diagnostics run of a server for the engine.
 pub fn order(order: &DiagnosticsOrder, id: RunId, created_by: &str, now: Time) -> NewRun {
     let DiagnosticsOrder { server, retry_of, .. } = order;
-    let instance =
-        |name: &&str| StepInstance { name: (*name).to_owned(), key: String::new(), queue: QUEUE.to_owned() };
+    let instance = |name: &&StepName| StepInstance {
+        name: (*name).clone(),
+        key: String::new(),
+        queue: QUEUE.to_owned(),
+    };
     let plan = RunPlan {
         forward: [PREPARE, CHECK].iter().map(instance).collect(),
         finish: [CLEAN].iter().map(instance).collect(),
@@ -170,7 +168,7 @@ impl Workflow for DiagnosticsWorkflow {
         1
     }
 
-    fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
+    fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
         let name = [PREPARE, CHECK, CLEAN].into_iter().find(|known| *known == name)?;
         Some(Arc::new(DiagnosticsStep { name, services: Arc::clone(&self.services) }))
     }
@@ -194,7 +192,7 @@ impl Workflow for DiagnosticsWorkflow {
 }
 
 struct DiagnosticsStep {
-    name: &'static str,
+    name: &'static StepName,
     services: Arc<DiagnosticsServices>,
 }
 
@@ -212,30 +210,33 @@ impl Step for DiagnosticsStep {
     }
 
     async fn run(&self, context: &StepContext) -> StepReport {
-        into_report(match self.name {
-            PREPARE => prepare(&self.services, context),
-            CHECK => check_step(&self.services, context).await,
-            _ => clean(&self.services, context).await,
-        })
+        let result = if self.name == PREPARE {
+            prepare(&self.services, context)
+        } else if self.name == CHECK {
+            check_step(&self.services, context).await
+        } else {
+            clean(&self.services, context).await
+        };
+        result.into()
     }
 }
 
-fn input(step: &str, context: &StepContext) -> Result<DiagnosticsOrder, StepReport> {
+fn input(step: &StepName, context: &StepContext) -> Result<DiagnosticsOrder, StepError> {
     Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
         let summary = format!("the stored input of this diagnostics run cannot be read: {why}");
-        StepReport::fail(failure(engine::class::INTERNAL, step, summary, "run the diagnostics again"))
+        StepError::fail(failure(engine::class::INTERNAL, step, summary, "run the diagnostics again"))
     })
 }
 
-fn image(step: &str, context: &StepContext) -> Result<Arc<TaskInputs>, StepReport> {
+fn image(step: &StepName, context: &StepContext) -> Result<Arc<TaskInputs>, StepError> {
     let run = &context.snapshot.run;
     test_image::image(run.id.0, run.created_at).map_err(|why| {
-        StepReport::fail(failure(class::MEDIA, step, error_chain(&why).to_string(), "report it as a bug"))
+        StepError::fail(failure(class::MEDIA, step, error_chain(&why).to_string(), "report it as a bug"))
     })
 }
 
-fn prepare(services: &DiagnosticsServices, context: &StepContext) -> Result<StepReport, StepReport> {
-    let broken = |why: String| StepReport::fail(failure(class::MEDIA, PREPARE, why, "report it as a bug"));
+fn prepare(services: &DiagnosticsServices, context: &StepContext) -> Result<StepReport, StepError> {
+    let broken = |why: String| StepError::fail(failure(class::MEDIA, PREPARE, why, "report it as a bug"));
     let run = context.snapshot.run.id;
     let image = image(PREPARE, context)?;
     let digest = image.digest().to_hex();
@@ -266,31 +267,31 @@ impl TestMedium for Granted {
 }
 
 fn medium(
-    step: &str,
+    step: &StepName,
     services: &Arc<DiagnosticsServices>,
     context: &StepContext,
     base: &str,
-) -> Result<Granted, StepReport> {
+) -> Result<Granted, StepError> {
     let digest = image(step, context)?.digest().to_hex();
     let token = services.grants.token(context.snapshot.run.id, &test_use(&digest));
     let url = media_url(base, &token, Artifact::Task, Suffix::Iso).map_err(|_| {
         let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
-        StepReport::fail(failure(class::MEDIA, step, "there is no usable media URL", next))
+        StepError::fail(failure(class::MEDIA, step, "there is no usable media URL", next))
     })?;
     Ok(Granted { services: Arc::clone(services), url, hash: token.hash() })
 }
 
 async fn server(
-    step: &str,
+    step: &StepName,
     services: &DiagnosticsServices,
     context: &StepContext,
-) -> Result<(Server, DiagnosticsOrder), StepReport> {
+) -> Result<(Server, DiagnosticsOrder), StepError> {
     let input = input(step, context)?;
     match services.bmc.servers.server(&input.server).await {
         Ok(Some(server)) => Ok((server, input)),
         Ok(None) => {
             let summary = format!("server {} is no longer registered", input.server);
-            Err(StepReport::fail(failure(class::INPUT, step, summary, "register it again")))
+            Err(StepError::fail(failure(class::INPUT, step, summary, "register it again")))
         }
         Err(why) => Err(unavailable(step, &why)),
     }
@@ -299,11 +300,11 @@ async fn server(
 async fn check_step(
     services: &Arc<DiagnosticsServices>,
     context: &StepContext,
-) -> Result<StepReport, StepReport> {
+) -> Result<StepReport, StepError> {
     let (server, input) = server(CHECK, services, context).await?;
     let serial = server.serial.as_str();
     let wrong =
-        |sentence: String, next: String| StepReport::fail(failure(class::INPUT, CHECK, sentence, next));
+        |sentence: String, next: String| StepError::fail(failure(class::INPUT, CHECK, sentence, next));
     let base = services.bmc.media_base(&server).await.map_err(|why| wrong(why.sentence, why.next_action))?;
     let connected = services.bmc.connections.connect(&server, &context.lease).await.map_err(|why| {
         let why = why.problem(&server.serial);
@@ -324,7 +325,7 @@ async fn check_step(
     Ok(report)
 }
 
-async fn clean(services: &Arc<DiagnosticsServices>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn clean(services: &Arc<DiagnosticsServices>, context: &StepContext) -> Result<StepReport, StepError> {
     let done =
         context.snapshot.records_of(CHECK).any(|record| record.phase == engine::model::StepPhase::Done);
     let started = context.snapshot.records_of(CHECK).next().is_some();
@@ -347,7 +348,7 @@ async fn eject_everywhere(
     services: &Arc<DiagnosticsServices>,
     context: &StepContext,
     server: &Server,
-) -> Result<(), StepReport> {
+) -> Result<(), StepError> {
     let Ok(base) = services.bmc.media_base(server).await else { return Ok(()) };
     let medium = medium(CLEAN, services, context, &base)?;
     let connected = match services.bmc.connections.connect(server, &context.lease).await {
@@ -360,7 +361,7 @@ async fn eject_everywhere(
     for slot in discovery.slots.iter().filter(|slot| slot.holds(&medium.url)) {
         if let Some(remains) = eject_test_medium(&connected.bmc, &slot.uri, &medium).await {
             let next = "eject it in the BMC; the next job also ejects it";
-            return Err(StepReport::new(StepOutcome::Retry(failure(class::TRANSIENT, CLEAN, remains, next))));
+            return Err(StepError::retry(failure(class::TRANSIENT, CLEAN, remains, next)));
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::class;
-use crate::model::{Failure, Signal, Snapshot, Time};
+use crate::model::{Failure, Signal, Snapshot, StepName, Time};
 use crate::store::CANCEL;
 
 /// The signal of a cancel.
@@ -35,8 +35,8 @@ pub(super) fn failure(snapshot: &Snapshot) -> Failure {
     };
     let reason = text_of("reason");
     Failure {
-        class: class::CANCELLED.to_owned(),
-        step: snapshot.run.step.clone().unwrap_or_else(|| "queued".to_owned()),
+        class: class::CANCELLED,
+        step: snapshot.run.step.clone().unwrap_or(StepName::QUEUED),
         summary: if reason.is_empty() {
             format!("cancelled by {}", text_of("by"))
         } else {

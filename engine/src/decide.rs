@@ -104,7 +104,7 @@ pub(super) fn apply_report(
         }
         StepOutcome::Hold(hold) => {
             let failure = Failure {
-                class: hold.class.clone(),
+                class: hold.class.clone().into(),
                 step: record.name.clone(),
                 summary: hold.detail.clone(),
                 detail: None,
@@ -402,7 +402,7 @@ pub(super) fn remaining_cleanup(snapshot: &Snapshot) -> Vec<String> {
         .iter()
         .filter_map(|record| match (record.at.stage, record.phase) {
             (_, StepPhase::Stuck) => Some(format!("undo {}", record.name)),
-            (Stage::Finish, StepPhase::Failed) => Some(record.name.clone()),
+            (Stage::Finish, StepPhase::Failed) => Some(record.name.to_string()),
             _ => None,
         })
         .collect()

@@ -10,8 +10,10 @@ use super::log;
 use super::verbs::{self, VerbRefused};
 use super::workflow::{AfterCommit, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow};
 use crate::model::mutant::{self, Mutant};
-use crate::model::{NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time, Verb};
-use crate::store::{Committed, DeliverOutcome, SignalMessage, StoreError, UNREADABLE};
+use crate::model::{
+    HoldClass, NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time, Verb,
+};
+use crate::store::{Committed, DeliverOutcome, SignalMessage, StoreError};
 
 /// How often a delivery is computed again because the run has changed meanwhile.
 const MAX_CONFLICTS: u32 = 64;
@@ -135,7 +137,7 @@ impl Engine {
                 Err(error) if error.is_corrupt() => return self.unreadable_verb(run, verb, actor).await,
                 Err(error) => return Err(error.into()),
             };
-            if snapshot.run.hold.as_ref().is_some_and(|hold| hold.class == UNREADABLE) {
+            if snapshot.run.hold.as_ref().is_some_and(|hold| hold.class == HoldClass::UNREADABLE) {
                 return self.unreadable_verb(run, verb, actor).await;
             }
             let Run { phase, workflow, .. } = &snapshot.run;

@@ -20,8 +20,10 @@ use super::decide::{self, RETRY};
 use super::dispatcher::Engine;
 use super::interrupt::CANCEL_GRACE;
 use super::workflow::{Remark, StepPolicy, WaitReason, Workflow, WorkflowRegistry};
-use crate::model::{Gate, Hold, Lease, Outcome, PERMIT, Phase, Restoration, Run, Snapshot, Time, Wait};
-use crate::store::{QueuePosition, StoreError, UNREADABLE};
+use crate::model::{
+    Gate, Hold, HoldClass, Lease, Outcome, PERMIT, Phase, Restoration, Run, Snapshot, StepName, Time, Wait,
+};
+use crate::store::{QueuePosition, StoreError};
 
 /// The kind of state that a run is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -61,7 +63,7 @@ pub struct Explanation {
     /// The reason of a wait, or the class of a hold or failure.
     pub reason: Option<String>,
     /// The current step.
-    pub step: Option<String>,
+    pub step: Option<StepName>,
     /// The explanation in one or two sentences.
     pub summary: String,
     /// When the state began.
@@ -76,7 +78,7 @@ pub struct Explanation {
     pub next_action: String,
     /// The running step, when it may not be interrupted and a cancel has to wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub uninterruptible: Option<String>,
+    pub uninterruptible: Option<StepName>,
 }
 
 /// What blocks a run from outside: restored data, a queue or a gate.
@@ -133,7 +135,7 @@ impl Explanation {
 pub fn unreadable(hold: &Hold) -> Explanation {
     Explanation {
         condition: Condition::Held,
-        reason: Some(hold.class.clone()),
+        reason: Some(hold.class.to_string()),
         step: None,
         summary: hold.detail.clone(),
         since: hold.since,
@@ -200,7 +202,7 @@ fn ended(snapshot: &Snapshot) -> Explanation {
         );
     }
     Explanation {
-        reason: run.failure.as_ref().map(|failure| failure.class.clone()),
+        reason: run.failure.as_ref().map(|failure| failure.class.to_string()),
         summary,
         deadline: None,
         next_check: None,
@@ -235,7 +237,7 @@ fn restored(run: &Run, restoration: &Restoration) -> Explanation {
 
 fn held(run: &Run, hold: &Hold) -> Explanation {
     Explanation {
-        reason: Some(hold.class.clone()),
+        reason: Some(hold.class.to_string()),
         summary: hold.detail.clone(),
         deadline: None,
         next_check: None,
@@ -245,16 +247,15 @@ fn held(run: &Run, hold: &Hold) -> Explanation {
     }
 }
 
-fn held_action(class: &str) -> &'static str {
-    match class {
-        "unknown_step" | "unknown_workflow" | "workflow_version" => {
-            "start the version of the program that created the run, then resume it; or cancel it and create it again"
-        }
-        UNREADABLE => {
-            "restore the row from a backup or start the version of the program that wrote it, then resume; or cancel: the run \
-             then ends without cleanup"
-        }
-        _ => "resume the run to continue where it stopped, or cancel it to clean up",
+fn held_action(class: &HoldClass) -> &'static str {
+    let other_version = [HoldClass::UNKNOWN_STEP, HoldClass::UNKNOWN_WORKFLOW, HoldClass::WORKFLOW_VERSION];
+    if other_version.contains(class) {
+        "start the version of the program that created the run, then resume it; or cancel it and create it again"
+    } else if *class == HoldClass::UNREADABLE {
+        "restore the row from a backup or start the version of the program that wrote it, then resume; or cancel: the run \
+         then ends without cleanup"
+    } else {
+        "resume the run to continue where it stopped, or cancel it to clean up"
     }
 }
 
@@ -268,7 +269,7 @@ fn leased(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, lease: &Lease, n
     let step = record.map(|record| record.name.clone()).or_else(|| run.step.clone());
     let doing = match (&step, run.phase) {
         (Some(step), Phase::Unwinding) => format!("undoing {step}"),
-        (Some(step), _) => step.clone(),
+        (Some(step), _) => step.to_string(),
         (None, _) => "choosing the next step".to_owned(),
     };
     if lease.expires_at <= now {
@@ -283,7 +284,7 @@ fn leased(snapshot: &Snapshot, workflow: Option<&dyn Workflow>, lease: &Lease, n
             ..of(run, Condition::Abandoned, lease.expires_at)
         };
     }
-    let policy = match (step.as_deref(), workflow) {
+    let policy = match (step.as_ref(), workflow) {
         (Some(step), Some(workflow)) => workflow.policy(step, snapshot),
         _ => StepPolicy::default(),
     };

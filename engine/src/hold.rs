@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::cursor::{Next, next, step_to};
-use crate::model::{Hold, NewEvent, Run, RunChange, Snapshot, StepRecord, Time, Trigger};
+use crate::model::{Hold, HoldClass, NewEvent, Run, RunChange, Snapshot, StepRecord, Time, Trigger};
 
 /// The interval between two reminders of a hold.
 const REMIND: Duration = Duration::from_secs(24 * 3600);
@@ -18,9 +18,9 @@ pub(super) fn hold(snapshot: &Snapshot, hold: Hold) -> RunChange {
 }
 
 /// A hold that the engine places itself, not a step.
-pub(super) fn held(class: &str, detail: String, now: Time) -> Hold {
+pub(super) fn held(class: HoldClass, detail: String, now: Time) -> Hold {
     Hold {
-        class: class.to_owned(),
+        class,
         since: now,
         remind_at: now.plus(REMIND),
         verbs: vec!["resume".to_owned(), "cancel".to_owned()],

@@ -32,6 +32,7 @@ mod log;
 pub mod model;
 mod outage;
 mod pressure;
+mod step_error;
 pub mod store;
 mod verbs;
 mod worker;
@@ -46,6 +47,7 @@ pub use explain::{Blockers, Condition, Explanation, explain, unreadable};
 pub use lease::{LeaseGuard, LeaseLost};
 pub use model::Verb;
 pub use pressure::PressureGauge;
+pub use step_error::{StepEnd, StepError};
 pub use verbs::VerbRefused;
 pub use workflow::{
     AfterCommit, ChildRefused, ChildRequest, PermitRequest, Remark, Step, StepContext, StepOutcome,
@@ -56,12 +58,16 @@ pub use crate::store::{Created, Creation, QueuePosition, StoreError};
 
 /// The failure classes of the engine itself.
 pub mod class {
+    use crate::model::FailureClass;
+
     /// A deadline passed.
-    pub const DEADLINE: &str = "deadline";
+    pub const DEADLINE: FailureClass = FailureClass::new("deadline");
     /// An operator cancelled the run.
-    pub const CANCELLED: &str = "cancelled";
+    pub const CANCELLED: FailureClass = FailureClass::new("cancelled");
     /// A defect of the program.
-    pub const INTERNAL: &str = "internal";
+    pub const INTERNAL: FailureClass = FailureClass::new("internal");
     /// A child run could not be created because another run tree has the lock.
-    pub const CONFLICT: &str = "conflict";
+    pub const CONFLICT: FailureClass = FailureClass::new("conflict");
+    /// A later attempt may succeed.
+    pub const TRANSIENT: FailureClass = FailureClass::new("transient");
 }

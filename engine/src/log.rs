@@ -12,7 +12,7 @@
 
 use tracing::Span;
 
-use crate::model::{Outcome, Phase, Run};
+use crate::model::{Outcome, Phase, Run, StepName};
 
 /// The span of everything that a worker, or a delivery of the controller, does for a run.
 pub(crate) fn job_span(run: &Run, worker_id: &str) -> Span {
@@ -27,8 +27,8 @@ pub(crate) fn job_span(run: &Run, worker_id: &str) -> Span {
 }
 
 /// The span of one call of a step, inside the job's span.
-pub(crate) fn step_span(step: &str) -> Span {
-    tracing::error_span!("step", step)
+pub(crate) fn step_span(step: &StepName) -> Span {
+    tracing::error_span!("step", step = step.as_str())
 }
 
 /// Logs what a committed change means for the outcome of the run: a failure once, and the end.

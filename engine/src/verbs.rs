@@ -5,7 +5,9 @@ use super::cancel;
 use super::decide::{self, DecisionContext};
 use super::hold;
 use super::workflow::{StepOutcome, StepReport};
-use crate::model::{NewEvent, Outcome, Phase, RunChange, Serial, Snapshot, StepRecord, Time, Verb};
+use crate::model::{
+    HoldClass, NewEvent, Outcome, Phase, RunChange, Serial, Snapshot, StepRecord, Time, Verb,
+};
 use crate::store::CANCEL;
 
 /// Why a verb was refused.
@@ -79,7 +81,7 @@ fn with_cancel(mut change: RunChange, snapshot: &Snapshot) -> RunChange {
 pub(super) fn held(snapshot: &Snapshot, actor: &str, reason: &str, now: Time) -> RunChange {
     let detail =
         if reason.is_empty() { format!("held by {actor}") } else { format!("held by {actor}: {reason}") };
-    hold::hold(snapshot, hold::held("operator", detail, now))
+    hold::hold(snapshot, hold::held(HoldClass::OPERATOR, detail, now))
 }
 
 /// The change of a resume that an operator requested.

@@ -33,7 +33,8 @@ use super::workflow::{
     UnknownWorkflow, Workflow, WorkflowRegistry,
 };
 use crate::model::{
-    Failure, Hold, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId, Snapshot, StepRecord,
+    Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId, Snapshot,
+    StepName, StepRecord,
 };
 use crate::store::{Claimed, Committed, Store, StoreError};
 
@@ -144,7 +145,7 @@ impl Worker {
                 run.workflow,
                 workflow.version()
             );
-            return self.hold(snapshot, lease, hold::held("workflow_version", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held(HoldClass::WORKFLOW_VERSION, detail, now)).await;
         }
         let (at, undo) = match cursor::next(snapshot) {
             Next::Run(at) => (at, false),
@@ -201,7 +202,7 @@ impl Worker {
             let detail = format!(
                 "this program does not know the workflow {workflow:?}; start the version that created the run"
             );
-            return self.hold(snapshot, lease, hold::held("unknown_workflow", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held(HoldClass::UNKNOWN_WORKFLOW, detail, now)).await;
         }
         self.commit(snapshot, lease, &mut |snapshot| {
             let decision = self.decision_context(&UnknownWorkflow, None);
@@ -223,17 +224,17 @@ impl Worker {
         lease: &LeaseGuard,
     ) -> Result<CommitOutcome, StoreError> {
         let now = self.terms.clock.now();
-        let name = cursor::instance(snapshot, at).map_or("", |instance| &*instance.name);
+        let name = cursor::instance(snapshot, at).map_or(StepName::UNKNOWN, |instance| instance.name.clone());
         let detail = format!(
             "this version of the program does not know the step {name:?} at index {} of the plan",
             at.index
         );
         if snapshot.run.phase.is_forward() {
-            return self.hold(snapshot, lease, hold::held("unknown_step", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held(HoldClass::UNKNOWN_STEP, detail, now)).await;
         }
         let failure = Failure {
-            class: class::INTERNAL.to_owned(),
-            step: name.to_owned(),
+            class: class::INTERNAL,
+            step: name,
             summary: detail,
             detail: None,
             next_action: "do the work of the step by hand".to_owned(),
@@ -377,7 +378,7 @@ impl Worker {
                 };
                 let refused = |summary: String| {
                     Box::new(Failure {
-                        class: class::INTERNAL.to_owned(),
+                        class: class::INTERNAL,
                         step: record.name.clone(),
                         summary,
                         detail: None,
@@ -505,9 +506,9 @@ impl Worker {
             return change;
         }
         let at = run.wait.as_ref().map_or(String::new(), |wait| format!(", waiting: {}", wait.detail));
-        let step = run.step.clone().unwrap_or_else(|| "queued".to_owned());
+        let step = run.step.clone().unwrap_or(StepName::QUEUED);
         let mut failure = self.wait_failure(workflow, snapshot).unwrap_or_else(|| Failure {
-            class: class::DEADLINE.to_owned(),
+            class: class::DEADLINE,
             summary: format!("the deadline {} has passed{at}", run.deadline_at),
             step,
             detail: Some(json!({
@@ -588,7 +589,7 @@ fn child_refused(record: &StepRecord, holder: Option<RunId>) -> Failure {
             "register the server".to_owned(),
         ),
     };
-    Failure { class: class.to_owned(), step: record.name.clone(), summary, detail: None, next_action }
+    Failure { class, step: record.name.clone(), summary, detail: None, next_action }
 }
 
 impl Worker {
@@ -620,14 +621,14 @@ impl Worker {
         Some(match outcome {
             Ok(Ok(report)) => report,
             Ok(Err(_panic)) => StepReport::fail(Failure {
-                class: class::INTERNAL.to_owned(),
+                class: class::INTERNAL,
                 step: context.record.name.clone(),
                 summary: "the step panicked because of a defect in the program".to_owned(),
                 detail: None,
                 next_action: "find the panic in the log of the controller and report it".to_owned(),
             }),
             Err(_elapsed) => StepReport::new(StepOutcome::Retry(Failure {
-                class: "transient".to_owned(),
+                class: class::TRANSIENT,
                 step: context.record.name.clone(),
                 summary: format!("the step did not return within {} s", policy.call.as_secs()),
                 detail: Some(json!({ "call_s": policy.call.as_secs(), "attempt": context.record.attempt })),

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::checkpoint::Checkpoint;
 use super::lease::{LeaseGuard, LeaseLost};
 use crate::model::{
-    Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance,
+    Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance, StepName,
     StepRecord, Time, Verb, Wait,
 };
 
@@ -24,7 +24,7 @@ pub trait Workflow: Send + Sync + 'static {
     /// The version. It grows when a plan of an older version may no longer be executed.
     fn version(&self) -> u32;
     /// The step of that name. `None` when this version does not know it: the engine then holds the run and never skips.
-    fn step(&self, name: &str) -> Option<Arc<dyn Step>>;
+    fn step(&self, name: &StepName) -> Option<Arc<dyn Step>>;
     /// Makes a run from a request of another workflow.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ pub trait Workflow: Send + Sync + 'static {
     /// The time limit for undo and the finish list together.
     fn finish_timeout(&self) -> Duration;
     /// The policy of a step in one run: the step's own policy, changed by settings or by the input of the run.
-    fn policy(&self, step: &str, _snapshot: &Snapshot) -> StepPolicy {
+    fn policy(&self, step: &StepName, _snapshot: &Snapshot) -> StepPolicy {
         self.step(step).map(|step| step.policy()).unwrap_or_default()
     }
     /// The verbs that operators can apply to the runs. A cancel must be among them.
@@ -140,7 +140,7 @@ pub trait Step: Send + Sync {
 /// The failure of a wait that passed its deadline; the default of [`Step::on_wait_deadline`].
 pub fn fail_on_deadline(wait: &Wait) -> Failure {
     Failure {
-        class: super::class::DEADLINE.to_owned(),
+        class: super::class::DEADLINE,
         step: wait.step.clone(),
         summary: format!(
             "waited since {} and the deadline {} has passed: {}",
@@ -295,6 +295,11 @@ impl StepReport {
         Self::new(StepOutcome::Skipped)
     }
 
+    /// A report of a step that must wait.
+    pub fn wait(request: WaitRequest) -> Self {
+        Self::new(StepOutcome::Wait(request))
+    }
+
     /// A report of a step that failed for good.
     pub fn fail(failure: Failure) -> Self {
         Self::new(StepOutcome::Fail(failure))
@@ -344,12 +349,8 @@ pub struct StepContext {
 
 impl StepContext {
     /// The output of the last step of that name; `None` when there is none, or none of type `T`.
-    pub fn find_output<T: DeserializeOwned>(&self, step: &str) -> Option<T> {
-        self.snapshot
-            .steps
-            .iter()
-            .rfind(|record| record.name == step)
-            .and_then(|record| T::deserialize(&record.output).ok())
+    pub fn find_output<T: DeserializeOwned>(&self, step: &StepName) -> Option<T> {
+        self.snapshot.records_of(step).next_back().and_then(|record| T::deserialize(&record.output).ok())
     }
 
     /// The output of a previous call of this step.
@@ -388,7 +389,7 @@ impl Workflow for UnknownWorkflow {
         0
     }
 
-    fn step(&self, _name: &str) -> Option<Arc<dyn Step>> {
+    fn step(&self, _name: &StepName) -> Option<Arc<dyn Step>> {
         None
     }
 

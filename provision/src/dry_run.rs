@@ -10,8 +10,8 @@ use super::outputs::Validated;
 use super::services::Services;
 use super::steps::{BuiltTaskImage, ImageName, task_image};
 use bmc::bmc_address;
-use engine::model::{Effect, NewRun, RunId, Server, Snapshot, Stage, Time};
-use engine::{StepOutcome, StepPolicy, Workflow};
+use engine::model::{Effect, NewRun, RunId, Server, Snapshot, Stage, StepName, Time};
+use engine::{StepPolicy, Workflow};
 use recipe::{Lint, Recipe};
 
 /// One step of the preview.
@@ -20,7 +20,7 @@ pub struct PlannedStep {
     /// The stage: forward, or finish.
     pub stage: Stage,
     /// The name of the step.
-    pub step: String,
+    pub step: StepName,
     /// Time limit of all attempts together, in seconds.
     pub budget_s: u64,
     /// Time limit of one call, in seconds.
@@ -143,12 +143,8 @@ impl Services {
             own_registry: held == Some(true),
         };
         let BuiltTaskImage { inputs, .. } =
-            task_image(self, (run.id, now), &server.serial, recipe, &validated).map_err(
-                |report| match report.outcome {
-                    StepOutcome::Fail(failure) | StepOutcome::Retry(failure) => failure.summary,
-                    _ => "the task image could not be built".to_owned(),
-                },
-            )?;
+            task_image(self, (run.id, now), &server.serial, recipe, &validated)
+                .map_err(|error| error.to_string())?;
         let image =
             PlannedImage { location: None, sha256: Some(inputs.digest().to_hex()), size: Some(inputs.len()) };
         Ok((image, held))

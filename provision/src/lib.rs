@@ -21,6 +21,7 @@
 
 mod completion;
 mod dry_run;
+mod names;
 mod order;
 mod outputs;
 mod remark;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bmc::QUEUE;
-use engine::model::{NewRun, RunPlan, Snapshot, StepInstance};
+use engine::model::{NewRun, RunPlan, Snapshot, StepInstance, StepName};
 use engine::{ChildRefused, ChildRequest, Remark, Step, StepPolicy, WaitReason, Workflow};
 use recipe::TaskTarget;
 
@@ -57,36 +58,36 @@ pub mod class {
     pub use bmc::class::{BMC_REFUSED, BMC_UNREACHABLE, INPUT, MEDIA, TRANSIENT, UNSUPPORTED};
 
     /// The maintenance OS reported a failure.
-    pub const INSTALLER: &str = "installer";
+    pub const INSTALLER: engine::model::FailureClass = engine::model::FailureClass::new("installer");
 }
 
 /// A step's name and its constructor.
-type Row = (&'static str, fn(Arc<Services>) -> Arc<dyn Step>);
+type Row = (&'static StepName, fn(Arc<Services>) -> Arc<dyn Step>);
 
 /// The forward steps in order, without the last one.
 const FORWARD: [Row; 9] = [
-    ("validate", |services| Arc::new(steps::Validate(services))),
-    ("iso.build", |services| Arc::new(steps::IsoBuild(services))),
-    ("redfish.discover", |services| Arc::new(steps::Discover(services))),
-    ("redfish.power-off", |services| Arc::new(steps::PowerOff(services))),
-    ("redfish.eject", |services| Arc::new(steps::Eject(services))),
-    ("redfish.mount.maintenance", |services| Arc::new(steps::MountMaintenance(services))),
-    ("redfish.mount.task", |services| Arc::new(steps::MountTask(services))),
-    ("redfish.boot-override", |services| Arc::new(steps::SetBootOverride(services))),
-    ("redfish.power-on", |services| Arc::new(steps::PowerOn(services))),
+    (names::VALIDATE, |services| Arc::new(steps::Validate(services))),
+    (names::ISO_BUILD, |services| Arc::new(steps::IsoBuild(services))),
+    (names::DISCOVER, |services| Arc::new(steps::Discover(services))),
+    (names::POWER_OFF, |services| Arc::new(steps::PowerOff(services))),
+    (names::EJECT, |services| Arc::new(steps::Eject(services))),
+    (names::MOUNT_MAINTENANCE, |services| Arc::new(steps::MountMaintenance(services))),
+    (names::MOUNT_TASK, |services| Arc::new(steps::MountTask(services))),
+    (names::BOOT_OVERRIDE, |services| Arc::new(steps::SetBootOverride(services))),
+    (names::POWER_ON, |services| Arc::new(steps::PowerOn(services))),
 ];
 
 /// The last forward step: wait for the report, or observe the machine when the target cannot report.
-const REPORTED: Row = ("webhook.wait", |services| Arc::new(steps::AwaitReport(services)));
-const OBSERVED: Row = ("redfish.poll", |services| Arc::new(steps::AwaitCompletion(services)));
+const REPORTED: Row = (names::AWAIT_REPORT, |services| Arc::new(steps::AwaitReport(services)));
+const OBSERVED: Row = (names::AWAIT_COMPLETION, |services| Arc::new(steps::AwaitCompletion(services)));
 
 /// The finish steps in order; they run at every end of a job.
 const FINISH: [Row; 5] = [
-    ("cleanup.power-off", |services| Arc::new(steps::CleanupPowerOff(services))),
-    ("cleanup.eject", |services| Arc::new(steps::CleanupEject(services))),
-    ("cleanup.boot-override", |services| Arc::new(steps::CleanupBootOverride(services))),
-    ("cleanup.power-on", |services| Arc::new(steps::CleanupPowerOn(services))),
-    ("cleanup.grant", |services| Arc::new(steps::CleanupGrant(services))),
+    (names::CLEANUP_POWER_OFF, |services| Arc::new(steps::CleanupPowerOff(services))),
+    (names::CLEANUP_EJECT, |services| Arc::new(steps::CleanupEject(services))),
+    (names::CLEANUP_BOOT_OVERRIDE, |services| Arc::new(steps::CleanupBootOverride(services))),
+    (names::CLEANUP_POWER_ON, |services| Arc::new(steps::CleanupPowerOn(services))),
+    (names::CLEANUP_GRANT, |services| Arc::new(steps::CleanupGrant(services))),
 ];
 
 /// The provisioning workflow.
@@ -105,7 +106,7 @@ impl Provision {
         let instances = |rows: &[Row]| {
             rows.iter()
                 .map(|(name, _)| StepInstance {
-                    name: (*name).to_owned(),
+                    name: (*name).clone(),
                     key: String::new(),
                     queue: QUEUE.to_owned(),
                 })
@@ -123,7 +124,7 @@ fn cannot_report(target: TaskTarget) -> bool {
 
 /// Returns the names of all steps in order.
 pub fn step_names() -> impl Iterator<Item = &'static str> {
-    FORWARD.iter().chain(&[REPORTED, OBSERVED]).chain(&FINISH).map(|(name, _)| *name)
+    FORWARD.iter().chain(&[REPORTED, OBSERVED]).chain(&FINISH).map(|(name, _)| name.as_str())
 }
 
 /// Limits a policy to a time: all attempts, waits and calls of the step.
@@ -146,7 +147,7 @@ impl Workflow for Provision {
         VERSION
     }
 
-    fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
+    fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
         FORWARD
             .iter()
             .chain(&[REPORTED, OBSERVED])
@@ -170,7 +171,7 @@ impl Workflow for Provision {
 
     /// Returns the policy the step declares, with the time limit of the order or of the settings if one is set. The instances of
     /// a step that runs again for another slot plan share its time.
-    fn policy(&self, step: &str, snapshot: &Snapshot) -> StepPolicy {
+    fn policy(&self, step: &StepName, snapshot: &Snapshot) -> StepPolicy {
         let declared = self.step(step).map(|step| step.policy()).unwrap_or_default();
         let policy = match self.services.time_limit(step, snapshot) {
             Some(time) => timed(declared, time),

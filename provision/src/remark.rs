@@ -15,39 +15,39 @@ use serde::de::DeserializeOwned;
 
 use bmc::power::PowerRequest;
 use engine::Remark;
-use engine::model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepPhase, Time};
+use engine::model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepName, StepPhase, Time};
 
+use super::names;
 use super::outputs::{Discovered, Validated};
 use super::slot_refusals::{REPEATED_STEPS, describe_all, refused_attempts};
 use super::steps::slot_fallbacks;
 
 /// The steps in which the machine installs.
-const INSTALLING: [&str; 2] = ["webhook.wait", "redfish.poll"];
+const INSTALLING: [&StepName; 2] = [names::AWAIT_REPORT, names::AWAIT_COMPLETION];
 
 /// Returns the remark about a job, if there is one. A failure after a deadline has its remark already.
 pub(super) fn remark(snapshot: &Snapshot) -> Option<Remark> {
     let run = &snapshot.run;
     let step = match (run.phase, run.outcome, &run.failure) {
-        (Phase::Ended, Some(Outcome::Cancelled), Some(failure)) => failure.step.as_str(),
-        (phase, ..) if phase.is_forward() => run.step.as_deref()?,
+        (Phase::Ended, Some(Outcome::Cancelled), Some(failure)) => &failure.step,
+        (phase, ..) if phase.is_forward() => run.step.as_ref()?,
         _ => return None,
     };
     if REPEATED_STEPS.contains(&step) {
         return refused_plans(snapshot);
     }
-    let remark = INSTALLING.contains(&step).then(|| boot(snapshot, step == "webhook.wait")).flatten()?;
+    let remark = INSTALLING.contains(&step).then(|| boot(snapshot, step == names::AWAIT_REPORT)).flatten()?;
     // A cancelled job keeps its next action.
     Some(Remark { next_action: remark.next_action.filter(|_| run.phase.is_forward()), ..remark })
 }
 
 /// Returns the output of the last instance of a step.
-fn output<T: DeserializeOwned>(snapshot: &Snapshot, step: &str) -> Option<T> {
-    let record = snapshot.steps.iter().rfind(|record| record.name == step)?;
-    T::deserialize(&record.output).ok()
+fn output<T: DeserializeOwned>(snapshot: &Snapshot, step: &StepName) -> Option<T> {
+    T::deserialize(&snapshot.records_of(step).next_back()?.output).ok()
 }
 
 fn refused_plans(snapshot: &Snapshot) -> Option<Remark> {
-    let found: Discovered = output(snapshot, "redfish.discover")?;
+    let found: Discovered = output(snapshot, names::DISCOVER)?;
     let (refused, _) = refused_attempts(&found, &slot_fallbacks(snapshot));
     let facts = format!("refused before: {}", describe_all(&refused));
     (!refused.is_empty()).then_some(Remark { facts, next_action: None })
@@ -94,7 +94,7 @@ fn boot(snapshot: &Snapshot, reports: bool) -> Option<Remark> {
 
 /// Returns the next action for a machine that booted from the media.
 fn console(snapshot: &Snapshot, reports: bool) -> String {
-    match output::<Validated>(snapshot, "validate").filter(|_| reports) {
+    match output::<Validated>(snapshot, names::VALIDATE).filter(|_| reports) {
         Some(validated) => format!(
             "check the machine's console: the maintenance OS was started; it must find its task image and reach {}",
             validated.controller_url
@@ -105,13 +105,13 @@ fn console(snapshot: &Snapshot, reports: bool) -> String {
 
 /// Returns the time of the last power-on request, or of its intent when the host was found on.
 fn powered_on_at(snapshot: &Snapshot) -> Option<Time> {
-    let records = snapshot.records_of("redfish.power-on").filter(|record| record.phase != StepPhase::Skipped);
+    let records = snapshot.records_of(names::POWER_ON).filter(|record| record.phase != StepPhase::Skipped);
     let sent = |output| PowerRequest::deserialize(output).ok().and_then(|request| request.sent_at);
     records.map(|record| sent(&record.output).unwrap_or(record.started_at)).max()
 }
 
 /// Returns whether the current slot plan gives the task image a slot.
 fn has_task_slot(snapshot: &Snapshot) -> bool {
-    output::<Discovered>(snapshot, "redfish.discover")
+    output::<Discovered>(snapshot, names::DISCOVER)
         .is_some_and(|found| refused_attempts(&found, &slot_fallbacks(snapshot)).1.second.is_some())
 }

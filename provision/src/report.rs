@@ -10,6 +10,7 @@
 use serde::Deserialize;
 use serde_json::json;
 
+use super::names;
 use engine::model::{Job, NewEvent, Outcome, Snapshot, StepPhase, Time};
 use engine::{Engine, SignalDelivery, SignalError};
 
@@ -235,7 +236,7 @@ fn implied_by(outcome: Outcome) -> &'static str {
 async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, SignalError> {
     let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(None) };
     let announced = snapshot
-        .records_of("redfish.power-on")
+        .records_of(names::POWER_ON)
         .filter(|record| !matches!(record.phase, StepPhase::Skipped | StepPhase::Undone));
     let last = announced.map(|record| record.started_at).max();
     Ok(last.map(|last| (snapshot, last)))

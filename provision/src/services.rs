@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use bmc::{BmcServices, Unavailable};
-use engine::model::{Outcome, Snapshot};
+use engine::model::{Outcome, Snapshot, StepName};
 use media::{Library, MediaGrants};
 use recipe::RecipeSchemas;
 use secrets::JobTokens;
@@ -94,8 +94,8 @@ pub struct Services {
 
 impl Services {
     /// Returns the time limit of a step that the order of the job or the settings give.
-    pub(super) fn time_limit(&self, step: &str, snapshot: &Snapshot) -> Option<Duration> {
-        let ordered = snapshot.input["timeouts"][step].as_u64().map(Duration::from_secs);
-        ordered.or_else(|| self.settings.limits.steps.get(step).copied())
+    pub(super) fn time_limit(&self, step: &StepName, snapshot: &Snapshot) -> Option<Duration> {
+        let ordered = snapshot.input["timeouts"][step.as_str()].as_u64().map(Duration::from_secs);
+        ordered.or_else(|| self.settings.limits.steps.get(step.as_str()).copied())
     }
 }

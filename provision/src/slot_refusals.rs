@@ -10,13 +10,13 @@
 use std::time::Duration;
 
 use bmc::slots::{RefusedPlan, SlotChoice, SlotRefusal};
-use engine::model::{Snapshot, StepRecord, Time};
+use engine::model::{Snapshot, StepName, StepRecord, Time};
 
+use super::names;
 use super::outputs::{Discovered, SlotFallback};
 
 /// The steps that run again for another slot plan.
-pub(super) const REPEATED_STEPS: [&str; 3] =
-    ["redfish.eject", "redfish.mount.maintenance", "redfish.mount.task"];
+pub(super) const REPEATED_STEPS: [&StepName; 3] = [names::EJECT, names::MOUNT_MAINTENANCE, names::MOUNT_TASK];
 /// The message of a BMC is cut to this number of characters, because a summary may list several.
 const MAX_WORDS: usize = 200;
 
@@ -84,8 +84,8 @@ pub(super) fn refused_attempts(
 }
 
 /// Returns the time that the ended instances of these steps took.
-pub(super) fn time_of(snapshot: &Snapshot, steps: &[&str]) -> Duration {
-    let of_step = |record: &&StepRecord| steps.contains(&record.name.as_str());
+pub(super) fn time_of(snapshot: &Snapshot, steps: &[&StepName]) -> Duration {
+    let of_step = |record: &&StepRecord| steps.contains(&&record.name);
     let took = |record: &StepRecord| Some(record.ended_at?.since(record.started_at));
     snapshot.steps.iter().filter(of_step).filter_map(took).sum()
 }

@@ -78,8 +78,8 @@ impl Workflow for ParentWorkflow {
     fn version(&self) -> u32 {
         1
     }
-    fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
-        (name == "ask").then(|| Arc::new(StartChild) as Arc<dyn Step>)
+    fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
+        (*name == "ask").then(|| Arc::new(StartChild) as Arc<dyn Step>)
     }
     fn prepare_child(&self, _request: ChildRequest) -> Result<NewRun, ChildRefused> {
         Err(ChildRefused("no workflow requests this one".to_owned()))
@@ -199,11 +199,7 @@ async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outc
         created_at: now,
         input: json!({ "server_serial": "XF-1", "recipe": RECIPE }),
         plan: RunPlan {
-            forward: vec![StepInstance {
-                name: "ask".to_owned(),
-                key: String::new(),
-                queue: QUEUE.to_owned(),
-            }],
+            forward: vec![StepInstance { name: "ask".into(), key: String::new(), queue: QUEUE.to_owned() }],
             finish: Vec::new(),
         },
         locks: vec![lock],
@@ -225,10 +221,10 @@ async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outc
     let output: &Value = &ended.steps[0].output;
     assert_eq!(output["workflow"], "provision");
     assert_eq!(output["outcome"], "failed");
-    assert_eq!(output["failure"]["class"], class::BMC_UNREACHABLE);
+    assert_eq!(output["failure"]["class"], *class::BMC_UNREACHABLE);
     assert_eq!(output["failure"]["step"], "redfish.discover");
     let job =
         store.newest_installation(&server.serial).await.unwrap().expect("the child is a job like any other");
     assert_eq!(job.run.parent, Some(id));
-    assert_eq!(job.failed_step(), Some("redfish.discover"));
+    assert_eq!(job.failed_step(), Some(names::DISCOVER));
 }

@@ -5,20 +5,21 @@ use redfish::{ErrorKind, Slot};
 use super::super::classify::from_redfish;
 use super::super::step::{ConnectedBmc, wait_for_bmc};
 use super::super::waits;
-use engine::{StepContext, StepReport};
+use engine::model::StepName;
+use engine::{StepContext, StepError, WaitRequest};
 
 /// Ejects the media of a slot; returns a wait while a read does not show the slot empty.
 ///
 /// A refusal after a wait is no failure: a BMC that shows its slots late refuses to repeat the eject.
 ///
 /// # Errors
-/// Returns the report of a refused or failed request.
+/// Returns what ends the step after a refused or failed request.
 pub async fn eject(
-    step: &str,
+    step: &StepName,
     context: &StepContext,
     connected: &ConnectedBmc,
     slot: &Slot,
-) -> Result<Option<StepReport>, StepReport> {
+) -> Result<Option<WaitRequest>, StepError> {
     let sent_before = context.previous_wait.as_ref().is_some_and(|wait| wait.reason == waits::EJECT.name);
     match connected.bmc.eject(&slot.uri).await {
         Ok(ejected) if ejected.confirmed => return Ok(None),

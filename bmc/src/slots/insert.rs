@@ -19,8 +19,8 @@ use super::super::classify::from_redfish;
 use super::super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::super::waits;
 use super::SlotRefusal;
-use engine::model::{NewEvent, Time};
-use engine::{StepContext, StepOutcome, StepReport};
+use engine::model::{NewEvent, StepName, Time};
+use engine::{StepContext, StepEnd, StepError, StepReport};
 
 /// Parts of the message ids of BMCs that hold one image at a time.
 const OCCUPIED_IDS: [&str; 2] = ["resourceinuse", "connectionoccupied"];
@@ -46,8 +46,8 @@ pub struct Inserted {
 pub enum InsertError {
     /// The slot refused the image; another slot may accept it.
     Refused(Box<SlotRefusal>),
-    /// Any other error, as the report of the step.
-    Report(Box<StepReport>),
+    /// Any other error, which ends the step.
+    Step(StepError),
 }
 
 /// An image to insert.
@@ -66,15 +66,15 @@ pub struct Insertion<'a> {
 /// Inserts an image into its slot and reads it back.
 ///
 /// # Errors
-/// Returns the refusal of the slot, or the report of the step when the lease is lost or the request failed.
+/// Returns the refusal of the slot, or what ends the step when the lease is lost or the request failed.
 pub async fn insert(
-    step: &str,
+    step: &StepName,
     context: &StepContext,
     connected: &ConnectedBmc,
     insertion: Insertion<'_>,
 ) -> Result<StepReport, InsertError> {
     let Insertion { slot: uri, url, what, second } = insertion;
-    let failed = |error: &RedfishError| InsertError::Report(Box::new(from_redfish(step, error)));
+    let failed = |error: &RedfishError| InsertError::Step(from_redfish(step, error));
     let sent_before =
         context.own_output::<Inserted>().filter(|inserted| inserted.slot == uri && !inserted.refused);
     let read = match sent_before {
@@ -98,10 +98,7 @@ pub async fn insert(
     }
     // The checkpoint names the slot before the insert is sent, so that cleanup knows the slot after a crash.
     let inserted = Inserted { slot: uri.to_owned(), sent_at: context.now(), refused: false };
-    context
-        .checkpoint(json!(inserted))
-        .await
-        .map_err(|_lost| InsertError::Report(Box::new(lease_lost(step))))?;
+    context.checkpoint(json!(inserted)).await.map_err(|_lost| InsertError::Step(lease_lost(step)))?;
     let response = connected.bmc.insert(uri, url, InsertOptions::default()).await;
     let retry_left = context.record.attempt < connected.tries;
     let response = response.map_err(|error| match refusal(&error, &slot, second, retry_left) {
@@ -109,7 +106,7 @@ pub async fn insert(
         // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
         None => {
             let refused = Inserted { refused: !error.maybe_applied(), ..inserted.clone() };
-            InsertError::Report(Box::new(again(step, &error).with_output(json!(refused))))
+            InsertError::Step(again(step, &error).with_output(json!(refused)))
         }
     })?;
     if response.confirmed {
@@ -138,22 +135,17 @@ fn done(inserted: &Inserted, slot: &str, what: &str) -> StepReport {
 }
 
 fn wait_for_image(connected: &ConnectedBmc, inserted: &Inserted, slot: &str, what: &str) -> StepReport {
-    wait_for_bmc(
-        &waits::MOUNT,
-        connected.bmc.profile().read_back_lag,
-        format!("the {what} was inserted into slot {slot}, which does not show it yet"),
-    )
-    .with_output(json!(inserted))
+    let detail = format!("the {what} was inserted into slot {slot}, which does not show it yet");
+    let wait = wait_for_bmc(&waits::MOUNT, connected.bmc.profile().read_back_lag, detail);
+    StepReport::wait(wait).with_output(json!(inserted))
 }
 
-/// Builds the report of an insert that is sent again. A conflict may end: another session of the BMC holds the slot.
-fn again(step: &str, error: &RedfishError) -> StepReport {
-    let report = from_redfish(step, error);
-    match report.outcome {
-        StepOutcome::Fail(failure) if error.status() == Some(409) => {
-            StepReport { outcome: StepOutcome::Retry(failure), ..report }
-        }
-        outcome => StepReport { outcome, ..report },
+/// Builds the error of an insert that is sent again. A conflict may end: another session of the BMC holds the slot.
+fn again(step: &StepName, error: &RedfishError) -> StepError {
+    let ended = from_redfish(step, error);
+    match *ended.end {
+        StepEnd::Fail(failure) if error.status() == Some(409) => StepError::retry(failure),
+        _ => ended,
     }
 }
 
@@ -197,24 +189,15 @@ fn refusal(error: &RedfishError, slot: &Slot, second: bool, retry_left: bool) ->
 
 #[cfg(test)]
 mod tests {
-    use redfish::{InsertVia, Operation};
+    use redfish::Operation;
 
     use super::*;
+    use crate::slots;
+
+    const STEP: &StepName = &StepName::new("step");
 
     fn slot() -> Slot {
-        Slot {
-            insert: InsertVia::Patch,
-            uri: "/slot".to_owned(),
-            id: "CD1".to_owned(),
-            name: String::new(),
-            media_types: Vec::new(),
-            inserted: Some(false),
-            image: None,
-            image_name: None,
-            connected_via: None,
-            eject: None,
-            transfer_protocols: Vec::new(),
-        }
+        slots::tests::slot("Managers/1", "CD1", &[])
     }
 
     fn error(kind: ErrorKind, maybe_applied: bool) -> RedfishError {
@@ -266,10 +249,10 @@ mod tests {
     fn a_conflict_of_the_first_image_is_tried_again() {
         let conflict = refused(409, "Base.1.8.ResourceExhaustion", "");
         assert_eq!(refusal(&conflict, &slot(), false, true), None);
-        assert!(matches!(again("step", &conflict).outcome, StepOutcome::Retry(_)));
+        assert!(matches!(*again(STEP, &conflict).end, StepEnd::Retry(_)));
         assert!(refusal(&conflict, &slot(), false, false).is_some(), "the last attempt");
         assert!(refusal(&conflict, &slot(), true, true).is_some(), "the second image needs another plan");
         let other = refused(400, "Contoso.1.0.ImageRefused", "");
-        assert!(matches!(again("step", &other).outcome, StepOutcome::Fail(_)));
+        assert!(matches!(*again(STEP, &other).end, StepEnd::Fail(_)));
     }
 }

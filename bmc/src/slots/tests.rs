@@ -9,7 +9,7 @@ const CD: &[&str] = &["CD", "DVD"];
 const USB: &[&str] = &["Floppy", "USBStick"];
 const ANY: &[&str] = &["CD", "DVD", "Floppy", "USBStick"];
 
-fn slot(tree: &str, id: &str, types: &[&str]) -> Slot {
+pub(super) fn slot(tree: &str, id: &str, types: &[&str]) -> Slot {
     let uri = format!("/redfish/v1/{tree}/VirtualMedia/{id}");
     Slot {
         insert: InsertVia::Action(format!("{uri}/Actions/VirtualMedia.InsertMedia")),

@@ -1,36 +1,17 @@
 //! The format of log lines: what a search for one job finds.
 
-use std::io;
-use std::sync::{Arc, Mutex};
+use std::fs::File;
 
+use tempfile::NamedTempFile;
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
 
 use super::logs::{Lines, REQUESTED, dropped_notice, parse, subscriber};
 use crate::api::request_span;
 use engine::model::{Artifact, Grant, GrantReads, StoredGrant};
 use media::grant_span;
 
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Written {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
+fn writer(lines: &NamedTempFile) -> File {
+    lines.as_file().try_clone().unwrap()
 }
 
 const JOB: &str = "0192f0c1-2345-7abc-8def-0123456789ab";
@@ -52,9 +33,9 @@ fn stored_grant() -> StoredGrant {
 /// What a filter and a format write for the lines of a step, of a request to a job, of a report, of a media read, and for one
 /// line of the controller.
 fn written(filter: &str, format: Lines) -> String {
-    let lines = Written::default();
+    let lines = NamedTempFile::new().unwrap();
     let now = || "2026-01-02T03:04:05.678Z".to_owned();
-    let (subscriber, _) = subscriber(EnvFilter::new(filter), format, now, lines.clone());
+    let (subscriber, _) = subscriber(EnvFilter::new(filter), format, now, writer(&lines));
     tracing::subscriber::with_default(subscriber, || {
         tracing::warn!(target: "controller", "the disk is nearly full");
         let job =
@@ -84,7 +65,7 @@ fn written(filter: &str, format: Lines) -> String {
             tracing::error!(target: "media", "the event of a refused medium could not be stored");
         });
     });
-    String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
+    std::fs::read_to_string(lines.path()).unwrap()
 }
 
 #[test]
@@ -121,10 +102,10 @@ fn a_json_line_is_one_flat_object() {
 
 #[test]
 fn the_filter_can_be_replaced_and_requested_lines_pass_every_filter() {
-    let lines = Written::default();
+    let lines = NamedTempFile::new().unwrap();
     let now = || "2026-01-02T03:04:05.678Z".to_owned();
     let filter = parse("error").unwrap();
-    let (subscriber, set_filter) = subscriber(filter, Lines::Text { colour: false }, now, lines.clone());
+    let (subscriber, set_filter) = subscriber(filter, Lines::Text { colour: false }, now, writer(&lines));
     tracing::subscriber::with_default(subscriber, || {
         tracing::info!("first");
         tracing::info!(target: REQUESTED, "state");
@@ -134,7 +115,7 @@ fn the_filter_can_be_replaced_and_requested_lines_pass_every_filter() {
         tracing::error!("third");
         tracing::info!(target: REQUESTED, "state");
     });
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let text = std::fs::read_to_string(lines.path()).unwrap();
     let messages: Vec<&str> = text.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
     assert_eq!(messages, ["state", "second", "state"], "{text}");
 }
@@ -171,9 +152,9 @@ fn every_line_about_a_job_has_the_same_fields_whichever_part_wrote_it() {
 /// A name in a path that is none is not copied into the log.
 #[test]
 fn a_path_that_names_no_job_and_no_server_adds_no_field() {
-    let lines = Written::default();
+    let lines = NamedTempFile::new().unwrap();
     let now = || String::new();
-    let (subscriber, _set_filter) = subscriber(EnvFilter::new("debug"), Lines::Json, now, lines.clone());
+    let (subscriber, _set_filter) = subscriber(EnvFilter::new("debug"), Lines::Json, now, writer(&lines));
     tracing::subscriber::with_default(subscriber, || {
         let path =
             |name: &str| [(name.to_owned(), if name == "id" { "canary" } else { "can\nary" }.to_owned())];
@@ -185,7 +166,7 @@ fn a_path_that_names_no_job_and_no_server_adds_no_field() {
             request_span::of_request("r-1", "GET", route, &path(name)).in_scope(|| tracing::info!("request"));
         }
     });
-    let lines = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let lines = std::fs::read_to_string(lines.path()).unwrap();
     assert_eq!(lines.lines().count(), 3);
     assert!(
         !lines.contains("canary") && !lines.contains("job_id") && !lines.contains("server_serial"),

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::ids::{RunId, Serial};
 use super::json_text::JsonText;
+use super::names::StepName;
 use super::time::Time;
 
 /// The severity of an event.
@@ -37,7 +38,7 @@ pub struct NewEvent {
     /// The severity.
     pub level: EventLevel,
     /// The step to which the event belongs.
-    pub step: Option<String>,
+    pub step: Option<StepName>,
     /// The attempt of the step, beginning with 1.
     pub attempt: Option<u32>,
     /// What caused the event: `engine`, a user's name, `maintenance-os`.
@@ -88,9 +89,9 @@ impl NewEvent {
 
     /// Sets the step and the attempt, unless the event has a step already.
     #[must_use]
-    pub fn of_step(mut self, step: &str, attempt: u32) -> Self {
+    pub fn of_step(mut self, step: &StepName, attempt: u32) -> Self {
         if self.step.is_none() {
-            self.step = Some(step.to_owned());
+            self.step = Some(step.clone());
             self.attempt = Some(attempt);
         }
         self
@@ -116,7 +117,7 @@ pub struct Event {
     /// The severity.
     pub level: EventLevel,
     /// The step to which the event belongs.
-    pub step: Option<String>,
+    pub step: Option<StepName>,
     /// The attempt of the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,

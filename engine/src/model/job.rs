@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::batch::BatchId;
 use super::ids::{RunId, Serial};
+use super::names::StepName;
 use super::run::{Outcome, Run};
 use super::transition::Phase;
 
@@ -75,15 +76,15 @@ pub struct Job {
     /// The batch to which the job belongs.
     pub batch: Option<BatchId>,
     /// The cleanup steps that failed.
-    pub cleanup_remaining: Vec<String>,
+    pub cleanup_remaining: Vec<StepName>,
     /// What only a job of the workflow [`PROVISION`] has.
     pub provision: Option<ProvisionRecord>,
 }
 
 impl Job {
     /// The step that failed, or the unit that the installation report named.
-    pub fn failed_step(&self) -> Option<&str> {
-        self.run.failure.as_ref().map(|failure| failure.step.as_str())
+    pub fn failed_step(&self) -> Option<&StepName> {
+        self.run.failure.as_ref().map(|failure| &failure.step)
     }
 }
 

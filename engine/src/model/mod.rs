@@ -15,6 +15,7 @@ pub mod job_recipe;
 pub mod json_text;
 #[doc(hidden)]
 pub mod mutant;
+pub mod names;
 pub mod restoration;
 pub mod run;
 pub mod server;
@@ -36,6 +37,7 @@ pub use ids::{RunId, Serial};
 pub use job::{Job, JobStatus, PROVISION, ProvisionRecord};
 pub use job_recipe::JobRecipe;
 pub use json_text::JsonText;
+pub use names::{FailureClass, HoldClass, StepName};
 pub use restoration::{Restoration, RestoredServer, UnfinishedRuns};
 pub use run::{
     Failure, Hold, Idempotency, Lease, LockRequest, NewRun, OnConflict, Outcome, Position, Purpose, Run,

@@ -24,6 +24,7 @@ use super::grant::MediaEvidence;
 use super::ids::{RunId, Serial};
 use super::job_recipe::JobRecipe;
 use super::json_text::JsonText;
+use super::names::{FailureClass, HoldClass, StepName};
 use super::time::Time;
 use super::transition::Phase;
 
@@ -60,7 +61,7 @@ pub struct Wait {
     /// The name of the reason, from the closed list of the workflow.
     pub reason: String,
     /// The step that waits.
-    pub step: String,
+    pub step: StepName,
     /// When the wait began.
     pub since: Time,
     /// When the wait becomes a failure, or what the step declares instead.
@@ -85,8 +86,8 @@ impl Wait {
 /// A run stopped until an operator decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hold {
-    /// The class of the hold, a name from a closed list.
-    pub class: String,
+    /// The class of the hold.
+    pub class: HoldClass,
     /// When the hold began.
     pub since: Time,
     /// When the next reminder is due.
@@ -101,9 +102,9 @@ pub struct Hold {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// The class, from the closed list of the workflow, for filters and statistics.
-    pub class: String,
+    pub class: FailureClass,
     /// The step that failed: a step of the workflow, or the unit that the installation report named.
-    pub step: String,
+    pub step: StepName,
     /// The cause in one sentence.
     pub summary: String,
     /// Facts about the failure.
@@ -117,7 +118,7 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepInstance {
     /// The name of the step in its workflow.
-    pub name: String,
+    pub name: StepName,
     /// Tells instances of one step apart; empty for a single instance.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
@@ -192,7 +193,7 @@ pub struct StepRecord {
     /// The position in the plan.
     pub at: Position,
     /// The name of the step.
-    pub name: String,
+    pub name: StepName,
     /// The key of the instance.
     pub key: String,
     /// The number of the current attempt.
@@ -213,7 +214,7 @@ pub struct StepRecord {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepSummary {
     /// The name of the step.
-    pub name: String,
+    pub name: StepName,
     /// The state of the step.
     pub phase: StepPhase,
     /// The number of the current attempt.
@@ -298,7 +299,7 @@ pub struct Run {
     /// How the run ended, or will end after undo and the finish list.
     pub outcome: Option<Outcome>,
     /// The current step.
-    pub step: Option<String>,
+    pub step: Option<StepName>,
     /// Why the run waits.
     pub wait: Option<Wait>,
     /// Why the run is held.
@@ -403,8 +404,8 @@ impl Snapshot {
     }
 
     /// The records of all instances of a step.
-    pub fn records_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a StepRecord> {
-        self.steps.iter().filter(move |record| record.name == name)
+    pub fn records_of<'a>(&'a self, name: &'a StepName) -> impl DoubleEndedIterator<Item = &'a StepRecord> {
+        self.steps.iter().filter(move |record| record.name == *name)
     }
 }
 

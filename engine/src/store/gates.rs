@@ -9,7 +9,7 @@
 use rusqlite::{Connection, params};
 use serde_json::json;
 
-use super::rows::{append_events, execute, first, to_json};
+use super::rows::{append_events, execute, of_server, of_setting, to_json};
 use super::servers::find;
 use super::{Store, StoreError, locks};
 use crate::model::{Gate, GateClosure, NewEvent, Purpose, Run, Serial, Server, Time};
@@ -141,24 +141,11 @@ fn why(reason: &str) -> String {
 }
 
 pub(super) fn drained(connection: &Connection) -> Result<Option<GateClosure>, StoreError> {
-    first(
-        connection,
-        "read the drain of the controller",
-        "SELECT value FROM settings WHERE key = ?1",
-        &[&DRAIN],
-        |columns| columns.json("value"),
-    )
+    of_setting(connection, "read the drain of the controller", DRAIN)
 }
 
 fn maintained(connection: &Connection, serial: &Serial) -> Result<Option<GateClosure>, StoreError> {
-    first(
-        connection,
-        "read the maintenance of a server",
-        "SELECT maintenance FROM servers WHERE serial = ?1",
-        &[&serial.as_str()],
-        |columns| columns.json_opt("maintenance"),
-    )
-    .map(Option::flatten)
+    of_server(connection, "read the maintenance of a server", "maintenance", serial)
 }
 
 /// Whether a run may not start yet: its run tree is queued for a lock, or its server is in maintenance. A run that is past

@@ -5,7 +5,7 @@ use rusqlite::params;
 use super::invariants::{OPERATION, Violation, violations_of};
 use super::rows::{all, first};
 use super::{Store, StoreError};
-use crate::model::{RunId, Serial};
+use crate::model::{RunId, Serial, StepName};
 
 impl Store {
     /// The violations by all rows now.
@@ -29,7 +29,7 @@ impl Store {
     }
 
     /// The oldest unfinished run of a server: id, phase, step and lease owner. Only for an in-place store; runs no hooks.
-    pub fn peek_server(&self, serial: &Serial) -> Option<(RunId, String, Option<String>, Option<String>)> {
+    pub fn peek_server(&self, serial: &Serial) -> Option<(RunId, String, Option<StepName>, Option<String>)> {
         let read = self.in_place()?.peek(|connection| {
             first(
                 connection,

@@ -67,5 +67,5 @@ pub use queues::{Lanes, QueuePosition};
 pub use restored::ReleasedServer;
 pub use servers::{DeletedServer, ServerChange, ServerResources, UpdatedServer};
 pub use signals::{CANCEL, DeliverOutcome, SignalMessage};
-pub use unreadable::{UNREADABLE, Unreadable};
+pub use unreadable::Unreadable;
 pub use webhooks::{WebhookCounts, WebhookProgress};

@@ -16,11 +16,12 @@ use rusqlite::{Connection, params};
 use serde_json::json;
 
 use super::commit::{project, write_row};
-use super::rows::{all, append_events, execute, find_run, first, to_json};
+use super::rows::{all, append_events, execute, find_run, first, of_server, of_setting, to_json};
 use super::unreadable::end_without_cleanup;
 use super::{Store, StoreError};
 use crate::model::{
-    Failure, NewEvent, Restoration, RestoredServer, Run, RunId, Serial, Time, UnfinishedRuns, Wait,
+    Failure, FailureClass, NewEvent, Restoration, RestoredServer, Run, RunId, Serial, StepName, Time,
+    UnfinishedRuns, Wait,
 };
 
 /// The setting with the marks of the origin file: a JSON array, the newest first.
@@ -28,7 +29,7 @@ const ORIGIN: &str = "origin";
 /// The distance in the event log between the last event of restored data and the next one.
 const SEQ_GAP: i64 = 1_000_000;
 /// The class of the failure of a run that a release ended.
-const RESTORED: &str = "restored";
+const RESTORED: FailureClass = FailureClass::new("restored");
 
 /// The result of a release.
 #[derive(Clone, Debug, PartialEq)]
@@ -195,25 +196,11 @@ fn restore(connection: &Connection, reason: &str, now: Time) -> Result<usize, St
 }
 
 fn origin(connection: &Connection) -> Result<Vec<String>, StoreError> {
-    first(
-        connection,
-        "read the origin of the data",
-        "SELECT value FROM settings WHERE key = ?1",
-        &[&ORIGIN],
-        |columns| columns.json("value"),
-    )
-    .map(Option::unwrap_or_default)
+    of_setting(connection, "read the origin of the data", ORIGIN).map(Option::unwrap_or_default)
 }
 
 fn restoration(connection: &Connection, serial: &Serial) -> Result<Option<Restoration>, StoreError> {
-    first(
-        connection,
-        "read whether a server is restored",
-        "SELECT restored FROM servers WHERE serial = ?1",
-        &[&serial.as_str()],
-        |columns| columns.json_opt("restored"),
-    )
-    .map(Option::flatten)
+    of_server(connection, "read whether a server is restored", "restored", serial)
 }
 
 fn unfinished(connection: &Connection, serial: &Serial) -> Result<Vec<RunId>, StoreError> {
@@ -318,11 +305,11 @@ fn end(connection: &Connection, id: RunId, by: &str, now: Time) -> Result<(), St
         OPERATION,
         "SELECT coalesce(step, 'queued') AS step FROM runs WHERE id = ?1",
         &[&id.to_string()],
-        |columns| columns.get::<String>("step"),
+        |columns| columns.get::<StepName>("step"),
     )?;
     let failure = Failure {
-        class: RESTORED.to_owned(),
-        step: step.unwrap_or_else(|| "unknown".to_owned()),
+        class: RESTORED,
+        step: step.unwrap_or(StepName::UNKNOWN),
         summary: format!("ended by {by} when the server was released: the job belongs to restored data"),
         detail: None,
         next_action: "nothing was sent to the BMC: check power, virtual media and boot order of the server"
@@ -335,7 +322,7 @@ fn end(connection: &Connection, id: RunId, by: &str, now: Time) -> Result<(), St
              step = NULL, failure_class = ?3, failure = ?4, next_run_at = NULL, revision = revision + 1,
              lease_owner = NULL, lease_expires_at = NULL, lease_epoch = lease_epoch + 1, restored = 0, updated_at = ?2
          WHERE id = ?1",
-        params![id.to_string(), now.to_string(), RESTORED, to_json(OPERATION, &failure)?],
+        params![id.to_string(), now.to_string(), RESTORED.as_str(), to_json(OPERATION, &failure)?],
     )?;
     end_without_cleanup(connection, id, &failure, by, now)
 }

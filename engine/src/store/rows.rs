@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use rusqlite::types::FromSql;
+use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, ToSql, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,8 +11,20 @@ use serde::de::DeserializeOwned;
 use super::StoreError;
 use crate::model::{
     JobRecipe, Lease, NewEvent, Outcome, Phase, Position, Purpose, Run, RunId, Serial, Signal, Snapshot,
-    Stage, StepPhase, StepRecord, Time,
+    Stage, StepName, StepPhase, StepRecord, Time,
 };
+
+impl FromSql for StepName {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        value.as_str().map(Self::from)
+    }
+}
+
+impl ToSql for StepName {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.as_str().to_sql()
+    }
+}
 
 /// The columns of `runs` in the order [`run`] reads them.
 pub(super) const RUN: &str = "runs.id, runs.workflow, runs.workflow_version, runs.server, runs.parent, runs.root, runs.purpose, \
@@ -172,6 +184,28 @@ pub(super) fn first<T>(
     read: impl Fn(&Columns<'_>) -> Result<T, StoreError>,
 ) -> Result<Option<T>, StoreError> {
     Ok(all(connection, operation, sql, parameters, read)?.into_iter().next())
+}
+
+/// The JSON of one column of a server; `None` when the column is empty or the server is not registered.
+pub(super) fn of_server<T: DeserializeOwned>(
+    connection: &Connection,
+    operation: &'static str,
+    column: &'static str,
+    serial: &Serial,
+) -> Result<Option<T>, StoreError> {
+    let sql = format!("SELECT {column} FROM servers WHERE serial = ?1");
+    first(connection, operation, &sql, &[&serial.as_str()], |columns| columns.json_opt(column))
+        .map(Option::flatten)
+}
+
+/// The JSON of one of the settings that the program stores; `None` when it was never written.
+pub(super) fn of_setting<T: DeserializeOwned>(
+    connection: &Connection,
+    operation: &'static str,
+    key: &str,
+) -> Result<Option<T>, StoreError> {
+    let sql = "SELECT value FROM settings WHERE key = ?1";
+    first(connection, operation, sql, &[&key], |columns| columns.json("value"))
 }
 
 /// Carries out a statement and returns the number of changed rows.

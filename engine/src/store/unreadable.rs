@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::rows::{append_events, execute, first, to_json};
 use super::{Store, StoreError, grants, locks, servers};
-use crate::model::{Failure, Hold, NewEvent, RunId, Serial, Time};
+use crate::model::{Failure, FailureClass, Hold, HoldClass, NewEvent, RunId, Serial, StepName, Time};
 
-/// The class of a hold because of an unreadable row.
-pub const UNREADABLE: &str = "unreadable";
+/// The class of the failure with which an unreadable run ends.
+const UNREADABLE: FailureClass = FailureClass::new("unreadable");
 /// The time until the first reminder of such a hold.
 const REMIND: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
@@ -41,7 +41,9 @@ impl Store {
                 |columns| Ok((columns.json_opt::<Hold>("hold")?, columns.get("server")?)),
             )
             .map(|found| match found {
-                Some((Some(hold), server)) if hold.class == UNREADABLE => Some(Unreadable { hold, server }),
+                Some((Some(hold), server)) if hold.class == HoldClass::UNREADABLE => {
+                    Some(Unreadable { hold, server })
+                }
                 _ => None,
             })
         })
@@ -81,8 +83,8 @@ impl Store {
         self.writer
             .write(OPERATION, move |connection| {
                 let failure = Failure {
-                    class: UNREADABLE.to_owned(),
-                    step: "unknown".to_owned(),
+                    class: UNREADABLE,
+                    step: StepName::UNKNOWN,
                     summary: format!("ended by {by} because its record could not be read; nothing was cleaned up"),
                     detail: None,
                     next_action: "check the server: power, virtual media and boot order may be as the run left them"
@@ -95,7 +97,7 @@ impl Store {
                          step = NULL, failure_class = ?3, failure = ?4, next_run_at = NULL, revision = revision + 1,
                          lease_epoch = lease_epoch + 1, updated_at = ?2
                      WHERE id = ?1 AND phase = 'held' AND json_extract(hold, '$.class') = 'unreadable'",
-                    params![id.to_string(), now.to_string(), UNREADABLE, to_json(OPERATION, &failure)?],
+                    params![id.to_string(), now.to_string(), UNREADABLE.as_str(), to_json(OPERATION, &failure)?],
                 )?;
                 if written == 0 {
                     return Ok(false);
@@ -167,7 +169,7 @@ pub(super) fn hold(connection: &Connection, id: &str, why: &StoreError, now: Tim
     };
     let detail = format!("this program cannot read its record: {}", crate::model::error_chain(why));
     let hold = Hold {
-        class: UNREADABLE.to_owned(),
+        class: HoldClass::UNREADABLE,
         since: now,
         remind_at: now.plus(REMIND),
         verbs: vec!["resume".to_owned(), "cancel".to_owned()],
@@ -189,7 +191,8 @@ pub(super) fn hold(connection: &Connection, id: &str, why: &StoreError, now: Tim
          WHERE id = ?1",
         params![id, hold.to_string(), now.to_string(), unreadable_column],
     )?;
-    let facts: Value = json!({ "class": UNREADABLE, "was": was, "wait": wait, "failure": failure });
+    let facts: Value =
+        json!({ "class": HoldClass::UNREADABLE, "was": was, "wait": wait, "failure": failure });
     let event = NewEvent::error("run.held", format!("held until an operator decides: {detail}")).with(facts);
     match id.parse::<RunId>() {
         Ok(id) => append_events(connection, OPERATION, Some(id), None, now, &[event]),

@@ -362,7 +362,7 @@ async fn a_finish_step_that_runs_past_the_deadline_runs_at_every_end() {
     kit.script("b", [Act::Fail]);
     kit.script("clean", [Act::Await("never")]);
     let mut run = new_run("drill", &["a", "b"], kit.now());
-    let past_deadline = StepInstance { name: "always".to_owned(), ..run.plan.finish[0].clone() };
+    let past_deadline = StepInstance { name: "always".into(), ..run.plan.finish[0].clone() };
     run.plan.finish.push(past_deadline);
     let id = kit.start_run(run).await;
     kit.run_until_idle().await;

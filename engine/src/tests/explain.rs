@@ -90,7 +90,7 @@ impl Book {
             "{title}\n  condition {condition:?}, reason {}, step {}\n  {}\n  since {since}, deadline {}, next check {}\n  \
              ends by: {ends_by}\n  to do: {}{}\n",
             or(reason),
-            or(step),
+            or(step.map(|step| step.to_string())),
             without_ids(&summary),
             or(deadline.map(second)),
             or(next_check.map(second)),

@@ -121,7 +121,7 @@ async fn the_finish_list_continues_after_a_step_that_fails_holds_or_panics() {
         let mut run = new_run("drill", &["a"], kit.now());
         let step = run.plan.finish.remove(0);
         run.plan.finish = ["f1", "f2"]
-            .map(|name| crate::model::StepInstance { name: name.to_owned(), ..step.clone() })
+            .map(|name| crate::model::StepInstance { name: name.into(), ..step.clone() })
             .to_vec();
         let id = kit.start_run(run).await;
         kit.run_until_idle().await;
@@ -154,7 +154,7 @@ async fn an_unknown_step_in_undo_or_the_finish_list_fails_and_the_others_run() {
     let mut run = new_run("undoing", &["a", "unknown-b"], kit.now());
     run.plan
         .finish
-        .insert(0, crate::model::StepInstance { name: "unknown-f".to_owned(), ..run.plan.finish[0].clone() });
+        .insert(0, crate::model::StepInstance { name: "unknown-f".into(), ..run.plan.finish[0].clone() });
     let id = kit.start_run(run).await;
     kit.run_until_idle().await;
     kit.engine.verb(id, Verb::Cancel, "ann", "").await.unwrap();

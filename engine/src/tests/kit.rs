@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use crate::model::{
     Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
-    Signal, Snapshot, StepInstance, Time, permit_resource,
+    Signal, Snapshot, StepInstance, StepName, Time, permit_resource,
 };
 use crate::store::{Created, Creation, Store};
 use crate::{
@@ -113,8 +113,8 @@ impl Workflow for Drill {
         1
     }
 
-    fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
-        let step = Scripted { name: name.to_owned(), world: Arc::clone(&self.world) };
+    fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
+        let step = Scripted { name: name.to_string(), world: Arc::clone(&self.world) };
         (!name.starts_with("unknown")).then(|| Arc::new(step) as Arc<dyn Step>)
     }
 
@@ -193,7 +193,7 @@ impl Step for Scripted {
             Act::Retry => StepReport::new(StepOutcome::Retry(failure(&self.name, "shaky"))),
             Act::Fail => StepReport::fail(failure(&self.name, "broken")),
             Act::Hold => StepReport::new(StepOutcome::Hold(Hold {
-                class: "decide".to_owned(),
+                class: "decide".into(),
                 since: context.now(),
                 remind_at: context.now(),
                 verbs: vec!["resume".to_owned()],
@@ -312,8 +312,8 @@ fn waiting(signals: Vec<&'static str>, poll: Option<Duration>, within: Duration)
 
 fn failure(step: &str, class: &str) -> Failure {
     Failure {
-        class: class.to_owned(),
-        step: step.to_owned(),
+        class: class.into(),
+        step: step.into(),
         summary: format!("{class} on purpose"),
         detail: None,
         next_action: "nothing, this is a drill".to_owned(),
@@ -323,7 +323,7 @@ fn failure(step: &str, class: &str) -> Failure {
 /// `name` in the queue "default", or `name@queue`.
 fn instance(name: &str) -> StepInstance {
     let (name, queue) = name.split_once('@').unwrap_or((name, "default"));
-    StepInstance { name: name.to_owned(), key: String::new(), queue: queue.to_owned() }
+    StepInstance { name: name.into(), key: String::new(), queue: queue.to_owned() }
 }
 
 /// A run of a workflow with these steps, the finish step "clean" and a deadline of one hour.
@@ -468,7 +468,7 @@ impl Kit {
     }
 
     pub(super) async fn class(&self, id: RunId) -> String {
-        self.run(id).await.failure.map(|failure| failure.class).unwrap_or_default()
+        self.run(id).await.failure.map(|failure| failure.class.to_string()).unwrap_or_default()
     }
 
     pub(super) async fn events(&self, id: RunId) -> Vec<String> {

@@ -68,7 +68,7 @@ async fn a_failure_is_one_error_line_with_class_next_action_and_the_ids_of_the_j
     let errors: Vec<_> = lines.iter().filter(|line| line["level"] == "ERROR").collect();
     assert_eq!(errors.len(), 1, "{lines:?}");
     let line = errors[0];
-    assert_eq!(line["class"], failure.class);
+    assert_eq!(line["class"], *failure.class);
     assert_eq!(line["next_action"], failure.next_action);
     assert_eq!(line["failed_step"], "b");
     for of_job in &lines {

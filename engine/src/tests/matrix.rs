@@ -17,7 +17,8 @@ type End = (Option<Outcome>, String, Vec<(String, String)>);
 async fn end(kit: &Kit, id: RunId) -> End {
     let outcome = kit.ended(id).await;
     let steps = kit.snapshot(id).await.steps;
-    let records = steps.into_iter().map(|step| (step.name, step.phase.as_str().to_owned())).collect();
+    let records =
+        steps.into_iter().map(|step| (step.name.to_string(), step.phase.as_str().to_owned())).collect();
     (outcome, kit.outside(), records)
 }
 

@@ -1,44 +1,27 @@
 //! Log lines about a grant carry the ids of its job, whichever task writes them.
 
-use std::io;
-
 use http_body_util::BodyExt as _;
-use tracing_subscriber::fmt::MakeWriter;
+use tempfile::NamedTempFile;
 
 use super::*;
 
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Written {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
+/// The log lines of a thread.
+struct Written(NamedTempFile);
 
 impl Written {
+    fn new() -> Self {
+        Self(NamedTempFile::new().unwrap())
+    }
+
     /// Collects the log lines of this thread until the guard is dropped.
     fn collect(&self) -> tracing::subscriber::DefaultGuard {
         let lines = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::WARN);
-        tracing::subscriber::set_default(lines.with_writer(self.clone()).finish())
+        tracing::subscriber::set_default(lines.with_writer(self.0.as_file().try_clone().unwrap()).finish())
     }
 
     /// The line with this text.
     fn line(&self, text: &str) -> String {
-        let lines = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = std::fs::read_to_string(self.0.path()).unwrap();
         let found = lines.lines().find(|line| line.contains(text)).map(str::to_owned);
         found.unwrap_or_else(|| panic!("no line {text:?} in\n{lines}"))
     }
@@ -66,7 +49,7 @@ fn store_of(inputs: Option<String>) -> (Arc<FakeGrantStore>, MediaGrants, tempfi
 
 #[tokio::test]
 async fn a_response_that_stops_early_is_logged_with_the_ids_of_its_job() {
-    let lines = Written::default();
+    let lines = Written::new();
     let _collecting = lines.collect();
     let (store, grants, _dir) = store_of(None);
     let grant = grants.open(TASK_TOKEN).await.unwrap();
@@ -81,7 +64,7 @@ async fn a_response_that_stops_early_is_logged_with_the_ids_of_its_job() {
 
 #[tokio::test]
 async fn an_image_that_cannot_be_served_is_logged_with_the_ids_of_its_job() {
-    let lines = Written::default();
+    let lines = Written::new();
     let _collecting = lines.collect();
     let (_store, grants, _dir) = store_of(sealed(b"not the inputs of a task"));
     assert!(matches!(grants.open(TASK_TOKEN).await, Err(GrantError::Task(_))));
@@ -90,7 +73,7 @@ async fn an_image_that_cannot_be_served_is_logged_with_the_ids_of_its_job() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_that_cannot_be_recorded_are_logged_with_the_ids_of_their_job() {
-    let lines = Written::default();
+    let lines = Written::new();
     let _collecting = lines.collect();
     let (store, grants, _dir) = store_of(None);
     let grant = grants.open(TASK_TOKEN).await.unwrap();

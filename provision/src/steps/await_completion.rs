@@ -19,11 +19,11 @@ use super::super::report::SIGNAL;
 use super::super::services::Services;
 use super::super::waits;
 use super::await_report::{OBSERVE_TIMEOUT, conclude, observe_failed, observe_timed_out};
-use super::{discovered_bmc, reading_policy};
-use engine::model::{NewEvent, Signal, Snapshot, Wait};
+use super::{discovered_bmc, names, reading_policy};
+use engine::model::{NewEvent, Signal, Snapshot, StepName, Wait};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
 
-const STEP: &str = "redfish.poll";
+const STEP: &StepName = names::AWAIT_COMPLETION;
 /// Delay between two observations.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -108,15 +108,15 @@ impl AwaitCompletion {
     /// Reads the host status, or returns the event why it could not be read.
     async fn host_status(&self, context: &StepContext) -> Result<HostStatus, NewEvent> {
         let known = discovered_bmc(STEP, &self.0, context).await;
-        let (connected, found) = known.map_err(|report| observe_failed(&report.outcome))?;
+        let (connected, found) = known.map_err(|error| observe_failed(&error))?;
         let host = connected.bmc.host_status(&found.discovery.system).await;
         host.map_err(|error| NewEvent::warn("redfish.observe-failed", error.to_string()))
     }
 
     async fn reads(&self, context: &StepContext) -> Option<MediaReads> {
-        let built: Built = context.find_output("iso.build")?;
-        let validated: Validated = context.find_output("validate")?;
-        let found: super::super::outputs::Discovered = context.find_output("redfish.discover")?;
+        let built: Built = context.find_output(names::ISO_BUILD)?;
+        let validated: Validated = context.find_output(names::VALIDATE)?;
+        let found: super::super::outputs::Discovered = context.find_output(names::DISCOVER)?;
         let grant = found.spliced.map_or(built.boot_grant, |spliced| spliced.grant);
         let read = self.0.grants.reads_of(&grant).await.ok()?;
         Some(MediaReads {

@@ -11,13 +11,13 @@ use super::super::class;
 use super::super::report::SIGNAL;
 use super::super::services::Services;
 use super::super::waits;
-use super::{discovered_bmc, reading_policy};
+use super::{discovered_bmc, names, reading_policy};
 use bmc::failure;
 use bmc::power::power_on_permit;
-use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, Wait};
-use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
+use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, StepName, Wait};
+use engine::{Step, StepContext, StepError, StepOutcome, StepPolicy, StepReport, WaitRequest};
 
-const STEP: &str = "webhook.wait";
+const STEP: &StepName = names::AWAIT_REPORT;
 /// Timeout of one observation. A timeout only becomes an event: a BMC that hangs must not fail the step.
 pub(super) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -65,8 +65,8 @@ impl Step for AwaitReport {
 
     fn on_wait_deadline(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
         StepReport::fail(Failure {
-            class: engine::class::DEADLINE.to_owned(),
-            step: STEP.to_owned(),
+            class: engine::class::DEADLINE,
+            step: STEP.clone(),
             summary: format!(
                 "no report from the maintenance OS since {}; the deadline has passed",
                 wait.since
@@ -86,7 +86,7 @@ impl AwaitReport {
         if limits.power_ons.is_none() || !context.has_permit(&power_on_permit()) {
             return None;
         }
-        let on = context.snapshot.records_of("redfish.power-on").filter_map(|record| record.ended_at).max();
+        let on = context.snapshot.records_of(names::POWER_ON).filter_map(|record| record.ended_at).max();
         let left = on.unwrap_or(context.now()).plus(limits.power_on_settle).since(context.now());
         (left > Duration::ZERO).then_some(left)
     }
@@ -95,7 +95,7 @@ impl AwaitReport {
     async fn observe(&self, context: &StepContext) -> Vec<NewEvent> {
         let (connected, found) = match discovered_bmc(STEP, &self.0, context).await {
             Ok(known) => known,
-            Err(report) => return vec![observe_failed(&report.outcome)],
+            Err(error) => return vec![observe_failed(&error)],
         };
         let mut events = Vec::new();
         for uri in std::iter::once(&found.boot_slot).chain(found.task_slots.first()) {
@@ -124,13 +124,8 @@ impl AwaitReport {
 }
 
 /// Builds the event of a failed observation; the job continues to wait.
-pub(super) fn observe_failed(verdict: &StepOutcome) -> NewEvent {
-    let why = match verdict {
-        StepOutcome::Fail(failure) | StepOutcome::Retry(failure) => failure.summary.clone(),
-        StepOutcome::Wait(wait) => wait.detail.clone(),
-        _ => "the BMC could not be read".to_owned(),
-    };
-    NewEvent::warn("redfish.observe-failed", why)
+pub(super) fn observe_failed(error: &StepError) -> NewEvent {
+    NewEvent::warn("redfish.observe-failed", error.to_string())
 }
 
 /// Builds the event of an observation that timed out.
@@ -152,7 +147,7 @@ pub(super) fn conclude(signal: &Signal) -> StepReport {
             let message = said("message").map_or(String::new(), |message| format!(": {message}"));
             StepReport::fail(failure(
                 class::INSTALLER,
-                unit,
+                &StepName::from(unit),
                 format!("{unit} failed on the machine{message}"),
                 format!(
                     "read the journal of {unit} on the machine's console, correct the recipe, create the job again"

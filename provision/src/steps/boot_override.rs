@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::super::services::Services;
-use super::{bmc_policy, discovered_bmc, step};
+use super::{bmc_policy, discovered_bmc, names, step};
 use bmc::boot;
-use engine::model::NewEvent;
-use engine::{StepContext, StepReport};
+use engine::model::{NewEvent, StepName};
+use engine::{StepContext, StepError, StepReport};
 
-const STEP: &str = "redfish.boot-override";
+const STEP: &StepName = names::BOOT_OVERRIDE;
 
 step!(
     /// Sets the one-time boot from the boot media and reads it back.
@@ -17,7 +17,7 @@ step!(
     run
 );
 
-async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let from = (&found.discovery, found.boot_slot.as_str());
     let detail = "the one-time boot was requested; a read does not show it yet";

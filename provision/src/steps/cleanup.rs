@@ -19,12 +19,14 @@ use super::super::outputs::{Built, Discovered, Mounted, Validated};
 use super::super::services::Services;
 use super::iso_build::GrantUse;
 use super::slot_fallback::{slot_fallbacks, uses};
-use super::{class, cleanup_policy, discovered_bmc, input, last_policy, step};
+use super::{class, cleanup_policy, discovered_bmc, input, last_policy, names, step};
 use bmc::power::{self, PowerRequest};
 use bmc::slots::Inserted;
 use bmc::{ConnectedBmc, boot, failure, from_redfish, slots, unavailable, wait_for_bmc, waits};
-use engine::model::{Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepPhase, Time};
-use engine::{AfterCommit, StepContext, StepReport};
+use engine::model::{
+    Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepName, StepPhase, Time,
+};
+use engine::{AfterCommit, StepContext, StepError, StepReport};
 use media::{Suffix, media_url};
 
 /// The time after a power-on in which an "off" may be stale.
@@ -62,14 +64,13 @@ step!(
 );
 
 /// Returns whether a step has at least recorded its intent.
-fn has_intent(snapshot: &Snapshot, step: &str) -> bool {
+fn has_intent(snapshot: &Snapshot, step: &StepName) -> bool {
     snapshot.records_of(step).any(|record| record.phase != StepPhase::Skipped)
 }
 
 /// Returns the inserts whose intent this job recorded, each with whether the slot showed the image.
 fn inserts(snapshot: &Snapshot) -> impl Iterator<Item = (bool, Inserted)> {
-    let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
-    let records = mounts.into_iter().flat_map(|step| snapshot.records_of(step));
+    let records = names::MOUNTS.into_iter().flat_map(|step| snapshot.records_of(step));
     records.filter_map(|record| {
         let mounted = Mounted::deserialize(&record.output).ok()?;
         let confirmed = record.phase == StepPhase::Done && mounted.slot_fallback.is_none();
@@ -90,7 +91,7 @@ fn insert_may_appear(context: &StepContext, uri: &str, lag: Duration) -> bool {
     let recently = |sent: Time| context.now().since(sent) < lag;
     let reinsert = context
         .snapshot
-        .records_of("redfish.power-on")
+        .records_of(names::POWER_ON)
         .filter_map(|record| PowerRequest::deserialize(&record.output).ok()?.reinserted_at)
         .any(recently);
     reinsert
@@ -101,11 +102,11 @@ fn insert_may_appear(context: &StepContext, uri: &str, lag: Duration) -> bool {
 }
 
 fn touched(snapshot: &Snapshot) -> bool {
-    !filled(snapshot).is_empty() || has_intent(snapshot, "redfish.power-on")
+    !filled(snapshot).is_empty() || has_intent(snapshot, names::POWER_ON)
 }
 
-async fn power_off(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "cleanup.power-off";
+async fn power_off(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::CLEANUP_POWER_OFF;
     if !touched(&context.snapshot) {
         return Ok(StepReport::skipped());
     }
@@ -117,7 +118,7 @@ async fn power_off(services: &Arc<Services>, context: &StepContext) -> Result<St
 /// Returns whether this job sent an unconfirmed power-on so recently that an "off" of the BMC may be stale.
 fn power_on_may_appear(context: &StepContext, connected: &ConnectedBmc) -> bool {
     let under_way = connected.bmc.profile().mutation_timeout;
-    context.snapshot.records_of("redfish.power-on").any(|record| {
+    context.snapshot.records_of(names::POWER_ON).any(|record| {
         let request: PowerRequest = Deserialize::deserialize(&record.output).unwrap_or_default();
         let unconfirmed = request.unconfirmed || record.phase != StepPhase::Done;
         // A BMC may apply a request as late as its response; other signs of the start were seen at the end of the step.
@@ -127,8 +128,8 @@ fn power_on_may_appear(context: &StepContext, connected: &ConnectedBmc) -> bool 
 }
 
 /// Builds the failure of a cleanup step whose precondition is not met.
-fn precondition_failed(step: &str, summary: &str) -> StepReport {
-    StepReport::fail(failure(
+fn precondition_failed(step: &StepName, summary: &str) -> StepError {
+    StepError::fail(failure(
         class::BMC_REFUSED,
         step,
         summary,
@@ -136,8 +137,8 @@ fn precondition_failed(step: &str, summary: &str) -> StepReport {
     ))
 }
 
-async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "cleanup.eject";
+async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::CLEANUP_EJECT;
     let uris = filled(&context.snapshot);
     if uris.is_empty() {
         return Ok(StepReport::skipped());
@@ -148,8 +149,9 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
         .power_state_cached(&found.discovery.system)
         .await
         .map_err(|error| from_redfish(STEP, &error))?;
-    let assumed_off =
-        context.find_output::<PowerRequest>("cleanup.power-off").is_some_and(|request| request.unconfirmed);
+    let assumed_off = context
+        .find_output::<PowerRequest>(names::CLEANUP_POWER_OFF)
+        .is_some_and(|request| request.unconfirmed);
     if power::is_up(state) || (state != PowerState::Off && !assumed_off) {
         return Err(precondition_failed(
             STEP,
@@ -171,7 +173,7 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
                     "an insert into slot {} was sent a moment ago and the slot shows no image; it is read again before it counts as empty",
                     slot.id
                 );
-                return Ok(wait_for_bmc(&waits::MOUNT, lag, detail));
+                return Ok(StepReport::wait(wait_for_bmc(&waits::MOUNT, lag, detail)));
             }
             continue;
         }
@@ -180,8 +182,8 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
             report = report.event(NewEvent::warn("redfish.foreign-medium", message));
             continue;
         }
-        if let Some(waiting) = slots::eject(STEP, context, &connected, slot).await? {
-            return Ok(waiting);
+        if let Some(wait) = slots::eject(STEP, context, &connected, slot).await? {
+            return Ok(StepReport::wait(wait));
         }
         ejected += 1;
     }
@@ -192,12 +194,12 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
 /// Returns all URLs under which this job may have inserted images.
 fn our_urls(services: &Services, context: &StepContext) -> Vec<String> {
     let (Some(validated), Some(built)) =
-        (context.find_output::<Validated>("validate"), context.find_output::<Built>("iso.build"))
+        (context.find_output::<Validated>(names::VALIDATE), context.find_output::<Built>(names::ISO_BUILD))
     else {
         return Vec::new();
     };
     let run = context.snapshot.run.id;
-    let found = context.find_output::<Discovered>("redfish.discover");
+    let found = context.find_output::<Discovered>(names::DISCOVER);
     let uses = found.as_ref().map_or(vec![GrantUse::FIRST], |found| uses(found, &context.snapshot));
     let first = found.and_then(|found| found.spliced).map(|spliced| spliced.identity);
     let later =
@@ -221,9 +223,9 @@ fn our_urls(services: &Services, context: &StepContext) -> Vec<String> {
     urls
 }
 
-async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "cleanup.boot-override";
-    let ours = has_intent(&context.snapshot, "redfish.boot-override");
+async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::CLEANUP_BOOT_OVERRIDE;
+    let ours = has_intent(&context.snapshot, names::BOOT_OVERRIDE);
     if !ours && (!touched(&context.snapshot) || !is_pending(services, context, STEP).await?) {
         return Ok(StepReport::skipped());
     }
@@ -236,11 +238,11 @@ async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Resul
     })
 }
 
-async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "cleanup.power-on";
+async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::CLEANUP_POWER_ON;
     let snapshot = &context.snapshot;
-    let was_off = context.find_output::<Discovered>("redfish.discover").is_some_and(|found| found.was_off);
-    let has_power_off_intent = has_intent(snapshot, "redfish.power-off");
+    let was_off = context.find_output::<Discovered>(names::DISCOVER).is_some_and(|found| found.was_off);
+    let has_power_off_intent = has_intent(snapshot, names::POWER_OFF);
     if !touched(snapshot) && (!has_power_off_intent || was_off) {
         return Ok(StepReport::skipped());
     }
@@ -248,7 +250,7 @@ async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<Ste
         && snapshot.run.outcome != Some(Outcome::Succeeded)
         && !is_pending(services, context, STEP).await?
     {
-        let off = snapshot.records_of("cleanup.power-off").any(|record| record.phase == StepPhase::Done);
+        let off = snapshot.records_of(names::CLEANUP_POWER_OFF).any(|record| record.phase == StepPhase::Done);
         let message = if off {
             "host left off, as before the job"
         } else {
@@ -263,11 +265,11 @@ async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<Ste
 
 /// Refuses to power on a host that would boot this job's media a second time.
 async fn refuse_if_mounted(
-    step: &str,
+    step: &StepName,
     services: &Services,
     context: &StepContext,
     connected: &ConnectedBmc,
-) -> Result<(), StepReport> {
+) -> Result<(), StepError> {
     let ours = our_urls(services, context);
     for uri in filled(&context.snapshot) {
         // Uses the read-back of the eject step if it is recent.
@@ -282,8 +284,8 @@ async fn refuse_if_mounted(
     Ok(())
 }
 
-async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "cleanup.grant";
+async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::CLEANUP_GRANT;
     let serial = input(STEP, context)?.server;
     let server = services.bmc.servers.server(&serial).await.map_err(|why| unavailable(STEP, &why))?;
     if let Some(server) = &server {
@@ -312,15 +314,15 @@ async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
 /// Builds the pending cleanup: the failed finish steps, and the slots that may still be filled, because the next job may use
 /// other slots.
 fn record_pending(snapshot: &Snapshot, pending_slots: Vec<String>) -> Option<Value> {
-    let failed_steps: Vec<&str> = snapshot
+    let failed_steps: Vec<&StepName> = snapshot
         .steps
         .iter()
         .filter(|record| record.at.stage == Stage::Finish && record.phase == StepPhase::Failed)
-        .map(|record| record.name.as_str())
+        .map(|record| &record.name)
         .collect();
-    let mut slots = if failed_steps.contains(&"cleanup.eject") { filled(snapshot) } else { Vec::new() };
+    let mut slots = if failed_steps.contains(&names::CLEANUP_EJECT) { filled(snapshot) } else { Vec::new() };
     // Slots of an earlier job stay pending unless this job got as far as to empty them.
-    if !snapshot.records_of("redfish.eject").any(|record| record.phase == StepPhase::Done) {
+    if !snapshot.records_of(names::EJECT).any(|record| record.phase == StepPhase::Done) {
         slots.extend(pending_slots);
     }
     slots.sort();
@@ -330,10 +332,10 @@ fn record_pending(snapshot: &Snapshot, pending_slots: Vec<String>) -> Option<Val
 }
 
 /// Returns whether this step is pending from an earlier job. Then this job does it, or it stays pending.
-async fn is_pending(services: &Services, context: &StepContext, step: &str) -> Result<bool, StepReport> {
+async fn is_pending(services: &Services, context: &StepContext, step: &StepName) -> Result<bool, StepError> {
     let server = services.bmc.server(step, &input(step, context)?.server).await?;
     let remaining = server.pending_cleanup.as_ref().and_then(|pending| pending.get("remaining")?.as_array());
-    Ok(remaining.is_some_and(|remaining| remaining.iter().any(|name| name == step)))
+    Ok(remaining.is_some_and(|remaining| remaining.iter().any(|name| name == step.as_str())))
 }
 
 /// Returns the slots that an earlier job left filled on this server.

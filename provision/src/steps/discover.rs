@@ -9,13 +9,13 @@ use super::super::outputs::{Discovered, SplicedBootGrant, Validated};
 use super::super::services::Services;
 use super::iso_build::GrantUse;
 use super::slot_fallback::{splice, with_splice};
-use super::{class, input, reading_policy, step};
+use super::{class, input, names, reading_policy, step};
 use bmc::slots::{LearnedSlots, SlotPlan, plans};
 use bmc::{failure, from_redfish, identity, output_of};
-use engine::model::{Effect, NewEvent};
-use engine::{StepContext, StepReport};
+use engine::model::{Effect, NewEvent, StepName};
+use engine::{StepContext, StepError, StepReport};
 
-const STEP: &str = "redfish.discover";
+const STEP: &StepName = names::DISCOVER;
 
 step!(
     /// Discovers the BMC and verifies that it belongs to the server.
@@ -24,14 +24,14 @@ step!(
     run
 );
 
-async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     let serial = input(STEP, context)?.server;
     let connected = services.bmc.connect(STEP, context, &serial).await?;
     let selector = SystemSelector::serial(serial.as_str());
     let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
     let mut discovery = connected.bmc.discover(&selector).await.map_err(failed)?;
     let unverified = identity::verify(STEP, &connected.server, &discovery)?;
-    let validated: Validated = output_of(STEP, context, "validate")?;
+    let validated: Validated = output_of(STEP, context, names::VALIDATE)?;
     connected.bmc.check(&discovery, &validated.media_base).map_err(failed)?;
     discovery.slots = connected.bmc.prepare_media(&discovery).await.map_err(failed)?.observed;
     let firmware = discovery.manager.as_ref().and_then(|manager| manager.firmware.clone());
@@ -43,7 +43,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let plans = plans(&discovery.slots, &validated.media_base, &learned);
     let choice = match plans {
         Ok(plans) => plans.best().clone(),
-        Err(no) => return Err(StepReport::fail(failure(class::UNSUPPORTED, STEP, no.why, no.next))),
+        Err(no) => return Err(StepError::fail(failure(class::UNSUPPORTED, STEP, no.why, no.next))),
     };
     let splice = match choice.plan {
         SlotPlan::Single => Some(splice(STEP, services, context, GrantUse::FIRST).await?),

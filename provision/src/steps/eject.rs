@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::super::services::Services;
 use super::cleanup::{filled, pending_slots};
-use super::{bmc_policy, discovered_bmc, step};
+use super::{bmc_policy, discovered_bmc, names, step};
 use bmc::{from_redfish, slots};
-use engine::model::NewEvent;
-use engine::{StepContext, StepReport};
+use engine::model::{NewEvent, StepName};
+use engine::{StepContext, StepError, StepReport};
 
-const STEP: &str = "redfish.eject";
+const STEP: &StepName = names::EJECT;
 
 step!(
     /// Empties the slots this job will use.
@@ -18,7 +18,7 @@ step!(
     run
 );
 
-async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let mut report = StepReport::done();
     // Slots that this job filled under an earlier slot plan are emptied too.
@@ -42,8 +42,8 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         if slot.is_empty() {
             continue;
         }
-        if let Some(waiting) = slots::eject(STEP, context, &connected, &slot).await? {
-            return Ok(waiting);
+        if let Some(wait) = slots::eject(STEP, context, &connected, &slot).await? {
+            return Ok(StepReport::wait(wait));
         }
         report = report.event(NewEvent::info(
             "redfish.ejected",

@@ -10,18 +10,18 @@ use serde_json::json;
 use super::super::outputs::{Built, Validated};
 use super::super::services::Services;
 use super::validate::ImageName;
-use super::{class, input, own_policy, recipe, step};
+use super::{class, input, names, own_policy, recipe, step};
 use bmc::slots::SlotPlan;
 use bmc::{failure, output_of};
-use engine::model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, Time};
-use engine::{StepContext, StepReport};
+use engine::model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, StepName, Time};
+use engine::{StepContext, StepError, StepReport};
 use media::{
     self, ImageBody, ImageUse, JobDocument, MediaToken, PullAccess, RenderInput, TaskImageInput, TaskInputs,
 };
 use recipe::{Payload, Recipe};
 use secrets::{JOB_USERNAME, token_hash};
 
-const STEP: &str = "iso.build";
+const STEP: &StepName = names::ISO_BUILD;
 /// The use of an image that a grant is for. Every slot plan attempt after the first has separate URLs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrantUse {
@@ -74,8 +74,8 @@ impl Services {
     }
 }
 
-async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let validated: Validated = output_of(STEP, context, "validate")?;
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    let validated: Validated = output_of(STEP, context, names::VALIDATE)?;
     let begun = context.clock.elapsed();
     let BuiltTaskImage { inputs, body, pull } = task_of(services, context, &validated)?;
     let digest = inputs.digest().to_hex();
@@ -137,7 +137,7 @@ pub(super) fn task_of(
     services: &Services,
     context: &StepContext,
     validated: &Validated,
-) -> Result<BuiltTaskImage, StepReport> {
+) -> Result<BuiltTaskImage, StepError> {
     let run = &context.snapshot.run;
     let serial = input(STEP, context)?.server;
     task_image(services, (run.id, run.created_at), &serial, &recipe(STEP, context)?, validated)
@@ -150,7 +150,7 @@ pub(crate) fn task_image(
     serial: &Serial,
     recipe: &Recipe,
     validated: &Validated,
-) -> Result<BuiltTaskImage, StepReport> {
+) -> Result<BuiltTaskImage, StepError> {
     let pull = recipe
         .oci_url
         .as_deref()
@@ -172,7 +172,7 @@ pub(super) fn grant(
     inputs: Option<&[u8]>,
     size: u64,
     for_use: GrantUse,
-) -> Result<Grant, StepReport> {
+) -> Result<Grant, StepError> {
     let image = for_use.image(artifact, digest);
     services.grants.issue(context.snapshot.run.id, &image, size, inputs, context.now()).map_err(broken)
 }
@@ -181,8 +181,8 @@ fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
-fn broken(why: impl std::fmt::Display) -> StepReport {
-    StepReport::fail(failure(
+fn broken(why: impl std::fmt::Display) -> StepError {
+    StepError::fail(failure(
         class::MEDIA,
         STEP,
         format!("the task image could not be built: {why}"),
@@ -222,7 +222,7 @@ fn plan_image(
     (id, created_at): (RunId, Time),
     recipe: &Recipe,
     document: &JobDocument,
-) -> Result<(TaskInputs, ImageBody), StepReport> {
+) -> Result<(TaskInputs, ImageBody), StepError> {
     let schema = services.schemas.text(&recipe.schema_id).ok_or_else(|| broken("its schema is gone"))?;
     let bytes = |payload: &Option<Payload>| payload.as_ref().map(|payload| payload.as_bytes().to_vec());
     let (user_data, network_config, vendor_data) =
@@ -254,7 +254,7 @@ async fn write_file(
     context: &StepContext,
     inputs: &TaskInputs,
     body: ImageBody,
-) -> Result<String, StepReport> {
+) -> Result<String, StepError> {
     let id = context.snapshot.run.id;
     let created: Time = context.snapshot.run.created_at;
     let folder = folder.join(id.to_string());
@@ -273,12 +273,12 @@ async fn write_file(
     .await;
     match written {
         Ok(Ok(path)) => Ok(path),
-        Ok(Err(why)) => Err(StepReport::new(engine::StepOutcome::Retry(failure(
+        Ok(Err(why)) => Err(StepError::retry(failure(
             class::MEDIA,
             STEP,
             format!("the task image could not be written to TASK_ISO_DIR: {why}"),
             "make room there, or set TASK_ISO_MODE=computed",
-        )))),
+        ))),
         Err(_panic) => Err(broken("writing it panicked")),
     }
 }

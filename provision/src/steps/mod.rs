@@ -1,10 +1,5 @@
 //! The steps, one file per action. A step observes before it acts and can be called again at any time.
 
-#![expect(
-    clippy::result_large_err,
-    reason = "a step that cannot go on returns its report early, by `?`; it is made once"
-)]
-
 mod await_completion;
 mod await_report;
 mod boot_override;
@@ -38,12 +33,14 @@ pub(super) use validate::ImageName;
 pub(super) use validate::Validate;
 
 use super::class;
+use super::names;
 use super::order::JobInput;
 use super::outputs::Discovered;
 use super::services::Services;
 use ::recipe::Recipe;
 use bmc::{ConnectedBmc, failure, output_of};
-use engine::{StepContext, StepPolicy, StepReport};
+use engine::model::StepName;
+use engine::{StepContext, StepError, StepPolicy};
 
 /// The policy of steps that only read a BMC.
 fn reading_policy(services: &Services) -> StepPolicy {
@@ -76,9 +73,9 @@ fn own_policy(_site: &Services) -> StepPolicy {
 }
 
 /// Reads the stored input of the run.
-fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
+fn input(step: &StepName, context: &StepContext) -> Result<JobInput, StepError> {
     Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
-        StepReport::fail(failure(
+        StepError::fail(failure(
             engine::class::INTERNAL,
             step,
             format!("the stored input of this job cannot be read: {why}"),
@@ -88,7 +85,7 @@ fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
 }
 
 /// Reads the recipe with which the job was accepted; the only way to it for a step. It is not validated again.
-fn recipe(step: &str, context: &StepContext) -> Result<Recipe, StepReport> {
+fn recipe(step: &StepName, context: &StepContext) -> Result<Recipe, StepError> {
     let stored = context.snapshot.recipe.as_ref().ok_or_else(|| "the job has none".to_owned());
     let read = stored.and_then(|stored| {
         Recipe::accepted(&stored.json, &stored.schema_id).map_err(|errors| {
@@ -96,7 +93,7 @@ fn recipe(step: &str, context: &StepContext) -> Result<Recipe, StepReport> {
         })
     });
     read.map_err(|why| {
-        StepReport::fail(failure(
+        StepError::fail(failure(
             engine::class::INTERNAL,
             step,
             format!("the stored recipe of this job cannot be read: {why}"),
@@ -107,11 +104,11 @@ fn recipe(step: &str, context: &StepContext) -> Result<Recipe, StepReport> {
 
 /// Connects to the BMC that `redfish.discover` verified, and returns its output with the current slot plan.
 async fn discovered_bmc(
-    step: &str,
+    step: &StepName,
     services: &Services,
     context: &StepContext,
-) -> Result<(ConnectedBmc, Discovered), StepReport> {
-    let found = output_of::<Discovered>(step, context, "redfish.discover")?;
+) -> Result<(ConnectedBmc, Discovered), StepError> {
+    let found = output_of::<Discovered>(step, context, names::DISCOVER)?;
     let serial = input(step, context)?.server;
     let verified = (found.bmc_address.as_str(), &found.discovery);
     let connected = services.bmc.connect_verified(step, context, &serial, verified).await?;
@@ -132,7 +129,7 @@ macro_rules! step {
             }
 
             async fn run(&self, context: &engine::StepContext) -> engine::StepReport {
-                bmc::name_server(bmc::into_report($run(&self.0, context).await), context)
+                bmc::name_server($run(&self.0, context).await.into(), context)
             }
 
             fn on_wait_deadline(&self, _: &engine::model::Snapshot, wait: &engine::model::Wait) -> engine::StepReport {

@@ -6,11 +6,11 @@ use super::super::outputs::{Built, Discovered, Validated};
 use super::super::services::Services;
 use super::iso_build::GrantUse;
 use super::slot_fallback::{Refused, current, is_outdated, next_plan};
-use super::{bmc_policy, class, discovered_bmc, step};
+use super::{bmc_policy, class, discovered_bmc, names, step};
 use bmc::slots::{self, InsertError, Insertion};
 use bmc::{ConnectedBmc, failure, output_of};
-use engine::model::Artifact;
-use engine::{StepContext, StepReport};
+use engine::model::{Artifact, StepName};
+use engine::{StepContext, StepError, StepReport};
 use media::{self, MediaToken, Suffix};
 
 step!(
@@ -27,9 +27,9 @@ step!(
     task
 );
 
-async fn maintenance(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "redfish.mount.maintenance";
-    let validated: Validated = output_of(STEP, context, "validate")?;
+async fn maintenance(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::MOUNT_MAINTENANCE;
+    let validated: Validated = output_of(STEP, context, names::VALIDATE)?;
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     if is_outdated(context, &found) {
         return Ok(StepReport::skipped());
@@ -37,10 +37,10 @@ async fn maintenance(services: &Arc<Services>, context: &StepContext) -> Result<
     mount(STEP, services, context, &connected, &found, &SlotImage::to_boot(&validated, &found)).await
 }
 
-async fn task(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "redfish.mount.task";
-    let built: Built = output_of(STEP, context, "iso.build")?;
-    let found: Discovered = current(&context.snapshot, output_of(STEP, context, "redfish.discover")?);
+async fn task(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::MOUNT_TASK;
+    let built: Built = output_of(STEP, context, names::ISO_BUILD)?;
+    let found: Discovered = current(&context.snapshot, output_of(STEP, context, names::DISCOVER)?);
     let Some(image) = SlotImage::of_task(&built, &found).filter(|_| !is_outdated(context, &found)) else {
         return Ok(StepReport::skipped());
     };
@@ -75,13 +75,13 @@ impl<'a> SlotImage<'a> {
     /// Returns the URL of the image. Some firmware accepts an image for a USB slot only with the suffix `.img`.
     pub(super) fn url(
         &self,
-        step: &str,
+        step: &StepName,
         services: &Services,
         context: &StepContext,
         connected: &ConnectedBmc,
         found: &Discovered,
-    ) -> Result<String, StepReport> {
-        let validated: Validated = output_of(step, context, "validate")?;
+    ) -> Result<String, StepError> {
+        let validated: Validated = output_of(step, context, names::VALIDATE)?;
         let for_use = GrantUse::of(found.plan, found.attempt);
         let token = self.token(services, context, for_use);
         let slot = found.discovery.slots.iter().find(|slot| slot.uri == self.slot);
@@ -91,7 +91,7 @@ impl<'a> SlotImage<'a> {
         };
         media::media_url(&validated.media_base, &token, self.artifact, suffix).map_err(|why| {
             let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
-            StepReport::fail(failure(class::MEDIA, step, why.to_string(), next))
+            StepError::fail(failure(class::MEDIA, step, why.to_string(), next))
         })
     }
 }
@@ -115,20 +115,20 @@ impl SlotImage<'_> {
 
 /// Inserts an image into its slot; when the slot refuses, the report selects the next slot plan.
 async fn mount(
-    step: &str,
+    step: &StepName,
     services: &Arc<Services>,
     context: &StepContext,
     connected: &ConnectedBmc,
     found: &Discovered,
     image: &SlotImage<'_>,
-) -> Result<StepReport, StepReport> {
+) -> Result<StepReport, StepError> {
     let url = image.url(step, services, context, connected, found)?;
     // The boot image is inserted first.
     let second = image.artifact == Artifact::Task;
     let insertion = Insertion { slot: &image.slot, url: &url, what: image.what, second };
     match slots::insert(step, context, connected, insertion).await {
         Ok(report) => Ok(connected.report(report)),
-        Err(InsertError::Report(report)) => Err(*report),
+        Err(InsertError::Step(error)) => Err(error),
         Err(InsertError::Refused(refusal)) => {
             let bytes_read = image.bytes_read(services, context, found).await;
             let refused = Refused { refusal: *refusal, image: image.what, bytes_read };

@@ -16,12 +16,12 @@ use serde_json::json;
 use super::super::outputs::{Built, Discovered, Mounted};
 use super::super::report::SIGNAL;
 use super::super::services::Services;
-use super::{bmc_policy, class, discovered_bmc, reinsert, step};
+use super::{bmc_policy, discovered_bmc, names, reinsert, step};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest, RESEND_AFTER, power_on_permit};
-use bmc::{ConnectedBmc, failure, from_redfish, output_of, wait_for_bmc, waits};
+use bmc::{ConnectedBmc, from_redfish, output_of, unavailable, wait_for_bmc, waits};
 use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, Time};
-use engine::{PermitRequest, StepContext, StepOutcome, StepReport};
+use engine::model::{NewEvent, StepName, Time};
+use engine::{PermitRequest, StepContext, StepError, StepOutcome, StepReport, WaitRequest};
 
 step!(
     /// Forces the host off.
@@ -37,14 +37,14 @@ step!(
     on
 );
 
-async fn off(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "redfish.power-off";
+async fn off(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::POWER_OFF;
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     power::force_off(STEP, context, &connected, &found.discovery.system).await
 }
 
-async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
-    const STEP: &str = "redfish.power-on";
+async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::POWER_ON;
     let mut request: PowerRequest = context.own_output().unwrap_or_default();
     if context.snapshot.pending().any(|signal| signal.name == SIGNAL) {
         // A machine that reports was started, whatever its BMC shows.
@@ -80,11 +80,9 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         && let Some(left) = settle_left(context, &connected)
     {
         let detail = "the media are inserted; this BMC needs time before they can be booted";
-        let mut waiting = wait_for_bmc(&waits::SETTLE, left + POWER_TIMEOUT, detail);
-        if let StepOutcome::Wait(wait) = &mut waiting.outcome {
-            wait.poll = Some(left);
-        }
-        return Ok(waiting.with_output(json!(request)));
+        let wait = wait_for_bmc(&waits::SETTLE, left + POWER_TIMEOUT, detail);
+        let wait = WaitRequest { poll: Some(left), ..wait };
+        return Ok(StepReport::wait(wait).with_output(json!(request)));
     }
     if request.sent == 0
         && let Some(capacity) = services.settings.limits.power_ons
@@ -102,7 +100,7 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
     if power::due(context, &request) {
         let inserted =
             reinsert::before_power_on(STEP, services, context, (&connected, &found), &mut request).await;
-        events = inserted.map_err(|report| report.with_output(json!(request)))?;
+        events = inserted.map_err(|error| error.with_output(json!(request)))?;
         if power::send(STEP, context, &connected, system, ResetType::On, &mut request).await? {
             events.push(NewEvent::info("redfish.power", "host on, read back"));
             let mut report = StepReport::done().with_output(json!(request));
@@ -110,13 +108,10 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
             return Ok(connected.report(report));
         }
     }
-    let mut waiting =
-        wait_for_bmc(&waits::POWER_ON, POWER_TIMEOUT, "power-on was requested; a read does not show it yet");
-    if let StepOutcome::Wait(wait) = &mut waiting.outcome {
-        wait.signals.push(SIGNAL);
-    }
-    waiting.events.extend(events);
-    Ok(waiting.with_output(json!(request)))
+    let detail = "power-on was requested; a read does not show it yet";
+    let wait = wait_for_bmc(&waits::POWER_ON, POWER_TIMEOUT, detail);
+    let report = StepReport::wait(WaitRequest { signals: vec![SIGNAL], ..wait });
+    Ok(StepReport { events, ..report.with_output(json!(request)) })
 }
 
 /// Finishes the step for a host that came on after a while: some firmware has emptied the slots by then.
@@ -131,7 +126,7 @@ async fn running(
     let mut events = vec![event];
     if request.sent_at.is_some_and(|sent| context.now().since(sent) < RESEND_AFTER) {
         let inserted =
-            reinsert::after_power_on("redfish.power-on", services, context, (connected, found), &mut request)
+            reinsert::after_power_on(names::POWER_ON, services, context, (connected, found), &mut request)
                 .await;
         events.extend(inserted);
     }
@@ -142,13 +137,13 @@ async fn running(
 /// Returns the rest of the settle time after the last insert and after the power-off, if any.
 fn settle_left(context: &StepContext, connected: &ConnectedBmc) -> Option<Duration> {
     let now = context.now();
-    let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
+    let mounts = names::MOUNTS;
     let mounted = mounts
         .iter()
         .filter_map(|step| context.find_output::<Mounted>(step))
         .map(|mounted| mounted.inserted.sent_at)
         .max();
-    let off = context.find_output::<PowerRequest>("redfish.power-off").and_then(|request| request.sent_at);
+    let off = context.find_output::<PowerRequest>(names::POWER_OFF).and_then(|request| request.sent_at);
     let since = |at: Option<Time>| at.map(|at| now.since(at));
     let left = connected.bmc.profile().settle_left(since(mounted), since(off));
     (!left.is_zero()).then_some(left)
@@ -156,12 +151,12 @@ fn settle_left(context: &StepContext, connected: &ConnectedBmc) -> Option<Durati
 
 /// Returns a sign that the host was started since the power-on request although the BMC shows off.
 async fn started(
-    step: &str,
+    step: &StepName,
     services: &Services,
     context: &StepContext,
     connected: &ConnectedBmc,
     found: &Discovered,
-) -> Result<Option<&'static str>, StepReport> {
+) -> Result<Option<&'static str>, StepError> {
     let source = connected
         .bmc
         .next_boot_source(&found.discovery, &found.boot_slot)
@@ -173,17 +168,10 @@ async fn started(
     {
         return Ok(Some("the one-time boot was consumed"));
     }
-    let built: Built = output_of(step, context, "iso.build")?;
+    let built: Built = output_of(step, context, names::ISO_BUILD)?;
     let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
     for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced).chain(&found.grants) {
-        let reads = services.grants.reads_of(grant).await.map_err(|why| {
-            StepReport::new(engine::StepOutcome::Retry(failure(
-                class::TRANSIENT,
-                step,
-                why.reason,
-                "see /readyz for what is wrong with the controller",
-            )))
-        })?;
+        let reads = services.grants.reads_of(grant).await.map_err(|why| unavailable(step, &why.reason))?;
         // The BMC itself reads the media at the insert; only reads after the intent count.
         let since = context.record.started_at;
         if reads.last_read_at.is_some_and(|read| read > since) {

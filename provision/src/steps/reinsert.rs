@@ -19,20 +19,21 @@ use serde_json::json;
 use super::super::outputs::{Built, Discovered, Validated};
 use super::super::services::Services;
 use super::mount::SlotImage;
+use super::names;
 use bmc::power::PowerRequest;
 use bmc::{ConnectedBmc, boot, from_redfish, lease_lost, output_of, wait_for_bmc, waits};
-use engine::model::NewEvent;
-use engine::{StepContext, StepReport};
+use engine::model::{NewEvent, StepName};
+use engine::{StepContext, StepError};
 
 /// Runs before the power-on request. The first attempt trusts a read-back that is a few seconds old; every later attempt reads
 /// the slots again. After an earlier power-on request the boot override may be lost too, so it is set again.
 pub(super) async fn before_power_on(
-    step: &str,
+    step: &StepName,
     services: &Arc<Services>,
     context: &StepContext,
     (connected, found): (&ConnectedBmc, &Discovered),
     request: &mut PowerRequest,
-) -> Result<Vec<NewEvent>, StepReport> {
+) -> Result<Vec<NewEvent>, StepError> {
     let sent_before = request.sent > 0;
     let failed = |error: redfish::RedfishError| from_redfish(step, &error);
     let uris = slots_of(found);
@@ -57,7 +58,7 @@ pub(super) async fn before_power_on(
 
 /// Runs after the host is on. Errors only become events because the host may already have what it needs.
 pub(super) async fn after_power_on(
-    step: &str,
+    step: &StepName,
     services: &Arc<Services>,
     context: &StepContext,
     (connected, found): (&ConnectedBmc, &Discovered),
@@ -84,10 +85,10 @@ pub(super) async fn after_power_on(
 
 /// Returns whether the slot the host boots from is empty.
 pub(super) async fn boot_slot_is_empty(
-    step: &str,
+    step: &StepName,
     connected: &ConnectedBmc,
     found: &Discovered,
-) -> Result<bool, StepReport> {
+) -> Result<bool, StepError> {
     let slot = connected.bmc.slot(&found.boot_slot).await.map_err(|error| from_redfish(step, &error))?;
     Ok(slot.is_empty())
 }
@@ -99,15 +100,15 @@ fn slots_of(found: &Discovered) -> Vec<String> {
 
 /// Inserts the job's images into those of its slots that are empty.
 async fn insert(
-    step: &str,
+    step: &StepName,
     services: &Arc<Services>,
     context: &StepContext,
     (connected, found): (&ConnectedBmc, &Discovered),
     request: &mut PowerRequest,
     shown: &[Slot],
-) -> Result<Vec<NewEvent>, StepReport> {
-    let validated: Validated = output_of(step, context, "validate")?;
-    let built: Built = output_of(step, context, "iso.build")?;
+) -> Result<Vec<NewEvent>, StepError> {
+    let validated: Validated = output_of(step, context, names::VALIDATE)?;
+    let built: Built = output_of(step, context, names::ISO_BUILD)?;
     let images =
         std::iter::once(SlotImage::to_boot(&validated, found)).chain(SlotImage::of_task(&built, found));
     let mut events = Vec::new();
@@ -123,7 +124,8 @@ async fn insert(
         if !inserted.map_err(|error| from_redfish(step, &error))?.confirmed {
             let detail =
                 format!("slot {} lost the {} and does not show it inserted again yet", slot.id, image.what);
-            return Err(wait_for_bmc(&waits::MOUNT, connected.bmc.profile().read_back_lag, detail));
+            let wait = wait_for_bmc(&waits::MOUNT, connected.bmc.profile().read_back_lag, detail);
+            return Err(StepError::wait(wait));
         }
         let message = format!("slot {} had lost the {}; inserted again and read back", slot.id, image.what);
         events.push(NewEvent::warn("redfish.media-reinserted", message));

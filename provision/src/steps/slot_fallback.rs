@@ -24,10 +24,13 @@ use super::super::slot_refusals::{
 };
 use super::class;
 use super::iso_build::{BuiltTaskImage, GrantUse, grant, task_of};
+use super::names;
 use bmc::slots::{Inserted, RefusedPlan, SlotPlan, SlotRefusal, plans};
 use bmc::{ConnectedBmc, QUEUE, failure, output_of};
-use engine::model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepSummary, error_chain};
-use engine::{StepContext, StepReport};
+use engine::model::{
+    Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepName, StepSummary, error_chain,
+};
+use engine::{StepContext, StepEnd, StepError, StepReport};
 use media::{self, ImageDigest, SpliceInputs};
 
 /// Returns all slot fallbacks of the job in order.
@@ -37,7 +40,7 @@ pub(in super::super) fn slot_fallbacks(snapshot: &Snapshot) -> Vec<SlotFallback>
 }
 
 /// Returns whether this step inserts media.
-fn mounts(step: &str) -> bool {
+fn mounts(step: &StepName) -> bool {
     REPEATED_STEPS[1..].contains(&step)
 }
 
@@ -55,7 +58,7 @@ pub(super) fn current(snapshot: &Snapshot, found: Discovered) -> Discovered {
 
 /// Returns the slot plan of a job as JSON from its step outputs: plan, slots, reason and earlier refusals.
 pub fn slot_plan(steps: &[StepSummary]) -> Option<Value> {
-    let discovered = steps.iter().rfind(|step| step.name == "redfish.discover")?;
+    let discovered = steps.iter().rfind(|step| step.name == *names::DISCOVER)?;
     let found: Discovered = discovered.output.read().ok()?;
     let slot_fallbacks =
         in_order(steps.iter().filter(|step| mounts(&step.name)).filter_map(|step| step.output.read().ok()));
@@ -120,14 +123,14 @@ pub(super) struct Spliced {
 
 /// Plans the spliced boot image of the single-slot plan and issues its grant.
 pub(super) async fn splice(
-    step: &str,
+    step: &StepName,
     services: &Arc<Services>,
     context: &StepContext,
     for_use: GrantUse,
-) -> Result<Spliced, StepReport> {
-    let validated: Validated = output_of(step, context, "validate")?;
+) -> Result<Spliced, StepError> {
+    let validated: Validated = output_of(step, context, names::VALIDATE)?;
     let unusable = |why: String| {
-        StepReport::fail(failure(
+        StepError::fail(failure(
             class::UNSUPPORTED,
             step,
             format!(
@@ -140,7 +143,7 @@ pub(super) async fn splice(
         .ok_or_else(|| unusable("its digest is invalid".to_owned()))?;
     let task = task_of(services, context, &validated)?.inputs;
     let maintenance = services.library.image(digest).await.map_err(|why| {
-        StepReport::fail(failure(class::MEDIA, step, error_chain(&why).to_string(), "import it again"))
+        StepError::fail(failure(class::MEDIA, step, error_chain(&why).to_string(), "import it again"))
     })?;
     let inputs = SpliceInputs::new(digest, task);
     let bytes = inputs.to_bytes().map_err(|why| unusable(error_chain(&why).to_string()))?;
@@ -175,18 +178,18 @@ pub(super) struct Refused {
 /// Builds the report of a mount step whose slot refused: the next slot plan, or a failure when none is left or the time of all
 /// plans is used up.
 pub(super) async fn next_plan(
-    step: &str,
+    step: &StepName,
     services: &Arc<Services>,
     context: &StepContext,
     connected: &ConnectedBmc,
     found: &Discovered,
     refused: Refused,
-) -> Result<StepReport, StepReport> {
-    let validated: Validated = output_of(step, context, "validate")?;
+) -> Result<StepReport, StepError> {
+    let validated: Validated = output_of(step, context, names::VALIDATE)?;
     let Refused { refusal, image, bytes_read } = refused;
     let slots = &found.discovery.slots;
     // The plans are listed as at discovery; later refusals of this job are applied to that list.
-    let before: Discovered = output_of(step, context, "redfish.discover")?;
+    let before: Discovered = output_of(step, context, names::DISCOVER)?;
     let (mut all, current) = refused_attempts(&before, &slot_fallbacks(&context.snapshot));
     let plan = RefusedPlan { choice: current, refusal: refusal.clone() };
     all.push(RefusedAttempt { plan, image: image.to_owned(), bytes_read });
@@ -214,9 +217,7 @@ pub(super) async fn next_plan(
     let (mut spliced, mut grants) = (None, Vec::new());
     if choice.plan == SlotPlan::Single {
         spliced = Some(
-            splice(step, services, context, for_use)
-                .await
-                .map_err(|report| with_refusal(report, &refusal))?,
+            splice(step, services, context, for_use).await.map_err(|error| with_refusal(error, &refusal))?,
         );
     } else {
         grants = issue_grants(services, context, &validated, for_use)?;
@@ -254,11 +255,7 @@ pub(super) async fn next_plan(
     report.effects.extend(learn(connected, found, &refusal, choice.plan));
     report.plan = REPEATED_STEPS
         .iter()
-        .map(|name| StepInstance {
-            name: (*name).to_owned(),
-            key: attempt.to_string(),
-            queue: QUEUE.to_owned(),
-        })
+        .map(|name| StepInstance { name: (*name).clone(), key: attempt.to_string(), queue: QUEUE.to_owned() })
         .collect();
     Ok(connected.report(report))
 }
@@ -269,11 +266,11 @@ fn issue_grants(
     context: &StepContext,
     validated: &Validated,
     for_use: GrantUse,
-) -> Result<Vec<Grant>, StepReport> {
+) -> Result<Vec<Grant>, StepError> {
     let BuiltTaskImage { inputs, body, .. } = task_of(services, context, validated)?;
     let bytes = inputs.to_bytes().map_err(|why| {
         let summary = format!("the task image could not be stored: {}", error_chain(&why));
-        StepReport::fail(failure(class::MEDIA, "iso.build", summary, "create the job again"))
+        StepError::fail(failure(class::MEDIA, names::ISO_BUILD, summary, "create the job again"))
     })?;
     let digest = inputs.digest().to_hex();
     services.grants.keep_recent(&inputs, body);
@@ -305,11 +302,11 @@ fn learn(
 /// Returns the time for the way through all slot plans: that of the step that inserts the first image.
 fn budget(services: &Services, context: &StepContext) -> Duration {
     services
-        .time_limit("redfish.mount.maintenance", &context.snapshot)
+        .time_limit(names::MOUNT_MAINTENANCE, &context.snapshot)
         .unwrap_or_else(|| services.bmc.changing_policy().budget)
 }
 
-fn exhausted(step: &str, refused: &[RefusedAttempt], why: &str) -> StepReport {
+fn exhausted(step: &StepName, refused: &[RefusedAttempt], why: &str) -> StepError {
     let unread = refused.iter().all(|refused| refused.bytes_read == Some(0));
     let next_action = match unread {
         true => {
@@ -322,14 +319,14 @@ fn exhausted(step: &str, refused: &[RefusedAttempt], why: &str) -> StepReport {
     let summary = format!("{why}: {}", describe_all(refused));
     let refusals: Vec<&SlotRefusal> = refused.iter().map(|refused| &refused.plan.refusal).collect();
     let failure = failure(class::BMC_REFUSED, step, summary, next_action);
-    StepReport::fail(engine::model::Failure { detail: Some(json!({ "refusals": refusals })), ..failure })
+    StepError::fail(engine::model::Failure { detail: Some(json!({ "refusals": refusals })), ..failure })
 }
 
 /// Adds the refusal that led to a splice to the failure of the splice.
-fn with_refusal(mut report: StepReport, refusal: &SlotRefusal) -> StepReport {
-    if let engine::StepOutcome::Fail(failure) = &mut report.outcome {
+fn with_refusal(mut error: StepError, refusal: &SlotRefusal) -> StepError {
+    if let StepEnd::Fail(failure) = &mut *error.end {
         failure.summary =
             format!("slot {} refused ({}), and {}", refusal.slot_id, refusal.words, failure.summary);
     }
-    report
+    error
 }

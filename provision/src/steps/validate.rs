@@ -9,14 +9,14 @@ use serde_json::json;
 use super::super::outputs::Validated;
 use super::super::services::Services;
 use super::super::waits;
-use super::{class, input, recipe, step};
+use super::{class, input, names, recipe, step};
 use bmc::{bmc_address, failure, unavailable, wait_for_bmc};
-use engine::model::NewEvent;
-use engine::{StepContext, StepOutcome, StepPolicy, StepReport};
+use engine::model::{NewEvent, StepName};
+use engine::{StepContext, StepError, StepPolicy, StepReport};
 use media::ImportError;
 use recipe::Recipe;
 
-const STEP: &str = "validate";
+const STEP: &StepName = names::VALIDATE;
 /// The time one call waits for an import before the step returns a wait.
 const IMPORT_CALL_TIME: Duration = Duration::from_secs(20);
 /// Time limit of an import.
@@ -34,17 +34,12 @@ fn import_policy(_site: &Services) -> StepPolicy {
     StepPolicy { budget: IMPORT_TIMEOUT * 2, ..StepPolicy::default() }
 }
 
-async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     let job_input = input(STEP, context)?;
     let server = services.bmc.server(STEP, &job_input.server).await?;
     let recipe = recipe(STEP, context)?;
     let bmc = bmc_address(&server).await.map_err(|why| {
-        StepReport::new(StepOutcome::Retry(failure(
-            class::INPUT,
-            STEP,
-            why,
-            "correct the server's BMC address",
-        )))
+        StepError::retry(failure(class::INPUT, STEP, why, "correct the server's BMC address"))
     })?;
     let addresses = &services.bmc.addresses;
     let unreachable =
@@ -55,11 +50,8 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let image = match import(services, &job_input.maintenance_iso_url).await? {
         Some(image) => image,
         None => {
-            return Ok(wait_for_bmc(
-                &waits::MEDIA_IMPORT,
-                IMPORT_TIMEOUT,
-                "the maintenance ISO is being imported",
-            ));
+            let detail = "the maintenance ISO is being imported";
+            return Ok(StepReport::wait(wait_for_bmc(&waits::MEDIA_IMPORT, IMPORT_TIMEOUT, detail)));
         }
     };
     let validated = Validated {
@@ -86,8 +78,8 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     Ok(report)
 }
 
-fn wrong(summary: impl Into<String>, next: impl Into<String>) -> StepReport {
-    StepReport::fail(failure(class::INPUT, STEP, summary, next))
+fn wrong(summary: impl Into<String>, next: impl Into<String>) -> StepError {
+    StepError::fail(failure(class::INPUT, STEP, summary, next))
 }
 
 /// Returns whether the recipe's image comes from this controller's registry, and pins it until the end of the job. A missing
@@ -97,7 +89,7 @@ async fn own_registry(
     context: &StepContext,
     recipe: &Recipe,
     controller_url: &str,
-) -> Result<bool, StepReport> {
+) -> Result<bool, StepError> {
     let Some(reference) = recipe.oci_url.as_deref().filter(|_| services.settings.registry) else {
         return Ok(false);
     };
@@ -149,10 +141,7 @@ impl ImageName {
 }
 
 /// Imports the maintenance ISO; returns `None` while the import is running.
-async fn import(
-    services: &Arc<Services>,
-    location: &str,
-) -> Result<Option<media::ImportedImage>, StepReport> {
+async fn import(services: &Arc<Services>, location: &str) -> Result<Option<media::ImportedImage>, StepError> {
     let library = services.library.clone();
     let location = location.to_owned();
     // A separate task: the import continues when this call times out, and the next call joins it.
@@ -161,7 +150,7 @@ async fn import(
         Err(_elapsed) => Ok(None),
         Ok(Ok(Ok(image))) => Ok(Some(image)),
         Ok(Ok(Err(why))) => Err(import_failed(&why)),
-        Ok(Err(_panic)) => Err(StepReport::fail(failure(
+        Ok(Err(_panic)) => Err(StepError::fail(failure(
             engine::class::INTERNAL,
             STEP,
             "the import of the maintenance ISO panicked",
@@ -170,7 +159,7 @@ async fn import(
     }
 }
 
-fn import_failed(why: &ImportError) -> StepReport {
+fn import_failed(why: &ImportError) -> StepError {
     let failure = failure(
         class::MEDIA,
         STEP,
@@ -178,8 +167,8 @@ fn import_failed(why: &ImportError) -> StepReport {
         "check MAINTENANCE_ISO_URL (or the job's maintenance_iso_url)",
     );
     match why {
-        ImportError::Fetch { .. } => StepReport::new(StepOutcome::Retry(failure)),
-        _ => StepReport::fail(failure),
+        ImportError::Fetch { .. } => StepError::retry(failure),
+        _ => StepError::fail(failure),
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::bench::Bench;
 use super::*;
-use engine::model::{Run, Signal, Snapshot, StepPhase, Wait};
+use engine::model::{Run, Signal, Snapshot, StepName, StepPhase, Wait};
 
 /// The fault that is injected into one step, once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,9 +42,9 @@ impl Workflow for FaultyWorkflow {
     fn version(&self) -> u32 {
         self.workflow.version()
     }
-    fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
+    fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
         let step = self.workflow.step(name)?;
-        if name != self.step {
+        if *name != self.step {
             return Some(step);
         }
         let (armed, died) = (Arc::clone(&self.armed), Arc::clone(&self.died));
@@ -78,8 +78,8 @@ impl FaultyStep {
         match self.fault {
             StepFault::FailsBefore | StepFault::FailsAfter => {
                 Some(StepReport::fail(engine::model::Failure {
-                    class: class::TRANSIENT.to_owned(),
-                    step: self.name.to_owned(),
+                    class: class::TRANSIENT,
+                    step: StepName::new(self.name),
                     summary: "injected failure".to_owned(),
                     detail: None,
                     next_action: "nothing, this is a test".to_owned(),
@@ -183,7 +183,7 @@ async fn summary_of((bench, id, run): &(Bench, RunId, Run)) -> (String, &'static
 }
 
 fn steps() -> impl Iterator<Item = &'static str> {
-    FORWARD.iter().chain(&[REPORTED]).chain(&FINISH).map(|(name, _)| *name)
+    FORWARD.iter().chain(&[REPORTED]).chain(&FINISH).map(|(name, _)| name.as_str())
 }
 
 /// The expected end for a failure of every step before and after its effect. The power states are those of a machine that was

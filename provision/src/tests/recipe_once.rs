@@ -45,7 +45,7 @@ async fn the_recipe_of_a_job_is_stored_in_one_column_only() {
     let id = bench.order_recipe(&engine, &recipe).await;
     engine.run_until_idle().await.unwrap();
     let snapshot = bench.snapshot(id).await;
-    assert!(snapshot.records_of("iso.build").next().is_some(), "{:#?}", bench.events(id).await);
+    assert!(snapshot.records_of(names::ISO_BUILD).next().is_some(), "{:#?}", bench.events(id).await);
     assert_eq!(snapshot.recipe.unwrap().json, recipe, "byte for byte");
 
     let database = rusqlite::Connection::open(bench.database()).unwrap();

@@ -55,6 +55,22 @@ async fn served_to_writers(scratch: &Path, challenge: Challenge) -> Server {
 
 const CHALLENGES: [Challenge; 3] = [Challenge::Basic, Challenge::Bearer, Challenge::UnknownScheme];
 
+/// Runs a test against a registry that every caller may push to and none may read, once with each challenge.
+async fn with_each_challenge(test: impl AsyncFn(&Path, &Server)) {
+    for challenge in CHALLENGES {
+        let scratch = tempfile::tempdir().unwrap();
+        let server = served_to_writers(scratch.path(), challenge).await;
+        test(scratch.path(), &server).await;
+    }
+}
+
+/// skopeo without the logins of the machine.
+fn skopeo_without_login(scratch: &Path, arguments: &[&str]) -> Command {
+    let mut command = skopeo(arguments);
+    command.env("HOME", scratch).env("REGISTRY_AUTH_FILE", scratch.join("auth.json"));
+    command
+}
+
 /// The digest of a pushed tag, read by the embedding program: the client may not read it.
 async fn pushed(server: &Server, repository: &str, tag: &str) -> String {
     let reference = Reference::Tag(tag.parse().unwrap());
@@ -67,11 +83,7 @@ async fn skopeo_needs_no_login_where_every_caller_may_do_everything() {
     let scratch = tempfile::tempdir().unwrap();
     let server = served_to_all(scratch.path()).await;
     let layout = write_layout(scratch.path().join("in"), "v1");
-    let skopeo = |arguments: &[&str]| {
-        let mut command = skopeo(arguments);
-        command.env("HOME", scratch.path()).env("REGISTRY_AUTH_FILE", scratch.path().join("auth.json"));
-        command
-    };
+    let skopeo = |arguments: &[&str]| skopeo_without_login(scratch.path(), arguments);
     let (first, second) =
         (format!("docker://{}/a:v1", server.address), format!("docker://{}/b:v1", server.address));
     let source = format!("oci:{}:v1", layout.directory.display());
@@ -115,44 +127,38 @@ async fn local_image(scratch: &Path, storage: &Storage) -> String {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs skopeo, run by .ci/run"]
 async fn skopeo_pushes_where_every_caller_may_push_and_none_may_read() {
-    for challenge in CHALLENGES {
-        let scratch = tempfile::tempdir().unwrap();
-        let server = served_to_writers(scratch.path(), challenge).await;
-        let layout = write_layout(scratch.path().join("in"), "v1");
-        let skopeo = |arguments: &[&str]| {
-            let mut command = skopeo(arguments);
-            command.env("HOME", scratch.path()).env("REGISTRY_AUTH_FILE", scratch.path().join("auth.json"));
-            command
-        };
+    with_each_challenge(async |scratch, server| {
+        let layout = write_layout(scratch.join("in"), "v1");
+        let skopeo = |arguments: &[&str]| skopeo_without_login(scratch, arguments);
         let source = format!("oci:{}:v1", layout.directory.display());
         for (repository, tag) in [("a", "v1"), ("a", "v1"), ("a", "v2"), ("b", "v1")] {
             let remote = format!("docker://{}/{repository}:{tag}", server.address);
             let push = ["copy", "-q", "--preserve-digests", "--dest-tls-verify=false", &source, &remote];
             succeed(skopeo(&push)).await;
-            assert_eq!(pushed(&server, repository, tag).await, sha256(&layout.manifest).to_string());
+            assert_eq!(pushed(server, repository, tag).await, sha256(&layout.manifest).to_string());
         }
         let inspect = ["inspect", "--tls-verify=false", &format!("docker://{}/a:v1", server.address)];
         assert!(!run(skopeo(&inspect)).await.status.success(), "writing is not reading");
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs podman and buildah, run by .ci/run"]
 async fn podman_and_buildah_push_where_every_caller_may_push_and_none_may_read() {
-    for challenge in CHALLENGES {
-        let scratch = tempfile::tempdir().unwrap();
-        let server = served_to_writers(scratch.path(), challenge).await;
-        let storage = Storage::new(scratch.path());
-        let image = local_image(scratch.path(), &storage).await;
+    with_each_challenge(async |scratch, server| {
+        let storage = Storage::new(scratch);
+        let image = local_image(scratch, &storage).await;
         for program in ["podman", "buildah"] {
             let remote = format!("docker://{}/{program}/test:v1", server.address);
             for _ in 0..2 {
                 succeed(storage.remote(program, "push", &[&image, &remote])).await;
             }
-            pushed(&server, &format!("{program}/test"), "v1").await;
+            pushed(server, &format!("{program}/test"), "v1").await;
             assert!(!run(storage.remote(program, "pull", &[&remote])).await.status.success());
         }
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,35 +166,33 @@ async fn podman_and_buildah_push_where_every_caller_may_push_and_none_may_read()
 async fn oras_pushes_where_every_caller_may_push_and_none_may_read() {
     let programs = tempfile::tempdir().unwrap();
     let program = build(programs.path()).await;
-    for challenge in CHALLENGES {
-        let scratch = tempfile::tempdir().unwrap();
-        fs::copy(&program, scratch.path().join("oras")).unwrap();
-        let server = served_to_writers(scratch.path(), challenge).await;
-        fs::write(scratch.path().join("note.txt"), "a note").unwrap();
+    with_each_challenge(async |scratch, server| {
+        fs::copy(&program, scratch.join("oras")).unwrap();
+        fs::write(scratch.join("note.txt"), "a note").unwrap();
         let image = format!("{}/notes:v1,latest", server.address);
         for _ in 0..2 {
-            succeed(oras(scratch.path(), &["push", "--plain-http", &image, "note.txt"])).await;
+            succeed(oras(scratch, &["push", "--plain-http", &image, "note.txt"])).await;
         }
-        pushed(&server, "notes", "latest").await;
+        pushed(server, "notes", "latest").await;
         let pull = ["pull", "--plain-http", "-o", "out", &format!("{}/notes:v1", server.address)];
-        assert!(!run(oras(scratch.path(), &pull)).await.status.success(), "writing is not reading");
-    }
+        assert!(!run(oras(scratch, &pull)).await.status.success(), "writing is not reading");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs crane, run by .ci/run"]
 async fn crane_pushes_where_every_caller_may_push_and_none_may_read() {
-    for challenge in CHALLENGES {
-        let scratch = tempfile::tempdir().unwrap();
-        let server = served_to_writers(scratch.path(), challenge).await;
-        let layout = write_layout(scratch.path().join("in"), "v1");
+    with_each_challenge(async |scratch, server| {
+        let layout = write_layout(scratch.join("in"), "v1");
         let image = format!("{}/crane/test:v1", server.address);
         for _ in 0..2 {
             let mut push = Command::new("crane");
-            push.env("HOME", scratch.path()).env("DOCKER_CONFIG", scratch.path().join("docker"));
+            push.env("HOME", scratch).env("DOCKER_CONFIG", scratch.join("docker"));
             push.args(["push", &layout.directory.display().to_string(), &image, "--insecure"]);
             succeed(push).await;
         }
-        assert_eq!(pushed(&server, "crane/test", "v1").await, sha256(&layout.manifest).to_string());
-    }
+        assert_eq!(pushed(server, "crane/test", "v1").await, sha256(&layout.manifest).to_string());
+    })
+    .await;
 }

@@ -10,8 +10,8 @@ use super::super::error::ErrorBody;
 use super::super::openapi::types;
 use engine::Explanation;
 use engine::model::{
-    BatchId, Event, Failure, Hold, Job, JobStatus, JsonText, Outcome, Phase, RunId, Serial, StepPhase,
-    StepSummary, Time, Wait,
+    BatchId, Event, Failure, Hold, Job, JobStatus, JsonText, Outcome, Phase, RunId, Serial, StepName,
+    StepPhase, StepSummary, Time, Wait,
 };
 use provision::{PlannedImage, PlannedStep};
 use recipe::Lint;
@@ -82,7 +82,8 @@ pub(in crate::api) struct JobView<'a> {
 struct Cleanup<'a> {
     state: CleanupState,
     /// The steps of the cleanup that are pending.
-    remaining: &'a [String],
+    #[schemars(with = "Vec<String>")]
+    remaining: &'a [StepName],
 }
 
 /// The state of the cleanup of a job.
@@ -109,7 +110,7 @@ impl<'a> JobView<'a> {
             server_serial: run.server.as_ref(),
             status: job.status,
             outcome: run.outcome,
-            failed_step: job.failed_step(),
+            failed_step: job.failed_step().map(StepName::as_str),
             failure: run.failure.as_ref(),
             step: run.step.as_deref(),
             wait: run.wait.as_ref(),

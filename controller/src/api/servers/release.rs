@@ -104,13 +104,13 @@ pub(in crate::api) struct Release {
 impl From<Snapshot> for BelievedJob {
     fn from(snapshot: Snapshot) -> Self {
         let done = snapshot.steps.iter().rev().find(|record| record.phase == StepPhase::Done);
-        let completed = done.map(|record| record.name.clone());
+        let completed = done.map(|record| record.name.to_string());
         let run = snapshot.run;
         Self {
             job_id: run.id,
             workflow: run.workflow,
             phase: run.phase.as_str().to_owned(),
-            step: run.step,
+            step: run.step.map(|step| step.to_string()),
             completed,
             waiting: run.wait.map(|wait| wait.detail),
             updated_at: run.updated_at,

@@ -58,7 +58,7 @@ async fn a_write_to_a_job_removes_it_from_the_cache_and_no_other() {
     assert!(!cache(&kit.store, id));
     let record = StepRecord {
         at: Position { stage: Stage::Forward, index: 0 },
-        name: "one".to_owned(),
+        name: "one".into(),
         key: "one".to_owned(),
         attempt: 1,
         epoch: claimed.epoch,

@@ -67,7 +67,7 @@ async fn leases_of_a_dead_controller_are_due_at_once_and_those_of_a_live_one_are
 fn record(run: &Run) -> StepRecord {
     StepRecord {
         at: Position { stage: Stage::Forward, index: 0 },
-        name: "one".to_owned(),
+        name: "one".into(),
         key: String::new(),
         attempt: 1,
         epoch: run.epoch,
@@ -142,7 +142,7 @@ async fn after_a_start_leased_runs_are_taken_over_before_waiting_runs_are_checke
     for _ in 0..3 {
         kit.create_run(new_run(at(0))).await;
         let run = kit.claim_one("a", at(1)).await.run;
-        let waits = Run { step: Some("one".to_owned()), ..waiting_for(&run, "report", at(2)) };
+        let waits = Run { step: Some("one".into()), ..waiting_for(&run, "report", at(2)) };
         kit.commit(RunChange::of(waits), &run, at(2)).await;
     }
     let leased = kit.create_run(new_run(at(0))).await;

@@ -103,7 +103,7 @@ async fn a_held_run_keeps_its_queue_position_and_starts_after_resume_only_with_t
     claim_ids(&kit, at(2)).await;
     let resume = |old: Run| Run { phase: Phase::Waiting, next_run_at: Some(at(3)), hold: None, ..old };
     let hold = crate::model::Hold {
-        class: "operator".to_owned(),
+        class: "operator".into(),
         since: at(2),
         remind_at: at(3),
         verbs: Vec::new(),

@@ -147,7 +147,7 @@ fn server(name: &str) -> Server {
 }
 
 fn instance(name: &str) -> StepInstance {
-    StepInstance { name: name.to_owned(), key: String::new(), queue: "default".to_owned() }
+    StepInstance { name: name.into(), key: String::new(), queue: "default".to_owned() }
 }
 
 fn new_run(created: Time) -> NewRun {
@@ -219,7 +219,7 @@ fn waiting_for(run: &Run, awaited: &str, now: Time) -> Run {
         next_run_at: Some(run.deadline_at),
         wait: Some(Wait {
             reason: "report".to_owned(),
-            step: "one".to_owned(),
+            step: "one".into(),
             since: now,
             deadline: run.deadline_at,
             signals: vec![awaited.to_owned()],

@@ -1,7 +1,9 @@
 //! Signals, children, the rows of jobs, grants and the event log.
 
 use super::*;
-use crate::model::{Artifact, Failure, GateClosure, Grant, GrantReads, JobStatus, JsonText, PullGrant};
+use crate::model::{
+    Artifact, Failure, GateClosure, Grant, GrantReads, JobStatus, JsonText, PullGrant, StepName,
+};
 use crate::store::{CANCEL, DeliverOutcome, EventFilter, JobFilter};
 
 #[tokio::test]
@@ -43,12 +45,8 @@ async fn a_signal_with_its_change_is_one_transaction_or_is_computed_again() {
     let run = kit.claim_one("a", at(1)).await.run;
     kit.commit(RunChange::of(waiting_for(&run, "report", at(1))), &run, at(1)).await;
     let old = kit.run(id).await;
-    let change = RunChange::of(Run {
-        wait: None,
-        next_run_at: Some(at(2)),
-        step: Some("two".to_owned()),
-        ..old.clone()
-    });
+    let change =
+        RunChange::of(Run { wait: None, next_run_at: Some(at(2)), step: Some("two".into()), ..old.clone() });
     let stale = (old.epoch, old.revision - 1);
     let moved = kit
         .store
@@ -147,8 +145,8 @@ async fn the_row_of_the_job_is_written_with_its_run_in_one_transaction() {
     let picked = (Some(at(1).to_string()), Some("w1".to_owned()));
     assert_eq!(row(), ("provisioning".to_owned(), None, picked.0.clone(), picked.1.clone(), None));
     let failure = Failure {
-        class: "bmc".to_owned(),
-        step: "one".to_owned(),
+        class: "bmc".into(),
+        step: "one".into(),
         summary: "no".to_owned(),
         detail: None,
         next_action: "look".to_owned(),
@@ -169,7 +167,7 @@ async fn the_row_of_the_job_is_written_with_its_run_in_one_transaction() {
     assert_eq!(row(), ("complete".to_owned(), failed.0, picked.0, picked.1, failed.1));
 
     let job = kit.store.job(id).await.unwrap().unwrap();
-    assert_eq!((job.status, job.failed_step()), (JobStatus::Complete, Some("one")));
+    assert_eq!((job.status, job.failed_step().map(|step| step.as_str())), (JobStatus::Complete, Some("one")));
     assert_eq!(job.labels, labels(&[("team", "blue")]));
 }
 
@@ -320,7 +318,7 @@ async fn the_events_of_a_job_equal_the_events_of_the_log() {
     let plain = NewEvent::info("tick", "said \"so\"\n").by("maintenance-os");
     let full = NewEvent::error("tick", "ü")
         .with(json!({ "b": [1.5, null], "a": { "c": "\u{1f980}" } }))
-        .of_step("one", 2);
+        .of_step(&StepName::new("one"), 2);
     kit.store.append(Some(id), Some(serial("A")), vec![plain, full], at(1)).await.unwrap();
     let log = kit.store.last_events(id, 9).await.unwrap();
     let detail = kit.store.job_detail(id, 9).await.unwrap().unwrap();
@@ -338,7 +336,9 @@ async fn the_log_only_grows_and_is_read_in_pages() {
     let id = kit.create_run(new_run(at(0))).await;
     for index in 0..5 {
         let run = (index % 2 == 0).then_some(id);
-        let event = NewEvent::warn("tick", format!("tick {index}")).with(json!(index)).of_step("one", 2);
+        let event = NewEvent::warn("tick", format!("tick {index}"))
+            .with(json!(index))
+            .of_step(&StepName::new("one"), 2);
         kit.store.append(run, None, vec![event], at(index)).await.unwrap();
     }
     let mut seen = Vec::new();

@@ -61,8 +61,8 @@ impl Real {
             Action::Finish(who) => self.conclude(who, StepReport::done()).await,
             Action::Park(who) => {
                 let failure = Failure {
-                    class: "transient".to_owned(),
-                    step: "a".to_owned(),
+                    class: crate::class::TRANSIENT,
+                    step: "a".into(),
                     summary: "not yet".to_owned(),
                     detail: None,
                     next_action: "none".to_owned(),

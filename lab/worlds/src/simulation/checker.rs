@@ -109,7 +109,7 @@ impl InvariantChecker {
             }
             Some((run, phase, step, holder)) => self.violation(format!(
                 "{sender} changes {serial} ({what}) while run {run} ({phase}, {}) is leased to {}",
-                step.unwrap_or_default(),
+                step.as_deref().unwrap_or_default(),
                 holder.as_deref().unwrap_or("no worker")
             )),
             None => self.violation(format!("{sender} changes {serial} ({what}), which has no job")),
@@ -151,7 +151,7 @@ impl InvariantChecker {
                 *times
             };
             if times > 1 {
-                let step = step.unwrap_or_default();
+                let step = step.as_deref().unwrap_or_default();
                 self.violation(format!(
                     "{serial} booted {times} times before the cleanup of run {run}, last in {step}"
                 ));

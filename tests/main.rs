@@ -18,7 +18,7 @@
 //!   probe      `bmc probe` and `bmc doctor`     vendors    one job on the simulated BMC of each vendor
 //!   emulator   one job on sushy-emulator        soak       load while the controller is killed
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
-//!   process    signals, log, first admin token
+//!   process    signals, log, first admin token  tls        HTTPS of API, registry and media
 //!   restored   copied, old and restored data, backups, locks
 //! ```
 //! What each file proves: docs/testing.md.
@@ -51,5 +51,6 @@ mod secrets;
 mod slots;
 mod soak;
 mod stream;
+mod tls;
 mod vendors;
 mod webhooks;

@@ -11,12 +11,17 @@ const TIME: f64 = 0.01;
 
 /// Runs a job on this vendor's BMC and returns its end.
 async fn job_on(vendor: &str) -> (Scene, Value) {
+    job_with(vendor, |_| {}).await
+}
+
+/// Runs a job with changed settings of the controller.
+async fn job_with(vendor: &str, change: impl FnOnce(&mut controller::config::Settings)) -> (Scene, Value) {
     let serial = "VENDOR-1";
     let bmc = SimBmcConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
     let hidden = bmc.identity.serial == SerialShown::Nowhere;
     let mut spec = healthy(serial);
     spec.bmc = Some(Box::new(bmc.in_time(TIME)));
-    let scene = Scene::start(vec![spec]).await;
+    let scene = Scene::start_with(vec![spec], |settings, _| change(settings)).await;
     let allow = json!({ "allow_unverified_serial": hidden });
     scene.admin.patch(&format!("/api/v1/servers/{serial}"), &allow).await.expect(200);
     let id = scene.admin.create_job(serial).await;
@@ -40,6 +45,10 @@ async fn installs(vendor: &str, plan: &str) {
 
 async fn refused(vendor: &str, because: &str) {
     let (scene, job) = job_on(vendor).await;
+    refused_job(scene, job, because).await;
+}
+
+async fn refused_job(scene: Scene, job: Value, because: &str) {
     let event_log = scene.admin.event_log(job["job_id"].as_str().unwrap()).await;
     assert_eq!(
         (&job["outcome"], &job["failed_step"]),
@@ -51,6 +60,15 @@ async fn refused(vendor: &str, because: &str) {
     assert!(job["failure"]["next_action"].as_str().is_some_and(|next| !next.is_empty()), "{job:#}");
     assert_eq!(scene.bmc("VENDOR-1").mutations(), [], "{event_log}");
     scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_reads_https_only_is_refused_without_a_tls_listener() {
+    let change = |settings: &mut controller::config::Settings| {
+        settings.controller_https_addr = controller::config::Listener::Off;
+    };
+    let (scene, job) = job_with("openbmc", change).await;
+    refused_job(scene, job, "https only").await;
 }
 
 macro_rules! vendors {
@@ -85,7 +103,7 @@ vendors! {
     supermicro_cfgcd "smc-x11-cfgcd" installs "single";
     supermicro_x12 "smc-x12" installs "dual";
     ami_megarac "ami-megarac" refused "port 80 only";
-    openbmc "openbmc" refused "https only";
+    openbmc "openbmc" installs "dual";
     nvidia_gb200 "nvidia-gb200" installs "dual";
     nvidia_dgx_h100 "nvidia-dgx-h100" installs "dual";
     cisco_ucs "cisco-ucs" installs "single";
@@ -100,7 +118,7 @@ vendors! {
     idrac10_with_the_firmware_numbers_of_an_idrac8 "dell-idrac10-2" installs "single";
     idrac9_whose_media_are_detached "dell-idrac9-detached" refused "VirtualMedia.1.Attached is Detached";
     ilo6_that_refuses_every_override "hpe-ilo6-no-override" installs "cd+usb";
-    hpe_chassis_with_openbmc "hpe-openbmc" refused "https only";
+    hpe_chassis_with_openbmc "hpe-openbmc" installs "dual";
     hpe_chassis_with_megarac "hpe-xd670" refused "port 80 only";
     inspur_with_the_oem_name_public "inspur" installs "dual";
     nvidia_gh200_without_a_model "nvidia-gh200" installs "dual";

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   CONTROLLER_PUBLIC_URL, MEDIA_BASE_URL or the server's media_base_url   -> used as given
-//!   none of them                                                          -> the local address that routes to the BMC
+//!   none of them                                                          -> the local address that routes to the BMC:
+//!                                                                            API by https, media by http, and by https for
+//!                                                                            BMCs that read nothing else
 //! ```
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -12,10 +14,16 @@ use engine::model::Server;
 /// The addresses of the controller for BMCs and for the machines behind them.
 #[derive(Clone, Debug)]
 pub struct Addresses {
-    /// The listen address of the API.
+    /// The listen address of the API for plain HTTP.
     pub api: SocketAddr,
-    /// The listen address of the media server.
+    /// The listen address of the media server for plain HTTP.
     pub media: SocketAddr,
+    /// The listen address of the API for HTTPS; none without TLS.
+    pub api_tls: Option<SocketAddr>,
+    /// The listen address of the media server for HTTPS; none without TLS.
+    pub media_tls: Option<SocketAddr>,
+    /// Whether machines elsewhere may use the API over plain HTTP.
+    pub plain_api: bool,
     /// `CONTROLLER_PUBLIC_URL`.
     pub public_url: Option<String>,
     /// `MEDIA_BASE_URL`.
@@ -30,24 +38,51 @@ impl Addresses {
     pub fn controller_for(&self, bmc: SocketAddr) -> Result<String, String> {
         match &self.public_url {
             Some(url) => Ok(url.clone()),
-            None => base_url(self.api, bmc, "CONTROLLER_PUBLIC_URL"),
+            // Machines behind a BMC on this host are simulated, and on this host too.
+            None if self.plain_api || bmc.ip().is_loopback() => {
+                base_url("http", self.api, bmc, "CONTROLLER_PUBLIC_URL")
+            }
+            None => match self.api_tls {
+                Some(listen) => base_url("https", listen, bmc, "CONTROLLER_PUBLIC_URL"),
+                None => Err("machines cannot reach the API: CONTROLLER_HTTPS_ADDR is off, and plain HTTP is for this host \
+                             only; set CONTROLLER_PUBLIC_URL or CONTROLLER_HTTP_ALLOW_REMOTE=true"
+                    .to_owned()),
+            },
         }
     }
 
-    /// Returns the base URL of media as this BMC reaches it.
+    /// Returns the base URLs of media as this BMC reaches them.
     ///
     /// # Errors
     /// Returns a message that names the setting when no reachable address is found.
-    pub fn media_for(&self, server: &Server, bmc: SocketAddr) -> Result<String, String> {
+    pub fn media_for(&self, server: &Server, bmc: SocketAddr) -> Result<MediaBases, String> {
         match server.media_base_url.as_ref().or(self.media_base_url.as_ref()) {
-            Some(url) => Ok(url.clone()),
-            None => base_url(self.media, bmc, "MEDIA_BASE_URL"),
+            Some(url) => Ok(MediaBases { first: url.clone(), secure: None }),
+            None => {
+                let of = |scheme, listen| base_url(scheme, listen, bmc, "MEDIA_BASE_URL");
+                let secure = self.media_tls.and_then(|listen| of("https", listen).ok());
+                match (of("http", self.media), secure) {
+                    (Ok(first), secure) => Ok(MediaBases { first, secure }),
+                    // Plain HTTP for this host only, and HTTPS for all.
+                    (Err(_), Some(secure)) => Ok(MediaBases { first: secure, secure: None }),
+                    (Err(why), None) => Err(why),
+                }
+            }
         }
     }
 }
 
+/// The base URLs of media for one BMC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediaBases {
+    /// The configured one, or plain HTTP, which every BMC can verify: there is nothing to verify (decision D16).
+    pub first: String,
+    /// By HTTPS, for a BMC that does not read the first.
+    pub secure: Option<String>,
+}
+
 /// Builds a base URL from the local address that routes to a BMC and the listen port.
-fn base_url(listen: SocketAddr, bmc: SocketAddr, setting: &str) -> Result<String, String> {
+fn base_url(scheme: &str, listen: SocketAddr, bmc: SocketAddr, setting: &str) -> Result<String, String> {
     let ours = if listen.ip().is_unspecified() { local_towards(bmc, setting)? } else { listen.ip() };
     if ours.is_loopback() && !bmc.ip().is_loopback() {
         return Err(format!(
@@ -56,7 +91,7 @@ fn base_url(listen: SocketAddr, bmc: SocketAddr, setting: &str) -> Result<String
             bmc.ip()
         ));
     }
-    Ok(format!("http://{}", SocketAddr::new(ours, listen.port())))
+    Ok(format!("{scheme}://{}", SocketAddr::new(ours, listen.port())))
 }
 
 /// Returns the base URL under which a BMC reaches a listener of the command line tool.
@@ -64,7 +99,7 @@ fn base_url(listen: SocketAddr, bmc: SocketAddr, setting: &str) -> Result<String
 /// # Errors
 /// Returns a message that names the option `--listen` when no reachable address is found.
 pub fn base_url_towards(listen: SocketAddr, bmc: SocketAddr) -> Result<String, String> {
-    base_url(listen, bmc, "--listen")
+    base_url("http", listen, bmc, "--listen")
 }
 
 /// Normalizes a BMC address: host, host:port or URL; the default scheme is https.
@@ -144,7 +179,15 @@ mod tests {
 
     fn addresses(listen: &str) -> Addresses {
         let listen = listen.parse().unwrap();
-        Addresses { api: listen, media: listen, public_url: None, media_base_url: None }
+        Addresses {
+            api: listen,
+            media: listen,
+            api_tls: None,
+            media_tls: None,
+            plain_api: true,
+            public_url: None,
+            media_base_url: None,
+        }
     }
 
     #[test]
@@ -158,6 +201,21 @@ mod tests {
         let refused =
             addresses("127.0.0.1:8080").controller_for("192.0.2.7:443".parse().unwrap()).unwrap_err();
         assert!(refused.contains("CONTROLLER_PUBLIC_URL"), "{refused}");
+    }
+
+    #[test]
+    fn a_machine_elsewhere_reaches_the_api_by_https_unless_plain_http_is_allowed() {
+        let tls: SocketAddr = "192.0.2.1:8443".parse().unwrap();
+        let mut addresses = Addresses { api_tls: Some(tls), plain_api: false, ..addresses("192.0.2.1:8080") };
+        let elsewhere: SocketAddr = "192.0.2.7:443".parse().unwrap();
+        assert_eq!(addresses.controller_for(elsewhere).unwrap(), "https://192.0.2.1:8443");
+        let here = addresses.controller_for("127.0.0.1:443".parse().unwrap());
+        assert_eq!(here.unwrap(), "http://192.0.2.1:8080");
+        addresses.api_tls = None;
+        let refused = addresses.controller_for(elsewhere).unwrap_err();
+        assert!(refused.contains("CONTROLLER_HTTP_ALLOW_REMOTE"), "{refused}");
+        addresses.plain_api = true;
+        assert_eq!(addresses.controller_for(elsewhere).unwrap(), "http://192.0.2.1:8080");
     }
 
     #[test]

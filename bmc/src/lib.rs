@@ -54,7 +54,8 @@ pub mod waits;
 mod tests;
 
 pub use addresses::{
-    Addresses, base_url_towards, bmc_address, checked_base_url, checked_bmc_address, checked_fingerprint,
+    Addresses, MediaBases, base_url_towards, bmc_address, checked_base_url, checked_bmc_address,
+    checked_fingerprint,
 };
 pub use classify::{failure, from_redfish, from_redfish_change, name_server, overdue, unavailable};
 pub use connections::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redfish::Discovery;
 
-use super::addresses::{Addresses, bmc_address};
+use super::addresses::{Addresses, MediaBases, bmc_address};
 use super::class;
 use super::classify::{failure, from_redfish, unavailable};
 use super::connections::{Bmcs, ConnectError};
@@ -125,11 +125,11 @@ impl BmcServices {
         self.connections.close_orphaned_sessions(self.servers.as_ref()).await;
     }
 
-    /// Returns the base URL where the server's BMC reads media.
+    /// Returns the base URLs where the server's BMC reads media.
     ///
     /// # Errors
     /// Returns the problem when the record or the settings of the controller give no reachable address.
-    pub async fn media_base(&self, server: &Server) -> Result<String, BmcProblem> {
+    pub async fn media_bases(&self, server: &Server) -> Result<MediaBases, BmcProblem> {
         let wrong = |why: String| BmcProblem::record(why, server.serial.as_str());
         let bmc = bmc_address(server).await.map_err(wrong)?;
         self.addresses.media_for(server, bmc).map_err(wrong)

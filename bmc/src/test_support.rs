@@ -90,7 +90,15 @@ pub fn services(server: Server, sessions: SharedSessions) -> BmcServices {
             BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
             None,
         ),
-        addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
+        addresses: Addresses {
+            api: listen,
+            media: listen,
+            api_tls: None,
+            media_tls: None,
+            plain_api: true,
+            public_url: None,
+            media_base_url: None,
+        },
         tries: 1,
     }
 }

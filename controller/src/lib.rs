@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   app       -> api auth config webhooks telemetry      (the only module that connects the parts)
-//!   api       -> auth telemetry                          (one table of routes, one file per action)
+//!   api       -> auth telemetry tls                      (one table of routes, one file per action)
 //!   webhooks  -> telemetry                               (events for external receivers)
 //!   telemetry -> config
 //!   config    -> auth
+//!   tls       ->                                         (certificates and handshakes of the listeners)
 //!   auth      ->
 //! ```
 
@@ -14,4 +15,5 @@ pub mod app;
 pub mod auth;
 pub mod config;
 pub mod telemetry;
+pub mod tls;
 pub mod webhooks;

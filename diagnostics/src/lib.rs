@@ -305,14 +305,22 @@ async fn check_step(
     let serial = server.serial.as_str();
     let wrong =
         |sentence: String, next: String| StepError::fail(failure(class::INPUT, CHECK, sentence, next));
-    let base = services.bmc.media_base(&server).await.map_err(|why| wrong(why.sentence, why.next_action))?;
+    let bases =
+        services.bmc.media_bases(&server).await.map_err(|why| wrong(why.sentence, why.next_action))?;
     let connected = services.bmc.connections.connect(&server, &context.lease).await.map_err(|why| {
         let why = why.problem(&server.serial);
         wrong(why.sentence, why.next_action)
     })?;
-    let medium = medium(CHECK, services, context, &base)?;
     let seen = connected.learned_fingerprint.as_deref();
-    let target = ProbeTarget::registered(&server, seen, &base, context.now());
+    let mut target = ProbeTarget::registered(&server, seen, &bases, context.now());
+    if target.secure_media_base.is_some() {
+        let selector = redfish::SystemSelector::serial(serial);
+        // A BMC that cannot be read is a result of the checks.
+        if let Ok(discovery) = connected.bmc.discover(&selector).await {
+            target.media_base = target.base_for(&connected.bmc, &discovery);
+        }
+    }
+    let medium = medium(CHECK, services, context, target.media_base)?;
     let allowed = AllowedChanges { medium: Ok(&medium), write_boot: input.write_boot };
     let diagnostics = run_checks(&connected.bmc, &target, &allowed).await;
     let worst = format!("{:?}", diagnostics.verdict()).to_lowercase();
@@ -349,8 +357,11 @@ async fn eject_everywhere(
     context: &StepContext,
     server: &Server,
 ) -> Result<(), StepError> {
-    let Ok(base) = services.bmc.media_base(server).await else { return Ok(()) };
-    let medium = medium(CLEAN, services, context, &base)?;
+    let Ok(bases) = services.bmc.media_bases(server).await else { return Ok(()) };
+    let media: Vec<Granted> = std::iter::once(&bases.first)
+        .chain(&bases.secure)
+        .map(|base| medium(CLEAN, services, context, base))
+        .collect::<Result<_, _>>()?;
     let connected = match services.bmc.connections.connect(server, &context.lease).await {
         Ok(connected) => connected,
         Err(ConnectError::Bmc(error)) => return Err(from_redfish(CLEAN, &error)),
@@ -358,8 +369,9 @@ async fn eject_everywhere(
     };
     let selector = redfish::SystemSelector::serial(server.serial.as_str());
     let discovery = connected.bmc.discover(&selector).await.map_err(|error| from_redfish(CLEAN, &error))?;
-    for slot in discovery.slots.iter().filter(|slot| slot.holds(&medium.url)) {
-        if let Some(remains) = eject_test_medium(&connected.bmc, &slot.uri, &medium).await {
+    for slot in &discovery.slots {
+        let Some(medium) = media.iter().find(|medium| slot.holds(&medium.url)) else { continue };
+        if let Some(remains) = eject_test_medium(&connected.bmc, &slot.uri, medium).await {
             let next = "eject it in the BMC; the next job also ejects it";
             return Err(StepError::retry(failure(class::TRANSIENT, CLEAN, remains, next)));
         }

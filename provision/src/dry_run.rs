@@ -135,9 +135,11 @@ impl Services {
                 None => None,
             };
         let bmc = bmc_address(server).await?;
+        let bases = self.bmc.addresses.media_for(server, bmc)?;
         let validated = Validated {
             controller_url: self.bmc.addresses.controller_for(bmc)?,
-            media_base: self.bmc.addresses.media_for(server, bmc)?,
+            media_base: bases.first,
+            secure_media_base: bases.secure,
             boot_digest: known.as_ref().map(|image| image.digest.to_hex()).unwrap_or_default(),
             boot_len: known.as_ref().map_or(0, |image| image.len),
             own_registry: held == Some(true),

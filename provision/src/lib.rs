@@ -45,7 +45,9 @@ use recipe::TaskTarget;
 pub use dry_run::{DryRun, PlannedImage, PlannedStep};
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use report::{InstallReport, ReportError, ReportOutcome, parse as parse_report};
-pub use services::{OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, Services};
+pub use services::{
+    ControllerAuthorities, OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, Services,
+};
 pub use steps::slot_plan;
 
 /// The workflow's name.

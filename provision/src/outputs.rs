@@ -12,12 +12,24 @@ pub(super) struct Validated {
     pub(super) controller_url: String,
     /// The base URL of media as the BMC reaches it.
     pub(super) media_base: String,
+    /// The base URL of media by HTTPS, for a BMC that does not read the other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) secure_media_base: Option<String>,
     /// The digest of the maintenance image.
     pub(super) boot_digest: String,
     /// The length of the maintenance image in bytes.
     pub(super) boot_len: u64,
     /// Whether the OS image comes from this controller's registry.
     pub(super) own_registry: bool,
+}
+
+impl Validated {
+    /// The base URL of media for the BMC, as discovery chose it.
+    pub(super) fn base_for<'a>(&'a self, found: Option<&Discovered>) -> &'a str {
+        let secure =
+            self.secure_media_base.as_deref().filter(|_| found.is_some_and(|found| found.media_by_https));
+        secure.unwrap_or(&self.media_base)
+    }
 }
 
 /// The output of `iso.build`.
@@ -47,6 +59,9 @@ pub(super) struct Discovered {
     pub(super) boot_slot: String,
     /// The slot of the task image; none in the single-slot plan.
     pub(super) task_slots: Vec<String>,
+    /// Whether the BMC reads media by HTTPS only.
+    #[serde(default)]
+    pub(super) media_by_https: bool,
     /// Whether the host was off at discovery.
     pub(super) was_off: bool,
     /// The spliced boot image and its grant; in the single-slot plan only.

@@ -34,8 +34,11 @@ pub trait ProvisionMetrics: Send + Sync {
     fn job_ended(&self, outcome: Outcome, took: Duration);
 }
 
+/// Returns the certificates that machines trust to reach the controller by https, in PEM.
+pub type ControllerAuthorities = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// The settings of the workflow.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ProvisionSettings {
     /// The maintenance ISO of jobs that give none.
     pub maintenance_iso_url: Option<String>,
@@ -51,8 +54,8 @@ pub struct ProvisionSettings {
     pub cleanup_timeout: Duration,
     /// The directory where task images are also written, if set.
     pub task_iso_dir: Option<std::path::PathBuf>,
-    /// The controller's CA in PEM, for the maintenance OS.
-    pub controller_ca: Option<String>,
+    /// The controller's CA, for the maintenance OS.
+    pub controller_ca: ControllerAuthorities,
     /// Whether the registry of this controller is enabled.
     pub registry: bool,
     /// Limits of concurrency and of step times.

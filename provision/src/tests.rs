@@ -152,7 +152,7 @@ fn services(folder: &std::path::Path, server: Server, sessions: SharedSessions) 
             job_timeout: Duration::from_secs(3600),
             cleanup_timeout: Duration::from_secs(600),
             task_iso_dir: None,
-            controller_ca: None,
+            controller_ca: Arc::new(|| None),
             registry: true,
             limits: ProvisionLimits::default(),
         },

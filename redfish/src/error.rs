@@ -428,7 +428,7 @@ impl RedfishError {
                 "set it to AutoAttach in the BMC (virtual media, attach mode), then create the job again"
             }
             ErrorKind::MediaUrl { reads, .. } if reads == "https" => {
-                "serve media by https (a TLS proxy in front of this controller) and set media_base_url of this server, or MEDIA_BASE_URL, to its https:// address; for firmware that reads http, override url_schemes"
+                "serve media by https (CONTROLLER_HTTPS_ADDR or MEDIA_HTTPS_ADDR) and leave media_base_url of this server and MEDIA_BASE_URL unset, or set one of them to an https:// address; for firmware that reads http, override url_schemes"
             }
             ErrorKind::MediaUrl { .. } => {
                 "serve media there and set media_base_url of this server to that address, or override url_schemes and url_port"

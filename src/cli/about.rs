@@ -31,6 +31,9 @@ pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), 
         ("database schema", part("/schema_version")),
         ("instance", part("/instance")),
         ("started", part("/started_at")),
+        ("authority sha256", part("/tls/authority_sha256")),
+        ("certificate sha256", part("/tls/certificate_sha256")),
+        ("certificate until", part("/tls/until")),
         ("this program", version(&program)),
     ])
 }

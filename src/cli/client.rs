@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
+use controller::config::DEFINITIONS;
 use secrets::SecretSource;
 
 use super::error::CliError;
@@ -47,8 +48,8 @@ pub(super) struct ConnectionArgs {
     /// An API token, or env:NAME or file:PATH of one
     #[arg(long, global = true, value_name = "TOKEN", env = "SHOAL_TOKEN", hide_env_values = true)]
     pub(super) token: Option<SecretSource>,
-    /// The certificate authorities of an https controller, as PEM
-    #[arg(long, global = true, value_name = "FILE", env = "SHOAL_CA_FILE")]
+    /// The certificate authorities of an https controller, as PEM. Default: those of the data directory on this machine
+    #[arg(long, visible_alias = "ca", global = true, value_name = "FILE", env = "SHOAL_CA_FILE")]
     pub(super) ca_file: Option<PathBuf>,
 }
 
@@ -71,10 +72,7 @@ impl Client {
         let base = base(&connection.url)?;
         let pem = match &connection.ca_file {
             Some(path) => input::read(path, MAX_CERTIFICATES_BYTES)?,
-            None if base.scheme() == "https" => {
-                let need = "an https controller needs --ca-file (SHOAL_CA_FILE): the certificate authorities that signed its certificate";
-                return Err(CliError::Usage(need.to_owned()));
-            }
+            None if base.scheme() == "https" => own_authority()?,
             None => Vec::new(),
         };
         let token = match &connection.token {
@@ -86,7 +84,7 @@ impl Client {
             None => None,
         };
         let authorization = token.as_ref().map(bearer).transpose()?;
-        Ok(Self { http: http(&pem)?, base, authorization })
+        Ok(Self { http: http(tls(&pem)?)?, base, authorization })
     }
 
     pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<ApiResponse, CliError> {
@@ -297,6 +295,47 @@ fn base(text: &str) -> Result<Url, CliError> {
     if plain { Ok(url) } else { Err(refusal()) }
 }
 
+/// The authority in the data directory on this machine: its controller is the one that a client without `--ca-file` means.
+fn own_authority() -> Result<Vec<u8>, CliError> {
+    let default =
+        DEFINITIONS.iter().find(|setting| setting.name == "STORAGE_ROOT").map(|setting| setting.default);
+    let default = default.map(|default| default.to_string()).unwrap_or_default();
+    let root = std::env::var_os("STORAGE_ROOT").filter(|root| !root.is_empty()).unwrap_or(default.into());
+    let file = PathBuf::from(root).join("tls").join("ca.pem");
+    input::read(&file, MAX_CERTIFICATES_BYTES).map_err(|_| {
+        CliError::Usage(format!(
+            "an https controller needs --ca-file (SHOAL_CA_FILE), the authorities that its certificate comes from: `shoal ca \
+             export` prints them on the controller's machine. {} cannot be read",
+            file.display()
+        ))
+    })
+}
+
+/// Reads a short text from a controller. The caller decides what of the connection is verified.
+pub(super) async fn get_text(url: &str, name: &str, tls: ClientConfig) -> Result<String, CliError> {
+    let mut url = base(url)?;
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().push(name);
+    }
+    let unreachable = |error: reqwest::Error| CliError::Unreachable {
+        url: url.to_string(),
+        reason: causes(&error.without_url()),
+        mutating: false,
+    };
+    let response = http(tls)?.get(url.clone()).send().await.map_err(unreachable)?;
+    let status = response.status();
+    let body = bounded(response).await.map_err(unreachable)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    match status.is_success() {
+        true => Ok(text),
+        false => {
+            let body =
+                serde_json::from_str(&text).ok().filter(Value::is_object).unwrap_or(Value::String(text));
+            Err(CliError::Refused { status: status.as_u16(), body })
+        }
+    }
+}
+
 fn bearer(token: &SecretString) -> Result<HeaderValue, CliError> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| {
         CliError::Usage("--token contains characters that are not allowed in a token".to_owned())
@@ -305,8 +344,8 @@ fn bearer(token: &SecretString) -> Result<HeaderValue, CliError> {
     Ok(value)
 }
 
-/// A reqwest client with rustls and ring that accepts only the given certificate authorities.
-fn http(pem: &[u8]) -> Result<reqwest::Client, CliError> {
+/// TLS with rustls and ring that accepts only the given certificate authorities.
+fn tls(pem: &[u8]) -> Result<ClientConfig, CliError> {
     let refused = |reason: String| CliError::failed(format!("--ca-file: {reason}; give PEM certificates"));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -316,11 +355,14 @@ fn http(pem: &[u8]) -> Result<reqwest::Client, CliError> {
     if roots.is_empty() && !pem.is_empty() {
         return Err(refused("it holds no certificate".to_owned()));
     }
-    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    Ok(ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| CliError::failed(format!("cannot prepare TLS: {error}")))?
         .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_no_client_auth())
+}
+
+fn http(tls: ClientConfig) -> Result<reqwest::Client, CliError> {
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
         .redirect(reqwest::redirect::Policy::none())

@@ -8,6 +8,7 @@
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! recipe, config, iso, openapi  local
 //! registry …                    local, refused while a controller runs
+//! ca                            local, or a client of a running controller
 //! backup                        local, also while a controller runs
 //! restore                       local, refused while a controller runs
 //! ```
@@ -22,6 +23,7 @@ mod about;
 mod backup;
 mod batch;
 mod bmc;
+mod ca;
 mod client;
 mod config;
 mod controller;
@@ -115,6 +117,13 @@ enum Command {
         #[arg(long)]
         sbom: bool,
     },
+    /// Export the certificate authority of a controller
+    Ca {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        #[command(subcommand)]
+        command: ca::CaCommand,
+    },
     /// Drain the controller, and release restored data
     Controller {
         #[command(flatten)]
@@ -205,6 +214,9 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::About { connection, sbom: false } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(about::run(&client, output)))
+        }
+        Command::Ca { settings, command } => {
+            client_runtime()?.block_on(Box::pin(ca::run(command, *settings, output)))
         }
         Command::Controller { connection, command } => {
             let client = Client::new(&connection)?;

@@ -70,7 +70,8 @@ async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode
             return Exit::Failed.into();
         }
     };
-    tracing::info!(api = %running.api, media = %running.media, data = %data.display(), "controller started");
+    let https = running.https.map(|https| https.to_string());
+    tracing::info!(api = %running.api, https, media = %running.media, data = %data.display(), "controller started");
     let mut lock_lost = std::pin::pin!(running.lost());
     let lost = loop {
         let signal = tokio::select! {
@@ -120,7 +121,7 @@ fn reload(args: &SettingsArgs, running: &RunningController, logs: &Logs) {
     }
     tracing::info!(
         log_level = settings.log_level,
-        "log filter, users, keys, report secrets and authorities of BMCs were reloaded"
+        "log filter, users, keys, report secrets, authorities of BMCs and the certificate were reloaded"
     );
     for setting in later {
         tracing::warn!(setting, "the setting has changed; the change takes effect at the next start");

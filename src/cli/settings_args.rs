@@ -101,7 +101,7 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
         }
         SettingKind::Choice(words) => argument.value_parser(clap::builder::PossibleValuesParser::new(words)),
         SettingKind::Path => argument.value_name("PATH"),
-        SettingKind::Address => argument.value_name("ADDRESS"),
+        SettingKind::Address | SettingKind::Listener => argument.value_name("ADDRESS"),
         SettingKind::Duration { .. } => argument.value_name("DURATION"),
         SettingKind::Size { .. } | SettingKind::Reserve => argument.value_name("SIZE"),
         SettingKind::Count { .. } => argument.value_name("N"),

@@ -72,6 +72,11 @@ impl Client {
         Self { http: http::api_client(None).unwrap(), base: base.into(), token: None }
     }
 
+    /// Creates a client of an https controller that trusts these authorities, in PEM.
+    pub(crate) fn trusting(authorities: &str, base: impl Into<String>) -> Self {
+        Self { http: http::api_client(Some(authorities)).unwrap(), base: base.into(), token: None }
+    }
+
     /// Returns a client that sends this API token or JWT.
     pub(crate) fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }

@@ -9,7 +9,7 @@ mod servers;
 
 pub(crate) use client::{ApiResponse, Client, recipe};
 pub(crate) use contract::{Exchange, violation};
-pub(crate) use process::{ControllerProcess, DataDir, binary};
+pub(crate) use process::{ControllerProcess, DataDir, binary, free_port};
 pub(crate) use scene::{Scene, maintenance_iso};
 pub(crate) use servers::{BMC_PASSWORD, BMC_USER, all_faults_used, healthy, silent, start_farm, with_bmc};
 

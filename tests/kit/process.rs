@@ -18,7 +18,8 @@ static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 const FIRST_PORT: u16 = 18_000;
 const PORTS: u16 = 10_000;
 
-fn free_port() -> u16 {
+/// Chooses a port of loopback that a controller can bind again after a restart.
+pub(crate) fn free_port() -> u16 {
     // Parallel processes of this test program start at different ports.
     let start = u16::try_from(std::process::id() % u32::from(PORTS)).unwrap();
     loop {
@@ -57,6 +58,7 @@ impl DataDir {
         let environment = [
             ("STORAGE_ROOT", data.display().to_string()),
             ("CONTROLLER_HTTP_ADDR", address.clone()),
+            ("CONTROLLER_HTTPS_ADDR", "127.0.0.1:0".to_owned()),
             ("MAINTENANCE_ISO_URL", iso.display().to_string()),
             ("LOG_LEVEL", "trace".to_owned()),
             ("LOG_FORMAT", "json".to_owned()),

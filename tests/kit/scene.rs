@@ -64,6 +64,7 @@ impl Scene {
         let flags = [
             ("STORAGE_ROOT", folder.path().join("data").display().to_string()),
             ("CONTROLLER_HTTP_ADDR", "127.0.0.1:0".to_owned()),
+            ("CONTROLLER_HTTPS_ADDR", "127.0.0.1:0".to_owned()),
             ("MAINTENANCE_ISO_URL", iso.display().to_string()),
         ];
         let mut settings = Settings::load(&Sources {

@@ -64,6 +64,7 @@ impl DirectConnection {
         ProbeTarget {
             serial: target.serial.as_deref(),
             media_base,
+            secure_media_base: None,
             tls: self.tls.clone(),
             learned: LearnedSlots::default(),
             now,

@@ -15,8 +15,9 @@ mod problems;
 use redfish::{Bmc, Discovery, RecordingTransport, SerialMatch, Slot, SystemSelector};
 use serde_json::{Value, json};
 
+use super::addresses::MediaBases;
 use super::services::BmcServices;
-use super::slots::{LearnedSlots, NoPlan, SlotPlans, plans};
+use super::slots::{LearnedSlots, NoPlan, SlotPlans, plans, readable_base};
 use engine::model::{Server, Time};
 
 pub use clock::skew;
@@ -28,6 +29,8 @@ pub struct ProbeTarget<'a> {
     pub serial: Option<&'a str>,
     /// The base URL of media.
     pub media_base: &'a str,
+    /// The base URL of media by HTTPS, for a BMC that does not read the other one.
+    pub secure_media_base: Option<&'a str>,
     /// How the certificate is verified, as JSON for display.
     pub tls: Value,
     /// What jobs have learned about its slots.
@@ -60,14 +63,20 @@ pub struct BmcFacts {
 
 impl<'a> ProbeTarget<'a> {
     /// The BMC of a registered server. `seen` is the fingerprint of a certificate that was read for the first time.
-    pub fn registered(server: &'a Server, seen: Option<&str>, media_base: &'a str, now: Time) -> Self {
+    pub fn registered(server: &'a Server, seen: Option<&str>, bases: &'a MediaBases, now: Time) -> Self {
         Self {
             serial: Some(server.serial.as_str()),
-            media_base,
+            media_base: &bases.first,
+            secure_media_base: bases.secure.as_deref(),
             tls: tls(server, seen),
             learned: learned(server),
             now,
         }
+    }
+
+    /// Returns the base URL under which this BMC reads media.
+    pub fn base_for(&self, bmc: &Bmc, discovery: &Discovery) -> &'a str {
+        readable_base(bmc, discovery, &self.learned, self.media_base, self.secure_media_base)
     }
 }
 
@@ -121,7 +130,7 @@ pub async fn card(
         "account": account,
         "clock": { "bmc": date, "skew_seconds": date.and_then(|date| skew(date, target.now)) },
         "limits": limits(bmc, account.as_ref()),
-        "media_base_url": target.media_base,
+        "media_base_url": target.base_for(bmc, discovery),
         "slot_plan": shown_plan(&plan_of(bmc, discovery, target)),
         "requests": { "count": requests.len(), "made": requests },
     }))
@@ -132,11 +141,12 @@ pub async fn card(
 /// # Errors
 /// Returns the reason why a job would have no slot plan.
 pub fn plan_of(bmc: &Bmc, discovery: &Discovery, target: &ProbeTarget<'_>) -> Result<SlotPlans, NoPlan> {
-    bmc.check(discovery, target.media_base).map_err(|error| {
+    let media_base = target.base_for(bmc, discovery);
+    bmc.check(discovery, media_base).map_err(|error| {
         let BmcProblem { sentence, next_action, .. } = bmc_problem(&error, target.serial);
         NoPlan { why: sentence, next: next_action }
     })?;
-    plans(&discovery.slots, target.media_base, &target.learned)
+    plans(&discovery.slots, media_base, &target.learned)
 }
 
 fn shown_plan(plans: &Result<SlotPlans, NoPlan>) -> Value {
@@ -210,9 +220,9 @@ impl BmcServices {
         let mut recorder = None;
         let connected = self.connections.reader(server, Some(&mut recorder)).await;
         let connected = connected.map_err(|why| why.problem(&server.serial))?;
-        let media_base = self.media_base(server).await?;
+        let bases = self.media_bases(server).await?;
         let seen = connected.learned_fingerprint.as_deref();
-        let target = ProbeTarget::registered(server, seen, &media_base, now);
+        let target = ProbeTarget::registered(server, seen, &bases, now);
         // Always present, because `reader` was called with `recorded`.
         let recorder = recorder.ok_or_else(|| {
             BmcProblem::record("no requests were recorded".to_owned(), server.serial.as_str())

@@ -26,7 +26,7 @@ mod tests;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use redfish::Slot;
+use redfish::{Bmc, Discovery, Slot};
 use serde::{Deserialize, Serialize};
 
 pub use eject::eject;
@@ -215,6 +215,19 @@ pub struct NoPlan {
 struct Usable<'a> {
     slot: &'a Slot,
     cd: bool,
+}
+
+/// Returns the base URL under which a BMC reads media: the first, unless this BMC reads the one by HTTPS only.
+pub fn readable_base<'a>(
+    bmc: &Bmc,
+    discovery: &Discovery,
+    learned: &LearnedSlots,
+    first: &'a str,
+    secure: Option<&'a str>,
+) -> &'a str {
+    let reads =
+        |base: &str| bmc.check(discovery, base).is_ok() && plans(&discovery.slots, base, learned).is_ok();
+    secure.filter(|secure| !reads(first) && reads(secure)).unwrap_or(first)
 }
 
 /// Lists the slot plans for media served under `media_base`. The client has checked that the BMC accepts such URLs.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::Api;
 use super::extract::CanRead;
 use super::openapi::types;
+use crate::tls::TlsState;
 use engine::model::Time;
 
 /// What a controller is.
@@ -28,6 +29,29 @@ pub struct About {
     pub started_at: Time,
     /// The workflows that this version runs.
     pub workflows: Vec<&'static str>,
+    /// The certificate of the TLS listeners; null without one.
+    pub tls: Option<AboutTls>,
+}
+
+/// The certificate of the TLS listeners.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AboutTls {
+    /// Whether the controller's own authority issued it.
+    pub own_authority: bool,
+    /// SHA-256 of the certificate in force, in hex.
+    pub certificate_sha256: String,
+    /// SHA-256 of the certificate of `/ca.pem`, in hex.
+    pub authority_sha256: String,
+    /// The end of the certificate in force.
+    #[schemars(with = "Option<types::Timestamp>")]
+    pub until: Option<Time>,
+}
+
+impl From<TlsState> for AboutTls {
+    fn from(state: TlsState) -> Self {
+        let TlsState { own_authority, certificate_sha256, authority_sha256, until, .. } = state;
+        Self { own_authority, certificate_sha256, authority_sha256, until }
+    }
 }
 
 /// How the program was built.
@@ -61,7 +85,11 @@ impl Serialize for Target {
 pub enum Feature {
     /// The OCI registry (`ENABLE_REGISTRY`).
     Registry,
-    /// A listener for media only (`MEDIA_HTTP_ADDR`).
+    /// API and registry over HTTPS (`CONTROLLER_HTTPS_ADDR`).
+    Tls,
+    /// API and registry over plain HTTP for other machines (`CONTROLLER_HTTP_ALLOW_REMOTE`).
+    PlainHttpForAll,
+    /// A listener for media only (`MEDIA_HTTP_ADDR`, `MEDIA_HTTPS_ADDR`).
     MediaListener,
     /// Users with passwords (`AUTH_MODE=basic`).
     Passwords,
@@ -89,5 +117,6 @@ impl Build {
 
 /// Shows what this controller is.
 pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Json<About> {
-    Json(About::clone(&api.about))
+    let tls = api.tls.as_ref().map(|certificates| certificates.state().into());
+    Json(About { tls, ..About::clone(&api.about) })
 }

@@ -107,6 +107,14 @@ error_codes! {
         why: "A reader may read everything and change nothing.",
         what_to_do: "Send the request with the token of an administrator.",
     }
+    HttpsRequired = "https_required", FORBIDDEN, {
+        title: "The path is served over HTTPS only",
+        happened: "A request for the API or the registry came from another machine over plain HTTP.",
+        why: "Passwords and tokens would cross the network in the clear. Plain HTTP carries media, and on the machine of the \
+              controller everything.",
+        what_to_do: "Use the https address (`CONTROLLER_HTTPS_ADDR`, port 8443 by default) with the authority that `shoal ca \
+                     export` prints. `CONTROLLER_HTTP_ALLOW_REMOTE=true` allows plain HTTP.",
+    }
     NotFound = "not_found", NOT_FOUND, {
         title: "The path does not exist",
         happened: "No route of the API has this path, or the medium of the path does not exist.",

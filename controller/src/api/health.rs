@@ -12,6 +12,7 @@ use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::CanRead;
 use crate::telemetry::{RegistryGauges, dropped_log_lines};
+use crate::tls::TlsState;
 use engine::model::{JobStatus, error_chain};
 
 /// With fewer free bytes on the data disk the controller is not ready.
@@ -42,6 +43,9 @@ struct ReadinessChecks {
     registry: ReadinessCheck,
     /// Fails while servers of restored data are not released.
     data: ReadinessCheck,
+    /// Fails when a new certificate cannot be used, or the one in force has ended. Absent without TLS listeners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<ReadinessCheck>,
 }
 
 /// A check of readiness.
@@ -72,8 +76,7 @@ pub(super) async fn healthz() -> Json<Health> {
 }
 
 /// Readiness: the database can be written, the data disk has space, the registry accepts pushes, and no server of restored data
-/// waits for its release. The body names failed
-/// checks.
+/// waits for its release, and the certificate can be used. The body names failed checks.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
         Ok(()) => ReadinessCheck::passed(),
@@ -101,11 +104,25 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
         )),
         Err(error) => ReadinessCheck::failed(error_chain(&error).to_string()),
     };
-    let ready = [&database, &disk, &registry, &data].iter().all(|check| check.ok);
+    let tls = api.tls.as_ref().map(|certificates| tls_check(&certificates.state()));
+    let checks = [Some(&database), Some(&disk), Some(&registry), Some(&data), tls.as_ref()];
+    let ready = checks.iter().flatten().all(|check| check.ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if ready { "ready" } else { "not ready" };
-    let readiness = Readiness { status: word, checks: ReadinessChecks { database, disk, registry, data } };
+    let readiness =
+        Readiness { status: word, checks: ReadinessChecks { database, disk, registry, data, tls } };
     (status, Json(readiness)).into_response()
+}
+
+fn tls_check(state: &TlsState) -> ReadinessCheck {
+    match (&state.trouble, state.until) {
+        (Some(trouble), _) => ReadinessCheck::failed(trouble.clone()),
+        (None, Some(until)) if state.ends_soon => {
+            let message = format!("the certificate ends at {until}; replace it");
+            ReadinessCheck { message: Some(message), ..ReadinessCheck::passed() }
+        }
+        (None, _) => ReadinessCheck::passed(),
+    }
 }
 
 fn free(path: &std::path::Path) -> Result<u64, rustix::io::Errno> {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants: bodies are bounded; unknown paths are JSON 404s, wrong methods 405 with `Allow`; without credentials only
-//! health, readiness, the OpenAPI document and media grants respond, and installation reports, which carry their own secret;
+//! health, readiness, the OpenAPI document, the certificate authority and media grants respond, and installation reports, which carry their own secret;
 //! a query parameter that the OpenAPI document does not name is refused.
 
 mod about;
@@ -23,6 +23,7 @@ mod jobs;
 mod media;
 mod middleware;
 mod openapi;
+mod plain;
 mod query;
 mod registry;
 mod report;
@@ -40,6 +41,7 @@ use parking_lot::RwLock;
 
 use crate::auth::{Authenticator, RateLimiter, ReportSecrets};
 use crate::telemetry::Metrics;
+use crate::tls::Certificates;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::Store;
@@ -47,12 +49,13 @@ use provision::Services;
 use query::KnownParameters;
 use secrets::Resolver;
 
-pub use about::{About, Build, Feature};
+pub use about::{About, AboutTls, Build, Feature};
 pub use error::{ApiError, Detail};
 pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
 pub(crate) use host::host_refusal;
 pub use openapi::openapi;
+pub use plain::plain_router;
 pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     ScrubStatus, UploadView, UploadsStatus,
@@ -77,6 +80,8 @@ pub struct Api {
     pub registry: Option<Arc<dyn RegistryAdmin>>,
     /// The live event stream.
     pub feed: Feed,
+    /// The certificate of the TLS listeners, if there are any.
+    pub tls: Option<Arc<Certificates>>,
     /// The metrics of the controller.
     pub metrics: Arc<Metrics>,
     /// The data directory; readiness needs free space on its disk.
@@ -154,6 +159,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/webhooks/{id}/enable", post(webhooks::enable)),
         ("/media/tasks/{id}/task.iso", get(media::task_image)),
         ("/about", get(about::show)),
+        ("/ca.pem", get(plain::authority)),
         ("/healthz", get(health::healthz)),
         ("/readyz", get(health::readyz)),
         ("/metrics", get(health::metrics)),

@@ -18,13 +18,14 @@ use crate::api::{About, Api, ApiSettings, Build, Feature, Feed};
 use crate::auth::{AuthConfig, AuthMode, Authenticator, JwtKey, RateLimit, RateLimiter, ReportSecrets};
 use crate::config::{Settings, TaskIsoMode};
 use crate::telemetry::Metrics;
+use crate::tls::Certificates;
 use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
 use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
 use engine::model::{Clock, IdSource, system_id_source};
 use engine::store::Store;
 use engine::{Engine, EngineConfig, WorkflowRegistry};
 use media::{Library, LibraryOptions, MediaGrants};
-use provision::{Provision, ProvisionLimits, ProvisionSettings, Services};
+use provision::{ControllerAuthorities, Provision, ProvisionLimits, ProvisionSettings, Services};
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, MasterKey, Resolver};
 
@@ -61,6 +62,8 @@ pub struct Dependencies<'a> {
     pub registry: &'a Option<registry::Registry>,
     /// The addresses that machines and BMCs receive.
     pub addresses: Addresses,
+    /// The certificate of the TLS listeners, if there are any.
+    pub certificates: Option<Arc<Certificates>>,
     /// Clock, ids and network.
     pub environment: &'a Environment,
 }
@@ -85,7 +88,7 @@ impl Controller {
         instance: &str,
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
-        let Dependencies { settings, key, store, environment, .. } = dependencies.clone();
+        let Dependencies { settings, key, store, environment, certificates, .. } = dependencies.clone();
         let metrics = Arc::new(Metrics::default());
         let bmc = Arc::new(bmc_services(dependencies.clone(), &metrics)?);
         let services = Arc::new(provision_services(dependencies, bmc, &metrics)?);
@@ -110,6 +113,7 @@ impl Controller {
         let feed = Feed::new(store.clone(), stop);
         let api = Api {
             registry: None,
+            tls: certificates,
             feed: feed.clone(),
             engine: engine.clone(),
             services,
@@ -133,7 +137,9 @@ impl Controller {
 fn about(settings: &Settings, instance: &str, environment: &Environment) -> About {
     let features = [
         (Feature::Registry, settings.enable_registry),
-        (Feature::MediaListener, settings.media_http_addr.is_some()),
+        (Feature::Tls, settings.controller_https_addr.address().is_some()),
+        (Feature::PlainHttpForAll, settings.controller_http_allow_remote),
+        (Feature::MediaListener, settings.media_http_addr.is_some() || settings.media_https_addr.is_some()),
         (Feature::Passwords, settings.auth_mode == AuthMode::Basic),
         (Feature::Jwt, settings.auth_mode == AuthMode::Jwt),
         (Feature::NoAuthentication, settings.auth_mode == AuthMode::None),
@@ -149,6 +155,7 @@ fn about(settings: &Settings, instance: &str, environment: &Environment) -> Abou
         instance: instance.to_owned(),
         started_at: environment.clock.now(),
         workflows: vec![provision::WORKFLOW, diagnostics::WORKFLOW],
+        tls: None,
     }
 }
 
@@ -193,9 +200,12 @@ fn provision_services(
     bmc: Arc<BmcServices>,
     metrics: &Arc<Metrics>,
 ) -> Result<Services, StartError> {
-    let Dependencies { settings, key, store, registry, environment, .. } = dependencies;
+    let Dependencies { settings, key, store, registry, environment, certificates, .. } = dependencies;
     let clock = &environment.clock;
-    let controller_ca = controller_authorities(settings)?;
+    let given = controller_authorities(settings)?;
+    let controller_ca: ControllerAuthorities = Arc::new(move || {
+        given.clone().or_else(|| certificates.as_ref().map(|certificates| certificates.authority()))
+    });
     let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE };
     let library = Library::open(&settings.maintenance_dir(), options)
         .map_err(setting("open the library of maintenance ISOs"))?;

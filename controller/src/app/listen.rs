@@ -1,5 +1,6 @@
 //! Accepts connections: HTTP/1 with limits that axum's accept loop does not have, over streams that send files with sendfile.
-//! Every request carries the file sender of its connection as an extension, in the types of the registry and of media.
+//! Every request carries the file sender of its connection as an extension, in the types of the registry and of media, unless
+//! the connection has TLS.
 //!
 //! ```text
 //!  at stop    no request           closed at once
@@ -11,10 +12,11 @@
 //!
 //! Invariants: a client has [`HEAD_TIMEOUT`] to send its request head, which is no longer than the read buffer of a
 //! connection ([`registry::READ_BUFFER`]); at most [`MAX_CONNECTIONS`] are open, further ones wait in the kernel; every
-//! request that reaches the router has a valid `Host`; no client delays a stop by reading or sending slowly.
+//! request that reaches the router has a valid `Host`; no client delays a stop by reading or sending slowly; where plain HTTP
+//! is for this machine, the router that a connection gets follows from its two addresses, never from what a client sends.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -25,12 +27,14 @@ use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+use crate::tls::TlsAcceptor;
 use media::{FileSending, SendFiles};
 
 /// How long a client may take to send its request head.
@@ -51,10 +55,59 @@ impl SendFiles for ConnectionSender {
     }
 }
 
-/// Serves a router until `stop`.
+/// What a listener serves.
+#[derive(Clone)]
+pub(super) struct Served {
+    /// The router of connections from this machine, and of all others unless `elsewhere` is set.
+    pub(super) router: Router,
+    /// The router of connections from other machines.
+    pub(super) elsewhere: Option<Router>,
+    /// Makes TLS connections of the accepted ones.
+    pub(super) tls: Option<TlsAcceptor>,
+}
+
+impl Served {
+    /// Serves one accepted connection to its end.
+    async fn connection(self, stream: TcpStream, peer: SocketAddr, stop: CancellationToken) {
+        // Small responses are sent at once; a failure to set the option only costs latency.
+        let _latency = stream.set_nodelay(true);
+        let local = stream.local_addr().ok();
+        let here = is_local(peer.ip(), local.map(|local| local.ip()));
+        let router = self.elsewhere.filter(|_| !here).unwrap_or(self.router);
+        let ends = Ends { peer, local, over_tls: self.tls.is_some() };
+        match self.tls {
+            None => {
+                let wire = registry::SendfileStream::new(stream);
+                let sender = wire.file_sender();
+                connection(wire, sender, ends, router, stop).await;
+            }
+            // TLS encrypts what it sends, so no file goes from the disk to the socket by itself.
+            Some(tls) => {
+                if let Some(wire) = tls.accept(stream, &stop).await {
+                    connection(wire, None, ends, router, stop).await;
+                }
+            }
+        }
+    }
+}
+
+/// Whether the client is on this machine: on loopback, or at the address that it connected to.
+fn is_local(peer: IpAddr, local: Option<IpAddr>) -> bool {
+    peer.to_canonical().is_loopback()
+        || local.is_some_and(|local| local.to_canonical() == peer.to_canonical())
+}
+
+/// The ends of a connection.
+struct Ends {
+    peer: SocketAddr,
+    local: Option<SocketAddr>,
+    over_tls: bool,
+}
+
+/// Accepts connections until `stop`.
 pub(super) async fn serve(
     listener: TcpListener,
-    router: Router,
+    served: Served,
     stop: CancellationToken,
     tasks: TaskTracker,
 ) {
@@ -65,9 +118,9 @@ pub(super) async fn serve(
             accepted = accept(&listener, &permits) => accepted,
         };
         let Some((stream, peer, permit)) = accepted else { continue };
-        let (router, stop) = (router.clone(), stop.clone());
+        let (served, stop) = (served.clone(), stop.clone());
         tasks.spawn(async move {
-            connection(stream, peer, router, stop).await;
+            served.connection(stream, peer, stop).await;
             drop(permit);
         });
     }
@@ -88,12 +141,15 @@ async fn accept(
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken) {
-    // Small responses are sent at once; a failure to set the option only costs latency.
-    let _latency = stream.set_nodelay(true);
-    let local = stream.local_addr().ok().map(registry::LocalAddress);
-    let wire = registry::SendfileStream::new(stream);
-    let sender = wire.file_sender();
+async fn connection(
+    wire: impl AsyncRead + AsyncWrite + Unpin,
+    sender: Option<registry::FileSender>,
+    ends: Ends,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let Ends { peer, local, over_tls } = ends;
+    let local = local.map(registry::LocalAddress);
     let sending = sender.clone().map(|sender| FileSending::new(ConnectionSender(sender)));
     let (handler, mut at_work) = watch::channel(false);
     let stopping = stop.clone();
@@ -105,6 +161,9 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stop: C
         extensions.insert(ConnectInfo(peer));
         if let Some(local) = local {
             extensions.insert(local);
+        }
+        if over_tls {
+            extensions.insert(registry::OverTls);
         }
         if let (Some(sender), Some(sending)) = (&sender, &sending) {
             extensions.insert(sender.clone());
@@ -235,7 +294,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(serve(listener, router, stop.clone(), tasks.clone()));
+        let served = Served { router, elsewhere: None, tls: None };
+        tasks.spawn(serve(listener, served, stop.clone(), tasks.clone()));
         tasks.close();
         (address, stop, tasks)
     }
@@ -251,6 +311,24 @@ mod tests {
         let mut response = String::new();
         stream.read_to_string(&mut response).await.unwrap();
         response.lines().next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn a_client_is_on_this_machine_if_its_address_is_loopback_or_the_one_it_connected_to() {
+        for (peer, local, expected) in [
+            ("127.0.0.1", Some("127.0.0.1"), true),
+            ("127.0.0.2", Some("127.0.0.1"), true),
+            ("::1", Some("::1"), true),
+            ("::ffff:127.0.0.1", Some("::ffff:127.0.0.1"), true),
+            ("192.0.2.1", Some("192.0.2.1"), true),
+            ("::ffff:192.0.2.1", Some("192.0.2.1"), true),
+            ("192.0.2.7", Some("192.0.2.1"), false),
+            ("192.0.2.7", None, false),
+            ("2001:db8::7", Some("2001:db8::1"), false),
+        ] {
+            let local = local.map(|local| local.parse().unwrap());
+            assert_eq!(is_local(peer.parse().unwrap(), local), expected, "{peer} to {local:?}");
+        }
     }
 
     #[tokio::test]

@@ -19,11 +19,13 @@ mod registry;
 mod reload;
 mod retention;
 mod signals;
+mod sockets;
 
 pub use controller::{Controller, Dependencies, Environment};
 pub use lock::LostLock;
 pub use registry::OfflineRegistry;
 pub use signals::{ProcessSignal, ProcessSignals, stop_signal};
+pub use sockets::tls_options;
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,8 +40,8 @@ use tokio_util::task::TaskTracker;
 use crate::api::{Api, RegistryAdmin};
 use crate::auth::AuthMode;
 use crate::config::Settings;
+use crate::tls::{Certificates, TlsError};
 use crate::webhooks::WebhookDispatcher;
-use bmc::Addresses;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::{Store, StoreError, TakeOver};
@@ -121,6 +123,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The certificate of the TLS listeners could not be read or made.
+    #[error("prepare TLS for the listeners")]
+    Tls(#[source] TlsError),
     /// The database could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -147,10 +152,14 @@ where
 
 /// A running controller.
 pub struct RunningController {
-    /// The address of the API.
+    /// The address of the API for plain HTTP.
     pub api: SocketAddr,
+    /// The address of the API for HTTPS, unless it is off.
+    pub https: Option<SocketAddr>,
     /// The address of media; the API's unless `MEDIA_HTTP_ADDR` is set.
     pub media: SocketAddr,
+    /// The certificate of the TLS listeners, if there are any.
+    pub certificates: Option<Arc<Certificates>>,
     /// The admin token, created at the first start on this database and shown once.
     pub first_token: Option<SecretString>,
     /// The engine, for tests.
@@ -263,26 +272,12 @@ async fn start_in(
         true => Some(registry::open(&settings).await?),
         false => None,
     };
-    let bind = |address: SocketAddr| async move {
-        tokio::net::TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
-    };
-    let listener = bind(settings.controller_http_addr).await?;
-    let media_listener = match settings.media_http_addr {
-        Some(address) => Some(bind(address).await?),
-        None => None,
-    };
-    let bound = |listener: &tokio::net::TcpListener| {
-        listener
-            .local_addr()
-            .map_err(|source| StartError::Listen { address: settings.controller_http_addr, source })
-    };
-    let api_address = bound(&listener)?;
-    let media_address = media_listener.as_ref().map_or(Ok(api_address), bound)?;
-    let addresses = Addresses {
-        api: api_address,
-        media: media_address,
-        public_url: settings.controller_public_url.clone(),
-        media_base_url: settings.media_base_url.clone(),
+    let sockets = sockets::Sockets::bind(&settings).await?;
+    let addresses = sockets.addresses(&settings);
+    let (api_address, https, media_address) = (addresses.api, addresses.api_tls, addresses.media);
+    let certificates = match sockets.has_tls() {
+        true => Some(sockets::certificates(&settings, &clock).await?),
+        false => None,
     };
     let instance = environment.id_source.new_id(clock.now()).to_string();
     let last_seen = store.begin_instance(instance.clone(), clock.now()).await?;
@@ -293,6 +288,7 @@ async fn start_in(
         store: &store,
         registry: &registry,
         addresses,
+        certificates: certificates.clone(),
         environment: &environment,
     };
     let Controller { engine, mut api, feed } =
@@ -349,17 +345,13 @@ async fn start_in(
     let first_token = first_token(&settings, &store, clock.now(), api_address, show).await?;
     let of_running = api.clone();
     let connections = TaskTracker::new();
-    // Media first: a BMC that was reading when the previous process ended reads again at once.
-    if let Some(listener) = media_listener {
-        let router = crate::api::media_router(api.clone());
-        connections.spawn(listen::serve(listener, router, stop_media.clone(), connections.clone()));
-    }
     let (registry_router, rules) =
         guarded.map_or((None, None), |guarded| (Some(guarded.router), guarded.rules));
-    let router = crate::api::router(api, registry_router);
-    let stop_main = if media_address == api_address { stop_media.clone() } else { stop_api.clone() };
-    connections.spawn(listen::serve(listener, router, stop_main, connections.clone()));
+    sockets.serve(&settings, api, registry_router, (&stop_api, &stop_media), &connections)?;
     let work = TaskTracker::new();
+    if let Some(certificates) = &certificates {
+        work.spawn(Arc::clone(certificates).watch(stop_work.clone()));
+    }
     {
         let (engine, stop) = (engine.clone(), stop_work.clone());
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
@@ -410,7 +402,9 @@ async fn start_in(
     audit.close();
     Ok(RunningController {
         api: api_address,
+        https,
         media: media_address,
+        certificates,
         first_token,
         engine,
         parts: RunningParts {

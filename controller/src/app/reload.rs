@@ -1,11 +1,12 @@
 //! What a running controller does on request of its operator: reload, and a line about its state.
 //!
 //! ```text
-//!  settings, read again and checked --reload--> users, keys, shared report secrets, authorities of BMCs    in force at once
+//!  settings, read again and checked --reload--> users, keys, shared report secrets, authorities of BMCs,
+//!                                          |    the certificate of the TLS listeners                       in force at once
 //!                                          `--> any other setting that differs       reported, in force after a restart
 //! ```
 //!
-//! The files of the registry (`REGISTRY_HTPASSWD_FILE`, `REGISTRY_ACCESS_FILE`) are watched and need no reload. The log filter
+//! The files of the registry (`REGISTRY_HTPASSWD_FILE`, `REGISTRY_ACCESS_FILE`) and of TLS are watched and need no reload. The log filter
 //! is global to the process and changed by the caller.
 //!
 //! Invariant: a reload that cannot be applied completely changes nothing.
@@ -38,13 +39,18 @@ impl RunningController {
         let authorities = controller::bmc_authorities(settings)?;
         let public = controller::controller_authorities(settings)?;
         let api = &self.parts.api;
+        if let Some(certificates) = &self.certificates {
+            certificates.reload().map_err(setting("use TLS_CERT_FILE and TLS_KEY_FILE"))?;
+        }
         api.auth.reload(users).map_err(setting("set up authentication"))?;
         *api.report_secrets.write() = secrets;
         api.services.bmc.connections.trust(authorities);
         let before = self.parts.settings.show();
         let differ = before.iter().zip(settings.show()).filter(|(old, new)| {
             old.value != new.value
-                || (old.name == "CONTROLLER_CA_FILE" && api.services.settings.controller_ca != public)
+                || (old.name == "CONTROLLER_CA_FILE"
+                    && public.is_some()
+                    && (api.services.settings.controller_ca)() != public)
         });
         Ok(differ.map(|(old, _)| old.name).filter(|name| !RELOADED.contains(name)).collect())
     }

@@ -50,6 +50,8 @@ pub enum SettingKind {
     },
     /// A number of bytes, or a share of a disk.
     Reserve,
+    /// An address, or `off`.
+    Listener,
     /// Entries of this form, separated by commas.
     Entries(&'static str),
     /// A path.
@@ -128,6 +130,7 @@ impl fmt::Display for SettingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("address"),
+            Self::Listener => f.write_str("address, or off"),
             Self::Switch => f.write_str("true|false"),
             Self::Count { min, max } => write!(f, "count, {min} to {max}"),
             Self::Duration { min, max } => {

@@ -187,7 +187,12 @@ impl RawSettings {
 
     /// The origin of a setting's value.
     pub(super) fn origin<T>(&self, setting: &Setting<T>) -> Origin {
-        self.text(&setting.definition).map_or(Origin::Default, |(_, origin)| origin)
+        self.origin_of(&setting.definition)
+    }
+
+    /// The origin of the value of a row.
+    pub(super) fn origin_of(&self, definition: &Definition) -> Origin {
+        self.text(definition).map_or(Origin::Default, |(_, origin)| origin)
     }
 
     pub(super) fn required<T>(&self, setting: &Setting<T>) -> Result<T, ConfigErrors> {

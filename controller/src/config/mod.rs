@@ -40,7 +40,7 @@ pub use error::{ConfigErrors, Origin, Problem};
 pub use images::read_rules;
 pub use load::Sources;
 pub use table::{DEFINITIONS, Settings, reference};
-pub use values::{LogFormat, TaskIsoMode, duration_text};
+pub use values::{Listener, LogFormat, TaskIsoMode, duration_text};
 
 /// The maximum duration of a single call of a step. A shorter lease could end during a call.
 pub const LONGEST_STEP_CALL: Duration = Duration::from_secs(150);
@@ -65,6 +65,11 @@ impl Settings {
     /// The directory of the library of maintenance images.
     pub fn maintenance_dir(&self) -> PathBuf {
         self.storage_root.join("maintenance")
+    }
+
+    /// The directory of the own certificate authority and its certificate.
+    pub fn tls_dir(&self) -> PathBuf {
+        self.storage_root.join("tls")
     }
 
     /// The file of the master key if [`Self::master_key`] is unset.

@@ -59,6 +59,18 @@ impl Settings {
             let problem = certificates_in(path).err();
             problems.extend(problem.map(|message| self.problem(setting, message)));
         }
+        if let Some(path) = &self.tls_cert_file
+            && let Err(message) = certificates_in(path)
+        {
+            problems.push(self.problem(&table::TLS_CERT_FILE, message));
+        }
+        if let Some(path) = &self.tls_key_file
+            && let Err(error) = File::open(path)
+        {
+            let message =
+                format!("cannot read {}: {error}; give a file with a PEM private key", path.display());
+            problems.push(self.problem(&table::TLS_KEY_FILE, message));
+        }
         if let Some(path) = &self.registry_htpasswd_file
             && let Err(message) = users_in(path)
         {

@@ -12,10 +12,11 @@ use super::load::RawSettings;
 use super::suggest::nearest;
 use super::table::{
     AUTH_MODE, AUTH_NONE_ALLOW_REMOTE, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
-    CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_SECRET, MEDIA_HTTP_ADDR, STEP_TIMEOUTS,
-    WEBHOOK_SECRET, WEBHOOK_SECRET_OLD,
+    CONTROLLER_HTTPS_ADDR, CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_SECRET,
+    MEDIA_HTTP_ADDR, MEDIA_HTTPS_ADDR, STEP_TIMEOUTS, TLS_CERT_FILE, TLS_KEY_FILE, TLS_NAMES, WEBHOOK_SECRET,
+    WEBHOOK_SECRET_OLD,
 };
-use super::values::duration_text;
+use super::values::{Listener, duration_text};
 
 /// Returns the problem of every rule that is violated.
 pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
@@ -26,6 +27,9 @@ pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
         previous_has_a_current(raw),
         listeners_differ(raw),
         ca_belongs_to_https(raw),
+        certificate_and_key(raw),
+        names_or_certificate(raw),
+        certificate_needs_a_listener(raw),
         steps_exist(raw),
         job_outlasts_its_lease(raw),
     ]
@@ -57,17 +61,21 @@ fn jwt_has_its_key(raw: &RawSettings) -> Option<Problem> {
 
 fn open_only_on_loopback(raw: &RawSettings) -> Option<Problem> {
     let open = raw.get(&AUTH_MODE) == Some(AuthMode::None) && raw.get(&AUTH_NONE_ALLOW_REMOTE) == Some(false);
-    let address = raw.get(&CONTROLLER_HTTP_ADDR)?;
-    (open && !address.ip().is_loopback())
-        .then(|| {
-            let message = format!(
-                "AUTH_MODE=none makes every client that reaches {address} an administrator; listen on loopback \
-             (CONTROLLER_HTTP_ADDR=127.0.0.1:{}) or set AUTH_NONE_ALLOW_REMOTE=true",
-                address.port()
-            );
-            at(raw, &AUTH_MODE, message)
-        })
-        .flatten()
+    let listeners = [
+        ("CONTROLLER_HTTP_ADDR", raw.get(&CONTROLLER_HTTP_ADDR)),
+        ("CONTROLLER_HTTPS_ADDR", raw.get(&CONTROLLER_HTTPS_ADDR).and_then(Listener::address)),
+    ];
+    let reached = listeners.into_iter().filter_map(|(name, address)| Some((name, address?)));
+    let (name, address) = reached.into_iter().find(|(_, address)| !address.ip().is_loopback())?;
+    open.then(|| {
+        let message = format!(
+            "AUTH_MODE=none makes every client that reaches {address} an administrator; listen on loopback \
+             ({name}=127.0.0.1:{}) or set AUTH_NONE_ALLOW_REMOTE=true",
+            address.port()
+        );
+        at(raw, &AUTH_MODE, message)
+    })
+    .flatten()
 }
 
 fn previous_has_a_current(raw: &RawSettings) -> Option<Problem> {
@@ -80,15 +88,26 @@ fn previous_has_a_current(raw: &RawSettings) -> Option<Problem> {
 }
 
 fn listeners_differ(raw: &RawSettings) -> Option<Problem> {
-    let (main, media) = (raw.get(&CONTROLLER_HTTP_ADDR)?, raw.get(&MEDIA_HTTP_ADDR)?);
-    collide(main, media).then(|| {
-        let message = format!(
-            "MEDIA_HTTP_ADDR {media} collides with CONTROLLER_HTTP_ADDR {main}; give another port, or omit it: then \
-             media share CONTROLLER_HTTP_ADDR"
-        );
-        at(raw, &MEDIA_HTTP_ADDR, message)
-    })
-    .flatten()
+    let listeners = [
+        (&CONTROLLER_HTTP_ADDR.definition, raw.get(&CONTROLLER_HTTP_ADDR)),
+        (&CONTROLLER_HTTPS_ADDR.definition, raw.get(&CONTROLLER_HTTPS_ADDR).and_then(Listener::address)),
+        (&MEDIA_HTTP_ADDR.definition, raw.get(&MEDIA_HTTP_ADDR)),
+        (&MEDIA_HTTPS_ADDR.definition, raw.get(&MEDIA_HTTPS_ADDR)),
+    ];
+    for (at, (later, other)) in listeners.iter().enumerate() {
+        for (former, one) in &listeners[..at] {
+            let (Some(one), Some(other)) = (one, other) else { continue };
+            if collide(*one, *other) {
+                let message = format!(
+                    "{} {other} collides with {} {one}; give another port, or omit the setting of media: then they share the \
+                     address of the controller",
+                    later.name, former.name
+                );
+                return Some(Problem::Conflict { origin: raw.origin_of(later), message });
+            }
+        }
+    }
+    None
 }
 
 fn collide(one: SocketAddr, other: SocketAddr) -> bool {
@@ -97,13 +116,45 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 fn ca_belongs_to_https(raw: &RawSettings) -> Option<Problem> {
-    let idle = raw.is_set(&CONTROLLER_CA_FILE)
-        && !raw.get(&CONTROLLER_PUBLIC_URL).is_some_and(|url| url.starts_with("https:"));
+    let tls = raw.get(&CONTROLLER_HTTPS_ADDR).is_none_or(|listener| listener != Listener::Off);
+    let https = raw.get(&CONTROLLER_PUBLIC_URL).map_or(tls, |url| url.starts_with("https:"));
+    let idle = raw.is_set(&CONTROLLER_CA_FILE) && !https;
     idle.then(|| {
-        let message = "CONTROLLER_CA_FILE has no effect without CONTROLLER_PUBLIC_URL=https://…; set the URL or omit the file";
+        let message = "CONTROLLER_CA_FILE has no effect while machines reach the controller by http; set \
+                       CONTROLLER_PUBLIC_URL=https://… or omit the file";
         at(raw, &CONTROLLER_CA_FILE, message)
     })
     .flatten()
+}
+
+fn certificate_and_key(raw: &RawSettings) -> Option<Problem> {
+    match (raw.is_set(&TLS_CERT_FILE), raw.is_set(&TLS_KEY_FILE)) {
+        (true, false) => at(raw, &TLS_CERT_FILE, "TLS_CERT_FILE has no key; set TLS_KEY_FILE or omit both"),
+        (false, true) => {
+            at(raw, &TLS_KEY_FILE, "TLS_KEY_FILE has no certificate; set TLS_CERT_FILE or omit both")
+        }
+        _ => None,
+    }
+}
+
+fn names_or_certificate(raw: &RawSettings) -> Option<Problem> {
+    let both = raw.is_set(&TLS_NAMES) && raw.is_set(&TLS_CERT_FILE);
+    both.then(|| {
+        let message = "TLS_NAMES has no effect with TLS_CERT_FILE, whose certificate has names of its own; omit one of them";
+        at(raw, &TLS_NAMES, message)
+    })
+    .flatten()
+}
+
+fn certificate_needs_a_listener(raw: &RawSettings) -> Option<Problem> {
+    let off = raw.get(&CONTROLLER_HTTPS_ADDR) == Some(Listener::Off) && !raw.is_set(&MEDIA_HTTPS_ADDR);
+    (off && raw.is_set(&TLS_CERT_FILE))
+        .then(|| {
+            let message = "TLS_CERT_FILE has no effect with CONTROLLER_HTTPS_ADDR=off and without MEDIA_HTTPS_ADDR; set an \
+                           address or omit the certificate";
+            at(raw, &TLS_CERT_FILE, message)
+        })
+        .flatten()
 }
 
 fn steps_exist(raw: &RawSettings) -> Option<Problem> {

@@ -26,7 +26,7 @@ use secrets::SecretSource;
 use super::definition::{AnySetting, Definition, Setting, SettingDefault, SettingKind};
 use super::error::ConfigErrors;
 use super::load::RawSettings;
-use super::values::{self, LogFormat, TaskIsoMode};
+use super::values::{self, Listener, LogFormat, TaskIsoMode};
 use super::{LONGEST_STEP_CALL, Shown, images};
 
 const MIB: u64 = 1 << 20;
@@ -98,20 +98,38 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The address on which API and registry listen, and media too unless MEDIA_HTTP_ADDR is set. The default
-    /// :8080 means 0.0.0.0:8080, all IPv4 addresses.
+    /// The address on which API, registry and media listen with TLS, or off. The default :8443 means
+    /// 0.0.0.0:8443, all IPv4 addresses.
+    CONTROLLER_HTTPS_ADDR controller_https_addr: Listener = ":8443", Listener, values::listener;
+    /// The address for plain HTTP, where media listen unless MEDIA_HTTP_ADDR is set. Clients on this machine
+    /// also reach API and registry there; others only with CONTROLLER_HTTP_ALLOW_REMOTE.
     CONTROLLER_HTTP_ADDR controller_http_addr: SocketAddr = ":8080", Address, values::address;
-    /// A separate listen address for media, for example :80 for BMCs that support no other port. Unset: media
-    /// share CONTROLLER_HTTP_ADDR.
+    /// Serves API and registry over plain HTTP to clients on other machines too, for example to a TLS proxy.
+    /// Passwords and tokens then cross the network in the clear.
+    CONTROLLER_HTTP_ALLOW_REMOTE controller_http_allow_remote: bool = "false", Switch, values::switch;
+    /// A separate plain HTTP address for media, for example :80 for BMCs that support no other port. Unset:
+    /// media share CONTROLLER_HTTP_ADDR.
     MEDIA_HTTP_ADDR media_http_addr: SocketAddr = unset, Address, values::address;
+    /// A separate address for media with TLS, for example :443, for BMCs that read media over HTTPS only.
+    /// Unset: media share CONTROLLER_HTTPS_ADDR.
+    MEDIA_HTTPS_ADDR media_https_addr: SocketAddr = unset, Address, values::address;
+    /// The certificate of the TLS listeners as PEM, followed by those of its intermediate authorities. A
+    /// change is read without a restart. Unset: a certificate of the own authority in STORAGE_ROOT/tls.
+    TLS_CERT_FILE tls_cert_file: PathBuf = unset, Path, values::path;
+    /// The private key of TLS_CERT_FILE as PEM, without a passphrase.
+    TLS_KEY_FILE tls_key_file: PathBuf = unset, Path, values::path;
+    /// Further names and addresses of the own certificate, for example those of a load balancer. It always
+    /// names this host, its addresses and the hosts of CONTROLLER_PUBLIC_URL and MEDIA_BASE_URL.
+    TLS_NAMES tls_names: Vec<String> = empty, Entries("host"), values::host_names;
     /// The base of the media URLs that BMCs receive. Unset: the local address from which the controller
-    /// reaches the BMC. A server can override it.
+    /// reaches the BMC, with https for BMCs that read nothing else. A server can override it.
     MEDIA_BASE_URL media_base_url: String = unset, BaseUrl, values::base_url;
-    /// The base URL at which the maintenance OS reaches API and registry. Unset: the local address from which
-    /// the controller reaches the BMC. Set it when a TLS proxy is in front of the controller.
+    /// The base URL at which the maintenance OS reaches API and registry. Unset: https at the local address
+    /// from which the controller reaches the BMC. Set it when a proxy is in front of the controller.
     CONTROLLER_PUBLIC_URL controller_public_url: String = unset, BaseUrl, values::base_url;
-    /// PEM certificates that the maintenance OS trusts when CONTROLLER_PUBLIC_URL is https. The controller
-    /// trusts them, and no others, for https images and webhooks.
+    /// PEM certificates that the maintenance OS trusts for an https controller. Unset: the own authority, or
+    /// the last certificate of TLS_CERT_FILE. The controller trusts the file, and nothing else, for https
+    /// images and webhooks.
     CONTROLLER_CA_FILE controller_ca_file: PathBuf = unset, Path, values::path;
     /// The data directory: database, images, keys. An empty directory is enough to start.
     STORAGE_ROOT storage_root: PathBuf = "/var/lib/shoal", Path, values::path, flag "data";

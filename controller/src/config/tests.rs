@@ -51,6 +51,8 @@ fn shown(settings: &Settings, name: &str) -> (String, String) {
 fn the_defaults_are_a_valid_configuration() {
     let settings = load(&[], &[], None).unwrap();
     assert_eq!(settings.controller_http_addr.to_string(), "0.0.0.0:8080");
+    assert_eq!(settings.controller_https_addr.address().unwrap().to_string(), "0.0.0.0:8443");
+    assert!(!settings.controller_http_allow_remote, "API and registry are not in the clear by default");
     assert_eq!(settings.db_path, Path::new("/var/lib/shoal/provisioner.db"));
     assert_eq!(settings.registry_storage, Path::new("/var/lib/shoal/oci"));
     assert_eq!(settings.maintenance_dir(), Path::new("/var/lib/shoal/maintenance"));
@@ -292,7 +294,12 @@ fn debug_output_of_the_settings_contains_no_secret() {
 fn mode_none_is_refused_beyond_loopback_unless_it_is_explicitly_allowed() {
     assert!(problems(&[], &[("AUTH_MODE", "none")]).contains("makes every client that reaches 0.0.0.0:8080"));
     for address in ["127.0.0.1:8080", "[::1]:8080"] {
-        assert!(load(&[("CONTROLLER_HTTP_ADDR", address)], &[("AUTH_MODE", "none")], None).is_ok());
+        let none = [("AUTH_MODE", "none"), ("CONTROLLER_HTTP_ADDR", address)];
+        let text = problems(&[], &none);
+        assert!(text.contains("CONTROLLER_HTTPS_ADDR=127.0.0.1:8443"), "the TLS listener counts too: {text}");
+        for https in ["off", "127.0.0.1:8443"] {
+            assert!(load(&[("CONTROLLER_HTTPS_ADDR", https)], &none, None).is_ok());
+        }
     }
     assert!(load(&[("AUTH_NONE_ALLOW_REMOTE", "1")], &[("AUTH_MODE", "none")], None).is_ok());
 }
@@ -307,6 +314,23 @@ fn settings_that_contradict_each_other_are_refused() {
             vec![("CONTROLLER_CA_FILE", "/ca.pem"), ("CONTROLLER_PUBLIC_URL", "http://192.0.2.1")],
             "has no effect",
         ),
+        (
+            vec![("CONTROLLER_CA_FILE", "/ca.pem"), ("CONTROLLER_HTTPS_ADDR", "off")],
+            "CONTROLLER_CA_FILE has no effect",
+        ),
+        (vec![("TLS_CERT_FILE", "/cert.pem")], "TLS_CERT_FILE has no key"),
+        (vec![("TLS_KEY_FILE", "/key.pem")], "TLS_KEY_FILE has no certificate"),
+        (
+            vec![("TLS_CERT_FILE", "/c.pem"), ("TLS_KEY_FILE", "/k.pem"), ("TLS_NAMES", "a.example")],
+            "TLS_NAMES has no effect",
+        ),
+        (
+            vec![("TLS_CERT_FILE", "/c.pem"), ("TLS_KEY_FILE", "/k.pem"), ("CONTROLLER_HTTPS_ADDR", "off")],
+            "TLS_CERT_FILE has no effect",
+        ),
+        (vec![("CONTROLLER_HTTP_ADDR", "127.0.0.1:8443")], "collides with CONTROLLER_HTTP_ADDR"),
+        (vec![("MEDIA_HTTPS_ADDR", ":8443")], "collides with CONTROLLER_HTTPS_ADDR"),
+        (vec![("TLS_CERTFILE", "/cert.pem")], "TLS_CERT_FILE"),
         (vec![("JOB_STUCK_TIMEOUT", "10m")], "JOB_STUCK_TIMEOUT 10m ends a job"),
     ] {
         let text = problems(&[], &variables);
@@ -324,6 +348,16 @@ fn samples() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>)> {
             "CONTROLLER_HTTP_ADDR",
             vec![":80", ":0", "192.0.2.1:1", "[2001:db8::1]:8080"],
             vec!["8080", "localhost:8080", ":99999", "", ":", "192.0.2.1"],
+        ),
+        (
+            "CONTROLLER_HTTPS_ADDR",
+            vec![":8443", "off", "[2001:db8::1]:443"],
+            vec!["8443", "Off", "none", "", "localhost:8443"],
+        ),
+        (
+            "TLS_NAMES",
+            vec!["shoal.example", "shoal.example, 192.0.2.1,2001:db8::1", "SHOAL.example"],
+            vec!["", ",", "a b", "https://a", "a,,b", "ümlaut.example"],
         ),
         ("ENABLE_REGISTRY", vec!["true", "false", "1", "0"], vec!["yes", "TRUE", ""]),
         ("WORKER_CONCURRENCY", vec!["0", "1024"], vec!["-1", "1025", "+3", " 3", "99999999999999999999"]),

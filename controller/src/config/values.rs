@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use rustls::pki_types::ServerName;
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -70,6 +71,50 @@ pub(super) fn address(_: SettingKind, text: &str) -> Result<SocketAddr, InvalidV
         }
         None => text.parse().map_err(|_| refusal()),
     }
+}
+
+/// A listen address that can be switched off.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Listener {
+    /// Nothing listens.
+    Off,
+    /// This address.
+    At(SocketAddr),
+}
+
+impl Listener {
+    /// The address, if it is on.
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Off => None,
+            Self::At(address) => Some(address),
+        }
+    }
+}
+
+pub(super) fn listener(kind: SettingKind, text: &str) -> Result<Listener, InvalidValue> {
+    match text {
+        "off" => Ok(Listener::Off),
+        _ => address(kind, text)
+            .map(Listener::At)
+            .map_err(|InvalidValue(form)| InvalidValue(format!("{form}, or off"))),
+    }
+}
+
+/// Parses host names and IP addresses, separated by commas.
+pub(super) fn host_names(_: SettingKind, text: &str) -> Result<Vec<String>, InvalidValue> {
+    let refusal = || {
+        InvalidValue::give("host names or IP addresses separated by commas, such as shoal.example,192.0.2.1")
+    };
+    let one = |part: &str| {
+        let name = part.trim();
+        let plain = name.is_ascii() && ServerName::try_from(name).is_ok();
+        plain.then(|| name.to_ascii_lowercase())
+    };
+    if text.len() > MAX_VALUE_BYTES {
+        return Err(refusal());
+    }
+    text.split(',').map(one).collect::<Option<Vec<_>>>().ok_or_else(refusal)
 }
 
 pub(super) fn switch(_: SettingKind, text: &str) -> Result<bool, InvalidValue> {

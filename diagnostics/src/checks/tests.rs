@@ -91,6 +91,7 @@ fn target() -> ProbeTarget<'static> {
     ProbeTarget {
         serial: Some(SERIAL),
         media_base: "http://192.0.2.1",
+        secure_media_base: None,
         tls: json!({ "mode": "pinned", "fingerprint": "ab12" }),
         learned: LearnedSlots::default(),
         now: "2026-11-21T08:00:00Z".parse().unwrap(),

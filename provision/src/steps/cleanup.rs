@@ -201,6 +201,7 @@ fn our_urls(services: &Services, context: &StepContext) -> Vec<String> {
     let run = context.snapshot.run.id;
     let found = context.find_output::<Discovered>(names::DISCOVER);
     let uses = found.as_ref().map_or(vec![GrantUse::FIRST], |found| uses(found, &context.snapshot));
+    let base = validated.base_for(found.as_ref()).to_owned();
     let first = found.and_then(|found| found.spliced).map(|spliced| spliced.identity);
     let later =
         slot_fallbacks(&context.snapshot).into_iter().filter_map(|slot_fallback| slot_fallback.spliced);
@@ -214,10 +215,7 @@ fn our_urls(services: &Services, context: &StepContext) -> Vec<String> {
         for for_use in &uses {
             let token = services.media_token_for(run, *artifact, digest, *for_use);
             let both = [Suffix::Iso, Suffix::Img];
-            urls.extend(
-                both.iter()
-                    .filter_map(|suffix| media_url(&validated.media_base, &token, *artifact, *suffix).ok()),
-            );
+            urls.extend(both.iter().filter_map(|suffix| media_url(&base, &token, *artifact, *suffix).ok()));
         }
     }
     urls

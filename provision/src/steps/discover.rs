@@ -10,7 +10,7 @@ use super::super::services::Services;
 use super::iso_build::GrantUse;
 use super::slot_fallback::{splice, with_splice};
 use super::{class, input, names, reading_policy, step};
-use bmc::slots::{LearnedSlots, SlotPlan, plans};
+use bmc::slots::{LearnedSlots, SlotPlan, plans, readable_base};
 use bmc::{failure, from_redfish, identity, output_of};
 use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
@@ -32,15 +32,17 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let mut discovery = connected.bmc.discover(&selector).await.map_err(failed)?;
     let unverified = identity::verify(STEP, &connected.server, &discovery)?;
     let validated: Validated = output_of(STEP, context, names::VALIDATE)?;
-    connected.bmc.check(&discovery, &validated.media_base).map_err(failed)?;
-    discovery.slots = connected.bmc.prepare_media(&discovery).await.map_err(failed)?.observed;
     let firmware = discovery.manager.as_ref().and_then(|manager| manager.firmware.clone());
     let learned = LearnedSlots::stored(
         connected.server.observed.as_ref(),
         firmware.as_deref(),
         connected.server.revision,
     );
-    let plans = plans(&discovery.slots, &validated.media_base, &learned);
+    let (first, secure) = (validated.media_base.as_str(), validated.secure_media_base.as_deref());
+    let media_base = readable_base(&connected.bmc, &discovery, &learned, first, secure);
+    connected.bmc.check(&discovery, media_base).map_err(failed)?;
+    discovery.slots = connected.bmc.prepare_media(&discovery).await.map_err(failed)?.observed;
+    let plans = plans(&discovery.slots, media_base, &learned);
     let choice = match plans {
         Ok(plans) => plans.best().clone(),
         Err(no) => return Err(StepError::fail(failure(class::UNSUPPORTED, STEP, no.why, no.next))),
@@ -58,6 +60,11 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         choice.ids.join(" and "),
         choice.reason
     );
+    let media_by_https = media_base != first;
+    let message = match media_by_https {
+        true => format!("{message}; media by https, because it does not read http"),
+        false => message,
+    };
     let mut observed = json!({
         "manufacturer": discovery.system.manufacturer, "model": discovery.system.model,
         "serial": discovery.system.serial, "bios_version": discovery.system.bios_version,
@@ -80,6 +87,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         reason: choice.reason,
         boot_slot: choice.boot,
         task_slots: choice.second.into_iter().collect(),
+        media_by_https,
         was_off,
         spliced,
         attempt: 1,

@@ -203,7 +203,7 @@ fn document(
         job_id: id.0,
         server_serial: serial.to_string(),
         controller_url: base.clone(),
-        controller_ca: services.settings.controller_ca.clone(),
+        controller_ca: base.starts_with("https:").then(|| (services.settings.controller_ca)()).flatten(),
         webhook_url: format!("{base}/api/v1/status-webhook/{serial}"),
         webhook_token: services.tokens.webhook_token(&id.to_string()).expose_secret().to_owned(),
         registry: pull_password.map(|password| PullAccess {

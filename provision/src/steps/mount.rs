@@ -89,7 +89,7 @@ impl<'a> SlotImage<'a> {
             Some(true) => Suffix::Img,
             _ => Suffix::Iso,
         };
-        media::media_url(&validated.media_base, &token, self.artifact, suffix).map_err(|why| {
+        media::media_url(validated.base_for(Some(found)), &token, self.artifact, suffix).map_err(|why| {
             let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
             StepError::fail(failure(class::MEDIA, step, why.to_string(), next))
         })

@@ -194,7 +194,7 @@ pub(super) async fn next_plan(
     let plan = RefusedPlan { choice: current, refusal: refusal.clone() };
     all.push(RefusedAttempt { plan, image: image.to_owned(), bytes_read });
     let refused_plans: Vec<RefusedPlan> = all.iter().map(|refused| refused.plan.clone()).collect();
-    let next = plans(slots, &validated.media_base, &before.learned)
+    let next = plans(slots, validated.base_for(Some(&before)), &before.learned)
         .ok()
         .and_then(|plans| plans.after(&refused_plans).cloned());
     // After a definite refusal the image cannot appear, so cleanup does not wait for it.

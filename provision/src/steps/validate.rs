@@ -10,7 +10,7 @@ use super::super::outputs::Validated;
 use super::super::services::Services;
 use super::super::waits;
 use super::{class, input, names, recipe, step};
-use bmc::{bmc_address, failure, unavailable, wait_for_bmc};
+use bmc::{MediaBases, bmc_address, failure, unavailable, wait_for_bmc};
 use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepPolicy, StepReport};
 use media::ImportError;
@@ -45,7 +45,8 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let unreachable =
         |why: String| wrong(why, "see CONTROLLER_PUBLIC_URL and MEDIA_BASE_URL in `shoal config reference`");
     let controller_url = addresses.controller_for(bmc).map_err(unreachable)?;
-    let media_base = addresses.media_for(&server, bmc).map_err(unreachable)?;
+    let MediaBases { first: media_base, secure: secure_media_base } =
+        addresses.media_for(&server, bmc).map_err(unreachable)?;
     let own_registry = own_registry(services, context, &recipe, &controller_url).await?;
     let image = match import(services, &job_input.maintenance_iso_url).await? {
         Some(image) => image,
@@ -57,6 +58,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let validated = Validated {
         controller_url,
         media_base,
+        secure_media_base,
         boot_digest: image.digest.to_hex(),
         boot_len: image.len,
         own_registry,

@@ -115,7 +115,7 @@ pub struct Caller<'a> {
 pub enum ClientScheme {
     /// Plain HTTP, on this machine: nothing that the client sends crosses a network.
     LocalHttp,
-    /// TLS, which a proxy in front of this registry ends.
+    /// TLS, which a proxy in front of this registry ends, or the embedding program.
     Https,
     /// A proxy is in front of this registry and does not say that it received TLS.
     Proxied,
@@ -127,6 +127,10 @@ pub enum ClientScheme {
 /// without it no client counts as local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalAddress(pub SocketAddr);
+
+/// The mark of a request that arrived over TLS at a listener of the embedding program, which inserts it as an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverTls;
 
 /// The access a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

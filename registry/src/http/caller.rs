@@ -3,6 +3,7 @@
 //! ```text
 //!  X-Forwarded-Proto: https, Forwarded: proto=https            https, at the host the proxy received
 //!  any other mark of a proxy                                   unknown: proxied
+//!  TLS at the listener of the embedding program                https, at the host that the client named
 //!  this machine, and Host names the port of this listener      plain HTTP that leaves no machine
 //!  otherwise                                                   unknown: a TLS proxy need not leave a mark
 //! ```
@@ -19,7 +20,7 @@ use http::request::Parts;
 use http::{HeaderMap, Version, header};
 
 use super::text;
-use crate::access::{Caller, ClientScheme, Credentials, LocalAddress};
+use crate::access::{Caller, ClientScheme, Credentials, LocalAddress, OverTls};
 
 /// The caller of a request.
 pub(crate) fn caller(parts: &Parts) -> Caller<'_> {
@@ -37,6 +38,8 @@ pub(crate) fn caller(parts: &Parts) -> Caller<'_> {
         let https = forwarded(&parts.headers, "x-forwarded-proto", "proto")
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
         caller.scheme = if https { ClientScheme::Https } else { ClientScheme::Proxied };
+    } else if parts.extensions.get::<OverTls>().is_some() {
+        caller.scheme = ClientScheme::Https;
     } else if is_local(parts, host, peer) {
         caller.scheme = ClientScheme::LocalHttp;
     }
@@ -80,6 +83,17 @@ mod tests {
     use http::Request;
 
     use super::*;
+
+    #[test]
+    fn tls_at_the_own_listener_is_https_at_the_named_host_unless_a_proxy_left_a_mark() {
+        let mut request = parts("192.0.2.9:4000", Version::HTTP_11, &[("host", "r.example:8443")]);
+        assert_eq!(caller(&request).scheme, ClientScheme::Unmarked);
+        request.extensions.insert(OverTls);
+        assert_eq!(caller(&request).scheme, ClientScheme::Https);
+        assert_eq!(caller(&request).host, Some("r.example:8443"));
+        request.headers.insert("via", "1.1 proxy".parse().unwrap());
+        assert_eq!(caller(&request).scheme, ClientScheme::Proxied);
+    }
 
     fn parts(peer: &str, version: Version, headers: &[(&str, &str)]) -> Parts {
         let mut request = Request::builder().version(version);

@@ -409,6 +409,14 @@ fn health() -> Vec<Operation> {
     vec![
         get(("controller", "/about"), "getAbout", "Show version, build, features, schema and instance")
             .returns::<About>(200, "What the controller is."),
+        get(
+            ("controller", "/ca.pem"),
+            "getAuthority",
+            "The certificates that clients of the TLS listeners trust",
+        )
+        .for_everyone()
+        .returns_media(200, "PEM certificates.", "application/pem-certificate-chain")
+        .errors(&[ErrorCode::NotFound]),
         get(("controller", "/healthz"), "getHealth", "Liveness: the process responds")
             .for_everyone()
             .returns::<Health>(200, "The process responds."),

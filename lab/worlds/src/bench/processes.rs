@@ -111,6 +111,7 @@ impl BenchHome {
         command.env_clear().arg("serve").envs([
             ("STORAGE_ROOT", self.folder.join("data").into_os_string()),
             ("CONTROLLER_HTTP_ADDR", format!("127.0.0.1:{}", self.port).into()),
+            ("CONTROLLER_HTTPS_ADDR", "off".into()),
             ("MAINTENANCE_ISO_URL", iso.as_os_str().to_owned()),
             ("WORKER_CONCURRENCY", self.workers.to_string().into()),
             ("WEBHOOK_SECRET", "env:BENCH_WEBHOOK_SECRET".into()),

@@ -97,6 +97,7 @@ async fn start_controller(folder: &Path) -> anyhow::Result<RunningController> {
     let flags = [
         ("STORAGE_ROOT", folder.join("data").display().to_string()),
         ("CONTROLLER_HTTP_ADDR", "127.0.0.1:0".to_owned()),
+        ("CONTROLLER_HTTPS_ADDR", "127.0.0.1:0".to_owned()),
         ("MAINTENANCE_ISO_URL", iso.display().to_string()),
     ];
     let settings = Settings::load(&Sources {

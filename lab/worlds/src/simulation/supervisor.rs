@@ -219,9 +219,13 @@ impl Supervisor {
             addresses: Addresses {
                 api: listen,
                 media: listen,
+                api_tls: None,
+                media_tls: None,
+                plain_api: true,
                 public_url: self.settings.controller_public_url.clone(),
                 media_base_url: self.settings.media_base_url.clone(),
             },
+            certificates: None,
             environment: &environment,
         };
         let stop = CancellationToken::new();
@@ -263,6 +267,7 @@ fn settings(world: &World) -> Settings {
     let flags = [
         ("STORAGE_ROOT", format!("{folder}/data")),
         ("CONTROLLER_HTTP_ADDR", "127.0.0.1:8080".to_owned()),
+        ("CONTROLLER_HTTPS_ADDR", "off".to_owned()),
         ("CONTROLLER_PUBLIC_URL", "http://10.0.0.1:8080".to_owned()),
         ("MEDIA_BASE_URL", "http://10.0.0.1:8080".to_owned()),
         ("MAINTENANCE_ISO_URL", format!("{folder}/maintenance.iso")),

@@ -1,0 +1,46 @@
+//! Plain HTTP for clients on other machines: media, health and the certificate authority, and a refusal of all else.
+//!
+//! Invariant: no route of this table takes credentials or changes anything.
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::error::ApiError;
+use super::error_code::ErrorCode;
+use super::{Api, error, health, media, middleware};
+use ::media::MediaPath;
+
+/// The router of plain HTTP connections from other machines.
+pub fn plain_router(api: Api) -> Router {
+    let routes =
+        [("/ca.pem", get(authority)), ("/healthz", get(health::healthz)), ("/readyz", get(health::readyz))];
+    let table = routes
+        .into_iter()
+        .fold(Router::new(), |router, (path, handlers)| {
+            router.route(path, handlers.fallback(error::wrong_method))
+        })
+        .fallback(media_or_refusal);
+    middleware::wrap(table, &api).with_state(api)
+}
+
+/// Returns the certificates that clients trust to reach this controller by https.
+pub(super) async fn authority(State(api): State<Api>) -> Result<Response, ApiError> {
+    let Some(certificates) = &api.tls else {
+        let message = "this controller has no TLS listener (CONTROLLER_HTTPS_ADDR, MEDIA_HTTPS_ADDR)";
+        return Err(ApiError::new(ErrorCode::NotFound, message));
+    };
+    let kind = "application/pem-certificate-chain";
+    Ok(([(header::CONTENT_TYPE, kind)], certificates.authority()).into_response())
+}
+
+async fn media_or_refusal(State(api): State<Api>, request: Request) -> Response {
+    if MediaPath::parse(request.uri().path()).is_some() {
+        return media::grant_or_unknown(State(api), request).await;
+    }
+    let message = "API and registry are not served over plain HTTP to other machines; use the https address of this \
+                   controller (CONTROLLER_HTTPS_ADDR)";
+    ApiError::new(ErrorCode::HttpsRequired, message).into_response()
+}

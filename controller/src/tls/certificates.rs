@@ -1,0 +1,424 @@
+//! The certificate in force: read from a given pair or issued by the own authority, and replaced while connections go on.
+//!
+//! ```text
+//!  given pair   files changed, unchanged for one check ──> read ──+── usable: in force
+//!                                                                 `── not: the former one stays; log, readiness
+//!  own pair     an address that it does not name, or its end is near ──> issued again, stored, in force
+//! ```
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::model::{Clock, Time, error_chain};
+use parking_lot::{Mutex, RwLock};
+use rustls::ServerConfig;
+use rustls::client::verify_server_name;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use super::authority::Authority;
+use super::der;
+use super::error::TlsError;
+use super::files::{self, Stamp};
+
+/// The interval of checks for changed files and for the end of the own certificate.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long before its end the own certificate is issued again.
+const RENEW_BEFORE: Duration = Duration::from_secs(60 * 86_400);
+/// The interval of attempts to issue the own certificate again.
+const RENEW_INTERVAL: Duration = Duration::from_secs(3600);
+/// How long before the end of a certificate readiness mentions it.
+const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
+/// The maximum of names to which connections add addresses in the own certificate.
+const MAX_NAMES: usize = 128;
+
+/// A certificate and its key that the operator gives.
+#[derive(Clone, Debug)]
+pub struct GivenPair {
+    /// `TLS_CERT_FILE`.
+    pub certificate: PathBuf,
+    /// `TLS_KEY_FILE`.
+    pub key: PathBuf,
+}
+
+/// Where the certificate comes from.
+#[derive(Clone, Debug)]
+pub struct TlsOptions {
+    /// The given pair; without it the own authority issues one.
+    pub given: Option<GivenPair>,
+    /// The directory of the own authority.
+    pub directory: PathBuf,
+    /// The names and addresses of the own certificate.
+    pub names: Vec<String>,
+}
+
+/// What the listeners show now.
+#[derive(Clone, Debug)]
+pub struct TlsState {
+    /// Whether the own authority issued the certificate.
+    pub own_authority: bool,
+    /// SHA-256 of the certificate in force, in hex.
+    pub certificate_sha256: String,
+    /// SHA-256 of the certificate that clients are given to trust, in hex.
+    pub authority_sha256: String,
+    /// The end of the certificate in force.
+    pub until: Option<Time>,
+    /// Why a newer certificate is not in force, or what is wrong with this one.
+    pub trouble: Option<String>,
+    /// The certificate ends soon.
+    pub ends_soon: bool,
+}
+
+/// The certificate of the listeners.
+pub struct Certificates {
+    source: Source,
+    provider: Arc<CryptoProvider>,
+    current: RwLock<Arc<Current>>,
+    /// Why the last attempt to replace the certificate failed.
+    trouble: Mutex<Option<String>>,
+    clock: Arc<dyn Clock>,
+}
+
+enum Source {
+    Given(GivenPair, Mutex<Watched>),
+    Own(Box<Own>),
+}
+
+/// The own authority and what its certificate is for.
+struct Own {
+    authority: Authority,
+    /// The file of the certificate and its key.
+    file: PathBuf,
+    names: Mutex<BTreeSet<String>>,
+    /// When the certificate was last issued, or could not be.
+    tried: Mutex<Option<Time>>,
+}
+
+/// The stamps of the given files.
+#[derive(Default)]
+struct Watched {
+    read: (Stamp, Stamp),
+    seen: (Stamp, Stamp),
+}
+
+struct Current {
+    key: Arc<CertifiedKey>,
+    /// What clients are given to trust, in PEM.
+    authority: String,
+    until: Option<Time>,
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificates").field("state", &self.state()).finish()
+    }
+}
+
+impl Certificates {
+    /// Reads or makes the certificate. May block on the disk.
+    ///
+    /// # Errors
+    /// When a file cannot be read, written or used.
+    pub fn open(options: TlsOptions, clock: Arc<dyn Clock>) -> Result<Arc<Self>, TlsError> {
+        let provider = Arc::new(default_provider());
+        let (source, current) = match options.given {
+            Some(pair) => {
+                let watched = Watched { read: stamps(&pair), seen: stamps(&pair) };
+                let current = read_given(&pair, &provider)?;
+                (Source::Given(pair, Mutex::new(watched)), current)
+            }
+            None => {
+                let now = clock.now();
+                let authority = Authority::load_or_create(&options.directory, now)?;
+                let file = options.directory.join("server.pem");
+                let names: BTreeSet<String> = options.names.into_iter().filter(|name| usable(name)).collect();
+                let stored = files::read_if_present(&file)?;
+                let stored = stored.and_then(|pem| of_pem(&pem, &file, &authority.pem, &provider).ok());
+                let current = match stored {
+                    Some(current) if current.serves(&names, now) => current,
+                    _ => issue(&authority, &file, &names, now, &provider)?,
+                };
+                let own = Own { authority, file, names: Mutex::new(names), tried: Mutex::default() };
+                (Source::Own(Box::new(own)), current)
+            }
+        };
+        let current = RwLock::new(Arc::new(current));
+        Ok(Arc::new(Self { source, provider, current, trouble: Mutex::default(), clock }))
+    }
+
+    /// The TLS configuration of the listeners: TLS 1.2 and 1.3, HTTP/1.1.
+    ///
+    /// # Errors
+    /// When the TLS library refuses it.
+    pub fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Setup)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Resolver(Arc::clone(self))));
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// The certificates that clients trust to reach these listeners, in PEM: the own authority, or the last certificate of
+    /// `TLS_CERT_FILE`.
+    pub fn authority(&self) -> String {
+        self.current.read().authority.clone()
+    }
+
+    /// What the listeners show now.
+    pub fn state(&self) -> TlsState {
+        let current = Arc::clone(&self.current.read());
+        let now = self.clock.now();
+        let ended = current.until.filter(|until| *until <= now).map(|until| {
+            format!("the certificate ended at {until}; clients that check it refuse this controller")
+        });
+        let trouble = self.trouble.lock().clone().or(ended);
+        TlsState {
+            own_authority: matches!(self.source, Source::Own(_)),
+            certificate_sha256: current.key.cert.first().map(|der| fingerprint(der)).unwrap_or_default(),
+            authority_sha256: files::certificates(current.authority.as_bytes())
+                .and_then(|chain| chain.first().map(|der| fingerprint(der)))
+                .unwrap_or_default(),
+            until: current.until,
+            ends_soon: current.until.is_some_and(|until| until <= now.plus(WARN_BEFORE)),
+            trouble,
+        }
+    }
+
+    /// Reads the given pair again. An own certificate is not changed.
+    ///
+    /// # Errors
+    /// When the pair cannot be used; then the former certificate stays in force.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let Source::Given(pair, watched) = &self.source else { return Ok(()) };
+        let now = stamps(pair);
+        *watched.lock() = Watched { read: now, seen: now };
+        self.apply(read_given(pair, &self.provider)).inspect_err(|error| {
+            tracing::error!(
+                error = %error_chain(error),
+                "the new certificate cannot be used; the former one stays in force. Correct TLS_CERT_FILE and TLS_KEY_FILE"
+            );
+        })
+    }
+
+    /// Makes sure that the own certificate names this address of the machine. May block on the disk.
+    pub fn name_address(&self, address: IpAddr) {
+        let Source::Own(own) = &self.source else { return };
+        {
+            let mut names = own.names.lock();
+            if self.names_address(address) || names.len() >= MAX_NAMES {
+                return;
+            }
+            names.insert(address.to_canonical().to_string());
+        }
+        self.issue_again(own);
+    }
+
+    fn issue_again(&self, own: &Own) {
+        let names = own.names.lock();
+        *own.tried.lock() = Some(self.clock.now());
+        let issued = issue(&own.authority, &own.file, &names, self.clock.now(), &self.provider);
+        match self.apply(issued) {
+            Ok(()) => tracing::info!(
+                certificate_sha256 = self.state().certificate_sha256,
+                "a certificate of the listeners was issued"
+            ),
+            Err(error) => tracing::error!(
+                error = %error_chain(&error),
+                "no certificate of the listeners could be issued; the former one stays in force"
+            ),
+        }
+    }
+
+    /// Whether no certificate has to be issued before a handshake at this address.
+    pub fn names_address(&self, address: IpAddr) -> bool {
+        let current = Arc::clone(&self.current.read());
+        matches!(self.source, Source::Given(..)) || current.covers(&address.to_canonical().to_string())
+    }
+
+    /// Follows changed files, and the end of the own certificate, until `stop`.
+    pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
+        while tokio::time::timeout(CHECK_INTERVAL, stop.cancelled()).await.is_err() {
+            if self.is_due() {
+                let this = Arc::clone(&self);
+                // A panic of the check is logged like any other; the certificate in force stays.
+                let _ = tokio::task::spawn_blocking(move || this.follow()).await;
+            }
+        }
+    }
+
+    /// Whether the files of the given pair have changed and rest, or the own certificate ends soon.
+    fn is_due(&self) -> bool {
+        match &self.source {
+            Source::Given(pair, watched) => {
+                let (mut watched, now) = (watched.lock(), stamps(pair));
+                // Certificate and key are two files: a pair that still changes is read at a later check.
+                let rests = std::mem::replace(&mut watched.seen, now) == now;
+                rests && now != watched.read
+            }
+            Source::Own(own) => {
+                let now = self.clock.now();
+                let rests = own.tried.lock().is_none_or(|tried| tried.plus(RENEW_INTERVAL) <= now);
+                rests && self.current.read().ends_before(now.plus(RENEW_BEFORE))
+            }
+        }
+    }
+
+    fn follow(&self) {
+        match &self.source {
+            Source::Given(..) => {
+                if self.reload().is_ok() {
+                    tracing::info!(
+                        certificate_sha256 = self.state().certificate_sha256,
+                        "the certificate of the listeners was replaced"
+                    );
+                }
+            }
+            Source::Own(own) => self.issue_again(own),
+        }
+    }
+
+    fn apply(&self, made: Result<Current, TlsError>) -> Result<(), TlsError> {
+        match made {
+            Ok(current) => {
+                *self.current.write() = Arc::new(current);
+                *self.trouble.lock() = None;
+                Ok(())
+            }
+            Err(error) => {
+                let why = format!("the former certificate stays in force: {}", error_chain(&error));
+                *self.trouble.lock() = Some(why);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Gives each handshake the certificate in force.
+#[derive(Debug)]
+struct Resolver(Arc<Certificates>);
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.current.read().key))
+    }
+}
+
+impl Current {
+    /// Whether the certificate is for a name or address.
+    fn covers(&self, name: &str) -> bool {
+        let Some(certificate) = self.key.cert.first() else { return false };
+        let (Ok(parsed), Ok(name)) = (ParsedCertificate::try_from(certificate), ServerName::try_from(name))
+        else {
+            return false;
+        };
+        verify_server_name(&parsed, &name).is_ok()
+    }
+
+    fn ends_before(&self, time: Time) -> bool {
+        self.until.is_some_and(|until| until <= time)
+    }
+
+    /// Whether a stored certificate can stay in force.
+    fn serves(&self, names: &BTreeSet<String>, now: Time) -> bool {
+        !self.ends_before(now.plus(RENEW_BEFORE)) && names.iter().all(|name| self.covers(name))
+    }
+}
+
+/// The certificates that clients of a controller with these options trust, in PEM, without a change on the disk. `None` when
+/// there is no authority yet.
+///
+/// # Errors
+/// When a file cannot be read or used.
+pub fn authority_of(options: &TlsOptions) -> Result<Option<String>, TlsError> {
+    match &options.given {
+        Some(pair) => read_given(pair, &Arc::new(default_provider())).map(|current| Some(current.authority)),
+        None => {
+            let file = Authority::certificate_file(&options.directory);
+            let stored = files::read_if_present(&file)?;
+            Ok(stored.map(|pem| String::from_utf8_lossy(&pem).into_owned()))
+        }
+    }
+}
+
+fn issue(
+    authority: &Authority,
+    file: &Path,
+    names: &BTreeSet<String>,
+    now: Time,
+    provider: &CryptoProvider,
+) -> Result<Current, TlsError> {
+    let names: Vec<String> = names.iter().cloned().collect();
+    let pem = authority.issue(&names, now)?;
+    files::write(file, pem.as_bytes())?;
+    of_pem(pem.as_bytes(), file, &authority.pem, provider)
+}
+
+/// The certificate and key of one file, issued by this authority.
+fn of_pem(pem: &[u8], file: &Path, authority: &str, provider: &CryptoProvider) -> Result<Current, TlsError> {
+    current((pem, file), (pem, file), Some(authority), provider)
+}
+
+fn read_given(pair: &GivenPair, provider: &CryptoProvider) -> Result<Current, TlsError> {
+    let (certificate, key) = (files::read(&pair.certificate)?, files::read(&pair.key)?);
+    current((&certificate, &pair.certificate), (&key, &pair.key), None, provider)
+}
+
+fn current(
+    (certificate, certificate_file): (&[u8], &Path),
+    (key, key_file): (&[u8], &Path),
+    authority: Option<&str>,
+    provider: &CryptoProvider,
+) -> Result<Current, TlsError> {
+    let chain = files::certificates(certificate)
+        .ok_or_else(|| TlsError::NoCertificate { path: certificate_file.to_owned() })?;
+    let key = files::private_key(key).ok_or_else(|| TlsError::NoKey { path: key_file.to_owned() })?;
+    let until = chain.first().and_then(|der| der::validity(der)).map(|(_, until)| until);
+    let authority = match authority {
+        Some(pem) => pem.to_owned(),
+        None => chain.last().map(|der| to_pem(der)).unwrap_or_default(),
+    };
+    let key = CertifiedKey::from_der(chain, key, provider).map_err(|source| TlsError::Pair {
+        certificate: certificate_file.to_owned(),
+        key: key_file.to_owned(),
+        source,
+    })?;
+    Ok(Current { key: Arc::new(key), authority, until })
+}
+
+fn stamps(pair: &GivenPair) -> (Stamp, Stamp) {
+    (files::stamp(&pair.certificate), files::stamp(&pair.key))
+}
+
+/// Whether a certificate can hold this name.
+fn usable(name: &str) -> bool {
+    ServerName::try_from(name).is_ok()
+}
+
+fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    hex::encode(Sha256::digest(certificate))
+}
+
+fn to_pem(certificate: &CertificateDer<'_>) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(certificate);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = more;
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}

@@ -1,0 +1,291 @@
+//! Certificates and handshakes over real sockets with rustls clients.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::model::{Clock, ManualClock, SystemClock, Time};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn own(directory: &Path, names: &[&str], clock: Arc<dyn Clock>) -> Result<Arc<Certificates>, TlsError> {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    Certificates::open(TlsOptions { given: None, directory: directory.join("tls"), names }, clock)
+}
+
+fn today() -> Arc<dyn Clock> {
+    Arc::new(SystemClock)
+}
+
+/// Writes a self-signed pair for `localhost`.
+fn write_pair(certificate: &Path, key: &Path) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(certificate, made.cert.pem()).unwrap();
+    std::fs::write(key, made.signing_key.serialize_pem()).unwrap();
+}
+
+fn given(folder: &Path) -> GivenPair {
+    GivenPair { certificate: folder.join("cert.pem"), key: folder.join("key.pem") }
+}
+
+fn open_given(pair: &GivenPair) -> Result<Arc<Certificates>, TlsError> {
+    let directory = pair.key.with_extension("none");
+    Certificates::open(TlsOptions { given: Some(pair.clone()), directory, names: Vec::new() }, today())
+}
+
+/// Responds `ok` to every connection whose handshake succeeds.
+async fn served(acceptor: TlsAcceptor) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let stop = CancellationToken::new();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (acceptor, stop) = (acceptor.clone(), stop.clone());
+            tokio::spawn(async move {
+                if let Some(mut stream) = acceptor.accept(stream, &stop).await {
+                    stream.write_all(b"ok").await.unwrap();
+                    stream.shutdown().await.unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+fn client(authority: &str, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+async fn connect(to: SocketAddr, name: &str, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let stream = TcpStream::connect(to).await?;
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+#[tokio::test]
+async fn clients_with_the_own_authority_connect_by_tls_1_2_and_1_3_and_none_with_another_or_by_another_name()
+{
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = own(folder.path(), &["shoal.example", "192.0.2.1"], today()).unwrap();
+    let address = served(TlsAcceptor::new(&certificates).unwrap()).await;
+    let authority = certificates.authority();
+    for (version, expected) in [
+        (&rustls::version::TLS12, ProtocolVersion::TLSv1_2),
+        (&rustls::version::TLS13, ProtocolVersion::TLSv1_3),
+    ] {
+        for name in ["shoal.example", "192.0.2.1"] {
+            let mut stream = connect(address, name, client(&authority, &[version])).await.unwrap();
+            let connection = stream.get_ref().1;
+            assert_eq!(connection.protocol_version(), Some(expected));
+            assert_eq!(connection.alpn_protocol(), Some(b"http/1.1".as_slice()));
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await.unwrap();
+            assert_eq!(text, "ok");
+        }
+        let wrong = connect(address, "other.example", client(&authority, &[version])).await.unwrap_err();
+        assert!(wrong.to_string().contains("not valid for name"), "{wrong}");
+    }
+    let other = own(&folder.path().join("other"), &["shoal.example"], today()).unwrap().authority();
+    let refused = connect(address, "shoal.example", client(&other, rustls::ALL_VERSIONS)).await.unwrap_err();
+    assert!(refused.to_string().contains("UnknownIssuer"), "{refused}");
+}
+
+#[test]
+fn the_authority_is_made_once_and_its_files_are_for_this_user_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = own(folder.path(), &["a.example"], today()).unwrap().state();
+    let again = own(folder.path(), &["a.example"], today()).unwrap().state();
+    assert_eq!(first.certificate_sha256, again.certificate_sha256);
+    let more = own(folder.path(), &["a.example", "b.example"], today()).unwrap().state();
+    assert_ne!(first.certificate_sha256, more.certificate_sha256, "another name needs another certificate");
+    assert_eq!(first.authority_sha256, more.authority_sha256);
+    let directory = folder.path().join("tls");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&directory), 0o700);
+    for name in ["ca.key", "ca.pem", "server.pem"] {
+        assert_eq!(mode(&directory.join(name)), 0o600, "{name}");
+    }
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 3, "no partial file remains");
+
+    std::fs::remove_file(directory.join("ca.key")).unwrap();
+    let refused = own(folder.path(), &["a.example"], today()).unwrap_err();
+    assert!(matches!(refused, TlsError::AuthorityKeyMissing { .. }), "{refused}");
+    std::fs::remove_file(directory.join("ca.pem")).unwrap();
+    let new = own(folder.path(), &["a.example"], today()).unwrap().state();
+    assert_ne!(first.authority_sha256, new.authority_sha256);
+}
+
+#[tokio::test]
+async fn the_own_certificate_is_valid_from_yesterday_and_issued_again_before_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let start: Time = "2026-11-23T12:00:00Z".parse().unwrap();
+    let clock = Arc::new(ManualClock::new(start));
+    let certificates = own(folder.path(), &["a.example"], Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+    let first = certificates.state();
+    assert_eq!(first.until.unwrap().to_string(), "2027-12-25T12:00:00.000Z");
+    let pem = std::fs::read(folder.path().join("tls/server.pem")).unwrap();
+    let certificate = CertificateDer::from_pem_slice(&pem).unwrap();
+    assert_eq!(der::validity(&certificate).unwrap().0, start.minus(Duration::from_secs(86_400)));
+
+    let stop = CancellationToken::new();
+    let watch = tokio::spawn(Arc::clone(&certificates).watch(stop.clone()));
+    clock.advance(Duration::from_secs(340 * 86_400));
+    let renewed = async {
+        while certificates.state().certificate_sha256 == first.certificate_sha256 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, renewed).await.unwrap();
+    let renewed = certificates.state();
+    assert_eq!(renewed.authority_sha256, first.authority_sha256);
+    assert!(renewed.until > first.until && renewed.trouble.is_none(), "{renewed:?}");
+    clock.advance(Duration::from_secs(10 * 365 * 86_400));
+    stop.cancel();
+    watch.await.unwrap();
+    let ended = certificates.state();
+    assert!(
+        ended.trouble.unwrap().contains("the certificate ended at"),
+        "no certificate outlives its authority"
+    );
+}
+
+#[tokio::test]
+async fn an_address_to_which_a_client_connects_is_added_to_the_own_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = own(folder.path(), &["a.example"], today()).unwrap();
+    let address = served(TlsAcceptor::new(&certificates).unwrap()).await;
+    let before = certificates.state();
+    let authority = certificates.authority();
+    connect(address, "127.0.0.1", client(&authority, rustls::ALL_VERSIONS)).await.unwrap();
+    connect(address, "a.example", client(&authority, rustls::ALL_VERSIONS)).await.unwrap();
+    let after = certificates.state();
+    assert_ne!(before.certificate_sha256, after.certificate_sha256);
+    certificates.name_address("127.0.0.1".parse().unwrap());
+    assert_eq!(certificates.state().certificate_sha256, after.certificate_sha256, "once is enough");
+    let restarted = own(folder.path(), &["a.example"], today()).unwrap().state();
+    assert_eq!(restarted.certificate_sha256, after.certificate_sha256);
+}
+
+#[tokio::test]
+async fn a_given_pair_that_cannot_be_used_replaces_nothing_and_a_good_one_is_followed_without_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = given(folder.path());
+    write_pair(&pair.certificate, &pair.key);
+    let certificates = open_given(&pair).unwrap();
+    let first = certificates.state();
+    assert!(!first.own_authority && first.trouble.is_none());
+    assert_eq!(
+        first.certificate_sha256, first.authority_sha256,
+        "a self-signed certificate is its own authority"
+    );
+
+    let other = given(&folder.path().join("other"));
+    std::fs::create_dir(folder.path().join("other")).unwrap();
+    write_pair(&other.certificate, &other.key);
+    let stop = CancellationToken::new();
+    let watch = tokio::spawn(Arc::clone(&certificates).watch(stop.clone()));
+    // A certificate with the key of the former one.
+    std::fs::copy(&other.certificate, &pair.certificate).unwrap();
+    let refused = async {
+        while certificates.state().trouble.is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, refused).await.unwrap();
+    let state = certificates.state();
+    assert!(state.trouble.unwrap().contains("the former certificate stays in force"));
+    assert_eq!(state.certificate_sha256, first.certificate_sha256);
+
+    std::fs::copy(&other.key, &pair.key).unwrap();
+    let replaced = async {
+        while certificates.state().certificate_sha256 == first.certificate_sha256 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, replaced).await.unwrap();
+    assert!(certificates.state().trouble.is_none());
+    stop.cancel();
+    watch.await.unwrap();
+}
+
+#[test]
+fn files_that_hold_no_pair_are_refused_with_the_file_and_without_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = given(folder.path());
+    assert!(open_given(&pair).unwrap_err().to_string().contains("cert.pem"));
+    write_pair(&pair.certificate, &pair.key);
+    for (file, expected) in [(&pair.certificate, "no PEM certificate"), (&pair.key, "no PEM private key")] {
+        let good = std::fs::read(file).unwrap();
+        std::fs::write(file, "canary").unwrap();
+        let refused = open_given(&pair).unwrap_err().to_string();
+        assert!(refused.contains(expected) && !refused.contains("canary"), "{refused}");
+        std::fs::write(file, good).unwrap();
+    }
+    assert!(open_given(&pair).is_ok());
+}
+
+#[tokio::test]
+async fn handshakes_that_never_end_are_bounded_and_keep_out_no_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = own(folder.path(), &["localhost"], today()).unwrap();
+    let acceptor = TlsAcceptor::new(&certificates).unwrap().with_limits(LONG * 60, 8);
+    let address = served(acceptor).await;
+    let mut silent = Vec::new();
+    for number in 0..64 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        if number % 2 == 0 {
+            // The head of a record of the handshake, and nothing of the record.
+            stream.write_all(&[22, 3, 1, 0, 200]).await.unwrap();
+        }
+        silent.push(stream);
+    }
+    let authority = certificates.authority();
+    let honest = connect(address, "localhost", client(&authority, rustls::ALL_VERSIONS));
+    tokio::time::timeout(LONG, honest).await.unwrap().unwrap();
+    // All but the newest were ended by the controller.
+    for mut stream in silent.drain(..50) {
+        let ended = tokio::time::timeout(LONG, stream.read(&mut [0; 16])).await.unwrap();
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_has_a_time_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = own(folder.path(), &["localhost"], today()).unwrap();
+    let acceptor = TlsAcceptor::new(&certificates).unwrap().with_limits(Duration::from_millis(50), 8);
+    let address = served(acceptor).await;
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let ended = tokio::time::timeout(LONG, silent.read(&mut [0; 16])).await.unwrap();
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_request_without_tls_gets_a_response_that_names_the_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = own(folder.path(), &["localhost"], today()).unwrap();
+    let address = served(TlsAcceptor::new(&certificates).unwrap()).await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 400") && response.contains("use https://"), "{response}");
+}

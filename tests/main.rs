@@ -18,7 +18,7 @@
 //!   probe      `bmc probe` and `bmc doctor`     vendors    one job on the simulated BMC of each vendor
 //!   emulator   one job on sushy-emulator        soak       load while the controller is killed
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
-//!   process    signals, log, first admin token
+//!   process    signals, log, first admin token       doors      each secret at every door
 //!   restored   copied, old and restored data, backups, locks
 //! ```
 //! What each file proves: docs/testing.md.
@@ -30,6 +30,7 @@ mod batches;
 mod bmc;
 mod crash;
 mod demo;
+mod doors;
 mod emulator;
 mod esxi;
 mod faults;

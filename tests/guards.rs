@@ -6,14 +6,14 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::kit::{Scene, recipe, silent};
+use crate::kit::{BMC_PASSWORD, Scene, recipe, silent};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bmc_address_of_a_server_cannot_change_while_its_job_runs() {
     let scene = Scene::start(vec![silent("GUARD-1"), silent("GUARD-2")]).await;
     let id = scene.admin.create_job("GUARD-1").await;
     scene.admin.awaits_report(&id).await;
-    let other = json!({ "bmc_address": scene.server("GUARD-2").bmc_url });
+    let other = json!({ "bmc_address": scene.server("GUARD-2").bmc_url, "bmc_password": BMC_PASSWORD });
     scene.admin.patch("/api/v1/servers/GUARD-1", &other).await.refused(409, "conflict.active_job");
     let label = json!({ "labels": { "rack": "7" } });
     scene.admin.patch("/api/v1/servers/GUARD-1", &label).await.expect(200);

@@ -19,6 +19,7 @@
 //!   emulator   one job on sushy-emulator        soak       load while the controller is killed
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
 //!   process    signals, log, first admin token  tls        HTTPS of API, registry and media
+//!   doors      each secret at every door
 //!   restored   copied, old and restored data, backups, locks
 //! ```
 //! What each file proves: docs/testing.md.
@@ -30,6 +31,7 @@ mod batches;
 mod bmc;
 mod crash;
 mod demo;
+mod doors;
 mod emulator;
 mod esxi;
 mod faults;

@@ -106,10 +106,12 @@ pub(super) fn next_action(error: &RedfishError) -> String {
     match &error.kind {
         ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, detail } => {
             let shown = detail.rsplit_once("shown ").map_or("…", |(_, shown)| shown);
-            format!("{next}: `shoal server update {SERIAL} --tls-fingerprint {shown}`")
+            format!("{next}: `shoal server update {SERIAL} --tls-fingerprint {shown} --bmc-password-stdin`")
         }
         ErrorKind::Tls { problem: TransportErrorKind::Untrusted, .. } => {
-            format!("{next}: `shoal server update {SERIAL} --tls pinned`, or REDFISH_CA_FILE")
+            format!(
+                "{next}: `shoal server update {SERIAL} --tls pinned --bmc-password-stdin`, or REDFISH_CA_FILE"
+            )
         }
         ErrorKind::Unauthorized {
             denial: Denial::Credentials | Denial::TooManyRejections | Denial::PasswordChangeRequired,
@@ -251,7 +253,10 @@ mod tests {
         let action = |kind| with_serial(&next_action(&error(kind, false)), "XF-7");
         let tls = |problem, detail: &str| ErrorKind::Tls { problem, detail: detail.to_owned() };
         let pinned = action(tls(TransportErrorKind::PinMismatch, "pinned ab, shown cd:ef"));
-        assert!(pinned.ends_with("`shoal server update XF-7 --tls-fingerprint cd:ef`"), "{pinned}");
+        assert!(
+            pinned.ends_with("`shoal server update XF-7 --tls-fingerprint cd:ef --bmc-password-stdin`"),
+            "{pinned}"
+        );
         let untrusted = action(tls(TransportErrorKind::Untrusted, ""));
         assert!(
             untrusted.ends_with("`shoal server update XF-7 --tls pinned`, or REDFISH_CA_FILE"),

@@ -205,7 +205,7 @@ impl Bmcs {
         let shared = Arc::new(SharedLease(Mutex::new(Some(lease.clone()))));
         let fence = Arc::clone(&shared) as Arc<dyn Fence>;
         let (bmc, learned_fingerprint) = self.handle(server, &state, fence, None).await?;
-        self.close_saved(&server.serial, &bmc).await;
+        self.close_saved(server, &bmc).await;
         let open = Open {
             revision: server.revision,
             bmc: bmc.clone(),
@@ -234,7 +234,7 @@ impl Bmcs {
                     bmc.adopt_session(session).await;
                 }
             }
-            None => self.close_saved(&server.serial, &bmc).await,
+            None => self.close_saved(server, &bmc).await,
         }
         Ok(Connected { bmc, learned_fingerprint })
     }
@@ -284,6 +284,7 @@ impl Bmcs {
             .fence(fence)
             .session_keeper(Arc::new(SealingSessionKeeper {
                 server: server.serial.clone(),
+                context: seal_context(server),
                 state: Arc::clone(state),
                 key: Arc::clone(&self.key),
                 changes: self.changes.clone(),
@@ -324,6 +325,15 @@ impl Bmcs {
             && let Err(error) = found.bmc.logout().await
         {
             tracing::debug!(server_serial = %serial, %error, "a BMC session was not closed; it times out");
+        }
+    }
+
+    /// Whether the BMC at the address of `server` shows the pinned certificate of `server`. Sends no credentials.
+    pub async fn shows_pin(&self, server: &Server) -> bool {
+        let Ok(endpoint) = server.bmc_address.parse::<Endpoint>() else { return false };
+        match self.connector.fingerprint(&endpoint).await {
+            Ok(shown) => server.tls_fingerprint == Some(shown.to_string()),
+            Err(_) => false,
         }
     }
 
@@ -376,21 +386,23 @@ impl Bmcs {
     }
 
     /// Closes the session that a crashed controller instance left open: a BMC allows few sessions.
-    async fn close_saved(&self, serial: &Serial, bmc: &Bmc) {
+    /// The session of another address is not opened, so its token is sent to no other BMC.
+    async fn close_saved(&self, server: &Server, bmc: &Bmc) {
+        let serial = &server.serial;
         let stored = match self.sessions.load(serial).await {
             Ok(stored) => stored,
             Err(error) => {
                 return tracing::warn!(server_serial = %serial, %error, "the stored BMC session cannot be read");
             }
         };
-        let Some(handle) = stored.and_then(|sealed| self.unseal(serial, &sealed)) else { return };
+        let Some(handle) = stored.and_then(|sealed| self.unseal(server, &sealed)) else { return };
         if let Err(error) = bmc.delete_session(&handle).await {
             tracing::info!(server_serial = %serial, %error, "an old BMC session could not be closed; it times out");
         }
     }
 
-    fn unseal(&self, serial: &Serial, sealed: &str) -> Option<SessionHandle> {
-        let plain = open(&self.key, &seal_context(serial), sealed).ok()?;
+    fn unseal(&self, server: &Server, sealed: &str) -> Option<SessionHandle> {
+        let plain = open(&self.key, &seal_context(server), sealed).ok()?;
         let text = std::str::from_utf8(&plain).ok()?;
         let (uri, token) = text.split_once('\n')?;
         Some(SessionHandle { uri: uri.to_owned(), token: SecretString::from(token.to_owned()) })
@@ -443,9 +455,9 @@ impl Bmcs {
     }
 }
 
-/// The context a sealed session is bound to.
-fn seal_context(serial: &Serial) -> String {
-    format!("bmc-session/{serial}")
+/// The context a sealed session is bound to: a server and the address of its BMC.
+fn seal_context(server: &Server) -> String {
+    format!("bmc-session/{}/{}", server.serial, server.bmc_address)
 }
 
 /// A change for the session store.
@@ -482,6 +494,7 @@ impl Fence for ReadOnlyFence {
 
 struct SealingSessionKeeper {
     server: Serial,
+    context: String,
     state: Arc<BmcState>,
     key: Arc<Key>,
     changes: mpsc::Sender<Change>,
@@ -491,7 +504,7 @@ impl SessionKeeper for SealingSessionKeeper {
     fn opened(&self, session: &SessionHandle) {
         self.state.session_opened(&session.uri);
         let plain = format!("{}\n{}", session.uri, session.token.expose_secret());
-        if let Ok(sealed) = seal(&self.key, &seal_context(&self.server), plain.as_bytes()) {
+        if let Ok(sealed) = seal(&self.key, &self.context, plain.as_bytes()) {
             // When the queue is full this session is not stored, so it is not closed after a crash.
             let _dropped = self.changes.try_send(Change::Session(self.server.clone(), Some(sealed)));
         }

@@ -200,6 +200,9 @@ fn refusal_hint(status: u16, code: &str) -> Option<&'static str> {
         (400 | 422, "validation_error") => {
             Some("`shoal recipe validate FILE` finds mistakes in a recipe without a controller")
         }
+        (422, "bmc_password_needed") => {
+            Some("give the password of the BMC with the change: --bmc-password-stdin or --bmc-password-file")
+        }
         (429, _) => {
             Some("too many requests or wrong credentials from this address: wait a minute, then try again")
         }

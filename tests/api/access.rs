@@ -64,7 +64,7 @@ async fn metrics_are_served_without_credentials_only_when_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_sees_everything_and_changes_nothing() {
+async fn a_reader_sees_everything_but_secrets_and_changes_nothing() {
     let scene = Scene::bare(vec![healthy("ROLE-1")], |settings, _| {
         settings.auth_mode = AuthMode::Jwt;
         settings.jwt_secret = Some(SECRET.parse().unwrap());
@@ -87,6 +87,10 @@ async fn a_reader_sees_everything_and_changes_nothing() {
     ] {
         assert_eq!(reader.get(&path).await.status, 200, "{path}");
     }
+    // The task image contains the report token: a caller that reads it can report the result of the job.
+    let image = format!("/media/tasks/{id}/task.iso");
+    reader.get(&image).await.refused(403, "forbidden");
+    admin.get(&image).await.refused(404, "no_task_image");
     let job = json!({ "server_serial": "ROLE-1", "recipe": recipe() });
     let body = reader.post("/api/v1/jobs", &job).await.refused(403, "forbidden");
     assert!(body["message"].as_str().unwrap().contains("rhea"), "{body}");

@@ -3,6 +3,7 @@
 mod access;
 mod idempotency;
 mod openapi;
+mod passwords;
 mod recipes;
 mod requests;
 mod servers;

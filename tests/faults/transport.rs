@@ -142,8 +142,8 @@ async fn another_certificate_gets_no_credentials() {
     assert_eq!((after.requests, after.logins), (before.requests, before.logins), "not one request was sent");
 
     // The next action of the failure solves the problem.
-    let shown = next.rsplit_once("--tls-fingerprint ").unwrap().1.trim_end_matches('`');
-    let pin = json!({ "tls_fingerprint": shown });
+    let shown = next.rsplit_once("--tls-fingerprint ").unwrap().1.split(' ').next().unwrap();
+    let pin = json!({ "tls_fingerprint": shown, "bmc_password": BMC_PASSWORD });
     scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &pin).await.expect(200);
     let id = scene.admin.create_job(SERIAL).await;
     assert_eq!(scene.complete_skipping(&id).await["outcome"], "succeeded");
@@ -228,7 +228,7 @@ async fn a_bmc_that_offers_only_legacy_tls_is_named_in_job_explain_probe_and_doc
                 let _end = stream.read(&mut record).await;
             }
         });
-        let moved = json!({ "bmc_address": address });
+        let moved = json!({ "bmc_address": address, "bmc_password": BMC_PASSWORD });
         scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &moved).await.expect(200);
         let id = scene.admin.create_job(SERIAL).await;
         let job = scene.complete_skipping(&id).await;

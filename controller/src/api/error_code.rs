@@ -104,7 +104,7 @@ error_codes! {
     Forbidden = "forbidden", FORBIDDEN, {
         title: "The caller has no permission",
         happened: "The credentials are valid, but their role does not permit this request.",
-        why: "A reader may read everything and change nothing.",
+        why: "A reader may read everything except the secrets of jobs, and change nothing.",
         what_to_do: "Send the request with the token of an administrator.",
     }
     HttpsRequired = "https_required", FORBIDDEN, {
@@ -308,6 +308,15 @@ error_codes! {
         happened: "The key was used before, with another request.",
         why: "A key identifies one request, so that a repetition creates nothing twice.",
         what_to_do: "Use a new key for a new request; repeat a request unchanged.",
+    }
+    BmcPasswordNeeded = "bmc_password_needed", UNPROCESSABLE_ENTITY, {
+        title: "The change needs the password of the BMC",
+        happened: "The request would send the stored password of a BMC to another address, or over a connection \
+                   that is verified less than before.",
+        why: "The caller has not shown that it knows the password. With a changed address or an unpinned certificate the \
+              controller would hand the password to another machine.",
+        what_to_do: "Send `bmc_password` in the same request (`shoal server update SERIAL … --bmc-password-stdin`). A new \
+                     address needs no password if the certificate is pinned and the new address shows it.",
     }
     ServerRecord = "server_record", UNPROCESSABLE_ENTITY, {
         title: "The record of the server cannot be used",

@@ -26,6 +26,9 @@ const DISCARD: usize = 16 << 20;
 /// Requires a caller with read permission.
 pub(super) struct CanRead;
 
+/// Requires a caller that may read the secrets of jobs.
+pub(super) struct CanReadSecrets;
+
 /// Requires a caller with write permission.
 pub(super) struct CanWrite(pub(super) Principal);
 
@@ -33,6 +36,13 @@ impl FromRequestParts<Api> for CanRead {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         principal(parts, api, Permission::Read).await.map(|_reader| Self)
+    }
+}
+
+impl FromRequestParts<Api> for CanReadSecrets {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        principal(parts, api, Permission::ReadSecrets).await.map(|_administrator| Self)
     }
 }
 

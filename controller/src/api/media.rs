@@ -1,4 +1,7 @@
-//! Media: grants for BMCs (`/t<token>/…`), and the path of docs/seeds.md S000-19 for users and tools with credentials.
+//! Media: grants for BMCs (`/t<token>/…`), and the path of docs/seeds.md S000-19 for administrators and their tools.
+//!
+//! A task image contains the report token and the pull password of its job. A caller that reads it can report the result of
+//! the job, so reading it needs [`Permission::ReadSecrets`](crate::auth::Permission::ReadSecrets).
 
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -9,7 +12,7 @@ use std::sync::Arc;
 use super::Api;
 use super::error::{ApiError, unknown_path};
 use super::error_code::ErrorCode;
-use super::extract::{CanRead, JobPath, unknown_job};
+use super::extract::{CanReadSecrets, JobPath, unknown_job};
 use super::request_span;
 use engine::model::{Artifact, NewEvent, RunId};
 use media::{GrantError, MediaPath, MediaToken, ReadObserver, respond};
@@ -37,10 +40,10 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
     }
 }
 
-/// `GET /media/tasks/{id}/task.iso` with the credentials of the API.
+/// `GET /media/tasks/{id}/task.iso` with the credentials of an administrator.
 pub(super) async fn task_image(
     State(api): State<Api>,
-    _reader: CanRead,
+    _administrator: CanReadSecrets,
     JobPath(id): JobPath,
     request: Parts,
 ) -> Result<Response, ApiError> {

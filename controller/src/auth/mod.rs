@@ -104,7 +104,7 @@ impl AuthMode {
 pub enum Role {
     /// All permissions.
     Admin,
-    /// May read everything (`GET`, `HEAD`) and pull from the registry.
+    /// May read everything (`GET`, `HEAD`) except the secrets of jobs, and pull from the registry.
     Reader,
 }
 
@@ -126,8 +126,10 @@ impl Role {
 /// The permission that a route requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Permission {
-    /// Reading: every `GET` and `HEAD` of the API.
+    /// Reading: every `GET` and `HEAD` of the API that shows no secret.
     Read,
+    /// Reading what contains the secrets of a job: its task image, with the recipe, the report token and the pull password.
+    ReadSecrets,
     /// Changing: every other request to the API.
     Write,
     /// Fetching manifests and blobs.

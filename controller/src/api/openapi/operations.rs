@@ -281,7 +281,7 @@ fn servers() -> Vec<Operation> {
             .merge_patch::<change::ServerFields>()
             .returns::<server::ServerView>(200, "The changed server.")
             .with_header(ETAG.0, ETAG.1)
-            .errors(&[ErrorCode::ConflictActiveJob]),
+            .errors(&[ErrorCode::ConflictActiveJob, ErrorCode::BmcPasswordNeeded]),
         delete(SERVER, "deleteServer", "Delete a server without stored jobs")
             .of_server()
             .returns_nothing(204, "The server is deleted.")
@@ -393,6 +393,7 @@ fn media() -> Vec<Operation> {
     const IMAGE: &str = "application/x-iso9660-image";
     vec![
         get(("jobs", "/media/tasks/{id}/task.iso"), "getTaskImage", "Read the task image of a job")
+            .for_admins()
             .of_job()
             .header("Range", "The bytes to read.", text())
             .returns_media(200, "The whole image.", IMAGE)

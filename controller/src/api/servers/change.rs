@@ -37,7 +37,8 @@ pub(in crate::api) struct ServerFields {
     /// The user name, without colon.
     #[schemars(length(min = 1, max = MAX_TEXT))]
     bmc_username: Option<String>,
-    /// The password, which is stored encrypted and never returned.
+    /// The password, which is stored encrypted and never returned. A change of the address, a weaker check of the certificate
+    /// and another certificate need it in the same request.
     #[schemars(with = "Option<String>")]
     bmc_password: Option<SecretString>,
     /// The vendor, for operators.
@@ -191,6 +192,11 @@ impl ServerFields {
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(ApiError::invalid(problems)) }
+    }
+
+    /// Whether the request has a fingerprint of a certificate, or null in its place.
+    pub(super) fn gives_fingerprint(&self) -> bool {
+        self.tls_fingerprint.is_some()
     }
 
     /// The password in the request, to compare with a stored one.

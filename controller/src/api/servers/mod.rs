@@ -7,6 +7,7 @@ mod delete;
 pub(super) mod doctor;
 mod list;
 mod maintenance;
+mod password_reach;
 mod probe;
 pub(super) mod release;
 mod show;

@@ -9,6 +9,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
 use super::change::ServerFields;
+use super::password_reach::{PasswordReach, password_reach};
 use super::view::{self, ServerView};
 use engine::model::{NewEvent, Server};
 use engine::store::UpdatedServer;
@@ -36,12 +37,12 @@ pub(in crate::api) async fn update(
             return Err(changed_since(&existing));
         }
     }
-    let address = existing.bmc_address.clone();
-    let given_fingerprint = existing.tls_fingerprint.clone();
-    let mut server = existing;
+    let mut server = existing.clone();
+    let (knows_password, gives_fingerprint) = (fields.password().is_some(), fields.gives_fingerprint());
     fields.apply(&mut server, &api.resolver)?;
     server.updated_at = api.now();
-    let replaces_bmc = server.bmc_address != address || server.tls_fingerprint != given_fingerprint;
+    let moves = server.bmc_address != existing.bmc_address;
+    let replaces_bmc = moves || server.tls_fingerprint != existing.tls_fingerprint;
     if replaces_bmc && let Some(job) = api.store().active_job(&serial).await? {
         return Err(ApiError::new(
             ErrorCode::ConflictActiveJob,
@@ -50,9 +51,13 @@ pub(in crate::api) async fn update(
             ),
         ));
     }
-    if server.bmc_address != address && server.tls_fingerprint == given_fingerprint {
-        // Another address is another BMC, so the fingerprint of the old certificate is removed.
-        server.tls_fingerprint = None;
+    if knows_password {
+        if moves && !gives_fingerprint {
+            // Another address is another BMC, so the fingerprint of the old certificate is removed.
+            server.tls_fingerprint = None;
+        }
+    } else {
+        check_password_reach(&api, &existing, &server, gives_fingerprint).await?;
     }
     let event = NewEvent::info("server.updated", format!("server {serial} changed")).by(&principal.name);
     match api.store().update_server(server, event).await? {
@@ -60,6 +65,36 @@ pub(in crate::api) async fn update(
         UpdatedServer::Moved(server) => Err(changed_since(&server)),
         UpdatedServer::Unknown => Err(unknown_server(serial.as_str())),
     }
+}
+
+/// Refuses a change after which another machine could receive the stored password. A BMC that moved keeps its pin.
+async fn check_password_reach(
+    api: &Api,
+    existing: &Server,
+    changed: &Server,
+    gives_fingerprint: bool,
+) -> Result<(), ApiError> {
+    let why = match password_reach(existing, changed) {
+        PasswordReach::Same => return Ok(()),
+        PasswordReach::PinnedElsewhere if gives_fingerprint => return Ok(()),
+        PasswordReach::PinnedElsewhere => {
+            if api.services.bmc.connections.shows_pin(changed).await {
+                return Ok(());
+            }
+            "the new address does not show the pinned certificate"
+        }
+        PasswordReach::Wider(why) => why,
+    };
+    let message = format!(
+        "the stored password of server {} is not sent to a machine that the caller chooses: {why}; send bmc_password in the \
+         same request",
+        existing.serial
+    );
+    Err(ApiError::new(ErrorCode::BmcPasswordNeeded, message).detail(Detail::new(
+        "/bmc_password",
+        Rule::Required,
+        "the password of the BMC is needed for this change",
+    )))
 }
 
 fn changed_since(server: &Server) -> ApiError {

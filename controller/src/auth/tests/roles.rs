@@ -2,14 +2,19 @@
 
 use super::*;
 
-const ALL: [Permission; 4] =
-    [Permission::Read, Permission::Write, Permission::RegistryPull, Permission::RegistryPush];
+const ALL: [Permission; 5] = [
+    Permission::Read,
+    Permission::ReadSecrets,
+    Permission::Write,
+    Permission::RegistryPull,
+    Permission::RegistryPush,
+];
 
 #[test]
 fn admins_have_all_permissions_and_readers_may_read_and_pull() {
     assert!(ALL.iter().all(|permission| Role::Admin.allows(*permission)));
     let reader: Vec<bool> = ALL.iter().map(|permission| Role::Reader.allows(*permission)).collect();
-    assert_eq!(reader, [true, false, true, false]);
+    assert_eq!(reader, [true, false, false, true, false]);
 }
 
 #[test]
@@ -19,7 +24,8 @@ fn a_job_may_only_pull_from_its_own_repository() {
     assert!(rights.allows(Permission::RegistryPull, None));
     assert!(!rights.allows(Permission::RegistryPull, Some("os-images/ubuntu/x")));
     assert!(!rights.allows(Permission::RegistryPull, Some("os-images")));
-    for permission in [Permission::Read, Permission::Write, Permission::RegistryPush] {
+    for permission in [Permission::Read, Permission::ReadSecrets, Permission::Write, Permission::RegistryPush]
+    {
         assert!(!rights.allows(permission, Some("os-images/ubuntu")));
         assert!(!rights.allows(permission, None));
     }

@@ -1,0 +1,117 @@
+//! Where the stored password of a BMC may be sent after a change of its server.
+//!
+//! ```text
+//!   address      certificate check       without the password in the request
+//!   equal        equal or stricter       accepted
+//!   equal        weaker or another one   refused
+//!   another      the same pin            accepted if the request repeats the pin, or the new address shows the certificate
+//!   another      anything else           refused
+//! ```
+//!
+//! Invariant: a caller that does not know the password of a BMC cannot have it sent to a machine that could not receive it before.
+
+use engine::model::{Server, TlsMode};
+
+/// Who can receive the stored password after a change, compared with before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PasswordReach {
+    /// The same machine as before, at most.
+    Same,
+    /// The machine at another address that shows the pinned certificate.
+    PinnedElsewhere,
+    /// Another machine; the text says why.
+    Wider(&'static str),
+}
+
+/// Compares the receivers of the password before and after a change.
+pub(super) fn password_reach(old: &Server, new: &Server) -> PasswordReach {
+    let same_pin = (old.tls, new.tls) == (TlsMode::Pinned, TlsMode::Pinned)
+        && old.tls_fingerprint.is_some()
+        && old.tls_fingerprint == new.tls_fingerprint;
+    if old.bmc_address != new.bmc_address {
+        return if same_pin && is_https(new) {
+            PasswordReach::PinnedElsewhere
+        } else {
+            PasswordReach::Wider("the address of the BMC changes")
+        };
+    }
+    let weaker = match (old.tls, new.tls) {
+        // Without TLS nothing is verified, neither before nor after.
+        _ if !is_https(new) => false,
+        (TlsMode::Insecure, _) => false,
+        (TlsMode::Verify, mode) => mode != TlsMode::Verify,
+        (TlsMode::Pinned, TlsMode::Verify) => false,
+        // The first certificate was not seen yet: every pin is as strict as none.
+        (TlsMode::Pinned, TlsMode::Pinned) => old.tls_fingerprint.is_some() && !same_pin,
+        (TlsMode::Pinned, TlsMode::Insecure) => true,
+    };
+    if weaker {
+        return PasswordReach::Wider(
+            "the certificate of the BMC is verified less than before, or another one is accepted",
+        );
+    }
+    PasswordReach::Same
+}
+
+fn is_https(server: &Server) -> bool {
+    server.bmc_address.starts_with("https://")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::model::{Clock, SystemClock};
+
+    /// A server from its address, mode and pin, as in `https://10.0.0.7 pinned aa`.
+    fn server(text: &str) -> Server {
+        let mut words = text.split(' ');
+        let mut server = Server::unknown("S-1".parse().unwrap(), SystemClock.now());
+        server.bmc_address = words.next().unwrap().to_owned();
+        server.tls = TlsMode::parse(words.next().unwrap()).unwrap();
+        server.tls_fingerprint = words.next().map(str::to_owned);
+        server
+    }
+
+    #[test]
+    fn only_a_change_that_reaches_no_other_machine_needs_no_password() {
+        const SAME: [(&str, &str); 11] = [
+            ("https://a pinned aa", "https://a pinned aa"),
+            ("https://a pinned", "https://a pinned"),
+            ("https://a pinned", "https://a pinned aa"),
+            ("https://a pinned aa", "https://a verify aa"),
+            ("https://a pinned", "https://a verify"),
+            ("https://a verify", "https://a verify"),
+            ("https://a insecure", "https://a insecure"),
+            ("https://a insecure", "https://a pinned"),
+            ("https://a insecure", "https://a pinned aa"),
+            ("https://a insecure", "https://a verify"),
+            ("http://a pinned", "http://a insecure"),
+        ];
+        const WIDER: [(&str, &str); 15] = [
+            ("https://a pinned aa", "https://a pinned"),
+            ("https://a pinned aa", "https://a pinned bb"),
+            ("https://a pinned aa", "https://a insecure aa"),
+            ("https://a pinned", "https://a insecure"),
+            ("https://a verify", "https://a pinned"),
+            ("https://a verify", "https://a pinned aa"),
+            ("https://a verify", "https://a insecure"),
+            ("https://a pinned", "https://b pinned"),
+            ("https://a pinned aa", "https://b pinned"),
+            ("https://a pinned aa", "https://b verify aa"),
+            ("https://a verify", "https://b verify"),
+            ("https://a verify aa", "https://b pinned aa"),
+            ("https://a insecure aa", "https://a:8443 insecure aa"),
+            ("https://a pinned aa", "http://a pinned aa"),
+            ("http://a pinned", "http://b pinned"),
+        ];
+        for (old, new) in SAME {
+            assert_eq!(password_reach(&server(old), &server(new)), PasswordReach::Same, "{old} -> {new}");
+        }
+        for (old, new) in WIDER {
+            let reach = password_reach(&server(old), &server(new));
+            assert!(matches!(reach, PasswordReach::Wider(_)), "{old} -> {new}: {reach:?}");
+        }
+        let moved = password_reach(&server("https://a pinned aa"), &server("https://b pinned aa"));
+        assert_eq!(moved, PasswordReach::PinnedElsewhere);
+    }
+}

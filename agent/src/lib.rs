@@ -16,12 +16,17 @@
 //! docs/maintenance-os.md is the contract with the controller.
 
 pub mod clock;
+pub mod device;
 pub mod discovery;
+pub mod facts;
+pub mod gpt;
 pub mod http;
 pub mod job;
 pub mod log;
 pub mod report;
+pub mod select;
 pub mod serials;
+pub mod wipe;
 
 #[cfg(test)]
 mod test_kit;

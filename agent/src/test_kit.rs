@@ -235,3 +235,58 @@ impl Connection for rustls::StreamOwned<rustls::ServerConnection, TcpStream> {
         let _ = self.flush();
     }
 }
+
+/// An image file of `size` bytes, all of them `fill`, in a folder that lives as long as the first value.
+pub(crate) fn disk_image(size: u64, fill: u8) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let mut file = std::fs::File::create(&path).unwrap();
+    if fill == 0 {
+        file.set_len(size).unwrap();
+    } else {
+        let block = vec![fill; 1 << 20];
+        let mut left = size;
+        while left > 0 {
+            let length = left.min(1 << 20);
+            file.write_all(&block[..length as usize]).unwrap();
+            left -= length;
+        }
+    }
+    (folder, path)
+}
+
+/// A sysfs in a temporary folder.
+pub(crate) struct FakeSys(tempfile::TempDir);
+
+impl Default for FakeSys {
+    fn default() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("block")).unwrap();
+        Self(folder)
+    }
+}
+
+impl FakeSys {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
+    pub(crate) fn file(&self, path: &str, content: &str) {
+        let path = self.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    /// A disk of `mib` MiB below `devices/parent`, with files of its folder in `/sys/block`.
+    pub(crate) fn disk(&self, name: &str, parent: &str, mib: u64, files: &[(&str, &str)]) {
+        let device = format!("devices/{parent}");
+        let folder = format!("{device}/block/{name}");
+        self.file(&format!("{folder}/size"), &format!("{}\n", mib * 2048));
+        std::os::unix::fs::symlink(self.path().join(&device), self.path().join(&folder).join("device"))
+            .unwrap();
+        for (file, content) in files {
+            self.file(&format!("{folder}/{file}"), content);
+        }
+        std::os::unix::fs::symlink(self.path().join(&folder), self.path().join("block").join(name)).unwrap();
+    }
+}

@@ -15,6 +15,8 @@ use std::{
     path::Path,
 };
 
+use rustix::fs::FallocateFlags;
+
 /// Bytes that are zeroed by one write.
 const ZEROS: usize = 1024 * 1024;
 
@@ -44,16 +46,24 @@ pub trait Disk: Send + Sync {
     ///
     /// # Errors
     /// Returns the error of the medium, or an error when the range leaves the disk.
-    fn zero(&self, range: Range<u64>) -> io::Result<()> {
-        let zeros = vec![0_u8; ZEROS];
-        let mut offset = range.start;
-        while offset < range.end {
-            let length = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(ZEROS);
-            self.write_at(offset, &zeros[..length])?;
-            offset += length as u64;
-        }
-        Ok(())
+    fn zero(&self, range: Range<u64>) -> io::Result<()>;
+
+    /// Makes the next reads come from the medium, as far as the operating system allows it.
+    ///
+    /// # Errors
+    /// Returns the error of the medium when what was written cannot be flushed.
+    fn forget_cache(&self) -> io::Result<()>;
+}
+
+fn write_zeros(disk: &dyn Disk, range: Range<u64>) -> io::Result<()> {
+    let zeros = vec![0_u8; ZEROS];
+    let mut offset = range.start;
+    while offset < range.end {
+        let length = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(ZEROS);
+        disk.write_at(offset, &zeros[..length])?;
+        offset += length as u64;
     }
+    Ok(())
 }
 
 /// An image file or a block device.
@@ -120,6 +130,25 @@ impl Disk for FileDisk {
     fn flush(&self) -> io::Result<()> {
         self.file.sync_all()
     }
+
+    fn zero(&self, range: Range<u64>) -> io::Result<()> {
+        let length = range.end.saturating_sub(range.start);
+        self.check(range.start, usize::try_from(length).unwrap_or(usize::MAX))?;
+        let aligned = range.start.is_multiple_of(self.sector) && length.is_multiple_of(self.sector);
+        if length > 0 && aligned {
+            let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+            // The kernel zeroes without sending the zeros where the disk can. Where it cannot, they are written.
+            if rustix::fs::fallocate(&self.file, flags, range.start, length).is_ok() {
+                return Ok(());
+            }
+        }
+        write_zeros(self, range)
+    }
+
+    fn forget_cache(&self) -> io::Result<()> {
+        self.file.sync_all()?;
+        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).map_err(Into::into)
+    }
 }
 
 /// A disk of which only planned ranges are writable.
@@ -133,6 +162,12 @@ impl<'disk> Fence<'disk> {
     #[must_use]
     pub fn new(disk: &'disk dyn Disk, ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         Self { disk, ranges: merged(ranges) }
+    }
+
+    fn check(&self, offset: u64, length: usize) -> io::Result<()> {
+        let end = offset.saturating_add(length as u64);
+        let inside = self.ranges.iter().any(|range| range.start <= offset && end <= range.end);
+        if inside { Ok(()) } else { Err(outside(offset, length, "the plan does not contain this range")) }
     }
 }
 
@@ -150,15 +185,22 @@ impl Disk for Fence<'_> {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let end = offset.saturating_add(bytes.len() as u64);
-        if !self.ranges.iter().any(|range| range.start <= offset && end <= range.end) {
-            return Err(outside(offset, bytes.len(), "the plan does not contain this range"));
-        }
+        self.check(offset, bytes.len())?;
         self.disk.write_at(offset, bytes)
     }
 
     fn flush(&self) -> io::Result<()> {
         self.disk.flush()
+    }
+
+    fn zero(&self, range: Range<u64>) -> io::Result<()> {
+        let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        self.check(range.start, length)?;
+        self.disk.zero(range)
+    }
+
+    fn forget_cache(&self) -> io::Result<()> {
+        self.disk.forget_cache()
     }
 }
 

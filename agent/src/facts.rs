@@ -174,7 +174,7 @@ fn by_id(disk: &DiskFacts) -> Vec<String> {
                 model_serial.map(|(model, serial)| format!("ata-{}_{}", clean(model), clean(serial))),
             );
         }
-        for wwn in &disk.wwn {
+        if let Some(wwn) = &disk.wwn {
             names.push(format!("wwn-0x{wwn}"));
             names.push(format!("scsi-3{wwn}"));
         }

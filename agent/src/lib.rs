@@ -18,14 +18,20 @@
 pub mod clock;
 pub mod device;
 pub mod discovery;
+pub mod disk_image;
 pub mod facts;
 pub mod gpt;
 pub mod http;
 pub mod job;
 pub mod log;
+pub mod oci;
+pub mod plan;
 pub mod report;
+pub mod run;
+pub mod search;
 pub mod select;
 pub mod serials;
+pub mod task;
 pub mod wipe;
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::facts::DiskFacts;
 use crate::http::{Http, Method, Request};
 use crate::job::Job;
 use crate::log::Log;
@@ -80,6 +81,18 @@ struct Body<'a> {
     dispatcher_version: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<DiskIdentity>,
+}
+
+/// The disk of a run, for the record of the server.
+#[derive(Clone, Serialize)]
+struct DiskIdentity {
+    name: String,
+    bytes: u64,
+    serial: Option<String>,
+    wwn: Option<String>,
+    model: Option<String>,
 }
 
 /// Sends the reports of one run.
@@ -90,13 +103,33 @@ pub struct Reporter<'run> {
     log: &'run Log,
     started_at: Timestamp,
     last: Mutex<Option<(String, Duration)>>,
+    disk: Mutex<Option<DiskIdentity>>,
 }
 
 impl<'run> Reporter<'run> {
     /// Creates the reporter of a job.
     #[must_use]
     pub fn new(http: &'run dyn Http, clock: &'run dyn Clock, job: &'run Job, log: &'run Log) -> Self {
-        Self { http, clock, job, log, started_at: clock.now(), last: Mutex::new(None) }
+        Self {
+            http,
+            clock,
+            job,
+            log,
+            started_at: clock.now(),
+            last: Mutex::new(None),
+            disk: Mutex::new(None),
+        }
+    }
+
+    /// Sets the disk of the run. Every later report names it.
+    pub fn set_disk(&self, disk: &DiskFacts) {
+        *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = Some(DiskIdentity {
+            name: disk.name.clone(),
+            bytes: disk.bytes,
+            serial: disk.serial.clone(),
+            wwn: disk.wwn.clone(),
+            model: disk.model.clone(),
+        });
     }
 
     /// Reports the progress of a step. One attempt; a failure is ignored. Returns at once when the step was reported less
@@ -178,6 +211,7 @@ impl<'run> Reporter<'run> {
             schema_id: &self.job.recipe_schema_id,
             dispatcher_version: VERSION,
             log: None,
+            disk: self.disk.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 

@@ -139,7 +139,7 @@ fn exclusion(disk: &DiskFacts, all: &[DiskFacts], media: &[String]) -> Option<&'
     } else if disk.removable {
         Some("removable")
     } else if media.iter().any(|name| *name == disk.name || is_partition_of(name, &disk.name)) {
-        Some("holds the boot or task medium")
+        Some("holds an ISO 9660 volume, as the boot and the task medium do")
     } else if all.iter().filter(paths).count() > 1 {
         Some("one of several paths to one disk")
     } else {

@@ -290,3 +290,34 @@ impl FakeSys {
         std::os::unix::fs::symlink(self.path().join(&folder), self.path().join("block").join(name)).unwrap();
     }
 }
+
+/// A disk image with a GPT of one partition and bytes that do not repeat.
+pub(crate) fn bootable_image(size: u64, sector: u64) -> Vec<u8> {
+    use crate::device::{Disk as _, FileDisk};
+
+    let (_folder, path) = disk_image(size, 0);
+    let block: Vec<u8> =
+        (0..1_u32 << 14).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let mut noise = block.repeat(size as usize / block.len());
+    for (index, part) in noise.chunks_mut(block.len()).enumerate() {
+        part[7] = index as u8;
+    }
+    std::fs::write(&path, noise).unwrap();
+    let disk = FileDisk::open(&path, sector).unwrap();
+    disk.zero(0..64 * 1024).unwrap();
+    let part = recipe::Partition {
+        size: recipe::PartitionSize::Rest,
+        type_guid: recipe::PartitionType::LINUX_FILESYSTEM,
+        format: recipe::FsFormat::Raw,
+        label: None,
+    };
+    let placed = recipe::partition::resolve(&[part], size, sector).unwrap();
+    crate::gpt::Table::new(&disk, &placed, || uuid::Uuid::from_u128(7)).unwrap().write(&disk).unwrap();
+    std::fs::read(&path).unwrap()
+}
+
+/// Whether all bytes are `fill`. Comparing slices is fast without optimisation too.
+pub(crate) fn is_filled(bytes: &[u8], fill: u8) -> bool {
+    let block = [fill; 4096];
+    bytes.chunks(block.len()).all(|part| *part == block[..part.len()])
+}

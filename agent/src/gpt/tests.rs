@@ -3,7 +3,7 @@ use recipe::partition::{self, FsFormat, Partition, PartitionSize, PartitionType}
 
 use super::*;
 use crate::device::{Fence, FileDisk};
-use crate::test_kit::disk_image;
+use crate::test_kit::{disk_image, is_filled};
 use crate::wipe;
 
 fn layout(sizes: &[&str]) -> Vec<Partition> {
@@ -87,7 +87,7 @@ fn an_overlap_and_a_partition_outside_of_the_disk_are_refused() {
     let mut outside = table(&disk, &["8M"]);
     outside.entries[0].as_mut().unwrap().last_lba = 1 << 40;
     assert!(outside.write(&disk).unwrap_err().to_string().contains("outside"));
-    assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 0), "nothing was written");
+    assert!(is_filled(&std::fs::read(&path).unwrap(), 0), "nothing was written");
 }
 
 #[test]
@@ -127,11 +127,11 @@ proptest! {
         let bytes = std::fs::read(&path).unwrap();
         let mut at = 0;
         for range in crate::device::merged(planned) {
-            prop_assert!(bytes[at..range.start as usize].iter().all(|byte| *byte == 0xa5));
+            prop_assert!(is_filled(&bytes[at..range.start as usize], 0xa5));
             at = range.end as usize;
         }
-        prop_assert!(bytes[at..].iter().all(|byte| *byte == 0xa5));
-        prop_assert!(std::fs::read(&other).unwrap().iter().all(|byte| *byte == 0x5a));
+        prop_assert!(is_filled(&bytes[at..], 0xa5));
+        prop_assert!(is_filled(&std::fs::read(&other).unwrap(), 0x5a));
         prop_assert_eq!(Table::read(&disk).unwrap().unwrap().entries, table.entries);
     }
 

@@ -23,6 +23,7 @@ pub mod facts;
 pub mod gpt;
 pub mod http;
 pub mod job;
+pub mod layer;
 pub mod log;
 pub mod oci;
 pub mod plan;

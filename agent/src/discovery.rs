@@ -1,0 +1,220 @@
+//! Finding the task of this machine on its media.
+//!
+//! ```text
+//! every block device --read_medium--> (rank 0: /job.json | rank 1: /task/job.json) + all files beside it, in memory
+//!                                           |
+//!                                        choose: serial number matches, lowest rank, newest created_at
+//! ```
+//!
+//! The ISO 9660 volume is read from the device directly, without a mount: no kernel module is needed, nothing stays
+//! busy, and the medium may disappear once it was read. Volume labels and device names are ignored.
+//!
+//! Invariants: only the small files beside `job.json` are read, at most [`MAX_TASK_BYTES`] of them. A medium that cannot
+//! be read is skipped with a reason. A job for another machine is never returned. docs/maintenance-os.md, decision D3a.
+
+use std::collections::BTreeMap;
+
+use iso9660::{Image, ReadAt};
+
+use crate::job::{Job, MAX_JOB_BYTES};
+use crate::serials::MachineSerials;
+
+/// Maximum length of all files of a task together.
+pub const MAX_TASK_BYTES: u64 = 10 * 1024 * 1024;
+
+/// Folders that can hold a task, the preferred one first.
+const PLACES: [&str; 2] = ["", "task/"];
+
+/// The files of a task that an installer uses; a boot medium has others.
+const NAMES: [&str; 10] = [
+    "recipe.json",
+    "recipe.schema.json",
+    "user-data",
+    "meta-data",
+    "network-config",
+    "vendor-data",
+    "unattend.xml",
+    "autounattend.xml",
+    "ks.cfg",
+    "network.json",
+];
+
+/// A job with the files beside it.
+#[derive(Clone, Debug)]
+pub struct FoundTask {
+    /// The device, for the log.
+    pub device: String,
+    /// The content of `job.json`.
+    pub job: Job,
+    /// The files by name, or the reason why one of them cannot be read. The job can then report the reason.
+    pub files: Result<BTreeMap<String, Vec<u8>>, String>,
+    rank: usize,
+}
+
+/// No medium holds a task of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoTask {
+    /// No medium holds a job at all.
+    #[error("no medium holds a job.json; insert the task medium of this machine")]
+    Nothing,
+    /// The jobs are for other machines.
+    #[error(
+        "this machine is {machine}; the media hold jobs for {declared}. Compare the serial number of the server's \
+         record with the one of the machine"
+    )]
+    OtherMachines {
+        /// The serial numbers of this machine, or a text that says that it has none.
+        machine: String,
+        /// The serial numbers of the jobs.
+        declared: String,
+    },
+}
+
+/// Reads the tasks of one medium. A volume without a job gives an empty list.
+///
+/// # Errors
+/// Returns the reason when the medium has no readable ISO 9660 volume, or a job in it is damaged.
+pub fn read_medium(device: &str, source: impl ReadAt) -> Result<Vec<FoundTask>, String> {
+    let image = Image::open(source).map_err(|source| chain(&source))?;
+    let mut found = Vec::new();
+    for (rank, place) in PLACES.iter().enumerate() {
+        let path = format!("{place}job.json");
+        if image.lookup(&path).is_err() {
+            continue;
+        }
+        let bytes =
+            image.read(&path, MAX_JOB_BYTES).map_err(|source| format!("/{path}: {}", chain(&source)))?;
+        let job = Job::parse(&bytes).map_err(|reason| format!("/{path}: {reason}"))?;
+        let files = read_files(&image, place);
+        found.push(FoundTask { device: device.to_owned(), job, files, rank });
+    }
+    Ok(found)
+}
+
+fn read_files<S: ReadAt>(image: &Image<S>, place: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let mut files = BTreeMap::new();
+    let mut left = MAX_TASK_BYTES;
+    for name in NAMES {
+        let path = format!("{place}{name}");
+        if image.lookup(&path).is_err() {
+            continue;
+        }
+        let bytes =
+            image.read(&path, left).map_err(|source| format!("reading /{path}: {}", chain(&source)))?;
+        left = left.saturating_sub(bytes.len() as u64);
+        files.insert(name.to_owned(), bytes);
+    }
+    Ok(files)
+}
+
+/// Chooses the task of this machine.
+///
+/// # Errors
+/// Returns an error when no task is for this machine. No disk may be touched then.
+pub fn choose(tasks: Vec<FoundTask>, serials: &MachineSerials) -> Result<FoundTask, NoTask> {
+    let mut others: Vec<String> = Vec::new();
+    let mut best: Option<FoundTask> = None;
+    for task in tasks {
+        if !serials.matches(&task.job.server_serial) {
+            others.push(task.job.server_serial);
+            continue;
+        }
+        let better = best.as_ref().is_none_or(|best| {
+            (task.rank, std::cmp::Reverse(task.job.created_at))
+                < (best.rank, std::cmp::Reverse(best.job.created_at))
+        });
+        if better {
+            best = Some(task);
+        }
+    }
+    if let Some(best) = best {
+        return Ok(best);
+    }
+    if others.is_empty() {
+        return Err(NoTask::Nothing);
+    }
+    others.sort();
+    others.dedup();
+    let machine = match serials.all() {
+        [] => "without a serial number".to_owned(),
+        all => all.join(" / "),
+    };
+    Err(NoTask::OtherMachines { machine, declared: others.join(", ") })
+}
+
+/// Formats an error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_kit::{job_json, task_image};
+
+    fn serials() -> MachineSerials {
+        MachineSerials::new(["SN1", "CH1"])
+    }
+
+    fn medium(serial: &str, created_at: &str, place: &str) -> Vec<FoundTask> {
+        let image = task_image(&job_json(serial, created_at), place, &[("recipe.json", b"{}")]);
+        read_medium("/dev/x", image).unwrap()
+    }
+
+    #[test]
+    fn the_newest_job_of_this_machine_is_taken() {
+        let mut tasks = medium("SN1", "2026-01-01T00:00:00Z", "");
+        tasks.extend(medium("SN2", "2026-03-01T00:00:00Z", ""));
+        tasks.extend(medium("CH1", "2026-02-01T00:00:00Z", ""));
+        let task = choose(tasks, &serials()).unwrap();
+        assert_eq!(task.job.created_at.to_string(), "2026-02-01T00:00:00Z");
+        assert_eq!(task.files.unwrap()["recipe.json"], b"{}");
+    }
+
+    #[test]
+    fn a_task_medium_is_preferred_to_a_newer_job_in_the_boot_medium() {
+        let mut tasks = medium("SN1", "2026-05-01T00:00:00Z", "task/");
+        assert_eq!(
+            choose(tasks.clone(), &serials()).unwrap().job.created_at.to_string(),
+            "2026-05-01T00:00:00Z"
+        );
+        tasks.extend(medium("SN1", "2026-01-01T00:00:00Z", ""));
+        assert_eq!(choose(tasks, &serials()).unwrap().job.created_at.to_string(), "2026-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn a_job_of_another_machine_is_never_taken() {
+        let refused = choose(medium("SN2", "2026-01-01T00:00:00Z", ""), &serials()).unwrap_err();
+        assert!(
+            refused.to_string().contains("SN1 / CH1") && refused.to_string().contains("SN2"),
+            "{refused}"
+        );
+        assert_eq!(choose(Vec::new(), &serials()).unwrap_err(), NoTask::Nothing);
+        let unnamed = MachineSerials::default();
+        assert!(choose(medium("SN2", "2026-01-01T00:00:00Z", ""), &unnamed).is_err());
+    }
+
+    #[test]
+    fn a_device_without_a_volume_or_with_a_damaged_job_is_a_reason() {
+        assert!(read_medium("/dev/x", vec![0_u8; 1 << 20]).is_err());
+        let image = task_image(&serde_json::json!({"job_id": 1}), "", &[]);
+        assert!(read_medium("/dev/x", image).unwrap_err().contains("/job.json: not a job"));
+    }
+
+    #[test]
+    fn too_many_bytes_beside_the_job_are_a_reason_that_the_job_can_report() {
+        let big = vec![b'#'; (MAX_TASK_BYTES + 1) as usize];
+        let image = task_image(&job_json("SN1", "2026-01-01T00:00:00Z"), "", &[("user-data", &big)]);
+        let task = read_medium("/dev/x", image).unwrap().remove(0);
+        assert!(task.files.unwrap_err().contains("/user-data"));
+    }
+}

@@ -1,0 +1,230 @@
+//! Writing an image of a whole disk.
+//!
+//! ```text
+//! stream --first MiB--> checked: a partition table, sectors as on the disk --> kept in memory
+//!        --the rest --> disk, zero blocks as zeros without sending them
+//!        --end      --> digests hold; flush; read back and compare the hash
+//!        --then     --> first MiB is written, flushed, read back
+//! ```
+//!
+//! Invariants: the first MiB is written last, so an incomplete or wrong copy never boots. Nothing is written before the
+//! first MiB was checked. Memory is bounded by a few MiB.
+
+use std::io::{self, Read};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::device::Disk;
+use crate::gpt;
+
+const BLOCK: usize = 1024 * 1024;
+
+/// Reads and checks the first MiB of an image. Nothing is written.
+///
+/// # Errors
+/// Returns a sentence when the stream fails, is no disk image, or was made for another sector size than the disk's.
+pub fn read_start(stream: &mut dyn Read, disk: &dyn Disk) -> Result<Vec<u8>, String> {
+    let mut first = vec![0; BLOCK];
+    let length = fill(stream, &mut first).map_err(|source| failed("reading the image", source))?;
+    first.truncate(length);
+    check_start(&first, disk)?;
+    Ok(first)
+}
+
+/// Writes the image that begins with `first` and continues with `stream`, and verifies it by reading it back. `progress`
+/// receives the number of bytes that were written. Returns the size of the image.
+///
+/// # Errors
+/// Returns a sentence when the stream or the disk fails, the image does not fit, or the bytes that are read back differ.
+pub fn write(
+    first: &[u8],
+    stream: &mut dyn Read,
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64, String> {
+    let mut sum = Sha256::new();
+    sum.update(first);
+    let mut at = first.len() as u64;
+    let mut block = vec![0; BLOCK];
+    loop {
+        let length = fill(stream, &mut block).map_err(|source| failed("reading the image", source))?;
+        if length == 0 {
+            break;
+        }
+        let bytes = &block[..length];
+        let end = at + length as u64;
+        if end > disk.size() {
+            return Err(format!("the image is larger than the disk, which has {} bytes", disk.size()));
+        }
+        let written = if is_zero(bytes) { disk.zero(at..end) } else { disk.write_at(at, bytes) };
+        written.map_err(|source| failed("writing the disk", source))?;
+        sum.update(bytes);
+        at = end;
+        progress(at);
+    }
+    disk.forget_cache().map_err(|source| failed("flushing the disk", source))?;
+    verify(disk, first, at, sum.finalize().into())?;
+    disk.write_at(0, first)
+        .and_then(|()| disk.forget_cache())
+        .map_err(|source| failed("writing the disk", source))?;
+    let mut back = vec![0; first.len()];
+    disk.read_at(0, &mut back).map_err(|source| failed("reading the disk back", source))?;
+    if back != first {
+        return Err("the disk returns other bytes than were written to its start; replace it".to_owned());
+    }
+    Ok(at)
+}
+
+fn failed(what: &str, source: io::Error) -> String {
+    format!("{what}: {}", crate::discovery::chain(&source))
+}
+
+fn check_start(first: &[u8], disk: &dyn Disk) -> Result<(), String> {
+    if first.len() < 512 || first.len() as u64 > disk.size() {
+        return Err(format!("the image does not fit: its start has {} bytes", first.len()));
+    }
+    match gpt::sector_of_image(first) {
+        Some(sector) if sector != disk.sector() => Err(format!(
+            "the image was made for sectors of {sector} bytes and the disk has {}; it would not boot. Use an image for \
+             this sector size",
+            disk.sector()
+        )),
+        None if first[510..512] != [0x55, 0xaa] => {
+            Err("the image is no disk image: it has neither a GPT nor an MBR".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn verify(disk: &dyn Disk, first: &[u8], size: u64, expected: [u8; 32]) -> Result<(), String> {
+    let mut sum = Sha256::new();
+    sum.update(first);
+    let mut block = vec![0; BLOCK];
+    let mut at = first.len() as u64;
+    while at < size {
+        let length = usize::try_from(size - at).unwrap_or(BLOCK).min(BLOCK);
+        disk.read_at(at, &mut block[..length])
+            .map_err(|source| format!("reading the disk back: {source}"))?;
+        sum.update(&block[..length]);
+        at += length as u64;
+    }
+    match <[u8; 32]>::from(sum.finalize()) == expected {
+        true => Ok(()),
+        false => Err("the disk returns other bytes than were written; replace it".to_owned()),
+    }
+}
+
+/// Whether all bytes are zeros. Comparing slices is faster than comparing bytes.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    static ZEROS: [u8; 4096] = [0; 4096];
+    bytes.chunks(ZEROS.len()).all(|part| *part == ZEROS[..part.len()])
+}
+
+/// Reads until the buffer is full or the stream ends.
+fn fill(stream: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match stream.read(&mut buffer[length..]) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(source),
+        }
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::FileDisk;
+    use crate::test_kit::{bootable_image, disk_image, is_filled};
+
+    fn write(image: &mut dyn Read, disk: &dyn Disk, progress: &mut dyn FnMut(u64)) -> Result<u64, String> {
+        let first = read_start(image, disk)?;
+        super::write(&first, image, disk, progress)
+    }
+
+    #[test]
+    fn an_image_is_on_the_disk_byte_for_byte_and_the_rest_stays() {
+        let image = bootable_image(5 << 20, 512);
+        let (_folder, path) = disk_image(8 << 20, 0xee);
+        let disk = FileDisk::open(&path, 512).unwrap();
+        let mut seen = Vec::new();
+        assert_eq!(write(&mut &image[..], &disk, &mut |at| seen.push(at)).unwrap(), 5 << 20);
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes[..5 << 20] == image[..] && is_filled(&bytes[5 << 20..], 0xee));
+        assert_eq!(seen, [2 << 20, 3 << 20, 4 << 20, 5 << 20]);
+    }
+
+    #[test]
+    fn what_is_no_disk_image_or_has_other_sectors_is_refused_before_the_first_write() {
+        let (_folder, path) = disk_image(8 << 20, 0xee);
+        let disk = FileDisk::open(&path, 512).unwrap();
+        for (image, word) in [
+            (b"<html>not found</html>".repeat(100), "no disk image"),
+            (bootable_image(4 << 20, 4096), "sectors of 4096"),
+            (b"short".to_vec(), "does not fit"),
+        ] {
+            let refused = write(&mut &image[..], &disk, &mut |_| ()).unwrap_err();
+            assert!(refused.contains(word), "{refused}");
+        }
+        assert!(is_filled(&std::fs::read(&path).unwrap(), 0xee));
+    }
+
+    #[test]
+    fn a_copy_that_breaks_off_or_is_too_large_leaves_no_bootable_disk() {
+        struct Breaking<'a>(&'a [u8]);
+        impl Read for Breaking<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                match self.0.read(buffer)? {
+                    0 => Err(io::Error::other("the digest is wrong")),
+                    read => Ok(read),
+                }
+            }
+        }
+        let image = bootable_image(5 << 20, 512);
+        for size in [4 << 20, 8 << 20] {
+            let (_folder, path) = disk_image(size, 0);
+            let disk = FileDisk::open(&path, 512).unwrap();
+            let refused = write(&mut Breaking(&image), &disk, &mut |_| ()).unwrap_err();
+            assert!(
+                refused.contains("larger than the disk") || refused.contains("digest is wrong"),
+                "{refused}"
+            );
+            assert!(is_zero(&std::fs::read(&path).unwrap()[..BLOCK]));
+        }
+    }
+
+    #[test]
+    fn a_disk_that_loses_bytes_is_noticed() {
+        struct Losing(FileDisk);
+        impl Disk for Losing {
+            fn size(&self) -> u64 {
+                self.0.size()
+            }
+            fn sector(&self) -> u64 {
+                self.0.sector()
+            }
+            fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+                self.0.read_at(offset, buffer)
+            }
+            fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+                if offset == 3 << 20 { Ok(()) } else { self.0.write_at(offset, bytes) }
+            }
+            fn flush(&self) -> io::Result<()> {
+                self.0.flush()
+            }
+            fn zero(&self, range: std::ops::Range<u64>) -> io::Result<()> {
+                self.0.zero(range)
+            }
+            fn forget_cache(&self) -> io::Result<()> {
+                self.0.forget_cache()
+            }
+        }
+        let (_folder, path) = disk_image(8 << 20, 0);
+        let disk = Losing(FileDisk::open(&path, 512).unwrap());
+        let refused = write(&mut &bootable_image(5 << 20, 512)[..], &disk, &mut |_| ()).unwrap_err();
+        assert!(refused.contains("other bytes"), "{refused}");
+    }
+}

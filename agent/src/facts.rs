@@ -1,0 +1,333 @@
+//! The disks of a machine, read from sysfs.
+//!
+//! ```text
+//! /sys/block/NAME/{size,ro,removable,holders,serial,wwid,device/…} --> DiskFacts
+//! /sys/block/NAME -> ../devices/pci…/ata1/host0/…                  --> by-path names, without udev
+//! ```
+//!
+//! Invariants: nothing is opened but files of sysfs, below a root that the caller names. Virtual disks (loop, RAM,
+//! device mapper, md, CD drives) are not listed.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Prefixes of block devices that are no disks of the machine.
+const NO_DISKS: [&str; 10] = ["loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "drbd", "bcache"];
+
+/// What is known of one disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskFacts {
+    /// The name of the kernel, such as `sda`. It can be another one after every boot.
+    pub name: String,
+    /// The size in bytes.
+    pub bytes: u64,
+    /// The size of a logical sector in bytes.
+    pub sector: u64,
+    /// Whether the disk rotates.
+    pub rotational: bool,
+    /// Whether the medium is removable.
+    pub removable: bool,
+    /// Whether the disk cannot be written.
+    pub read_only: bool,
+    /// The serial number.
+    pub serial: Option<String>,
+    /// The World Wide Name, lower case, without a prefix such as `naa.` or `0x`.
+    pub wwn: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The vendor.
+    pub vendor: Option<String>,
+    /// Host, channel, target and LUN of a SCSI disk.
+    pub hctl: Option<String>,
+    /// Names as in `/dev/disk/by-id`.
+    pub by_id: Vec<String>,
+    /// Names as in `/dev/disk/by-path`.
+    pub by_path: Vec<String>,
+    /// Devices that use the disk or a partition of it: device mapper, md, bcache.
+    pub holders: Vec<String>,
+}
+
+impl DiskFacts {
+    /// Returns one line that identifies the disk for an operator.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let gib = self.bytes as f64 / f64::from(1 << 30);
+        let mut text = format!("{} {gib:.1} GiB", self.name);
+        for (name, value) in [("model", &self.model), ("serial", &self.serial), ("wwn", &self.wwn)] {
+            if let Some(value) = value {
+                text += &format!(" {name}={value}");
+            }
+        }
+        text
+    }
+}
+
+/// Reads the disks below `sys`, which is `/sys` on a machine, sorted by name. A disk that vanishes meanwhile is left out.
+#[must_use]
+pub fn read_disks(sys: &Path) -> Vec<DiskFacts> {
+    let Ok(entries) = fs::read_dir(sys.join("block")) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut disks: Vec<DiskFacts> = names
+        .filter(|name| !NO_DISKS.iter().any(|prefix| name.starts_with(prefix)))
+        .filter_map(|name| read_disk(&sys.join("block").join(&name), &name))
+        .collect();
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    disks
+}
+
+fn read_disk(folder: &Path, name: &str) -> Option<DiskFacts> {
+    let number = |file: &str| text(&folder.join(file)).and_then(|text| text.parse::<u64>().ok());
+    let flag = |file: &str| number(file) == Some(1);
+    let device = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    let path = device.to_string_lossy().into_owned();
+    let first = |files: &[&str]| files.iter().find_map(|file| text(&folder.join(file)));
+    let mut disk = DiskFacts {
+        name: name.to_owned(),
+        // The unit of this file is always 512 bytes.
+        bytes: number("size")?.saturating_mul(512),
+        sector: number("queue/logical_block_size").unwrap_or(512),
+        rotational: flag("queue/rotational"),
+        removable: flag("removable"),
+        read_only: flag("ro"),
+        serial: first(&["device/serial", "serial"]).or_else(|| vpd_serial(folder)),
+        wwn: first(&["wwid", "device/wwid"]).and_then(|text| wwn_of(&text)),
+        model: first(&["device/model"]),
+        vendor: first(&["device/vendor"]).filter(|vendor| !vendor.starts_with("0x")),
+        hctl: path.split('/').rev().find(|part| is_hctl(part)).map(str::to_owned),
+        holders: holders(folder, name),
+        ..DiskFacts::default()
+    };
+    disk.by_id = by_id(&disk);
+    disk.by_path = by_path(&device);
+    Some(disk)
+}
+
+fn text(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim_matches(|letter: char| letter.is_whitespace() || letter == '\0');
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The serial number of a SCSI disk: page 0x80 of its vital product data, after a header of four bytes.
+fn vpd_serial(folder: &Path) -> Option<String> {
+    let page = fs::read(folder.join("device/vpd_pg80")).ok()?;
+    let length = usize::from(*page.get(3)?);
+    let serial = String::from_utf8_lossy(page.get(4..4 + length)?).trim().to_owned();
+    (!serial.is_empty()).then_some(serial)
+}
+
+/// The hex digits of a World Wide Name. Other identifiers, such as `t10.…`, are no WWN.
+fn wwn_of(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let digits = ["naa.", "eui.", "uuid.", "0x"].iter().find_map(|prefix| lower.strip_prefix(prefix))?;
+    let digits = digits.replace('-', "");
+    let plain = digits.len() >= 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (plain && digits.bytes().any(|byte| byte != b'0')).then_some(digits)
+}
+
+fn is_hctl(part: &str) -> bool {
+    let mut numbers = part.split(':');
+    let four = part.matches(':').count() == 3;
+    four && numbers.all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn holders(folder: &Path, name: &str) -> Vec<String> {
+    let list = |folder: PathBuf| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect::<Vec<_>>()
+    };
+    let mut holders = list(folder.join("holders"));
+    for part in list(folder.to_owned()) {
+        if part.starts_with(name) {
+            holders.extend(list(folder.join(&part).join("holders")));
+        }
+    }
+    holders.sort();
+    holders.dedup();
+    holders
+}
+
+/// The names that udev gives in `/dev/disk/by-id`, as far as sysfs alone tells them.
+fn by_id(disk: &DiskFacts) -> Vec<String> {
+    let clean = |text: &str| -> String {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "#+-.:=@_/".contains(letter);
+        text.split_whitespace()
+            .collect::<Vec<_>>()
+            .join("_")
+            .chars()
+            .map(|letter| if plain(letter) { letter } else { '_' })
+            .collect()
+    };
+    let mut names = Vec::new();
+    let model_serial = disk.model.as_deref().zip(disk.serial.as_deref());
+    if disk.name.starts_with("nvme") {
+        names.extend(model_serial.map(|(model, serial)| format!("nvme-{}_{}", clean(model), clean(serial))));
+        names.extend(disk.wwn.iter().map(|wwn| format!("nvme-eui.{wwn}")));
+    } else if disk.name.starts_with("vd") {
+        names.extend(disk.serial.iter().map(|serial| format!("virtio-{}", clean(serial))));
+    } else if disk.name.starts_with("sd") {
+        if disk.vendor.as_deref() == Some("ATA") {
+            names.extend(
+                model_serial.map(|(model, serial)| format!("ata-{}_{}", clean(model), clean(serial))),
+            );
+        }
+        if let Some(wwn) = &disk.wwn {
+            names.push(format!("wwn-0x{wwn}"));
+            names.push(format!("scsi-3{wwn}"));
+        }
+    }
+    names
+}
+
+/// The names that udev gives in `/dev/disk/by-path`, computed from the path of the device in sysfs.
+fn by_path(device: &Path) -> Vec<String> {
+    let path = device.to_string_lossy().into_owned();
+    let parts: Vec<&str> = path.split('/').collect();
+    let position = |wanted: &dyn Fn(&str) -> bool| parts.iter().rposition(|part| wanted(part));
+    let Some(pci_at) = position(&is_pci_address) else { return Vec::new() };
+    let pci = parts[pci_at];
+    let rest = &parts[pci_at + 1..];
+    let numbered = |part: &str, prefix: &str| -> Option<String> {
+        let number = part.strip_prefix(prefix)?;
+        number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.to_owned())
+    };
+    if let Some(name) = rest.iter().rev().find(|part| part.starts_with("nvme") && part.contains('n')) {
+        // The last part is nvme0n1: the namespace follows the second n.
+        let namespace = name.rsplit_once('n').map(|(_, number)| number).unwrap_or("1");
+        return vec![format!("pci-{pci}-nvme-{namespace}")];
+    }
+    let hctl: Vec<&str> =
+        rest.iter().find(|part| is_hctl(part)).map(|part| part.split(':').collect()).unwrap_or_default();
+    if let Some(port) = rest.iter().find_map(|part| numbered(part, "ata")) {
+        let target = hctl.get(2).copied().unwrap_or("0");
+        // The number in sysfs is global; the port of the controller is in ata_port, one folder beside.
+        let local = device
+            .ancestors()
+            .find(|folder| folder.ends_with(format!("ata{port}")))
+            .and_then(|folder| text(&folder.join(format!("ata_port/ata{port}/port_no"))))
+            .unwrap_or(port);
+        return vec![format!("pci-{pci}-ata-{local}.{target}"), format!("pci-{pci}-ata-{local}")];
+    }
+    if rest.iter().any(|part| part.starts_with("virtio")) && hctl.is_empty() {
+        return vec![format!("pci-{pci}"), format!("virtio-pci-{pci}")];
+    }
+    let [_, channel, target, lun] = hctl[..] else { return Vec::new() };
+    let usb = rest.iter().rev().find(|part| part.contains(':') && part.contains('-') && !is_hctl(part));
+    if let Some(interface) = usb.and_then(|part| part.split_once('-')).map(|(_, port)| port) {
+        return vec![format!("pci-{pci}-usb-0:{interface}-scsi-0:{channel}:{target}:{lun}")];
+    }
+    if rest.iter().any(|part| part.starts_with("end_device-")) {
+        let address = device.ancestors().find_map(|folder| text(&folder.join("sas_address")));
+        return address.map(|address| format!("pci-{pci}-sas-{address}-lun-{lun}")).into_iter().collect();
+    }
+    // Host numbers change with every boot: udev counts them from the first host of the same controller.
+    let host = rest.iter().find_map(|part| numbered(part, "host")?.parse::<u64>().ok()).unwrap_or(0);
+    let controller: PathBuf =
+        device.ancestors().find(|folder| folder.ends_with(pci)).map(Path::to_owned).unwrap_or_default();
+    let hosts = fs::read_dir(controller).into_iter().flatten().flatten();
+    let first = hosts
+        .filter_map(|entry| numbered(&entry.file_name().to_string_lossy(), "host")?.parse::<u64>().ok())
+        .min()
+        .unwrap_or(host);
+    vec![format!("pci-{pci}-scsi-{}:{channel}:{target}:{lun}", host.saturating_sub(first))]
+}
+
+/// Whether a part of a path has the form `0000:00:1f.2`.
+fn is_pci_address(part: &str) -> bool {
+    let bytes = part.as_bytes();
+    let hex = |range: std::ops::Range<usize>| bytes[range].iter().all(u8::is_ascii_hexdigit);
+    bytes.len() == 12
+        && (bytes[4], bytes[7], bytes[10]) == (b':', b':', b'.')
+        && hex(0..4)
+        && hex(5..7)
+        && hex(8..10)
+        && hex(11..12)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_kit::FakeSys;
+
+    #[test]
+    fn disks_are_read_with_serial_wwn_size_and_paths() {
+        let sys = FakeSys::default();
+        sys.disk(
+            "sda",
+            "pci0000:00/0000:00:1f.2/ata3/host2/target2:0:0/2:0:0:0",
+            4000,
+            &[
+                ("device/model", "DISK 4TB  "),
+                ("device/vendor", "ATA     "),
+                ("device/wwid", "naa.5000C500A1B2C3D4"),
+                ("device/vpd_pg80", "\0\x08\0\x08  SER123"),
+                ("queue/rotational", "1"),
+            ],
+        );
+        sys.file("devices/pci0000:00/0000:00:1f.2/ata3/ata_port/ata3/port_no", "1");
+        sys.disk(
+            "nvme0n1",
+            "pci0000:00/0000:01:00.0/nvme/nvme0",
+            8000,
+            &[
+                ("device/model", "FAST 1"),
+                ("device/serial", "N1"),
+                ("wwid", "eui.0025385b71b00001"),
+                ("queue/logical_block_size", "4096"),
+            ],
+        );
+        sys.disk("vda", "pci0000:00/0000:00:04.0/virtio1", 2000, &[("serial", "V1")]);
+        sys.disk("sr0", "pci0000:00/0000:00:1f.2/ata4/host3/target3:0:0/3:0:0:0", 10, &[]);
+        let disks = read_disks(sys.path());
+        assert_eq!(
+            disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>(),
+            ["nvme0n1", "sda", "vda"]
+        );
+        let [nvme, sda, vda] = &disks[..] else { panic!() };
+        assert_eq!((sda.serial.as_deref(), sda.wwn.as_deref()), (Some("SER123"), Some("5000c500a1b2c3d4")));
+        assert_eq!((sda.bytes, sda.rotational, sda.hctl.as_deref()), (4000 << 20, true, Some("2:0:0:0")));
+        assert_eq!(sda.by_id, ["ata-DISK_4TB_SER123", "wwn-0x5000c500a1b2c3d4", "scsi-35000c500a1b2c3d4"]);
+        assert_eq!(sda.by_path, ["pci-0000:00:1f.2-ata-1.0", "pci-0000:00:1f.2-ata-1"]);
+        assert_eq!((nvme.sector, nvme.by_path[0].as_str()), (4096, "pci-0000:01:00.0-nvme-1"));
+        assert_eq!(nvme.by_id, ["nvme-FAST_1_N1", "nvme-eui.0025385b71b00001"]);
+        assert_eq!(vda.by_path[0], "pci-0000:00:04.0");
+    }
+
+    #[test]
+    fn host_numbers_of_a_controller_do_not_change_its_paths() {
+        let sys = FakeSys::default();
+        sys.disk("sda", "pci0000:00/0000:03:00.0/host7/target7:0:2/7:0:2:0", 10, &[]);
+        sys.disk(
+            "sdb",
+            "pci0000:00/0000:00:14.0/usb2/2-1/2-1:1.0/host9/target9:0:0/9:0:0:0",
+            10,
+            &[("removable", "1"), ("ro", "1")],
+        );
+        let disks = read_disks(sys.path());
+        assert_eq!(disks[0].by_path, ["pci-0000:03:00.0-scsi-0:0:2:0"]);
+        assert_eq!(disks[1].by_path, ["pci-0000:00:14.0-usb-0:1:1.0-scsi-0:0:0:0"]);
+        assert!(disks[1].removable && disks[1].read_only);
+    }
+
+    #[test]
+    fn holders_of_a_disk_and_its_partitions_are_listed() {
+        let sys = FakeSys::default();
+        sys.disk(
+            "sda",
+            "pci0000:00/0000:03:00.0/host0/target0:0:0/0:0:0:0",
+            10,
+            &[("sda1/holders/md127", ""), ("holders/dm-0", "")],
+        );
+        assert_eq!(read_disks(sys.path())[0].holders, ["dm-0", "md127"]);
+    }
+
+    #[test]
+    fn identifiers_that_are_no_wwn_are_left_out() {
+        assert_eq!(wwn_of("t10.ATA     DISK"), None);
+        assert_eq!(wwn_of("naa.0000000000000000"), None);
+        assert_eq!(wwn_of("0x5000c500a1b2c3d4").as_deref(), Some("5000c500a1b2c3d4"));
+    }
+}

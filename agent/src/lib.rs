@@ -1,0 +1,39 @@
+//! The program of the maintenance medium. It finds the job of its machine on the virtual media, carries it out, and
+//! reports the result.
+//!
+//! ```text
+//! block devices --discovery--> job + recipe --task--> target, disk hints, image
+//!                                                        |
+//! sysfs --disks--> facts --select--> exactly one disk ---+--plan--> named steps --steps--> writes to that disk
+//!                                                                                   |
+//!                                       report (progress, the end, the last lines of the log) <--'
+//! ```
+//!
+//! Invariants: nothing is written before the serial number of the machine matched and exactly one disk was selected.
+//! Nothing outside of that disk is written. Every byte of an image is verified by digest. What is decided is decided by
+//! pure functions; disks, HTTP and time are behind traits, so that tests need neither root nor a machine.
+//!
+//! docs/maintenance-os.md is the contract with the controller.
+
+pub mod clock;
+pub mod device;
+pub mod discovery;
+pub mod disk_image;
+pub mod facts;
+pub mod gpt;
+pub mod http;
+pub mod job;
+pub mod layer;
+pub mod log;
+pub mod oci;
+pub mod plan;
+pub mod report;
+pub mod run;
+pub mod search;
+pub mod select;
+pub mod serials;
+pub mod task;
+pub mod wipe;
+
+#[cfg(test)]
+mod test_kit;

@@ -1,0 +1,112 @@
+//! The log of the agent: to the consoles as it is written, and its last lines in memory for reports.
+//!
+//! ```text
+//! line(unit, text) --> "[   12.345] unit: text" --> every sink (consoles, kernel log)
+//!                                              `--> ring of 256 KiB --tail--> report, /var/log of the new system
+//! ```
+//!
+//! Invariants: the ring is bounded. A line has no control characters. A sink that fails is ignored: a console must not
+//! stop an installation.
+
+use std::{
+    collections::VecDeque,
+    io::Write,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+/// Capacity of the ring in bytes.
+pub const RING_BYTES: usize = 256 * 1024;
+/// Maximum length of one line in bytes.
+const MAX_LINE: usize = 1024;
+
+struct Inner {
+    lines: VecDeque<String>,
+    bytes: usize,
+    sinks: Vec<Box<dyn Write + Send>>,
+}
+
+/// A handle to the log; clones share it.
+#[derive(Clone)]
+pub struct Log {
+    inner: Arc<Mutex<Inner>>,
+    started: Instant,
+}
+
+impl Log {
+    /// Creates a log that writes each line to every sink.
+    #[must_use]
+    pub fn new(sinks: Vec<Box<dyn Write + Send>>) -> Self {
+        let inner = Inner { lines: VecDeque::new(), bytes: 0, sinks };
+        Self { inner: Arc::new(Mutex::new(inner)), started: Instant::now() }
+    }
+
+    /// Appends one line. Control characters become spaces.
+    pub fn line(&self, unit: &str, text: impl AsRef<str>) {
+        let clean: String =
+            text.as_ref().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+        let mut line = format!("[{:9.3}] {unit}: {clean}", self.started.elapsed().as_secs_f64());
+        if line.len() > MAX_LINE {
+            let mut end = MAX_LINE;
+            while !line.is_char_boundary(end) {
+                end -= 1;
+            }
+            line.truncate(end);
+        }
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        for sink in &mut inner.sinks {
+            let _ = writeln!(sink, "{line}\r").and_then(|()| sink.flush());
+        }
+        inner.bytes += line.len() + 1;
+        inner.lines.push_back(line);
+        while inner.bytes > RING_BYTES {
+            let Some(oldest) = inner.lines.pop_front() else { break };
+            inner.bytes -= oldest.len() + 1;
+        }
+    }
+
+    /// Returns the newest whole lines that fit into `bytes`.
+    #[must_use]
+    pub fn tail(&self, bytes: usize) -> String {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = bytes;
+        let mut first = inner.lines.len();
+        while first > 0 && inner.lines[first - 1].len() < left {
+            first -= 1;
+            left -= inner.lines[first].len() + 1;
+        }
+        let mut text = String::with_capacity(bytes - left);
+        for line in inner.lines.iter().skip(first) {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_keeps_the_newest_lines_within_its_capacity() {
+        let log = Log::new(Vec::new());
+        for number in 0..5000 {
+            log.line("unit", format!("line {number} {}", "x".repeat(100)));
+        }
+        let all = log.tail(usize::MAX >> 1);
+        assert!(all.len() <= RING_BYTES && all.len() > RING_BYTES / 2);
+        assert!(all.contains("line 4999 ") && !all.contains("line 0 "));
+        let tail = log.tail(300);
+        assert!(tail.len() <= 300 && tail.contains("line 4999 ") && tail.starts_with('['));
+    }
+
+    #[test]
+    fn a_line_is_bounded_and_has_no_control_characters() {
+        let log = Log::new(Vec::new());
+        log.line("unit", format!("a\nb\x1b[0m{}", "ü".repeat(4000)));
+        let tail = log.tail(4096);
+        assert_eq!(tail.matches('\n').count(), 1);
+        assert!(!tail.contains('\x1b') && tail.len() <= MAX_LINE + 1);
+    }
+}

@@ -1,0 +1,137 @@
+//! `shoal-agent`: finds the task of this machine, carries it out, reports, and ends. An operator's own systemd starts it.
+//!
+//! ```text
+//! arguments -> serial numbers -> search (2 min) -> clock -> HTTP -> run -> exit code
+//! ```
+//!
+//! Exit codes: 0 the report of a success was acknowledged, 1 the task failed or its report was not acknowledged, 10 no
+//! task was found, 64 wrong arguments.
+
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use agent::clock::{Clock, SystemClock, plausible_now};
+use agent::device::{Disk, FileDisk};
+use agent::facts;
+use agent::http::HttpClient;
+use agent::log::Log;
+use agent::report::{Delivery, Outcome};
+use agent::run::{Machine, run};
+use agent::search::{block_devices, search};
+use agent::serials::MachineSerials;
+use agent::task::unit;
+
+const USAGE: &str = "\
+usage: shoal-agent [--serial SERIAL] [--medium PATH]... [--report-limit SECONDS]
+
+Finds the task of this machine on its block devices, carries it out, and reports its end to the controller.
+It writes to the one disk that the recipe selects.
+
+  --serial SERIAL          the serial number of this machine instead of those of its firmware
+  --medium PATH            a device or an ISO image that holds the task; without it every block device is read
+  --report-limit SECONDS   gives the final report up after this time; without it the report is repeated until it is
+                           acknowledged
+";
+
+const NO_TASK: u8 = 10;
+const WRONG_ARGUMENTS: u8 = 64;
+
+#[derive(Default)]
+struct Arguments {
+    serial: Option<String>,
+    media: Vec<PathBuf>,
+    report_limit: Option<Duration>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match arguments(std::env::args().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            let _ = io::stdout().write_all(USAGE.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        Err(reason) => {
+            let _ = write!(io::stderr(), "{reason}\n\n{USAGE}");
+            return ExitCode::from(WRONG_ARGUMENTS);
+        }
+    };
+    let log = Log::new(vec![Box::new(io::stderr())]);
+    match install(&arguments, &log) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            log.line(unit::DISPATCHER, reason);
+            ExitCode::from(NO_TASK)
+        }
+    }
+}
+
+fn arguments(mut given: impl Iterator<Item = String>) -> Result<Option<Arguments>, String> {
+    let mut arguments = Arguments::default();
+    while let Some(name) = given.next() {
+        let mut value = || given.next().ok_or_else(|| format!("{name} needs a value"));
+        match name.as_str() {
+            "--serial" => arguments.serial = Some(value()?),
+            "--medium" => arguments.media.push(PathBuf::from(value()?)),
+            "--report-limit" => {
+                let seconds = value()?.parse().map_err(|_| format!("{name} needs a number of seconds"))?;
+                arguments.report_limit = Some(Duration::from_secs(seconds));
+            }
+            "-h" | "--help" => return Ok(None),
+            other => return Err(format!("{other} is not known")),
+        }
+    }
+    Ok(Some(arguments))
+}
+
+/// Carries out the task. Returns whether it succeeded and its report was acknowledged.
+fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
+    let (sys, dev) = (Path::new("/sys"), Path::new("/dev"));
+    let clock = SystemClock::default();
+    let serials = match &arguments.serial {
+        Some(serial) => MachineSerials::new([serial.as_str()]),
+        None => MachineSerials::read(sys),
+    };
+    log.line(unit::DISPATCHER, format!("the serial numbers of this machine are {:?}", serials.all()));
+    let devices = || match &arguments.media[..] {
+        [] => block_devices(sys, dev),
+        media => media.to_vec(),
+    };
+    let (found, media) =
+        search(&devices, &serials, &clock, log).map_err(|reason| format!("{reason}; no disk was touched"))?;
+    set_clock(&clock, found.job.created_at, log);
+    let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
+    let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
+    let machine = Machine {
+        http: &http,
+        foreign_http: &foreign_http,
+        clock: &clock,
+        log,
+        disks: facts::read_disks(sys),
+        media,
+        open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
+        report_limit: arguments.report_limit,
+    };
+    let (outcome, delivery) = run(&machine, &found);
+    Ok(outcome == Outcome::Success && delivery == Delivery::Acknowledged)
+}
+
+/// Moves a clock that is behind the creation of the job: no certificate is valid in 1970.
+fn set_clock(clock: &dyn Clock, created_at: jiff::Timestamp, log: &Log) {
+    let now = clock.now();
+    let plausible = plausible_now(now, &[created_at]);
+    if plausible == now {
+        return;
+    }
+    let time = rustix::time::Timespec { tv_sec: plausible.as_second(), tv_nsec: 0 };
+    match rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
+        Ok(()) => log.line(unit::DISPATCHER, format!("the clock said {now}; it is set to {plausible}")),
+        Err(source) => {
+            log.line(unit::DISPATCHER, format!("the clock says {now} and cannot be set: {source}"))
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Pulling an image from an OCI registry: three kinds of `GET`, every byte verified by digest while it streams.
+//!
+//! ```text
+//! reference --resolve--> [index] -> manifest -> configuration (diff_ids)     documents, small, in memory
+//!                                      `-> layers --blob (resumes)--> decode (gzip, zstd) --> tar or disk image
+//!                                                    sha256 = digest          sha256 = diff_id
+//! ```
+//!
+//! Invariants: no blob is held in memory or on a disk. A reader of a layer ends without an error only when size, digest and
+//! diff_id hold. OCI image and distribution specifications 1.1.
+
+mod blob;
+mod decode;
+mod manifest;
+mod reference;
+mod registry;
+
+pub use blob::BlobReader;
+pub use decode::{LayerReader, decompressed};
+pub use manifest::{Image, Layer};
+pub use reference::{ImageReference, ImageReferenceError, Selector};
+pub use registry::{PullError, Registry};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! From the task and the facts of the machine to the steps, without reading or writing anything.
+//!
+//! ```text
+//! Task + disks + media --plan--> Plan { disk, steps } | refusal with the step that fails
+//!
+//! install-image.target   partition.service -> image-disk.service -> grow-disk.service
+//! erase.target           erase.service
+//! ```
+//!
+//! Invariants: pure. A plan names exactly one disk, whose sector size is supported and which no array or volume uses.
+
+use crate::facts::DiskFacts;
+use crate::select;
+use crate::task::{Target, Task, unit};
+
+/// One step of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Removes old signatures.
+    Wipe,
+    /// Writes the disk image.
+    WriteImage,
+    /// Moves the backup table to the end of the disk and grows the last partition.
+    Grow,
+    /// Removes old signatures and proves it by reading.
+    Erase,
+}
+
+impl Step {
+    /// Returns the unit name, which is reported as `failed_step`.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Wipe => unit::PARTITION,
+            Self::WriteImage => unit::IMAGE_DISK,
+            Self::Grow => unit::GROW,
+            Self::Erase => unit::ERASE,
+        }
+    }
+
+    /// Returns the percentage of the whole that is done when the step begins.
+    #[must_use]
+    pub fn percent(self) -> u8 {
+        match self {
+            Self::Wipe | Self::Erase => 2,
+            Self::WriteImage => 5,
+            Self::Grow => 95,
+        }
+    }
+}
+
+/// The steps and their disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The disk, the only one that is written.
+    pub disk: DiskFacts,
+    /// The steps in order.
+    pub steps: Vec<Step>,
+}
+
+/// A step that failed, and the reason for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The unit.
+    pub unit: &'static str,
+    /// The reason.
+    pub message: String,
+}
+
+/// Makes the plan. `media` are the devices that hold the boot and the task medium.
+///
+/// # Errors
+/// Returns the failed step when not exactly one disk remains, or when that disk cannot be used.
+pub fn plan(task: &Task, disks: &[DiskFacts], media: &[String]) -> Result<Plan, Failure> {
+    let failed = |message: String| Failure { unit: unit::SELECT_DISK, message };
+    let disk = select::select(disks, media, task.target_disk.as_deref(), task.disk_hints.as_ref())
+        .map_err(|refused| failed(refused.to_string()))?;
+    if !disk.holders.is_empty() {
+        return Err(failed(format!(
+            "{} is in use by {}; nothing was written. Start the medium with raid=noautodetect, or stop the array",
+            disk.shown(),
+            disk.holders.join(", ")
+        )));
+    }
+    if disk.sector != 512 && disk.sector != 4096 {
+        return Err(failed(format!(
+            "{} has sectors of {} bytes; 512 and 4096 are supported",
+            disk.name, disk.sector
+        )));
+    }
+    let steps = match task.target {
+        Target::InstallImage(_) => vec![Step::Wipe, Step::WriteImage, Step::Grow],
+        Target::Erase => vec![Step::Erase],
+    };
+    Ok(Plan { disk: disk.clone(), steps })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task() -> Task {
+        Task { target: Target::Erase, target_disk: Some("/dev/sda".to_owned()), disk_hints: None }
+    }
+
+    fn disk() -> DiskFacts {
+        DiskFacts { name: "sda".to_owned(), bytes: 1 << 30, sector: 512, ..DiskFacts::default() }
+    }
+
+    #[test]
+    fn a_plan_names_one_disk_and_the_steps_in_order() {
+        let image = crate::oci::ImageReference::parse("h:1/a:1").unwrap();
+        let install = Task { target: Target::InstallImage(image), ..task() };
+        let plan = super::plan(&install, &[disk()], &[]).unwrap();
+        let units: Vec<_> = plan.steps.iter().map(|step| step.unit()).collect();
+        assert_eq!(units, ["partition.service", "image-disk.service", "grow-disk.service"]);
+        assert!(plan.steps.windows(2).all(|pair| pair[0].percent() < pair[1].percent()));
+        assert_eq!(plan.disk, disk());
+    }
+
+    #[test]
+    fn a_disk_in_use_or_with_odd_sectors_is_refused() {
+        let used = DiskFacts { holders: vec!["md127".to_owned()], ..disk() };
+        assert!(plan(&task(), &[used], &[]).unwrap_err().message.contains("md127"));
+        let odd = DiskFacts { sector: 520, ..disk() };
+        let refused = plan(&task(), &[odd], &[]).unwrap_err();
+        assert_eq!(refused.unit, "select-disk.service");
+        assert_eq!(plan(&task(), &[], &[]).unwrap_err().unit, "select-disk.service");
+    }
+}

@@ -1,0 +1,319 @@
+//! Reports to the controller: progress as a wish, the final report until it is acknowledged.
+//!
+//! ```text
+//! progress(step, percent) --one attempt, at most one per 5 s and step--> POST webhook_url
+//! deliver(final) --200--> acknowledged      --400 401 404 409--> refused, not repeated
+//!                --429, 5xx, no response--> pause 1 s, 2 s, 4 s … 60 s or Retry-After, and again
+//! ```
+//!
+//! Invariants: the token is in the header and nowhere else. A report has at most 64 KiB: the tail of the log fills what
+//! the other fields leave. A repetition has the same `delivery_id`. docs/maintenance-os.md, section "Reporting".
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::facts::DiskFacts;
+use crate::http::{Http, Method, Request};
+use crate::job::Job;
+use crate::log::Log;
+
+const SECRET_HEADER: &str = "x-webhook-secret";
+const VERSION: &str = concat!("shoal-agent/", env!("CARGO_PKG_VERSION"));
+/// The unit under which delivery is logged.
+const UNIT: &str = "provision-report.service";
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
+/// Maximum length of `message` and `failed_step` in characters.
+const MAX_TEXT: usize = 256;
+/// Bytes of the log in a report. JSON can make two bytes of one; the limit of the controller is 64 KiB for all.
+const LOG_BYTES: usize = 24 * 1024;
+
+/// The end of an installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All steps are done.
+    Success,
+    /// A step failed.
+    Failed {
+        /// The name of the unit.
+        step: String,
+        /// One sentence for the operator.
+        message: String,
+    },
+}
+
+/// How the delivery of the final report ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The controller acknowledged it.
+    Acknowledged,
+    /// The controller refused it for good, with this status.
+    Refused(u16),
+    /// The time for it ended.
+    GaveUp,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    status: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_step: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    percent: Option<u8>,
+    job_id: Uuid,
+    delivery_id: Uuid,
+    started_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<Timestamp>,
+    schema_id: &'a str,
+    dispatcher_version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<DiskIdentity>,
+}
+
+/// The disk of a run, for the record of the server.
+#[derive(Clone, Serialize)]
+struct DiskIdentity {
+    name: String,
+    bytes: u64,
+    serial: Option<String>,
+    wwn: Option<String>,
+    model: Option<String>,
+}
+
+/// Sends the reports of one run.
+pub struct Reporter<'run> {
+    http: &'run dyn Http,
+    clock: &'run dyn Clock,
+    job: &'run Job,
+    log: &'run Log,
+    started_at: Timestamp,
+    last: Mutex<Option<(String, Duration)>>,
+    disk: Mutex<Option<DiskIdentity>>,
+}
+
+impl<'run> Reporter<'run> {
+    /// Creates the reporter of a job.
+    #[must_use]
+    pub fn new(http: &'run dyn Http, clock: &'run dyn Clock, job: &'run Job, log: &'run Log) -> Self {
+        Self {
+            http,
+            clock,
+            job,
+            log,
+            started_at: clock.now(),
+            last: Mutex::new(None),
+            disk: Mutex::new(None),
+        }
+    }
+
+    /// Sets the disk of the run. Every later report names it.
+    pub fn set_disk(&self, disk: &DiskFacts) {
+        *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = Some(DiskIdentity {
+            name: disk.name.clone(),
+            bytes: disk.bytes,
+            serial: disk.serial.clone(),
+            wwn: disk.wwn.clone(),
+            model: disk.model.clone(),
+        });
+    }
+
+    /// Reports the progress of a step. One attempt; a failure is ignored. Returns at once when the step was reported less
+    /// than five seconds ago.
+    pub fn progress(&self, step: &str, percent: u8) {
+        let now = self.clock.elapsed();
+        {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((known, at)) = &*last
+                && known == step
+                && now.saturating_sub(*at) < PROGRESS_PAUSE
+            {
+                return;
+            }
+            *last = Some((step.to_owned(), now));
+        }
+        let body = Body { step: Some(step), percent: Some(percent.min(100)), ..self.body("progress") };
+        let _ = self.post(&body);
+    }
+
+    /// Sends the final report until the controller acknowledges or refuses it, or until `limit` has passed.
+    #[must_use]
+    pub fn deliver(&self, outcome: &Outcome, limit: Option<Duration>) -> Delivery {
+        let mut body = Body {
+            finished_at: Some(self.clock.now()),
+            log: Some(self.log.tail(LOG_BYTES)),
+            ..self.body("success")
+        };
+        if let Outcome::Failed { step, message } = outcome {
+            body.status = "failed";
+            body.failed_step = Some(bounded(step));
+            body.message = Some(bounded(message));
+        }
+        let begun = self.clock.elapsed();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let wait = match self.post(&body) {
+                Ok((200..=299, _)) => {
+                    self.log.line(UNIT, "the controller acknowledged the report");
+                    return Delivery::Acknowledged;
+                }
+                Ok((status, _)) if status < 500 && !matches!(status, 408 | 425 | 429) => {
+                    self.log.line(UNIT, format!("the controller refused the report with {status}"));
+                    return Delivery::Refused(status);
+                }
+                Ok((status, retry_after)) => {
+                    self.log.line(
+                        UNIT,
+                        format!("the controller responded with {status}; the report is repeated"),
+                    );
+                    retry_after.unwrap_or(pause)
+                }
+                Err(reason) => {
+                    self.log.line(UNIT, format!("{reason}; the report is repeated"));
+                    pause
+                }
+            };
+            if limit.is_some_and(|limit| self.clock.elapsed().saturating_sub(begun) + wait > limit) {
+                return Delivery::GaveUp;
+            }
+            self.clock.sleep(wait.min(LONGEST_PAUSE));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn body<'a>(&'a self, status: &'a str) -> Body<'a> {
+        // Derived from job and start: a repetition keeps it, another run of the same job has another.
+        let name = format!("{}/{}/{status}", self.job.job_id, self.started_at);
+        Body {
+            status,
+            failed_step: None,
+            message: None,
+            step: None,
+            percent: None,
+            job_id: self.job.job_id,
+            delivery_id: Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()),
+            started_at: self.started_at,
+            finished_at: None,
+            schema_id: &self.job.recipe_schema_id,
+            dispatcher_version: VERSION,
+            log: None,
+            disk: self.disk.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    fn post(&self, body: &Body<'_>) -> Result<(u16, Option<Duration>), String> {
+        let bytes = serde_json::to_vec(body).map_err(|source| source.to_string())?;
+        let request = Request { method: Method::Post, body: bytes, ..Request::get(&self.job.webhook_url) }
+            .with("content-type", "application/json")
+            .with(SECRET_HEADER, &self.job.webhook_token);
+        let response = self.http.send(&request).map_err(|source| source.to_string())?;
+        let retry_after = response
+            .header("retry-after")
+            .and_then(|value| value.trim().parse().ok())
+            .map(Duration::from_secs);
+        Ok((response.status, retry_after))
+    }
+}
+
+fn bounded(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_kit::{FakeHttp, VirtualClock, job_json};
+
+    fn job() -> Job {
+        Job::parse(&serde_json::to_vec(&job_json("SN1", "2026-01-02T03:04:05Z")).unwrap()).unwrap()
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed { step: "partition.service".to_owned(), message: "x".repeat(1000) }
+    }
+
+    #[test]
+    fn a_report_is_repeated_with_growing_pauses_until_it_is_acknowledged() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = FakeHttp::statuses([0, 500, 429, 0, 0, 0, 0, 0, 503, 200]);
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        assert_eq!(reporter.deliver(&failed(), None), Delivery::Acknowledged);
+        let pauses: Vec<u64> = clock.pauses().iter().map(Duration::as_secs).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        let sent = http.bodies();
+        assert!(sent.iter().all(|body| body["delivery_id"] == sent[0]["delivery_id"]));
+        assert_eq!(sent[0]["failed_step"], "partition.service");
+        assert_eq!(sent[0]["message"].as_str().unwrap().len(), 256);
+        assert!(
+            http.requests().iter().all(|request| {
+                request.headers.contains(&("x-webhook-secret", "report-secret".to_owned()))
+            })
+        );
+    }
+
+    #[test]
+    fn a_controller_away_for_ten_minutes_is_waited_for() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = FakeHttp::statuses(std::iter::repeat_n(0, 15).chain([200]));
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        assert_eq!(reporter.deliver(&Outcome::Success, None), Delivery::Acknowledged);
+        assert!(clock.elapsed() > Duration::from_secs(600));
+    }
+
+    #[test]
+    fn a_refusal_is_not_repeated_and_retry_after_is_kept() {
+        for status in [400, 401, 404, 409] {
+            let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+            let http = FakeHttp::statuses([status]);
+            let reporter = Reporter::new(&http, &clock, &job, &log);
+            assert_eq!(reporter.deliver(&Outcome::Success, None), Delivery::Refused(status));
+        }
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = FakeHttp::statuses([503, 200]).with_header("retry-after", "17");
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        assert_eq!(reporter.deliver(&Outcome::Success, None), Delivery::Acknowledged);
+        assert_eq!(clock.pauses(), [Duration::from_secs(17)]);
+    }
+
+    #[test]
+    fn a_report_ends_at_its_limit_and_stays_below_the_size_of_the_controller() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        for _ in 0..2000 {
+            log.line("unit", "\"".repeat(100));
+        }
+        let http = FakeHttp::statuses(std::iter::repeat_n(0, 99));
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        assert_eq!(reporter.deliver(&failed(), Some(Duration::from_secs(30))), Delivery::GaveUp);
+        assert!(clock.elapsed() <= Duration::from_secs(30));
+        let longest = http.requests().iter().map(|request| request.body.len()).max().unwrap();
+        assert!(longest < 64 * 1024, "{longest}");
+    }
+
+    #[test]
+    fn progress_is_sent_once_in_five_seconds_for_each_step() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = FakeHttp::statuses(std::iter::repeat_n(0, 9));
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        reporter.progress("a", 1);
+        reporter.progress("a", 2);
+        reporter.progress("b", 3);
+        clock.sleep(Duration::from_secs(5));
+        reporter.progress("b", 200);
+        let sent: Vec<_> = http.bodies().iter().map(|body| body["percent"].as_u64().unwrap()).collect();
+        assert_eq!(sent, [1, 3, 100]);
+    }
+}

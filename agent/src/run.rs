@@ -1,0 +1,201 @@
+//! Carrying out a task: the plan's steps in order, the first failure ends them, then the final report.
+//!
+//! ```text
+//! task --plan--> open the disk (exclusive) --> image resolved, its start checked --> first write
+//!   each step: log, progress report, work behind a fence of its ranges
+//!   end: final report, repeated until it is acknowledged
+//! ```
+//!
+//! Invariants: the identity of the disk is reported before the first write. Until the image was found and its first MiB
+//! checked, nothing is written. A second run of the same job does the same again.
+
+use std::{io, time::Duration};
+
+use crate::clock::Clock;
+use crate::device::{Disk, Fence};
+use crate::discovery::FoundTask;
+use crate::disk_image;
+use crate::facts::DiskFacts;
+use crate::gpt::Table;
+use crate::http::Http;
+use crate::job::Job;
+use crate::log::Log;
+use crate::oci::{BlobReader, ImageReference, LayerReader, Registry};
+use crate::plan::{self, Failure, Plan, Step};
+use crate::report::{Delivery, Outcome, Reporter};
+use crate::task::{Target, Task, unit};
+use crate::wipe;
+
+/// Opens the disk of a plan for writing.
+pub type OpenDisk<'run> = dyn Fn(&DiskFacts) -> io::Result<Box<dyn Disk>> + 'run;
+
+/// What a run needs from the machine.
+pub struct Machine<'run> {
+    /// HTTP for the controller and its registry.
+    pub http: &'run dyn Http,
+    /// HTTP for a registry that is not the controller's.
+    pub foreign_http: &'run dyn Http,
+    /// Time.
+    pub clock: &'run dyn Clock,
+    /// The log.
+    pub log: &'run Log,
+    /// The disks.
+    pub disks: Vec<DiskFacts>,
+    /// The devices that hold the boot and the task medium.
+    pub media: Vec<String>,
+    /// Opens a disk.
+    pub open: &'run OpenDisk<'run>,
+    /// How long the final report is repeated; forever without a limit.
+    pub report_limit: Option<Duration>,
+}
+
+/// Carries out a task and reports its end.
+pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, Delivery) {
+    let reporter = Reporter::new(machine.http, machine.clock, &found.job, machine.log);
+    let outcome = match carry_out(machine, found, &reporter) {
+        Ok(()) => Outcome::Success,
+        Err(failure) => {
+            machine.log.line(failure.unit, format!("failed: {}", failure.message));
+            Outcome::Failed { step: failure.unit.to_owned(), message: failure.message }
+        }
+    };
+    let delivery = reporter.deliver(&outcome, machine.report_limit);
+    (outcome, delivery)
+}
+
+fn carry_out(machine: &Machine<'_>, found: &FoundTask, reporter: &Reporter<'_>) -> Result<(), Failure> {
+    let dispatcher = |message: String| Failure { unit: unit::DISPATCHER, message };
+    reporter.progress(unit::DISPATCHER, 0);
+    let files = found.files.as_ref().map_err(|reason| dispatcher(reason.clone()))?;
+    let task = Task::parse(files).map_err(dispatcher)?;
+    let plan = plan::plan(&task, &machine.disks, &machine.media)?;
+    machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
+    reporter.set_disk(&plan.disk);
+    reporter.progress(unit::SELECT_DISK, 1);
+    let opened = (machine.open)(&plan.disk).and_then(|disk| {
+        // The facts were read some time ago, and names can move: what is opened must still be what was chosen.
+        if disk.size() / disk.sector() == plan.disk.bytes / disk.sector() && disk.sector() == plan.disk.sector
+        {
+            return Ok(disk);
+        }
+        Err(io::Error::other("it has another size than the disk that was selected"))
+    });
+    let disk = opened.map_err(|source| Failure {
+        unit: unit::SELECT_DISK,
+        message: format!(
+            "opening {}: {}; nothing was written",
+            plan.disk.shown(),
+            crate::discovery::chain(&source)
+        ),
+    })?;
+    let run = Run { machine, reporter, plan: &plan, disk: &*disk };
+    match &task.target {
+        Target::InstallImage(image) => run.install_image(image, &found.job),
+        Target::Erase => run.step(Step::Erase, || run.erase()),
+    }
+}
+
+struct Run<'run> {
+    machine: &'run Machine<'run>,
+    reporter: &'run Reporter<'run>,
+    plan: &'run Plan,
+    disk: &'run dyn Disk,
+}
+
+impl Run<'_> {
+    fn step<T>(&self, step: Step, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
+        debug_assert!(self.plan.steps.contains(&step));
+        self.machine.log.line(step.unit(), "started");
+        self.reporter.progress(step.unit(), step.percent());
+        work().map_err(|message| Failure { unit: step.unit(), message })
+    }
+
+    fn install_image(&self, reference: &ImageReference, job: &Job) -> Result<(), Failure> {
+        let access = job.registry.as_ref();
+        let http = if access.is_some() { self.machine.http } else { self.machine.foreign_http };
+        let failed = |message: String| Failure { unit: unit::IMAGE_DISK, message };
+        let registry = Registry::new(http, self.machine.clock, access, reference)
+            .map_err(|source| failed(source.to_string()))?;
+        let image = registry.resolve(reference).map_err(|source| failed(source.to_string()))?;
+        let [layer] = &image.layers[..] else {
+            let count = image.layers.len();
+            return Err(failed(format!("a disk image is an artifact with one layer; this one has {count}")));
+        };
+        self.machine
+            .log
+            .line(unit::IMAGE_DISK, format!("the image is {}, {} bytes", image.digest, layer.size));
+        let blob = BlobReader::new(&registry, layer);
+        let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
+            .map_err(|source| failed(crate::discovery::chain(&source)))?;
+        let start = disk_image::read_start(&mut stream, self.disk).map_err(failed)?;
+        self.step(Step::Wipe, || self.wipe())?;
+        let size = self.step(Step::WriteImage, || {
+            let total = self.disk.size().max(1);
+            disk_image::write(&start, &mut stream, self.disk, &mut |at| {
+                // The uncompressed size is not known before the end: the share of the disk is a lower bound.
+                let done = u8::try_from(at.saturating_mul(90) / total).unwrap_or(90);
+                self.reporter.progress(unit::IMAGE_DISK, Step::WriteImage.percent() + done.min(89));
+            })
+        })?;
+        self.machine.log.line(unit::IMAGE_DISK, format!("{size} bytes are written and read back"));
+        self.step(Step::Grow, || self.grow())
+    }
+
+    /// Zeroes the places of old signatures. Returns the ranges.
+    fn wipe(&self) -> Result<Vec<std::ops::Range<u64>>, String> {
+        let failed =
+            |source: io::Error| format!("{}: {}", self.plan.disk.name, crate::discovery::chain(&source));
+        let old = wipe::old_partitions(self.disk).map_err(failed)?;
+        let ranges = wipe::ranges(self.disk.size(), &old);
+        let fence = Fence::new(self.disk, ranges.clone());
+        for range in &ranges {
+            fence.zero(range.clone()).map_err(failed)?;
+        }
+        fence.flush().map_err(failed)?;
+        let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        self.machine.log.line(
+            unit::PARTITION,
+            format!("{} old partitions; {bytes} bytes at {} places are zero", old.len(), ranges.len()),
+        );
+        Ok(ranges)
+    }
+
+    fn erase(&self) -> Result<(), String> {
+        let ranges = self.wipe()?;
+        let failed =
+            |source: io::Error| format!("{}: {}", self.plan.disk.name, crate::discovery::chain(&source));
+        self.disk.forget_cache().map_err(failed)?;
+        let mut block = vec![0; 1 << 20];
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let length = usize::try_from(range.end - at).unwrap_or(block.len()).min(block.len());
+                self.disk.read_at(at, &mut block[..length]).map_err(failed)?;
+                if !disk_image::is_zero(&block[..length]) {
+                    return Err(format!("{} returns other bytes than zeros at {at}", self.plan.disk.shown()));
+                }
+                at += length as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn grow(&self) -> Result<(), String> {
+        let table = Table::read(self.disk).map_err(|source| crate::discovery::chain(&source))?;
+        let Some(mut table) = table else {
+            self.machine.log.line(unit::GROW, "the image has an MBR; its partitions stay as they are");
+            return Ok(());
+        };
+        let grown = table.grow_last();
+        let fence = Fence::new(self.disk, Table::written(self.disk));
+        table.write(&fence).map_err(|source| crate::discovery::chain(&source))?;
+        if let Some(number) = grown {
+            self.machine.log.line(unit::GROW, format!("partition {number} ends at the end of the disk now"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "run/tests.rs"]
+mod tests;

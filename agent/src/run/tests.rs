@@ -1,0 +1,217 @@
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::*;
+use crate::device::FileDisk;
+use crate::discovery::read_medium;
+use crate::test_kit::{FakeHttp, VirtualClock, bootable_image, disk_image, is_filled, job_json, task_image};
+
+const MIB: u64 = 1 << 20;
+
+fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+}
+
+/// A controller with a registry that holds `layer` as the only layer of an artifact.
+fn controller(layer: Vec<u8>, media_type: &str) -> FakeHttp {
+    let config = b"{}".to_vec();
+    let manifest = json!({
+        "schemaVersion": 2,
+        "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest(&config), "size": 2},
+        "layers": [{"mediaType": media_type, "digest": digest(&layer), "size": layer.len()}],
+    });
+    let blob = format!("http://registry.test/v2/os/disk/blobs/{}", digest(&layer));
+    FakeHttp::new(move |request| {
+        if request.url == "http://registry.test/v2/os/disk/manifests/1" {
+            return Ok((200, Vec::new(), manifest.to_string().into_bytes()));
+        }
+        if request.url == blob {
+            return Ok((200, Vec::new(), layer.clone()));
+        }
+        let report = request.url.contains("/status-webhook/");
+        Ok((if report { 200 } else { 404 }, Vec::new(), Vec::new()))
+    })
+}
+
+/// Two disks of a machine; the task may write to the first only.
+struct Room {
+    folders: Vec<tempfile::TempDir>,
+    paths: BTreeMap<String, PathBuf>,
+    facts: Vec<DiskFacts>,
+}
+
+impl Room {
+    fn new(sizes: &[u64]) -> Self {
+        let mut room = Self { folders: Vec::new(), paths: BTreeMap::new(), facts: Vec::new() };
+        for (index, mib) in sizes.iter().enumerate() {
+            let name = format!("sd{}", char::from(b'a' + index as u8));
+            let (folder, path) = disk_image(mib * MIB, 0xd0 + index as u8);
+            room.folders.push(folder);
+            room.paths.insert(name.clone(), path);
+            let serial = Some(format!("SER-{name}"));
+            room.facts.push(DiskFacts {
+                name,
+                bytes: mib * MIB,
+                sector: 512,
+                serial,
+                ..DiskFacts::default()
+            });
+        }
+        room
+    }
+
+    fn run(&self, http: &FakeHttp, recipe: &serde_json::Value) -> Outcome {
+        let job = job_json("SN1", "2026-01-02T03:04:05Z");
+        let recipe = serde_json::to_vec(recipe).unwrap();
+        let image = task_image(&job, "", &[("recipe.json", &recipe)]);
+        let found = read_medium("sr0", image).unwrap().remove(0);
+        let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
+        let machine = Machine {
+            http,
+            foreign_http: http,
+            clock: &clock,
+            log: &log,
+            disks: self.facts.clone(),
+            media: vec!["sr0".to_owned()],
+            open: &|facts| {
+                Ok(Box::new(FileDisk::open(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)
+            },
+            report_limit: None,
+        };
+        let (outcome, delivery) = run(&machine, &found);
+        assert_eq!(delivery, Delivery::Acknowledged);
+        outcome
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        std::fs::read::<&Path>(self.paths[name].as_ref()).unwrap()
+    }
+
+    fn is_untouched(&self, name: &str) -> bool {
+        let fill = 0xd0 + (name.as_bytes()[2] - b'a');
+        is_filled(&self.bytes(name), fill)
+    }
+}
+
+fn install() -> serde_json::Value {
+    json!({"task_target": "install-image.target", "oci_url": "c.test:1/os/disk:1", "disk_hints": {"serial": "SER-sda"}})
+}
+
+fn step(outcome: &Outcome) -> (&str, &str) {
+    match outcome {
+        Outcome::Failed { step, message } => (step, message),
+        Outcome::Success => panic!("it succeeded"),
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn an_image_is_installed_on_the_chosen_disk_grown_and_reported_and_other_disks_stay() {
+    let image = bootable_image(4 * MIB, 512);
+    for layer in [image.clone(), gzip(&image)] {
+        let room = Room::new(&[14, 14]);
+        let http = controller(layer, "application/octet-stream");
+        for _ in 0..2 {
+            // The second run is the same job after a loss of power.
+            assert_eq!(room.run(&http, &install()), Outcome::Success);
+            let disk = FileDisk::open(&room.paths["sda"], 512).unwrap();
+            let table = Table::read(&disk).unwrap().unwrap();
+            assert_eq!(table.range(1).unwrap(), MIB..13 * MIB);
+            let bytes = room.bytes("sda");
+            assert!(bytes[MIB as usize..3 * MIB as usize] == image[MIB as usize..3 * MIB as usize]);
+            assert!(room.is_untouched("sdb"));
+        }
+        let bodies: Vec<_> = http.requests().into_iter().filter(|request| !request.body.is_empty()).collect();
+        let first: serde_json::Value = serde_json::from_slice(&bodies[1].body).unwrap();
+        assert_eq!(
+            (&first["step"], &first["disk"]["serial"]),
+            (&json!("select-disk.service"), &json!("SER-sda"))
+        );
+        let last: serde_json::Value = serde_json::from_slice(&bodies.last().unwrap().body).unwrap();
+        assert_eq!(last["status"], "success");
+        assert!(last["log"].as_str().unwrap().contains("read back"));
+    }
+}
+
+#[test]
+fn nothing_is_written_when_the_disk_the_image_or_the_recipe_is_wrong() {
+    let image = bootable_image(4 * MIB, 512);
+    let cases = [
+        (
+            json!({"task_target": "install-image.target", "oci_url": "c.test:1/os/disk:1", "target_disk": "/dev/sda"}),
+            image.clone(),
+            "select-disk.service",
+        ),
+        (
+            json!({"task_target": "install-image.target", "oci_url": "c.test:1/os/disk:2", "disk_hints": {"serial": "SER-sda"}}),
+            image.clone(),
+            "image-disk.service",
+        ),
+        (install(), bootable_image(4 * MIB, 4096), "image-disk.service"),
+        (install(), b"an error page".repeat(200), "image-disk.service"),
+        (json!({"task_target": "install-windows.target"}), image, "provision-dispatcher.service"),
+    ];
+    for (recipe, layer, expected) in cases {
+        let room = Room::new(&[14, 14]);
+        let outcome = room.run(&controller(layer, "application/octet-stream"), &recipe);
+        assert_eq!(step(&outcome).0, expected);
+        assert!(room.is_untouched("sda") && room.is_untouched("sdb"), "{recipe}");
+    }
+}
+
+#[test]
+fn an_image_larger_than_the_disk_or_with_a_wrong_end_never_boots() {
+    let image = bootable_image(12 * MIB, 512);
+    let room = Room::new(&[10, 24]);
+    let outcome = room.run(&controller(image.clone(), "application/octet-stream"), &install());
+    assert!(step(&outcome).1.contains("larger than the disk"), "{outcome:?}");
+    let room = Room::new(&[14, 14]);
+    let honest = controller(image.clone(), "application/octet-stream");
+    let wrong = FakeHttp::new(move |request| {
+        let response = honest.send(request).map_err(|error| error.0)?;
+        let status = response.status;
+        let mut body = response.bytes(1 << 30).unwrap();
+        if body.len() == image.len() {
+            *body.last_mut().unwrap() ^= 1;
+        }
+        Ok((status, Vec::new(), body))
+    });
+    let outcome = room.run(&wrong, &install());
+    assert_eq!(step(&outcome).0, "image-disk.service");
+    assert!(step(&outcome).1.contains("hashes to"), "{outcome:?}");
+    assert!(is_filled(&room.bytes("sda")[..MIB as usize], 0));
+    assert!(room.is_untouched("sdb"));
+}
+
+#[test]
+fn a_disk_that_changed_since_it_was_selected_is_not_written() {
+    let mut room = Room::new(&[14, 14]);
+    room.facts[0].bytes -= MIB;
+    let http = controller(bootable_image(4 * MIB, 512), "application/octet-stream");
+    assert_eq!(step(&room.run(&http, &install())).0, "select-disk.service");
+    assert!(room.is_untouched("sda"));
+}
+
+#[test]
+fn a_quick_erase_removes_tables_and_signatures_of_one_disk() {
+    let room = Room::new(&[14, 14]);
+    let image = bootable_image(14 * MIB, 512);
+    std::fs::write(&room.paths["sda"], &image).unwrap();
+    let http = controller(Vec::new(), "application/octet-stream");
+    let recipe = json!({"task_target": "erase.target", "disk_hints": {"serial": "SER-sda"}});
+    assert_eq!(room.run(&http, &recipe), Outcome::Success);
+    let disk = FileDisk::open(&room.paths["sda"], 512).unwrap();
+    assert!(Table::read(&disk).unwrap().is_none() && wipe::old_partitions(&disk).unwrap().is_empty());
+    assert!(room.is_untouched("sdb"));
+}

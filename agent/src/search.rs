@@ -1,0 +1,197 @@
+//! The search for the task on the block devices of the machine.
+//!
+//! ```text
+//! every second, for two minutes: /sys/class/block --new or changed--> one thread reads the device --> tasks
+//!                                                                        (a device that hangs delays nothing)
+//! ```
+//!
+//! Virtual CDs of a BMC appear some seconds after the kernel started, and an empty drive gets its medium later. A device
+//! is therefore read again while it had no task.
+//!
+//! Invariants: devices are opened for reading only. A device that does not respond is left to its thread.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::mpsc::channel,
+    time::Duration,
+};
+
+use iso9660::ReadAt;
+
+use crate::clock::Clock;
+use crate::discovery::{FoundTask, NoTask, choose, read_medium};
+use crate::log::Log;
+use crate::serials::MachineSerials;
+use crate::task::unit;
+
+/// How long a task is searched for.
+pub const SEARCH_TIME: Duration = Duration::from_secs(120);
+const ROUND: Duration = Duration::from_secs(1);
+/// How long a round waits for its devices.
+const DEVICE_TIME: Duration = Duration::from_secs(45);
+
+/// A block device or an image file as a source of bytes.
+struct DeviceSource {
+    file: File,
+    len: u64,
+}
+
+impl DeviceSource {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let len = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;
+        Ok(Self { file, len })
+    }
+}
+
+impl ReadAt for DeviceSource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+}
+
+/// Returns the block devices below `sys`, as paths below `dev`.
+#[must_use]
+pub fn block_devices(sys: &Path, dev: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(sys.join("class/block")).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut paths: Vec<PathBuf> = names
+        .filter(|name| !["loop", "ram", "zram"].iter().any(|prefix| name.starts_with(prefix)))
+        .map(|name| dev.join(name))
+        .collect();
+    paths.sort();
+    paths
+}
+
+/// Searches until a task of this machine was found or [`SEARCH_TIME`] has passed. `devices` is called in every round.
+/// Returns the task, and the names of all devices with an ISO 9660 volume: the boot medium, task media and others like them.
+///
+/// # Errors
+/// Returns an error when no medium holds a task of this machine.
+pub fn search(
+    devices: &dyn Fn() -> Vec<PathBuf>,
+    serials: &MachineSerials,
+    clock: &dyn Clock,
+    log: &Log,
+) -> Result<(FoundTask, Vec<String>), NoTask> {
+    let begun = clock.elapsed();
+    let mut reasons: BTreeSet<String> = BTreeSet::new();
+    loop {
+        let (tasks, media) = round(devices(), log, &mut reasons);
+        match choose(tasks, serials) {
+            Ok(task) => {
+                log.line(unit::DISPATCHER, format!("{} holds job {}", task.device, task.job.job_id));
+                return Ok((task, media));
+            }
+            Err(reason) if clock.elapsed().saturating_sub(begun) >= SEARCH_TIME => return Err(reason),
+            Err(_) => clock.sleep(ROUND),
+        }
+    }
+}
+
+/// Reads all devices, each in its thread. A reason is logged once. Returns the tasks, and the devices with a volume.
+fn round(devices: Vec<PathBuf>, log: &Log, reasons: &mut BTreeSet<String>) -> (Vec<FoundTask>, Vec<String>) {
+    let (sender, receiver) = channel();
+    let mut waiting: BTreeSet<PathBuf> = devices.iter().cloned().collect();
+    for path in devices {
+        let sender = sender.clone();
+        std::thread::spawn(move || {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let read = DeviceSource::open(&path)
+                .map_err(|source| source.to_string())
+                .and_then(|source| read_medium(&name, source));
+            // The receiver is gone when this device took too long.
+            let _ = sender.send((path, read));
+        });
+    }
+    drop(sender);
+    let (mut tasks, mut media) = (Vec::new(), Vec::new());
+    while !waiting.is_empty() {
+        let Ok((path, read)) = receiver.recv_timeout(DEVICE_TIME) else { break };
+        waiting.remove(&path);
+        match read {
+            Ok(found) => {
+                media.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+                tasks.extend(found);
+            }
+            // Disks without an ISO 9660 volume are the rule; a damaged job is worth a line.
+            Err(reason) if reason.contains("job.json") => {
+                let line = format!("{}: skipped: {reason}", path.display());
+                if reasons.insert(line.clone()) {
+                    log.line(unit::DISPATCHER, line);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+    for path in waiting {
+        let line = format!("{}: skipped: it does not respond", path.display());
+        if reasons.insert(line.clone()) {
+            log.line(unit::DISPATCHER, line);
+        }
+    }
+    media.sort();
+    (tasks, media)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_kit::{VirtualClock, job_json, task_image};
+
+    fn write(folder: &Path, name: &str, serial: &str) {
+        let image = task_image(&job_json(serial, "2026-01-02T03:04:05Z"), "", &[("recipe.json", b"{}")]);
+        image.write_to_file(&File::create(folder.join(name)).unwrap()).unwrap();
+    }
+
+    fn list(folder: &Path) -> Vec<PathBuf> {
+        fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect()
+    }
+
+    #[test]
+    fn a_medium_that_appears_late_beside_broken_ones_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("sda"), vec![0; 1 << 20]).unwrap();
+        fs::write(folder.path().join("sr1"), b"").unwrap();
+        write(folder.path(), "sr0", "OTHER");
+        let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
+        let devices = || {
+            if clock.elapsed() >= Duration::from_secs(20) {
+                write(folder.path(), "sr2", "SN1");
+            }
+            list(folder.path())
+        };
+        let (task, media) = search(&devices, &MachineSerials::new(["SN1"]), &clock, &log).unwrap();
+        assert_eq!((task.device.as_str(), media), ("sr2", vec!["sr0".to_owned(), "sr2".to_owned()]));
+        assert!(clock.elapsed() >= Duration::from_secs(20));
+    }
+
+    #[test]
+    fn the_search_ends_after_two_minutes_with_what_was_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "sr0", "OTHER");
+        let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
+        let refused =
+            search(&|| list(folder.path()), &MachineSerials::new(["SN1"]), &clock, &log).unwrap_err();
+        assert!(refused.to_string().contains("OTHER"));
+        assert_eq!(clock.elapsed(), SEARCH_TIME);
+    }
+
+    #[test]
+    fn block_devices_are_listed_without_loops_and_ram_disks() {
+        let sys = tempfile::tempdir().unwrap();
+        for name in ["sr0", "sda", "sda1", "loop0", "zram0"] {
+            fs::create_dir_all(sys.path().join("class/block").join(name)).unwrap();
+        }
+        let found = block_devices(sys.path(), Path::new("/dev"));
+        assert!(found.iter().map(|path| path.to_str().unwrap()).eq(["/dev/sda", "/dev/sda1", "/dev/sr0"]));
+    }
+}

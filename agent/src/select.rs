@@ -1,0 +1,305 @@
+//! The choice of the disk: exactly one must remain, or nothing is written.
+//!
+//! ```text
+//! facts --never: read-only, removable, empty, holds the media, several paths--> candidates
+//!       --disk_hints: all that are given match--> --target_disk: a stable path, or a bare name of the only candidate-->
+//!       exactly one | refusal with the list of all disks
+//! ```
+//!
+//! Kernel names change between boots, and installers have written to the wrong disk by them. A bare name such as
+//! `/dev/sda` is therefore accepted only when the machine has one candidate, or when hints already left exactly this one.
+//!
+//! Invariants: pure. The result is one of the given disks, and it is a candidate.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::facts::DiskFacts;
+
+/// `disk_hints` of a recipe. All that are given must match. Texts match without regard to case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskHints {
+    /// The serial number, whole.
+    #[serde(default)]
+    pub serial: Option<String>,
+    /// The World Wide Name, with or without a prefix such as `0x`.
+    #[serde(default)]
+    pub wwn: Option<String>,
+    /// A part of the model.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// A part of the vendor.
+    #[serde(default)]
+    pub vendor: Option<String>,
+    /// The smallest size in bytes.
+    #[serde(default)]
+    pub min_bytes: Option<u64>,
+    /// The largest size in bytes.
+    #[serde(default)]
+    pub max_bytes: Option<u64>,
+    /// Whether the disk rotates.
+    #[serde(default)]
+    pub rotational: Option<bool>,
+    /// Host, channel, target and LUN.
+    #[serde(default)]
+    pub hctl: Option<String>,
+    /// A name in `/dev/disk/by-path`, with or without the folder.
+    #[serde(default)]
+    pub by_path: Option<String>,
+}
+
+/// Not exactly one disk remains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotOneDisk {
+    reason: String,
+    disks: Vec<String>,
+}
+
+impl NotOneDisk {
+    /// Returns one line for each disk of the machine, with the reason why it is no candidate if there is one.
+    #[must_use]
+    pub fn disks(&self) -> &[String] {
+        &self.disks
+    }
+}
+
+impl fmt::Display for NotOneDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; nothing was written. This machine has: ", self.reason)?;
+        match self.disks.as_slice() {
+            [] => f.write_str("no disk; check the driver of its controller"),
+            disks => f.write_str(&disks.join("; ")),
+        }
+    }
+}
+
+impl std::error::Error for NotOneDisk {}
+
+/// Selects the disk of an installation. `media` are the devices that hold the boot and the task medium.
+///
+/// # Errors
+/// Returns an error with all disks when not exactly one remains.
+pub fn select<'facts>(
+    disks: &'facts [DiskFacts],
+    media: &[String],
+    target_disk: Option<&str>,
+    hints: Option<&DiskHints>,
+) -> Result<&'facts DiskFacts, NotOneDisk> {
+    let refused = |reason: String| {
+        let line = |disk: &DiskFacts| match exclusion(disk, disks, media) {
+            None => disk.shown(),
+            Some(why) => format!("{} ({why})", disk.shown()),
+        };
+        NotOneDisk { reason, disks: disks.iter().map(line).collect() }
+    };
+    let candidates: Vec<&DiskFacts> =
+        disks.iter().filter(|disk| exclusion(disk, disks, media).is_none()).collect();
+    let hinted: Vec<&DiskFacts> = match hints {
+        None => candidates.clone(),
+        Some(hints) if *hints == DiskHints::default() => {
+            return Err(refused("disk_hints is empty".to_owned()));
+        }
+        Some(hints) => candidates.iter().copied().filter(|disk| matches(hints, disk)).collect(),
+    };
+    let chosen: Vec<&DiskFacts> = match target_disk {
+        None if hints.is_none() => {
+            return Err(refused("the recipe has neither target_disk nor disk_hints".to_owned()));
+        }
+        None => hinted,
+        Some(path) => hinted.iter().copied().filter(|disk| is_at(disk, path)).collect(),
+    };
+    match (&chosen[..], target_disk) {
+        ([], Some(path)) => Err(refused(format!("no usable disk is {path} and matches the hints"))),
+        ([], None) => Err(refused("no usable disk matches disk_hints".to_owned())),
+        ([disk], Some(path)) if is_bare(path) && candidates.len() > 1 && hints.is_none() => {
+            let name = &disk.name;
+            let count = candidates.len();
+            Err(refused(format!(
+                "{path} is a name that can be another disk after every boot, and {count} disks are candidates; give \
+                 disk_hints or a path such as /dev/disk/by-path/… for {name}"
+            )))
+        }
+        ([disk], _) => Ok(disk),
+        (several, _) => Err(refused(format!("{} disks match where one must remain", several.len()))),
+    }
+}
+
+/// The reason why a disk is never written to.
+fn exclusion(disk: &DiskFacts, all: &[DiskFacts], media: &[String]) -> Option<&'static str> {
+    let paths = |other: &&DiskFacts| {
+        let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
+        other.bytes == disk.bytes && same(&other.wwn, &disk.wwn)
+    };
+    if disk.bytes == 0 {
+        Some("empty")
+    } else if disk.read_only {
+        Some("read-only")
+    } else if disk.removable {
+        Some("removable")
+    } else if media.iter().any(|name| *name == disk.name || is_partition_of(name, &disk.name)) {
+        Some("holds an ISO 9660 volume, as the boot and the task medium do")
+    } else if all.iter().filter(paths).count() > 1 {
+        Some("one of several paths to one disk")
+    } else {
+        None
+    }
+}
+
+fn is_partition_of(name: &str, disk: &str) -> bool {
+    let Some(rest) = name.strip_prefix(disk) else { return false };
+    let number =
+        if disk.ends_with(|last: char| last.is_ascii_digit()) { rest.strip_prefix('p') } else { Some(rest) };
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn matches(hints: &DiskHints, disk: &DiskFacts) -> bool {
+    let whole = |hint: &Option<String>, value: &Option<String>| {
+        hint.as_ref().is_none_or(|hint| {
+            value.as_ref().is_some_and(|value| value.trim().eq_ignore_ascii_case(hint.trim()))
+        })
+    };
+    let part = |hint: &Option<String>, value: &Option<String>| {
+        hint.as_ref().is_none_or(|hint| {
+            let hint = hint.trim().to_ascii_lowercase();
+            !hint.is_empty() && value.as_ref().is_some_and(|value| value.to_ascii_lowercase().contains(&hint))
+        })
+    };
+    let wwn = hints.wwn.as_ref().map(|wwn| {
+        let lower = wwn.trim().to_ascii_lowercase().replace('-', "");
+        let plain = ["0x", "naa.", "eui.", "wwn0x"].iter().find_map(|prefix| lower.strip_prefix(prefix));
+        plain.unwrap_or(&lower).to_owned()
+    });
+    whole(&hints.serial, &disk.serial)
+        && whole(&wwn, &disk.wwn)
+        && part(&hints.model, &disk.model)
+        && part(&hints.vendor, &disk.vendor)
+        && whole(&hints.hctl, &disk.hctl)
+        && hints.min_bytes.is_none_or(|least| disk.bytes >= least)
+        && hints.max_bytes.is_none_or(|most| disk.bytes <= most)
+        && hints.rotational.is_none_or(|rotational| rotational == disk.rotational)
+        && hints.by_path.as_ref().is_none_or(|path| {
+            let name = path.strip_prefix("/dev/disk/by-path/").unwrap_or(path);
+            disk.by_path.iter().any(|known| known == name)
+        })
+}
+
+fn is_at(disk: &DiskFacts, path: &str) -> bool {
+    if let Some(name) = path.strip_prefix("/dev/disk/by-id/") {
+        return disk.by_id.iter().any(|known| known == name);
+    }
+    if let Some(name) = path.strip_prefix("/dev/disk/by-path/") {
+        return disk.by_path.iter().any(|known| known == name);
+    }
+    path.strip_prefix("/dev/") == Some(&disk.name)
+}
+
+fn is_bare(path: &str) -> bool {
+    !path.starts_with("/dev/disk/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn disk(name: &str, gib: u64) -> DiskFacts {
+        DiskFacts {
+            name: name.to_owned(),
+            bytes: gib << 30,
+            sector: 512,
+            serial: Some(format!("SER-{name}")),
+            by_path: vec![format!("pci-0000:00:1f.2-ata-{name}")],
+            by_id: vec![format!("ata-DISK_SER-{name}")],
+            model: Some("Disk 4TB".to_owned()),
+            ..DiskFacts::default()
+        }
+    }
+
+    fn hints(json: serde_json::Value) -> DiskHints {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn a_bare_name_is_accepted_for_the_only_candidate_and_refused_otherwise() {
+        let mut disks = vec![disk("sda", 10), disk("sdb", 10)];
+        let refused = select(&disks, &[], Some("/dev/sda"), None).unwrap_err();
+        assert!(
+            refused.to_string().contains("SER-sdb") && refused.to_string().contains("disk_hints"),
+            "{refused}"
+        );
+        assert_eq!(select(&disks, &["sdb1".to_owned()], Some("/dev/sda"), None).unwrap().name, "sda");
+        let hinted = hints(serde_json::json!({"serial": "ser-SDA"}));
+        assert_eq!(select(&disks, &[], Some("/dev/sda"), Some(&hinted)).unwrap().name, "sda");
+        assert!(select(&disks, &[], Some("/dev/sdb"), Some(&hinted)).is_err(), "name and hints contradict");
+        disks[1].removable = true;
+        assert_eq!(select(&disks, &[], Some("/dev/sda"), None).unwrap().name, "sda");
+        assert!(select(&disks, &[], Some("/dev/sdb"), None).is_err());
+    }
+
+    #[test]
+    fn a_stable_path_selects_among_several_disks() {
+        let disks = [disk("sda", 10), disk("sdb", 10)];
+        let path = "/dev/disk/by-path/pci-0000:00:1f.2-ata-sdb";
+        assert_eq!(select(&disks, &[], Some(path), None).unwrap().name, "sdb");
+        assert_eq!(select(&disks, &[], Some("/dev/disk/by-id/ata-DISK_SER-sda"), None).unwrap().name, "sda");
+        assert!(select(&disks, &[], Some("/dev/disk/by-id/ata-OTHER"), None).is_err());
+    }
+
+    #[test]
+    fn all_hints_must_match_and_exactly_one_disk_must_remain() {
+        let disks = [disk("sda", 10), disk("sdb", 20), disk("sdc", 30)];
+        let by = |json| select(&disks, &[], None, Some(&hints(json))).map(|disk| disk.name.clone());
+        assert_eq!(
+            by(serde_json::json!({"min_bytes": 15_u64 << 30, "max_bytes": 25_u64 << 30})).unwrap(),
+            "sdb"
+        );
+        assert!(by(serde_json::json!({"model": "disk"})).unwrap_err().to_string().contains("3 disks match"));
+        assert!(by(serde_json::json!({"model": "disk", "serial": "x"})).is_err());
+        assert!(by(serde_json::json!({})).is_err() && by(serde_json::json!({"model": " "})).is_err());
+        assert!(select(&disks[..1], &[], None, None).is_err(), "without any word on it no disk is written");
+    }
+
+    #[test]
+    fn read_only_empty_and_multipath_disks_are_never_taken() {
+        let mut disks = [disk("sda", 10), disk("sdb", 10)];
+        for disk in &mut disks {
+            disk.wwn = Some("5000c500a1b2c3d4".to_owned());
+        }
+        let hint = hints(serde_json::json!({"wwn": "0x5000C500A1B2C3D4"}));
+        let refused = select(&disks, &[], None, Some(&hint)).unwrap_err();
+        assert!(refused.to_string().contains("several paths"), "{refused}");
+        assert_eq!(select(&disks[..1], &[], None, Some(&hint)).unwrap().name, "sda");
+        disks[0].read_only = true;
+        assert!(select(&disks[..1], &[], None, Some(&hint)).is_err());
+        assert!(select(&[], &[], Some("/dev/sda"), None).unwrap_err().to_string().contains("no disk"));
+    }
+
+    #[test]
+    fn a_partition_of_the_medium_names_its_disk_and_no_other() {
+        assert!(is_partition_of("sda1", "sda") && is_partition_of("nvme0n1p2", "nvme0n1"));
+        assert!(!is_partition_of("sdaa", "sda") && !is_partition_of("nvme0n11", "nvme0n1"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_selected_is_a_candidate_and_the_only_match(
+            flags in proptest::collection::vec((any::<bool>(), any::<bool>(), 0_u64..3), 0..6),
+            wanted in 0_usize..6,
+        ) {
+            let disks: Vec<_> = flags.iter().enumerate().map(|(index, (removable, read_only, gib))| DiskFacts {
+                removable: *removable,
+                read_only: *read_only,
+                ..disk(&format!("sd{}", char::from(b'a' + index as u8)), *gib)
+            }).collect();
+            let name = format!("/dev/sd{}", char::from(b'a' + wanted as u8));
+            if let Ok(chosen) = select(&disks, &[], Some(&name), None) {
+                prop_assert!(!chosen.removable && !chosen.read_only && chosen.bytes > 0);
+                let usable = disks.iter().filter(|disk| !disk.removable && !disk.read_only && disk.bytes > 0);
+                prop_assert_eq!(usable.count(), 1);
+                prop_assert_eq!(format!("/dev/{}", chosen.name), name);
+            }
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Probe and diagnostics of a BMC: what they find, that they leave nothing behind, and which problems they report.
 
+use controller::config::Listener;
 use engine::model::{Clock, SystemClock};
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, ResetType, SimBmcConfig, SlotConfig};
 use serde_json::{Value, json};
@@ -144,6 +145,27 @@ async fn probe_and_doctor_name_the_setting_that_keeps_media_from_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn probe_and_doctor_of_a_bmc_that_reads_https_only_use_the_tls_listener() {
+    let mut spec = healthy("DOC-8");
+    let bmc = SimBmcConfig::vendor("openbmc", "DOC-8", BMC_USER, BMC_PASSWORD).unwrap();
+    spec.bmc = Some(Box::new(bmc.in_time(0.01)));
+    let scene = Scene::start(vec![spec]).await;
+    let allow = json!({ "allow_unverified_serial": true });
+    scene.admin.patch("/api/v1/servers/DOC-8", &allow).await.expect(200);
+    let base = format!("https://{}", scene.running.https.unwrap());
+    let card = scene.admin.get("/api/v1/servers/DOC-8/probe").await.expect(200);
+    assert_eq!(
+        (&card["media_base_url"], &card["slot_plan"]["plan"]),
+        (&json!(base), &json!("dual")),
+        "{card:#}"
+    );
+    let report = doctor(&scene, "DOC-8", "").await;
+    assert_eq!(status(&report, "media").0, "pass", "{report:#}");
+    assert!(scene.bmc("DOC-8").snapshot().slots.iter().all(|slot| slot.image.is_none()));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn doctor_shows_the_error_of_a_slot() {
     let spec = with_bmc(healthy("DOC-3"), |bmc| {
         bmc.slots = vec![SlotConfig::cd("CD1")];
@@ -207,7 +229,9 @@ async fn no_slot_plan_is_shown_for_a_bmc_that_no_job_can_use() {
         let mut spec = healthy("NOP-1");
         let bmc = SimBmcConfig::vendor(vendor, "NOP-1", BMC_USER, BMC_PASSWORD).unwrap();
         spec.bmc = Some(Box::new(bmc.in_time(0.0)));
-        let scene = Scene::start(vec![spec]).await;
+        // With a TLS listener OpenBMC has a plan.
+        let scene =
+            Scene::start_with(vec![spec], |settings, _| settings.controller_https_addr = Listener::Off).await;
         let id = scene.admin.create_job("NOP-1").await;
         let failure = scene.complete_skipping(&id).await["failure"].clone();
         let card = scene.admin.get("/api/v1/servers/NOP-1/probe").await.expect(200);

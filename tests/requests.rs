@@ -1,7 +1,9 @@
 //! The number of requests that a job sends to a BMC, counted by the BMC.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use controller::config::{Listener, Settings};
 use lab_bmc::{JournalItem, RequestKind, SimBmcConfig, VENDORS};
 use lab_machines::ServerSpec;
 use serde_json::{Value, json};
@@ -153,7 +155,8 @@ async fn a_whole_job_needs_few_requests_on_the_bmcs_of_all_vendors() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn profile_and_quirks_of_a_server_apply_and_an_unusable_bmc_is_not_changed() {
-    let scene = Scene::start(vec![healthy("NFS-1")]).await;
+    let without_tls = |settings: &mut Settings, _: &Path| settings.controller_https_addr = Listener::Off;
+    let scene = Scene::start_with(vec![healthy("NFS-1")], without_tls).await;
     let huawei = json!({ "bmc_profile": "huawei-ibmc" });
     scene.admin.patch("/api/v1/servers/NFS-1", &huawei).await.expect(200);
     let id = scene.admin.create_job("NFS-1").await;

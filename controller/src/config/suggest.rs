@@ -23,12 +23,15 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
+/// Variables of other programs that differ from a setting in one character: the trusted certificates of OpenSSL.
+const OF_OTHERS: [&str; 1] = ["ssl_cert_file"];
+
 /// The setting that a variable probably means although it is none: another case or a `SHOAL_` prefix, one or two mistyped
 /// characters, or a secret with the suffix `_FILE` that other programs use. `None` for a variable of another program: the
 /// environment has many, so fewer differences are a mistake here than in [`nearest`].
 pub(super) fn misspelt<'a>(variable: &str, settings: impl Iterator<Item = &'a Definition>) -> Option<String> {
     let name = plain(variable);
-    if name.chars().count() > MAX_NAME_CHARS {
+    if name.chars().count() > MAX_NAME_CHARS || OF_OTHERS.contains(&name.as_str()) {
         return None;
     }
     let of_file = name.strip_suffix("_file");

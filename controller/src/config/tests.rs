@@ -203,6 +203,8 @@ fn variables_of_other_programs_are_no_settings() {
         "SHOAL_URL",
         "SHOAL_TOKEN",
         "SHOAL_CA_FILE",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
         "SHOAL_BMC_PASSWORD",
         "SHOAL_BMC_USER",
         "SHOAL_PORT",

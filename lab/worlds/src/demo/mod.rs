@@ -236,7 +236,7 @@ async fn check_machine(
             bail!("outcome {}, powered on {} times; expected a refusal", job["outcome"], bmc.power_ons);
         }
         return Ok(
-            "refused as expected: the BMC takes no media over plain HTTP; the host was not powered on"
+            "refused as expected: the BMC takes no media by HTTP on this port; the host was not powered on"
                 .to_owned(),
         );
     }

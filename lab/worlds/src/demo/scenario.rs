@@ -4,7 +4,7 @@
 //!   --servers 3                three strict standard BMCs
 //!   --vendors five             five vendors: two CD slots (by action or PATCH), CD and USB, one slot
 //!   --vendors NAME,NAME        these vendors, by the names in `shoal sim --list`
-//!   --vendors all              every vendor; jobs of BMCs that refuse plain HTTP fail
+//!   --vendors all              every vendor; jobs of BMCs that take no media by HTTP, or on one port only, fail
 //! ```
 
 use lab_bmc::{DEMO_VENDORS, SerialShown, SimBmcConfig, VENDORS, Vendor};
@@ -88,8 +88,9 @@ fn of_vendors(names: &[String]) -> anyhow::Result<Vec<ScenarioServer>> {
         for vendor in vendors {
             let bmc = SimBmcConfig::vendor(vendor.name, "", "", "")?;
             let rules = &bmc.media.url;
-            // The demo serves media on a free port, without TLS.
-            let takes_media = rules.ports.is_none() && rules.schemes.iter().any(|scheme| scheme == "http");
+            // The demo serves media on free ports, with and without TLS.
+            let served = |scheme: &String| scheme == "http" || scheme == "https";
+            let takes_media = rules.ports.is_none() && rules.schemes.iter().any(served);
             let serial = format!("{}-{}", vendor.name.to_uppercase(), servers.len() + 1);
             let expected = if takes_media { ExpectedEnd::Installed } else { ExpectedEnd::Refused };
             servers.push(ScenarioServer { serial, vendor: Some(vendor), expected });

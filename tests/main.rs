@@ -20,6 +20,7 @@
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
 //!   process    signals, log, first admin token       doors      each secret at every door
 //!   restored   copied, old and restored data, backups, locks
+//!   modes      who can open the files of the program
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -41,6 +42,7 @@ mod kill;
 mod kit;
 mod limits;
 mod media;
+mod modes;
 mod operators;
 mod probe;
 mod process;

@@ -112,14 +112,14 @@ CREATE TABLE jobs (
     server_serial       TEXT NOT NULL REFERENCES servers (serial) ON DELETE RESTRICT,
     status              TEXT NOT NULL CHECK (status IN ('queued', 'provisioning', 'succeeded', 'failed', 'complete')),
     failed_step         TEXT,
-    recipe_json         TEXT NOT NULL, -- as submitted; the only place of the recipe
+    recipe_json         TEXT NOT NULL, -- as submitted, sealed; the only place of the recipe
     created_at          TEXT NOT NULL,
     updated_at          TEXT NOT NULL,
     picked_at           TEXT,
     worker_id           TEXT,
     lease_expires_at    TEXT,
     task_iso_path       TEXT,
-    maintenance_iso_url TEXT NOT NULL,
+    maintenance_iso_url TEXT NOT NULL, -- sealed: its query may be a signature
     recipe_schema_id    TEXT NOT NULL,
     task_iso_sha256     TEXT,
     webhook_token_hash  TEXT NOT NULL,
@@ -171,7 +171,7 @@ CREATE TABLE pull_grants (
 
 CREATE TABLE run_inputs (
     run      TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
-    input    TEXT NOT NULL,
+    input    TEXT NOT NULL, -- sealed
     plan     TEXT NOT NULL,
     labels   TEXT NOT NULL DEFAULT '{}',
     retry_of TEXT REFERENCES runs (id) ON DELETE SET NULL -- the ended run that this one repeats
@@ -323,7 +323,7 @@ CREATE TABLE webhook_retries (
 
 CREATE TABLE webhooks (
     id            TEXT PRIMARY KEY,
-    url           TEXT NOT NULL,
+    url           TEXT NOT NULL, -- sealed: many receivers have a token in it
     secret        TEXT NOT NULL, -- a credential reference, sealed for this webhook
     types         TEXT NOT NULL, -- JSON: event types, such as "job.created" or "report.*"; empty for all
     labels        TEXT NOT NULL, -- JSON: labels a job must carry

@@ -46,7 +46,7 @@ async fn credentials_in_the_location_of_the_maintenance_iso_are_refused_and_a_qu
     let accepted =
         scene.admin.post("/api/v1/jobs", &order("https://iso.example/x.iso?sig=hobbes")).await.expect(202);
     let job = scene.admin.job(accepted["job_id"].as_str().unwrap()).await;
-    assert_eq!(job["maintenance_iso_url"], "https://iso.example/x.iso");
+    assert_eq!(job["maintenance_iso_url"], "https://iso.example/***");
     scene.end().await;
 }
 
@@ -123,5 +123,64 @@ async fn a_right_secret_is_accepted_after_wrong_ones_from_the_same_address() {
     let token = scene.admin.job_document(&id).await["webhook_token"].as_str().unwrap().to_owned();
     scene.admin.report("GUARD-8", &token, &json!({ "status": "success" })).await.expect(200);
     assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_cannot_make_the_controller_fetch_from_its_own_addresses_or_read_its_own_files() {
+    let scene = Scene::start_with(vec![silent("GUARD-8")], |settings, _| {
+        settings.worker_concurrency = 0;
+        settings.fetch_allow_cidrs.clear();
+        settings.image_dir = "/srv/images".into();
+    })
+    .await;
+    let order = |location: &str| json!({ "server_serial": "GUARD-8", "recipe": recipe(), "maintenance_iso_url": location });
+    let key = scene.folder.path().join("data/master.key").display().to_string();
+    let refused = [
+        "http://127.0.0.1:8080/x.iso",
+        "http://2130706433/x.iso",
+        "http://[::1]/x.iso",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::ffff:169.254.169.254]/x.iso",
+        "http://[fe80::1]/x.iso",
+        "/etc/passwd",
+        "file:///etc/passwd",
+        "/srv/images/../passwd",
+        &key,
+    ];
+    for location in refused {
+        let body = scene.admin.post("/api/v1/jobs", &order(location)).await.refused(400, "validation_error");
+        assert_eq!(body["details"][0]["path"], "/maintenance_iso_url", "{location}: {body}");
+        let said = body["details"][0]["message"].as_str().unwrap();
+        assert!(said.contains("FETCH_ALLOW_CIDRS") || said.contains("IMAGE_DIR"), "{location}: {said}");
+    }
+    for url in ["http://127.0.0.1:9/hook", "http://[::ffff:127.0.0.1]/hook", "http://169.254.169.254/hook"] {
+        let webhook = json!({ "url": url, "secret": "0123456789abcdef" });
+        let body = scene.admin.post("/api/v1/webhooks", &webhook).await.refused(400, "validation_error");
+        assert_eq!(body["details"][0]["path"], "/url", "{url}: {body}");
+    }
+    let webhook = json!({ "url": "http://receiver.example/hook", "secret": "0123456789abcdef" });
+    scene.admin.post("/api/v1/webhooks", &webhook).await.expect(201);
+    // A BMC may have a link-local address: administrators register it.
+    scene.admin.register_at("GUARD-9", "https://169.254.0.17").await;
+    // What a setting names is allowed wherever it is.
+    let configured = scene.folder.path().join("maintenance.iso").display().to_string();
+    scene.admin.post("/api/v1/jobs", &order(&configured)).await.expect(202);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_whose_name_leads_to_a_refused_address_is_not_delivered() {
+    let scene = Scene::bare(vec![], |settings, _| settings.fetch_allow_cidrs.clear()).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
+    let webhook = json!({ "url": url, "secret": "0123456789abcdef" });
+    let webhook = scene.admin.post("/api/v1/webhooks", &webhook).await.expect(201);
+    scene.admin.register_at("GUARD-10", "192.0.2.7").await;
+    let place = format!("/api/v1/webhooks/{}", webhook["webhook_id"].as_str().unwrap());
+    let tried = scene.admin.until(&place, "a try", |response| !response.json()["last_error"].is_null()).await;
+    assert!(tried.text().contains("FETCH_ALLOW_CIDRS"), "{}", tried.text());
+    let accepted = tokio::time::timeout(Duration::from_millis(10), listener.accept()).await;
+    assert!(accepted.is_err(), "a connection was made");
     scene.end().await;
 }

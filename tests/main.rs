@@ -21,6 +21,7 @@
 //!   process    signals, log, first admin token  tls        HTTPS of API, registry and media
 //!   doors      each secret at every door
 //!   restored   copied, old and restored data, backups, locks
+//!   modes      who can open the files of the program
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -42,6 +43,7 @@ mod kill;
 mod kit;
 mod limits;
 mod media;
+mod modes;
 mod operators;
 mod probe;
 mod process;

@@ -19,6 +19,7 @@ const IMAGE_HASH: &str = "$2y$05$abcdefghijklmnopqrstuuZlDIKNqJBrE3WEj5lKP6sWoSJ
 const SIGNING: &str = "canary-signing-secret-1Jf9";
 const RECEIVER: &str = "canary-receiver-path-8Rn6";
 const GUESS: &str = "canary-guessed-token-2Wd5";
+const SIGNED_URL: &str = "canary-image-signature-5Hm3";
 
 /// Reads everything that a client can read about jobs and servers.
 async fn read_all(client: &Client, ids: &[&str]) -> String {
@@ -146,7 +147,10 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     let image_token = registry_token(admin).await;
     let mut recipe = recipe();
     recipe["user_data"] = json!(STANDARD.encode(USER_DATA));
-    let body = json!({ "server_serial": "SEC-1", "recipe": recipe });
+    let image = image_server().await;
+    let body = json!({
+        "server_serial": "SEC-1", "recipe": recipe, "maintenance_iso_url": format!("{image}?sig={SIGNED_URL}"),
+    });
     let job = admin.post("/api/v1/jobs", &body).await.expect(202);
     let id = job["job_id"].as_str().unwrap();
     let second = admin.create_job("SEC-2").await;
@@ -170,6 +174,7 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
         ("a token of the registry", image_token),
         ("a signing secret", SIGNING.to_owned()),
         ("the URL of a webhook", RECEIVER.to_owned()),
+        ("the signature of an image", SIGNED_URL.to_owned()),
     ];
     for slot in &slots {
         if let Some(url) = &slot.image {
@@ -177,7 +182,7 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
             secrets.push(("a grant token", token));
         }
     }
-    assert_eq!(secrets.len(), 15);
+    assert_eq!(secrets.len(), 16);
 
     let refused = refusals(admin).await;
     absent(&secrets, "an error", &refused);
@@ -190,18 +195,62 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     let place = format!("/api/v1/webhooks/{}", webhook["webhook_id"].as_str().unwrap());
     let tried = admin.until(&place, "a try", |response| !response.json()["last_error"].is_null()).await;
     absent(&secrets, "a webhook", &tried.text());
+    let log = bytes_of_files(&data.path().join("data"), "provisioner.db-wal");
+    assert!(!log.is_empty());
     assert!(controller.terminate().await.success());
 
     // The admin token is shown once, on standard output, and nowhere in the log.
     let logs = data.logs().replacen(&format!("shown only now: {}", secrets[6].1), "", 1);
     assert!(logs.contains("controller started"));
     absent(&secrets, "the log", &logs);
-    let at_rest: Vec<(&str, String)> = secrets
-        .iter()
-        .filter(|(what, _)| !matches!(*what, "user data" | "a guessed token" | "the URL of a webhook"))
-        .cloned()
-        .collect();
+    // Everything that was stored is sealed or hashed: database, its log, and every other file but the key and the images' content.
+    let at_rest: Vec<(&str, String)> =
+        secrets.iter().filter(|(what, _)| *what != "a guessed token").cloned().collect();
     let database = bytes_of_files(&data.path().join("data"), "provisioner.db");
     assert!(!database.is_empty());
     absent(&at_rest, "the database", &String::from_utf8_lossy(&database));
+    absent(&at_rest, "the database log while the controller ran", &String::from_utf8_lossy(&log));
+    let backup = data.path().join("backup");
+    let made = data.command_of(&["backup", backup.to_str().unwrap()]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    for (folder, what) in [(data.path().join("data"), "the data directory"), (backup, "the backup")] {
+        let mut found = 0;
+        each_file(&folder, &mut |path| {
+            found += 1;
+            let place = format!("{what}, {}", path.display());
+            absent(&at_rest, &place, &String::from_utf8_lossy(&std::fs::read(path).unwrap()));
+        });
+        assert!(found > 3, "{what} has {found} files");
+    }
+    let shown = data.command_of(&["config", "show"]).output().unwrap();
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("WEBHOOK_SECRET"), "{shown}");
+    absent(&at_rest, "the shown configuration", &shown);
+}
+
+/// Visits every file below a folder.
+fn each_file(folder: &Path, visit: &mut impl FnMut(&Path)) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => each_file(&entry.path(), visit),
+            kind if kind.is_file() => visit(&entry.path()),
+            _ => {}
+        }
+    }
+}
+
+/// Starts a web server with the maintenance image. Returns the URL of the image.
+async fn image_server() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(crate::kit::maintenance_iso(folder.path())).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/maintenance.iso", listener.local_addr().unwrap());
+    let router = axum::Router::new().fallback(move || {
+        let bytes = bytes.clone();
+        async move { bytes }
+    });
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
 }

@@ -75,7 +75,14 @@ impl Bench {
     }
 
     fn services(&self) -> DiagnosticsServices {
-        let options = LibraryOptions { tls: media::tls_config(b"").unwrap(), max_image_bytes: 1 << 30 };
+        let options = LibraryOptions {
+            tls: media::tls_config(b"").unwrap(),
+            max_image_bytes: 1 << 30,
+            sources: media::SourcePolicy {
+                addresses: media::AddressPolicy::default(),
+                files: media::FilePolicy::below(self.folder.path().to_path_buf(), Vec::new()),
+            },
+        };
         let library = Library::open(&self.folder.path().join("library"), options).unwrap();
         DiagnosticsServices {
             bmc: Arc::new(test_support::services(self.server.clone(), self.sessions.clone())),

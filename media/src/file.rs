@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::ImageBody;
@@ -38,12 +38,17 @@ pub fn write_bytes(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     write_atomically(folder, name, |file| file.write_all(bytes))
 }
 
+/// Creates a directory and its missing parents, open to their owner only. An existing one is not changed.
+pub(super) fn create_private_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 fn write_atomically(
     folder: &Path,
     name: &str,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
+    create_private_directory(folder)?;
     let partial = folder.join(format!(".{name}.partial"));
     // Mode 0600, because a task image contains the secrets of its job.
     let mut file =

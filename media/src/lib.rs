@@ -23,6 +23,7 @@
 //! | `grants` | from a token to an open grant |
 //! | `recent_images` | images that were planned but not requested yet |
 //! | `reads` | the record of what was read |
+//! | `outgoing` | the policy for what is fetched on behalf of others |
 //! | `offload` | blocking work on other threads |
 //!
 //! Invariants: a task image is computed and not stored in this crate; after the first request of a grant, a request
@@ -40,6 +41,7 @@ mod grants;
 mod job_document;
 mod library;
 mod offload;
+mod outgoing;
 mod range;
 mod reads;
 mod recent_images;
@@ -59,9 +61,10 @@ pub use grants::{CacheLimits, GrantError, MediaGrants, OpenGrant, grant_span};
 pub use job_document::{JobDocument, PullAccess, RenderInput, render};
 pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
-    tls_config,
+    shown_location, tls_config,
 };
 pub use offload::{WorkLost, offload};
+pub use outgoing::{AddressPolicy, AddressRefused, Cidr, FilePolicy, FileRefused, InvalidCidr, SourcePolicy};
 pub use range::{Selection, evaluate};
 pub use reads::FLUSH_EVERY;
 pub use serve::{FileSending, ReadObserver, SendFiles, respond};

@@ -106,7 +106,7 @@ impl Services {
             slot_plan: server.observed.as_ref().and_then(|observed| observed.get("slot_plan").cloned()),
             task_image,
             maintenance_image: PlannedImage {
-                location: Some(location.split('?').next().unwrap_or_default().to_owned()),
+                location: Some(media::shown_location(&location)),
                 sha256: known.as_ref().map(|image| image.digest.to_hex()),
                 size: known.as_ref().map(|image| image.len),
             },

@@ -11,7 +11,7 @@ use super::{Provision, VERSION, WORKFLOW, cannot_report};
 use engine::ChildRefused;
 use engine::model::{
     BatchId, Effect, Idempotency, Job, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Purpose,
-    RunId, RunRequest, Serial, Snapshot, Time,
+    RunId, RunRequest, Serial, Snapshot, Time, error_chain,
 };
 use recipe::{FieldError, Lint, Recipe};
 use secrets::token_hash;
@@ -178,6 +178,8 @@ impl Services {
             order.maintenance_iso_url.clone().or_else(|| default_url.clone()).ok_or(missing)?;
         if order.maintenance_iso_url.is_some() {
             checked_location(&maintenance_iso_url).map_err(OrderError::MaintenanceIso)?;
+            let allowed = self.library.check(&maintenance_iso_url);
+            allowed.map_err(|why| OrderError::MaintenanceIso(error_chain(&why).to_string()))?;
         }
         let lints = recipe.lints();
         let run = self.run_of(order, &recipe, maintenance_iso_url, id, created_by, now);

@@ -134,7 +134,14 @@ fn services(folder: &std::path::Path, server: Server, sessions: SharedSessions) 
     let iso = folder.join("maintenance.iso");
     let mut file = std::fs::File::create(&iso).unwrap();
     lab_machines::images::maintenance_iso().unwrap().write_to(&mut file).unwrap();
-    let options = LibraryOptions { tls: media::tls_config(b"").unwrap(), max_image_bytes: 1 << 30 };
+    let options = LibraryOptions {
+        tls: media::tls_config(b"").unwrap(),
+        max_image_bytes: 1 << 30,
+        sources: media::SourcePolicy {
+            addresses: media::AddressPolicy::default(),
+            files: media::FilePolicy::below(folder.to_path_buf(), Vec::new()),
+        },
+    };
     let library = Library::open(&folder.join("library"), options).unwrap();
     Arc::new(Services {
         bmc: Arc::new(test_support::services(server, sessions)),

@@ -4,6 +4,7 @@
 //! master key: 32 bytes, 64 hex digits in a file with mode 0600, created at the first start
 //!   │ HMAC-SHA256(master key, "shoal:v1:" + purpose)
 //!   ├─ seal           ─> sealed:v1:…     a credential in the database, bound to its server
+//!   ├─ seal-columns   ─> sealed:v1:…     a recipe or URL in the database, bound to its row and column
 //!   ├─ webhook-token  ─> 32 × [a-z2-7]   in one job's task image
 //!   ├─ media-grant    ─> 32 × [a-z2-7]   in one media URL
 //!   └─ registry-pull  ─> 32 × [a-z2-7]   one job's password for the registry
@@ -30,6 +31,7 @@ mod random;
 mod reference;
 mod seal;
 mod source;
+mod text_seal;
 mod tokens;
 
 pub use key::hmac_sha256;
@@ -38,6 +40,7 @@ pub use random::{NoRandomness, random_bytes};
 pub use reference::{CredentialRef, CredentialRefError, ResolveError, Resolver};
 pub use seal::{OpenError, SEALED_PREFIX, SealError, open, seal};
 pub use source::{MAX_SECRET_BYTES, SecretError, SecretSource, SecretSourceError, Unfit};
+pub use text_seal::{ColumnSeal, MAX_TEXT_BYTES};
 pub use tokens::{JOB_USERNAME, JobTokens, same_secret, token_hash, token_matches};
 pub use tokens::{base32_lower, sha256};
 

@@ -31,22 +31,30 @@ const ASSOCIATED_PREFIX: &[u8] = b"shoal:sealed:v1:";
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 
-/// The length of the longest base64url text of a sealed secret.
-const MAX_ENCODED_BYTES: usize = (NONCE_BYTES + MAX_SECRET_BYTES + TAG_BYTES).div_ceil(3) * 4;
-
 /// Seals a secret for one context. Sealing a secret twice gives two different texts.
 ///
 /// # Errors
 /// [`SealError`] when the secret is too long or the operating system returns no random bytes.
 pub fn seal(key: &Key, context: &str, plaintext: &[u8]) -> Result<String, SealError> {
-    if plaintext.len() > MAX_SECRET_BYTES {
-        return Err(SealError::TooLong { length: plaintext.len() });
+    seal_within(key, context, plaintext, MAX_SECRET_BYTES)
+}
+
+/// Seals at most `limit` bytes.
+pub(super) fn seal_within(
+    key: &Key,
+    context: &str,
+    plaintext: &[u8],
+    limit: usize,
+) -> Result<String, SealError> {
+    let too_long = || SealError::TooLong { length: plaintext.len(), limit };
+    if plaintext.len() > limit {
+        return Err(too_long());
     }
     let nonce = random_bytes::<NONCE_BYTES>()?;
     let aad = associated_data(context);
     let ciphertext = cipher(key)
         .encrypt(XNonce::from_slice(&nonce), Payload { msg: plaintext, aad: &aad })
-        .map_err(|_| SealError::TooLong { length: plaintext.len() })?;
+        .map_err(|_| too_long())?;
     let mut sealed = SEALED_PREFIX.to_owned();
     URL_SAFE_NO_PAD.encode_string([nonce.as_slice(), &ciphertext].concat(), &mut sealed);
     Ok(sealed)
@@ -57,11 +65,22 @@ pub fn seal(key: &Key, context: &str, plaintext: &[u8]) -> Result<String, SealEr
 /// # Errors
 /// [`OpenError`] when the text is not sealed, was sealed with another key or context, or was altered.
 pub fn open(key: &Key, context: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+    open_within(key, context, sealed, MAX_SECRET_BYTES)
+}
+
+/// Opens a text of at most `limit` sealed bytes.
+pub(super) fn open_within(
+    key: &Key,
+    context: &str,
+    sealed: &str,
+    limit: usize,
+) -> Result<Zeroizing<Vec<u8>>, OpenError> {
     let Some(encoded) = sealed.strip_prefix(SEALED_PREFIX) else {
         let later = sealed.starts_with("sealed:");
         return Err(if later { OpenError::UnknownVersion } else { OpenError::NotSealed });
     };
-    if encoded.len() > MAX_ENCODED_BYTES {
+    let longest = (NONCE_BYTES + limit + TAG_BYTES).div_ceil(3) * 4;
+    if encoded.len() > longest {
         return Err(OpenError::Malformed);
     }
     let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| OpenError::Malformed)?;
@@ -76,11 +95,13 @@ pub fn open(key: &Key, context: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>
 /// Why a secret could not be sealed.
 #[derive(Debug, Error)]
 pub enum SealError {
-    /// The secret is longer than [`MAX_SECRET_BYTES`].
-    #[error("cannot seal a secret of {length} bytes; the limit is {MAX_SECRET_BYTES} bytes")]
+    /// The secret is longer than the limit.
+    #[error("cannot seal a secret of {length} bytes; the limit is {limit} bytes")]
     TooLong {
         /// The length of the secret in bytes.
         length: usize,
+        /// The limit in bytes.
+        limit: usize,
     },
     /// The operating system returned no random bytes for the nonce.
     #[error("cannot seal a secret")]

@@ -187,6 +187,10 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
+    // Images and their files are for other programs and have the modes that their user chose.
+    if !matches!(command, Command::Iso(_)) {
+        ::controller::app::make_private();
+    }
     match command {
         Command::Serve(settings) => return serve::run(&settings),
         #[cfg(feature = "lab")]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -309,7 +310,9 @@ async fn export(
     let only = (!only.is_empty()).then_some(only);
     let refused =
         |error: &std::io::Error| CliError::failed(format!("cannot write {}: {error}", path.display()));
-    let file = std::fs::File::create_new(&path).map_err(|error| refused(&error))?;
+    // An image may contain secrets.
+    let mut new = std::fs::OpenOptions::new();
+    let file = new.write(true).create_new(true).mode(0o600).open(&path).map_err(|error| refused(&error))?;
     let file = match registry.export(&repository, only, file).await {
         Ok(file) => file,
         Err(error) => {

@@ -10,6 +10,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use super::scene::LOOPBACK;
 use super::{Client, POLL_INTERVAL, TIME_LIMIT, maintenance_iso};
 
 /// Ports for controllers that are started again on the same port. They are below the ephemeral range of the kernel, in which
@@ -60,6 +61,7 @@ impl DataDir {
             ("CONTROLLER_HTTP_ADDR", address.clone()),
             ("CONTROLLER_HTTPS_ADDR", "127.0.0.1:0".to_owned()),
             ("MAINTENANCE_ISO_URL", iso.display().to_string()),
+            ("FETCH_ALLOW_CIDRS", LOOPBACK.to_owned()),
             ("LOG_LEVEL", "trace".to_owned()),
             ("LOG_FORMAT", "json".to_owned()),
         ];
@@ -115,6 +117,13 @@ impl DataDir {
     pub(crate) fn command(&self) -> Command {
         let mut command = (self.program)();
         command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Builds another command of the program with the settings of this directory.
+    pub(crate) fn command_of(&self, arguments: &[&str]) -> Command {
+        let mut command = binary(arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 

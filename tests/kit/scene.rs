@@ -16,6 +16,9 @@ use tempfile::TempDir;
 use super::clock::SkippingClock;
 use super::{Client, POLL_INTERVAL, TIME_LIMIT, start_farm};
 
+/// The receivers and web servers of the tests.
+pub(super) const LOOPBACK: &str = "127.0.0.0/8,::1/128";
+
 /// Writes the maintenance ISO that simulated machines boot.
 pub(crate) fn maintenance_iso(folder: &Path) -> PathBuf {
     static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -66,6 +69,8 @@ impl Scene {
             ("CONTROLLER_HTTP_ADDR", "127.0.0.1:0".to_owned()),
             ("CONTROLLER_HTTPS_ADDR", "127.0.0.1:0".to_owned()),
             ("MAINTENANCE_ISO_URL", iso.display().to_string()),
+            ("IMAGE_DIR", folder.path().display().to_string()),
+            ("FETCH_ALLOW_CIDRS", LOOPBACK.to_owned()),
         ];
         let mut settings = Settings::load(&Sources {
             flags: flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),

@@ -42,6 +42,7 @@ use parking_lot::RwLock;
 use crate::auth::{Authenticator, RateLimiter, ReportSecrets};
 use crate::telemetry::Metrics;
 use crate::tls::Certificates;
+use ::media::AddressPolicy;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::Store;
@@ -86,6 +87,8 @@ pub struct Api {
     pub metrics: Arc<Metrics>,
     /// The data directory; readiness needs free space on its disk.
     pub storage: PathBuf,
+    /// The addresses to which webhooks may be delivered.
+    pub addresses: AddressPolicy,
     /// The settings of the API.
     pub settings: ApiSettings,
     /// What this controller is.

@@ -12,9 +12,10 @@ use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
 use engine::model::{
     Clock, GrantReads, NewEvent, Outcome, PullGrant, Serial, Server, StoredGrant, Time, error_chain,
 };
-use engine::store::{Store, StoreError};
+use engine::store::{Store, StoreError, TextSeal};
 use media::{GrantStore, GrantStoreUnavailable};
 use provision::{OsImages, ProvisionMetrics};
+use secrets::{ColumnSeal, MasterKey};
 
 /// Reads users, API tokens and pull grants from the database.
 pub(super) struct StoreCredentials(pub(super) Store);
@@ -53,6 +54,25 @@ impl CredentialStore for StoreCredentials {
 
 fn unavailable(error: StoreError) -> StoreUnavailable {
     StoreUnavailable(Box::new(error))
+}
+
+/// Seals columns of the database with the master key.
+pub(super) struct MasterKeySeal(ColumnSeal);
+
+impl MasterKeySeal {
+    pub(super) fn new(key: &MasterKey) -> Self {
+        Self(ColumnSeal::new(key))
+    }
+}
+
+impl TextSeal for MasterKeySeal {
+    fn seal(&self, context: &str, text: &str) -> Result<String, String> {
+        self.0.seal(context, text).map_err(|why| error_chain(&why).to_string())
+    }
+
+    fn open(&self, context: &str, sealed: &str) -> Option<String> {
+        self.0.open(context, sealed).ok()
+    }
 }
 
 /// Reads servers from the database; stores and reads sealed BMC sessions.

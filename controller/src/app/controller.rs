@@ -8,6 +8,7 @@
 //!
 //! Invariant: a real controller and a simulated one differ only in their [`Environment`] and store; all other code is shared.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -24,7 +25,7 @@ use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
 use engine::model::{Clock, IdSource, system_id_source};
 use engine::store::Store;
 use engine::{Engine, EngineConfig, WorkflowRegistry};
-use media::{Library, LibraryOptions, MediaGrants};
+use media::{AddressPolicy, FilePolicy, Library, LibraryOptions, MediaGrants, SourcePolicy};
 use provision::{ControllerAuthorities, Provision, ProvisionLimits, ProvisionSettings, Services};
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, MasterKey, Resolver};
@@ -123,6 +124,7 @@ impl Controller {
             resolver: Arc::new(Resolver::new(key)),
             metrics,
             storage: settings.storage_root.clone(),
+            addresses: address_policy(settings),
             settings: ApiSettings {
                 max_body_bytes: settings.max_body_bytes,
                 metrics_anonymous: settings.metrics_anonymous,
@@ -206,7 +208,8 @@ fn provision_services(
     let controller_ca: ControllerAuthorities = Arc::new(move || {
         given.clone().or_else(|| certificates.as_ref().map(|certificates| certificates.authority()))
     });
-    let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE };
+    let sources = SourcePolicy { addresses: address_policy(settings), files: file_policy(settings) };
+    let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE, sources };
     let library = Library::open(&settings.maintenance_dir(), options)
         .map_err(setting("open the library of maintenance ISOs"))?;
     let grant_store = Arc::new(adapters::StoreGrants::new(store.clone(), Arc::clone(clock)));
@@ -233,6 +236,21 @@ fn provision_services(
             limits: limits(settings),
         },
     })
+}
+
+/// Where the controller connects to on behalf of others.
+pub(super) fn address_policy(settings: &Settings) -> AddressPolicy {
+    AddressPolicy::allowing(&settings.fetch_allow_cidrs)
+}
+
+/// Which local files jobs may name.
+fn file_policy(settings: &Settings) -> FilePolicy {
+    let configured = [&settings.maintenance_iso_url, &settings.esxi_installer_url].into_iter().flatten();
+    let path = |location: &String| match location.starts_with('/') {
+        true => Some(PathBuf::from(location)),
+        false => url::Url::parse(location).ok()?.to_file_path().ok(),
+    };
+    FilePolicy::below(settings.image_dir.clone(), configured.filter_map(path).collect())
 }
 
 /// The content of `REDFISH_CA_FILE`.

@@ -16,7 +16,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -152,7 +152,8 @@ impl DataLock {
     fn take_file(&mut self, what: &'static str, directory: &Path) -> Result<File, StartError> {
         let path = directory.join(LOCK_FILE);
         let failed = |source: io::Error| StartError::Lock { path: path.clone(), source };
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = open.map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let identity = Identity::from(file.metadata().map_err(failed)?);

@@ -15,6 +15,7 @@ mod listen;
 mod lock;
 mod origin;
 mod pressure;
+mod private;
 mod registry;
 mod reload;
 mod retention;
@@ -23,6 +24,7 @@ mod sockets;
 
 pub use controller::{Controller, Dependencies, Environment};
 pub use lock::LostLock;
+pub use private::make_private;
 pub use registry::OfflineRegistry;
 pub use signals::{ProcessSignal, ProcessSignals, stop_signal};
 pub use sockets::tls_options;
@@ -126,6 +128,20 @@ pub enum StartError {
     /// The certificate of the TLS listeners could not be read or made.
     #[error("prepare TLS for the listeners")]
     Tls(#[source] TlsError),
+    /// A directory or the database is open to other users and cannot be closed safely.
+    #[error(
+        "{} ({setting}) has mode {mode:04o}, so that other users have access to secrets; it is shared, of another user, or has \
+         files that are not of shoal: give shoal a directory of its own and run chmod 700 on it",
+        path.display()
+    )]
+    OpenToOthers {
+        /// The directory or file.
+        path: PathBuf,
+        /// The setting that names it.
+        setting: &'static str,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// The database could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -260,11 +276,16 @@ async fn start_in(
     show: Option<ShowToken>,
 ) -> Result<RunningController, StartError> {
     let clock = Arc::clone(&environment.clock);
+    // Before anything is created in a directory that may be of others.
+    private::close_to_others(&settings)?;
     let mut lock = lock::DataLock::take(&settings)?;
     backup::refuse_incomplete(&settings)?;
     create_directory(&settings.maintenance_dir())?;
+    if settings.image_dir.starts_with(&settings.storage_root) {
+        create_directory(&settings.image_dir)?;
+    }
     let key = master_key(&settings)?;
-    let store = open_store(lock.database(), clock.now()).await?;
+    let store = open_store(lock.database(), &key, clock.now()).await?;
     lock.watch_database()?;
     let lock = Arc::new(lock);
     let origin = origin::Origin::begin(&settings.storage_root, &store, clock.now()).await?;
@@ -308,6 +329,7 @@ async fn start_in(
         resolver,
         metrics,
         controller::tls_of(&settings)?,
+        controller::address_policy(&settings),
     )
     .map_err(setting("create the HTTP client of webhooks"))?;
     let maintenance = match &registry {
@@ -431,7 +453,7 @@ fn create_directory(path: &std::path::Path) -> Result<(), StartError> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
         .recursive(true)
-        .mode(0o750)
+        .mode(0o700)
         .create(path)
         .map_err(|source| StartError::Folder { path: path.to_owned(), source })
 }
@@ -452,9 +474,10 @@ fn master_key(settings: &Settings) -> Result<MasterKey, StartError> {
     }
 }
 
-async fn open_store(path: &std::path::Path, now: Time) -> Result<Store, StartError> {
+async fn open_store(path: &std::path::Path, key: &MasterKey, now: Time) -> Result<Store, StartError> {
     let path = path.to_owned();
-    let opened = tokio::task::spawn_blocking(move || Store::open(&path, now)).await;
+    let seal = Arc::new(adapters::MasterKeySeal::new(key));
+    let opened = tokio::task::spawn_blocking(move || Store::open_sealed(&path, seal, now)).await;
     Ok(opened.map_err(|_panic| StoreError::Closed)??)
 }
 

@@ -228,7 +228,7 @@ fn create(path: &Path, content: &Content) -> io::Result<File> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(&encode(content)?)?;
     file.sync_all()?;
     Ok(file)
@@ -340,7 +340,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(data.start("one", Some("A")).await, None);
         }
-        fs::set_permissions(data.path("one/origin"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(data.path("one/origin"), fs::Permissions::from_mode(0o640)).unwrap();
         assert_eq!(data.start("one", Some("A")).await, None);
         fs::rename(data.path("one"), data.path("moved")).unwrap();
         assert_eq!(data.start("moved", Some("A")).await, None);

@@ -1,6 +1,7 @@
 //! Structured settings of the registry: lists of patterns, and the file of access rules.
 //!
 //! ```text
+//! FETCH_ALLOW_CIDRS        127.0.0.0/8, ::1/128
 //! REGISTRY_IMMUTABLE_TAGS  os-images/**:v*, tools/*:release-*
 //! REGISTRY_SPARSE_IMAGES   mirror/**, tools/thin
 //! REGISTRY_QUOTAS          os-images/**=500GiB, tools/**=20GiB
@@ -15,6 +16,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use media::Cidr;
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule, Rule, TagPattern};
 
 use super::definition::SettingKind;
@@ -32,6 +34,11 @@ pub(super) fn immutable_tags(_: SettingKind, text: &str) -> Result<Vec<Immutable
 
 pub(super) fn repositories(_: SettingKind, text: &str) -> Result<Vec<RepositoryPattern>, InvalidValue> {
     let form = "repositories, such as mirror/**, separated by commas";
+    entries(text, form, |entry| entry.parse().ok())
+}
+
+pub(super) fn cidrs(_: SettingKind, text: &str) -> Result<Vec<Cidr>, InvalidValue> {
+    let form = "ADDRESS/BITS, such as 127.0.0.0/8, separated by commas";
     entries(text, form, |entry| entry.parse().ok())
 }
 

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use media::Cidr;
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 use strum::VariantNames;
 
@@ -147,6 +148,12 @@ settings! {
     /// The installer image of install-esxi.target jobs that name none: an absolute path or a file:, http: or
     /// https: URL. Unset: such jobs are refused.
     ESXI_INSTALLER_URL esxi_installer_url: String = unset, ImageUrl, values::image_url;
+    /// The folder from which jobs may name images by a local path. Other paths are refused, except those of
+    /// MAINTENANCE_ISO_URL and ESXI_INSTALLER_URL.
+    IMAGE_DIR image_dir: PathBuf = (STORAGE_ROOT / "images"), Path, values::path;
+    /// Addresses that the controller may fetch images from and post webhooks to although they are loopback,
+    /// link-local, multicast, reserved or of a metadata service, for example 127.0.0.0/8,::1/128.
+    FETCH_ALLOW_CIDRS fetch_allow_cidrs: Vec<Cidr> = empty, Entries("ADDRESS/BITS"), images::cidrs;
     /// Enables the OCI registry under /v2/. With false, recipes can only use images of other registries.
     ENABLE_REGISTRY enable_registry: bool = "true", Switch, values::switch;
     /// The directory of the registry: one OCI image layout per repository. It can be on another disk than

@@ -17,8 +17,10 @@ use reqwest::Client;
 use reqwest::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
+use url::Url;
 
 use engine::model::{Event, JsonText, Time, Webhook, WebhookId, error_chain};
+use media::AddressPolicy;
 use secrets::hmac_sha256;
 
 /// How long one delivery may take, including the response.
@@ -57,20 +59,24 @@ pub trait WebhookTransport: Send + Sync {
     async fn send(&self, delivery: WebhookDelivery<'_>) -> Result<u16, String>;
 }
 
-/// Sends over HTTP. It follows no redirect: a delivery signed for one receiver is not sent to another.
-pub(super) struct HttpWebhookTransport(Client);
+/// Sends over HTTP to the addresses that the policy allows. It follows no redirect: a delivery signed for one receiver is not sent
+/// to another.
+pub(super) struct HttpWebhookTransport {
+    client: Client,
+    addresses: AddressPolicy,
+}
 
 impl HttpWebhookTransport {
-    pub(super) fn new(tls: rustls::ClientConfig) -> reqwest::Result<Self> {
-        let client = Client::builder()
+    pub(super) fn new(tls: rustls::ClientConfig, addresses: AddressPolicy) -> reqwest::Result<Self> {
+        let client = addresses
+            .client()
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(TIMEOUT)
             .pool_max_idle_per_host(4)
             .build()?;
-        Ok(Self(client))
+        Ok(Self { client, addresses })
     }
 }
 
@@ -79,9 +85,12 @@ impl WebhookTransport for HttpWebhookTransport {
     async fn send(&self, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
         let lost = |error: reqwest::Error| error_chain(&error.without_url()).to_string();
         let kind = HeaderValue::from_str(delivery.kind).unwrap_or(HeaderValue::from_static("other"));
+        let url = Url::parse(delivery.url)
+            .map_err(|_| "the stored URL of the receiver cannot be used".to_owned())?;
+        self.addresses.check_url(&url).map_err(|refused| refused.to_string())?;
         let request = self
-            .0
-            .post(delivery.url)
+            .client
+            .post(url)
             .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, concat!("shoal/", env!("CARGO_PKG_VERSION")))
             .header("X-Shoal-Delivery", delivery.id)

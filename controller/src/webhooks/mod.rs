@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::telemetry::Metrics;
 use engine::model::{Clock, WebhookId, error_chain};
 use engine::store::Store;
+use media::AddressPolicy;
 use secrets::Resolver;
 
 /// The interval of checks for created, enabled or deleted webhooks.
@@ -45,7 +46,7 @@ pub struct WebhookDispatcher {
 }
 
 impl WebhookDispatcher {
-    /// Creates a dispatcher that sends over HTTP. `tls` defines the accepted certificates.
+    /// Creates a dispatcher that sends over HTTP. `tls` defines the accepted certificates, `addresses` the accepted addresses.
     ///
     /// # Errors
     /// When `tls` cannot be used by the HTTP client.
@@ -55,8 +56,9 @@ impl WebhookDispatcher {
         resolver: Arc<Resolver>,
         metrics: Arc<Metrics>,
         tls: rustls::ClientConfig,
+        addresses: AddressPolicy,
     ) -> reqwest::Result<Self> {
-        let transport = Arc::new(delivery::HttpWebhookTransport::new(tls)?);
+        let transport = Arc::new(delivery::HttpWebhookTransport::new(tls, addresses)?);
         Ok(Self::with_transport(store, clock, resolver, metrics, transport))
     }
 

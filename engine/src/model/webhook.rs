@@ -115,6 +115,9 @@ pub struct Webhook {
 impl Webhook {
     /// Scheme and host of the URL, without the parts that could contain a secret.
     pub fn origin(&self) -> String {
+        if self.url.is_empty() {
+            return "(sealed with another master key)".to_owned();
+        }
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         format!("{scheme}://{host}")

@@ -194,7 +194,8 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
     execute(
         connection,
         OPERATION,
-        "INSERT INTO run_inputs (run, input, plan, labels, retry_of) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT INTO run_inputs (run, input, plan, labels, retry_of)
+         VALUES (?1, seal_text(?2, 'run_inputs/' || ?1 || '/input'), ?3, ?4, ?5)",
         params![
             new.id.to_string(),
             to_json(OPERATION, &new.input)?,

@@ -1,5 +1,7 @@
 //! Opening the database, and its connections.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +15,7 @@ use super::instances::LiveInstance;
 use super::job_cache::JobCache;
 use super::migrate;
 use super::readers::{self, Readers};
+use super::sealing::{self, TextSeal};
 use super::writer::Writer;
 use crate::model::{Fairness, Time};
 
@@ -48,14 +51,29 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens (or creates) the database, migrates its schema and starts the writer. Blocks on the disk.
+    /// Opens (or creates) the database without sealing anything in it, for tests. Blocks on the disk.
+    ///
+    /// # Errors
+    /// Those of [`Store::open_sealed`].
+    pub fn open(path: &Path, now: Time) -> Result<Self, StoreError> {
+        Self::open_with(path, None, now)
+    }
+
+    /// Opens (or creates) the database, migrates its schema and starts the writer. `seal` seals the columns that may contain
+    /// secrets. Blocks on the disk.
     ///
     /// # Errors
     /// When the file cannot be opened, or a migration is refused or fails.
-    pub fn open(path: &Path, now: Time) -> Result<Self, StoreError> {
+    pub fn open_sealed(path: &Path, seal: Arc<dyn TextSeal>, now: Time) -> Result<Self, StoreError> {
+        Self::open_with(path, Some(seal), now)
+    }
+
+    fn open_with(path: &Path, seal: Option<Arc<dyn TextSeal>>, now: Time) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Open { path: path.to_owned(), source: Arc::new(source) };
+        create_private(path);
         let mut connection = Connection::open(path).map_err(failed)?;
         configure(&connection).map_err(failed)?;
+        sealing::attach(&connection, seal.as_ref()).map_err(failed)?;
         connection
             .execute_batch(
                 "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=1000;",
@@ -70,6 +88,7 @@ impl Store {
                     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
                 )?;
                 configure(&reader)?;
+                sealing::attach(&reader, seal.as_ref())?;
                 reader.execute_batch("PRAGMA query_only=ON;")?;
                 Ok(reader)
             })
@@ -94,6 +113,7 @@ impl Store {
         let failed = |source| StoreError::Open { path: path.clone(), source: Arc::new(source) };
         let mut connection = memory.connect().map_err(failed)?;
         configure(&connection).map_err(failed)?;
+        sealing::attach(&connection, None).map_err(failed)?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         migrate::run(&mut connection, &path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
         let cache = JobCache::attach(&connection).map_err(failed)?;
@@ -145,6 +165,12 @@ impl Store {
             })
             .await
     }
+}
+
+/// Creates an empty database file that only its owner can open, whatever the umask. SQLite gives the WAL the mode of the database.
+fn create_private(path: &Path) {
+    // A file that exists, and a directory that cannot be written, are left to SQLite, which reports what is wrong.
+    let _exists = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {

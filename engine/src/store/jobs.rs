@@ -17,7 +17,10 @@ const JOB: &str = "runs.batch, run_inputs.labels, run_inputs.retry_of, \
      (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = runs.id \
       AND (phase = 'stuck' OR stage = 'finish' AND phase = 'failed')) AS cleanup_remaining, \
      jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
-     jobs.maintenance_iso_url, jobs.webhook_token_hash";
+     open_text(jobs.maintenance_iso_url, 'jobs/' || jobs.id || '/maintenance_iso_url') AS maintenance_iso_url, \
+     jobs.webhook_token_hash";
+/// The location of an image that was sealed with another master key.
+const UNOPENED: &str = "(sealed with another master key)";
 /// The tables of [`JOB`].
 const TABLES: &str = "runs JOIN run_inputs ON run_inputs.run = runs.id LEFT JOIN jobs ON jobs.id = runs.id";
 
@@ -305,7 +308,8 @@ fn provision(columns: &Columns<'_>) -> Result<Option<ProvisionRecord>, StoreErro
         recipe_schema_id: columns.get("recipe_schema_id")?,
         task_iso_sha256: columns.get("task_iso_sha256")?,
         task_iso_path: columns.get("task_iso_path")?,
-        maintenance_iso_url: columns.get("maintenance_iso_url")?,
+        // A job stays visible after the master key was lost.
+        maintenance_iso_url: columns.text_opt("maintenance_iso_url")?.unwrap_or(UNOPENED).to_owned(),
         webhook_token_hash: columns.get("webhook_token_hash")?,
     }))
 }
@@ -318,7 +322,8 @@ pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time
         OPERATION,
         "INSERT INTO jobs (id, server_serial, status, recipe_json, created_at, updated_at, maintenance_iso_url,
                            recipe_schema_id, webhook_token_hash)
-         VALUES (?1, ?2, 'queued', ?3, ?4, ?4, ?5, ?6, ?7)",
+         VALUES (?1, ?2, 'queued', seal_text(?3, 'jobs/' || ?1 || '/recipe_json'), ?4, ?4,
+                 seal_text(?5, 'jobs/' || ?1 || '/maintenance_iso_url'), ?6, ?7)",
         params![
             id.to_string(),
             job.server.as_str(),

@@ -13,6 +13,7 @@
 //! - Every change of a run names the epoch and revision it was computed from (decision D7). If the row has others, nothing is
 //!   written.
 //! - A cached job ([`CachedJob`]) equals what its rows give. It is removed before a write to those rows becomes visible.
+//! - What may contain a secret (recipes, inputs of runs, URLs) is sealed before SQLite gets it ([`TextSeal`]).
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
 
 mod backup;
@@ -39,6 +40,7 @@ mod readers;
 mod restored;
 mod retention;
 mod rows;
+mod sealing;
 mod servers;
 mod signals;
 mod unreadable;
@@ -65,6 +67,7 @@ pub use jobs::{JobCount, JobDetail, JobFilter, JobPage};
 pub use migrate::MigrateError;
 pub use queues::{Lanes, QueuePosition};
 pub use restored::ReleasedServer;
+pub use sealing::TextSeal;
 pub use servers::{DeletedServer, ServerChange, ServerResources, UpdatedServer};
 pub use signals::{CANCEL, DeliverOutcome, SignalMessage};
 pub use unreadable::Unreadable;

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::StoreError;
+use super::sealing::unopened;
 use crate::model::{
     JobRecipe, Lease, NewEvent, Outcome, Phase, Position, Purpose, Run, RunId, Serial, Signal, Snapshot,
     Stage, StepName, StepPhase, StepRecord, Time,
@@ -298,17 +299,23 @@ pub(super) fn snapshot(
     let (input, plan, recipe) = first(
         connection,
         operation,
-        "SELECT input, plan, recipe_json, recipe_schema_id FROM run_inputs LEFT JOIN jobs ON jobs.id = run_inputs.run
+        "SELECT open_text(input, 'run_inputs/' || run || '/input') AS input, plan,
+             open_text(recipe_json, 'jobs/' || jobs.id || '/recipe_json') AS recipe_json, recipe_schema_id
+         FROM run_inputs LEFT JOIN jobs ON jobs.id = run_inputs.run
          WHERE run = ?1",
         &[&id],
         |columns| {
-            let recipe = match columns.text_opt("recipe_json")? {
-                Some(json) => {
-                    let schema_id = columns.get("recipe_schema_id")?;
+            let schema_id: Option<String> = columns.get("recipe_schema_id")?;
+            let recipe = match (columns.text_opt("recipe_json")?, schema_id) {
+                (Some(json), Some(schema_id)) => {
                     Some(Arc::new(JobRecipe { json: json.to_owned(), schema_id }))
                 }
-                None => None,
+                (None, Some(_)) => return Err(unopened(operation, "recipe_json")),
+                (_, None) => None,
             };
+            if columns.text_opt("input")?.is_none() {
+                return Err(unopened(operation, "input"));
+            }
             Ok((Arc::new(columns.json("input")?), Arc::new(columns.json("plan")?), recipe))
         },
     )?

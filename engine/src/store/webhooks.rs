@@ -17,6 +17,7 @@ use crate::model::{
 
 /// The maximum of dead letters of one webhook. The oldest are deleted first.
 const MAX_DEAD: u32 = 1000;
+const WEBHOOK: &str = "webhooks.*, open_text(url, 'webhooks/' || id || '/url') AS opened_url";
 const EVENT: &str = "events.seq, events.time, events.run, events.server, events.type, events.level, events.step, \
      events.attempt, events.actor, events.message, events.data, run_inputs.labels \
      FROM events LEFT JOIN run_inputs ON run_inputs.run = events.run";
@@ -96,7 +97,7 @@ impl Store {
                     connection,
                     OPERATION,
                     "INSERT INTO webhooks (id, url, secret, types, labels, created_by, created_at, cursor)
-                     SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7,
+                     SELECT ?1, seal_text(?2, 'webhooks/' || ?1 || '/url'), ?3, ?4, ?5, ?6, ?7,
                             coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)
                      WHERE (SELECT count(*) FROM webhooks) < ?8",
                     params![
@@ -122,7 +123,13 @@ impl Store {
     pub async fn webhooks(&self) -> Result<Vec<Webhook>, StoreError> {
         const OPERATION: &str = "list webhooks";
         self.read(OPERATION, |connection| {
-            all(connection, OPERATION, "SELECT * FROM webhooks ORDER BY id", &[], read_webhook)
+            all(
+                connection,
+                OPERATION,
+                &format!("SELECT {WEBHOOK} FROM webhooks ORDER BY id"),
+                &[],
+                read_webhook,
+            )
         })
         .await
     }
@@ -134,7 +141,7 @@ impl Store {
             first(
                 connection,
                 OPERATION,
-                "SELECT * FROM webhooks WHERE id = ?1",
+                &format!("SELECT {WEBHOOK} FROM webhooks WHERE id = ?1"),
                 &[&id.to_string()],
                 read_webhook,
             )
@@ -532,7 +539,8 @@ fn record_dead_letters(
 fn read_webhook(columns: &Columns<'_>) -> Result<Webhook, StoreError> {
     Ok(Webhook {
         id: columns.parse("id", str::parse)?,
-        url: columns.get("url")?,
+        // A webhook whose URL was sealed with another master key stays visible; its deliveries fail.
+        url: columns.text_opt("opened_url")?.unwrap_or_default().to_owned(),
         secret: columns.get("secret")?,
         filter: WebhookFilter { types: columns.json("types")?, labels: columns.json("labels")? },
         created_by: columns.get("created_by")?,

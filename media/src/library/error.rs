@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::super::body::ImageDigest;
+use super::super::outgoing::{AddressRefused, FileRefused};
 
 /// Why an image was not imported.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -24,6 +25,24 @@ pub enum ImportError {
     Scheme {
         /// The scheme.
         scheme: String,
+    },
+    /// The policy refuses the address of the web server, or of a redirect.
+    #[error("import maintenance image: {url} is refused")]
+    Address {
+        /// The URL.
+        url: String,
+        /// The refused address.
+        #[source]
+        source: AddressRefused,
+    },
+    /// The policy refuses the local file.
+    #[error("import maintenance image: {path} is refused")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why it is refused.
+        #[source]
+        source: FileRefused,
     },
     /// A local file cannot be read.
     #[error(

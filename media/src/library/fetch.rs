@@ -9,7 +9,7 @@
 //!
 //! Invariants: the fifth attempt in a row without progress ends the import; the read timeout bounds every silence of the
 //! server, the deadline bounds the whole import; at most eight chunks wait for the disk; at most three redirects are
-//! followed, and none from https to http.
+//! followed, and none from https to http; every address, of a redirect too, is checked by [`AddressPolicy`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use url::Url;
 
+use super::super::outgoing::{AddressPolicy, AddressRefused};
 use super::error::FetchFailure;
 use super::partial_image::PartialImage;
 use super::source::shown;
@@ -49,18 +50,22 @@ pub(super) enum Fetched {
 }
 
 /// The HTTP client of the library.
-pub(super) fn client(tls: rustls::ClientConfig) -> reqwest::Result<Client> {
-    Client::builder()
+pub(super) fn client(tls: rustls::ClientConfig, addresses: &AddressPolicy) -> reqwest::Result<Client> {
+    let checked = addresses.clone();
+    addresses
+        .client()
         .tls_backend_preconfigured(tls)
-        .redirect(Policy::custom(redirect))
-        .no_proxy()
+        .redirect(Policy::custom(move |attempt| redirect(attempt, &checked)))
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(READ_TIMEOUT)
         .pool_max_idle_per_host(1)
         .build()
 }
 
-fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+fn redirect(attempt: Attempt<'_>, addresses: &AddressPolicy) -> reqwest::redirect::Action {
+    if let Err(refused) = addresses.check_url(attempt.url()) {
+        return attempt.error(refused);
+    }
     let downgrade =
         attempt.url().scheme() == "http" && attempt.previous().iter().any(|url| url.scheme() == "https");
     if downgrade {
@@ -75,6 +80,8 @@ fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 /// Fetches images over HTTP into the library.
 pub(super) struct ImageFetcher {
     pub(super) client: Client,
+    /// The addresses that may be connected to.
+    pub(super) addresses: AddressPolicy,
     /// The directory of the library.
     pub(super) dir: PathBuf,
     /// The maximum size of an image in bytes.
@@ -84,6 +91,11 @@ pub(super) struct ImageFetcher {
 }
 
 impl ImageFetcher {
+    /// Checks the address in a URL.
+    pub(super) fn check(&self, url: &Url) -> Result<(), ImportError> {
+        self.addresses.check_url(url).map_err(|source| ImportError::Address { url: shown(url), source })
+    }
+
     /// Imports the image at `url` into the library, unless it still has the entity tag `known`.
     pub(super) async fn fetch(
         &self,
@@ -91,6 +103,7 @@ impl ImageFetcher {
         known: Option<HeaderValue>,
         progress: &ProgressReporter,
     ) -> Result<Fetched, ImportError> {
+        self.check(url)?;
         let sink = Sink::start(self.dir.clone(), self.limit);
         let transfer = Transfer { fetcher: self, url, known, progress, sink, at: 0, tag: None };
         match tokio::time::timeout(DEADLINE, transfer.run()).await {
@@ -166,7 +179,14 @@ impl Transfer<'_> {
         }
         let response = match request.send().await {
             Ok(response) => response,
-            Err(error) => return AttemptEnd::Broken(FetchFailure::Transfer(error.without_url())),
+            Err(error) => {
+                return match AddressRefused::cause_of(&error) {
+                    Some(source) => {
+                        AttemptEnd::Refused(ImportError::Address { url: shown(self.url), source })
+                    }
+                    None => AttemptEnd::Broken(FetchFailure::Transfer(error.without_url())),
+                };
+            }
         };
         match response.status() {
             StatusCode::OK => {

@@ -1,7 +1,7 @@
 //! The library of maintenance images: imported once, named by digest, never changed.
 //!
 //! ```text
-//! <dir>/<sha256, 64 hex digits>.iso   0444, complete and durable
+//! <dir>/<sha256, 64 hex digits>.iso   0400, complete and durable
 //! <dir>/incoming-...                  incomplete; removed when the library is opened
 //!
 //! import(location) ── this location is being imported ──> wait for that import
@@ -38,10 +38,12 @@ use tokio::sync::{Notify, OnceCell, Semaphore};
 pub use self::error::{FetchFailure, ImportError, LibraryError};
 use self::fetch::{Fetched, ImageFetcher};
 use self::partial_image::{PartialImage, image_path, is_sealed};
+pub use self::source::shown_location;
 use self::source::{ImageSource, Validator};
 use super::body::{Backing, ImageBody, ImageDigest};
 use super::boot::BootExtents;
 use super::offload::offload;
+use super::outgoing::{FilePolicy, SourcePolicy};
 
 /// Imports that run at the same time.
 const IMPORTS_AT_WORK: usize = 2;
@@ -61,6 +63,8 @@ pub struct LibraryOptions {
     pub tls: rustls::ClientConfig,
     /// The maximum size of an image in bytes.
     pub max_image_bytes: u64,
+    /// What may be imported.
+    pub sources: SourcePolicy,
 }
 
 /// A TLS configuration that trusts the certificates in `roots_pem` and no others.
@@ -108,6 +112,7 @@ pub struct Library(Arc<Inner>);
 struct Inner {
     dir: PathBuf,
     limit: u64,
+    files: FilePolicy,
     fetcher: ImageFetcher,
     at_work: Semaphore,
     imports: Mutex<HashMap<ImageSource, Arc<ImportProgress>>>,
@@ -184,7 +189,7 @@ impl Library {
             let path = path.to_path_buf();
             move |source: io::Error| LibraryError::Directory { operation, path, source: Arc::new(source) }
         };
-        std::fs::create_dir_all(dir).map_err(failed("create", dir))?;
+        super::file::create_private_directory(dir).map_err(failed("create", dir))?;
         for entry in std::fs::read_dir(dir).map_err(failed("list", dir))? {
             let path = entry.map_err(failed("list", dir))?.path();
             if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(partial_image::PREFIX))
@@ -195,12 +200,15 @@ impl Library {
         Ok(Self(Arc::new(Inner {
             dir: dir.to_path_buf(),
             fetcher: ImageFetcher {
-                client: fetch::client(options.tls).map_err(|error| LibraryError::Client(Arc::new(error)))?,
+                client: fetch::client(options.tls, &options.sources.addresses)
+                    .map_err(|error| LibraryError::Client(Arc::new(error)))?,
+                addresses: options.sources.addresses,
                 dir: dir.to_path_buf(),
                 limit: options.max_image_bytes,
                 pause,
             },
             limit: options.max_image_bytes,
+            files: options.sources.files,
             at_work: Semaphore::new(IMPORTS_AT_WORK),
             imports: Mutex::default(),
             known: Mutex::default(),
@@ -229,6 +237,20 @@ impl Library {
                 return outcome;
             }
             changed.await;
+        }
+    }
+
+    /// Checks that the policy allows an import from `location`, as far as that is known without a lookup.
+    ///
+    /// # Errors
+    /// [`ImportError`] when the location is malformed or refused.
+    pub fn check(&self, location: &str) -> Result<(), ImportError> {
+        match ImageSource::parse(location)? {
+            ImageSource::File(path) => {
+                let checked = self.0.files.check(&path);
+                checked.map_err(|source| ImportError::File { path, source })
+            }
+            ImageSource::Web(url) => self.0.fetcher.check(&url),
         }
     }
 
@@ -275,8 +297,12 @@ impl Library {
         let (image, validator) = match source {
             ImageSource::File(path) => {
                 let (path, dir, limit) = (path.clone(), self.0.dir.clone(), self.0.limit);
-                let progress = ProgressReporter(Arc::clone(&progress.0));
-                let copied = offload(move || copy_file(&path, known, &dir, limit, &progress));
+                let (progress, files) = (ProgressReporter(Arc::clone(&progress.0)), self.0.files.clone());
+                let copied = offload(move || {
+                    let refused = |source| ImportError::File { path: path.clone(), source };
+                    let path = files.resolve(&path).map_err(refused)?;
+                    copy_file(&path, known, &dir, limit, &progress)
+                });
                 let (image, validator) = copied.await.unwrap_or(Err(ImportError::Interrupted))?;
                 (image, Some(validator))
             }

@@ -1,7 +1,7 @@
 //! An image that is being imported into the library.
 //!
 //! ```text
-//! incoming-<uuid>  0600   write: hash, count, look for CD001 ──finish──> fsync, 0444, seal ──rename──> <sha256>.iso ──> fsync dir
+//! incoming-<uuid>  0600   write: hash, count, look for CD001 ──finish──> fsync, 0400, seal ──rename──> <sha256>.iso ──> fsync dir
 //!        `── dropped before that: removed;  left by a crash: removed when the library is opened
 //! ```
 //!
@@ -99,7 +99,7 @@ impl PartialImage {
         hit_file("write", "library.iso");
         let sealed = SystemTime::UNIX_EPOCH + Duration::new(now.as_secs(), seal(digest));
         self.file
-            .set_permissions(Permissions::from_mode(0o444))
+            .set_permissions(Permissions::from_mode(0o400))
             .and_then(|()| self.file.set_modified(sealed))
             .and_then(|()| self.file.sync_all())
             .map_err(ImportError::store("make a file durable"))?;
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(std::fs::read(&done.path).unwrap(), bytes);
         assert_eq!(names(dir.path()), [format!("{}.iso", done.digest.to_hex())]);
         let metadata = std::fs::metadata(&done.path).unwrap();
-        assert_eq!(metadata.permissions().mode() & 0o777, 0o444);
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o400);
         assert!(is_sealed(metadata.modified().unwrap(), done.digest));
         assert!(!is_sealed(SystemTime::UNIX_EPOCH, done.digest));
     }

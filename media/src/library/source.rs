@@ -50,6 +50,20 @@ pub(super) fn shown(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
+/// A location as it may be shown: of a URL with user, password, query or fragment only scheme, host and port.
+#[must_use]
+pub fn shown_location(location: &str) -> String {
+    let Ok(url) = Url::parse(location) else { return location.to_owned() };
+    let plain = url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    match url.scheme() {
+        "http" | "https" if !plain => format!("{}/***", url.origin().ascii_serialization()),
+        _ => location.to_owned(),
+    }
+}
+
 impl fmt::Debug for ImageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,5 +95,19 @@ mod tests {
     fn credentials_of_a_location_are_never_printed() {
         let source = ImageSource::parse("https://user:canary@192.0.2.1/a.iso?sig=canary").unwrap();
         assert_eq!(format!("{source:?}"), "https://192.0.2.1/a.iso");
+    }
+
+    #[test]
+    fn of_a_url_with_credentials_only_the_host_is_shown() {
+        for (location, shown) in [
+            ("/srv/a.iso", "/srv/a.iso"),
+            ("file:///srv/a.iso", "file:///srv/a.iso"),
+            ("https://192.0.2.1:8443/canary/a.iso", "https://192.0.2.1:8443/canary/a.iso"),
+            ("https://192.0.2.1:8443/a.iso?sig=canary", "https://192.0.2.1:8443/***"),
+            ("https://canary@192.0.2.1/a.iso", "https://192.0.2.1/***"),
+            ("http://user:canary@iso.example/a.iso#x", "http://iso.example/***"),
+        ] {
+            assert_eq!(shown_location(location), shown);
+        }
     }
 }

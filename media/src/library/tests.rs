@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 
+use super::super::outgoing::AddressPolicy;
 use super::*;
 
 const TAG: &str = "\"v1\"";
@@ -20,7 +21,11 @@ fn image() -> Vec<u8> {
 }
 
 fn open(dir: &Path) -> Library {
-    let options = LibraryOptions { tls: tls_config(b"").unwrap(), max_image_bytes: 1 << 20 };
+    open_for(dir, crate::tests::everything())
+}
+
+fn open_for(dir: &Path, sources: SourcePolicy) -> Library {
+    let options = LibraryOptions { tls: tls_config(b"").unwrap(), max_image_bytes: 1 << 20, sources };
     Library::open_with(dir, options, Duration::ZERO).unwrap()
 }
 
@@ -348,4 +353,59 @@ fn malformed_trusted_certificates_are_an_error() {
     assert!(tls_config(b"").is_ok());
     let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert!(matches!(tls_config(broken), Err(LibraryError::Certificates { .. })));
+}
+
+#[tokio::test]
+async fn a_refused_address_is_not_connected_to_and_not_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = SourcePolicy { addresses: AddressPolicy::default(), ..crate::tests::everything() };
+    let library = open_for(dir.path(), none);
+    let (url, requests) = web(|_, _| tagged(image())).await;
+    for url in
+        [url.clone(), url.replace("127.0.0.1", "localhost"), url.replace("127.0.0.1", "[::ffff:127.0.0.1]")]
+    {
+        let error = import(&library, &format!("{url}?sig=canary")).await.unwrap_err();
+        let text = engine::model::error_chain(&error).to_string();
+        assert!(matches!(error, ImportError::Address { .. }), "{text}");
+        assert!(text.contains("FETCH_ALLOW_CIDRS") && !text.contains("canary"), "{text}");
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_redirect_to_a_refused_address_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let (url, requests) = web(|_, _| {
+        let there = "http://169.254.169.254/latest/meta-data/";
+        Response::builder().status(302).header("location", there).body(HttpBody::empty()).unwrap()
+    })
+    .await;
+    let error = import(&library, &url).await.unwrap_err();
+    assert!(
+        matches!(&error, ImportError::Address { source, .. } if source.address.to_string() == "169.254.169.254"),
+        "{error}"
+    );
+    assert_eq!(requests.load(Ordering::SeqCst), 1, "the redirect is not tried again");
+}
+
+#[tokio::test]
+async fn a_local_file_outside_of_the_folder_is_refused_whether_it_exists_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("images");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(dir.path().join("a.iso"), image()).unwrap();
+    std::fs::write(folder.join("b.iso"), image()).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("a.iso"), folder.join("link.iso")).unwrap();
+    let files = FilePolicy::below(folder.clone(), Vec::new());
+    let library = open_for(&dir.path().join("library"), SourcePolicy { files, ..crate::tests::everything() });
+    for refused in ["a.iso", "absent.iso", "images/link.iso", "images/../a.iso"] {
+        let path = dir.path().join(refused);
+        let error = import(&library, path.to_str().unwrap()).await.unwrap_err();
+        assert!(matches!(error, ImportError::File { .. }), "{refused}: {error}");
+    }
+    let inside = folder.join("b.iso");
+    assert_eq!(import(&library, inside.to_str().unwrap()).await.unwrap().digest, digest());
+    assert!(library.check(dir.path().join("a.iso").to_str().unwrap()).is_err());
+    library.check(&format!("file://{}", inside.display())).unwrap();
 }

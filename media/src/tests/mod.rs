@@ -173,8 +173,21 @@ pub(super) fn client() -> reqwest::Client {
     reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().build().unwrap()
 }
 
+/// A policy for tests on loopback with files anywhere.
+pub(super) fn everything() -> crate::SourcePolicy {
+    let loopback = ["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
+    crate::SourcePolicy {
+        addresses: crate::AddressPolicy::allowing(&loopback),
+        files: crate::FilePolicy::below("/".into(), Vec::new()),
+    }
+}
+
 pub(super) fn library(dir: &std::path::Path) -> Library {
-    Library::open(dir, LibraryOptions { tls: tls_config(b"").unwrap(), max_image_bytes: 64 << 20 }).unwrap()
+    Library::open(
+        dir,
+        LibraryOptions { tls: tls_config(b"").unwrap(), max_image_bytes: 64 << 20, sources: everything() },
+    )
+    .unwrap()
 }
 
 /// Serves the grants on a new port. Every second request has a connection that supports sendfile.

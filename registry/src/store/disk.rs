@@ -12,9 +12,9 @@
 //! n-th operation fail, or forget everything that was not made durable (see `store::faults`). Outside of tests there is
 //! no hook and no cost.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW};
@@ -122,7 +122,9 @@ impl Disk {
     pub(super) fn create_directory(&self, directory: &Path) -> Result<(), Error> {
         // Checked first: a full disk may refuse before it notices that nothing is to be done.
         if !directory.is_dir() {
-            match self.perform(DiskOp::CreateDirectory(directory), || fs::create_dir(directory)) {
+            match self.perform(DiskOp::CreateDirectory(directory), || {
+                DirBuilder::new().mode(0o700).create(directory)
+            }) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io("create directory", directory)(error)),
@@ -146,7 +148,7 @@ impl Disk {
 
     /// Creates an empty file that did not exist, open for reading and writing.
     pub(super) fn create_file(&self, path: &Path) -> Result<File, Error> {
-        let open = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let open = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         self.perform(DiskOp::CreateFile(path), open).map_err(Error::io("create", path))
     }
 
@@ -172,7 +174,7 @@ impl Disk {
 
     /// Makes a file read-only.
     pub(super) fn protect(&self, path: &Path) -> Result<(), Error> {
-        self.perform(DiskOp::Protect(path), || fs::set_permissions(path, Permissions::from_mode(0o444)))
+        self.perform(DiskOp::Protect(path), || fs::set_permissions(path, Permissions::from_mode(0o400)))
             .map_err(Error::io("protect", path))
     }
 
@@ -231,7 +233,7 @@ impl Disk {
 
     /// Creates an empty file; an existing one gets the current time. Durable after [`Disk::sync_directory`].
     pub(super) fn record(&self, path: &Path) -> Result<(), Error> {
-        let open = || OpenOptions::new().write(true).create_new(true).open(path);
+        let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         match self.perform(DiskOp::CreateFile(path), open) {
             Ok(_) => Ok(()),
             // The age is a hint for garbage collection, which knows of this record by other means as well.

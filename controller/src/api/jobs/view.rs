@@ -13,6 +13,7 @@ use engine::model::{
     BatchId, Event, Failure, Hold, Job, JobStatus, JsonText, Outcome, Phase, RunId, Serial, StepName,
     StepPhase, StepSummary, Time, Wait,
 };
+use media::shown_location;
 use provision::{PlannedImage, PlannedStep};
 use recipe::Lint;
 
@@ -63,8 +64,8 @@ pub(in crate::api) struct JobView<'a> {
     task_iso_sha256: Option<&'a str>,
     /// The path of the task image on the controller, if it is stored as a file.
     task_iso_path: Option<&'a str>,
-    /// The image that the machine boots, without the query of its URL.
-    maintenance_iso_url: Option<&'a str>,
+    /// The image that the machine boots. Of a URL with credentials or a query only the host is shown.
+    maintenance_iso_url: Option<String>,
     labels: &'a BTreeMap<String, String>,
     /// The priority; a greater one begins first.
     priority: i32,
@@ -365,9 +366,4 @@ fn cleanup(job: &Job) -> CleanupState {
         (Phase::Unwinding | Phase::Finishing, _) => CleanupState::Running,
         _ => CleanupState::Pending,
     }
-}
-
-/// A location without its query, which may contain a signature.
-fn shown_location(location: &str) -> &str {
-    location.split('?').next().unwrap_or(location)
 }

@@ -18,6 +18,7 @@ use super::super::extract::{CanWrite, JsonBody};
 use super::view::WebhookView;
 use engine::model::{NewEvent, Webhook, WebhookFilter, WebhookId};
 use engine::store::WebhookCounts;
+use media::AddressPolicy;
 
 /// The maximum of webhooks of a controller; each has its own dispatcher task.
 const MAX_WEBHOOKS: u32 = 32;
@@ -56,7 +57,7 @@ pub(in crate::api) async fn create(
     body: JsonBody,
 ) -> Result<(StatusCode, Json<WebhookView>), ApiError> {
     let request: Request = body.read()?;
-    let url = check(&request)?;
+    let url = check(&request, &api.addresses)?;
     let now = api.now();
     let id = WebhookId(api.engine.id_source().new_id(now));
     let sealed = api
@@ -90,11 +91,11 @@ pub(in crate::api) async fn create(
 }
 
 /// All problems of the request, or the normalized URL.
-fn check(request: &Request) -> Result<String, ApiError> {
+fn check(request: &Request, addresses: &AddressPolicy) -> Result<String, ApiError> {
     let mut problems = Vec::new();
-    let url = checked_url(request.url.expose_secret());
+    let url = checked_url(request.url.expose_secret(), addresses);
     if let Err(why) = &url {
-        problems.push(Detail::new("/url", Rule::Format, *why));
+        problems.push(Detail::new("/url", Rule::Format, why.clone()));
     }
     if !SECRET.contains(&request.secret.expose_secret().len()) {
         let (least, most) = SECRET.into_inner();
@@ -121,16 +122,20 @@ fn check(request: &Request) -> Result<String, ApiError> {
 }
 
 /// Checks and normalizes a URL. The error text does not contain it, because a URL may contain a secret.
-fn checked_url(text: &str) -> Result<String, &'static str> {
+fn checked_url(text: &str, addresses: &AddressPolicy) -> Result<String, String> {
+    let refused = |why: &str| Err(why.to_owned());
     if text.len() > MAX_URL {
-        return Err("a URL has at most 2048 bytes");
+        return refused("a URL has at most 2048 bytes");
     }
-    let url = Url::parse(text).map_err(|_| "not a URL: give http(s)://HOST[:PORT]/PATH")?;
+    let Ok(url) = Url::parse(text) else {
+        return refused("not a URL: give http(s)://HOST[:PORT]/PATH");
+    };
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Err("not an HTTP URL: give http(s)://HOST[:PORT]/PATH");
+        return refused("not an HTTP URL: give http(s)://HOST[:PORT]/PATH");
     }
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
-        return Err("the URL must not contain user, password or fragment: deliveries are signed");
+        return refused("the URL must not contain user, password or fragment: deliveries are signed");
     }
+    addresses.check_url(&url).map_err(|why| why.to_string())?;
     Ok(url.to_string())
 }

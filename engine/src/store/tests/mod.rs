@@ -7,6 +7,7 @@ mod leases;
 mod locks;
 mod records;
 mod restored;
+mod sealing;
 mod webhooks;
 mod writing;
 

@@ -18,7 +18,7 @@
 //!   probe      `bmc probe` and `bmc doctor`     vendors    one job on the simulated BMC of each vendor
 //!   emulator   one job on sushy-emulator        soak       load while the controller is killed
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
-//!   process    signals, log, first admin token
+//!   process    signals, log, first admin token        crowd      idle connections, descriptors, trusted proxies
 //!   restored   copied, old and restored data, backups, locks
 //! ```
 //! What each file proves: docs/testing.md.
@@ -29,6 +29,7 @@ mod api;
 mod batches;
 mod bmc;
 mod crash;
+mod crowd;
 mod demo;
 mod emulator;
 mod esxi;

@@ -7,11 +7,13 @@
 //!   telemetry -> config
 //!   config    -> auth
 //!   auth      ->
+//!   descriptors ->                                     (the limit of open files)
 //! ```
 
 pub mod api;
 pub mod app;
 pub mod auth;
 pub mod config;
+pub mod descriptors;
 pub mod telemetry;
 pub mod webhooks;

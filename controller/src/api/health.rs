@@ -11,6 +11,7 @@ use super::Api;
 use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::CanRead;
+use crate::descriptors::{self, DescriptorBudget};
 use crate::telemetry::{RegistryGauges, dropped_log_lines};
 use engine::model::{JobStatus, error_chain};
 
@@ -39,6 +40,8 @@ pub(super) struct Readiness {
 struct ReadinessChecks {
     database: ReadinessCheck,
     disk: ReadinessCheck,
+    /// Fails when the process may open too few files and sockets.
+    descriptors: ReadinessCheck,
     registry: ReadinessCheck,
     /// Fails while servers of restored data are not released.
     data: ReadinessCheck,
@@ -71,7 +74,7 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Readiness: the database can be written, the data disk has space, the registry accepts pushes, and no server of restored data
+/// Readiness: the database can be written, the data disk has space, enough files can be opened, the registry accepts pushes, and no server of restored data
 /// waits for its release. The body names failed
 /// checks.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
@@ -89,6 +92,10 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
         },
         Err(error) => ReadinessCheck::failed(format!("the data directory cannot be checked: {error}")),
     };
+    let descriptors = match DescriptorBudget::of(descriptors::limit(), 0).problem() {
+        None => ReadinessCheck::passed(),
+        Some(problem) => ReadinessCheck::failed(problem.to_string()),
+    };
     let registry = match api.services.images.ready().await {
         Ok(()) => ReadinessCheck::passed(),
         Err(why) => ReadinessCheck::failed(why.to_string()),
@@ -101,10 +108,11 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
         )),
         Err(error) => ReadinessCheck::failed(error_chain(&error).to_string()),
     };
-    let ready = [&database, &disk, &registry, &data].iter().all(|check| check.ok);
+    let ready = [&database, &disk, &descriptors, &registry, &data].iter().all(|check| check.ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if ready { "ready" } else { "not ready" };
-    let readiness = Readiness { status: word, checks: ReadinessChecks { database, disk, registry, data } };
+    let readiness =
+        Readiness { status: word, checks: ReadinessChecks { database, disk, descriptors, registry, data } };
     (status, Json(readiness)).into_response()
 }
 

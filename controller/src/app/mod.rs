@@ -10,6 +10,7 @@
 
 mod adapters;
 pub mod backup;
+mod connections;
 mod controller;
 mod listen;
 mod lock;
@@ -38,8 +39,10 @@ use tokio_util::task::TaskTracker;
 use crate::api::{Api, RegistryAdmin};
 use crate::auth::AuthMode;
 use crate::config::Settings;
+use crate::descriptors::{self, DescriptorBudget};
 use crate::webhooks::WebhookDispatcher;
 use bmc::Addresses;
+use connections::{Admission, AdmissionParts, Serves};
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::{Store, StoreError, TakeOver};
@@ -250,6 +253,7 @@ async fn start_in(
     environment: Environment,
     show: Option<ShowToken>,
 ) -> Result<RunningController, StartError> {
+    let budget = descriptor_budget(&settings);
     let clock = Arc::clone(&environment.clock);
     let mut lock = lock::DataLock::take(&settings)?;
     backup::refuse_incomplete(&settings)?;
@@ -348,23 +352,43 @@ async fn start_in(
     // Before the first response: a client that finds the controller ready can rely on the token.
     let first_token = first_token(&settings, &store, clock.now(), api_address, show).await?;
     let of_running = api.clone();
+    let denials = Arc::clone(api.auth.denials());
+    let admission = AdmissionParts {
+        budget,
+        proxies: settings.trusted_proxies.clone(),
+        denials: Arc::clone(&denials),
+        clock: Arc::clone(&clock),
+    };
     let connections = TaskTracker::new();
     // Media first: a BMC that was reading when the previous process ended reads again at once.
     if let Some(listener) = media_listener {
         let router = crate::api::media_router(api.clone());
-        connections.spawn(listen::serve(listener, router, stop_media.clone(), connections.clone()));
+        let admission = Admission::new(admission.clone(), Serves::Media);
+        connections.spawn(listen::serve(
+            listener,
+            router,
+            admission,
+            stop_media.clone(),
+            connections.clone(),
+        ));
     }
     let (registry_router, rules) =
         guarded.map_or((None, None), |guarded| (Some(guarded.router), guarded.rules));
     let router = crate::api::router(api, registry_router);
     let stop_main = if media_address == api_address { stop_media.clone() } else { stop_api.clone() };
-    connections.spawn(listen::serve(listener, router, stop_main, connections.clone()));
+    let serves = if media_address == api_address { Serves::All } else { Serves::Api };
+    let admission = Admission::new(admission, serves);
+    connections.spawn(listen::serve(listener, router, admission, stop_main, connections.clone()));
     let work = TaskTracker::new();
     {
         let (engine, stop) = (engine.clone(), stop_work.clone());
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
     }
     work.spawn(async move { feed.run().await });
+    {
+        let (clock, stop) = (Arc::clone(&clock), stop_work.clone());
+        work.spawn(async move { denials.run(|| clock.now().timestamp(), stop).await });
+    }
     work.spawn(Arc::new(origin).follow(store.clone(), stop_work.clone()));
     let (report_lost, lost) = tokio::sync::watch::channel(None);
     {
@@ -431,6 +455,17 @@ async fn start_in(
             _lock: lock,
         },
     })
+}
+
+/// Raises the limit of open files and divides it.
+fn descriptor_budget(settings: &Settings) -> DescriptorBudget {
+    let budget = DescriptorBudget::of(descriptors::raise(), settings.redfish_max_in_flight);
+    let DescriptorBudget { limit, storage, outgoing, open, active } = budget;
+    match budget.problem() {
+        None => tracing::info!(limit, storage, outgoing, open, active, "the limit of open files is divided"),
+        Some(why) => tracing::warn!(limit, storage, outgoing, open, active, "{why}"),
+    }
+    budget
 }
 
 fn create_directory(path: &std::path::Path) -> Result<(), StartError> {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 use strum::VariantNames;
 
-use crate::auth::AuthMode;
+use crate::auth::{AuthMode, TrustedProxies};
 use secrets::SecretSource;
 
 use super::definition::{AnySetting, Definition, Setting, SettingDefault, SettingKind};
@@ -110,6 +110,11 @@ settings! {
     /// The base URL at which the maintenance OS reaches API and registry. Unset: the local address from which
     /// the controller reaches the BMC. Set it when a TLS proxy is in front of the controller.
     CONTROLLER_PUBLIC_URL controller_public_url: String = unset, BaseUrl, values::base_url;
+    /// Addresses and networks of reverse proxies. Only from them is the address of the client taken from
+    /// Forwarded or X-Forwarded-For, for limits, audit and logs. Unset: every client behind a proxy has the
+    /// address of the proxy.
+    TRUSTED_PROXIES trusted_proxies: TrustedProxies =
+        empty, Entries("ADDRESS or NETWORK/BITS"), values::trusted_proxies;
     /// PEM certificates that the maintenance OS trusts when CONTROLLER_PUBLIC_URL is https. The controller
     /// trusts them, and no others, for https images and webhooks.
     CONTROLLER_CA_FILE controller_ca_file: PathBuf = unset, Path, values::path;

@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use url::{Host, Url};
 
-use crate::auth::{JOB_USERNAME, password_hash_usable};
+use crate::auth::{JOB_USERNAME, NoNetworks, TrustedProxies, password_hash_usable};
 use secrets::SecretSource;
 
 use super::definition::SettingKind;
@@ -70,6 +70,10 @@ pub(super) fn address(_: SettingKind, text: &str) -> Result<SocketAddr, InvalidV
         }
         None => text.parse().map_err(|_| refusal()),
     }
+}
+
+pub(super) fn trusted_proxies(_: SettingKind, text: &str) -> Result<TrustedProxies, InvalidValue> {
+    text.parse().map_err(|why: NoNetworks| InvalidValue::give(why.to_string()))
 }
 
 pub(super) fn switch(_: SettingKind, text: &str) -> Result<bool, InvalidValue> {

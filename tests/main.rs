@@ -19,7 +19,7 @@
 //!   emulator   one job on sushy-emulator        soak       load while the controller is killed
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
 //!   process    signals, log, first admin token  tls        HTTPS of API, registry and media
-//!   doors      each secret at every door
+//!   doors      each secret at every door        crowd      idle connections, descriptors, trusted proxies
 //!   restored   copied, old and restored data, backups, locks
 //!   modes      who can open the files of the program
 //! ```
@@ -31,6 +31,7 @@ mod api;
 mod batches;
 mod bmc;
 mod crash;
+mod crowd;
 mod demo;
 mod doors;
 mod emulator;

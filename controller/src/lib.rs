@@ -8,12 +8,14 @@
 //!   config    -> auth
 //!   tls       ->                                         (certificates and handshakes of the listeners)
 //!   auth      ->
+//!   descriptors ->                                     (the limit of open files)
 //! ```
 
 pub mod api;
 pub mod app;
 pub mod auth;
 pub mod config;
+pub mod descriptors;
 pub mod telemetry;
 pub mod tls;
 pub mod webhooks;

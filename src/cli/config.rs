@@ -4,6 +4,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use controller::config::{DEFINITIONS, reference};
+use controller::descriptors::{self, DescriptorBudget};
 
 use super::error::CliError;
 use super::output::{Output, plain};
@@ -25,12 +26,15 @@ pub(super) fn run(command: ConfigCommand, output: &mut Output<'_>) -> Result<(),
     match command {
         ConfigCommand::Show(settings) => show(*settings, output),
         ConfigCommand::Check(settings) => {
-            settings.load()?;
+            let settings = settings.load()?;
+            let budget = DescriptorBudget::of(descriptors::attainable(), settings.redfish_max_in_flight);
+            let warning = budget.problem().map(|why| why.to_string());
             if output.json {
-                output.document(&json!({"valid": true}))
-            } else {
-                output.line("the configuration is valid")
+                let warnings: Vec<String> = warning.into_iter().collect();
+                return output.document(&json!({"valid": true, "warnings": warnings}));
             }
+            output.line("the configuration is valid")?;
+            warning.map_or(Ok(()), |why| output.line(&format!("warning: {why}")))
         }
         ConfigCommand::Reference => describe(output),
     }

@@ -326,10 +326,12 @@ error_codes! {
         what_to_do: "Correct the value that the message names with `shoal server update`.",
     }
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, {
-        title: "Too many failed attempts",
-        happened: "The address of the client had too many failed logins or wrong report secrets.",
-        why: "Attempts are limited so that secrets cannot be guessed.",
-        what_to_do: "Wait for the seconds in `Retry-After`, then use the right credentials.",
+        title: "Too many failed attempts or requests at once",
+        happened: "The address of the client had too many failed logins or wrong report secrets, or it has too many \
+                   requests in progress.",
+        why: "Attempts are limited so that secrets cannot be guessed, and requests so that one client does not use what \
+              all others need.",
+        what_to_do: "Wait for the seconds in `Retry-After`, then use the right credentials or fewer connections.",
     }
     Internal = "internal", INTERNAL_SERVER_ERROR, {
         title: "The controller failed",
@@ -353,8 +355,9 @@ error_codes! {
     }
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, {
         title: "The controller cannot serve the request now",
-        happened: "The database or the media cannot be used at the moment.",
-        why: "The database is locked or its disk is full or slow.",
+        happened: "The database or the media cannot be used at the moment, or too many requests are in progress.",
+        why: "The database is locked, its disk is full or slow, or clients use all connections that the limit of open files \
+              allows.",
         what_to_do: "Read `/readyz`, then repeat the request after `Retry-After`.",
     }
     Busy = "busy", SERVICE_UNAVAILABLE, {

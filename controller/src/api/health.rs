@@ -11,6 +11,7 @@ use super::Api;
 use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::CanRead;
+use crate::descriptors::{self, DescriptorBudget};
 use crate::telemetry::{RegistryGauges, dropped_log_lines};
 use crate::tls::TlsState;
 use engine::model::{JobStatus, error_chain};
@@ -40,6 +41,8 @@ pub(super) struct Readiness {
 struct ReadinessChecks {
     database: ReadinessCheck,
     disk: ReadinessCheck,
+    /// Fails when the process may open too few files and sockets.
+    descriptors: ReadinessCheck,
     registry: ReadinessCheck,
     /// Fails while servers of restored data are not released.
     data: ReadinessCheck,
@@ -75,8 +78,8 @@ pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Readiness: the database can be written, the data disk has space, the registry accepts pushes, and no server of restored data
-/// waits for its release, and the certificate can be used. The body names failed checks.
+/// Readiness: the database can be written, the data disk has space, enough files can be opened, the registry accepts pushes, no
+/// server of restored data waits for its release, and the certificate can be used. The body names failed checks.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
         Ok(()) => ReadinessCheck::passed(),
@@ -92,6 +95,10 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
         },
         Err(error) => ReadinessCheck::failed(format!("the data directory cannot be checked: {error}")),
     };
+    let descriptors = match DescriptorBudget::of(descriptors::limit(), 0).problem() {
+        None => ReadinessCheck::passed(),
+        Some(problem) => ReadinessCheck::failed(problem.to_string()),
+    };
     let registry = match api.services.images.ready().await {
         Ok(()) => ReadinessCheck::passed(),
         Err(why) => ReadinessCheck::failed(why.to_string()),
@@ -105,12 +112,12 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
         Err(error) => ReadinessCheck::failed(error_chain(&error).to_string()),
     };
     let tls = api.tls.as_ref().map(|certificates| tls_check(&certificates.state()));
-    let checks = [Some(&database), Some(&disk), Some(&registry), Some(&data), tls.as_ref()];
+    let checks = [Some(&database), Some(&disk), Some(&descriptors), Some(&registry), Some(&data), tls.as_ref()];
     let ready = checks.iter().flatten().all(|check| check.ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if ready { "ready" } else { "not ready" };
     let readiness =
-        Readiness { status: word, checks: ReadinessChecks { database, disk, registry, data, tls } };
+        Readiness { status: word, checks: ReadinessChecks { database, disk, descriptors, registry, data, tls } };
     (status, Json(readiness)).into_response()
 }
 

@@ -14,6 +14,7 @@ use super::error::{ApiError, unknown_path};
 use super::error_code::ErrorCode;
 use super::extract::{CanReadSecrets, JobPath, unknown_job};
 use super::request_span;
+use crate::auth::{Standing, prove};
 use engine::model::{Artifact, NewEvent, RunId};
 use media::{GrantError, MediaPath, MediaToken, ReadObserver, respond};
 
@@ -31,6 +32,7 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
     let (request, _) = request.into_parts();
     match api.services.grants.open_token(&path.token).await {
         Ok(grant) if grant.artifact == path.artifact => {
+            prove(Standing::Media);
             request_span::of_job(grant.run);
             request_span::of_server(grant.server.as_ref());
             respond(&grant.body, &request, grant.observer)

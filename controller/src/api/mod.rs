@@ -23,6 +23,7 @@ mod jobs;
 mod media;
 mod middleware;
 mod openapi;
+mod overload;
 mod plain;
 mod query;
 mod registry;
@@ -56,6 +57,7 @@ pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
 pub(crate) use host::host_refusal;
 pub use openapi::openapi;
+pub(crate) use overload::{Overload, overload_response};
 pub use plain::plain_router;
 pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,

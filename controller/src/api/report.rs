@@ -14,7 +14,7 @@ use super::error::{ApiError, Detail, too_many};
 use super::error_code::{ErrorCode, Rule};
 use super::extract::{Peer, SerialPath, read_body};
 use super::request_span;
-use crate::auth::{ReportAuth, verify_report_secret};
+use crate::auth::{Denial, ReportAuth, Standing, prove, verify_report_secret};
 use engine::model::{Job, Serial};
 use provision::{InstallReport, ReportOutcome, parse_report};
 use secrets::token_hash;
@@ -53,11 +53,13 @@ pub(super) async fn report(
         // Only wrong secrets are limited: one installer with a wrong secret must not block other machines behind its address.
         api.report_failures.check(peer, now).map_err(|limited| too_many(limited.retry_after))?;
         api.report_failures.record_failure(peer, now);
+        api.auth.denials().denied(Denial::ReportSecret, peer, &"it belongs to no job of this server", now);
         return Err(ApiError::new(
             ErrorCode::Unauthorized,
             "X-Webhook-Secret must be the webhook_token of the job's job.json (or the configured shared secret)",
         ));
     }
+    prove(Standing::Known);
     let body = read_body(request, MAX_REPORT).await?;
     let report = parse_report(&body).map_err(|why| {
         ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), Rule::Report, why.to_string())])

@@ -10,12 +10,14 @@
 //!             response being sent  has SLOW_CLIENT to be read, then the connection is closed
 //! ```
 //!
-//! Invariants: a client has [`HEAD_TIMEOUT`] to send its request head, which is no longer than the read buffer of a
-//! connection ([`registry::READ_BUFFER`]); at most [`MAX_CONNECTIONS`] are open, further ones wait in the kernel; every
-//! request that reaches the router has a valid `Host`; no client delays a stop by reading or sending slowly; where plain HTTP
-//! is for this machine, the router that a connection gets follows from its two addresses, never from what a client sends.
+//! Invariants: a client has [`HEAD_TIMEOUT`] to send its request head, also the next one on a connection that is kept alive, and it
+//! is no longer than the read buffer of a connection ([`registry::READ_BUFFER`]); connections and requests are admitted
+//! ([`super::connections`]) and never wait in the kernel behind idle ones; every request that reaches the router has a valid `Host`
+//! and carries the address of its client; no client delays a stop by reading or sending slowly; where plain HTTP is for this
+//! machine, the router that a connection gets follows from its two addresses, never from what a client sends.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,22 +29,24 @@ use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+use super::connections::{Admission, AdmittedStream, ConnectionGuard, IncomingRequest};
 use crate::tls::TlsAcceptor;
 use media::{FileSending, SendFiles};
 
 /// How long a client may take to send its request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum of open connections.
-const MAX_CONNECTIONS: usize = 4096;
 /// How long a client may take to send the rest of a request or to read the rest of a response after a stop was requested.
 const SLOW_CLIENT: Duration = Duration::from_secs(1);
+/// The errors of an accept for which the process has no descriptor or memory.
+const WITHOUT_ROOM: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
 /// The pause after a failed accept, such as when no descriptor is free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -64,11 +68,19 @@ pub(super) struct Served {
     pub(super) elsewhere: Option<Router>,
     /// Makes TLS connections of the accepted ones.
     pub(super) tls: Option<TlsAcceptor>,
+    /// Admits the connections. Listeners that serve the same may share one.
+    pub(super) admission: Admission,
 }
 
 impl Served {
     /// Serves one accepted connection to its end.
-    async fn connection(self, stream: TcpStream, peer: SocketAddr, stop: CancellationToken) {
+    async fn connection(
+        self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        admitted: &ConnectionGuard,
+        stop: CancellationToken,
+    ) {
         // Small responses are sent at once; a failure to set the option only costs latency.
         let _latency = stream.set_nodelay(true);
         let local = stream.local_addr().ok();
@@ -79,12 +91,12 @@ impl Served {
             None => {
                 let wire = registry::SendfileStream::new(stream);
                 let sender = wire.file_sender();
-                connection(wire, sender, ends, router, stop).await;
+                connection(wire, sender, ends, admitted, router, stop).await;
             }
             // TLS encrypts what it sends, so no file goes from the disk to the socket by itself.
             Some(tls) => {
                 if let Some(wire) = tls.accept(stream, &stop).await {
-                    connection(wire, None, ends, router, stop).await;
+                    connection(wire, None, ends, admitted, router, stop).await;
                 }
             }
         }
@@ -111,31 +123,39 @@ pub(super) async fn serve(
     stop: CancellationToken,
     tasks: TaskTracker,
 ) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
-            accepted = accept(&listener, &permits) => accepted,
+            accepted = accept(&listener, &served.admission) => accepted,
         };
-        let Some((stream, peer, permit)) = accepted else { continue };
+        let Some((stream, peer, admitted)) = accepted else { continue };
         let (served, stop) = (served.clone(), stop.clone());
         tasks.spawn(async move {
-            served.connection(stream, peer, stop).await;
-            drop(permit);
+            tokio::select! {
+                () = served.connection(stream, peer, &admitted, stop) => {}
+                () = admitted.evicted() => tracing::debug!(%peer, "an idle connection was closed for a new one"),
+            }
         });
     }
 }
 
 async fn accept(
     listener: &TcpListener,
-    permits: &Arc<Semaphore>,
-) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = Arc::clone(permits).acquire_owned().await.ok()?;
+    admission: &Admission,
+) -> Option<(TcpStream, SocketAddr, ConnectionGuard)> {
+    admission.ready().await;
     match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer, permit)),
+        // A connection that is not admitted is closed here.
+        Ok((stream, peer)) => admission.admit(peer).map(|admitted| (stream, peer, admitted)),
         Err(error) => {
-            tracing::warn!(%error, "a connection was not accepted");
-            tokio::time::sleep(ACCEPT_RETRY).await;
+            // A client that is gone before it was accepted delays no other.
+            if !matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) {
+                tracing::warn!(%error, "a connection was not accepted");
+                if Errno::from_io_error(&error).is_some_and(|error| WITHOUT_ROOM.contains(&error)) {
+                    admission.shed();
+                }
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
             None
         }
     }
@@ -145,20 +165,24 @@ async fn connection(
     wire: impl AsyncRead + AsyncWrite + Unpin,
     sender: Option<registry::FileSender>,
     ends: Ends,
+    admitted: &ConnectionGuard,
     router: Router,
     stop: CancellationToken,
 ) {
     let Ends { peer, local, over_tls } = ends;
     let local = local.map(registry::LocalAddress);
     let sending = sender.clone().map(|sender| FileSending::new(ConnectionSender(sender)));
+    let admitted = admitted.connection();
+    let wire = AdmittedStream::new(wire, Arc::clone(&admitted));
     let (handler, mut at_work) = watch::channel(false);
     let stopping = stop.clone();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         handler.send_replace(true);
         let handler = handler.clone();
-        let refused = crate::api::host_refusal(request.version(), request.headers());
+        let (counted, full) = IncomingRequest::begin(&admitted, request.uri().path(), request.headers());
+        let refused = full.or_else(|| crate::api::host_refusal(request.version(), request.headers()));
         let extensions = request.extensions_mut();
-        extensions.insert(ConnectInfo(peer));
+        extensions.insert(ConnectInfo(counted.client));
         if let Some(local) = local {
             extensions.insert(local);
         }
@@ -175,12 +199,12 @@ async fn connection(
                 Some(response) => response,
                 None => {
                     let request = request.map(|body| arriving(body, stopping));
-                    let Ok(response) = router.oneshot(request).await;
+                    let Ok(response) = counted.handle(router.oneshot(request)).await;
                     response
                 }
             };
             handler.send_replace(false);
-            Ok::<_, std::convert::Infallible>(response)
+            Ok::<_, std::convert::Infallible>(counted.respond(response))
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -273,7 +297,21 @@ mod tests {
     use http_body_util::BodyExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use super::super::connections::{AdmissionParts, Serves};
     use super::*;
+    use crate::auth::TrustedProxies;
+    use crate::descriptors::DescriptorBudget;
+
+    /// An admission whose limits no test reaches.
+    fn unlimited() -> Admission {
+        let parts = AdmissionParts {
+            budget: DescriptorBudget::of(20_000, 1),
+            proxies: TrustedProxies::default(),
+            denials: Arc::default(),
+            clock: Arc::new(engine::model::SystemClock),
+        };
+        Admission::new(parts, Serves::All)
+    }
 
     /// A server whose `/endless` is never sent completely and whose `/body` reads the body of the request.
     async fn served() -> (SocketAddr, CancellationToken, TaskTracker) {
@@ -294,7 +332,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let served = Served { router, elsewhere: None, tls: None };
+        let served = Served { router, elsewhere: None, tls: None, admission: unlimited() };
         tasks.spawn(serve(listener, served, stop.clone(), tasks.clone()));
         tasks.close();
         (address, stop, tasks)

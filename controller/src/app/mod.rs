@@ -10,6 +10,7 @@
 
 mod adapters;
 pub mod backup;
+mod connections;
 mod controller;
 mod listen;
 mod lock;
@@ -42,8 +43,11 @@ use tokio_util::task::TaskTracker;
 use crate::api::{Api, RegistryAdmin};
 use crate::auth::AuthMode;
 use crate::config::Settings;
+use crate::descriptors::{self, DescriptorBudget};
 use crate::tls::{Certificates, TlsError};
 use crate::webhooks::WebhookDispatcher;
+use bmc::Addresses;
+use connections::AdmissionParts;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::{Store, StoreError, TakeOver};
@@ -275,6 +279,7 @@ async fn start_in(
     environment: Environment,
     show: Option<ShowToken>,
 ) -> Result<RunningController, StartError> {
+    let budget = descriptor_budget(&settings);
     let clock = Arc::clone(&environment.clock);
     // Before anything is created in a directory that may be of others.
     private::close_to_others(&settings)?;
@@ -366,10 +371,17 @@ async fn start_in(
     // Before the first response: a client that finds the controller ready can rely on the token.
     let first_token = first_token(&settings, &store, clock.now(), api_address, show).await?;
     let of_running = api.clone();
+    let denials = Arc::clone(api.auth.denials());
+    let admission = AdmissionParts {
+        budget,
+        proxies: settings.trusted_proxies.clone(),
+        denials: Arc::clone(&denials),
+        clock: Arc::clone(&clock),
+    };
     let connections = TaskTracker::new();
     let (registry_router, rules) =
         guarded.map_or((None, None), |guarded| (Some(guarded.router), guarded.rules));
-    sockets.serve(&settings, api, registry_router, (&stop_api, &stop_media), &connections)?;
+    sockets.serve(&settings, api, registry_router, &admission, (&stop_api, &stop_media), &connections)?;
     let work = TaskTracker::new();
     if let Some(certificates) = &certificates {
         work.spawn(Arc::clone(certificates).watch(stop_work.clone()));
@@ -379,6 +391,10 @@ async fn start_in(
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
     }
     work.spawn(async move { feed.run().await });
+    {
+        let (clock, stop) = (Arc::clone(&clock), stop_work.clone());
+        work.spawn(async move { denials.run(|| clock.now().timestamp(), stop).await });
+    }
     work.spawn(Arc::new(origin).follow(store.clone(), stop_work.clone()));
     let (report_lost, lost) = tokio::sync::watch::channel(None);
     {
@@ -447,6 +463,17 @@ async fn start_in(
             _lock: lock,
         },
     })
+}
+
+/// Raises the limit of open files and divides it.
+fn descriptor_budget(settings: &Settings) -> DescriptorBudget {
+    let budget = DescriptorBudget::of(descriptors::raise(), settings.redfish_max_in_flight);
+    let DescriptorBudget { limit, storage, outgoing, open, active } = budget;
+    match budget.problem() {
+        None => tracing::info!(limit, storage, outgoing, open, active, "the limit of open files is divided"),
+        Some(why) => tracing::warn!(limit, storage, outgoing, open, active, "{why}"),
+    }
+    budget
 }
 
 fn create_directory(path: &std::path::Path) -> Result<(), StartError> {

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::StartError;
+use super::connections::{Admission, AdmissionParts, Serves};
 use super::listen::{self, Served};
 use crate::api::{Api, media_router, plain_router, router};
 use crate::config::Settings;
@@ -75,6 +76,7 @@ impl Sockets {
         settings: &Settings,
         api: Api,
         registry: Option<Router>,
+        admission: &AdmissionParts,
         (stop_api, stop_media): (&CancellationToken, &CancellationToken),
         connections: &TaskTracker,
     ) -> Result<(), StartError> {
@@ -85,19 +87,26 @@ impl Sockets {
         let serve = |bound: Bound, served: Served, stop: CancellationToken| {
             connections.spawn(listen::serve(bound.listener, served, stop, connections.clone()));
         };
+        // Sockets that serve the same share one budget.
+        let has_media = self.media_http.is_some() || self.media_https.is_some();
+        let main_serves = if has_media { Serves::Api } else { Serves::All };
+        let of_media = Admission::new(admission.clone(), Serves::Media);
+        let of_main = Admission::new(admission.clone(), main_serves);
         // Media first: a BMC that was reading when the previous process ended reads again at once.
         let media = media_router(api.clone());
         for (bound, tls) in [(self.media_http, None), (self.media_https, tls.clone())] {
             if let Some(bound) = bound {
-                let served = Served { router: media.clone(), elsewhere: None, tls };
+                let admission = of_media.clone();
+                let served = Served { router: media.clone(), elsewhere: None, tls, admission };
                 serve(bound, served, stop_media.clone());
             }
         }
         let elsewhere = (!settings.controller_http_allow_remote).then(|| plain_router(api.clone()));
         let router = router(api, registry);
-        serve(self.http, Served { router: router.clone(), elsewhere, tls: None }, stop_http);
+        let served = Served { router: router.clone(), elsewhere, tls: None, admission: of_main.clone() };
+        serve(self.http, served, stop_http);
         if let Some(bound) = self.https {
-            serve(bound, Served { router, elsewhere: None, tls }, stop_https);
+            serve(bound, Served { router, elsewhere: None, tls, admission: of_main }, stop_https);
         }
         Ok(())
     }

@@ -23,10 +23,12 @@ use parking_lot::RwLock;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
+use super::denials::{Denial, Denials};
 use super::header::{self, PresentedCredentials};
 use super::jwt::{self, JwtKey};
 use super::limit::{GuessLimiter, Limited, RateLimit, RateLimiter};
 use super::password::{DECOY_HASH, PasswordError, password_hash_usable};
+use super::standing::{Standing, prove};
 use super::store::{CredentialStore, StoreUnavailable, TokenRecord};
 use super::token::is_api_token;
 use super::token_cache::TokenCache;
@@ -82,6 +84,7 @@ pub struct Authenticator {
     guesses: GuessLimiter,
     recent: TokenCache,
     passwords: PasswordVerifier,
+    denials: Arc<Denials>,
 }
 
 impl Authenticator {
@@ -95,7 +98,15 @@ impl Authenticator {
         let recent = TokenCache::default();
         let guesses = GuessLimiter::new(config.failures);
         let config = RwLock::new(Arc::new(config));
-        Ok(Self { config, store, failures, guesses, recent, passwords: PasswordVerifier::new()? })
+        Ok(Self {
+            config,
+            store,
+            failures,
+            guesses,
+            recent,
+            passwords: PasswordVerifier::new()?,
+            denials: Arc::default(),
+        })
     }
 
     /// Replaces user and key of the settings. The mode and the limit of failures stay those of the start.
@@ -125,6 +136,7 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<Principal, AuthFailure> {
         if self.config().mode == AuthMode::None {
+            prove(Standing::Known);
             let name = "anonymous".to_owned();
             return Ok(Principal {
                 name,
@@ -135,7 +147,12 @@ impl Authenticator {
         let value =
             authorization.filter(|value| !value.trim_ascii().is_empty()).ok_or(AuthFailure::Missing)?;
         let attempt = self.recognise(value, peer, now).await;
-        attempt.map_err(|error| self.refuse(&error, peer, now))
+        attempt.inspect(|_| prove(Standing::Known)).map_err(|error| self.refuse(&error, peer, now))
+    }
+
+    /// The denied attempts of this process.
+    pub(crate) fn denials(&self) -> &Arc<Denials> {
+        &self.denials
     }
 
     async fn recognise(&self, value: &str, peer: IpAddr, now: Timestamp) -> Result<Principal, AttemptError> {
@@ -271,7 +288,7 @@ impl Authenticator {
                     }
                     self.failures.record_failure(peer, now);
                 }
-                tracing::info!(%peer, reason = %error, "a credential was refused");
+                self.denials.denied(Denial::Credential, peer, error, now);
                 AuthFailure::Invalid
             }
             AttemptError::Limited(limited) => AuthFailure::RateLimited { retry_after: limited.retry_after },

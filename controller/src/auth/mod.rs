@@ -28,11 +28,14 @@
 //! Decisions D12 and D18; docs/operating.md, docs/maintenance-os.md.
 
 mod authenticator;
+mod client_address;
+mod denials;
 mod header;
 mod jwt;
 mod limit;
 mod password;
 mod report;
+mod standing;
 mod store;
 mod token;
 mod token_cache;
@@ -44,6 +47,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use authenticator::{AuthConfig, AuthConfigError, Authenticator};
+pub use client_address::{NoNetworks, TrustedProxies};
+pub(crate) use denials::{Denial, Denials};
 pub use jwt::{JWT_AUDIENCE, JwtKey, JwtKeyError, MIN_JWT_SECRET_BYTES};
 pub use limit::{Limited, RateLimit, RateLimiter};
 pub use password::{
@@ -51,6 +56,7 @@ pub use password::{
 };
 pub use report::{ReportAuth, ReportSecrets, verify_report_secret};
 pub use secrets::JOB_USERNAME;
+pub(crate) use standing::{Proof, Standing, of_request, prove};
 pub use store::{CredentialStore, StoreUnavailable, TokenRecord, UserRecord};
 pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
 

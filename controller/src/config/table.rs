@@ -21,7 +21,7 @@ use media::Cidr;
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 use strum::VariantNames;
 
-use crate::auth::AuthMode;
+use crate::auth::{AuthMode, TrustedProxies};
 use secrets::SecretSource;
 
 use super::definition::{AnySetting, Definition, Setting, SettingDefault, SettingKind};
@@ -128,6 +128,11 @@ settings! {
     /// The base URL at which the maintenance OS reaches API and registry. Unset: https at the local address
     /// from which the controller reaches the BMC. Set it when a proxy is in front of the controller.
     CONTROLLER_PUBLIC_URL controller_public_url: String = unset, BaseUrl, values::base_url;
+    /// Addresses and networks of reverse proxies. Only from them is the address of the client taken from
+    /// Forwarded or X-Forwarded-For, for limits, audit and logs. Unset: every client behind a proxy has the
+    /// address of the proxy.
+    TRUSTED_PROXIES trusted_proxies: TrustedProxies =
+        empty, Entries("ADDRESS or NETWORK/BITS"), values::trusted_proxies;
     /// PEM certificates that the maintenance OS trusts for an https controller. Unset: the own authority, or
     /// the last certificate of TLS_CERT_FILE. The controller trusts the file, and nothing else, for https
     /// images and webhooks.

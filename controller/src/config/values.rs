@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use url::{Host, Url};
 
-use crate::auth::{JOB_USERNAME, password_hash_usable};
+use crate::auth::{JOB_USERNAME, NoNetworks, TrustedProxies, password_hash_usable};
 use secrets::SecretSource;
 
 use super::definition::SettingKind;
@@ -115,6 +115,10 @@ pub(super) fn host_names(_: SettingKind, text: &str) -> Result<Vec<String>, Inva
         return Err(refusal());
     }
     text.split(',').map(one).collect::<Option<Vec<_>>>().ok_or_else(refusal)
+}
+
+pub(super) fn trusted_proxies(_: SettingKind, text: &str) -> Result<TrustedProxies, InvalidValue> {
+    text.parse().map_err(|why: NoNetworks| InvalidValue::give(why.to_string()))
 }
 
 pub(super) fn switch(_: SettingKind, text: &str) -> Result<bool, InvalidValue> {

@@ -29,6 +29,7 @@ use zeroize::Zeroizing;
 use super::super::{StartError, setting};
 use crate::auth::{
     AuthFailure, AuthMethod, AuthMode, Authenticator, JOB_USERNAME, Principal, PrincipalRights, Role,
+    Standing, prove,
 };
 use crate::config::{Settings, read_rules};
 use engine::model::{Clock, RunId, error_chain};
@@ -149,6 +150,7 @@ impl registry::UserAuthenticator for RegistryUsers {
             && file.has_user(user).await
         {
             let subject = registry::UserAuthenticator::authenticate(file, credentials, caller).await?;
+            prove(Standing::Known);
             return Ok(match subject {
                 Subject::User { name, .. } => Subject::User { name, groups: vec![HTPASSWD_GROUP.to_owned()] },
                 other => other,
@@ -166,11 +168,19 @@ impl registry::UserAuthenticator for RegistryUsers {
     }
 
     async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
-        let Subject::Puller { name, repository } = &subject else { return Ok(subject) };
+        let Subject::Puller { name, repository } = &subject else {
+            if matches!(subject, Subject::User { .. }) {
+                prove(Standing::Known);
+            }
+            return Ok(subject);
+        };
         let run: RunId =
             name.strip_prefix(JOB_PREFIX).and_then(|id| id.parse().ok()).ok_or(Denied::Unauthorized)?;
         match self.store.pull_is_open(run, repository.as_str()).await {
-            Ok(true) => Ok(subject),
+            Ok(true) => {
+                prove(Standing::Known);
+                Ok(subject)
+            }
             Ok(false) => Err(Denied::Unauthorized),
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "the pull grant of a job could not be read; its pull is refused");

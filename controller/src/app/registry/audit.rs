@@ -1,12 +1,14 @@
 //! Audit events of the registry, in the event log and in the metrics.
 //!
 //! ```text
-//!  registry ──record──> metrics ──> channel ──once a second──> events      all pushes and deletes; equal denials as one
+//!  registry ──record──> metrics ──> channel ──once a second──> events      all pushes and deletes
+//!                                      |                        a denial unlike those of its minute
+//!                                      |         └──once a minute──> how often each was repeated, and how many others there were
 //!                                      └── full: counted as lost; the line in the process's log is written in any case
 //! ```
 //!
 //! Recording never waits, because it runs inside a push. Guessed credentials cannot fill the disk: of different denials at most
-//! [`DENIALS`] are written per second, the rest as a number. No credential reaches this module.
+//! [`DENIALS`] are written per [`WINDOW`], and the rest as a number. No credential reaches this module.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use std::time::Duration;
 use registry::{AuditEvent, Audited, Denied};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Metrics;
@@ -24,8 +27,10 @@ use engine::store::Store;
 const QUEUE: usize = 8192;
 /// The maximum of events written in one transaction.
 const AT_ONCE: usize = 4096;
-/// The maximum of different denials written in one transaction.
+/// The maximum of different denials written within [`WINDOW`].
 const DENIALS: usize = 16;
+/// The time whose denials are summed.
+const WINDOW: Duration = Duration::from_secs(60);
 /// The pause between two writes, in which events are collected.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -72,8 +77,17 @@ pub(in crate::app) async fn write(
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
 ) {
-    let mut batch = Vec::new();
+    let append = async |events: Vec<NewEvent>| {
+        let number = events.len();
+        if number > 0
+            && let Err(error) = store.append(None, None, events, clock.now()).await
+        {
+            tracing::error!(error = %error_chain(&error), events = number, "audit events of the registry were not stored; they are in this log only");
+        }
+    };
+    let (mut batch, mut denials) = (Vec::new(), DenialWindow::default());
     loop {
+        let window_ends = denials.ends;
         let got = tokio::select! {
             biased;
             () = stop.cancelled(), if !queued.is_closed() => {
@@ -81,51 +95,88 @@ pub(in crate::app) async fn write(
                 continue;
             }
             got = queued.recv_many(&mut batch, AT_ONCE) => got,
+            () = until(window_ends) => {
+                append(denials.end()).await;
+                continue;
+            }
         };
         if got == 0 {
-            return;
+            return append(denials.end()).await;
         }
-        if let Err(error) = store.append(None, None, audit_events(&batch), clock.now()).await {
-            tracing::error!(error = %error_chain(&error), events = got, "audit events of the registry were not stored; they are in this log only");
-        }
+        // A queue that is never empty does not keep the window open.
+        let mut events =
+            if window_ends.is_some_and(|ends| ends <= Instant::now()) { denials.end() } else { Vec::new() };
+        events.extend(denials.audit_events(&batch));
+        append(events).await;
         batch.clear();
         // At stop the remaining events are written without a pause.
         let _stopped = tokio::time::timeout(PAUSE, stop.cancelled()).await;
     }
 }
 
-/// The events of a batch: equal denials as one event; of more than [`DENIALS`] different ones the rest as a number.
-fn audit_events(batch: &[AuditEvent]) -> Vec<NewEvent> {
-    let mut events = Vec::new();
-    let mut denials: Vec<(&AuditEvent, u64)> = Vec::new();
-    let mut more = 0_u64;
-    for event in batch {
-        if !matches!(event.what, Audited::Denied(..)) {
-            events.push(audit_event(event, 1));
-            continue;
-        }
-        let equal = |known: &&mut (&AuditEvent, u64)| {
-            let known = known.0;
-            known.what == event.what
-                && known.subject == event.subject
-                && known.repository == event.repository
-                && known.peer.map(|peer| peer.ip()) == event.peer.map(|peer| peer.ip())
-        };
-        let room = denials.len() < DENIALS;
-        match denials.iter_mut().find(equal) {
-            Some((_, count)) => *count += 1,
-            None if room => denials.push((event, 1)),
-            None => more += 1,
-        }
+/// Waits for a time; for ever without one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
-    events.extend(denials.into_iter().map(|(event, count)| audit_event(event, count)));
-    if more > 0 {
-        let message = format!(
-            "{more} more requests to the registry were denied in this second; see the log of the process"
-        );
-        events.push(NewEvent::warn("registry.denied", message).by("registry").with(json!({ "count": more })));
+}
+
+/// The denials since the begin of a window.
+#[derive(Default)]
+struct DenialWindow {
+    ends: Option<Instant>,
+    /// The different ones that were written, each with the number of its repetitions since.
+    written: Vec<(AuditEvent, u64)>,
+    /// Further different ones.
+    more: u64,
+}
+
+impl DenialWindow {
+    /// The events of a batch: of denials those unlike the ones of this window, as far as [`DENIALS`] allows.
+    fn audit_events(&mut self, batch: &[AuditEvent]) -> Vec<NewEvent> {
+        let mut events = Vec::new();
+        let before = self.written.len();
+        for event in batch {
+            if !matches!(event.what, Audited::Denied(..)) {
+                events.push(audit_event(event, 1));
+                continue;
+            }
+            self.ends.get_or_insert_with(|| Instant::now() + WINDOW);
+            let equal = |known: &&mut (AuditEvent, u64)| {
+                let known = &known.0;
+                known.what == event.what
+                    && known.subject == event.subject
+                    && known.repository == event.repository
+                    && known.peer.map(|peer| peer.ip()) == event.peer.map(|peer| peer.ip())
+            };
+            let room = self.written.len() < DENIALS;
+            match self.written.iter_mut().find(equal) {
+                Some((_, count)) => *count += 1,
+                None if room => self.written.push((event.clone(), 1)),
+                None => self.more += 1,
+            }
+        }
+        let new = self.written.iter_mut().skip(before);
+        events.extend(new.map(|(event, count)| audit_event(event, std::mem::take(count))));
+        events
     }
-    events
+
+    /// Ends the window: how often its denials were repeated, and how many others there were.
+    fn end(&mut self) -> Vec<NewEvent> {
+        let Self { written, more, .. } = std::mem::take(self);
+        let repeated = written.iter().filter(|(_, count)| *count > 0);
+        let mut events: Vec<NewEvent> = repeated.map(|(event, count)| audit_event(event, *count)).collect();
+        if more > 0 {
+            let message = format!(
+                "{more} more requests to the registry were denied within {} s; see the log of the process",
+                WINDOW.as_secs()
+            );
+            let event = NewEvent::warn("registry.denied", message);
+            events.push(event.by("registry").with(json!({ "count": more })));
+        }
+        events
+    }
 }
 
 fn audit_event(event: &AuditEvent, count: u64) -> NewEvent {
@@ -206,16 +257,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn equal_denials_are_one_event_and_many_different_ones_a_few() {
+    fn count(event: &NewEvent) -> &Value {
+        &event.data.as_ref().unwrap()["count"]
+    }
+
+    #[tokio::test]
+    async fn equal_denials_of_a_minute_are_one_event_and_the_number_of_repetitions() {
+        let mut window = DenialWindow::default();
         let same: Vec<AuditEvent> = (0..100).map(|_| denial(1, "a")).collect();
-        let recorded = audit_events(&same);
-        assert_eq!(recorded.len(), 1);
-        assert_eq!(recorded[0].data.as_ref().unwrap()["count"], 100);
+        let recorded = window.audit_events(&same);
+        assert_eq!((recorded.len(), count(&recorded[0])), (1, &json!(100)));
+        for _ in 0..59 {
+            assert!(window.audit_events(&same).is_empty());
+        }
+        let summed = window.end();
+        assert_eq!((summed.len(), count(&summed[0])), (1, &json!(5900)));
+        assert!(window.end().is_empty());
+        assert_eq!(window.audit_events(&same).len(), 1, "the next minute begins anew");
+    }
+
+    #[tokio::test]
+    async fn denials_from_many_addresses_are_a_few_events_and_one_sum() {
+        let mut window = DenialWindow::default();
         let flood: Vec<AuditEvent> = (0..100).map(|number| denial(number, "a")).collect();
-        let recorded = audit_events(&flood);
-        assert_eq!(recorded.len(), DENIALS + 1);
-        assert_eq!(recorded[DENIALS].data.as_ref().unwrap()["count"], 100 - DENIALS);
+        assert_eq!(window.audit_events(&flood).len(), DENIALS);
+        assert!(window.audit_events(&flood[DENIALS..]).is_empty());
+        let summed = window.end();
+        assert_eq!((summed.len(), count(&summed[0])), (1, &json!(2 * (100 - DENIALS))));
     }
 
     #[test]
@@ -226,7 +294,7 @@ mod tests {
             reference: Some("v1".parse().unwrap()),
             ..denial(1, "os/a")
         };
-        let recorded = audit_events(&[push.clone(), push]);
+        let recorded = DenialWindow::default().audit_events(&[push.clone(), push]);
         assert_eq!(recorded.len(), 2);
         assert_eq!((recorded[0].kind.as_str(), recorded[0].actor.as_str()), ("registry.push-tag", "ann"));
         assert_eq!(recorded[0].message, "ann tagged v1 in os/a");

@@ -46,7 +46,6 @@ use crate::config::Settings;
 use crate::descriptors::{self, DescriptorBudget};
 use crate::tls::{Certificates, TlsError};
 use crate::webhooks::WebhookDispatcher;
-use bmc::Addresses;
 use connections::AdmissionParts;
 use engine::Engine;
 use engine::model::{Clock, Time};

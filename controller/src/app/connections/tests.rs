@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::admission::{Admission, AdmissionParts, ConnectionGuard};
 use super::stream::AdmittedStream;
 use super::table::{Limits, PoolLimits};
-use crate::app::listen::serve;
+use crate::app::listen::{Served, serve};
 use crate::auth::{Denials, Proof, Standing, prove};
 use crate::descriptors::DescriptorBudget;
 use engine::model::SystemClock;
@@ -72,7 +72,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (admission, tasks) = (admission(limits, proxies), TaskTracker::new());
-        tasks.spawn(serve(listener, router, admission.clone(), CancellationToken::new(), tasks.clone()));
+        let served = Served { router, elsewhere: None, tls: None, admission: admission.clone() };
+        tasks.spawn(serve(listener, served, CancellationToken::new(), tasks.clone()));
         Self { address, admission, go_on }
     }
 

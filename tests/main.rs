@@ -20,10 +20,13 @@
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
 //!   process    signals, log, first admin token
 //!   restored   copied, old and restored data, backups, locks
+//!   accounts   users, API tokens and their limits    actors     every change names its user or token
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod accounts;
+mod actors;
 mod admission;
 mod api;
 mod batches;

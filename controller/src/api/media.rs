@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Api;
 use super::error::{ApiError, unknown_path};
 use super::error_code::ErrorCode;
-use super::extract::{CanRead, JobPath, unknown_job};
+use super::extract::{CanAdminister, JobPath, unknown_job};
 use super::request_span;
 use engine::model::{Artifact, NewEvent, RunId};
 use media::{GrantError, MediaPath, MediaToken, ReadObserver, respond};
@@ -37,10 +37,10 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
     }
 }
 
-/// `GET /media/tasks/{id}/task.iso` with the credentials of the API.
+/// `GET /media/tasks/{id}/task.iso` with the credentials of an administrator: the image holds the secrets of its job.
 pub(super) async fn task_image(
     State(api): State<Api>,
-    _reader: CanRead,
+    _admin: CanAdminister,
     JobPath(id): JobPath,
     request: Parts,
 ) -> Result<Response, ApiError> {

@@ -13,6 +13,7 @@ pub mod backup;
 mod controller;
 mod listen;
 mod lock;
+mod offline_accounts;
 mod origin;
 mod pressure;
 mod registry;
@@ -22,6 +23,7 @@ mod signals;
 
 pub use controller::{Controller, Dependencies, Environment};
 pub use lock::LostLock;
+pub use offline_accounts::OfflineAccounts;
 pub use registry::OfflineRegistry;
 pub use signals::{ProcessSignal, ProcessSignals, stop_signal};
 
@@ -100,6 +102,15 @@ pub enum StartError {
         path.display()
     )]
     HardLinks {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The settings name no database.
+    #[error(
+        "there is no database at {}; is STORAGE_ROOT or DB_PATH right? The first start of a controller creates it",
+        path.display()
+    )]
+    NoDatabase {
         /// The database.
         path: PathBuf,
     },

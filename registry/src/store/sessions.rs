@@ -152,7 +152,9 @@ impl Store {
                 active: session.try_lock().is_none(),
             });
         }
-        shown.sort_by(|one, other| (one.written, one.begun, &one.id).cmp(&(other.written, other.begun, &other.id)));
+        shown.sort_by(|one, other| {
+            (one.written, one.begun, &one.id).cmp(&(other.written, other.begun, &other.id))
+        });
         Ok(shown)
     }
 

@@ -91,7 +91,7 @@ pub(super) enum Expiry {
 }
 
 impl Expiry {
-    fn from(self, now: Time) -> Time {
+    fn after(self, now: Time) -> Time {
         match self {
             Self::In(time) => now.plus(time),
             Self::At(time) => time,
@@ -137,7 +137,7 @@ pub(super) async fn run(
             Ok(())
         }
         TokenCommand::Rotate { name, expires } => {
-            let expires_at = expires.map(|expires| expires.from(now()));
+            let expires_at = expires.map(|expires| expires.after(now()));
             let issued = match Place::open(place).await? {
                 Place::Online(client) => {
                     let body = json!({ "expires_at": expires_at });
@@ -162,7 +162,7 @@ impl CreateToken {
             role,
             labels: self.labels.into_iter().collect::<BTreeMap<_, _>>(),
             registry: self.registry,
-            expires_at: self.expires.map(|expires| expires.from(now)),
+            expires_at: self.expires.map(|expires| expires.after(now)),
         };
         let issued = match Place::open(place).await? {
             Place::Online(client) => {

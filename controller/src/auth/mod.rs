@@ -59,7 +59,7 @@ pub use password::{
     MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES, PasswordError, hash_password, password_hash_usable,
 };
 pub use report::{ReportAuth, ReportSecrets, verify_report_secret};
-pub use role::{Permission, Role};
+pub use role::{Permission, Role, UnknownName};
 pub use secrets::JOB_USERNAME;
 pub use store::{CredentialStore, StoreUnavailable, TokenRecord, UserRecord};
 pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
@@ -207,14 +207,6 @@ pub enum AuthFailure {
     /// The credential could not be checked.
     #[error("the credential could not be checked now; try again in a few seconds")]
     Unavailable,
-}
-
-/// A name that is not in a list of known names. The error does not repeat the name: it may be a misplaced secret.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("unknown {what}; use one of: {known}")]
-pub struct UnknownName {
-    what: &'static str,
-    known: &'static str,
 }
 
 fn unknown_mode(_: &str) -> UnknownName {

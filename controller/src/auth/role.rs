@@ -10,11 +10,10 @@
 //! ```
 //!
 //! What a role may do in the registry is decided by its policy, for which the role is a group; the limits of a token are in
-//! [`super::limits`]. The table is golden: `golden/roles.txt`.
+//! `limits`. The table is golden: `golden/roles.txt`.
 
 use serde::{Deserialize, Serialize};
-
-use super::UnknownName;
+use thiserror::Error;
 
 /// The role of a user or a program, from which its permissions follow.
 #[derive(
@@ -83,6 +82,14 @@ pub enum Permission {
     Administer,
     /// Sending installation reports.
     Report,
+}
+
+/// A name that is not in a list of known names. The error does not repeat the name: it may be a misplaced secret.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("unknown {what}; use one of: {known}")]
+pub struct UnknownName {
+    pub(super) what: &'static str,
+    pub(super) known: &'static str,
 }
 
 fn unknown_role(_: &str) -> UnknownName {

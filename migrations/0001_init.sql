@@ -14,20 +14,28 @@ CREATE TABLE controller_instances (
     ended_at      TEXT -- set at an orderly shutdown
 ) STRICT;
 
+-- Users and API tokens share one space of names: an event names its actor by it.
 CREATE TABLE users (
     name          TEXT PRIMARY KEY,
     password_hash TEXT NOT NULL,
-    role          TEXT NOT NULL CHECK (role IN ('admin', 'reader')),
-    created_at    TEXT NOT NULL
+    role          TEXT NOT NULL CHECK (role IN ('admin', 'operator', 'viewer')),
+    disabled_at   TEXT, -- set: the user cannot log in
+    created_by    TEXT NOT NULL,
+    created_at    TEXT NOT NULL,
+    updated_at    TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE api_tokens (
-    id         TEXT PRIMARY KEY,
-    name       TEXT NOT NULL UNIQUE,
-    token_hash TEXT NOT NULL UNIQUE,
-    role       TEXT NOT NULL CHECK (role IN ('admin', 'reader')),
-    created_at TEXT NOT NULL,
-    expires_at TEXT
+    id           TEXT PRIMARY KEY,
+    name         TEXT NOT NULL UNIQUE,
+    token_hash   TEXT NOT NULL UNIQUE,
+    role         TEXT NOT NULL CHECK (role IN ('admin', 'operator', 'viewer', 'report-only', 'registry-only')),
+    labels       TEXT NOT NULL DEFAULT '{}', -- JSON: the labels of a server that the token may see; empty for all servers
+    registry     TEXT NOT NULL DEFAULT '[]', -- JSON: registry scopes, such as "pull,push:os-images/**"
+    created_by   TEXT NOT NULL,
+    created_at   TEXT NOT NULL,
+    expires_at   TEXT,
+    last_used_at TEXT -- accurate to ten minutes
 ) STRICT;
 
 CREATE TABLE servers (

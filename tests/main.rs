@@ -22,10 +22,13 @@
 //!   doors      each secret at every door        crowd      idle connections, descriptors, trusted proxies
 //!   restored   copied, old and restored data, backups, locks
 //!   modes      who can open the files of the program
+//!   accounts   users, API tokens and their limits    actors     every change names its user or token
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod accounts;
+mod actors;
 mod admission;
 mod api;
 mod batches;

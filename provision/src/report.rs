@@ -149,11 +149,11 @@ impl InstallReport {
         }
     }
 
-    /// Delivers the report to the job. The report is durable when this function returns.
+    /// Delivers the report to the job; `by` is the actor of its events. The report is durable when this function returns.
     ///
     /// # Errors
     /// Returns an error when the store fails.
-    pub async fn deliver(self, engine: &Engine, job: &Job) -> Result<ReportOutcome, SignalError> {
+    pub async fn deliver(self, engine: &Engine, job: &Job, by: &str) -> Result<ReportOutcome, SignalError> {
         let id = job.run.id;
         let (status, event, payload) = match self {
             Self::Progress { step, percent, .. } => {
@@ -165,7 +165,7 @@ impl InstallReport {
                 }
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
                 let event = NewEvent::info("report.progress", format!("{step}{done}"))
-                    .by("maintenance-os")
+                    .by(by)
                     .with(json!({ "step": step, "percent": percent }));
                 engine
                     .store()
@@ -193,7 +193,7 @@ impl InstallReport {
         let Some((snapshot, powered_on)) = started(engine, job).await? else {
             return Ok(ReportOutcome::NotStarted);
         };
-        let event = event.by("maintenance-os");
+        let event = event.by(by);
         let first = match job.run.outcome {
             // The job has an outcome, by a report or without one (deadline, operator): no report is accepted.
             Some(outcome) => implied_by(outcome).to_owned(),
@@ -218,7 +218,7 @@ impl InstallReport {
             "report.contradiction",
             format!("a report of {status} was refused: {first} was reported before"),
         )
-        .by("maintenance-os");
+        .by(by);
         engine.store().append(Some(id), job.run.server.clone(), vec![event], engine.clock().now()).await?;
         Ok(ReportOutcome::Contradiction { first })
     }

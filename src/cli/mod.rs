@@ -6,6 +6,7 @@
 //! server, job, batch, webhook,
 //! controller, about             clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
+//! user, token                   clients of a running controller; with --offline local, refused while a controller runs
 //! recipe, config, iso, openapi  local
 //! registry …                    local, refused while a controller runs
 //! ca                            local, or a client of a running controller
@@ -20,6 +21,7 @@
 //! See docs/operating.md.
 
 mod about;
+mod accounts;
 mod backup;
 mod batch;
 mod bmc;
@@ -42,6 +44,8 @@ mod serve;
 mod server;
 mod settings_args;
 mod timeline;
+mod token;
+mod user;
 mod watch;
 mod webhook;
 
@@ -130,6 +134,20 @@ enum Command {
         connection: ConnectionArgs,
         #[command(subcommand)]
         command: controller::ControllerCommand,
+    },
+    /// Manage the users of a controller
+    User {
+        #[command(flatten)]
+        place: Box<accounts::PlaceArgs>,
+        #[command(subcommand)]
+        command: user::UserCommand,
+    },
+    /// Manage the API tokens of a controller
+    Token {
+        #[command(flatten)]
+        place: Box<accounts::PlaceArgs>,
+        #[command(subcommand)]
+        command: token::TokenCommand,
     },
     /// Manage the OS images of a data directory, directly or through its running controller
     Registry {
@@ -225,6 +243,12 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Controller { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(controller::run(command, &client, output)))
+        }
+        Command::User { place, command } => {
+            client_runtime()?.block_on(Box::pin(user::run(command, *place, output)))
+        }
+        Command::Token { place, command } => {
+            client_runtime()?.block_on(Box::pin(token::run(command, *place, output)))
         }
         Command::Registry { settings, connection, command } => match command.online() {
             Some(ask) => {

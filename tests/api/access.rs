@@ -33,7 +33,10 @@ async fn without_credentials_only_health_readiness_and_the_document_are_served()
     let routes: Vec<&str> = table.lines().collect();
     assert!(routes.len() >= 11, "the golden table lists all routes");
     for route in routes {
-        let path = route.replace("{id}", &uuid::Uuid::now_v7().to_string()).replace("{serial}", "S-1");
+        let path = route
+            .replace("{id}", &uuid::Uuid::now_v7().to_string())
+            .replace("{serial}", "S-1")
+            .replace("{name}", "x");
         let mut statuses = Vec::new();
         for method in [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE] {
             statuses.push(anonymous.send(anonymous.request(method, &path).json(&json!({}))).await.status);
@@ -64,7 +67,7 @@ async fn metrics_are_served_without_credentials_only_when_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_sees_everything_but_secrets_and_changes_nothing() {
+async fn a_viewer_sees_everything_but_secrets_and_changes_nothing() {
     let scene = Scene::bare(vec![healthy("ROLE-1")], |settings, _| {
         settings.auth_mode = AuthMode::Jwt;
         settings.jwt_secret = Some(SECRET.parse().unwrap());
@@ -73,7 +76,7 @@ async fn a_reader_sees_everything_but_secrets_and_changes_nothing() {
     .await;
     assert!(scene.running.first_token.is_none());
     let admin = scene.admin.with_token(&jwt(&json!({ "sub": "ada", "role": "admin", "exp": soon() })));
-    let reader = scene.admin.with_token(&jwt(&json!({ "sub": "rhea", "role": "reader", "exp": soon() })));
+    let viewer = scene.admin.with_token(&jwt(&json!({ "sub": "rhea", "role": "viewer", "exp": soon() })));
     admin.register(scene.server("ROLE-1")).await;
     let id = admin.create_job("ROLE-1").await;
 
@@ -85,19 +88,19 @@ async fn a_reader_sees_everything_but_secrets_and_changes_nothing() {
         "/api/v1/servers/ROLE-1".to_owned(),
         "/metrics".to_owned(),
     ] {
-        assert_eq!(reader.get(&path).await.status, 200, "{path}");
+        assert_eq!(viewer.get(&path).await.status, 200, "{path}");
     }
     // The task image contains the report token: a caller that reads it can report the result of the job.
     let image = format!("/media/tasks/{id}/task.iso");
-    reader.get(&image).await.refused(403, "forbidden");
+    viewer.get(&image).await.refused(403, "forbidden");
     admin.get(&image).await.refused(404, "no_task_image");
     let job = json!({ "server_serial": "ROLE-1", "recipe": recipe() });
-    let body = reader.post("/api/v1/jobs", &job).await.refused(403, "forbidden");
+    let body = viewer.post("/api/v1/jobs", &job).await.refused(403, "forbidden");
     assert!(body["message"].as_str().unwrap().contains("rhea"), "{body}");
-    reader.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.refused(403, "forbidden");
-    reader.post("/api/v1/servers", &json!({})).await.refused(403, "forbidden");
-    reader.patch("/api/v1/servers/ROLE-1", &json!({})).await.refused(403, "forbidden");
-    reader.delete("/api/v1/servers/ROLE-1").await.refused(403, "forbidden");
+    viewer.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.refused(403, "forbidden");
+    viewer.post("/api/v1/servers", &json!({})).await.refused(403, "forbidden");
+    viewer.patch("/api/v1/servers/ROLE-1", &json!({})).await.refused(403, "forbidden");
+    viewer.delete("/api/v1/servers/ROLE-1").await.refused(403, "forbidden");
     scene.end().await;
 }
 
@@ -110,7 +113,7 @@ async fn tokens_that_are_expired_forged_or_without_subject_are_refused() {
     .await;
     let expired = jwt(&json!({ "sub": "ada", "role": "admin", "exp": soon() - 7200 }));
     let no_subject = jwt(&json!({ "role": "admin", "exp": soon() }));
-    let good = jwt(&json!({ "sub": "ada", "role": "reader", "exp": soon() }));
+    let good = jwt(&json!({ "sub": "ada", "role": "viewer", "exp": soon() }));
     let claims = URL_SAFE_NO_PAD.encode(json!({ "sub": "ada", "role": "admin", "exp": soon() }).to_string());
     let parts: Vec<&str> = good.split('.').collect();
     let forged = format!("{}.{claims}.{}", parts[0], parts[2]);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::error_code::{ErrorCode, Rule};
 use crate::auth::AuthFailure;
-use engine::model::error_chain;
+use engine::model::{Serial, error_chain};
 use engine::{SignalError, StoreError, VerbError, VerbRefused};
 use recipe::FieldError;
 
@@ -132,6 +132,20 @@ impl ApiError {
         let body = axum::Json(ErrorResponse { body: &self.0.body, request_id });
         (self.status(), self.0.headers.clone(), body).into_response()
     }
+}
+
+/// 404 for an unknown job.
+pub(super) fn unknown_job() -> ApiError {
+    ApiError::new(ErrorCode::UnknownJob, "no job has this id; `shoal job list` shows the jobs")
+}
+
+/// 404 for an unknown server.
+pub(super) fn unknown_server(serial: &str) -> ApiError {
+    let serial: String = serial.chars().take(Serial::MAX).collect();
+    ApiError::new(
+        ErrorCode::UnknownServer,
+        format!("server {serial:?} is not registered; `shoal server add` registers it"),
+    )
 }
 
 impl IntoResponse for ApiError {

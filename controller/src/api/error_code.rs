@@ -104,8 +104,9 @@ error_codes! {
     Forbidden = "forbidden", FORBIDDEN, {
         title: "The caller has no permission",
         happened: "The credentials are valid, but their role does not permit this request.",
-        why: "A reader may read everything except the secrets of jobs, and change nothing.",
-        what_to_do: "Send the request with the token of an administrator.",
+        why: "A viewer sees no secret of a job and changes nothing, an operator administers nothing, a report-only token only \
+              reports, a registry-only token only uses the registry, and a token with labels reaches only servers with them.",
+        what_to_do: "Send the request with a login that has the role; `GET /api/v1/me` shows the caller's.",
     }
     HttpsRequired = "https_required", FORBIDDEN, {
         title: "The path is served over HTTPS only",
@@ -144,6 +145,19 @@ error_codes! {
         happened: "No webhook has the id of the path.",
         why: "The id was mistyped, or the webhook was deleted.",
         what_to_do: "List the webhooks with `shoal webhook list`.",
+    }
+    UnknownUser = "unknown_user", NOT_FOUND, {
+        title: "The user does not exist",
+        happened: "No user has the name of the path.",
+        why: "The name was mistyped, the user was removed, or the user is in the settings (`BASIC_USER`) or in the \
+              htpasswd file of the registry.",
+        what_to_do: "List the users with `shoal user list`.",
+    }
+    UnknownToken = "unknown_token", NOT_FOUND, {
+        title: "The API token does not exist",
+        happened: "No API token has the name of the path.",
+        why: "The name was mistyped, or the token was revoked.",
+        what_to_do: "List the tokens with `shoal token list`.",
     }
     UnknownDeadLetter = "unknown_dead_letter", NOT_FOUND, {
         title: "The dead letter does not exist",
@@ -263,6 +277,32 @@ error_codes! {
         happened: "No further webhook can be created.",
         why: "A controller has at most 32 webhooks.",
         what_to_do: "Delete a webhook with `shoal webhook remove`.",
+    }
+    ConflictName = "conflict.name", CONFLICT, {
+        title: "The name is taken",
+        happened: "A user or an API token has the name of the request.",
+        why: "Users and API tokens share one space of names, because events name their actor by it.",
+        what_to_do: "Choose another name, or remove the user or token that has it.",
+    }
+    ConflictAccounts = "conflict.accounts", CONFLICT, {
+        title: "The maximum of users or tokens exists",
+        happened: "No further user or API token can be created.",
+        why: "A controller has at most 1000 users and 1000 API tokens.",
+        what_to_do: "Remove users with `shoal user remove`, and tokens with `shoal token revoke`.",
+    }
+    ConflictLastAdmin = "conflict.last_admin", CONFLICT, {
+        title: "No administrator could log in any more",
+        happened: "The request would remove, disable or change the last login of an administrator.",
+        why: "Without an admin user, an admin token without labels, `BASIC_USER` or `AUTH_MODE=jwt`, users and tokens \
+              could not be managed through the API.",
+        what_to_do: "Create another admin user or token first. To replace a token, use `shoal token rotate`.",
+    }
+    ConflictNoPassword = "conflict.no_password", CONFLICT, {
+        title: "The caller has no password to change",
+        happened: "The request would change the caller's own password, and the controller does not have it.",
+        why: "The caller used a token, or is the user of the settings (`BASIC_USER`).",
+        what_to_do: "Log in with user and password. An administrator changes passwords with `shoal user passwd`; that of \
+                     `BASIC_USER` is `BASIC_PASS_HASH`.",
     }
     RegistryReadOnly = "registry.read_only", CONFLICT, {
         title: "The registry is read-only",

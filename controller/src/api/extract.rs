@@ -13,9 +13,11 @@ use serde::de::DeserializeOwned;
 
 use super::Api;
 use super::error::{ApiError, Detail};
+pub(super) use super::error::{unknown_job, unknown_server};
 use super::error_code::{ErrorCode, Rule};
 use super::query::refuse_unknown;
-use crate::auth::{Permission, Principal};
+use super::visible;
+use crate::auth::{Permission, Principal, ServerScope};
 use engine::model::{RunId, Serial};
 
 /// How long a request body may take to arrive.
@@ -23,46 +25,61 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How many bytes of a body beyond the limit are read before the connection is closed.
 const DISCARD: usize = 16 << 20;
 
-/// Requires a caller with read permission.
-pub(super) struct CanRead;
+/// Requires a caller with a role, for its own login.
+pub(super) struct OwnAccount(pub(super) Principal);
 
-/// Requires a caller that may read the secrets of jobs.
-pub(super) struct CanReadSecrets;
+/// Requires a caller with read permission. The servers are those that the caller may see; a handler of a list applies them.
+pub(super) struct CanRead(pub(super) ServerScope);
 
-/// Requires a caller with write permission.
+/// Requires a caller who may operate.
 pub(super) struct CanWrite(pub(super) Principal);
+
+/// Requires a caller who may administer.
+pub(super) struct CanAdminister(pub(super) Principal);
+
+impl FromRequestParts<Api> for OwnAccount {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        principal(parts, api, Permission::OwnAccount).await.map(Self)
+    }
+}
 
 impl FromRequestParts<Api> for CanRead {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        principal(parts, api, Permission::Read).await.map(|_reader| Self)
-    }
-}
-
-impl FromRequestParts<Api> for CanReadSecrets {
-    type Rejection = ApiError;
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        principal(parts, api, Permission::ReadSecrets).await.map(|_administrator| Self)
+        principal(parts, api, Permission::Read).await.map(|reader| Self(reader.servers()))
     }
 }
 
 impl FromRequestParts<Api> for CanWrite {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        principal(parts, api, Permission::Write).await.map(Self)
+        principal(parts, api, Permission::Operate).await.map(Self)
     }
 }
 
-async fn principal(parts: &Parts, api: &Api, permission: Permission) -> Result<Principal, ApiError> {
+impl FromRequestParts<Api> for CanAdminister {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        principal(parts, api, Permission::Administer).await.map(Self)
+    }
+}
+
+async fn principal(parts: &mut Parts, api: &Api, permission: Permission) -> Result<Principal, ApiError> {
     let authorization = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let now = api.now().timestamp();
     let principal = api.auth.authenticate(authorization, peer(parts), now).await?;
-    if !principal.allows(permission, None) {
+    if !principal.allows(permission) {
+        let role = match permission {
+            Permission::Operate => "an operator or administrator",
+            _ => "an administrator",
+        };
         return Err(ApiError::new(
             ErrorCode::Forbidden,
-            format!("{} has no permission for this; use the token of an administrator", principal.name),
+            format!("{} has no permission for this; use the login of {role}", principal.name),
         ));
     }
+    visible::check(parts, api, &principal).await?;
     refuse_unknown(parts)?;
     Ok(principal)
 }
@@ -225,20 +242,6 @@ impl FromRequestParts<Api> for SerialPath {
             Path::<String>::from_request_parts(parts, api).await.map(|Path(text)| text).unwrap_or_default();
         text.parse().map(Self).map_err(|_| unknown_server(&text))
     }
-}
-
-/// 404 for an unknown job.
-pub(super) fn unknown_job() -> ApiError {
-    ApiError::new(ErrorCode::UnknownJob, "no job has this id; `shoal job list` shows the jobs")
-}
-
-/// 404 for an unknown server.
-pub(super) fn unknown_server(serial: &str) -> ApiError {
-    let serial: String = serial.chars().take(Serial::MAX).collect();
-    ApiError::new(
-        ErrorCode::UnknownServer,
-        format!("server {serial:?} is not registered; `shoal server add` registers it"),
-    )
 }
 
 /// A page size between 1 and `most`.

@@ -1,7 +1,7 @@
 //! Media: grants for BMCs (`/t<token>/…`), and the path of docs/seeds.md S000-19 for administrators and their tools.
 //!
 //! A task image contains the report token and the pull password of its job. A caller that reads it can report the result of
-//! the job, so reading it needs [`Permission::ReadSecrets`](crate::auth::Permission::ReadSecrets).
+//! the job, so reading it needs [`Permission::Administer`](crate::auth::Permission::Administer).
 
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::Api;
 use super::error::{ApiError, unknown_path};
 use super::error_code::ErrorCode;
-use super::extract::{CanReadSecrets, JobPath, unknown_job};
+use super::extract::{CanAdminister, JobPath, unknown_job};
 use super::request_span;
 use crate::auth::{Standing, prove};
 use engine::model::{Artifact, NewEvent, RunId};
@@ -42,10 +42,10 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
     }
 }
 
-/// `GET /media/tasks/{id}/task.iso` with the credentials of an administrator.
+/// `GET /media/tasks/{id}/task.iso` with the credentials of an administrator: the image holds the secrets of its job.
 pub(super) async fn task_image(
     State(api): State<Api>,
-    _administrator: CanReadSecrets,
+    _admin: CanAdminister,
     JobPath(id): JobPath,
     request: Parts,
 ) -> Result<Response, ApiError> {

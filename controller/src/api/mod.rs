@@ -10,6 +10,7 @@
 //! a query parameter that the OpenAPI document does not name is refused.
 
 mod about;
+mod accounts;
 mod batches;
 mod drain;
 mod error;
@@ -31,6 +32,7 @@ mod report;
 pub(crate) mod request_span;
 mod restored;
 mod servers;
+mod visible;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -134,6 +136,16 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/batches", post(batches::create).get(batches::list)),
         ("/api/v1/batches/{id}", get(batches::show)),
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
+        ("/api/v1/users", post(accounts::users::create).get(accounts::users::list)),
+        (
+            "/api/v1/users/{name}",
+            get(accounts::users::show).patch(accounts::users::update).delete(accounts::users::delete),
+        ),
+        ("/api/v1/tokens", post(accounts::tokens::create).get(accounts::tokens::list)),
+        ("/api/v1/tokens/{name}", get(accounts::tokens::show).delete(accounts::tokens::revoke)),
+        ("/api/v1/tokens/{name}/rotate", post(accounts::tokens::rotate)),
+        ("/api/v1/me", get(accounts::me::show)),
+        ("/api/v1/me/password", post(accounts::me::set_password)),
         ("/api/v1/drain", post(drain::begin).get(drain::show).delete(drain::end)),
         ("/api/v1/events", get(events::events)),
         ("/api/v1/registry", get(registry::show)),

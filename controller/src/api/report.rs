@@ -1,7 +1,8 @@
 //! `POST /api/v1/status-webhook/{serial}`: the report of the maintenance OS (docs/maintenance-os.md).
 //!
-//! A report is accepted with the token of the job, or with the shared secret for a maintenance OS without job token. A
-//! report with a job's token applies to that job only, so a report of an old job never ends a newer one (decision D12).
+//! A report is accepted with the token of the job. A maintenance OS without job token sends a report-only API token, or the
+//! shared secret. A report with a job's token applies to that job only, so a report of an old job never ends a newer one
+//! (decision D12). A report-only token with labels reports for servers with them only.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -13,7 +14,7 @@ use super::Api;
 use super::error::{ApiError, Detail, too_many};
 use super::error_code::{ErrorCode, Rule};
 use super::extract::{Peer, SerialPath, read_body};
-use super::request_span;
+use super::{request_span, visible};
 use crate::auth::{Denial, ReportAuth, Standing, prove, verify_report_secret};
 use engine::model::{Job, Serial};
 use provision::{InstallReport, ReportOutcome, parse_report};
@@ -48,7 +49,16 @@ pub(super) async fn report(
     };
     let record = own.as_ref().and_then(|job| job.provision.as_ref());
     let stored = record.map(|record| record.webhook_token_hash.as_str());
-    let auth = verify_report_secret(presented, stored, &api.report_secrets.read());
+    let mut auth = verify_report_secret(presented, stored, &api.report_secrets.read());
+    let mut by = "maintenance-os".to_owned();
+    if auth == ReportAuth::Wrong
+        && let Some(text) = presented
+        && let Some(token) = api.auth.report_token(text, now).await.map_err(|_| unavailable())?
+    {
+        visible::server(&api, &token.servers(), &serial).await?;
+        auth = ReportAuth::ReportToken;
+        by = token.name;
+    }
     if matches!(auth, ReportAuth::Missing | ReportAuth::Wrong) {
         // Only wrong secrets are limited: one installer with a wrong secret must not block other machines behind its address.
         api.report_failures.check(peer, now).map_err(|limited| too_many(limited.retry_after))?;
@@ -56,7 +66,7 @@ pub(super) async fn report(
         api.auth.denials().denied(Denial::ReportSecret, peer, &"it belongs to no job of this server", now);
         return Err(ApiError::new(
             ErrorCode::Unauthorized,
-            "X-Webhook-Secret must be the webhook_token of the job's job.json (or the configured shared secret)",
+            "X-Webhook-Secret must be the webhook_token of the job's job.json (or a report-only API token, or the configured shared secret)",
         ));
     }
     prove(Standing::Known);
@@ -67,7 +77,7 @@ pub(super) async fn report(
     let job = addressed(&api, &serial, own, &report).await?;
     request_span::of_job(job.run.id);
     request_span::in_step(job.run.step.as_deref());
-    match report.deliver(&api.engine, &job).await? {
+    match report.deliver(&api.engine, &job, &by).await? {
         ReportOutcome::Accepted { powered_on } => {
             powered_on.into_iter().for_each(|since| api.metrics.reported(api.now().since(since)));
             Ok(Json(ReportAccepted { ok: true, idempotent: false }))
@@ -102,6 +112,11 @@ async fn addressed(
         }
         (None, None) => api.store().newest_installation(serial).await?.ok_or_else(|| no_job(serial)),
     }
+}
+
+fn unavailable() -> ApiError {
+    ApiError::new(ErrorCode::Unavailable, "the secret cannot be checked now; see /readyz, then try again")
+        .header(axum::http::header::RETRY_AFTER, "5")
 }
 
 fn no_job(serial: &Serial) -> ApiError {

@@ -4,15 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 
-use crate::auth::{CredentialStore, StoreUnavailable, TokenRecord, UserRecord};
+use crate::auth::{
+    CredentialStore, RegistryScope, ServerScope, StoreUnavailable, TokenLimits, TokenRecord, UserRecord,
+};
 use crate::telemetry::Metrics;
 use bmc::power::power_on_permit;
 use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
 use engine::model::{
     Clock, GrantReads, NewEvent, Outcome, PullGrant, Serial, Server, StoredGrant, Time, error_chain,
 };
-use engine::store::{Store, StoreError, TextSeal};
+use engine::store::{Store, StoreError, StoredToken, TextSeal};
 use media::{GrantStore, GrantStoreUnavailable};
 use provision::{OsImages, ProvisionMetrics};
 use secrets::{ColumnSeal, MasterKey};
@@ -26,30 +29,50 @@ impl CredentialStore for StoreCredentials {
         let user = self.0.user(name).await.map_err(unavailable)?;
         user.map(|user| {
             let role = user.role.parse().map_err(|_| StoreUnavailable("a stored role is unknown".into()))?;
-            Ok(UserRecord { name: user.name, password_hash: user.password_hash, role })
+            Ok(UserRecord {
+                name: user.name,
+                password_hash: user.password_hash,
+                role,
+                disabled: user.disabled_at.is_some(),
+            })
         })
         .transpose()
     }
 
     async fn api_token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreUnavailable> {
-        let token = self.0.api_token(hash).await.map_err(unavailable)?;
-        token
-            .map(|token| {
-                let role =
-                    token.role.parse().map_err(|_| StoreUnavailable("a stored role is unknown".into()))?;
-                Ok(TokenRecord {
-                    id: token.id,
-                    name: token.name,
-                    role,
-                    expires_at: token.expires_at.map(Time::timestamp),
-                })
-            })
-            .transpose()
+        self.0.api_token(hash).await.map_err(unavailable)?.map(token_record).transpose()
+    }
+
+    async fn api_token_used(&self, id: &str, now: Timestamp) {
+        // Not awaited: a request must not wait for the disk because its token was used.
+        let (store, id) = (self.0.clone(), id.to_owned());
+        tokio::spawn(async move {
+            if let Err(error) = store.api_token_used(&id, Time::from_timestamp(now)).await {
+                tracing::warn!(error = %error_chain(&error), "the last use of an API token could not be stored");
+            }
+        });
     }
 
     async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable> {
         self.0.pull_grant(hash).await.map_err(unavailable)
     }
+}
+
+/// The record of a stored token.
+pub(super) fn token_record(token: StoredToken) -> Result<TokenRecord, StoreUnavailable> {
+    let unreadable = |what: &'static str| StoreUnavailable(what.into());
+    let registry: Result<Vec<RegistryScope>, _> = token.registry.iter().map(|scope| scope.parse()).collect();
+    Ok(TokenRecord {
+        id: token.id,
+        name: token.name,
+        role: token.role.parse().map_err(|_| unreadable("a stored role is unknown"))?,
+        limits: TokenLimits {
+            servers: ServerScope(token.labels),
+            registry: registry.map_err(|_| unreadable("a stored registry scope is malformed"))?,
+        },
+        expires_at: token.expires_at.map(Time::timestamp),
+        last_used_at: token.last_used_at.map(Time::timestamp),
+    })
 }
 
 fn unavailable(error: StoreError) -> StoreUnavailable {

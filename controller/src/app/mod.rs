@@ -14,6 +14,7 @@ mod connections;
 mod controller;
 mod listen;
 mod lock;
+mod offline_accounts;
 mod origin;
 mod pressure;
 mod private;
@@ -25,6 +26,7 @@ mod sockets;
 
 pub use controller::{Controller, Dependencies, Environment};
 pub use lock::LostLock;
+pub use offline_accounts::OfflineAccounts;
 pub use private::make_private;
 pub use registry::OfflineRegistry;
 pub use signals::{ProcessSignal, ProcessSignals, stop_signal};
@@ -107,6 +109,15 @@ pub enum StartError {
         path.display()
     )]
     HardLinks {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The settings name no database.
+    #[error(
+        "there is no database at {}; is STORAGE_ROOT or DB_PATH right? The first start of a controller creates it",
+        path.display()
+    )]
+    NoDatabase {
         /// The database.
         path: PathBuf,
     },

@@ -18,7 +18,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
@@ -33,7 +33,7 @@ use super::store::{CredentialStore, StoreUnavailable, TokenRecord};
 use super::token::is_api_token;
 use super::token_cache::TokenCache;
 use super::verify::{Busy, PasswordAttempt, PasswordVerifier, VerifyPermit};
-use super::{AuthFailure, AuthMethod, AuthMode, JOB_USERNAME, Principal, PrincipalRights, Role};
+use super::{AuthFailure, AuthMethod, AuthMode, JOB_USERNAME, Permission, Principal, PrincipalRights, Role};
 use secrets::{NoRandomness, token_hash};
 
 /// The configuration of authentication.
@@ -73,6 +73,20 @@ impl AuthConfig {
         password_hash_usable(hash).map_err(AuthConfigError::BasicPassHash)
     }
 }
+
+/// The logins besides the users and tokens of the database.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Logins {
+    /// Whether users of the database can log in with their password.
+    pub passwords: bool,
+    /// Whether the settings let an administrator in.
+    pub elsewhere: bool,
+    /// The user of the settings, whose password is not in the database.
+    pub configured_user: Option<String>,
+}
+
+/// How old the stored time of the last use of a token may be.
+const LAST_USED_ACCURACY: SignedDuration = SignedDuration::from_mins(10);
 
 /// Authenticates callers.
 pub struct Authenticator {
@@ -182,12 +196,7 @@ impl Authenticator {
             if record.expires_at.is_some_and(|end| end <= now) {
                 return Err(AttemptError::Wrong("the API token has expired"));
             }
-            let method = AuthMethod::ApiToken { id: record.id };
-            return Ok(Some(Principal {
-                name: record.name,
-                rights: PrincipalRights::Role(record.role),
-                method,
-            }));
+            return Ok(Some(record.into()));
         }
         let config = self.config();
         let Some(key) = config.jwt.as_ref().filter(|_| config.mode == AuthMode::Jwt) else {
@@ -209,11 +218,68 @@ impl Authenticator {
         if let Some(recent) = self.recent.get(&hash, now) {
             return Ok(Some(recent));
         }
+        let before = self.recent.before_lookup();
         let record = self.store.api_token(&hash).await?;
         if let Some(record) = &record {
-            self.recent.put(hash, record.clone(), now);
+            let expired = record.expires_at.is_some_and(|end| end <= now);
+            let noted = record.last_used_at.is_some_and(|used| within(used, now, LAST_USED_ACCURACY));
+            if !expired && !noted {
+                self.store.api_token_used(&record.id, now).await;
+            }
+            self.recent.put(hash, record.clone(), before, now);
         }
         Ok(record)
+    }
+
+    /// The report-only token with this text; `None` for any other text, expired and other API tokens included.
+    ///
+    /// # Errors
+    /// [`StoreUnavailable`] when the token cannot be looked up.
+    pub async fn report_token(
+        &self,
+        text: &str,
+        now: Timestamp,
+    ) -> Result<Option<Principal>, StoreUnavailable> {
+        if !is_api_token(text) {
+            return Ok(None);
+        }
+        let record = self.api_token(token_hash(text), now).await?;
+        let valid =
+            record.filter(|record| record.expires_at.is_none_or(|end| end > now)).map(Principal::from);
+        Ok(valid.filter(|principal| principal.allows(Permission::Report)))
+    }
+
+    /// The role that this user has now, and a mark that changes with the password; `None` for an unknown or disabled user, and
+    /// where passwords are not accepted.
+    ///
+    /// # Errors
+    /// [`StoreUnavailable`] when the user cannot be looked up.
+    pub async fn user_now(&self, name: &str) -> Result<Option<(Role, String)>, StoreUnavailable> {
+        if self.config().mode != AuthMode::Basic {
+            return Ok(None);
+        }
+        // Half of a digest of a salted hash: it tells hashes apart and nothing else.
+        let mark = |hash: String| token_hash(&hash).chars().take(32).collect();
+        Ok(self.user(name).await?.map(|(hash, role)| (role, mark(hash))))
+    }
+
+    /// Forgets what is cached of API tokens. Called after a change of tokens was stored.
+    pub fn tokens_changed(&self) {
+        self.recent.changed();
+    }
+
+    /// The logins besides those of the database.
+    pub fn logins(&self) -> Logins {
+        let config = self.config();
+        let configured = config.basic_user.as_ref().map(|(name, _)| name.clone());
+        Logins {
+            passwords: config.mode == AuthMode::Basic,
+            elsewhere: match config.mode {
+                AuthMode::Basic => configured.is_some(),
+                AuthMode::Jwt | AuthMode::None => true,
+            },
+            configured_user: configured,
+        }
     }
 
     async fn by_pull_password(&self, password: &str) -> Result<Principal, AttemptError> {
@@ -233,6 +299,7 @@ impl Authenticator {
         peer: IpAddr,
         now: Timestamp,
     ) -> Result<Principal, AttemptError> {
+        // A disabled user is refused like an unknown one, also in the time that it takes.
         let user = self.user(name).await?;
         let hash = user.as_ref().map_or(DECOY_HASH, |(hash, _)| hash);
         let attempt = PasswordAttempt { name, password, hash };
@@ -274,7 +341,10 @@ impl Authenticator {
     async fn user(&self, name: &str) -> Result<Option<(String, Role)>, StoreUnavailable> {
         match &self.config().basic_user {
             Some((own, hash)) if own == name => Ok(Some((hash.clone(), Role::Admin))),
-            _ => Ok(self.store.user(name).await?.map(|record| (record.password_hash, record.role))),
+            _ => {
+                let user = self.store.user(name).await?.filter(|record| !record.disabled);
+                Ok(user.map(|record| (record.password_hash, record.role)))
+            }
         }
     }
 
@@ -331,6 +401,22 @@ pub enum AuthConfigError {
     /// The operating system returned no random bytes.
     #[error("cannot prepare authentication")]
     Random(#[from] NoRandomness),
+}
+
+impl From<TokenRecord> for Principal {
+    fn from(record: TokenRecord) -> Self {
+        Self {
+            name: record.name,
+            rights: PrincipalRights::of_token(record.role, record.limits),
+            method: AuthMethod::ApiToken { id: record.id },
+        }
+    }
+}
+
+/// Whether `time` is at most `age` before `now`. A time in the future is not, so that a clock that was set back is noticed.
+fn within(time: Timestamp, now: Timestamp, age: SignedDuration) -> bool {
+    let passed = now.duration_since(time);
+    !passed.is_negative() && passed < age
 }
 
 /// Why one attempt failed, for the log.

@@ -23,7 +23,7 @@ use super::password::MAX_PASSWORD_BYTES;
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 
 /// The maximum length of a user name.
-pub(super) const MAX_NAME_BYTES: usize = 128;
+pub const MAX_NAME_BYTES: usize = 128;
 
 /// Base64 with optional padding, because some clients omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(

@@ -4,7 +4,7 @@
 //! base64url(header) . base64url(claims) . base64url( HMAC-SHA256(key, header . claims) )
 //!   header   alg = HS256; no crit
 //!   claims   sub   name, 1 to 128 bytes            required
-//!            role  admin | reader                  required
+//!            role  admin | operator | viewer       required
 //!            exp   seconds since 1970              required
 //!            nbf   seconds since 1970              checked if present
 //!            aud   contains "shoal"                checked if present
@@ -74,6 +74,9 @@ impl JwtKey {
         }
         if claims.aud.is_some_and(|audience| !audience.names(JWT_AUDIENCE)) {
             return Err(JwtError::Audience);
+        }
+        if !claims.role.is_for_users() {
+            return Err(JwtError::Unreadable("role"));
         }
         if !header::is_name(&claims.sub) {
             return Err(JwtError::Unreadable("sub"));

@@ -4,6 +4,7 @@
 //! Authorization header
 //!   (mode none) ─────────────────────────────────────────────> admin without login, on loopback only
 //!   Bearer shoal_… ─────────── store: SHA-256 of the token ──> the role of the API token  every mode
+//!                              not revoked, not expired         with the limits of the token
 //!   Bearer a.b.c ───────────── HS256, exp, nbf, role, sub ───> the role in the claim      mode jwt
 //!   Basic  any:shoal_… ─────── as Bearer (OCI clients can only send Basic)                every mode
 //!   Basic  any:a.b.c ───────── as Bearer                                                  mode jwt
@@ -12,7 +13,7 @@
 //! ```
 //!
 //! Invariants:
-//! - Access is denied by default: [`PrincipalRights::allows`] lists everything that is allowed. An unknown role, claim or
+//! - Access is denied by default: [`Role::allows`] lists everything that is allowed. An unknown role, claim or
 //!   scheme is an authentication failure.
 //! - Failures are counted, successes are not: wrong tokens per address, wrong passwords per user name at an address. A
 //!   caller with a token that cannot be guessed, or with a password that was verified within the last day, is never refused
@@ -20,8 +21,10 @@
 //! - The response for an unknown user takes as long as for a wrong password.
 //! - Passwords are verified on few threads with a short queue. A request that finds the queue full is refused as
 //!   unavailable, because each verification costs tens of milliseconds and megabytes of memory by design.
-//! - Removing a user or a role in the store takes effect with the next request: the cache only remembers that a password
-//!   matches a hash. A removed API token is refused after one second at most (`token_cache`).
+//! - A removed or disabled user, a changed role or password, and a revoked token take effect with the next request: the
+//!   verifier only remembers that a password matches a hash, and a change of tokens empties their cache (`token_cache`).
+//! - Each credential has one purpose: the API refuses a report secret and a pull password, and a report refuses every API
+//!   token that is not report-only.
 //!
 //! Responses and status codes belong to the API. This module knows only the text of the `Authorization` header.
 //!
@@ -33,8 +36,10 @@ mod denials;
 mod header;
 mod jwt;
 mod limit;
+mod limits;
 mod password;
 mod report;
+mod role;
 mod standing;
 mod store;
 mod token;
@@ -46,15 +51,20 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use authenticator::{AuthConfig, AuthConfigError, Authenticator};
+pub use authenticator::{AuthConfig, AuthConfigError, Authenticator, Logins};
 pub use client_address::{NoNetworks, TrustedProxies};
 pub(crate) use denials::{Denial, Denials};
+pub use header::MAX_NAME_BYTES;
 pub use jwt::{JWT_AUDIENCE, JwtKey, JwtKeyError, MIN_JWT_SECRET_BYTES};
 pub use limit::{Limited, RateLimit, RateLimiter};
+pub use limits::{
+    InvalidRegistryScope, MAX_REGISTRY_SCOPES, MAX_TOKEN_LABELS, RegistryScope, ServerScope, TokenLimits,
+};
 pub use password::{
     MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES, PasswordError, hash_password, password_hash_usable,
 };
 pub use report::{ReportAuth, ReportSecrets, verify_report_secret};
+pub use role::{Permission, Role, UnknownName};
 pub use secrets::JOB_USERNAME;
 pub(crate) use standing::{Proof, Standing, of_request, prove};
 pub use store::{CredentialStore, StoreUnavailable, TokenRecord, UserRecord};
@@ -92,63 +102,18 @@ impl AuthMode {
     }
 }
 
-/// The role of a user or a program, from which its permissions follow.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    Eq,
-    PartialEq,
-    Serialize,
-    strum::IntoStaticStr,
-    strum::EnumString,
-    strum::Display,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase", parse_err_ty = UnknownName, parse_err_fn = unknown_role)]
-pub enum Role {
-    /// All permissions.
-    Admin,
-    /// May read everything (`GET`, `HEAD`) except the secrets of jobs, and pull from the registry.
-    Reader,
-}
-
-impl Role {
-    /// Whether this role has a permission.
-    pub fn allows(self, permission: Permission) -> bool {
-        match self {
-            Self::Admin => true,
-            Self::Reader => matches!(permission, Permission::Read | Permission::RegistryPull),
-        }
-    }
-
-    /// The name in the database, in a JWT and on the command line.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
-/// The permission that a route requires.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Permission {
-    /// Reading: every `GET` and `HEAD` of the API that shows no secret.
-    Read,
-    /// Reading what contains the secrets of a job: its task image, with the recipe, the report token and the pull password.
-    ReadSecrets,
-    /// Changing: every other request to the API.
-    Write,
-    /// Fetching manifests and blobs.
-    RegistryPull,
-    /// Uploading, tagging and deleting in the registry.
-    RegistryPush,
-}
-
 /// The rights of a principal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PrincipalRights {
     /// All permissions of a role.
     Role(Role),
+    /// The permissions of a role within the limits of an API token.
+    Limited {
+        /// The role.
+        role: Role,
+        /// The limits; never empty.
+        limits: TokenLimits,
+    },
     /// Pulling from one repository only.
     PullFrom {
         /// The name of the repository, as in `/v2/<name>/…`.
@@ -157,14 +122,29 @@ pub enum PrincipalRights {
 }
 
 impl PrincipalRights {
-    /// Whether a permission is included; a registry permission is checked for `repository`. Without a repository (`GET
-    /// /v2/`, with which clients check their credentials) the right to pull from one repository is enough.
-    pub fn allows(&self, permission: Permission, repository: Option<&str>) -> bool {
+    /// The rights of an API token.
+    pub fn of_token(role: Role, limits: TokenLimits) -> Self {
+        if limits.is_empty() { Self::Role(role) } else { Self::Limited { role, limits } }
+    }
+
+    /// The role; `None` for the pull right of a job.
+    pub fn role(&self) -> Option<Role> {
         match self {
-            Self::Role(role) => role.allows(permission),
-            Self::PullFrom { repository: own } => {
-                permission == Permission::RegistryPull && repository.is_none_or(|requested| requested == own)
-            }
+            Self::Role(role) | Self::Limited { role, .. } => Some(*role),
+            Self::PullFrom { .. } => None,
+        }
+    }
+
+    /// Whether a permission is included. The registry decides by its own policy.
+    pub fn allows(&self, permission: Permission) -> bool {
+        self.role().is_some_and(|role| role.allows(permission))
+    }
+
+    /// The limits of an API token.
+    pub fn limits(&self) -> Option<&TokenLimits> {
+        match self {
+            Self::Limited { limits, .. } => Some(limits),
+            Self::Role(_) | Self::PullFrom { .. } => None,
         }
     }
 }
@@ -203,8 +183,13 @@ pub struct Principal {
 
 impl Principal {
     /// Whether the principal has a permission; see [`PrincipalRights::allows`].
-    pub fn allows(&self, permission: Permission, repository: Option<&str>) -> bool {
-        self.rights.allows(permission, repository)
+    pub fn allows(&self, permission: Permission) -> bool {
+        self.rights.allows(permission)
+    }
+
+    /// The servers that the principal may see.
+    pub fn servers(&self) -> ServerScope {
+        self.rights.limits().map(|limits| limits.servers.clone()).unwrap_or_default()
     }
 }
 
@@ -230,20 +215,8 @@ pub enum AuthFailure {
     Unavailable,
 }
 
-/// A name that is not in a list of known names. The error does not repeat the name: it may be a misplaced secret.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("unknown {what}; use one of: {known}")]
-pub struct UnknownName {
-    what: &'static str,
-    known: &'static str,
-}
-
 fn unknown_mode(_: &str) -> UnknownName {
     UnknownName { what: "authentication mode", known: "basic, jwt, none" }
-}
-
-fn unknown_role(_: &str) -> UnknownName {
-    UnknownName { what: "role", known: "admin, reader" }
 }
 
 #[cfg(test)]

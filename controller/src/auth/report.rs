@@ -4,7 +4,7 @@
 //! presented ──SHA-256──┬─ = hash of the job's token ───────> JobToken
 //!                      ├─ = shared secret, current ────────> SharedSecret
 //!                      ├─ = shared secret, previous ───────> SharedSecret    while rotating
-//!                      └─ otherwise ───────────────────────> Wrong
+//!                      └─ otherwise ───────────────────────> Wrong          the API then looks for a report-only token
 //! ```
 //!
 //! All three comparisons are always made, on digests and in constant time. A shared secret that is unset or empty
@@ -52,6 +52,8 @@ pub enum ReportAuth {
     JobToken,
     /// The secret is the current or the previous shared secret.
     SharedSecret,
+    /// The secret is a report-only API token.
+    ReportToken,
     /// The report has no secret.
     Missing,
     /// The secret is unknown.

@@ -1,4 +1,4 @@
-//! The credential store of the authenticator: three look-ups by key, each of them one indexed read.
+//! The credential store of the authenticator: look-ups by key, each of them one indexed read.
 //!
 //! This module owns the trait and the store implements it, so that authentication depends on no tables. Secrets never
 //! cross the trait: arguments are names and digests, results contain a password hash at most.
@@ -12,7 +12,7 @@ use engine::model::PullGrant;
 use jiff::Timestamp;
 use thiserror::Error;
 
-use super::Role;
+use super::{Role, TokenLimits};
 
 /// Looks up users, API tokens and the pull passwords of jobs.
 #[async_trait]
@@ -23,6 +23,10 @@ pub trait CredentialStore: Send + Sync {
     /// The API token with this hex SHA-256, even if it has expired; `None` if it was revoked. Called at most once a second
     /// for each token.
     async fn api_token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreUnavailable>;
+
+    /// Stores that the API token with this id was used. Called at most every ten minutes for each token. A failure is logged:
+    /// no request is refused for it, and none waits for it.
+    async fn api_token_used(&self, id: &str, now: Timestamp);
 
     /// The job whose pull password has this hex SHA-256, while its grant is open.
     async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable>;
@@ -37,6 +41,8 @@ pub struct UserRecord {
     pub password_hash: String,
     /// The role of the user.
     pub role: Role,
+    /// Whether the user cannot log in.
+    pub disabled: bool,
 }
 
 impl fmt::Debug for UserRecord {
@@ -44,6 +50,7 @@ impl fmt::Debug for UserRecord {
         f.debug_struct("UserRecord")
             .field("name", &self.name)
             .field("role", &self.role)
+            .field("disabled", &self.disabled)
             .finish_non_exhaustive()
     }
 }
@@ -57,8 +64,12 @@ pub struct TokenRecord {
     pub name: String,
     /// The role of the token.
     pub role: Role,
+    /// The limits of the token.
+    pub limits: TokenLimits,
     /// The time at which the token expires.
     pub expires_at: Option<Timestamp>,
+    /// The stored time of the last use.
+    pub last_used_at: Option<Timestamp>,
 }
 
 /// The database did not respond.

@@ -1,4 +1,4 @@
-//! Users, API tokens, controller instances and stored settings.
+//! Controller instances and stored settings.
 
 use rusqlite::params;
 
@@ -7,105 +7,9 @@ use super::rows::{append_events, execute, first};
 use super::{Store, StoreError};
 use crate::model::{NewEvent, Time};
 
-/// A row of `users`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct StoredUser {
-    /// Login name.
-    pub name: String,
-    /// Argon2id hash in PHC form.
-    pub password_hash: String,
-    /// `admin` or `reader`.
-    pub role: String,
-}
-
-/// A row of `api_tokens` without the hash. The token itself is never stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredToken {
-    /// Its id.
-    pub id: String,
-    /// The name that the operator gave the token.
-    pub name: String,
-    /// `admin` or `reader`.
-    pub role: String,
-    /// When the token expires.
-    pub expires_at: Option<Time>,
-}
-
 impl Store {
-    /// The user with this name.
-    pub async fn user(&self, name: &str) -> Result<Option<StoredUser>, StoreError> {
-        const OPERATION: &str = "read a user";
-        let name = name.to_owned();
-        self.read(OPERATION, move |connection| {
-            first(
-                connection,
-                OPERATION,
-                "SELECT name, password_hash, role FROM users WHERE name = ?1",
-                &[&name],
-                |columns| {
-                    Ok(StoredUser {
-                        name: columns.get("name")?,
-                        password_hash: columns.get("password_hash")?,
-                        role: columns.get("role")?,
-                    })
-                },
-            )
-        })
-        .await
-    }
-
-    /// The API token with this hash.
-    pub async fn api_token(&self, hash: &str) -> Result<Option<StoredToken>, StoreError> {
-        const OPERATION: &str = "read an API token";
-        let hash = hash.to_owned();
-        self.read(OPERATION, move |connection| {
-            first(
-                connection,
-                OPERATION,
-                "SELECT id, name, role, expires_at FROM api_tokens WHERE token_hash = ?1",
-                &[&hash],
-                |columns| {
-                    Ok(StoredToken {
-                        id: columns.get("id")?,
-                        name: columns.get("name")?,
-                        role: columns.get("role")?,
-                        expires_at: columns.time_opt("expires_at")?,
-                    })
-                },
-            )
-        })
-        .await
-    }
-
     /// The schema version of every database that was opened.
     pub const SCHEMA_VERSION: usize = super::migrate::VERSION;
-
-    /// Whether a token or a user exists, so that a client can log in.
-    pub async fn has_login(&self) -> Result<bool, StoreError> {
-        const OPERATION: &str = "look for a token or a user";
-        let login = "SELECT 1 AS found FROM api_tokens UNION ALL SELECT 1 FROM users LIMIT 1";
-        self.read(OPERATION, move |connection| first(connection, OPERATION, login, &[], |_| Ok(())))
-            .await
-            .map(|found| found.is_some())
-    }
-
-    /// Stores the first admin token unless a token or a user exists. Returns whether it was stored.
-    pub async fn first_token(&self, id: String, hash: String, now: Time) -> Result<bool, StoreError> {
-        const OPERATION: &str = "store the first admin token";
-        self.writer
-            .write(OPERATION, move |connection| {
-                execute(
-                    connection,
-                    OPERATION,
-                    "INSERT INTO api_tokens (id, name, token_hash, role, created_at)
-                     SELECT ?1, 'first-start', ?2, 'admin', ?3
-                     WHERE NOT EXISTS (SELECT 1 FROM api_tokens) AND NOT EXISTS (SELECT 1 FROM users)",
-                    params![id, hash, now.to_string()],
-                )
-                .map(|written| written == 1)
-            })
-            .await
-    }
 
     /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
     /// a heartbeat, an orderly end, or an event of a run. `None` on a new database.

@@ -1,6 +1,8 @@
 //! Jobs: the runs of every workflow with what their callers attached, and the rows of `jobs`, which only runs of the workflow
 //! `provision` have (docs/seeds.md S000-41).
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, ToSql, params};
 
 use super::events::last_events_json;
@@ -43,6 +45,8 @@ pub struct JobFilter {
     pub parent: Option<RunId>,
     /// Only jobs with all of these labels.
     pub labels: Vec<(String, String)>,
+    /// Only jobs of servers with all of these labels.
+    pub server_labels: BTreeMap<String, String>,
     /// The maximum of jobs to return.
     pub limit: u32,
     /// Only jobs after this one in the order of the list (newest first).
@@ -109,6 +113,19 @@ impl Store {
     pub async fn job(&self, id: RunId) -> Result<Option<Job>, StoreError> {
         const OPERATION: &str = "read a job";
         self.read(OPERATION, move |connection| find(connection, OPERATION, id)).await
+    }
+
+    /// The labels of the server of a run; `None` for an unknown run and for one without a server.
+    pub async fn server_labels_of_run(
+        &self,
+        run: RunId,
+    ) -> Result<Option<BTreeMap<String, String>>, StoreError> {
+        const OPERATION: &str = "read the labels of a job's server";
+        self.read(OPERATION, move |connection| {
+            let sql = "SELECT servers.labels AS labels FROM runs JOIN servers ON servers.serial = runs.server WHERE runs.id = ?1";
+            first(connection, OPERATION, sql, &[&run.to_string()], |columns| columns.json("labels"))
+        })
+        .await
     }
 
     /// The newest installation of a server.
@@ -228,6 +245,14 @@ fn conditions(filter: &JobFilter) -> (String, Vec<Box<dyn ToSql>>) {
     for (key, value) in &filter.labels {
         texts.push(
             "EXISTS (SELECT 1 FROM json_each(run_inputs.labels) AS label WHERE label.key = ? AND label.value = ?)",
+        );
+        values.push(Box::new(key.clone()));
+        values.push(Box::new(value.clone()));
+    }
+    for (key, value) in &filter.server_labels {
+        texts.push(
+            "EXISTS (SELECT 1 FROM servers, json_each(servers.labels) AS label
+                     WHERE servers.serial = runs.server AND label.key = ? AND label.value = ?)",
         );
         values.push(Box::new(key.clone()));
         values.push(Box::new(value.clone()));

@@ -1,6 +1,6 @@
 //! Registered servers, and observations of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::{Connection, params};
 use serde_json::Value;
@@ -63,15 +63,27 @@ impl Store {
 
     /// One page of servers, in the order of their serial numbers.
     pub async fn servers(&self, after: Option<Serial>, limit: u32) -> Result<Vec<Server>, StoreError> {
+        self.servers_with_labels(after, BTreeMap::new(), limit).await
+    }
+
+    /// One page of the servers that have all of these labels, in the order of their serial numbers.
+    pub async fn servers_with_labels(
+        &self,
+        after: Option<Serial>,
+        labels: BTreeMap<String, String>,
+        limit: u32,
+    ) -> Result<Vec<Server>, StoreError> {
         const OPERATION: &str = "list servers";
         self.read(OPERATION, move |connection| {
-            all(
-                connection,
-                OPERATION,
-                &format!("SELECT {COLUMNS} WHERE servers.serial > ?1 ORDER BY servers.serial LIMIT ?2"),
-                params![after.as_ref().map_or("", Serial::as_str), limit],
-                server,
-            )
+            let sql = format!(
+                "SELECT {COLUMNS} WHERE servers.serial > ?1 AND NOT EXISTS (
+                     SELECT 1 FROM json_each(?2) AS wanted WHERE NOT EXISTS (
+                         SELECT 1 FROM json_each(servers.labels) AS label
+                         WHERE label.key = wanted.key AND label.value = wanted.value))
+                 ORDER BY servers.serial LIMIT ?3"
+            );
+            let after = after.as_ref().map_or("", Serial::as_str);
+            all(connection, OPERATION, &sql, params![after, to_json(OPERATION, &labels)?, limit], server)
         })
         .await
     }

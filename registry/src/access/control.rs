@@ -91,7 +91,7 @@ impl AccessControl {
         match subject {
             _ if allowed => Ok(()),
             Subject::Anonymous => Err(Denied::Unauthorized),
-            Subject::User { .. } | Subject::Puller { .. } => Err(Denied::Forbidden),
+            Subject::User { .. } | Subject::Puller { .. } | Subject::Scoped { .. } => Err(Denied::Forbidden),
         }
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!  an immutable tag is moved or deleted        ─> denied
 //!  the subject may pull from one repository    ─> allowed to pull there, otherwise denied
+//!  the subject has scopes of its own           ─> allowed when one of them gives the right, otherwise denied
 //!  the subject is an administrator             ─> allowed
 //!  the patterns of some rules match            ─> the rules of the most specific pattern decide for every subject:
 //!                                                 allowed when one of them gives the subject the right, otherwise denied
@@ -94,6 +95,16 @@ pub enum Subject {
         /// The only repository.
         repository: RepositoryName,
     },
+    /// A subject that has rights of its own and no other, whatever the policy says. A token that was issued to it does not
+    /// contain them: [`UserAuthenticator::refresh`](super::UserAuthenticator::refresh) adds them at each use.
+    Scoped {
+        /// The subject's name.
+        name: String,
+        /// What tells the subject from a later one with its name.
+        id: String,
+        /// The rights in the repositories that a pattern matches.
+        grants: Vec<(RepositoryPattern, Rights)>,
+    },
 }
 
 /// A set of rights: read, create, update, delete.
@@ -127,6 +138,8 @@ pub enum Reason<'p> {
     Immutable(&'p ImmutableTags),
     /// The subject may pull from one repository and do nothing else.
     Puller,
+    /// The subject has rights of its own and no other.
+    Scoped,
     /// The subject is an administrator.
     Administrator,
     /// This rule gives the right.
@@ -142,7 +155,9 @@ impl Subject {
     pub(super) fn into_name(self) -> Option<String> {
         match self {
             Subject::Anonymous => None,
-            Subject::User { name, .. } | Subject::Puller { name, .. } => Some(name),
+            Subject::User { name, .. } | Subject::Puller { name, .. } | Subject::Scoped { name, .. } => {
+                Some(name)
+            }
         }
     }
 }
@@ -183,7 +198,7 @@ impl Policy {
             (SubjectPattern::Group(wanted), Subject::User { name, groups }) => {
                 groups.contains(wanted) || self.groups.get(wanted).is_some_and(|users| users.contains(name))
             }
-            (_, Subject::Anonymous | Subject::Puller { .. }) => false,
+            (_, Subject::Anonymous | Subject::Puller { .. } | Subject::Scoped { .. }) => false,
         })
     }
 }
@@ -219,6 +234,12 @@ pub(super) fn decide_by<'p>(
         let reads = matches!(request.action, Action::Pull | Action::Exists);
         let allowed = reads && request.repository == repository;
         return Decision { allowed, reason: Reason::Puller };
+    }
+    if let Subject::Scoped { grants, .. } = subject {
+        let gives = |(pattern, rights): &(RepositoryPattern, Rights)| {
+            rights.allow(request.action) && pattern.matches(request.repository)
+        };
+        return Decision { allowed: grants.iter().any(gives), reason: Reason::Scoped };
     }
     if policy.includes(&policy.administrators, subject) {
         return yes(Reason::Administrator);
@@ -321,7 +342,9 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Anonymous => f.write_str("anonymous"),
-            Subject::User { name, .. } | Subject::Puller { name, .. } => f.write_str(name),
+            Subject::User { name, .. } | Subject::Puller { name, .. } | Subject::Scoped { name, .. } => {
+                f.write_str(name)
+            }
         }
     }
 }
@@ -339,6 +362,7 @@ impl fmt::Display for Decision<'_> {
         match &self.reason {
             Reason::Immutable(set) => write!(f, "tags {set} are immutable"),
             Reason::Puller => f.write_str("pulls from one repository and does nothing else"),
+            Reason::Scoped => f.write_str("by the scopes of the token"),
             Reason::Administrator => f.write_str("an administrator"),
             Reason::Rule(rule) => write!(f, "by the rule \"{rule}\""),
             Reason::NotGranted(pattern) => {

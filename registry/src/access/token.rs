@@ -41,6 +41,9 @@ pub(super) struct Claims {
     /// The only repository of a subject that may pull from one repository and do nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     only: Option<String>,
+    /// The id of a subject that has rights of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
     pub(super) access: Vec<Scope>,
 }
 
@@ -66,10 +69,13 @@ impl Signer {
         now: SystemTime,
         lifetime: Duration,
     ) -> String {
-        let (sub, groups, only) = match subject {
-            Subject::Anonymous => (String::new(), Vec::new(), None),
-            Subject::User { name, groups } => (name.clone(), groups.clone(), None),
-            Subject::Puller { name, repository } => (name.clone(), Vec::new(), Some(repository.to_string())),
+        let (sub, groups, only, id) = match subject {
+            Subject::Anonymous => (String::new(), Vec::new(), None, None),
+            Subject::User { name, groups } => (name.clone(), groups.clone(), None, None),
+            Subject::Puller { name, repository } => {
+                (name.clone(), Vec::new(), Some(repository.to_string()), None)
+            }
+            Subject::Scoped { name, id, .. } => (name.clone(), Vec::new(), None, Some(id.clone())),
         };
         let now = seconds(now);
         let claims = Claims {
@@ -82,6 +88,7 @@ impl Signer {
             jti: Uuid::new_v4().to_string(),
             groups,
             only,
+            id,
             access,
         };
         // Strings and numbers always encode; a token without claims would be refused.
@@ -100,10 +107,12 @@ impl Signer {
         if !valid || claims.aud != self.service || claims.iss != self.service {
             return None;
         }
-        let subject = match (claims.sub, claims.only) {
-            (sub, None) if sub.is_empty() => Subject::Anonymous,
-            (name, None) => Subject::User { name, groups: claims.groups },
-            (name, Some(only)) => Subject::Puller { name, repository: only.parse().ok()? },
+        let subject = match (claims.sub, claims.only, claims.id) {
+            (name, None, Some(id)) => Subject::Scoped { name, id, grants: Vec::new() },
+            (sub, None, None) if sub.is_empty() => Subject::Anonymous,
+            (name, None, None) => Subject::User { name, groups: claims.groups },
+            (name, Some(only), None) => Subject::Puller { name, repository: only.parse().ok()? },
+            (_, Some(_), Some(_)) => return None,
         };
         Some((subject, claims.access))
     }
@@ -142,6 +151,7 @@ pub(super) fn seconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::policy::Rights;
     use super::*;
     use proptest::prelude::*;
 
@@ -183,6 +193,15 @@ mod tests {
         let puller = Subject::Puller { name: "a job".to_owned(), repository: "a/b".parse().unwrap() };
         let token = signer.sign(&puller, scopes(), at(1000), LIFETIME);
         assert_eq!(signer.verify(&token, at(1000)), Some((puller, scopes())));
+        let grants = vec![("a/**".parse().unwrap(), Rights::READ)];
+        let scoped = Subject::Scoped { name: "ci".to_owned(), id: "7".to_owned(), grants };
+        let bare = Subject::Scoped { name: "ci".to_owned(), id: "7".to_owned(), grants: Vec::new() };
+        let token = signer.sign(&scoped, scopes(), at(1000), LIFETIME);
+        assert_eq!(
+            signer.verify(&token, at(1000)),
+            Some((bare, scopes())),
+            "the grants are not in the token"
+        );
         let anonymous = signer.sign(&Subject::Anonymous, Vec::new(), at(1000), LIFETIME);
         assert_eq!(signer.verify(&anonymous, at(1000)), Some((Subject::Anonymous, Vec::new())));
     }

@@ -1,5 +1,6 @@
 //! The command line end to end: arguments, output and exit code, with a small HTTP server as controller.
 
+mod accounts;
 mod arguments;
 mod images;
 mod jobs;

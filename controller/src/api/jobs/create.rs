@@ -8,7 +8,7 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanWrite, JsonBody};
-use super::super::request_span;
+use super::super::{request_span, visible};
 use super::order::{JobRequest, created_job, find_replay, idempotency_key, refused, with_server_resources};
 use super::view::CreatedJobView;
 use crate::auth::Principal;
@@ -29,6 +29,7 @@ pub(in crate::api) async fn create(
     let request: JobRequest = body.read()?;
     let order = request.order(key)?;
     request_span::of_server(Some(&order.server_serial));
+    visible::server(&api, &principal.servers(), &order.server_serial).await?;
     if dry_run {
         return super::dry_run::respond(&api, &principal, order).await;
     }

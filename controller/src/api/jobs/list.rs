@@ -16,10 +16,11 @@ use engine::store::JobFilter;
 /// Lists jobs in pages, the newest first.
 pub(in crate::api) async fn list(
     State(api): State<Api>,
-    _reader: CanRead,
+    CanRead(servers): CanRead,
     Parameters(query): Parameters<Vec<(String, String)>>,
 ) -> Result<Response, ApiError> {
-    let page = api.store().jobs(filter(&query)?).await?;
+    let filter = JobFilter { server_labels: servers.0, ..filter(&query)? };
+    let page = api.store().jobs(filter).await?;
     let next = page.next.map(|(time, id)| format!("{time}_{id}"));
     Ok(Json(JobPage { jobs: page.jobs.iter().map(JobView::of).collect(), next }).into_response())
 }

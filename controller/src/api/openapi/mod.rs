@@ -27,7 +27,8 @@ use operations::operations;
 
 const DESCRIPTION: &str = "Shoal installs servers through their BMCs. Every error response has the schema `Error`; docs/errors.md \
     describes each code. A client must accept response fields that it does not know. The OCI registry under `/v2/` follows the OCI \
-    distribution specification and is not part of this document, nor are the media URLs that a job gives to a BMC.";
+    distribution specification and is not part of this document, nor are the media URLs that a job gives to a BMC. The list of a security requirement names the \
+    roles that may use the operation. `x-token-labels` says whether a token with labels may use it, for the servers that have them.";
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
 
@@ -81,6 +82,7 @@ fn document() -> Value {
             { "name": "reports", "description": "Reports of the maintenance OS." },
             { "name": "webhooks", "description": "Events for other systems." },
             { "name": "registry", "description": "Administration of the OCI registry." },
+            { "name": "accounts", "description": "Users and API tokens." },
             { "name": "controller", "description": "The controller itself." },
         ],
         "paths": paths,
@@ -125,6 +127,33 @@ mod tests {
             std::fs::write(path, openapi()).unwrap();
         }
         assert!(openapi() == std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
+    }
+
+    #[test]
+    fn the_roles_of_every_route_are_those_of_the_golden_table() {
+        let mut table = String::from(
+            "# Which role may use a route; `labels`: with a token that has labels, for servers with them.\n",
+        );
+        let document = document();
+        for operation in operations() {
+            let rendered = &document["paths"][operation.path][operation.method];
+            let security = &rendered["security"][0];
+            let roles: Vec<&str> = match security.get("bearer").and_then(Value::as_array) {
+                Some(roles) => roles.iter().filter_map(Value::as_str).collect(),
+                None if security.get("reportSecret").is_some() => {
+                    vec!["report-only", "(or", "a", "report", "secret)"]
+                }
+                None => vec!["anyone"],
+            };
+            let labels = if rendered["x-token-labels"] == true { " labels" } else { "" };
+            let (method, path) = (operation.method.to_uppercase(), operation.path);
+            table.push_str(&format!("{method:<6} {path:<48} {}{labels}\n", roles.join(" ")));
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/route-roles.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &table).unwrap();
+        }
+        assert_eq!(table, std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::super::error::ErrorResponse;
 use super::super::error_code::ErrorCode;
+use super::super::visible::{Labels, labels_of};
 
 type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
@@ -15,8 +17,12 @@ type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 enum Access {
     /// No credentials.
     Anyone,
-    /// A reader or an administrator.
+    /// Every caller with a role.
+    Any,
+    /// A viewer, an operator or an administrator.
     Reader,
+    /// An operator or an administrator.
+    Operator,
     /// An administrator.
     Admin,
     /// The secret of a report.
@@ -74,36 +80,36 @@ fn operation(
     }
 }
 
-/// A `GET` operation for readers.
+/// A `GET` operation for viewers.
 pub(super) fn get(place: (&'static str, &'static str), id: &'static str, summary: &'static str) -> Operation {
     operation("get", place, id, summary).access(Access::Reader)
 }
 
-/// A `POST` operation for administrators.
+/// A `POST` operation for operators.
 pub(super) fn post(
     place: (&'static str, &'static str),
     id: &'static str,
     summary: &'static str,
 ) -> Operation {
-    operation("post", place, id, summary).access(Access::Admin)
+    operation("post", place, id, summary).access(Access::Operator)
 }
 
-/// A `PATCH` operation for administrators.
+/// A `PATCH` operation for operators.
 pub(super) fn patch(
     place: (&'static str, &'static str),
     id: &'static str,
     summary: &'static str,
 ) -> Operation {
-    operation("patch", place, id, summary).access(Access::Admin)
+    operation("patch", place, id, summary).access(Access::Operator)
 }
 
-/// A `DELETE` operation for administrators.
+/// A `DELETE` operation for operators.
 pub(super) fn delete(
     place: (&'static str, &'static str),
     id: &'static str,
     summary: &'static str,
 ) -> Operation {
-    operation("delete", place, id, summary).access(Access::Admin)
+    operation("delete", place, id, summary).access(Access::Operator)
 }
 
 impl Operation {
@@ -112,12 +118,13 @@ impl Operation {
         self.access = access;
         self.errors = match access {
             Access::Anyone => Vec::new(),
-            Access::Reader | Access::Admin => {
+            Access::Any | Access::Reader | Access::Operator | Access::Admin => {
                 vec![Unauthorized, Forbidden, RateLimited, Internal, Unavailable]
             }
             Access::ReportSecret => vec![Unauthorized, RateLimited, Internal, Unavailable],
         };
-        if matches!(access, Access::Reader | Access::Admin) && self.path.starts_with("/api/") {
+        let has_role = !matches!(access, Access::Anyone | Access::ReportSecret);
+        if has_role && self.path.starts_with("/api/") {
             // An unknown query parameter.
             self.errors.push(ValidationError);
         }
@@ -129,9 +136,31 @@ impl Operation {
         self.access(Access::Anyone)
     }
 
-    /// The operation needs an administrator although it changes nothing in the database.
+    /// The operation needs an operator although it changes nothing in the database.
+    pub(super) fn for_operators(self) -> Self {
+        self.access(Access::Operator)
+    }
+
+    /// The operation needs an administrator.
     pub(super) fn for_admins(self) -> Self {
         self.access(Access::Admin)
+    }
+
+    /// The operation is about the caller's own login.
+    pub(super) fn for_any_role(self) -> Self {
+        self.access(Access::Any)
+    }
+
+    /// The path names a user.
+    pub(super) fn of_user(self) -> Self {
+        self.path_parameter("name", "The name of the user.", json!({ "type": "string" }))
+            .errors(&[ErrorCode::UnknownUser])
+    }
+
+    /// The path names an API token.
+    pub(super) fn of_token(self) -> Self {
+        self.path_parameter("name", "The name of the API token.", json!({ "type": "string" }))
+            .errors(&[ErrorCode::UnknownToken])
     }
 
     /// The operation needs the secret of a report.
@@ -324,6 +353,7 @@ impl Operation {
         put("tags", json!([self.tag]));
         put("summary", json!(self.summary));
         put("security", self.security());
+        put("x-token-labels", json!(self.takes_labels()));
         if !self.parameters.is_empty() {
             put("parameters", json!(self.parameters));
         }
@@ -358,10 +388,19 @@ impl Operation {
         let roles: &[&str] = match self.access {
             Access::Anyone => return json!([]),
             Access::ReportSecret => return json!([{ "reportSecret": [] }]),
-            Access::Reader => &["admin", "reader"],
+            Access::Any => &["admin", "operator", "viewer", "report-only", "registry-only"],
+            Access::Reader => &["admin", "operator", "viewer"],
+            Access::Operator => &["admin", "operator"],
             Access::Admin => &["admin"],
         };
         json!([{ "bearer": roles }, { "basic": roles }])
+    }
+
+    /// Whether a token with labels may use the operation, for the servers that it may see.
+    fn takes_labels(&self) -> bool {
+        let method = self.method.to_uppercase().parse().unwrap_or(Method::OPTIONS);
+        let has_role = !matches!(self.access, Access::Anyone | Access::ReportSecret);
+        has_role && labels_of(&method, self.path) != Labels::Refused
     }
 
     /// The error codes of the operation by status.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::about::About;
+use super::super::accounts::{me, tokens, users};
 use super::super::batches::{cancel as batch_cancel, create as batch_create, view as batch};
 use super::super::drain::DrainView;
 use super::super::error_code::ErrorCode;
@@ -16,10 +17,11 @@ use super::super::servers::{change, doctor, release, view as server};
 use super::super::webhooks::{create as webhook_create, dead_letters, switch, view as webhook};
 use super::operation::{Operation, delete, get, patch, post};
 use super::types;
+use crate::accounts::{ChangedUser, NewToken, NewUser, TokenView, UserView};
 
 /// Every operation, in the order of the table of routes.
 pub(super) fn operations() -> Vec<Operation> {
-    [jobs(), batches(), controller(), registry(), servers(), webhooks(), media(), health()]
+    [jobs(), batches(), accounts(), controller(), registry(), servers(), webhooks(), media(), health()]
         .into_iter()
         .flatten()
         .collect()
@@ -163,6 +165,65 @@ fn batches() -> Vec<Operation> {
     ]
 }
 
+fn accounts() -> Vec<Operation> {
+    const USERS: Place = ("accounts", "/api/v1/users");
+    const USER: Place = ("accounts", "/api/v1/users/{name}");
+    const TOKENS: Place = ("accounts", "/api/v1/tokens");
+    const TOKEN: Place = ("accounts", "/api/v1/tokens/{name}");
+    vec![
+        post(USERS, "createUser", "Create a user")
+            .for_admins()
+            .body::<NewUser>()
+            .returns::<UserView>(201, "The user is created.")
+            .errors(&[ErrorCode::ConflictName, ErrorCode::ConflictAccounts]),
+        get(USERS, "listUsers", "List the users by name")
+            .for_admins()
+            .returns::<users::UserPage>(200, "All users of the database."),
+        get(USER, "getUser", "Show a user").for_admins().of_user().returns::<UserView>(200, "The user."),
+        patch(USER, "updateUser", "Change role, password or state of a user")
+            .for_admins()
+            .of_user()
+            .merge_patch::<ChangedUser>()
+            .returns::<UserView>(200, "The changed user.")
+            .errors(&[ErrorCode::ConflictLastAdmin]),
+        delete(USER, "deleteUser", "Remove a user")
+            .for_admins()
+            .of_user()
+            .returns_nothing(204, "The user is removed.")
+            .errors(&[ErrorCode::ConflictLastAdmin]),
+        post(TOKENS, "createToken", "Create an API token")
+            .for_admins()
+            .body::<NewToken>()
+            .returns::<tokens::IssuedToken>(201, "The token with its text, which is not shown again.")
+            .errors(&[ErrorCode::ConflictName, ErrorCode::ConflictAccounts]),
+        get(TOKENS, "listTokens", "List the API tokens by name")
+            .for_admins()
+            .returns::<tokens::TokenPage>(200, "All API tokens, without their texts."),
+        get(TOKEN, "getToken", "Show an API token")
+            .for_admins()
+            .of_token()
+            .returns::<TokenView>(200, "The token, without its text."),
+        delete(TOKEN, "revokeToken", "Revoke an API token")
+            .for_admins()
+            .of_token()
+            .returns_nothing(204, "The token is refused with the next request.")
+            .errors(&[ErrorCode::ConflictLastAdmin]),
+        post(("accounts", "/api/v1/tokens/{name}/rotate"), "rotateToken", "Give an API token another text")
+            .for_admins()
+            .of_token()
+            .optional_body::<tokens::Rotation>()
+            .returns::<tokens::IssuedToken>(200, "The token with its new text; the former one is refused."),
+        get(("accounts", "/api/v1/me"), "getMe", "Show the caller's own login")
+            .for_any_role()
+            .returns::<me::Me>(200, "The caller."),
+        post(("accounts", "/api/v1/me/password"), "setMyPassword", "Change the caller's own password")
+            .for_any_role()
+            .body::<me::NewPassword>()
+            .returns_nothing(204, "The password is changed; the former one is refused with the next request.")
+            .errors(&[ErrorCode::ConflictNoPassword, ErrorCode::UnknownUser]),
+    ]
+}
+
 fn controller() -> Vec<Operation> {
     const DRAIN: Place = ("controller", "/api/v1/drain");
     vec![
@@ -199,6 +260,7 @@ fn registry() -> Vec<Operation> {
             "collectGarbage",
             "Remove content that no image needs",
         ))
+        .for_admins()
         .of_registry()
         .query("untagged", "Whether to remove untagged manifests as well.", flag())
         .query(
@@ -210,11 +272,13 @@ fn registry() -> Vec<Operation> {
         .returns::<StillRunning>(202, "The collection continues.")
         .errors(&[ErrorCode::RegistryReadOnly]),
         post(READ_ONLY, "beginRegistryReadOnly", "Refuse pushes and deletes")
+            .for_admins()
             .of_registry()
             .body::<verbs::Request>()
             .returns::<RegistryStatus>(200, "The registry is read-only.")
             .errors(&[ErrorCode::RegistryFixed]),
         delete(READ_ONLY, "endRegistryReadOnly", "Accept pushes and deletes again")
+            .for_admins()
             .of_registry()
             .returns::<RegistryStatus>(200, "The registry is not read-only.")
             .errors(&[ErrorCode::RegistryFixed]),
@@ -223,11 +287,13 @@ fn registry() -> Vec<Operation> {
             "retainTags",
             "Remove tags that no retention rule keeps",
         ))
+        .for_admins()
         .of_registry()
         .returns::<types::RetentionReport>(200, "The report of the retention.")
         .returns::<StillRunning>(202, "The retention continues.")
         .errors(&[ErrorCode::RegistryReadOnly]),
         post(("registry", "/api/v1/registry/scrub"), "scrubRegistry", "Start to hash all content again")
+            .for_admins()
             .of_registry()
             .returns::<scrub::ScrubView>(202, "A scrub is running."),
         get(
@@ -238,6 +304,7 @@ fn registry() -> Vec<Operation> {
         .of_registry()
         .returns::<UploadPage>(200, "The sessions; the one that waits longest for a write is first."),
         delete(("registry", "/api/v1/registry/uploads/{id}"), "cancelUpload", "Cancel an upload session")
+            .for_admins()
             .of_registry()
             .path_parameter("id", "The id of the upload session.", json!({ "type": "string" }))
             .returns::<UploadPage>(200, "The session is cancelled; the sessions that are left.")
@@ -253,7 +320,7 @@ fn servers() -> Vec<Operation> {
     const ETAG: (&str, &str) = ("ETag", "The revision of the server, for `If-Match`.");
     let probe = |operation: Operation| {
         operation
-            .for_admins()
+            .for_operators()
             .of_server()
             .query("capture", "Return the redacted resources as well.", json!({ "type": "boolean" }))
             .returns::<types::BmcCard>(200, "The capability card.")
@@ -315,7 +382,7 @@ fn servers() -> Vec<Operation> {
             "getRestoredServer",
             "Show what the data says about a server beside what its BMC shows",
         )
-        .for_admins()
+        .for_operators()
         .of_server()
         .returns::<release::RestoredDetail>(200, "The server; a BMC that cannot be read is a `problem`."),
         post(
@@ -351,6 +418,7 @@ fn webhooks() -> Vec<Operation> {
     const WEBHOOK: Place = ("webhooks", "/api/v1/webhooks/{id}");
     vec![
         post(WEBHOOKS, "createWebhook", "Create a webhook, which receives every later event")
+            .for_admins()
             .body::<webhook_create::Request>()
             .returns::<webhook::WebhookView>(201, "The webhook is created.")
             .errors(&[ErrorCode::ConflictWebhooks]),
@@ -360,6 +428,7 @@ fn webhooks() -> Vec<Operation> {
             .of_webhook()
             .returns::<webhook::WebhookDetailView>(200, "The webhook."),
         delete(WEBHOOK, "deleteWebhook", "Delete a webhook with its undelivered events")
+            .for_admins()
             .of_webhook()
             .returns_nothing(204, "The webhook is deleted."),
         get(
@@ -375,15 +444,18 @@ fn webhooks() -> Vec<Operation> {
             "redeliver",
             "Send dead letters again",
         )
+        .for_admins()
         .of_webhook()
         .optional_body::<dead_letters::Request>()
         .returns::<webhook::RedeliveryView>(202, "The dead letters are queued.")
         .errors(&[ErrorCode::UnknownDeadLetter]),
         post(("webhooks", "/api/v1/webhooks/{id}/disable"), "disableWebhook", "Disable a webhook")
+            .for_admins()
             .of_webhook()
             .optional_body::<switch::Request>()
             .returns::<webhook::WebhookView>(200, "The webhook is disabled; its events are kept."),
         post(("webhooks", "/api/v1/webhooks/{id}/enable"), "enableWebhook", "Enable a webhook")
+            .for_admins()
             .of_webhook()
             .returns::<webhook::WebhookView>(200, "The webhook continues after the last delivered event."),
     ]

@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
-use super::super::extract::{CanWrite, Parameters};
+use super::super::extract::{CanAdminister, Parameters};
 use super::{GcRequest, check_parameters, registry_admin, respond, switch};
 
 /// Removes content that no tag, manifest or pin needs, or reports what would be removed.
 pub(in crate::api) async fn collect(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     Parameters(query): Parameters<HashMap<String, String>>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     check_parameters(&query, &["dry_run", "untagged", "grace"])?;

@@ -6,14 +6,14 @@ use axum::extract::State;
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
-use super::super::extract::{CanWrite, OptionalJsonBody};
+use super::super::extract::{CanAdminister, OptionalJsonBody};
 use super::super::jobs::reason;
 use super::{RegistryStatus, registry_admin};
 
 /// Makes the registry read-only; clients receive the reason with a refused push.
 pub(in crate::api) async fn begin(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Json<RegistryStatus>, ApiError> {
     let admin = registry_admin(&api)?;
@@ -29,7 +29,7 @@ pub(in crate::api) async fn begin(
 /// Ends the read-only state.
 pub(in crate::api) async fn end(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
 ) -> Result<Json<RegistryStatus>, ApiError> {
     let admin = registry_admin(&api)?;
     admin.set_read_only(None, &principal.name).await?;

@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{CanWrite, Parameters};
+use super::super::extract::{CanAdminister, Parameters};
 use super::{check_parameters, registry_admin, respond, switch};
 
 /// Removes tags, or reports which would be removed.
 pub(in crate::api) async fn retain(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     Parameters(query): Parameters<HashMap<String, String>>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     check_parameters(&query, &["dry_run"])?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::CanWrite;
+use super::super::extract::CanAdminister;
 use super::registry_admin;
 
 /// The response to a request for a scrub.
@@ -24,7 +24,7 @@ pub(in crate::api) struct ScrubView {
 /// Starts a scrub; `GET /api/v1/registry` shows its result.
 pub(in crate::api) async fn scrub(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
 ) -> Result<(StatusCode, Json<ScrubView>), ApiError> {
     let started = registry_admin(&api)?.scrub(&principal.name).await?;
     Ok((StatusCode::ACCEPTED, Json(ScrubView { running: true, started })))

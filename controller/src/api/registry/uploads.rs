@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanRead, CanWrite};
+use super::super::extract::{CanAdminister, CanRead};
 use super::super::openapi::types;
 use super::registry_admin;
 
@@ -51,7 +51,7 @@ pub(in crate::api) async fn list(
 /// Cancels an upload session; later requests of its client are refused. Returns the sessions that are left.
 pub(in crate::api) async fn cancel(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     Path(id): Path<String>,
 ) -> Result<Json<UploadPage>, ApiError> {
     let admin = registry_admin(&api)?;

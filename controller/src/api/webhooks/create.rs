@@ -14,7 +14,7 @@ use url::Url;
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
-use super::super::extract::{CanWrite, JsonBody};
+use super::super::extract::{CanAdminister, JsonBody};
 use super::view::WebhookView;
 use engine::model::{NewEvent, Webhook, WebhookFilter, WebhookId};
 use engine::store::WebhookCounts;
@@ -53,7 +53,7 @@ pub(in crate::api) struct Request {
 /// Creates a webhook; it receives every later event.
 pub(in crate::api) async fn create(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     body: JsonBody,
 ) -> Result<(StatusCode, Json<WebhookView>), ApiError> {
     let request: Request = body.read()?;

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanRead, CanWrite, OptionalJsonBody, Parameters, page_size};
+use super::super::extract::{CanAdminister, CanRead, OptionalJsonBody, Parameters, page_size};
 use super::view::{DeadLetterPage, DeadLetterView, RedeliveryView};
 use super::{WebhookPath, find};
 use engine::model::NewEvent;
@@ -43,7 +43,7 @@ pub(in crate::api) struct Request {
 /// Requests one more delivery of dead letters under their delivery ids; a letter that is refused again stays.
 pub(in crate::api) async fn redeliver(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     WebhookPath(id): WebhookPath,
     OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<(StatusCode, Json<RedeliveryView>), ApiError> {

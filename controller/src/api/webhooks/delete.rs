@@ -6,14 +6,14 @@ use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::CanWrite;
+use super::super::extract::CanAdminister;
 use super::{WebhookPath, unknown};
 use engine::model::NewEvent;
 
 /// Deletes a webhook with its undelivered events and dead letters.
 pub(in crate::api) async fn delete(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     WebhookPath(id): WebhookPath,
 ) -> Result<StatusCode, ApiError> {
     let event = NewEvent::info("webhook.deleted", format!("webhook {id} was deleted"))

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{CanWrite, OptionalJsonBody};
+use super::super::extract::{CanAdminister, OptionalJsonBody};
 use super::view::WebhookView;
 use super::{WebhookPath, find, unknown};
 use crate::auth::Principal;
@@ -27,7 +27,7 @@ pub(in crate::api) struct Request {
 /// Disables a webhook; events are kept and sent after it is enabled again.
 pub(in crate::api) async fn disable(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     WebhookPath(id): WebhookPath,
     OptionalJsonBody(body): OptionalJsonBody,
 ) -> Result<Json<WebhookView>, ApiError> {
@@ -43,7 +43,7 @@ pub(in crate::api) async fn disable(
 /// Enables a webhook; it continues after the last delivered event.
 pub(in crate::api) async fn enable(
     State(api): State<Api>,
-    CanWrite(principal): CanWrite,
+    CanAdminister(principal): CanAdminister,
     WebhookPath(id): WebhookPath,
 ) -> Result<Json<WebhookView>, ApiError> {
     switch(&api, &principal, id, None).await

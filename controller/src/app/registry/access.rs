@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!  Basic name:password   the file has the name ──> bcrypt                     group htpasswd
-//!  all other             crate::auth           ──> a role                     group admin or reader
+//!  all other             crate::auth           ──> a role                     group admin, operator or viewer
+//!                                                  an API token with limits   its registry scopes, nothing else
 //!                                                  the pull token of a job    one repository, nothing else
-//!  Bearer of a job       checked at each use: the pull grant of the job is still open
+//!  issued bearer token   checked at each use: user, API token or pull grant still exists, with the rights of now
 //! ```
 //!
 //! Administrators have full access except that immutable tags cannot be moved or deleted. Where no rule applies, every other
-//! authenticated user may pull; further rights come from a rule or a setting. No rule applies to the token of a job, so no
-//! rule can extend its rights.
+//! user with a role of users may pull; further rights come from a rule or a setting. No rule applies to the token of a job or
+//! to an API token with limits, so no rule can extend their rights. A report-only token has none.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -26,10 +27,11 @@ use registry::{
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use super::super::adapters::token_record;
 use super::super::{StartError, setting};
 use crate::auth::{
-    AuthFailure, AuthMethod, AuthMode, Authenticator, JOB_USERNAME, Principal, PrincipalRights, Role,
-    Standing, prove,
+    AuthFailure, AuthMethod, AuthMode, Authenticator, JOB_USERNAME, Principal, PrincipalRights,
+    RegistryScope, Role, Standing, prove,
 };
 use crate::config::{Settings, read_rules};
 use engine::model::{Clock, RunId, error_chain};
@@ -40,6 +42,10 @@ use secrets::Key;
 const JOB_PREFIX: &str = "job ";
 /// The group of the users of the htpasswd file.
 const HTPASSWD_GROUP: &str = "htpasswd";
+/// The prefix of the group with the id of an API token without limits. No rule can name it: names in rules have no spaces.
+const TOKEN_PREFIX: &str = "api token ";
+/// The prefix of the group with the mark of a user's password. No rule can name it.
+const USER_PREFIX: &str = "password ";
 /// The interval of checks for a changed rules file.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -160,7 +166,7 @@ impl registry::UserAuthenticator for RegistryUsers {
         let peer = caller.peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
         let now = self.clock.now().timestamp();
         match self.auth.authenticate(Some(&header), peer, now).await {
-            Ok(principal) => subject(principal),
+            Ok(principal) => self.subject_of(principal).await,
             Err(AuthFailure::Missing | AuthFailure::Invalid) => Err(Denied::Unauthorized),
             Err(AuthFailure::RateLimited { .. }) => Err(Denied::RateLimited),
             Err(AuthFailure::Unavailable) => Err(Denied::Unavailable),
@@ -168,40 +174,103 @@ impl registry::UserAuthenticator for RegistryUsers {
     }
 
     async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
-        let Subject::Puller { name, repository } = &subject else {
-            if matches!(subject, Subject::User { .. }) {
-                prove(Standing::Known);
-            }
-            return Ok(subject);
-        };
-        let run: RunId =
-            name.strip_prefix(JOB_PREFIX).and_then(|id| id.parse().ok()).ok_or(Denied::Unauthorized)?;
-        match self.store.pull_is_open(run, repository.as_str()).await {
-            Ok(true) => {
-                prove(Standing::Known);
-                Ok(subject)
-            }
-            Ok(false) => Err(Denied::Unauthorized),
-            Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "the pull grant of a job could not be read; its pull is refused");
-                Err(Denied::Unavailable)
-            }
+        let subject = self.subject_of_now(subject).await?;
+        if !matches!(subject, Subject::Anonymous) {
+            prove(Standing::Known);
         }
+        Ok(subject)
     }
 }
 
+impl RegistryUsers {
+    /// The subject of an issued token with its rights of now.
+    async fn subject_of_now(&self, subject: Subject) -> Result<Subject, Denied> {
+        match &subject {
+            Subject::Anonymous => Ok(subject),
+            Subject::Puller { name, repository } => {
+                let run: RunId = name
+                    .strip_prefix(JOB_PREFIX)
+                    .and_then(|id| id.parse().ok())
+                    .ok_or(Denied::Unauthorized)?;
+                match self
+                    .store
+                    .pull_is_open(run, repository.as_str())
+                    .await
+                    .map_err(|error| unread(&error))?
+                {
+                    true => Ok(subject),
+                    false => Err(Denied::Unauthorized),
+                }
+            }
+            Subject::Scoped { name, id, .. } => self.token_of_now(name, id).await,
+            Subject::User { name, groups } => {
+                if let Some(id) = mark(groups, TOKEN_PREFIX) {
+                    return self.token_of_now(name, id).await;
+                }
+                // A JWT, and a user of the htpasswd file: the issued token ends after minutes.
+                let Some(former) = mark(groups, USER_PREFIX) else { return Ok(subject) };
+                match self.auth.user_now(name).await.map_err(|error| unread(&error))? {
+                    Some((role, now)) if now == former => Ok(user(name.clone(), role, USER_PREFIX, &now)),
+                    _ => Err(Denied::Unauthorized),
+                }
+            }
+        }
+    }
+
+    /// The subject of a login.
+    async fn subject_of(&self, principal: Principal) -> Result<Subject, Denied> {
+        if let (PrincipalRights::Role(_), AuthMethod::Password) = (&principal.rights, &principal.method) {
+            let found = self.auth.user_now(&principal.name).await.map_err(|error| unread(&error))?;
+            let (role, now) = found.ok_or(Denied::Unauthorized)?;
+            return Ok(user(principal.name, role, USER_PREFIX, &now));
+        }
+        subject(principal)
+    }
+
+    /// The subject of the API token with this name, with its rights of now, if it still has this id.
+    async fn token_of_now(&self, name: &str, id: &str) -> Result<Subject, Denied> {
+        let stored = self.store.api_token_named(name).await.map_err(|error| unread(&error))?;
+        let record = token_record(stored.ok_or(Denied::Unauthorized)?).map_err(|error| unread(&error))?;
+        if record.id != id || record.expires_at.is_some_and(|end| end <= self.clock.now().timestamp()) {
+            return Err(Denied::Unauthorized);
+        }
+        subject(record.into())
+    }
+}
+
+/// The denial after a failure of the database.
+fn unread(error: &dyn std::error::Error) -> Denied {
+    tracing::warn!(error = %error_chain(error), "a login of the registry could not be checked; its request is refused");
+    Denied::Unavailable
+}
+
 fn subject(principal: Principal) -> Result<Subject, Denied> {
-    match (principal.rights, principal.method) {
-        (PrincipalRights::Role(role), _) => {
-            Ok(Subject::User { name: principal.name, groups: vec![role.to_string()] })
+    let Principal { name, rights, method } = principal;
+    match (rights, method) {
+        // A token that only reports, or only uses the registry but has no scope, is no login of the registry.
+        (PrincipalRights::Role(role), _) if !role.is_for_users() => Err(Denied::Unauthorized),
+        (PrincipalRights::Role(role), AuthMethod::ApiToken { id }) => Ok(user(name, role, TOKEN_PREFIX, &id)),
+        (PrincipalRights::Role(role), _) => Ok(Subject::User { name, groups: vec![role.to_string()] }),
+        (PrincipalRights::Limited { limits, .. }, AuthMethod::ApiToken { id }) => {
+            let grant = |scope: RegistryScope| (scope.repositories, scope.rights);
+            Ok(Subject::Scoped { name, id, grants: limits.registry.into_iter().map(grant).collect() })
         }
         (PrincipalRights::PullFrom { repository }, AuthMethod::Job { job_id }) => {
             // The registry has no repository with an invalid name.
             let repository = repository.parse().map_err(|_| Denied::Unauthorized)?;
             Ok(Subject::Puller { name: format!("{JOB_PREFIX}{job_id}"), repository })
         }
-        (PrincipalRights::PullFrom { .. }, _) => Err(Denied::Unauthorized),
+        (PrincipalRights::Limited { .. } | PrincipalRights::PullFrom { .. }, _) => Err(Denied::Unauthorized),
     }
+}
+
+fn user(name: String, role: Role, prefix: &str, mark: &str) -> Subject {
+    Subject::User { name, groups: vec![role.to_string(), format!("{prefix}{mark}")] }
+}
+
+/// The mark of a subject's login.
+fn mark<'a>(groups: &'a [String], prefix: &str) -> Option<&'a str> {
+    groups.iter().find_map(|group| group.strip_prefix(prefix))
 }
 
 /// The `Authorization` header of credentials, which may have been sent in a form.
@@ -262,4 +331,76 @@ impl AccessRulesFile {
 fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use registry::{AccessRequest, Action, decide};
+
+    use super::*;
+    use crate::auth::TokenLimits;
+
+    fn of_role(role: Role) -> PrincipalRights {
+        PrincipalRights::Role(role)
+    }
+
+    fn limited(role: Role, scope: &str) -> PrincipalRights {
+        let limits = TokenLimits { registry: vec![scope.parse().unwrap()], ..TokenLimits::default() };
+        PrincipalRights::of_token(role, limits)
+    }
+
+    /// The access of every kind of login to the routes of the registry, with the default settings and one rule.
+    #[test]
+    fn the_rights_of_every_login_in_the_registry_are_those_of_the_golden_table() {
+        let policy = Policy {
+            administrators: vec![SubjectPattern::Group(Role::Admin.to_string())],
+            authenticated: Rights::READ,
+            rules: vec!["open/** authenticated all".parse().unwrap()],
+            ..Policy::default()
+        };
+        let token = || AuthMethod::ApiToken { id: "1".to_owned() };
+        let job = PrincipalRights::PullFrom { repository: "os-images/a".to_owned() };
+        let logins = [
+            ("admin", of_role(Role::Admin), token()),
+            ("operator", of_role(Role::Operator), token()),
+            ("viewer", of_role(Role::Viewer), token()),
+            ("report-only", of_role(Role::ReportOnly), token()),
+            ("registry-only, pull:os-images/**", limited(Role::RegistryOnly, "pull:os-images/**"), token()),
+            ("admin, push:os-images/*", limited(Role::Admin, "push:os-images/*"), token()),
+            ("viewer, pull,delete:open/**", limited(Role::Viewer, "pull,delete:open/**"), token()),
+            ("a job of os-images/a", job, AuthMethod::Job { job_id: "1".to_owned() }),
+        ];
+        let routes = [
+            ("GET    manifests, blobs, tags", Action::Pull),
+            ("HEAD   manifests, blobs", Action::Exists),
+            ("POST   uploads, PUT manifests", Action::Push),
+            ("PUT    manifests, an existing tag", Action::Move),
+            ("DELETE manifests, blobs, tags", Action::Delete),
+        ];
+        let mut table = String::from(
+            "# Access to the routes below /v2/NAME/. The only rule: open/** authenticated all.\n",
+        );
+        for (login, rights, method) in logins {
+            table.push_str(&format!("\n{login}\n"));
+            let principal = Principal { name: "x".to_owned(), rights, method };
+            let subject = subject(principal);
+            for repository in ["os-images/a", "os-images/b/c", "open/a"] {
+                let name = repository.parse().unwrap();
+                for (route, action) in routes {
+                    let request = AccessRequest { repository: &name, action, tag: None };
+                    let allowed = match &subject {
+                        Ok(subject) if decide(&policy, subject, &request).allowed => "yes",
+                        Ok(_) => "-",
+                        Err(_) => "no login",
+                    };
+                    table.push_str(&format!("  {route:<34} {repository:<14} {allowed}\n"));
+                }
+            }
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/registry-roles.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &table).unwrap();
+        }
+        assert_eq!(table, std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
+    }
 }

@@ -282,7 +282,8 @@ impl RegistryMaintenance {
         let tags: Vec<String> =
             expired.iter().map(|expired| format!("{}:{}", expired.repository, expired.tag)).collect();
         let report_json = json!({ "at": self.0.clock.now(), "by": by, "dry_run": dry_run, "tags": tags });
-        if !dry_run && !tags.is_empty() {
+        // A scheduled retention that removed nothing is no event.
+        if !dry_run && (!tags.is_empty() || by != SCHEDULE) {
             let short = json!({ "at": report_json["at"], "by": by, "count": tags.len() });
             let named = &tags[..tags.len().min(NAMED)];
             let message = format!("retention removed {} tags", tags.len());

@@ -23,13 +23,20 @@ fn config(mode: AuthMode) -> AuthConfig {
 fn authenticator(mode: AuthMode) -> (Authenticator, Arc<Memory>) {
     let store = Arc::new(Memory::default());
     store.add_user("ann", "ann's password", Role::Admin);
-    store.add_user("ron", "ron's password", Role::Reader);
+    store.add_user("ron", "ron's password", Role::Viewer);
     (Authenticator::new(config(mode), store.clone()).unwrap(), store)
 }
 
 fn add_token(store: &Memory, role: Role, expires_at: Option<Timestamp>) -> String {
     let token = generate_token().unwrap().expose_secret().to_owned();
-    let record = TokenRecord { id: "t1".to_owned(), name: "ci".to_owned(), role, expires_at };
+    let record = TokenRecord {
+        id: "t1".to_owned(),
+        name: "ci".to_owned(),
+        role,
+        limits: TokenLimits::default(),
+        expires_at,
+        last_used_at: None,
+    };
     store.tokens.lock().unwrap().insert(token_hash(&token), record);
     token
 }
@@ -47,7 +54,7 @@ mod modes {
         store.down.store(true, Ordering::Relaxed);
         for value in [None, Some("nonsense")] {
             let principal = authenticator.authenticate(value, PEER, at(0)).await.unwrap();
-            assert!(principal.allows(Permission::Write, None));
+            assert!(principal.allows(Permission::Administer));
             assert_eq!(principal.method, AuthMethod::Open);
         }
     }
@@ -69,11 +76,11 @@ mod modes {
     async fn api_tokens_work_in_every_mode_as_bearer_and_as_basic_password() {
         for mode in [AuthMode::Basic, AuthMode::Jwt] {
             let (authenticator, store) = authenticator(mode);
-            let token = add_token(&store, Role::Reader, None);
+            let token = add_token(&store, Role::Viewer, None);
             for value in [format!("Bearer {token}"), basic("anything", &token), basic(JOB_USERNAME, &token)] {
                 let principal = ask(&authenticator, &value, 0).await.unwrap();
                 assert_eq!(principal.name, "ci");
-                assert_eq!(principal.rights, PrincipalRights::Role(Role::Reader));
+                assert_eq!(principal.rights, PrincipalRights::Role(Role::Viewer));
                 assert_eq!(principal.method, AuthMethod::ApiToken { id: "t1".to_owned() });
             }
         }
@@ -93,14 +100,75 @@ mod modes {
     }
 
     #[tokio::test]
+    async fn a_revoked_token_is_refused_with_the_next_request() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        let value = format!("Bearer {}", add_token(&store, Role::Admin, None));
+        ask(&authenticator, &value, 200).await.unwrap();
+        store.tokens.lock().unwrap().clear();
+        authenticator.tokens_changed();
+        assert_eq!(ask(&authenticator, &value, 200).await.unwrap_err(), AuthFailure::Invalid);
+    }
+
+    #[tokio::test]
+    async fn a_disabled_user_a_lowered_role_and_a_new_password_take_effect_with_the_next_request() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        let change =
+            |change: &dyn Fn(&mut UserRecord)| change(store.users.lock().unwrap().get_mut("ann").unwrap());
+        store.add_user("ann", "ann's password", Role::Admin);
+        let value = basic("ann", "ann's password");
+        assert_eq!(ask(&authenticator, &value, 0).await.unwrap().rights, PrincipalRights::Role(Role::Admin));
+        change(&|ann| ann.role = Role::Viewer);
+        assert_eq!(ask(&authenticator, &value, 0).await.unwrap().rights, PrincipalRights::Role(Role::Viewer));
+        change(&|ann| ann.disabled = true);
+        assert_eq!(ask(&authenticator, &value, 0).await.unwrap_err(), AuthFailure::Invalid);
+        assert_eq!(authenticator.user_now("ann").await.unwrap(), None);
+        change(&|ann| ann.disabled = false);
+        let before = authenticator.user_now("ann").await.unwrap();
+        change(&|ann| ann.password_hash = quick_hash("another password"));
+        assert_eq!(ask(&authenticator, &value, 0).await.unwrap_err(), AuthFailure::Invalid);
+        assert_ne!(authenticator.user_now("ann").await.unwrap(), before, "the mark of issued tokens changes");
+        ask(&authenticator, &basic("ann", "another password"), 0).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn only_an_unexpired_report_only_token_is_a_report_secret() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        for role in [Role::Admin, Role::Operator, Role::Viewer, Role::RegistryOnly, Role::ReportOnly] {
+            let token = add_token(&store, role, Some(at(100)));
+            let found = authenticator.report_token(&token, at(99)).await.unwrap();
+            assert_eq!(found.is_some(), role == Role::ReportOnly, "{role}");
+            assert_eq!(authenticator.report_token(&token, at(100)).await.unwrap(), None);
+        }
+        assert_eq!(authenticator.report_token("no token", at(0)).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn the_use_of_a_token_is_noted_at_most_every_ten_minutes() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        let token = add_token(&store, Role::Viewer, Some(at(5000)));
+        let value = format!("Bearer {token}");
+        let note = |used| {
+            store.tokens.lock().unwrap().get_mut(&token_hash(&token)).unwrap().last_used_at = Some(used);
+        };
+        for second in [0, 30, 599, 600, 6000] {
+            let _ = ask(&authenticator, &value, second).await;
+            if let Some((_, used)) = store.used.lock().unwrap().last() {
+                note(*used);
+            }
+        }
+        let used: Vec<Timestamp> = store.used.lock().unwrap().iter().map(|(_, used)| *used).collect();
+        assert_eq!(used, [at(0), at(600)], "an expired token is not used");
+    }
+
+    #[tokio::test]
     async fn jwts_are_accepted_in_mode_jwt_only_and_passwords_are_not() {
         let jwt = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9\
-                   .eyJzdWIiOiJjaSIsInJvbGUiOiJyZWFkZXIiLCJleHAiOjIwMDAwMDAwMDB9\
-                   .TBDYHYBjjj5leIIji8RDOO21qXgSixwaQAqtTRVNdN0";
+                   .eyJzdWIiOiJjaSIsInJvbGUiOiJ2aWV3ZXIiLCJleHAiOjIwMDAwMDAwMDB9\
+                   .TossMhU1x6ImQhms0RsJykH_2k3vPOqfVOQrxNnV8as";
         let (with_jwt, _) = authenticator(AuthMode::Jwt);
         for value in [format!("Bearer {jwt}"), basic("anything", jwt)] {
             let principal = ask(&with_jwt, &value, 0).await.unwrap();
-            let rights = PrincipalRights::Role(Role::Reader);
+            let rights = PrincipalRights::Role(Role::Viewer);
             assert_eq!(principal, Principal { name: "ci".to_owned(), rights, method: AuthMethod::Jwt });
         }
         let password = ask(&with_jwt, &basic("ann", "ann's password"), 0).await;
@@ -131,9 +199,9 @@ mod modes {
             store.pulls.lock().unwrap().insert(hash, pull);
             let principal = ask(&authenticator, &value, 0).await.unwrap();
             assert_eq!(principal.method, AuthMethod::Job { job_id: JOB.to_owned() });
-            assert!(principal.allows(Permission::RegistryPull, Some("os-images/x")));
-            assert!(!principal.allows(Permission::RegistryPull, Some("os-images/y")));
-            assert!(!principal.allows(Permission::Read, None));
+            let repository = "os-images/x".to_owned();
+            assert_eq!(principal.rights, PrincipalRights::PullFrom { repository });
+            assert!(!principal.allows(Permission::Read));
             store.pulls.lock().unwrap().clear();
             assert_eq!(ask(&authenticator, &value, 0).await.unwrap_err(), AuthFailure::Invalid);
         }
@@ -149,7 +217,7 @@ mod passwords {
         let ann = ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
         let ron = ask(&authenticator, &basic("ron", "ron's password"), 0).await.unwrap();
         assert_eq!(ann.rights, PrincipalRights::Role(Role::Admin));
-        assert_eq!(ron.rights, PrincipalRights::Role(Role::Reader));
+        assert_eq!(ron.rights, PrincipalRights::Role(Role::Viewer));
         assert_eq!((ron.name.as_str(), ron.method), ("ron", AuthMethod::Password));
     }
 
@@ -164,7 +232,7 @@ mod passwords {
     #[tokio::test]
     async fn the_configured_user_is_admin_and_takes_precedence_over_the_stored_one() {
         let (_, store) = authenticator(AuthMode::Basic);
-        store.add_user("root", "stored password", Role::Reader);
+        store.add_user("root", "stored password", Role::Viewer);
         let mut config = config(AuthMode::Basic);
         config.basic_user = Some(("root".to_owned(), quick_hash("configured password")));
         let authenticator = Authenticator::new(config, store).unwrap();
@@ -198,8 +266,8 @@ mod passwords {
         let (authenticator, store) = authenticator(AuthMode::Basic);
         let value = basic("ann", "ann's password");
         ask(&authenticator, &value, 0).await.unwrap();
-        store.add_user("ann", "ann's password", Role::Reader);
-        assert_eq!(ask(&authenticator, &value, 1).await.unwrap().rights, PrincipalRights::Role(Role::Reader));
+        store.add_user("ann", "ann's password", Role::Viewer);
+        assert_eq!(ask(&authenticator, &value, 1).await.unwrap().rights, PrincipalRights::Role(Role::Viewer));
         store.add_user("ann", "a new password", Role::Admin);
         assert!(ask(&authenticator, &value, 2).await.is_err());
         ask(&authenticator, &basic("ann", "a new password"), 3).await.unwrap();
@@ -298,8 +366,12 @@ mod passwords {
             "$2b$12$abcdefghijklmnopqrstuv",
             "$argon2id$v=19$m=99999999,t=2,p=1$c2FsdHNhbHQ$AAAA",
         ] {
-            let record =
-                UserRecord { name: "bad".to_owned(), password_hash: hash.to_owned(), role: Role::Admin };
+            let record = UserRecord {
+                name: "bad".to_owned(),
+                password_hash: hash.to_owned(),
+                role: Role::Admin,
+                disabled: false,
+            };
             store.users.lock().unwrap().insert("bad".to_owned(), record);
             let refused =
                 authenticator.authenticate(Some(&basic("bad", "plain text")), OTHER_PEER, at(0)).await;
@@ -542,7 +614,12 @@ fn no_type_shows_its_secret() {
     config.basic_user = Some(("root".to_owned(), hash.clone()));
     let shown_config = format!("{config:?}");
     let authenticator = Authenticator::new(config, Arc::new(Memory::default())).unwrap();
-    let user = UserRecord { name: "ann".to_owned(), password_hash: hash.clone(), role: Role::Admin };
+    let user = UserRecord {
+        name: "ann".to_owned(),
+        password_hash: hash.clone(),
+        role: Role::Admin,
+        disabled: false,
+    };
     let password = SecretString::from(CANARY);
     let attempt = PasswordAttempt { name: "ann", password: &password, hash: &hash };
     assert!(!authenticator.passwords().remembers(&attempt, at(0)));

@@ -25,6 +25,17 @@ fn verify_claims(claims: &str) -> Result<Bearer, JwtError> {
 
 /// RFC 7515, appendix A.1.
 #[test]
+fn a_jwt_has_a_role_of_users() {
+    let with = |role: &str| sign(HEADER, &format!(r#"{{"sub":"ci","role":"{role}","exp":2000000000}}"#));
+    for role in [Role::Admin, Role::Operator, Role::Viewer] {
+        assert_eq!(verify(&with(role.as_str())).unwrap().role, role);
+    }
+    for role in ["report-only", "registry-only", "reader", "root", ""] {
+        assert!(verify(&with(role)).is_err(), "{role}");
+    }
+}
+
+#[test]
 fn the_example_of_the_specification_verifies() {
     let key = "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow";
     let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9\
@@ -41,9 +52,9 @@ fn the_example_of_the_specification_verifies() {
 #[test]
 fn a_fixed_token_verifies() {
     let token = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9\
-                 .eyJzdWIiOiJjaSIsInJvbGUiOiJyZWFkZXIiLCJleHAiOjIwMDAwMDAwMDB9\
-                 .TBDYHYBjjj5leIIji8RDOO21qXgSixwaQAqtTRVNdN0";
-    assert_eq!(verify(token), Ok(Bearer { name: "ci".to_owned(), role: Role::Reader }));
+                 .eyJzdWIiOiJjaSIsInJvbGUiOiJ2aWV3ZXIiLCJleHAiOjIwMDAwMDAwMDB9\
+                 .TossMhU1x6ImQhms0RsJykH_2k3vPOqfVOQrxNnV8as";
+    assert_eq!(verify(token), Ok(Bearer { name: "ci".to_owned(), role: Role::Viewer }));
     let other = JwtKey::from_bytes(b"another key of thirty-two bytes!");
     assert_eq!(other.verify(token, at(0)), Err(JwtError::Signature));
 }
@@ -79,7 +90,7 @@ fn sub_role_and_exp_are_required() {
         r#"{"sub":"ci","role":["admin"],"exp":2000000000}"#,
         r#"{"sub":7,"role":"admin","exp":2000000000}"#,
         r#"{"sub":"ci","role":"admin","exp":"2000000000"}"#,
-        r#"{"sub":"ci","role":"reader","role":"admin","exp":2000000000}"#,
+        r#"{"sub":"ci","role":"viewer","role":"admin","exp":2000000000}"#,
         r#"[]"#,
         "",
     ];
@@ -137,7 +148,7 @@ fn a_token_has_three_short_parts_in_base64url() {
 
 #[test]
 fn every_change_of_a_token_is_refused() {
-    let good = sign(HEADER, r#"{"sub":"ci","role":"reader","exp":2000000000}"#);
+    let good = sign(HEADER, r#"{"sub":"ci","role":"viewer","exp":2000000000}"#);
     for position in 0..good.len() {
         let mut changed = good.clone().into_bytes();
         changed[position] = if changed[position] == b'A' { b'B' } else { b'A' };

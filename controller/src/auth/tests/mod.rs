@@ -48,12 +48,14 @@ struct Memory {
     users: Mutex<HashMap<String, UserRecord>>,
     tokens: Mutex<HashMap<String, TokenRecord>>,
     pulls: Mutex<HashMap<String, PullGrant>>,
+    used: Mutex<Vec<(String, Timestamp)>>,
     down: AtomicBool,
 }
 
 impl Memory {
     fn add_user(&self, name: &str, password: &str, role: Role) {
-        let record = UserRecord { name: name.to_owned(), password_hash: quick_hash(password), role };
+        let record =
+            UserRecord { name: name.to_owned(), password_hash: quick_hash(password), role, disabled: false };
         self.users.lock().unwrap().insert(name.to_owned(), record);
     }
 
@@ -73,6 +75,10 @@ impl CredentialStore for Memory {
 
     async fn api_token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreUnavailable> {
         self.up().map(|()| self.tokens.lock().unwrap().get(hash).cloned())
+    }
+
+    async fn api_token_used(&self, id: &str, now: Timestamp) {
+        self.used.lock().unwrap().push((id.to_owned(), now));
     }
 
     async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable> {

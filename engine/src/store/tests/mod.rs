@@ -1,5 +1,6 @@
 //! Tests of the store through its public methods, on real files. A second connection reads what is on disk.
 
+mod accounts;
 mod admission;
 mod creation;
 mod job_cache;

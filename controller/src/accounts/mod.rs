@@ -1,0 +1,119 @@
+//! Users and API tokens: what the API and the local commands do to them.
+//!
+//! ```text
+//!   api (users, tokens, me) ──┐                             ┌──> engine::store (users, api_tokens, events)
+//!   app::OfflineAccounts ─────┴──> check, hash, make token ─┘
+//! ```
+//!
+//! Invariants
+//! - The text of a token leaves this module once, as the result of its creation or rotation; a password never does.
+//! - A name belongs to one user or one token, and never to a part of the program: an event names its actor by it.
+//! - Online, the last way in for an administrator is not removed. On the controller's own machine it can be: there the same
+//!   command makes a new one.
+//!
+//! Decision D18; docs/operating.md.
+
+mod tokens;
+mod users;
+
+pub use tokens::{NewToken, TokenView};
+pub use users::{ChangedUser, NewUser, UserView};
+
+use thiserror::Error;
+
+use crate::auth::{JOB_USERNAME, Logins, PasswordError};
+use engine::store::{LoginGuard, MAX_ACCOUNTS, Store, StoreError};
+use secrets::NoRandomness;
+
+/// Names that events have for parts of the program.
+const RESERVED: [&str; 7] =
+    ["anonymous", "controller", "engine", "local", "maintenance-os", "media", "registry"];
+/// The maximum length of a name of a user or token.
+const MAX_NAME: usize = 64;
+
+/// Users and tokens of one database.
+pub struct Accounts<'a> {
+    store: &'a Store,
+    logins: Logins,
+    /// Whether the last way in for an administrator is kept.
+    guarded: bool,
+}
+
+impl<'a> Accounts<'a> {
+    /// The accounts of a running controller.
+    pub fn online(store: &'a Store, logins: Logins) -> Self {
+        Self { store, logins, guarded: true }
+    }
+
+    /// The accounts of a database that no controller uses.
+    pub fn offline(store: &'a Store, logins: Logins) -> Self {
+        Self { store, logins, guarded: false }
+    }
+
+    fn guard(&self) -> Option<LoginGuard> {
+        let passwords = self.logins.passwords;
+        (self.guarded && !self.logins.elsewhere).then_some(LoginGuard { passwords })
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), AccountError> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._@".contains(&byte);
+        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(plain) {
+            let message = format!("a name has 1 to {MAX_NAME} letters, digits and characters of -._@");
+            return Err(AccountError::Invalid { field: "name", message });
+        }
+        if name == JOB_USERNAME || RESERVED.contains(&name) {
+            let message = format!("{name} is the name of a part of the program; choose another one");
+            return Err(AccountError::Invalid { field: "name", message });
+        }
+        if self.logins.configured_user.as_deref() == Some(name) {
+            return Err(AccountError::NameTaken(name.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Why a user or token was not changed.
+#[derive(Debug, Error)]
+pub enum AccountError {
+    /// A value cannot be used.
+    #[error("{field}: {message}")]
+    Invalid {
+        /// The field of the request.
+        field: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+    /// The password cannot be used.
+    #[error(transparent)]
+    Password(PasswordError),
+    /// A user or token has the name.
+    #[error("a user or an API token is named {0}; choose another name")]
+    NameTaken(String),
+    /// There is no such user.
+    #[error("no user is named {0}; `shoal user list` shows the users")]
+    UnknownUser(String),
+    /// There is no such token.
+    #[error("no API token is named {0}; `shoal token list` shows the tokens")]
+    UnknownToken(String),
+    /// Too many exist.
+    #[error("{MAX_ACCOUNTS} of them exist, which is the maximum; remove one")]
+    Full,
+    /// Nothing would let an administrator in.
+    #[error(
+        "no administrator could log in after this change; create another admin user or admin token first, or stop the \
+         controller and run the same command with --offline on its machine"
+    )]
+    LastWayIn,
+    /// The caller has no password in the database.
+    #[error("{0} has no password here; use the password of a user that `shoal user list` shows")]
+    NoPassword(String),
+    /// The operating system returned no random bytes.
+    #[error("cannot make a secret")]
+    Random(#[from] NoRandomness),
+    /// The work was not finished.
+    #[error("the password could not be hashed; try again")]
+    Busy,
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,42 @@
+//! The users and API tokens of a data directory that no controller uses: the way back in for an administrator who has lost
+//! every login. Reading and writing them needs the lock of a controller.
+
+use super::{StartError, lock, open_store};
+use crate::accounts::Accounts;
+use crate::auth::{AuthMode, Logins};
+use crate::config::Settings;
+use engine::model::Time;
+use engine::store::Store;
+
+/// Users and API tokens of a locked data directory.
+pub struct OfflineAccounts {
+    store: Store,
+    logins: Logins,
+    _lock: lock::DataLock,
+}
+
+impl OfflineAccounts {
+    /// Opens the database of a data directory under the lock of a controller.
+    ///
+    /// # Errors
+    /// When there is no database, a controller runs on the data directory, or the database cannot be opened.
+    pub async fn open(settings: &Settings, now: Time) -> Result<Self, StartError> {
+        if !settings.db_path.exists() {
+            return Err(StartError::NoDatabase { path: settings.db_path.clone() });
+        }
+        let lock = lock::DataLock::take(settings)?;
+        super::backup::refuse_incomplete(settings)?;
+        let store = open_store(lock.database(), &super::master_key(settings)?, now).await?;
+        let logins = Logins {
+            passwords: settings.auth_mode == AuthMode::Basic,
+            elsewhere: false,
+            configured_user: settings.basic_user.clone(),
+        };
+        Ok(Self { store, logins, _lock: lock })
+    }
+
+    /// The users and tokens. No last way in is kept: this is the way in.
+    pub fn accounts(&self) -> Accounts<'_> {
+        Accounts::offline(&self.store, self.logins.clone())
+    }
+}

@@ -1,0 +1,78 @@
+//! `shoal user` and `shoal token`.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::{Controller, refused, shoal};
+
+fn issued() -> Value {
+    json!({
+        "token_id": "T-1", "name": "ci", "role": "operator", "labels": { "site": "bern" }, "registry": ["pull:a/**"],
+        "created_by": "ada", "created_at": "then", "expires_at": "2027-01-31T00:00:00.000Z", "last_used_at": null,
+        "token": "shoal_text",
+    })
+}
+
+#[test]
+fn a_created_token_is_alone_on_standard_output() {
+    let controller = Controller::start(|_| (201, issued()));
+    let line = ["token", "create", "ci", "--role", "operator", "--label", "site=bern"];
+    let more = ["--registry", "pull:a/**", "--expires", "2027-01-31T00:00:00Z"];
+    let ran = controller.shoal(&[&line[..], &more].concat()).ends_with(0);
+    assert_eq!(ran.out, "shoal_text\n");
+    assert!(ran.err.contains("not shown again") && ran.err.contains("2027-01-31"), "{}", ran.err);
+    let expected = json!({
+        "name": "ci", "role": "operator", "labels": { "site": "bern" }, "registry": ["pull:a/**"],
+        "expires_at": "2027-01-31T00:00:00.000Z",
+    });
+    assert_eq!(controller.seen()[0].json(), expected);
+    assert!(refused(&["token", "create", "x", "--role", "reader"]).contains("viewer"));
+    assert!(refused(&["token", "create", "x", "--role", "viewer", "--expires", "soon"]).contains("90d"));
+}
+
+#[test]
+fn a_password_comes_from_a_file_and_is_not_shown() {
+    let user = json!({
+        "name": "bea", "role": "viewer", "disabled_at": null, "created_by": "ada", "created_at": "then", "updated_at": "then",
+    });
+    let controller = Controller::start(move |seen| match seen.method {
+        Method::DELETE => (204, Value::Null),
+        Method::GET => (200, json!({ "users": [user.clone()], "next": null })),
+        _ => (200, user.clone()),
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("password");
+    std::fs::write(&path, "password canary\n").unwrap();
+    let file = ["--password-file", path.to_str().unwrap()];
+    let added =
+        controller.shoal(&[&["user", "add", "bea", "--role", "viewer"][..], &file].concat()).ends_with(0);
+    assert!(added.out.contains("bea") && !added.out.contains("canary"), "{}", added.out);
+    controller.shoal(&[&["user", "passwd", "bea"][..], &file].concat()).ends_with(0);
+    controller.shoal(&["user", "role", "bea", "operator"]).ends_with(0);
+    controller.shoal(&["user", "disable", "bea"]).ends_with(0);
+    controller.shoal(&["user", "remove", "bea"]).ends_with(0);
+    assert!(controller.shoal(&["user", "list"]).ends_with(0).out.contains("viewer"));
+    let seen = controller.seen();
+    let sent: Vec<Value> = seen[..4].iter().map(|seen| seen.json()).collect();
+    let expected = json!([
+        { "name": "bea", "role": "viewer", "password": "password canary" },
+        { "password": "password canary" },
+        { "role": "operator" },
+        { "disabled": true },
+    ]);
+    assert_eq!(json!(sent), expected);
+    assert_eq!((&seen[4].method, seen[4].uri.path()), (&Method::DELETE, "/api/v1/users/bea"));
+    assert!(refused(&["user", "add", "bea", "--role", "viewer"]).contains("--password-file"));
+    assert!(
+        refused(&["user", "add", "bea", "--role", "report-only", "--password-stdin"]).contains("report-only")
+    );
+}
+
+#[test]
+fn offline_commands_need_a_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("data").to_str().unwrap().to_owned();
+    let ran = shoal(&["token", "--storage-root", &root, "list", "--offline"]).ends_with(1);
+    assert!(ran.err.contains("no database"), "{}", ran.err);
+    assert!(!dir.path().join("data").exists(), "nothing is created");
+}

@@ -1,0 +1,235 @@
+//! `shoal token`: the API tokens of a controller.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use reqwest::header::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
+use super::error::CliError;
+use super::output::{Output, text};
+use controller::accounts::{NewToken, TokenView};
+use controller::auth::Role;
+use engine::model::Time;
+
+/// Commands for API tokens.
+#[derive(Debug, Subcommand)]
+pub(super) enum TokenCommand {
+    /// Create an API token and print it; it is not shown again
+    Create(CreateToken),
+    /// List the API tokens, without their texts
+    List,
+    /// Revoke an API token; it is refused with the next request
+    Revoke {
+        /// The name of the token
+        name: String,
+    },
+    /// Give an API token another text and print it; the former one is refused with the next request
+    Rotate {
+        /// The name of the token
+        name: String,
+        /// When the token expires from now on: a number of days (90d) or hours (12h), or a time [default: as before]
+        #[arg(long, value_name = "WHEN", value_parser = expiry)]
+        expires: Option<Expiry>,
+    },
+}
+
+/// Arguments of `shoal token create`.
+#[derive(Args, Debug)]
+pub(super) struct CreateToken {
+    /// The name, which events show as their actor [default: the role and the time]
+    name: Option<String>,
+    /// What the token may do
+    #[arg(long, value_name = "ROLE")]
+    role: TokenRole,
+    /// Only servers with this label, and their jobs; may be given more than once
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = super::server::label)]
+    labels: Vec<(String, String)>,
+    /// What the token may do in the registry, such as pull,push:os-images/**; may be given more than once
+    #[arg(long = "registry", value_name = "ACTIONS:REPOSITORIES")]
+    registry: Vec<String>,
+    /// When the token expires: a number of days (90d) or hours (12h), or a time [default: never]
+    #[arg(long, value_name = "WHEN", value_parser = expiry)]
+    expires: Option<Expiry>,
+}
+
+/// The role of an API token.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum TokenRole {
+    /// Everything, users and tokens included
+    Admin,
+    /// Reads everything; operates servers, jobs and batches
+    Operator,
+    /// Reads everything
+    Viewer,
+    /// Sends installation reports (X-Webhook-Secret) and does nothing else
+    ReportOnly,
+    /// Does in the registry what --registry says and nothing else
+    RegistryOnly,
+}
+
+impl From<TokenRole> for Role {
+    fn from(role: TokenRole) -> Self {
+        match role {
+            TokenRole::Admin => Self::Admin,
+            TokenRole::Operator => Self::Operator,
+            TokenRole::Viewer => Self::Viewer,
+            TokenRole::ReportOnly => Self::ReportOnly,
+            TokenRole::RegistryOnly => Self::RegistryOnly,
+        }
+    }
+}
+
+/// When a token expires.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Expiry {
+    In(Duration),
+    At(Time),
+}
+
+impl Expiry {
+    fn after(self, now: Time) -> Time {
+        match self {
+            Self::In(time) => now.plus(time),
+            Self::At(time) => time,
+        }
+    }
+}
+
+fn expiry(text: &str) -> Result<Expiry, String> {
+    let refusal =
+        || "give a number of days (90d) or hours (12h), or a time such as 2027-01-31T00:00:00Z".to_owned();
+    if let Ok(time) = text.parse() {
+        return Ok(Expiry::At(time));
+    }
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(refusal)?;
+    let number: u32 = number.parse().map_err(|_| refusal())?;
+    let seconds: u32 = match unit {
+        "d" => 86_400,
+        "h" => 3_600,
+        _ => return Err(refusal()),
+    };
+    Ok(Expiry::In(Duration::from_secs(u64::from(number) * u64::from(seconds))))
+}
+
+/// Runs a command.
+pub(super) async fn run(
+    command: TokenCommand,
+    place: PlaceArgs,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    match command {
+        TokenCommand::Create(create) => create.run(place, output).await,
+        TokenCommand::List => list(place, output).await,
+        TokenCommand::Revoke { name } => {
+            match Place::open(place).await? {
+                Place::Online(client) => {
+                    client.delete(&["tokens", &name], HeaderMap::new()).await?;
+                }
+                Place::Offline(offline) => {
+                    offline.accounts().revoke_token(&name, LOCAL, now()).await.map_err(failed)?;
+                }
+            }
+            output.note(format!("token {name} revoked"));
+            Ok(())
+        }
+        TokenCommand::Rotate { name, expires } => {
+            let expires_at = expires.map(|expires| expires.after(now()));
+            let issued = match Place::open(place).await? {
+                Place::Online(client) => {
+                    let body = json!({ "expires_at": expires_at });
+                    client.post(&["tokens", &name, "rotate"], &body, HeaderMap::new()).await?.body
+                }
+                Place::Offline(offline) => {
+                    let rotated = offline.accounts().rotate_token(&name, expires_at, LOCAL, now()).await;
+                    with_text(rotated.map_err(failed)?)
+                }
+            };
+            show(&issued, output)
+        }
+    }
+}
+
+impl CreateToken {
+    async fn run(self, place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
+        let (role, now) = (Role::from(self.role), now());
+        let digits: String = now.to_string().chars().filter(char::is_ascii_digit).take(14).collect();
+        let new = NewToken {
+            name: self.name.unwrap_or_else(|| format!("{role}-{digits}")),
+            role,
+            labels: self.labels.into_iter().collect::<BTreeMap<_, _>>(),
+            registry: self.registry,
+            expires_at: self.expires.map(|expires| expires.after(now)),
+        };
+        let issued = match Place::open(place).await? {
+            Place::Online(client) => {
+                let body = json!({
+                    "name": new.name, "role": new.role, "labels": new.labels, "registry": new.registry,
+                    "expires_at": new.expires_at,
+                });
+                client.post(&["tokens"], &body, HeaderMap::new()).await?.body
+            }
+            Place::Offline(offline) => {
+                with_text(offline.accounts().create_token(new, LOCAL, now).await.map_err(failed)?)
+            }
+        };
+        show(&issued, output)
+    }
+}
+
+/// The view of a token with its text, as in the response of a controller.
+fn with_text((view, secret): (TokenView, SecretString)) -> Value {
+    let mut issued = document(view);
+    issued["token"] = json!(secret.expose_secret());
+    issued
+}
+
+/// Prints the text of a token alone on standard output, for a file or a variable.
+fn show(issued: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    if output.json {
+        return output.document(issued);
+    }
+    let part = |pointer: &str| text(issued, pointer);
+    let until = match part("/expires_at") {
+        end if end.is_empty() => "does not expire".to_owned(),
+        end => format!("expires at {end}"),
+    };
+    output.note(format!(
+        "token {} with role {} {until}; it is stored as a hash and not shown again",
+        part("/name"),
+        part("/role")
+    ));
+    output.line(part("/token"))
+}
+
+async fn list(place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
+    let page = match Place::open(place).await? {
+        Place::Online(client) => client.get(&["tokens"], &[]).await?.body,
+        Place::Offline(offline) => {
+            json!({ "tokens": offline.accounts().tokens().await.map_err(failed)?, "next": null })
+        }
+    };
+    if output.json {
+        return output.document(&page);
+    }
+    let row = |token: &Value| {
+        let part = |pointer: &str| text(token, pointer);
+        let labels = token["labels"].as_object().into_iter().flatten();
+        let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value, ""))).collect();
+        let scopes = token["registry"].as_array().into_iter().flatten().map(|scope| text(scope, ""));
+        let limits: Vec<String> = labels.into_iter().chain(scopes).collect();
+        vec![
+            part("/name"),
+            part("/role"),
+            super::output::plain(&limits.join(" ")),
+            part("/expires_at"),
+            part("/last_used_at"),
+            part("/created_by"),
+        ]
+    };
+    let rows: Vec<Vec<String>> = page["tokens"].as_array().into_iter().flatten().map(row).collect();
+    output.table(&["TOKEN", "ROLE", "LIMITS", "EXPIRES", "LAST USED", "CREATED BY"], &rows)
+}

@@ -1,0 +1,178 @@
+//! Every change through the API names the user or token that requested it.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::kit::{Client, POLL_INTERVAL, Scene, TIME_LIMIT, recipe, silent};
+
+/// The token whose name every event of its requests has.
+const WALKER: &str = "walker";
+/// Operations that change nothing that is recorded as an operator's change, with the reason.
+const WITHOUT_EVENT: [(&str, &str); 3] = [
+    ("probeServer", "reads the BMC"),
+    ("reportInstallation", "has its own secret; tests/accounts.rs"),
+    ("redeliver", "there is no dead letter here; tests/webhooks.rs"),
+];
+
+/// Requests of one token, and what their events say.
+struct Walk {
+    scene: Scene,
+    client: Client,
+    seen: BTreeSet<&'static str>,
+    after: i64,
+}
+
+impl Walk {
+    /// Sends a request of an operation and waits for an event of the token after it.
+    async fn step(&mut self, operation: &'static str, method: Method, place: &str, body: Value) -> Value {
+        self.skip_earlier_events().await;
+        let response = self.client.send(self.client.request(method, place).json(&body)).await;
+        assert!(
+            (200..300).contains(&response.status),
+            "{operation}: {} {}",
+            response.status,
+            response.text()
+        );
+        self.named(operation).await;
+        if response.body.is_empty() { Value::Null } else { response.json() }
+    }
+
+    async fn skip_earlier_events(&mut self) {
+        loop {
+            let page = self.scene.admin.get(&format!("/api/v1/events?after={}&limit=1000", self.after)).await;
+            let page = page.expect(200);
+            self.after = page["next"].as_i64().unwrap();
+            if page["events"] == json!([]) {
+                return;
+            }
+        }
+    }
+
+    async fn named(&mut self, operation: &'static str) {
+        let deadline = Instant::now() + TIME_LIMIT;
+        let found = loop {
+            let page = self.scene.admin.get(&format!("/api/v1/events?after={}&limit=1000", self.after)).await;
+            let page = page.expect(200);
+            let events = page["events"].as_array().unwrap();
+            if let Some(event) = events.iter().find(|event| event["actor"] == WALKER) {
+                break event["seq"].as_i64().unwrap();
+            }
+            assert!(Instant::now() < deadline, "{operation}: no event names {WALKER}: {page}");
+            tokio::time::sleep(POLL_INTERVAL).await;
+        };
+        self.after = found;
+        self.seen.insert(operation);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_of_every_changing_operation_names_the_token_that_requested_it() {
+    use Method as M;
+    let scene = Scene::start(vec![silent("ACT-1"), silent("ACT-2")]).await;
+    let made =
+        scene.admin.post("/api/v1/tokens", &json!({ "name": WALKER, "role": "admin" })).await.expect(201);
+    let client = scene.admin.with_token(made["token"].as_str().unwrap());
+    let newest = scene.admin.get("/api/v1/events?limit=1000").await.expect(200)["next"].as_i64().unwrap();
+    let mut walk = Walk { scene, client, seen: BTreeSet::new(), after: newest };
+
+    let server = json!({
+        "serial": "ACT-9", "bmc_address": "https://192.0.2.1", "bmc_username": "u", "bmc_password": "some password",
+    });
+    walk.step("createServer", M::POST, "/api/v1/servers", server).await;
+    walk.step("updateServer", M::PATCH, "/api/v1/servers/ACT-9", json!({ "vendor": "x" })).await;
+    walk.step("beginMaintenance", M::POST, "/api/v1/servers/ACT-9/maintenance", json!({})).await;
+    walk.step("endMaintenance", M::DELETE, "/api/v1/servers/ACT-9/maintenance", json!({})).await;
+    for (operation, place, body) in [
+        ("releaseServer", "/api/v1/servers/ACT-9/release", json!({})),
+        ("releaseAll", "/api/v1/restored/release", json!({ "old_controller_is_off": true })),
+    ] {
+        mark_as_restored(&walk.scene);
+        walk.step(operation, M::POST, place, body).await;
+    }
+    walk.step("deleteServer", M::DELETE, "/api/v1/servers/ACT-9", json!({})).await;
+
+    let order = json!({ "server_serial": "ACT-1", "recipe": recipe() });
+    let job = walk.step("createJob", M::POST, "/api/v1/jobs", order.clone()).await;
+    let id = job["job_id"].as_str().unwrap().to_owned();
+    walk.scene.admin.awaits_report(&id).await;
+    for (operation, verb) in [("holdJob", "hold"), ("resumeJob", "resume"), ("cancelJob", "cancel")] {
+        walk.step(operation, M::POST, &format!("/api/v1/jobs/{id}/{verb}"), json!({})).await;
+    }
+    walk.scene.complete_skipping(&id).await;
+    let again = walk.step("retryJob", M::POST, &format!("/api/v1/jobs/{id}/retry"), json!({})).await;
+    let again = again["job_id"].as_str().unwrap().to_owned();
+    walk.scene.admin.post(&format!("/api/v1/jobs/{again}/cancel"), &json!({})).await.expect(202);
+    walk.scene.complete_skipping(&again).await;
+
+    walk.step("beginDrain", M::POST, "/api/v1/drain", json!({})).await;
+    let batch = walk.step("createBatch", M::POST, "/api/v1/batches", json!({ "rows": [order] })).await;
+    let batch = batch["batch_id"].as_str().unwrap().to_owned();
+    walk.step("cancelBatch", M::POST, &format!("/api/v1/batches/{batch}/cancel"), json!({})).await;
+    walk.step("endDrain", M::DELETE, "/api/v1/drain", json!({})).await;
+
+    let hook = json!({ "url": "http://127.0.0.1:9/", "secret": "0123456789abcdef", "types": ["nothing"] });
+    let hook = walk.step("createWebhook", M::POST, "/api/v1/webhooks", hook).await;
+    let hook = format!("/api/v1/webhooks/{}", hook["webhook_id"].as_str().unwrap());
+    walk.step("disableWebhook", M::POST, &format!("{hook}/disable"), json!({})).await;
+    walk.step("enableWebhook", M::POST, &format!("{hook}/enable"), json!({})).await;
+    walk.step("deleteWebhook", M::DELETE, &hook, json!({})).await;
+
+    walk.step("beginRegistryReadOnly", M::POST, "/api/v1/registry/read-only", json!({ "reason": "x" })).await;
+    walk.step("endRegistryReadOnly", M::DELETE, "/api/v1/registry/read-only", json!({})).await;
+    walk.step("collectGarbage", M::POST, "/api/v1/registry/gc", json!({})).await;
+    walk.step("retainTags", M::POST, "/api/v1/registry/retention", json!({})).await;
+    walk.step("scrubRegistry", M::POST, "/api/v1/registry/scrub", json!({})).await;
+    let upload = walk.scene.admin.post("/v2/team/app/blobs/uploads/", &Value::Null).await;
+    assert_eq!(upload.status, 202);
+    let upload = upload.header("docker-upload-uuid").unwrap().to_owned();
+    walk.step("cancelUpload", M::DELETE, &format!("/api/v1/registry/uploads/{upload}"), json!({})).await;
+
+    let user = json!({ "name": "bea", "role": "viewer", "password": "some password" });
+    walk.step("createUser", M::POST, "/api/v1/users", user).await;
+    walk.step("updateUser", M::PATCH, "/api/v1/users/bea", json!({ "role": "operator" })).await;
+    walk.step("deleteUser", M::DELETE, "/api/v1/users/bea", json!({})).await;
+    walk.step("createToken", M::POST, "/api/v1/tokens", json!({ "name": "ci", "role": "viewer" })).await;
+    walk.step("rotateToken", M::POST, "/api/v1/tokens/ci/rotate", json!({})).await;
+    walk.step("revokeToken", M::DELETE, "/api/v1/tokens/ci", json!({})).await;
+    walk.step("diagnoseServer", M::POST, "/api/v1/servers/ACT-2/doctor", json!({})).await;
+
+    // Only a user with a password changes the own one, so this user has the name for which the walk looks.
+    walk.scene.admin.delete(&format!("/api/v1/tokens/{WALKER}")).await.expect(204);
+    let user = json!({ "name": WALKER, "role": "viewer", "password": "some password" });
+    walk.scene.admin.post("/api/v1/users", &user).await.expect(201);
+    walk.skip_earlier_events().await;
+    let anonymous = walk.scene.anonymous();
+    let request = anonymous.request(M::POST, "/api/v1/me/password").basic_auth(WALKER, Some("some password"));
+    let changed = anonymous.send(request.json(&json!({ "password": "another password" }))).await;
+    assert_eq!(changed.status, 204, "{}", changed.text());
+    walk.named("setMyPassword").await;
+
+    let exempt = WITHOUT_EVENT.iter().map(|(operation, _)| (*operation).to_owned());
+    let walked: BTreeSet<String> =
+        walk.seen.iter().map(|operation| (*operation).to_owned()).chain(exempt).collect();
+    assert_eq!(walked, changing_operations());
+    walk.scene.end().await;
+}
+
+/// The operations of the document that change something.
+fn changing_operations() -> BTreeSet<String> {
+    let document: Value = serde_json::from_str(controller::api::openapi()).unwrap();
+    let paths = document["paths"].as_object().unwrap().values();
+    let operations = paths.flat_map(|operations| operations.as_object().unwrap());
+    let changing = operations.filter(|(method, _)| *method != "get");
+    changing.map(|(_, operation)| operation["operationId"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Marks a server as if its data were restored.
+fn mark_as_restored(scene: &Scene) {
+    let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
+    database.busy_timeout(TIME_LIMIT).unwrap();
+    let restored =
+        r#"{"since":"2026-01-01T00:00:00.000Z","as_of":"2026-01-01T00:00:00.000Z","reason":"a test"}"#;
+    let marked =
+        database.execute("UPDATE servers SET restored = ?1 WHERE serial = 'ACT-9'", [restored]).unwrap();
+    assert_eq!(marked, 1);
+}

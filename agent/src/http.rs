@@ -24,6 +24,8 @@ const SYSTEM_BUNDLES: [&str; 3] =
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time from the request to the headers of the response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for the whole body of a response that is no stream.
+const BODY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +47,15 @@ pub struct Request {
     pub headers: Vec<(&'static str, String)>,
     /// The body of a `POST`.
     pub body: Vec<u8>,
+    /// Whether the body of the response may take any time. Its reader then notices a silent connection itself.
+    pub streams: bool,
 }
 
 impl Request {
     /// Creates a `GET`.
     #[must_use]
     pub fn get(url: impl Into<String>) -> Self {
-        Self { method: Method::Get, url: url.into(), headers: Vec::new(), body: Vec::new() }
+        Self { method: Method::Get, url: url.into(), headers: Vec::new(), body: Vec::new(), streams: false }
     }
 
     /// Returns the request with another header.
@@ -111,7 +115,10 @@ pub trait Http: Send + Sync {
 }
 
 /// The HTTP client of the machine.
-pub struct HttpClient(ureq::Agent);
+pub struct HttpClient {
+    documents: ureq::Agent,
+    streams: ureq::Agent,
+}
 
 impl HttpClient {
     /// Creates a client that trusts the authorities in `pem`, or those of the system without `pem`.
@@ -139,19 +146,23 @@ impl HttpClient {
             .root_certs(RootCerts::Specific(Arc::new(roots)))
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .build();
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .user_agent(concat!("shoal-agent/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .timeout_resolve(Some(CONNECT_TIMEOUT))
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_send_body(Some(RESPONSE_TIMEOUT))
-            .timeout_recv_response(Some(RESPONSE_TIMEOUT))
-            .tls_config(tls)
-            .build();
-        Ok(Self(config.new_agent()))
+        let agent = |body_timeout| {
+            ureq::Agent::config_builder()
+                .http_status_as_error(false)
+                .max_redirects(0)
+                .proxy(None)
+                .user_agent(concat!("shoal-agent/", env!("CARGO_PKG_VERSION")))
+                .accept_encoding("identity")
+                .timeout_resolve(Some(CONNECT_TIMEOUT))
+                .timeout_connect(Some(CONNECT_TIMEOUT))
+                .timeout_send_body(Some(RESPONSE_TIMEOUT))
+                .timeout_recv_response(Some(RESPONSE_TIMEOUT))
+                .timeout_recv_body(body_timeout)
+                .tls_config(tls.clone())
+                .build()
+                .new_agent()
+        };
+        Ok(Self { documents: agent(Some(BODY_TIMEOUT)), streams: agent(None) })
     }
 }
 
@@ -176,9 +187,10 @@ impl Http for HttpClient {
             builder = builder.header(*name, value);
         }
         let invalid = |_| HttpError("the URL or a header of the request is not valid".to_owned());
+        let agent = if request.streams { &self.streams } else { &self.documents };
         let response = match request.method {
-            Method::Get => self.0.run(builder.body(()).map_err(invalid)?),
-            Method::Post => self.0.run(builder.body(request.body.as_slice()).map_err(invalid)?),
+            Method::Get => agent.run(builder.body(()).map_err(invalid)?),
+            Method::Post => agent.run(builder.body(request.body.as_slice()).map_err(invalid)?),
         }
         .map_err(failed)?;
         let (head, body) = response.into_parts();

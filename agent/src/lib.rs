@@ -20,11 +20,15 @@ pub mod device;
 pub mod discovery;
 pub mod disk_image;
 pub mod facts;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod gpt;
 pub mod http;
+pub mod inventory;
 pub mod job;
 pub mod layer;
 pub mod log;
+pub mod modules;
 pub mod oci;
 pub mod plan;
 pub mod report;

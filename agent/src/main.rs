@@ -8,6 +8,8 @@
 //! task was found, 64 wrong arguments.
 
 use std::{
+    cell::RefCell,
+    fs,
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -18,7 +20,9 @@ use agent::clock::{Clock, SystemClock, plausible_now};
 use agent::device::{Disk, FileDisk};
 use agent::facts;
 use agent::http::HttpClient;
+use agent::inventory;
 use agent::log::Log;
+use agent::modules::{self, Loader, ModuleIndex, RunningKernel};
 use agent::report::{Delivery, Outcome};
 use agent::run::{Machine, run};
 use agent::search::{block_devices, search};
@@ -26,13 +30,14 @@ use agent::serials::MachineSerials;
 use agent::task::unit;
 
 const USAGE: &str = "\
-usage: shoal-agent [--serial SERIAL] [--medium PATH]... [--report-limit SECONDS]
+usage: shoal-agent [--serial SERIAL] [--medium PATH]... [--modules FOLDER] [--report-limit SECONDS]
 
 Finds the task of this machine on its block devices, carries it out, and reports its end to the controller.
 It writes to the one disk that the recipe selects.
 
   --serial SERIAL          the serial number of this machine instead of those of its firmware
   --medium PATH            a device or an ISO image that holds the task; without it every block device is read
+  --modules FOLDER         loads the kernel modules that the devices need, by FOLDER/modules.index
   --report-limit SECONDS   gives the final report up after this time; without it the report is repeated until it is
                            acknowledged
 ";
@@ -44,6 +49,7 @@ const WRONG_ARGUMENTS: u8 = 64;
 struct Arguments {
     serial: Option<String>,
     media: Vec<PathBuf>,
+    modules: Option<PathBuf>,
     report_limit: Option<Duration>,
 }
 
@@ -77,6 +83,7 @@ fn arguments(mut given: impl Iterator<Item = String>) -> Result<Option<Arguments
         match name.as_str() {
             "--serial" => arguments.serial = Some(value()?),
             "--medium" => arguments.media.push(PathBuf::from(value()?)),
+            "--modules" => arguments.modules = Some(PathBuf::from(value()?)),
             "--report-limit" => {
                 let seconds = value()?.parse().map_err(|_| format!("{name} needs a number of seconds"))?;
                 arguments.report_limit = Some(Duration::from_secs(seconds));
@@ -97,9 +104,17 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         None => MachineSerials::read(sys),
     };
     log.line(unit::DISPATCHER, format!("the serial numbers of this machine are {:?}", serials.all()));
-    let devices = || match &arguments.media[..] {
-        [] => block_devices(sys, dev),
-        media => media.to_vec(),
+    let index = arguments.modules.as_deref().map(module_index).transpose()?;
+    let loader = RefCell::new(Loader::default());
+    let devices = || {
+        // In every round: devices on USB appear late, and each driver can bring others.
+        if let (Some(folder), Some(index)) = (&arguments.modules, &index) {
+            loader.borrow_mut().coldplug(sys, folder, index, &RunningKernel, log);
+        }
+        match &arguments.media[..] {
+            [] => block_devices(sys, dev),
+            media => media.to_vec(),
+        }
     };
     let (found, media) =
         search(&devices, &serials, &clock, log).map_err(|reason| format!("{reason}; no disk was touched"))?;
@@ -114,10 +129,17 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         disks: facts::read_disks(sys),
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
+        inventory: &|| inventory::read(sys, Path::new("/proc")),
         report_limit: arguments.report_limit,
     };
     let (outcome, delivery) = run(&machine, &found);
     Ok(outcome == Outcome::Success && delivery == Delivery::Acknowledged)
+}
+
+fn module_index(folder: &Path) -> Result<ModuleIndex, String> {
+    let path = folder.join(modules::INDEX);
+    let text = fs::read_to_string(&path).map_err(|source| format!("reading {}: {source}", path.display()))?;
+    ModuleIndex::parse(&text)
 }
 
 /// Moves a clock that is behind the creation of the job: no certificate is valid in 1970.

@@ -91,6 +91,8 @@ pub fn plan(task: &Task, disks: &[DiskFacts], media: &[String]) -> Result<Plan, 
     let steps = match task.target {
         Target::InstallImage(_) => vec![Step::Wipe, Step::WriteImage, Step::Grow],
         Target::Erase => vec![Step::Erase],
+        // It needs no disk, and the executor makes no plan for it.
+        Target::Inventory => Vec::new(),
     };
     Ok(Plan { disk: disk.clone(), steps })
 }

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::facts::DiskFacts;
 use crate::http::{Http, Method, Request};
+use crate::inventory::Inventory;
 use crate::job::Job;
 use crate::log::Log;
 
@@ -31,10 +32,13 @@ const UNIT: &str = "provision-report.service";
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
+/// The pause after a progress report without a response: a controller that is away must not slow the installation.
+const PROGRESS_PAUSE_AWAY: Duration = Duration::from_secs(120);
 /// Maximum length of `message` and `failed_step` in characters.
 const MAX_TEXT: usize = 256;
-/// Bytes of the log in a report. JSON can make two bytes of one; the limit of the controller is 64 KiB for all.
-const LOG_BYTES: usize = 24 * 1024;
+/// Bytes of the log in a report. JSON can make two bytes of one, an inventory has up to 32 KiB, and the limit of the
+/// controller is 64 KiB for all.
+const LOG_BYTES: usize = 14 * 1024;
 
 /// The end of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +87,8 @@ struct Body<'a> {
     log: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskIdentity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inventory: Option<Inventory>,
 }
 
 /// The disk of a run, for the record of the server.
@@ -102,8 +108,10 @@ pub struct Reporter<'run> {
     job: &'run Job,
     log: &'run Log,
     started_at: Timestamp,
+    /// The step of the last progress report, and when the next one is sent.
     last: Mutex<Option<(String, Duration)>>,
     disk: Mutex<Option<DiskIdentity>>,
+    inventory: Mutex<Option<Inventory>>,
 }
 
 impl<'run> Reporter<'run> {
@@ -118,6 +126,7 @@ impl<'run> Reporter<'run> {
             started_at: clock.now(),
             last: Mutex::new(None),
             disk: Mutex::new(None),
+            inventory: Mutex::new(None),
         }
     }
 
@@ -132,22 +141,30 @@ impl<'run> Reporter<'run> {
         });
     }
 
+    /// Sets the inventory, which the final report carries.
+    pub fn set_inventory(&self, inventory: Inventory) {
+        *self.inventory.lock().unwrap_or_else(PoisonError::into_inner) = Some(inventory);
+    }
+
     /// Reports the progress of a step. One attempt; a failure is ignored. Returns at once when the step was reported less
-    /// than five seconds ago.
+    /// than five seconds ago, or two minutes after a failure.
     pub fn progress(&self, step: &str, percent: u8) {
         let now = self.clock.elapsed();
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((known, at)) = &*last
+            if let Some((known, next)) = &*last
                 && known == step
-                && now.saturating_sub(*at) < PROGRESS_PAUSE
+                && now < *next
             {
                 return;
             }
-            *last = Some((step.to_owned(), now));
+            *last = Some((step.to_owned(), now + PROGRESS_PAUSE));
         }
         let body = Body { step: Some(step), percent: Some(percent.min(100)), ..self.body("progress") };
-        let _ = self.post(&body);
+        if self.post(&body).is_err() {
+            let next = self.clock.elapsed() + PROGRESS_PAUSE_AWAY;
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), next));
+        }
     }
 
     /// Sends the final report until the controller acknowledges or refuses it, or until `limit` has passed.
@@ -155,6 +172,7 @@ impl<'run> Reporter<'run> {
     pub fn deliver(&self, outcome: &Outcome, limit: Option<Duration>) -> Delivery {
         let mut body = Body {
             finished_at: Some(self.clock.now()),
+            inventory: self.inventory.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             log: Some(self.log.tail(LOG_BYTES)),
             ..self.body("success")
         };
@@ -211,6 +229,7 @@ impl<'run> Reporter<'run> {
             schema_id: &self.job.recipe_schema_id,
             dispatcher_version: VERSION,
             log: None,
+            inventory: None,
             disk: self.disk.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
@@ -304,9 +323,22 @@ mod tests {
     }
 
     #[test]
+    fn a_controller_that_is_away_is_not_asked_for_every_progress() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = FakeHttp::statuses([0, 200]);
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        for _ in 0..12 {
+            reporter.progress("a", 1);
+            clock.sleep(Duration::from_secs(10));
+        }
+        reporter.progress("a", 2);
+        assert_eq!(http.requests().len(), 2);
+    }
+
+    #[test]
     fn progress_is_sent_once_in_five_seconds_for_each_step() {
         let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
-        let http = FakeHttp::statuses(std::iter::repeat_n(0, 9));
+        let http = FakeHttp::statuses(std::iter::repeat_n(200, 9));
         let reporter = Reporter::new(&http, &clock, &job, &log);
         reporter.progress("a", 1);
         reporter.progress("a", 2);

@@ -18,6 +18,7 @@ use crate::disk_image;
 use crate::facts::DiskFacts;
 use crate::gpt::Table;
 use crate::http::Http;
+use crate::inventory::Inventory;
 use crate::job::Job;
 use crate::log::Log;
 use crate::oci::{BlobReader, ImageReference, LayerReader, Registry};
@@ -45,6 +46,8 @@ pub struct Machine<'run> {
     pub media: Vec<String>,
     /// Opens a disk.
     pub open: &'run OpenDisk<'run>,
+    /// Reads the inventory.
+    pub inventory: &'run dyn Fn() -> Inventory,
     /// How long the final report is repeated; forever without a limit.
     pub report_limit: Option<Duration>,
 }
@@ -68,6 +71,15 @@ fn carry_out(machine: &Machine<'_>, found: &FoundTask, reporter: &Reporter<'_>) 
     reporter.progress(unit::DISPATCHER, 0);
     let files = found.files.as_ref().map_err(|reason| dispatcher(reason.clone()))?;
     let task = Task::parse(files).map_err(dispatcher)?;
+    if task.target == Target::Inventory {
+        reporter.progress(unit::INVENTORY, 10);
+        reporter.set_inventory((machine.inventory)());
+        return Ok(());
+    }
+    for disk in &machine.disks {
+        // A message has 256 characters; the log of a refusal shows every disk.
+        machine.log.line(unit::SELECT_DISK, format!("this machine has {}", disk.shown()));
+    }
     let plan = plan::plan(&task, &machine.disks, &machine.media)?;
     machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
     reporter.set_disk(&plan.disk);
@@ -92,6 +104,7 @@ fn carry_out(machine: &Machine<'_>, found: &FoundTask, reporter: &Reporter<'_>) 
     match &task.target {
         Target::InstallImage(image) => run.install_image(image, &found.job),
         Target::Erase => run.step(Step::Erase, || run.erase()),
+        Target::Inventory => Ok(()),
     }
 }
 

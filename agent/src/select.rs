@@ -107,15 +107,15 @@ pub fn select<'facts>(
         None if hints.is_none() => {
             return Err(refused("the recipe has neither target_disk nor disk_hints".to_owned()));
         }
-        None => hinted,
+        None => hinted.clone(),
         Some(path) => hinted.iter().copied().filter(|disk| is_at(disk, path)).collect(),
     };
     match (&chosen[..], target_disk) {
         ([], Some(path)) => Err(refused(format!("no usable disk is {path} and matches the hints"))),
         ([], None) => Err(refused("no usable disk matches disk_hints".to_owned())),
-        ([disk], Some(path)) if is_bare(path) && candidates.len() > 1 && hints.is_none() => {
+        ([disk], Some(path)) if is_bare(path) && hinted.len() > 1 => {
             let name = &disk.name;
-            let count = candidates.len();
+            let count = hinted.len();
             Err(refused(format!(
                 "{path} is a name that can be another disk after every boot, and {count} disks are candidates; give \
                  disk_hints or a path such as /dev/disk/by-path/… for {name}"
@@ -233,6 +233,11 @@ mod tests {
         let hinted = hints(serde_json::json!({"serial": "ser-SDA"}));
         assert_eq!(select(&disks, &[], Some("/dev/sda"), Some(&hinted)).unwrap().name, "sda");
         assert!(select(&disks, &[], Some("/dev/sdb"), Some(&hinted)).is_err(), "name and hints contradict");
+        let both = hints(serde_json::json!({"model": "disk"}));
+        assert!(
+            select(&disks, &[], Some("/dev/sda"), Some(&both)).is_err(),
+            "hints that leave two make no name stable"
+        );
         disks[1].removable = true;
         assert_eq!(select(&disks, &[], Some("/dev/sda"), None).unwrap().name, "sda");
         assert!(select(&disks, &[], Some("/dev/sdb"), None).is_err());

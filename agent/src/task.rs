@@ -30,6 +30,8 @@ pub mod unit {
     pub const GROW: &str = "grow-disk.service";
     /// Erases a disk.
     pub const ERASE: &str = "erase.service";
+    /// Reads what the machine is made of.
+    pub const INVENTORY: &str = "inventory.service";
 }
 
 /// What is to be done.
@@ -39,6 +41,8 @@ pub enum Target {
     InstallImage(ImageReference),
     /// `erase.target`: signatures and partition tables are removed.
     Erase,
+    /// `inventory.target`: the report says what the machine is made of; nothing is written.
+    Inventory,
 }
 
 /// A recipe that this program can carry out.
@@ -81,10 +85,12 @@ impl Task {
                 Target::InstallImage(ImageReference::parse(&image).map_err(|source| source.to_string())?)
             }
             "erase.target" => Target::Erase,
+            "inventory.target" => Target::Inventory,
             other => {
                 let name: String = other.chars().take(64).collect();
                 return Err(format!(
-                    "this agent has no {name}; it has install-image.target and erase.target. Use a medium that has it"
+                    "this agent has no {name}; it has install-image.target, erase.target and inventory.target. Use a medium \
+                     that has it"
                 ));
             }
         };

@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn both_ends_of_disk_and_partitions_and_the_copies_of_btrfs_are_covered() {
-        let ranges = ranges(1000 * GIB, &[GIB..600 * GIB]);
+        let ranges = ranges(1000 * GIB, std::slice::from_ref(&(GIB..600 * GIB)));
         let covers = |at: u64| ranges.iter().any(|range| range.contains(&at));
         assert!(covers(0) && covers(1000 * GIB - 1) && covers(GIB + 4096) && covers(600 * GIB - 1));
         assert!(
@@ -106,7 +106,8 @@ mod tests {
             mbr[entry + 12..entry + 16].copy_from_slice(&length.to_le_bytes());
         }
         disk.write_at(0, &mbr).unwrap();
-        assert_eq!(old_partitions(&disk).unwrap(), [2048 * 512..6144 * 512]);
+        let found = old_partitions(&disk).unwrap();
+        assert_eq!((found.len(), found[0].clone()), (1, 2048 * 512..6144 * 512));
     }
 
     proptest! {

@@ -128,7 +128,7 @@ impl<'run> BlobReader<'run> {
     fn open(&mut self) -> Result<Pump, Failure> {
         let range = (self.offset > 0).then(|| ("range", format!("bytes={}-", self.offset)));
         let headers: Vec<_> = range.into_iter().collect();
-        let response = self.registry.get("blobs", &self.digest, &headers, &self.what())?;
+        let response = self.registry.get("blobs", &self.digest, &headers, true, &self.what())?;
         let begins = match response.status {
             206 => response.header("content-range").and_then(range_start),
             _ => Some(0),

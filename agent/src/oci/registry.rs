@@ -145,9 +145,10 @@ impl<'run> Registry<'run> {
         let begun = self.clock.elapsed();
         let mut pause = FIRST_PAUSE;
         loop {
-            let read = self.get(kind, name, &[("accept", accept.to_owned())], &what).and_then(|response| {
-                response.bytes(limit).map_err(|source| Failure::Transient(source.to_string()))
-            });
+            let read =
+                self.get(kind, name, &[("accept", accept.to_owned())], false, &what).and_then(|response| {
+                    response.bytes(limit).map_err(|source| Failure::Transient(source.to_string()))
+                });
             let reason = match read {
                 Ok(bytes) => return Ok(bytes),
                 Err(Failure::Permanent(error)) => return Err(error),
@@ -167,6 +168,7 @@ impl<'run> Registry<'run> {
         kind: &str,
         name: &str,
         headers: &[(&'static str, String)],
+        streams: bool,
         what: &str,
     ) -> Attempt {
         let mut url = self.base.clone();
@@ -180,6 +182,7 @@ impl<'run> Registry<'run> {
         loop {
             let mut request = Request::get(url.as_str());
             request.headers.extend(headers.iter().cloned());
+            request.streams = streams;
             let at_home = url.origin() == self.base.origin();
             if at_home
                 && let Some(value) = self.authorization.lock().unwrap_or_else(PoisonError::into_inner).clone()

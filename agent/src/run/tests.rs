@@ -82,6 +82,7 @@ impl Room {
             open: &|facts| {
                 Ok(Box::new(FileDisk::open(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)
             },
+            inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
             report_limit: None,
         };
         let (outcome, delivery) = run(&machine, &found);
@@ -214,4 +215,14 @@ fn a_quick_erase_removes_tables_and_signatures_of_one_disk() {
     let disk = FileDisk::open(&room.paths["sda"], 512).unwrap();
     assert!(Table::read(&disk).unwrap().is_none() && wipe::old_partitions(&disk).unwrap().is_empty());
     assert!(room.is_untouched("sdb"));
+}
+
+#[test]
+fn an_inventory_is_in_the_final_report_and_writes_nothing() {
+    let room = Room::new(&[14]);
+    let http = controller(Vec::new(), "application/octet-stream");
+    assert_eq!(room.run(&http, &json!({"task_target": "inventory.target"})), Outcome::Success);
+    let last: serde_json::Value = serde_json::from_slice(&http.requests().last().unwrap().body).unwrap();
+    assert_eq!((&last["status"], &last["inventory"]["boot_mode"]), (&json!("success"), &json!("bios")));
+    assert!(room.is_untouched("sda"));
 }

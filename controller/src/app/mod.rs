@@ -16,6 +16,7 @@ mod lock;
 mod origin;
 mod pressure;
 mod private;
+mod purposes;
 mod registry;
 mod reload;
 mod retention;
@@ -267,6 +268,7 @@ async fn start_in(
     show: Option<ShowToken>,
 ) -> Result<RunningController, StartError> {
     let clock = Arc::clone(&environment.clock);
+    purposes::check(&settings)?;
     // Before anything is created in a directory that may be of others.
     private::close_to_others(&settings)?;
     let mut lock = lock::DataLock::take(&settings)?;

@@ -84,7 +84,10 @@ async fn every_file_and_directory_is_open_to_the_user_of_the_program_only() {
         let mode = line.rsplit_once("  ").unwrap().1;
         assert!(matches!(mode, "0700" | "0600" | "0400"), "{line}");
     }
-    let text: String = table.iter().map(|line| format!("{line}\n")).collect();
+    // Derived some time after a push, or by a scrub: their modes are checked above, but not that they are there.
+    let later =
+        |line: &&String| ["index.json", "oci-layout", "scrub.json"].iter().any(|name| line.contains(name));
+    let text: String = table.iter().filter(|line| !later(line)).map(|line| format!("{line}\n")).collect();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/file-modes.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(path, &text).unwrap();

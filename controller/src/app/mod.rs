@@ -18,6 +18,7 @@ mod offline_accounts;
 mod origin;
 mod pressure;
 mod private;
+mod purposes;
 mod registry;
 mod reload;
 mod retention;
@@ -291,6 +292,7 @@ async fn start_in(
 ) -> Result<RunningController, StartError> {
     let budget = descriptor_budget(&settings);
     let clock = Arc::clone(&environment.clock);
+    purposes::check(&settings)?;
     // Before anything is created in a directory that may be of others.
     private::close_to_others(&settings)?;
     let mut lock = lock::DataLock::take(&settings)?;

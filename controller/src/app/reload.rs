@@ -11,7 +11,7 @@
 //!
 //! Invariant: a reload that cannot be applied completely changes nothing.
 
-use super::{RunningController, StartError, controller, setting};
+use super::{RunningController, StartError, controller, purposes, setting};
 use crate::config::Settings;
 use crate::telemetry::{REQUESTED, dropped_log_lines};
 use engine::model::{JobStatus, error_chain};
@@ -34,6 +34,7 @@ impl RunningController {
     /// # Errors
     /// When a file or key that a setting names cannot be used; then nothing has changed.
     pub fn reload(&self, settings: &Settings) -> Result<Vec<&'static str>, StartError> {
+        purposes::check(settings)?;
         let secrets = controller::report_secrets(settings)?;
         let users = controller::auth_config(settings)?;
         let authorities = controller::bmc_authorities(settings)?;

@@ -15,7 +15,7 @@ use engine::model::{Server, TlsMode};
 /// Who can receive the stored password after a change, compared with before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PasswordReach {
-    /// The same machine as before, at most.
+    /// No machine that could not receive it before.
     Same,
     /// The machine at another address that shows the pinned certificate.
     PinnedElsewhere,

@@ -51,7 +51,10 @@ impl Kit {
 
     /// A connection that sees only committed rows.
     fn outside(&self) -> Connection {
-        Connection::open(self.folder.path().join("shoal.db")).unwrap()
+        let connection = Connection::open(self.folder.path().join("shoal.db")).unwrap();
+        // The functions that statements of the store call.
+        super::sealing::attach(&connection, None).unwrap();
+        connection
     }
 
     async fn server(&self, name: &str) {

@@ -75,7 +75,9 @@ async fn recipes_inputs_and_urls_are_read_back_and_are_in_no_file_of_the_databas
     assert_eq!(store.webhooks().await.unwrap()[0].url, format!("https://h/{CANARY}"));
     let at_rest = bytes(folder.path());
     assert!(!at_rest.contains(CANARY), "a secret is in the database or its log");
-    assert_eq!(at_rest.matches("first|").count() % 4, 0, "four columns are sealed");
+    for column in ["/recipe_json|", "/maintenance_iso_url|", "/input|", "/url|"] {
+        assert!(at_rest.contains(column), "{column} is not sealed");
+    }
 }
 
 #[tokio::test]

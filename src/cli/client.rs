@@ -307,6 +307,22 @@ fn bearer(token: &SecretString) -> Result<HeaderValue, CliError> {
 
 /// A reqwest client with rustls and ring that accepts only the given certificate authorities.
 fn http(pem: &[u8]) -> Result<reqwest::Client, CliError> {
+    built(builder(pem)?.redirect(reqwest::redirect::Policy::none()).no_proxy().timeout(REQUEST_TIMEOUT))
+}
+
+/// A client for large files of a mirror: redirects and the proxy of the environment are used, because what it reads is verified
+/// by its digest. A transfer that stands still ends.
+pub(super) fn for_downloads(pem: &[u8]) -> Result<reqwest::Client, CliError> {
+    built(builder(pem)?.read_timeout(REQUEST_TIMEOUT))
+}
+
+fn built(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, CliError> {
+    builder
+        .build()
+        .map_err(|error| CliError::failed(format!("cannot build an HTTP client: {}", causes(&error))))
+}
+
+fn builder(pem: &[u8]) -> Result<reqwest::ClientBuilder, CliError> {
     let refused = |reason: String| CliError::failed(format!("--ca-file: {reason}; give PEM certificates"));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -321,14 +337,7 @@ fn http(pem: &[u8]) -> Result<reqwest::Client, CliError> {
         .map_err(|error| CliError::failed(format!("cannot prepare TLS: {error}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(REQUEST_TIMEOUT)
-        .build()
-        .map_err(|error| CliError::failed(format!("cannot build an HTTP client: {}", causes(&error))))
+    Ok(reqwest::Client::builder().tls_backend_preconfigured(tls).connect_timeout(CONNECT_TIMEOUT))
 }
 
 fn with_json(request: RequestBuilder, body: &impl Serialize) -> Result<RequestBuilder, CliError> {

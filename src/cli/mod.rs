@@ -7,6 +7,7 @@
 //! controller, about             clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! recipe, config, iso, openapi  local
+//! maintenance                   local; `fetch` is a client of a mirror of the distribution
 //! registry …                    local, refused while a controller runs
 //! backup                        local, also while a controller runs
 //! restore                       local, refused while a controller runs
@@ -30,6 +31,7 @@ mod exit;
 mod input;
 mod iso;
 mod job;
+mod maintenance;
 mod openapi;
 mod output;
 mod recipe;
@@ -153,6 +155,9 @@ enum Command {
     /// Build, check, change and read ISO images
     #[command(subcommand)]
     Iso(iso::IsoCommand),
+    /// Build the bootable image of the maintenance OS
+    #[command(subcommand)]
+    Maintenance(maintenance::MaintenanceCommand),
 }
 
 /// Parses the arguments of the process and runs the command.
@@ -222,6 +227,7 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Config(command) => config::run(command, output),
         Command::Openapi => openapi::run(output),
         Command::Iso(command) => iso::run(command, output),
+        Command::Maintenance(command) => maintenance::run(command, output),
     }?;
     Ok(ExitCode::SUCCESS)
 }

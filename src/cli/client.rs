@@ -344,6 +344,22 @@ fn bearer(token: &SecretString) -> Result<HeaderValue, CliError> {
     Ok(value)
 }
 
+/// A client for large files of a mirror: redirects and the proxy of the environment are used, because what it reads is verified
+/// by its digest. A transfer that stands still ends.
+pub(super) fn for_downloads(pem: &[u8]) -> Result<reqwest::Client, CliError> {
+    built(builder(tls(pem)?).read_timeout(REQUEST_TIMEOUT))
+}
+
+fn built(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, CliError> {
+    builder
+        .build()
+        .map_err(|error| CliError::failed(format!("cannot build an HTTP client: {}", causes(&error))))
+}
+
+fn builder(tls: ClientConfig) -> reqwest::ClientBuilder {
+    reqwest::Client::builder().tls_backend_preconfigured(tls).connect_timeout(CONNECT_TIMEOUT)
+}
+
 /// TLS with rustls and ring that accepts only the given certificate authorities.
 fn tls(pem: &[u8]) -> Result<ClientConfig, CliError> {
     let refused = |reason: String| CliError::failed(format!("--ca-file: {reason}; give PEM certificates"));
@@ -363,14 +379,7 @@ fn tls(pem: &[u8]) -> Result<ClientConfig, CliError> {
 }
 
 fn http(tls: ClientConfig) -> Result<reqwest::Client, CliError> {
-    reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(REQUEST_TIMEOUT)
-        .build()
-        .map_err(|error| CliError::failed(format!("cannot build an HTTP client: {}", causes(&error))))
+    built(builder(tls).redirect(reqwest::redirect::Policy::none()).no_proxy().timeout(REQUEST_TIMEOUT))
 }
 
 fn with_json(request: RequestBuilder, body: &impl Serialize) -> Result<RequestBuilder, CliError> {

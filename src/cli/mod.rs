@@ -8,6 +8,7 @@
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! user, token                   clients of a running controller; with --offline local, refused while a controller runs
 //! recipe, config, iso, openapi  local
+//! maintenance                   local; `fetch` is a client of a mirror of the distribution
 //! registry …                    local, refused while a controller runs
 //! ca                            local, or a client of a running controller
 //! backup                        local, also while a controller runs
@@ -34,6 +35,7 @@ mod exit;
 mod input;
 mod iso;
 mod job;
+mod maintenance;
 mod openapi;
 mod output;
 mod recipe;
@@ -183,6 +185,9 @@ enum Command {
     /// Build, check, change and read ISO images
     #[command(subcommand)]
     Iso(iso::IsoCommand),
+    /// Build the bootable image of the maintenance OS
+    #[command(subcommand)]
+    Maintenance(maintenance::MaintenanceCommand),
 }
 
 /// Parses the arguments of the process and runs the command.
@@ -266,6 +271,7 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Config(command) => config::run(command, output),
         Command::Openapi => openapi::run(output),
         Command::Iso(command) => iso::run(command, output),
+        Command::Maintenance(command) => maintenance::run(command, output),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,15 @@ use super::error::CliError;
 use super::exit::Exit;
 use super::output::{Output, plain};
 
+/// Writes a planned image to a file, with its SHA-256.
+pub(super) fn write_image(
+    plan: &iso9660::ImagePlan,
+    path: &Path,
+    output: &mut Output<'_>,
+) -> Result<write::Written, CliError> {
+    write::image(plan, path, true, output)
+}
+
 /// Commands for ISO images.
 #[derive(Debug, Subcommand)]
 pub(super) enum IsoCommand {

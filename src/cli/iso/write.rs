@@ -17,10 +17,10 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(2);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The size and digest of a written image.
-pub(super) struct Written {
-    pub(super) bytes: u64,
+pub(in crate::cli) struct Written {
+    pub(in crate::cli) bytes: u64,
     /// The SHA-256 in hex, with `--digest`.
-    pub(super) sha256: Option<String>,
+    pub(in crate::cli) sha256: Option<String>,
 }
 
 /// Writes a planned image to a path; `-` is standard output.

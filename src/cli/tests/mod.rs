@@ -5,6 +5,7 @@ mod arguments;
 mod images;
 mod jobs;
 mod local;
+mod maintenance;
 mod registry;
 mod servers;
 mod watching;

@@ -1,0 +1,126 @@
+//! `shoal maintenance fetch`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use maintenance::fetch::{self, Archive, Mirror};
+use serde_json::json;
+use url::Url;
+
+use super::super::client;
+use super::super::error::CliError;
+use super::super::input;
+use super::super::output::{Output, plain};
+use super::failed;
+
+const MOST_KEYRING_BYTES: usize = 4 << 20;
+const MOST_CERTIFICATES_BYTES: usize = 4 << 20;
+
+/// Arguments of `shoal maintenance fetch`.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct FetchArgs {
+    /// The folder for the packages
+    #[arg(value_name = "FOLDER", required_unless_present = "list")]
+    folder: Option<PathBuf>,
+    /// Only print what would be downloaded: name, version, digest and URL path
+    #[arg(long)]
+    list: bool,
+    /// The mirror of the distribution
+    #[arg(long, value_name = "URL", default_value = "http://deb.debian.org/debian", value_parser = mirror)]
+    mirror: Url,
+    /// The mirror of its security updates
+    #[arg(long, value_name = "URL", default_value = "http://deb.debian.org/debian-security", value_parser = mirror)]
+    security: Url,
+    /// The release of the distribution
+    #[arg(long, value_name = "NAME", default_value = "bookworm", value_parser = suite)]
+    suite: String,
+    /// The distribution's keys, which signed its indexes; no other keys may be in it
+    #[arg(long, value_name = "FILE", default_value = "/usr/share/keyrings/debian-archive-keyring.gpg")]
+    keyring: PathBuf,
+    /// Also fetch firmware (component non-free-firmware)
+    #[arg(long)]
+    firmware: bool,
+    /// The certificate authorities of an https mirror, as PEM
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+}
+
+fn mirror(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let plain = matches!(url.scheme(), "http" | "https") && url.host().is_some() && url.query().is_none();
+    if plain { Ok(url) } else { Err("give http(s)://HOST/PATH".to_owned()) }
+}
+
+fn suite(text: &str) -> Result<String, String> {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let plain = !text.is_empty() && text.bytes().all(allowed);
+    if plain { Ok(text.to_owned()) } else { Err("give a code name such as bookworm".to_owned()) }
+}
+
+impl FetchArgs {
+    pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
+        let pem = match &self.ca_file {
+            Some(path) => input::read(path, MOST_CERTIFICATES_BYTES)?,
+            None if [&self.mirror, &self.security].iter().any(|url| url.scheme() == "https") => {
+                return Err(CliError::Usage(
+                    "an https mirror needs --ca-file; http is as good here, because every file is verified by signed digests"
+                        .to_owned(),
+                ));
+            }
+            None => Vec::new(),
+        };
+        let keyring = input::read(&self.keyring, MOST_KEYRING_BYTES)?;
+        let archives = vec![
+            Archive { url: self.mirror.clone(), suite: self.suite.clone() },
+            Archive { url: self.security.clone(), suite: format!("{}-security", self.suite) },
+        ];
+        let mirror = Mirror::new(client::for_downloads(&pem)?, archives);
+        let runtime = super::super::client_runtime()?;
+        let packages = runtime
+            .block_on(fetch::choose(&mirror, &keyring, self.firmware, &mut |text| output.note(plain(text))))
+            .map_err(failed)?;
+        let Some(folder) = self.folder.filter(|_| !self.list) else {
+            if output.json {
+                let rows = packages.iter().map(|package| {
+                    json!({
+                        "package": package.name, "version": package.version, "path": package.path,
+                        "bytes": package.bytes, "sha256": package.sha256,
+                    })
+                });
+                return output.document(&rows.collect());
+            }
+            let rows: Vec<Vec<String>> = packages
+                .iter()
+                .map(|package| {
+                    let bytes = package.bytes.to_string();
+                    vec![
+                        package.name.clone(),
+                        plain(&package.version),
+                        bytes,
+                        package.sha256.clone(),
+                        package.path.clone(),
+                    ]
+                })
+                .collect();
+            return output.table(&["PACKAGE", "VERSION", "BYTES", "SHA-256", "PATH"], &rows);
+        };
+        let fetched = runtime
+            .block_on(fetch::download(&mirror, &packages, &folder, &mut |text| output.note(plain(text))))
+            .map_err(failed)?;
+        for other in &fetched.others {
+            output.note(plain(&format!(
+                "{other} is not of this list: remove it if it is an older version, a build refuses two"
+            )));
+        }
+        if output.json {
+            return output.document(&json!({
+                "folder": folder, "downloaded": fetched.downloaded, "present": fetched.present, "others": fetched.others,
+            }));
+        }
+        let (new, known) = (fetched.downloaded.len(), fetched.present.len());
+        output.line(format!(
+            "{}: {new} packages downloaded, {known} were there; all are verified",
+            folder.display()
+        ))
+    }
+}

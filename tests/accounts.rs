@@ -147,7 +147,7 @@ async fn a_report_only_token_reports_for_its_servers_and_does_nothing_else() {
     let basel = json!({ "name": "basel", "role": "report-only", "labels": { "site": "basel" } });
     let (bern, basel) = (token(&scene, bern).await, token(&scene, basel).await);
     bern.get("/api/v1/jobs").await.refused(403, "forbidden");
-    assert_eq!(bern.get("/v2/os-images/ubuntu-rootfs/manifests/22.04").await.status, 401);
+    assert_eq!(bern.get("/v2/os-images/ubuntu-rootfs/manifests/22.04").await.status, 403);
     let id = scene.admin.create_job("ROT-1").await;
     scene.admin.awaits_report(&id).await;
     let report = json!({ "status": "success" });

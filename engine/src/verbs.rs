@@ -81,7 +81,11 @@ fn with_cancel(mut change: RunChange, snapshot: &Snapshot) -> RunChange {
 pub(super) fn held(snapshot: &Snapshot, actor: &str, reason: &str, now: Time) -> RunChange {
     let detail =
         if reason.is_empty() { format!("held by {actor}") } else { format!("held by {actor}: {reason}") };
-    hold::hold(snapshot, hold::held(HoldClass::OPERATOR, detail, now))
+    let mut change = hold::hold(snapshot, hold::held(HoldClass::OPERATOR, detail, now));
+    for event in &mut change.events {
+        actor.clone_into(&mut event.actor);
+    }
+    change
 }
 
 /// The change of a resume that an operator requested.

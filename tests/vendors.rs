@@ -1,10 +1,12 @@
 //! A whole job on the simulated BMC of every vendor: installed where the BMC can read the media, refused with a reason before
 //! any change where it cannot.
 
+use std::time::Duration;
+
 use lab_bmc::{Power, SerialShown, SimBmcConfig};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, soon};
 
 /// The factor for all delays of the simulated BMC. Waits of the controller are skipped.
 const TIME: f64 = 0.01;
@@ -16,6 +18,20 @@ async fn job_on(vendor: &str) -> (Scene, Value) {
 
 /// Runs a job with changed settings of the controller.
 async fn job_with(vendor: &str, change: impl FnOnce(&mut controller::config::Settings)) -> (Scene, Value) {
+    let (scene, id) = ordered_with(vendor, change).await;
+    let job = scene.complete_skipping(&id).await;
+    (scene, job)
+}
+
+/// Creates a job on this vendor's BMC.
+async fn ordered(vendor: &str) -> (Scene, String) {
+    ordered_with(vendor, |_| {}).await
+}
+
+async fn ordered_with(
+    vendor: &str,
+    change: impl FnOnce(&mut controller::config::Settings),
+) -> (Scene, String) {
     let serial = "VENDOR-1";
     let bmc = SimBmcConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
     let hidden = bmc.identity.serial == SerialShown::Nowhere;
@@ -25,8 +41,7 @@ async fn job_with(vendor: &str, change: impl FnOnce(&mut controller::config::Set
     let allow = json!({ "allow_unverified_serial": hidden });
     scene.admin.patch(&format!("/api/v1/servers/{serial}"), &allow).await.expect(200);
     let id = scene.admin.create_job(serial).await;
-    let job = scene.complete_skipping(&id).await;
-    (scene, job)
+    (scene, id)
 }
 
 async fn installs(vendor: &str, plan: &str) {
@@ -40,6 +55,34 @@ async fn installs(vendor: &str, plan: &str) {
     assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{event_log}");
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{event_log}");
     assert!(machine.max_in_flight <= 2 && machine.max_mutating_in_flight <= 1, "{machine:?}");
+    scene.end().await;
+}
+
+/// Installs by the second way to boot: by the first one the host boots its disk.
+async fn installs_by_second_way(vendor: &str, way: &str) {
+    let (scene, id) = ordered(vendor).await;
+    scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
+    soon("a boot", scene.bmc("VENDOR-1").wait_for(|bmc| bmc.boots_from_disk > 0)).await;
+    scene.skip(Duration::from_secs(601));
+    let job = scene.complete_skipping(&id).await;
+    let event_log = scene.admin.event_log(&id).await;
+    assert_eq!(
+        (&job["outcome"], &job["cleanup"]["state"]),
+        (&json!("succeeded"), &json!("done")),
+        "{event_log}"
+    );
+    assert!(event_log.contains(&format!("second way to boot: {way}, because")), "{event_log}");
+    let machine = scene.bmc("VENDOR-1").snapshot();
+    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{event_log}");
+    assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{event_log}");
+    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{event_log}");
+
+    // The next job begins with the way that boots the media.
+    let id = scene.admin.create_job("VENDOR-1").await;
+    let job = scene.complete_skipping(&id).await;
+    let event_log = scene.admin.event_log(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{event_log}");
+    assert!(!event_log.contains("second way"), "{event_log}");
     scene.end().await;
 }
 
@@ -117,9 +160,11 @@ vendors! {
     every_variant_has_a_job VARIANTS:
     idrac10_with_the_firmware_numbers_of_an_idrac8 "dell-idrac10-2" installs "single";
     idrac9_whose_media_are_detached "dell-idrac9-detached" refused "VirtualMedia.1.Attached is Detached";
+    idrac9_whose_cd_is_the_physical_drive "dell-idrac9-physical-cd" installs_by_second_way "first boot device VCD-DVD of the BMC's configuration";
     ilo6_that_refuses_every_override "hpe-ilo6-no-override" installs "cd+usb";
     hpe_chassis_with_openbmc "hpe-openbmc" installs "dual";
     hpe_chassis_with_megarac "hpe-xd670" refused "port 80 only";
     inspur_with_the_oem_name_public "inspur" installs "dual";
     nvidia_gh200_without_a_model "nvidia-gh200" installs "dual";
+    supermicro_x12_whose_usb_cd_is_the_disk "smc-x12-cd" installs_by_second_way "boot override Cd";
 }

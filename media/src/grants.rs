@@ -338,6 +338,11 @@ impl MediaGrants {
         Ok(recorded.map(|stored| stored.reads).unwrap_or_default().merge(pending))
     }
 
+    /// Since when reads are counted without a gap. The last reads of a controller instance that was killed may be missing.
+    pub fn counting_since(&self) -> Time {
+        self.0.recorder.since
+    }
+
     /// Records all pending reads now. Called when the program stops.
     pub async fn flush(&self) {
         self.0.recorder.flush().await;

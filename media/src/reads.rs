@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::model::{Clock, GrantReads};
+use engine::model::{Clock, GrantReads, Time};
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -91,6 +91,8 @@ impl ReadsState {
 pub(super) struct ReadRecorder {
     store: Arc<dyn GrantStore>,
     clock: Arc<dyn Clock>,
+    /// When it was created.
+    pub(super) since: Time,
     queue: Mutex<Queue>,
     wake: Notify,
 }
@@ -104,7 +106,8 @@ struct Queue {
 
 impl ReadRecorder {
     pub(super) fn new(store: Arc<dyn GrantStore>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, queue: Mutex::default(), wake: Notify::new() }
+        let since = clock.now();
+        Self { store, clock, since, queue: Mutex::default(), wake: Notify::new() }
     }
 
     /// Notes that `len` bytes were read; `boot` says that some of them belong to an El Torito image.

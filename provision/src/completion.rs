@@ -43,6 +43,12 @@ const STAGES: [&str; 9] = [
     "OSRunning",
 ];
 
+/// Returns whether a stage is before the boot of an operating system. Stages that are not known are not.
+pub(super) fn is_in_self_test(stage: &str) -> bool {
+    let boots = STAGES.iter().position(|known| *known == "OSBootStarted");
+    STAGES.iter().position(|known| *known == stage).is_some_and(|at| Some(at) < boots)
+}
+
 /// The reads of the boot media.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MediaReads {

@@ -3,6 +3,7 @@
 //! ```text
 //!  forward  validate -> iso.build -> redfish.discover -> redfish.power-off -> redfish.eject -> redfish.mount.maintenance
 //!           -> redfish.mount.task -> redfish.boot-override -> redfish.power-on -> webhook.wait | redfish.poll
+//!           webhook.wait without a read of the media -> once more from redfish.power-off on, by a second way to boot
 //!  finish   cleanup.power-off -> cleanup.eject -> cleanup.boot-override -> cleanup.power-on -> cleanup.grant
 //! ```
 //!
@@ -12,7 +13,8 @@
 //! - A step observes first: when it is called again after a crash, a retry or a wait, it does only what is missing
 //!   (decision D8).
 //! - After power-on a restart of the controller never restarts the host; `redfish.power-on` sends `On` only to a host without
-//!   a sign of a start.
+//!   a sign of a start. A host that has read the media since the power-on, or has reported, is never powered off for a second
+//!   way to boot.
 //! - Cleanup reverts only what the intents of the job record.
 //! - This crate and the other workflows do not use each other.
 //!
@@ -26,6 +28,7 @@ mod order;
 mod outputs;
 mod remark;
 mod report;
+mod second_way;
 mod services;
 mod slot_refusals;
 mod steps;

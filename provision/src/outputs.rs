@@ -1,9 +1,10 @@
 //! The types of step outputs. They are stored as JSON with the step record and hold no secret.
 
-use redfish::Discovery;
+use redfish::{BootWay, Discovery};
 use serde::{Deserialize, Serialize};
 
 use bmc::slots::{Inserted, LearnedSlots, SlotChoice, SlotPlan, SlotRefusal};
+use engine::model::Time;
 
 /// The output of `validate`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -127,4 +128,38 @@ pub(super) struct Mounted {
     /// The slot plan chosen instead, if the slot refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) slot_fallback: Option<Box<SlotFallback>>,
+}
+
+/// The output of `redfish.boot-override`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct BootSet {
+    /// The way by which the next boot was set.
+    pub(super) way: BootWay,
+    /// The time in seconds within which a host that boots from the media reads them; 0 when no other way is tried.
+    pub(super) read_within_s: u64,
+}
+
+/// The output of `webhook.wait` while it waits for the first time.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct ReportWait {
+    /// Whether the machine was looked at and no second way to boot is tried.
+    pub(super) looked: bool,
+    /// When the machine is looked at again.
+    pub(super) look_at: Option<Time>,
+    /// The second way to boot, once it is chosen.
+    pub(super) second_way: Option<SecondWay>,
+}
+
+/// The second way to boot.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SecondWay {
+    /// The way that did not boot the media.
+    pub(super) first: BootWay,
+    /// The way that is tried instead.
+    pub(super) second: BootWay,
+    /// The power-on after which the media were not read.
+    pub(super) powered_on_at: Time,
+    /// The deadline of the first wait, which the second one keeps.
+    pub(super) deadline: Time,
 }

@@ -5,20 +5,20 @@
 //!   waiting for the report   boot image never read                  -> not booted: the BMC does not reach the media
 //!                            read before the power-on only          -> not booted: the host does not boot from the media
 //!                            read since the power-on                -> booted, has not reported
+//!   second way to boot       both ways, and why
 //! ```
 //!
 //! A BMC reads the media itself when they are inserted, so only reads after the power-on request show a boot (decision D4).
 //! Invariant: pure.
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use bmc::power::PowerRequest;
 use engine::Remark;
-use engine::model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepName, StepPhase, Time};
+use engine::model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepName};
 
 use super::names;
 use super::outputs::{Discovered, Validated};
+use super::second_way;
 use super::slot_refusals::{REPEATED_STEPS, describe_all, refused_attempts};
 use super::steps::slot_fallbacks;
 
@@ -36,7 +36,17 @@ pub(super) fn remark(snapshot: &Snapshot) -> Option<Remark> {
     if REPEATED_STEPS.contains(&step) {
         return refused_plans(snapshot);
     }
-    let remark = INSTALLING.contains(&step).then(|| boot(snapshot, step == names::AWAIT_REPORT)).flatten()?;
+    let second = second_way::of(snapshot).filter(|_| !second_way::is_given_up(snapshot));
+    let second = second.map(|second| second_way::describe(&second));
+    let booted = INSTALLING.contains(&step).then(|| boot(snapshot, step == names::AWAIT_REPORT)).flatten();
+    let remark = match (booted, second) {
+        (Some(booted), Some(second)) => Remark { facts: format!("{}; {second}", booted.facts), ..booted },
+        (Some(booted), None) => booted,
+        (None, Some(second)) if second_way::STEPS.contains(&step) => {
+            Remark { facts: second, next_action: None }
+        }
+        (None, _) => return None,
+    };
     // A cancelled job keeps its next action.
     Some(Remark { next_action: remark.next_action.filter(|_| run.phase.is_forward()), ..remark })
 }
@@ -55,7 +65,7 @@ fn refused_plans(snapshot: &Snapshot) -> Option<Remark> {
 
 /// Returns whether the machine booted, as the reads of the media show it. `reports`: the machine is expected to report.
 fn boot(snapshot: &Snapshot, reports: bool) -> Option<Remark> {
-    let powered_on = powered_on_at(snapshot)?;
+    let powered_on = second_way::powered_on_at(snapshot)?;
     let last_read = |artifact| {
         let of = |media: &&MediaEvidence| media.artifact == artifact;
         snapshot.media.iter().filter(of).max_by_key(|media| media.reads.last_read_at)
@@ -101,13 +111,6 @@ fn console(snapshot: &Snapshot, reports: bool) -> String {
         ),
         None => "check the machine's console; if the installation failed, cancel the job".to_owned(),
     }
-}
-
-/// Returns the time of the last power-on request, or of its intent when the host was found on.
-fn powered_on_at(snapshot: &Snapshot) -> Option<Time> {
-    let records = snapshot.records_of(names::POWER_ON).filter(|record| record.phase != StepPhase::Skipped);
-    let sent = |output| PowerRequest::deserialize(output).ok().and_then(|request| request.sent_at);
-    records.map(|record| sent(&record.output).unwrap_or(record.started_at)).max()
 }
 
 /// Returns whether the current slot plan gives the task image a slot.

@@ -16,6 +16,8 @@ use engine::{Engine, SignalDelivery, SignalError};
 
 /// The signal that carries a report.
 pub(super) const SIGNAL: &str = "report";
+/// The signal that records that the machine has reported progress. No wait ends by it.
+pub(super) const PROGRESS: &str = "progress";
 /// Reported names and messages are cut to this number of characters.
 const MAX_TEXT: usize = 256;
 
@@ -160,13 +162,19 @@ impl InstallReport {
                 if job.run.outcome.is_some() {
                     return Ok(ReportOutcome::Duplicate);
                 }
-                if started(engine, job).await?.is_none() {
+                let Some((snapshot, _)) = started(engine, job).await? else {
                     return Ok(ReportOutcome::NotStarted);
-                }
+                };
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
                 let event = NewEvent::info("report.progress", format!("{step}{done}"))
                     .by(by)
                     .with(json!({ "step": step, "percent": percent }));
+                if !snapshot.signals.iter().any(|signal| signal.name == PROGRESS)
+                    && let SignalDelivery::Stored(_) =
+                        engine.deliver(snapshot, PROGRESS, "", json!({}), vec![event.clone()]).await?
+                {
+                    return Ok(ReportOutcome::Accepted { powered_on: None });
+                }
                 engine
                     .store()
                     .append(Some(id), job.run.server.clone(), vec![event], engine.clock().now())

@@ -61,7 +61,7 @@ pub mod tls;
 pub mod transport;
 
 pub use bmc::{Bmc, BmcBuilder, ChangeResult};
-pub use boot::{BootEnabled, BootMode, BootOverride, BootTarget};
+pub use boot::{BootEnabled, BootMode, BootOverride, BootTarget, BootWay};
 pub use credentials::{BmcCredentials, SessionHandle};
 pub use discovery::{Discovery, SerialMatch, SystemInfo, SystemSelector};
 pub use endpoint::Endpoint;

@@ -4,6 +4,7 @@
 //!   reset(On | ForceOff | GracefulShutdown)   read; in the wanted state? nothing is sent
 //!                                             POST ComputerSystem.Reset
 //!                                             400/409? read; in the wanted state? success; in transition? not confirmed
+//!                                             400 to a type that only ActionInfo lists? read it: ForceOn for On, or refused
 //!                                             read back -> ChangeResult { changed, confirmed, observed }
 //! ```
 //!
@@ -13,13 +14,13 @@
 //! Specification: DSP0268 ComputerSystem, Actions.Reset.
 
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bmc::{Bmc, ChangeResult};
-use crate::discovery::SystemInfo;
+use crate::discovery::{ResetAction, SystemInfo, reset_types};
 use crate::error::{ErrorKind, Operation, RedfishError, mark_maybe_applied};
 use crate::exchange::Call;
-use crate::json::Resource;
+use crate::json::{self, Resource};
 use crate::power_state::{PowerState, ResetType};
 use crate::profile::Restart;
 
@@ -54,6 +55,23 @@ impl Bmc {
         }
     }
 
+    /// Returns the reset types the BMC lists: at the action, else in its `ActionInfo`. Empty if it lists none.
+    ///
+    /// # Errors
+    ///
+    /// When the `ActionInfo` cannot be read.
+    pub async fn reset_types(&self, system: &SystemInfo) -> Result<Vec<ResetType>, RedfishError> {
+        let Some(action) = &system.reset else { return Ok(Vec::new()) };
+        let Some(info) = action.info.as_deref().filter(|_| action.allowed.is_empty()) else {
+            return Ok(action.allowed.clone());
+        };
+        let details = self.core.read(Operation::Reset, info).await?;
+        let parameters = details.fields.get("Parameters").and_then(Value::as_array);
+        let named = parameters.into_iter().flatten().take(json::MAX_ENTRIES).filter_map(Value::as_object);
+        let types = named.filter(|parameter| json::word(parameter, "Name").as_deref() == Some("ResetType"));
+        Ok(types.flat_map(|parameter| reset_types(&json::texts(parameter, "AllowableValues"))).collect())
+    }
+
     async fn power(&self, operation: Operation, system: &SystemInfo) -> Result<PowerState, RedfishError> {
         Ok(PowerState::of(&self.core.read(operation, &system.uri).await?))
     }
@@ -70,18 +88,33 @@ impl Bmc {
         system: &SystemInfo,
         reset: ResetType,
     ) -> Result<ChangeResult<PowerState>, RedfishError> {
-        const OPERATION: Operation = Operation::Reset;
         let Some(action) = &system.reset else {
-            return Err(RedfishError::not_supported(OPERATION, "the system has no Reset action"));
+            return Err(RedfishError::not_supported(Operation::Reset, "the system has no Reset action"));
         };
-        let reset = match reset {
-            ResetType::On if !action.allows(reset) && action.allows(ResetType::ForceOn) => ResetType::ForceOn,
-            other if action.allows(other) => other,
-            other => {
-                let what = format!("the system does not offer {}", other.as_str());
-                return Err(RedfishError::not_supported(OPERATION, what));
-            }
-        };
+        let first = self.reset_once(system, action, offered(&action.allowed, reset)?).await;
+        let Err(refusal) = &first else { return first };
+        // The types were not read before, because nearly every BMC has those that are sent here.
+        let unlisted = action.allowed.is_empty() && action.info.is_some();
+        if !unlisted
+            || !matches!(refusal.kind, ErrorKind::Refused { status: 400, .. })
+            || refusal.maybe_applied()
+        {
+            return first;
+        }
+        let Ok(listed) = self.reset_types(system).await else { return first };
+        match offered(&listed, reset)? {
+            other if other != reset => self.reset_once(system, action, other).await,
+            _ => first,
+        }
+    }
+
+    async fn reset_once(
+        &self,
+        system: &SystemInfo,
+        action: &ResetAction,
+        reset: ResetType,
+    ) -> Result<ChangeResult<PowerState>, RedfishError> {
+        const OPERATION: Operation = Operation::Reset;
         let goal = reset.goal();
         if goal.is_some() {
             let observed = {
@@ -113,5 +146,18 @@ impl Bmc {
         self.core.follow(OPERATION, &response, &[]).await?;
         let observed = self.power(OPERATION, system).await.map_err(mark_maybe_applied)?;
         Ok(ChangeResult { changed: true, confirmed: goal == Some(observed), observed })
+    }
+}
+
+/// Returns the type to send for the wanted one, given the types the BMC lists; an empty list allows every type.
+fn offered(listed: &[ResetType], reset: ResetType) -> Result<ResetType, RedfishError> {
+    let lists = |reset| listed.is_empty() || listed.contains(&reset);
+    match reset {
+        ResetType::On if !lists(reset) && lists(ResetType::ForceOn) => Ok(ResetType::ForceOn),
+        other if lists(other) => Ok(other),
+        other => {
+            let what = format!("the system does not offer {}", other.as_str());
+            Err(RedfishError::not_supported(Operation::Reset, what))
+        }
     }
 }

@@ -1,9 +1,15 @@
 //! Boot overrides that are refused, changed or ignored; systems that are not the host.
 
-use lab_bmc::{BootDemands, ExtraSystem, Fault, FaultEffect, FaultTrigger, OverrideEnabled, SettingsObject};
-use serde_json::json;
+use std::time::Duration;
 
-use super::{SYSTEM, get, says, until_the_deadline};
+use lab_bmc::{
+    BootDemands, ExtraSystem, Fault, FaultEffect, FaultTrigger, MediaKind, OverrideEnabled, Power,
+    SettingsObject, SimBmcConfig,
+};
+use serde_json::{Value, json};
+
+use super::{SERIAL, SYSTEM, finished, get, says, scene, unhurried, until_the_deadline};
+use crate::kit::{Scene, silent, soon, with_bmc};
 
 fn beside(id: &str, first: bool, boot: bool, status_while_off: Option<u16>) -> ExtraSystem {
     ExtraSystem { id: id.to_owned(), first, boot, status_while_off }
@@ -87,4 +93,119 @@ async fn an_override_the_firmware_ignores_ends_the_job_at_its_deadline() {
     let ended = until_the_deadline(|bmc| bmc.boot.media_targets.clear()).await;
     assert!(ended.machine.boots_from_disk > 0, "{:?}", ended.machine);
     ended.assert_failed("webhook.wait", "deadline", &["no report"]).await;
+}
+
+/// A firmware that boots its disk for `Cd`; for `UsbCd` it boots the virtual CD if `usb_cd_boots`.
+fn cd_boots_the_disk(bmc: &mut SimBmcConfig, usb_cd_boots: bool) {
+    bmc.boot.targets.push("UsbCd".to_owned());
+    bmc.boot.media_targets.clear();
+    if usb_cd_boots {
+        bmc.boot.media_targets.insert("UsbCd".to_owned(), vec![MediaKind::Cd]);
+    }
+}
+
+/// The time within which a host that boots from the media reads them, and a second more.
+const READ_WITHIN: Duration = Duration::from_secs(601);
+
+/// Creates a job and skips the time in which its host should have read the media.
+async fn without_a_read(scene: &Scene) -> String {
+    let id = scene.admin.create_job(SERIAL).await;
+    scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
+    soon("a boot", scene.bmc(SERIAL).wait_for(|bmc| bmc.generation > 0)).await;
+    scene.skip(READ_WITHIN);
+    id
+}
+
+/// Waits until the host has booted `times` times and the job waits for the report again.
+async fn waits_again(scene: &Scene, id: &str, times: u64) -> Value {
+    soon("another boot", scene.bmc(SERIAL).wait_for(|bmc| bmc.generation >= times)).await;
+    scene.wait_skipping(id, "the second wait", |job| job["wait"]["reason"] == "report").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_boots_its_disk_by_the_first_way_is_installed_by_the_second() {
+    let scene = scene(|bmc| cd_boots_the_disk(bmc, true)).await;
+    let id = without_a_read(&scene).await;
+    let ended = finished(scene, &id).await;
+    let told = "second way to boot: boot override UsbCd, because after the power-on at";
+    assert!(ended.event_log.contains(told), "{}", ended.event_log);
+    ended.assert_succeeded().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_way_is_tried_once_until_the_first_deadline_and_the_failure_names_both() {
+    let scene = scene(|bmc| cd_boots_the_disk(bmc, false)).await;
+    let id = scene.admin.create_job(SERIAL).await;
+    let job = scene.wait_skipping(&id, "the first wait", |job| job["wait"]["reason"] == "report").await;
+    let deadline = job["wait"]["deadline"].clone();
+    soon("a boot", scene.bmc(SERIAL).wait_for(|bmc| bmc.boots_from_disk == 1)).await;
+    scene.skip(READ_WITHIN);
+    let job = waits_again(&scene, &id, 2).await;
+    assert_eq!(job["wait"]["deadline"], deadline, "{job:#}");
+    let explained = scene.admin.get(&format!("/api/v1/jobs/{id}/explain")).await.expect(200);
+    let told = explained["summary"].as_str().unwrap();
+    assert!(told.contains("second way to boot: boot override UsbCd, because"), "{explained:#}");
+
+    // Twice the time later nothing more is tried.
+    scene.skip(READ_WITHIN);
+    scene.skip(READ_WITHIN);
+    let job = scene.admin.job(&id).await;
+    assert_eq!((&job["wait"]["reason"], &job["wait"]["deadline"]), (&json!("report"), &deadline));
+    let time: engine::model::Time = deadline.as_str().unwrap().parse().unwrap();
+    scene.skip(time.since(scene.now()) + Duration::from_secs(1));
+    let ended = finished(scene, &id).await;
+    assert_eq!(ended.event_log.matches("redfish.second-way").count(), 1, "{}", ended.event_log);
+    ended
+        .assert_failed("webhook.wait", "deadline", &["boot override UsbCd", "first way (boot override Cd)"])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_has_read_its_media_is_never_powered_off_for_another_way() {
+    let mut spec = silent(SERIAL);
+    spec = with_bmc(spec, |bmc| bmc.boot.targets.push("UsbCd".to_owned()));
+    let scene = Scene::start_with(vec![spec], |settings, _| unhurried(settings)).await;
+    let id = scene.admin.create_job(SERIAL).await;
+    scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
+    soon("a read of the media", async {
+        let path = format!("/api/v1/jobs/{id}/explain");
+        while !scene.admin.get(&path).await.expect(200)["summary"]
+            .as_str()
+            .unwrap()
+            .contains("booted from the media and")
+        {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    scene.skip(READ_WITHIN);
+    let looked = |job: &Value| job["wait"]["reason"] == "report" && job["wait"]["poll_at"].is_null();
+    scene.wait_skipping(&id, "the look", looked).await;
+    let machine = scene.bmc(SERIAL).snapshot();
+    assert_eq!((machine.power_ons, machine.boots_from_media, machine.power), (1, 1, Power::On));
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    let ended = finished(scene, &id).await;
+    assert!(!ended.event_log.contains("second-way"), "{}", ended.event_log);
+    ended.scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_is_still_to_use_its_override_is_given_more_time() {
+    let scene = scene(|bmc| {
+        cd_boots_the_disk(bmc, true);
+        bmc.power.post_time = Duration::from_secs(3600);
+    })
+    .await;
+    let id = scene.admin.create_job(SERIAL).await;
+    scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
+    scene.skip(READ_WITHIN);
+    let looked = |job: &Value| {
+        job["wait"]["poll_at"]
+            .as_str()
+            .is_some_and(|at| at.parse::<engine::model::Time>().unwrap() > scene.now())
+    };
+    scene.wait_skipping(&id, "a later look", looked).await;
+    assert_eq!(scene.bmc(SERIAL).snapshot().power_ons, 1);
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    finished(scene, &id).await.scene.end().await;
 }

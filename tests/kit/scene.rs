@@ -109,8 +109,16 @@ impl Scene {
         self.running.engine.wake();
     }
 
-    /// Skips to the next check of the job's wait, if the wait has one.
+    /// The time on the controller's clock.
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Skips to the next check of the job's wait, if the wait has one. The machine is given its time to report.
     fn skip_wait(&self, job: &Value) {
+        if job["wait"]["reason"] == "report" {
+            return;
+        }
         let Some(poll_at) = job["wait"]["poll_at"].as_str() else { return };
         let poll_at: Time = poll_at.parse().unwrap();
         let now = self.clock.now();

@@ -106,6 +106,7 @@ pub async fn card(
     let system = &discovery.system;
     let manager = discovery.manager.as_ref();
     let date = manager.and_then(|manager| manager.date_time.as_deref());
+    let reset_types = bmc.reset_types(system).await.unwrap_or_default();
     let requests = recorder.exchanges();
     Ok(json!({
         "address": bmc.endpoint().to_string(),
@@ -125,7 +126,7 @@ pub async fn card(
         "profile": profile(bmc, discovery),
         "slots": discovery.slots.iter().map(slot).collect::<Vec<_>>(),
         "boot": system.boot,
-        "power": { "reset_types": system.reset.as_ref().map(|reset| &reset.allowed) },
+        "power": { "reset_types": system.reset.as_ref().map(|_| &reset_types) },
         "update_service": update,
         "account": account,
         "clock": { "bmc": date, "skew_seconds": date.and_then(|date| skew(date, target.now)) },

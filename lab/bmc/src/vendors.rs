@@ -95,11 +95,13 @@ vendors![
     VARIANTS:
     "dell-idrac10-2",
     "dell-idrac9-detached",
+    "dell-idrac9-physical-cd",
     "hpe-ilo6-no-override",
     "hpe-openbmc",
     "hpe-xd670",
     "inspur",
     "nvidia-gh200",
+    "smc-x12-cd",
 ];
 
 /// The content of a vendor's file.

@@ -162,11 +162,13 @@ async fn each_variant_gets_the_profile_of_its_manager() {
     let expected = [
         ("dell-idrac10-2", "dell-idrac10"),
         ("dell-idrac9-detached", "dell-idrac9-6"),
+        ("dell-idrac9-physical-cd", "dell-idrac9-6"),
         ("hpe-ilo6-no-override", "hpe-ilo6"),
         ("hpe-openbmc", "openbmc"),
         ("hpe-xd670", "ami-megarac"),
         ("inspur", "generic"),
         ("nvidia-gh200", "nvidia-gb200"),
+        ("smc-x12-cd", "smc-x12"),
     ];
     assert_eq!(
         VARIANTS.iter().map(|variant| variant.name).collect::<Vec<_>>(),

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::outputs::{Built, Discovered, Mounted, Validated};
+use super::super::second_way;
 use super::super::services::Services;
 use super::iso_build::GrantUse;
 use super::slot_fallback::{slot_fallbacks, uses};
@@ -229,8 +230,19 @@ async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Resul
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let from = (&found.discovery, found.boot_slot.as_str());
-    let report = StepReport::done();
-    Ok(match boot::clear_once(STEP, &connected, from).await? {
+    let second = second_way::of(&context.snapshot).filter(|_| !second_way::is_given_up(&context.snapshot));
+    let mut cleared = boot::clear_once(STEP, &connected, from, None).await?;
+    if let Some(second) = &second
+        && second.second.via() != connected.bmc.profile().boot_via
+    {
+        cleared |= boot::clear_once(STEP, &connected, from, Some(second.second.via())).await?;
+    }
+    if let Some(second) = second.filter(|_| context.snapshot.run.outcome == Some(Outcome::Succeeded)) {
+        // The machine booted by it and reported, so the next job begins with it.
+        connected.bmc.boots_by(&second.second);
+    }
+    let report = connected.report(StepReport::done());
+    Ok(match cleared {
         true => report.event(NewEvent::info("redfish.boot-once", "one-time boot cleared, read back")),
         false => report,
     })

@@ -2,6 +2,7 @@
 
 mod await_completion;
 mod await_report;
+mod boot_again;
 mod boot_override;
 mod cleanup;
 mod discover;
@@ -10,6 +11,7 @@ mod iso_build;
 mod mount;
 mod power;
 mod reinsert;
+mod signs;
 mod slot_fallback;
 mod validate;
 

@@ -13,12 +13,13 @@ use std::time::Duration;
 use redfish::ResetType;
 use serde_json::json;
 
-use super::super::outputs::{Built, Discovered, Mounted};
+use super::super::outputs::{Discovered, Mounted};
 use super::super::report::SIGNAL;
+use super::super::second_way;
 use super::super::services::Services;
-use super::{bmc_policy, discovered_bmc, names, reinsert, step};
+use super::{bmc_policy, discovered_bmc, names, reinsert, signs, step};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest, RESEND_AFTER, power_on_permit};
-use bmc::{ConnectedBmc, from_redfish, output_of, unavailable, wait_for_bmc, waits};
+use bmc::{ConnectedBmc, from_redfish, wait_for_bmc, waits};
 use engine::model::mutant::{self, Mutant};
 use engine::model::{NewEvent, StepName, Time};
 use engine::{PermitRequest, StepContext, StepError, StepOutcome, StepReport, WaitRequest};
@@ -40,11 +41,21 @@ step!(
 async fn off(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::POWER_OFF;
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
+    let sent = context.own_output::<PowerRequest>().is_some_and(|request| request.sent > 0);
+    if let Some(second) = second_way::of(&context.snapshot).filter(|_| !sent)
+        && signs::may_have_booted(STEP, services, context, &found, second.powered_on_at).await?
+    {
+        let message = "the machine has read its media or reported after all; no second way to boot is tried";
+        return Ok(StepReport::skipped().event(NewEvent::info("redfish.second-way", message)));
+    }
     power::force_off(STEP, context, &connected, &found.discovery.system).await
 }
 
 async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::POWER_ON;
+    if second_way::is_of(&context.record) && second_way::is_given_up(&context.snapshot) {
+        return Ok(StepReport::skipped());
+    }
     let mut request: PowerRequest = context.own_output().unwrap_or_default();
     if context.snapshot.pending().any(|signal| signal.name == SIGNAL) {
         // A machine that reports was started, whatever its BMC shows.
@@ -58,6 +69,15 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
     if context.reentered && request.sent > 0 && mutant::active(Mutant::RestartsAfterCrash) {
         // The defect: a restart because the power state is not trusted.
         let _sent = connected.bmc.reset(system, ResetType::ForceRestart).await;
+    }
+    // Before anything is read: what is read before a pause must be read again after it.
+    if request.sent == 0
+        && let Some(left) = settle_left(context, &connected)
+    {
+        let detail = "the media are inserted; this BMC needs time before they can be booted";
+        let wait = wait_for_bmc(&waits::SETTLE, left + POWER_TIMEOUT, detail);
+        let wait = WaitRequest { poll: Some(left), ..wait };
+        return Ok(StepReport::wait(wait).with_output(json!(request)));
     }
     let state = power::state(STEP, context, &connected, system, &request).await?;
     if power::is_up(state) {
@@ -75,14 +95,6 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         let event =
             NewEvent::info("redfish.power", format!("host was started: {sign}; its BMC still shows off"));
         return Ok(connected.report(StepReport::done().with_output(json!(request)).event(event)));
-    }
-    if request.sent == 0
-        && let Some(left) = settle_left(context, &connected)
-    {
-        let detail = "the media are inserted; this BMC needs time before they can be booted";
-        let wait = wait_for_bmc(&waits::SETTLE, left + POWER_TIMEOUT, detail);
-        let wait = WaitRequest { poll: Some(left), ..wait };
-        return Ok(StepReport::wait(wait).with_output(json!(request)));
     }
     if request.sent == 0
         && let Some(capacity) = services.settings.limits.power_ons
@@ -157,26 +169,18 @@ async fn started(
     connected: &ConnectedBmc,
     found: &Discovered,
 ) -> Result<Option<&'static str>, StepError> {
-    let source = connected
-        .bmc
-        .next_boot_source(&found.discovery, &found.boot_slot)
-        .await
-        .map_err(|error| from_redfish(step, &error))?;
+    let via = second_way::of(&context.snapshot).map(|second| second.second.via());
+    let via = via.unwrap_or_else(|| connected.bmc.profile().boot_via);
+    let source = connected.bmc.next_boot_source_via(&found.discovery, &found.boot_slot, via).await;
+    let source = source.map_err(|error| from_redfish(step, &error))?;
     // An override that disappeared together with the media was lost, not consumed: the BMC has restarted.
     if source.is_some_and(|source| !source.is_active())
         && !reinsert::boot_slot_is_empty(step, connected, found).await?
     {
         return Ok(Some("the one-time boot was consumed"));
     }
-    let built: Built = output_of(step, context, names::ISO_BUILD)?;
-    let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
-    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced).chain(&found.grants) {
-        let reads = services.grants.reads_of(grant).await.map_err(|why| unavailable(step, &why.reason))?;
-        // The BMC itself reads the media at the insert; only reads after the intent count.
-        let since = context.record.started_at;
-        if reads.last_read_at.is_some_and(|read| read > since) {
-            return Ok(Some("media were read"));
-        }
-    }
-    Ok(None)
+    // The BMC itself reads the media at the insert; only reads after the intent count.
+    let since = context.record.started_at;
+    let read = signs::media_read_since(step, services, context, found, since).await?;
+    Ok(read.then_some("media were read"))
 }

@@ -8,8 +8,9 @@
 //!                                             | the override again       | self-test still boots from it
 //! ```
 //!
-//! The first read costs no request in a normal job because cached reads of the slots exist. The second read is one request and
-//! happens only when the power-on was not confirmed at once. This module never resets a host.
+//! The first read costs no request in a normal job because cached reads of the slots exist; after a pause for the BMC to settle
+//! it is one, of the boot slot. The second read is one request too and happens only when the power-on was not confirmed at once.
+//! This module never resets a host.
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use redfish::{InsertOptions, Slot};
 use serde_json::json;
 
 use super::super::outputs::{Built, Discovered, Validated};
+use super::super::second_way;
 use super::super::services::Services;
 use super::mount::SlotImage;
 use super::names;
@@ -37,7 +39,15 @@ pub(super) async fn before_power_on(
     let sent_before = request.sent > 0;
     let failed = |error: redfish::RedfishError| from_redfish(step, &error);
     let uris = slots_of(found);
-    let again = context.previous_wait.is_some() || context.reentered || context.record.attempt > 1;
+    let settled = context.previous_wait.as_ref().is_some_and(|wait| wait.reason == waits::SETTLE.name);
+    let mut again = context.previous_wait.is_some() || context.reentered || context.record.attempt > 1;
+    if settled && !sent_before && context.record.attempt == 1 {
+        // Nothing was sent since the read-backs. A BMC that drops media drops all of them.
+        again = connected.bmc.slot(&found.boot_slot).await.map_err(failed)?.is_empty();
+        if !again {
+            return Ok(Vec::new());
+        }
+    }
     let mut shown = Vec::new();
     match again {
         true => shown = connected.bmc.slots(&found.discovery, &uris).await.map_err(failed)?,
@@ -51,7 +61,8 @@ pub(super) async fn before_power_on(
     if !inserted.is_empty() || sent_before {
         let from = (&found.discovery, found.boot_slot.as_str());
         let detail = "the one-time boot was set again; a read does not show it yet";
-        boot::set_once(step, connected, from, detail).await?;
+        let second = second_way::of(&context.snapshot).map(|second| second.second);
+        boot::set_once(step, connected, from, second.as_ref(), detail).await?;
     }
     Ok(inserted)
 }

@@ -6,6 +6,7 @@
 //!                              first of the preferred targets the BMC lists
 //!                              PATCH Boot {Target, Enabled: Once [, Mode]}; 400? once more with the Mode
 //!                              read back; the mode was reset? PATCH all three -> read back -> ChangeResult
+//!   boot_media_once_by(way)     by one given way; other_boot_way: which other way the BMC offers (ways)
 //!   clear_boot_override()      PATCH {Enabled: Disabled}, then read back; never a disk as target
 //! ```
 //!
@@ -17,8 +18,10 @@
 
 mod oem;
 mod values;
+mod ways;
 
 pub use self::values::{BootEnabled, BootMode, BootOverride, BootTarget};
+pub use self::ways::BootWay;
 
 use serde_json::{Map, Value, json};
 
@@ -97,7 +100,7 @@ impl Bmc {
         };
         let partly = small != full;
         let bodies = if partly { vec![small, full.clone()] } else { vec![full.clone()] };
-        self.write_boot(OPERATION, system, &place.resource, &bodies).await?;
+        self.write_boot(OPERATION, &place.resource, &bodies).await?;
         let mut observed = self.read_back(OPERATION, &place).await?;
         if !fits(&observed) && (partly || observed.targets(target)) {
             // The partial object had no effect, or the change of the target also reset the mode. The whole object
@@ -107,7 +110,7 @@ impl Bmc {
                 shown: observed,
                 ..self.override_resource(OPERATION, system, false).await?
             };
-            match self.write_boot(OPERATION, system, &place.resource, &[full]).await {
+            match self.write_boot(OPERATION, &place.resource, &[full]).await {
                 // The first PATCH was accepted and its effect may only be shown late.
                 Err(error) if !target_set => {
                     tracing::debug!(code = error.code(), "whole boot object refused")
@@ -117,6 +120,29 @@ impl Bmc {
             observed = self.read_back(OPERATION, &place).await?;
         }
         Ok(ChangeResult { changed: true, confirmed: fits(&observed), observed })
+    }
+
+    /// Sets the next boot to the boot option with this device path, and reads the override back.
+    async fn set_boot_option_once(
+        &self,
+        system: &SystemInfo,
+        path: &str,
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
+        const OPERATION: Operation = Operation::SetBootOnce;
+        let target = BootTarget::uefi_target();
+        let place = self.override_resource(OPERATION, system, false).await?;
+        let in_mode = |mode| {
+            let mut body = boot_body(Some(&target), Some(BootEnabled::Once), mode);
+            body["Boot"]["UefiTargetBootSourceOverride"] = path.into();
+            body
+        };
+        let bodies = match self.core.profile().boot_body {
+            BootBody::Full => vec![in_mode(Some(BootMode::Uefi))],
+            BootBody::Minimal | BootBody::EnabledAlways => vec![in_mode(None), in_mode(Some(BootMode::Uefi))],
+        };
+        self.write_boot(OPERATION, &place.resource, &bodies).await?;
+        let observed = self.read_back(OPERATION, &place).await?;
+        Ok(ChangeResult { changed: true, confirmed: observed.targets(&target), observed })
     }
 
     /// Clears the boot override, so that the host uses its boot order. Never sets another target.
@@ -129,16 +155,28 @@ impl Bmc {
         system: &SystemInfo,
     ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::ClearBootOverride;
-        let place = self.override_resource(OPERATION, system, false).await?;
+        let mut place = self.override_resource(OPERATION, system, true).await?;
+        if !place.shown.is_active() {
+            // That there is nothing to do is concluded from a read on the wire only.
+            place = self.override_resource(OPERATION, system, false).await?;
+        }
         if !place.shown.is_active() {
             return Ok(ChangeResult { changed: false, confirmed: true, observed: place.shown });
         }
-        let bodies = [
-            boot_body(None, Some(BootEnabled::Disabled), None),
-            boot_body(Some(&BootTarget::None), Some(BootEnabled::Disabled), None),
-            json!({ "Boot": { "BootSourceOverrideTarget": "None" } }),
-        ];
-        self.write_boot(OPERATION, system, &place.resource, &bodies).await?;
+        let both = boot_body(Some(&BootTarget::None), Some(BootEnabled::Disabled), None);
+        let disabled = boot_body(None, Some(BootEnabled::Disabled), None);
+        let mut bodies = match self.core.profile().boot_body {
+            BootBody::Minimal => vec![disabled, both],
+            BootBody::EnabledAlways => vec![both, disabled],
+            // Such a BMC refuses or ignores a part.
+            BootBody::Full => {
+                let full = boot_body(Some(&BootTarget::None), Some(BootEnabled::Disabled), place.shown.mode);
+                vec![full, both, disabled]
+            }
+        };
+        bodies.dedup();
+        bodies.push(json!({ "Boot": { "BootSourceOverrideTarget": "None" } }));
+        self.write_boot(OPERATION, &place.resource, &bodies).await?;
         let observed = self.read_back(OPERATION, &place).await?;
         Ok(ChangeResult { changed: true, confirmed: !observed.is_active(), observed })
     }
@@ -210,13 +248,12 @@ impl Bmc {
     async fn write_boot(
         &self,
         operation: Operation,
-        system: &SystemInfo,
         resource: &Resource,
         bodies: &[Value],
     ) -> Result<(), RedfishError> {
         let deadline = self.core.profile().mutation_timeout;
-        // The PATCH changes the system, also through its settings resource, and no slot.
-        self.core.cache.remove(Some(&system.uri));
+        // The PATCH changes the boot settings at the place where they are written and read. A cached system keeps its power
+        // state, and boot settings that are not shown while the settings resource shows them.
         let touches = Some(resource.path.as_str());
         let mut first: Option<RedfishError> = None;
         for body in bodies {

@@ -64,8 +64,22 @@ impl Bmc {
         found: &Discovery,
         slot: &str,
     ) -> Result<Option<BootOverride>, RedfishError> {
+        self.next_boot_source_via(found, slot, self.core.profile().boot_via).await
+    }
+
+    /// Reads the next boot source of one mechanism; `None` when this BMC does not show it.
+    ///
+    /// # Errors
+    ///
+    /// When a read fails.
+    pub async fn next_boot_source_via(
+        &self,
+        found: &Discovery,
+        slot: &str,
+        via: BootVia,
+    ) -> Result<Option<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::BootOverride;
-        match self.core.profile().boot_via {
+        match via {
             BootVia::Override => self.boot_override(&found.system).await.map(Some),
             BootVia::ConfigurationImport => {
                 self.first_boot_device(OPERATION, manager(OPERATION, found)?, true).await
@@ -86,13 +100,14 @@ impl Bmc {
         &self,
         found: &Discovery,
         slot: &str,
+        via: BootVia,
     ) -> Result<Option<BootOverride>, RedfishError> {
-        match self.core.profile().boot_via {
+        match via {
             BootVia::Override => {
                 Ok(Some(self.override_resource(Operation::BootOverride, &found.system, true).await?.shown))
             }
             BootVia::ConfigurationImport | BootVia::BootOnNextServerReset => {
-                self.next_boot_source(found, slot).await
+                self.next_boot_source_via(found, slot, via).await
             }
         }
     }
@@ -107,15 +122,50 @@ impl Bmc {
         found: &Discovery,
         slot: &str,
     ) -> Result<ChangeResult<BootOverride>, RedfishError> {
+        self.clear_next_boot_source_via(found, slot, self.core.profile().boot_via).await
+    }
+
+    /// Clears the next boot source of one mechanism, if it is still set.
+    ///
+    /// # Errors
+    ///
+    /// When a request fails or is refused.
+    pub async fn clear_next_boot_source_via(
+        &self,
+        found: &Discovery,
+        slot: &str,
+        via: BootVia,
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::ClearBootOverride;
-        match self.core.profile().boot_via {
+        match via {
             BootVia::Override => self.clear_boot_override(&found.system).await,
             BootVia::ConfigurationImport => self.boot_by_import(OPERATION, found, false).await,
             BootVia::BootOnNextServerReset => self.boot_by_slot(OPERATION, slot, false).await,
         }
     }
 
-    async fn boot_by_import(
+    /// Whether the manager imports configurations and shows its first boot device.
+    pub(super) async fn can_import(
+        &self,
+        operation: Operation,
+        found: &Discovery,
+    ) -> Result<bool, RedfishError> {
+        let Some(manager) = &found.manager else { return Ok(false) };
+        let resource = self.core.cached(operation, &manager.uri).await?;
+        let imports = json::oem_action(&resource.fields, "ImportSystemConfiguration").is_some();
+        Ok(imports && self.first_boot_device(operation, manager, true).await?.is_some())
+    }
+
+    /// Whether the slot has the property `BootOnNextServerReset`.
+    pub(super) async fn has_next_reset(
+        &self,
+        operation: Operation,
+        slot: &str,
+    ) -> Result<bool, RedfishError> {
+        Ok(on_next_reset(&self.core.cached(operation, slot).await?).is_some())
+    }
+
+    pub(super) async fn boot_by_import(
         &self,
         operation: Operation,
         found: &Discovery,
@@ -190,7 +240,7 @@ impl Bmc {
         Ok(set)
     }
 
-    async fn boot_by_slot(
+    pub(super) async fn boot_by_slot(
         &self,
         operation: Operation,
         uri: &str,

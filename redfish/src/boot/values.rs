@@ -43,6 +43,13 @@ impl BootTarget {
     }
 }
 
+impl BootTarget {
+    /// The device of `UefiTargetBootSourceOverride`.
+    pub(super) fn uefi_target() -> Self {
+        BootTarget::Other("UefiTarget".to_owned())
+    }
+}
+
 impl From<String> for BootTarget {
     fn from(word: String) -> Self {
         let known = [

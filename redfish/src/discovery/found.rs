@@ -92,12 +92,15 @@ pub struct SystemInfo {
 pub struct ResetAction {
     /// The path for the POST.
     pub target: String,
-    /// Known types the BMC lists; empty if it lists none.
+    /// Known types the BMC lists at the action; empty if it lists none there.
     pub allowed: Vec<ResetType>,
+    /// Path of the resource that lists the types, if the action has none. It is read when a type is refused.
+    #[serde(default)]
+    pub info: Option<String>,
 }
 
 impl ResetAction {
-    /// Whether the BMC allows this type.
+    /// Whether the BMC allows this type, as far as the action says.
     pub fn allows(&self, reset: ResetType) -> bool {
         self.allowed.is_empty() || self.allowed.contains(&reset)
     }
@@ -143,7 +146,12 @@ impl SystemInfo {
         let target = json::action(fields, "#ComputerSystem.Reset").and_then(|action| {
             let target = json::path_of(&json::word(action, "target")?)?;
             let listed = json::texts(action, "ResetType@Redfish.AllowableValues");
-            Some(ResetAction { target, allowed: reset_types(&listed) })
+            let info = json::word(action, "@Redfish.ActionInfo").and_then(|path| json::path_of(&path));
+            Some(ResetAction {
+                target,
+                info: info.filter(|_| listed.is_empty()),
+                allowed: reset_types(&listed),
+            })
         });
         let mut info = SystemInfo {
             uri: resource.path.clone(),
@@ -203,6 +211,6 @@ fn is_placeholder(serial: &str) -> bool {
         || serial.bytes().all(|byte| matches!(byte, b'0' | b'.' | b'-' | b' '))
 }
 
-pub(super) fn reset_types(names: &[String]) -> Vec<ResetType> {
+pub(crate) fn reset_types(names: &[String]) -> Vec<ResetType> {
     names.iter().filter_map(|name| ResetType::named(name)).collect()
 }

@@ -4,10 +4,8 @@
 //!   given path > expected serial or service tag > named by the profile > the only system with the properties of a host
 //! ```
 
-use serde_json::Value;
-
 use super::OPERATION;
-use super::found::{SerialMatch, SystemInfo, SystemSelector, reset_types, serial_of};
+use super::found::{SerialMatch, SystemInfo, SystemSelector, serial_of};
 use crate::collection::Member;
 use crate::error::{ErrorKind, RedfishError};
 use crate::exchange::Core;
@@ -39,7 +37,18 @@ impl Core {
         // One of several systems may fail as long as the host is off, such as an accelerator board. Each is read once
         // without retries; failed ones are read again only if no other system is the host.
         let (mut systems, mut failed) = (Vec::new(), Vec::new());
-        for member in members {
+        // Boards are read last, and only if no other system is the host with the expected serial number.
+        let (boards, others): (Vec<Member>, Vec<Member>) =
+            members.into_iter().partition(|member| is_named_like_a_board(last_segment(&member.path)));
+        let others_len = others.len();
+        for (at, member) in others.into_iter().chain(boards).enumerate() {
+            if at == others_len && failed.is_empty() {
+                let profile = self.profile();
+                let expected = |system: &&Resource| is_expected_host(system, selector, &profile);
+                if let [host] = systems.iter().filter(expected).collect::<Vec<_>>()[..] {
+                    return Ok(host.clone());
+                }
+            }
             let path = member.path.clone();
             match self.read_member_once(member).await {
                 Ok(system) => systems.push(system),
@@ -93,28 +102,11 @@ impl Core {
             Some(resource) => Ok(resource),
             None => {
                 let response = self.read_once(OPERATION, &member.path).await?;
-                self.resource(OPERATION, &response)
+                let resource = self.resource(OPERATION, &response)?;
+                self.cache.insert(&member.path, &resource);
+                Ok(resource)
             }
         }
-    }
-
-    /// Reads the allowed reset types from `@Redfish.ActionInfo` when the action lists none.
-    pub(super) async fn complete_reset_types(
-        &self,
-        system: &Resource,
-        info: &mut SystemInfo,
-    ) -> Result<(), RedfishError> {
-        let Some(reset) = info.reset.as_mut().filter(|reset| reset.allowed.is_empty()) else { return Ok(()) };
-        let action = json::action(&system.fields, "#ComputerSystem.Reset");
-        let path = action.and_then(|action| json::word(action, "@Redfish.ActionInfo"));
-        let Some(path) = path.and_then(|path| json::path_of(&path)) else { return Ok(()) };
-        let Some(details) = self.read_optional(&path).await? else { return Ok(()) };
-        let parameters = details.fields.get("Parameters").and_then(Value::as_array);
-        let names = parameters.into_iter().flatten().take(json::MAX_ENTRIES).filter_map(Value::as_object);
-        let types = names.filter(|parameter| json::word(parameter, "Name").as_deref() == Some("ResetType"));
-        reset.allowed =
-            types.flat_map(|parameter| reset_types(&json::texts(parameter, "AllowableValues"))).collect();
-        Ok(())
     }
 
     /// Takes the serial number of a chassis when the system shows none: the expected one if a chassis has it. A different
@@ -168,19 +160,34 @@ impl Core {
     }
 }
 
+/// Whether the name of a system says that it is a board beside the host.
+fn is_named_like_a_board(name: &str) -> bool {
+    name.to_ascii_lowercase().contains("board")
+}
+
+/// Whether a system has the properties of a host: a Reset action, a boot override, and a manager or media.
+fn is_host(system: &Resource, profile: &Profile) -> bool {
+    let info = SystemInfo::of(system, profile);
+    let links = json::member(&system.fields, "Links");
+    let managed = links.is_some_and(|links| !json::links(links, "ManagedBy").is_empty());
+    let media = json::link(&system.fields, "VirtualMedia").is_some();
+    info.reset.is_some() && info.boot.is_some_and(|boot| boot.target.is_some()) && (managed || media)
+}
+
+/// Whether a system is a host and shows the expected serial number itself.
+fn is_expected_host(system: &Resource, selector: &SystemSelector, profile: &Profile) -> bool {
+    let expected = selector.serial.as_deref();
+    let matches = |serial| SystemInfo::of(system, profile).matches_serial(serial) == SerialMatch::Match;
+    expected.is_some_and(matches) && is_host(system, profile)
+}
+
 /// Returns the index of the host among several systems.
 fn choose(systems: &[Resource], selector: &SystemSelector, profile: &Profile) -> Option<usize> {
     let only = |fits: &dyn Fn(&Resource) -> bool| {
         let mut fitting = systems.iter().enumerate().filter(|(_, system)| fits(system));
         fitting.next().map(|(at, _)| at).filter(|_| fitting.next().is_none())
     };
-    let is_host = |system: &Resource| {
-        let info = SystemInfo::of(system, profile);
-        let links = json::member(&system.fields, "Links");
-        let managed = links.is_some_and(|links| !json::links(links, "ManagedBy").is_empty());
-        let media = json::link(&system.fields, "VirtualMedia").is_some();
-        info.reset.is_some() && info.boot.is_some_and(|boot| boot.target.is_some()) && (managed || media)
-    };
+    let is_host = |system: &Resource| is_host(system, profile);
     let by_serial = |system: &Resource| {
         let serial = selector.serial.as_deref();
         serial.is_some_and(|serial| {

@@ -18,6 +18,7 @@ mod found;
 mod host;
 mod media;
 
+pub(crate) use self::found::reset_types;
 pub use self::found::{Discovery, ManagerInfo, ResetAction, SerialMatch, SystemInfo, SystemSelector};
 
 use serde_json::Map;
@@ -47,7 +48,6 @@ impl Bmc {
         let system = core.find_system(&root, selector).await?;
         let mut info = SystemInfo::of(&system, &core.profile());
         core.complete_serial(&system, &mut info, selector).await?;
-        core.complete_reset_types(&system, &mut info).await?;
         let managers = core.managers(&root, &system).await?;
         let manager = managers.first().map(|manager| ManagerInfo {
             uri: manager.path.clone(),

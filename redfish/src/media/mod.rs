@@ -86,7 +86,7 @@ impl Core {
         operation: Operation,
         uri: &str,
     ) -> Result<(Resource, Slot), RedfishError> {
-        self.slot_of(operation, self.read(operation, uri).await?).await
+        self.slot_of(operation, self.read(operation, uri).await?, false).await
     }
 
     /// Reads a slot before a mutation; a cached slot is used only if `needs_change` holds for it.
@@ -106,18 +106,22 @@ impl Core {
     }
 
     async fn slot_cached(&self, operation: Operation, uri: &str) -> Result<(Resource, Slot), RedfishError> {
-        self.slot_of(operation, self.cached(operation, uri).await?).await
+        match self.cache.get(uri) {
+            Some(resource) => self.slot_of(operation, resource, true).await,
+            None => self.slot(operation, uri).await,
+        }
     }
 
     async fn slot_of(
         &self,
         operation: Operation,
         resource: Resource,
+        from_cache: bool,
     ) -> Result<(Resource, Slot), RedfishError> {
         let profile = self.profile();
         let configured = json::oem_action(&resource.fields, "IsoConfig.Mount").is_some();
         if configured && profile.vm_method == MediaMethod::IsoConfigAction {
-            let slot = self.complete_config_slot(operation, &resource).await?;
+            let slot = self.complete_config_slot(operation, &resource, from_cache).await?;
             return Ok((resource, slot));
         }
         let slot = Slot::of(&resource, &profile);

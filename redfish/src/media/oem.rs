@@ -65,13 +65,16 @@ impl Bmc {
         };
         let profile = core.profile();
         let body = json!({ "RMediaState": "Enable" });
-        let call = Call::mutation(OPERATION, Method::POST, target, profile.mutation_timeout).body(&body);
+        let collection = found.identity.media.as_deref().unwrap_or_default();
+        // It changes the collection, whose slots are read below, and not the system.
+        let call = Call::mutation(OPERATION, Method::POST, target, profile.mutation_timeout)
+            .body(&body)
+            .touching(collection);
         let response = core.perform(&call, 1).await?;
         if !response.status.is_success() {
             return Err(core.refusal(OPERATION, &response, &[]));
         }
         core.follow(OPERATION, &response, &[]).await?;
-        let collection = found.identity.media.as_deref().unwrap_or_default();
         let mut slots = Vec::new();
         for _ in 0..MAX_POLLS {
             sleep(AFTER_ENABLE).await;
@@ -94,21 +97,27 @@ impl Core {
         path: &str,
     ) -> Result<Option<Slot>, RedfishError> {
         match self.read(operation, path).await {
-            Ok(resource) => self.complete_config_slot(operation, &resource).await.map(Some),
+            Ok(resource) => self.complete_config_slot(operation, &resource, false).await.map(Some),
             Err(error) if matches!(error.kind, ErrorKind::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Builds the slot from the configured image and the mounted image.
+    /// Builds the slot from the configured image and the mounted image. `from_cache`: the configured image comes from the
+    /// cache, so the mounted one may too.
     pub(crate) async fn complete_config_slot(
         &self,
         operation: Operation,
         config: &Resource,
+        from_cache: bool,
     ) -> Result<Slot, RedfishError> {
         let mut slot = Slot::of(config, &self.profile());
-        let folder = config.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let mounted = match self.read(operation, &format!("{folder}/CD1")).await {
+        let path = mounted_path(&config.path);
+        let read = match from_cache {
+            true => self.cached(operation, &path).await,
+            false => self.read(operation, &path).await,
+        };
+        let mounted = match read {
             Ok(mounted) => Some(Slot::of(&mounted, &self.profile())),
             Err(error) if matches!(error.kind, ErrorKind::NotFound { .. }) => None,
             Err(error) => return Err(error),
@@ -135,8 +144,12 @@ impl Core {
     ) -> Result<BmcResponse, RedfishError> {
         const OPERATION: Operation = Operation::Insert;
         let profile = self.profile();
+        let changed = config.path.as_str();
+        // These requests change the configured and the mounted image and nothing else.
+        self.cache.remove(Some(&mounted_path(changed)));
         let post = async |target: &str, body: Option<&serde_json::Value>| {
-            let call = Call::mutation(OPERATION, Method::POST, target, profile.insert_timeout);
+            let call =
+                Call::mutation(OPERATION, Method::POST, target, profile.insert_timeout).touching(changed);
             self.perform(&if let Some(body) = body { call.body(body) } else { call }, 1).await
         };
         if let Some(unmount) = slot.eject.as_deref().filter(|_| !slot.is_empty()) {
@@ -151,13 +164,19 @@ impl Core {
             return Err(RedfishError::new(OPERATION, ErrorKind::Config { detail }));
         };
         let body = json!({ "Host": host, "Path": path, "Username": "", "Password": "" });
-        let response = self.patch(OPERATION, config, &body, profile.mutation_timeout, None).await?;
+        let response = self.patch(OPERATION, config, &body, profile.mutation_timeout, Some(changed)).await?;
         if !response.status.is_success() {
             return Ok(response);
         }
         sleep(AFTER_CONFIG).await;
         post(mount, Some(&json!({}))).await
     }
+}
+
+/// Path of the resource that shows the mounted image, beside the one in which it is configured.
+fn mounted_path(config: &str) -> String {
+    let folder = config.rsplit_once('/').map_or("", |(folder, _)| folder);
+    format!("{folder}/CD1")
 }
 
 /// Splits a URL into scheme with authority, and path.

@@ -121,6 +121,9 @@ flags! {
     url_suffix_usb "url_suffix_usb": String [String] = "img".to_owned();
     /// How the next boot is set to the media.
     boot_via "boot_via": BootVia [BootVia] = BootVia::Override;
+    /// Time after a power-on within which a host that boots from the media reads them; then the caller tries another way to
+    /// boot once. 0: never.
+    boot_read_within "boot_read_within_s": Duration [Seconds] = Duration::from_secs(600);
     /// Boot targets for a virtual CD, in order of preference.
     boot_targets "boot_targets": Vec<BootTarget> [Vec<BootTarget>] = vec![BootTarget::Cd, BootTarget::UsbCd];
     /// Which properties the PATCH of a boot override contains.

@@ -9,6 +9,7 @@
 //!   login refused as unknown or unsupported    -> basic_only
 //!   ETag refused, * accepted                   -> etag_star
 //!   boot override refused, other way accepted  -> boot_via
+//!   first way booted the disk, second the media -> boot_via or boot_target
 //!   firmware differs from the learned one      -> everything is discarded
 //! ```
 //!
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flags::Profile;
 use super::values::{Auth, BootVia, IfMatch, Include, InsertFields};
+use crate::boot::BootTarget;
 
 /// Maximum number of refusing slots that are stored.
 const MAX_SLOTS: usize = 16;
@@ -99,22 +101,34 @@ pub struct Learned {
     /// The BMC accepts only `If-Match: *`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub etag_star: bool,
-    /// The way to set the next boot, on a BMC that refuses the boot override.
+    /// The way to set the next boot, on a BMC that refuses the boot override, or whose host then boots its disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_via: Option<BootVia>,
+    /// The target of the boot override that boots the media.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_target: Option<BootTarget>,
 }
 
 impl Learned {
     /// Whether nothing was learned.
     pub fn is_empty(&self) -> bool {
-        let Learned { firmware_version: _, wants, refuses, refusing_slots, basic_only, etag_star, boot_via } =
-            self;
+        let Learned {
+            firmware_version: _,
+            wants,
+            refuses,
+            refusing_slots,
+            basic_only,
+            etag_star,
+            boot_via,
+            boot_target,
+        } = self;
         wants.is_empty()
             && refuses.is_empty()
             && refusing_slots.is_empty()
             && !basic_only
             && !etag_star
             && boot_via.is_none()
+            && boot_target.is_none()
     }
 
     /// Discards everything when `firmware` differs from the version it was learned from. What was learned at the login,
@@ -152,6 +166,10 @@ impl Profile {
         }
         if let Some(boot_via) = learned.boot_via.filter(|_| self.boot_via == BootVia::Override) {
             self.boot_via = boot_via;
+        }
+        if let Some(target) = &learned.boot_target {
+            self.boot_targets.retain(|known| known != target);
+            self.boot_targets.insert(0, target.clone());
         }
         self
     }

@@ -177,13 +177,13 @@ async fn clearing_disables_and_never_names_a_disk() {
     assert!(!bmc.clear_boot_override(&system).await.unwrap().changed);
     fake.merge(SYSTEM, set_to("Cd", "Once"));
     let cleared = Reply::status(204).effect(SYSTEM, set_to("None", "Disabled"));
-    fake.on(Method::PATCH, SYSTEM, [Reply::text(400, "Target is missing"), cleared]);
+    fake.on(Method::PATCH, SYSTEM, [Reply::text(400, "None is not in the list"), cleared]);
     let done = bmc.clear_boot_override(&system).await.unwrap();
     assert!(done.changed && done.confirmed);
     let bodies: Vec<_> = fake.mutations().into_iter().filter_map(|sent| sent.body).collect();
     assert_eq!(
         bodies,
-        [json!({ "Boot": { "BootSourceOverrideEnabled": "Disabled" } }), set_to("None", "Disabled")]
+        [set_to("None", "Disabled"), json!({ "Boot": { "BootSourceOverrideEnabled": "Disabled" } })]
     );
 }
 

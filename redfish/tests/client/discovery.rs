@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::fake::{Fake, INSERT, MANAGER, MEDIA, RESET, ROOT, Reply, SLOT, SYSTEM, SYSTEMS, builder, client};
 
 const BOARD: &str = "/redfish/v1/Systems/Board";
+const INFO: &str = "/redfish/v1/Systems/1/ResetInfo";
 
 fn link(path: &str) -> Value {
     json!({ "@odata.id": path })
@@ -194,16 +195,40 @@ async fn without_managed_by_the_collection_of_managers_is_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reset_types_come_from_action_info_when_the_action_lists_none() {
+async fn reset_types_that_only_action_info_lists_are_read_when_one_is_refused() {
     let fake = Fake::new();
-    fake.merge(SYSTEM, json!({ "Actions": { "#ComputerSystem.Reset": {
-        "ResetType@Redfish.AllowableValues": null, "@Redfish.ActionInfo": "/redfish/v1/Systems/1/ResetInfo",
-    }}}));
-    let types =
-        json!({ "Parameters": [{ "Name": "ResetType", "AllowableValues": ["On", "ForceOff", "OemThing"] }] });
-    fake.put("/redfish/v1/Systems/1/ResetInfo", types);
-    let reset = client(&fake).discover(&SystemSelector::default()).await.unwrap().system.reset.unwrap();
-    assert_eq!(reset.allowed, [ResetType::On, ResetType::ForceOff]);
+    fake.merge(
+        SYSTEM,
+        json!({ "Actions": { "#ComputerSystem.Reset": {
+            "ResetType@Redfish.AllowableValues": null, "@Redfish.ActionInfo": INFO,
+        }}}),
+    );
+    let types = json!({ "Parameters": [{ "Name": "ResetType", "AllowableValues": ["ForceOn", "ForceOff", "OemThing"] }] });
+    fake.put(INFO, types);
+    let bmc = client(&fake);
+    let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
+    assert!(fake.sent(Method::GET, INFO).is_empty());
+    assert_eq!(bmc.reset_types(&system).await.unwrap(), [ResetType::ForceOn, ResetType::ForceOff]);
+    let refused = Reply::error(400, "Base.1.8.ActionParameterNotSupported", "On is not supported");
+    let on = Reply::status(204).effect(SYSTEM, json!({ "PowerState": "On" }));
+    fake.on(Method::POST, RESET, [refused.clone(), on, refused]);
+    assert!(bmc.reset(&system, ResetType::On).await.unwrap().confirmed);
+    let sent: Vec<_> = fake.mutations().into_iter().filter_map(|sent| sent.body).collect();
+    assert_eq!(sent, [json!({ "ResetType": "On" }), json!({ "ResetType": "ForceOn" })]);
+    let error = bmc.reset(&system, ResetType::GracefulShutdown).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotSupported { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_board_is_not_read_when_a_host_shows_the_expected_serial_number() {
+    let fake = Fake::new();
+    fake.put(SYSTEMS, json!({ "Members": [link(BOARD), link(SYSTEM)] }));
+    fake.put(BOARD, json!({ "Id": "Board" }));
+    let found = client(&fake).discover(&SystemSelector::serial("SER1")).await.unwrap();
+    assert_eq!((found.system.uri.as_str(), fake.sent(Method::GET, BOARD).len()), (SYSTEM, 0));
+    // Any other system may be the host until all were read.
+    let other = client(&fake).discover(&SystemSelector::serial("SER2")).await.unwrap();
+    assert_eq!((other.system.uri.as_str(), fake.sent(Method::GET, BOARD).len()), (SYSTEM, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use crate::fake::{
 };
 
 /// Flags with times that callers wait; the client itself does not wait.
-const READ_BY_CALLERS: [&str; 1] = ["read_back_lag_s"];
+const READ_BY_CALLERS: [&str; 2] = ["read_back_lag_s", "boot_read_within_s"];
 
 macro_rules! obeyed {
     ($($flag:ident),* $(,)?) => {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod boot;
+mod boot_ways;
 mod discovery;
 mod fake;
 mod flags;

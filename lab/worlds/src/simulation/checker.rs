@@ -3,7 +3,7 @@
 //! ```text
 //!   every transaction  invariants of the rows (store::audit); every state has a complete explanation
 //!   every BMC change   sent by the holder of the lease of the server's run; one at a time
-//!   every boot         once from a medium; once before the cleanup of a job
+//!   every boot         once from a medium; once before the cleanup of a job, and once more if the first was from the disk
 //!   every promise      every acknowledgement (202, 200) is recorded and checked at the end
 //!   at the end         all jobs ended, slots empty or cleanup pending, no session left
 //! ```
@@ -41,8 +41,8 @@ struct Observed {
     changes: BTreeMap<Serial, u32>,
     /// Number of boots from each image, by URL.
     media_boots: BTreeMap<String, u32>,
-    /// Number of boots of each run before its cleanup.
-    boots: BTreeMap<RunId, u32>,
+    /// Number of boots of each run before its cleanup, and whether the first was from the disk.
+    boots: BTreeMap<RunId, (u32, bool)>,
     /// The run that last sent a request that starts the host. A slow host may boot when the next job has already started.
     starters: BTreeMap<Serial, RunId>,
     /// Acknowledged jobs, by idempotency key.
@@ -144,18 +144,31 @@ impl InvariantChecker {
         };
         let ordered = self.observed().starters.get(serial) == Some(&run);
         if ordered && Phase::parse(&phase).is_some_and(Phase::is_forward) {
-            let times = {
+            let disk = matches!(source, BootSource::Disk);
+            let (times, disk_first) = {
                 let mut observed = self.observed();
-                let times = observed.boots.entry(run).or_default();
+                let (times, disk_first) = observed.boots.entry(run).or_insert((0, disk));
                 *times += 1;
-                *times
+                (*times, *disk_first)
             };
-            if times > 1 {
+            // A host that booted its disk instead of the media is started once more, by a second way to boot.
+            if times > 1 + u32::from(disk_first) {
                 let step = step.as_deref().unwrap_or_default();
                 self.violation(format!(
                     "{serial} booted {times} times before the cleanup of run {run}, last in {step}"
                 ));
             }
+        }
+    }
+
+    /// Records that the host that booted this image could not read it. A real host cannot boot such a medium, and counts as
+    /// booted from its disk.
+    pub(super) fn booted_without_a_read(&self, store: &Store, serial: &Serial, url: &str) {
+        let run = store.peek_server(serial).map(|(run, ..)| run);
+        let mut observed = self.observed();
+        observed.media_boots.remove(url);
+        if let Some((_, disk_first)) = run.and_then(|run| observed.boots.get_mut(&run)) {
+            *disk_first = true;
         }
     }
 

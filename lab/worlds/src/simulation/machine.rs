@@ -171,9 +171,11 @@ async fn restart_after(world: &Arc<World>, boot: &BootContext, delay: Duration, 
 
 /// Finds the task of this machine on its media. The flag says whether the installer can report.
 async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<(Task, bool)> {
+    let mut read = false;
     for _ in 0..MEDIA_TRIES {
         for medium in boot.media.iter().rev() {
             let Some(bytes) = world.image(medium.url.as_str()).await else { continue };
+            read = true;
             let Ok(image) = iso9660::Image::open(bytes.to_vec()) else { continue };
             for folder in ["", "task/"] {
                 let task = image.read(&format!("{folder}job.json"), MAX_DOCUMENT).ok();
@@ -187,5 +189,9 @@ async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<(Task, bool
         tokio::time::sleep(Duration::from_secs(20)).await;
     }
     world.note(&format!("{} finds no task", boot.serial));
+    if let (false, Ok(serial), BootSource::Media { url, .. }) = (read, boot.serial.parse(), &boot.boots_from)
+    {
+        world.checker.booted_without_a_read(world.observer(), &serial, url.as_str());
+    }
     None
 }

@@ -1,0 +1,56 @@
+//! The second way to boot: what the records of a job say about it.
+//!
+//! ```text
+//!   power-on, override consumed, no read of the media, for boot_read_within_s (10 minutes)
+//!        -> webhook.wait ends with a SecondWay and plans, under the key "second-way":
+//!           redfish.power-off -> redfish.boot-override -> redfish.power-on -> webhook.wait, until the deadline of the first one
+//! ```
+//!
+//! Invariants: pure; a job has at most one second way.
+
+use serde::Deserialize;
+
+use bmc::power::PowerRequest;
+use engine::model::{Snapshot, StepName, StepPhase, StepRecord, Time};
+
+use super::names;
+use super::outputs::{ReportWait, SecondWay};
+
+/// The key of the step instances of the second way.
+pub(super) const KEY: &str = "second-way";
+/// The steps of the second way, in order.
+pub(super) const STEPS: [&StepName; 4] =
+    [names::POWER_OFF, names::BOOT_OVERRIDE, names::POWER_ON, names::AWAIT_REPORT];
+
+/// Returns the second way, if one was chosen.
+pub(super) fn of(snapshot: &Snapshot) -> Option<SecondWay> {
+    let waits = snapshot.records_of(names::AWAIT_REPORT);
+    waits.filter_map(|record| ReportWait::deserialize(&record.output).ok()?.second_way).next()
+}
+
+/// Returns whether a step instance belongs to the second way.
+pub(super) fn is_of(record: &StepRecord) -> bool {
+    record.key == KEY
+}
+
+/// Returns whether the second way was given up before it began: the machine had booted after all.
+pub(super) fn is_given_up(snapshot: &Snapshot) -> bool {
+    let mut off = snapshot.records_of(names::POWER_OFF).filter(|record| is_of(record));
+    off.any(|record| record.phase == StepPhase::Skipped)
+}
+
+/// Returns why the second way is tried, and both ways.
+pub(super) fn describe(second: &SecondWay) -> String {
+    let SecondWay { first, second, powered_on_at, .. } = second;
+    format!(
+        "second way to boot: {second}, because after the power-on at {powered_on_at} the first way ({first}) was used up and \
+         the boot image was not read"
+    )
+}
+
+/// Returns the time of the last power-on request, or of its intent when the host was found on.
+pub(super) fn powered_on_at(snapshot: &Snapshot) -> Option<Time> {
+    let records = snapshot.records_of(names::POWER_ON).filter(|record| record.phase != StepPhase::Skipped);
+    let sent = |output| PowerRequest::deserialize(output).ok().and_then(|request| request.sent_at);
+    records.map(|record| sent(&record.output).unwrap_or(record.started_at)).max()
+}

@@ -1,0 +1,67 @@
+//! Signs that the machine has booted from the media: its reports, and the reads of the images.
+
+use super::super::outputs::{Built, Discovered, Validated};
+use super::super::report::{PROGRESS, SIGNAL};
+use super::super::services::Services;
+use super::{class, names};
+use bmc::{failure, output_of};
+use engine::model::{GrantReads, StepName, Time};
+use engine::{StepContext, StepError};
+
+/// Fraction (1/4) of the boot image that a BMC may have read ahead before the power-on. After more of it the host may boot
+/// from the copy in the BMC, and a boot shows no read.
+const READ_AHEAD: u64 = 4;
+
+/// Returns whether the machine has sent a report.
+pub(super) fn has_reported(context: &StepContext) -> bool {
+    context.snapshot.signals.iter().any(|signal| [SIGNAL, PROGRESS].contains(&signal.name.as_str()))
+}
+
+/// Returns whether an image of the job was read after `since`. The BMC itself reads images when they are inserted.
+pub(super) async fn media_read_since(
+    step: &StepName,
+    services: &Services,
+    context: &StepContext,
+    found: &Discovered,
+    since: Time,
+) -> Result<bool, StepError> {
+    let built: Built = output_of(step, context, names::ISO_BUILD)?;
+    let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
+    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced).chain(&found.grants) {
+        let reads = reads_of(step, services, grant).await?;
+        if reads.last_read_at.is_some_and(|read| read > since) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns whether the machine may have booted from the media after the power-on at `since`: a report, a read of an image, or
+/// reads that are unknown because the BMC or an earlier controller instance holds them.
+pub(super) async fn may_have_booted(
+    step: &StepName,
+    services: &Services,
+    context: &StepContext,
+    found: &Discovered,
+    since: Time,
+) -> Result<bool, StepError> {
+    if has_reported(context) || services.grants.counting_since() > since {
+        return Ok(true);
+    }
+    let validated: Validated = output_of(step, context, names::VALIDATE)?;
+    let built: Built = output_of(step, context, names::ISO_BUILD)?;
+    let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
+    for grant in std::iter::once(&built.boot_grant).chain(spliced).chain(&found.grants) {
+        if reads_of(step, services, grant).await?.bytes >= (validated.boot_len / READ_AHEAD).max(1) {
+            return Ok(true);
+        }
+    }
+    media_read_since(step, services, context, found, since).await
+}
+
+async fn reads_of(step: &StepName, services: &Services, grant: &str) -> Result<GrantReads, StepError> {
+    services.grants.reads_of(grant).await.map_err(|why| {
+        let next = "see /readyz for what is wrong with the controller";
+        StepError::retry(failure(class::TRANSIENT, step, why.reason, next))
+    })
+}

@@ -22,7 +22,10 @@ fn the_bill_of_materials_in_the_program_is_that_of_the_lock_file() {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &made).unwrap();
     }
-    assert!(made == read(&path), "the dependencies changed; run with UPDATE_GOLDEN=1 and review the difference");
+    assert!(
+        made == read(&path),
+        "the dependencies changed; run with UPDATE_GOLDEN=1 and review the difference"
+    );
 }
 
 #[test]
@@ -89,15 +92,20 @@ fn is_macro(package: &Value) -> bool {
 /// The document: every package that is linked into `shoal`, and which of them uses which.
 fn bill(metadata: &Value, digests: &BTreeMap<(String, String), String>) -> Value {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let packages: BTreeMap<String, &Value> =
-        metadata["packages"].as_array().unwrap().iter().map(|package| (text(package, "id"), package)).collect();
+    let packages: BTreeMap<String, &Value> = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|package| (text(package, "id"), package))
+        .collect();
     let linked: BTreeMap<String, Vec<String>> = metadata["resolve"]["nodes"]
         .as_array()
         .unwrap()
         .iter()
         .map(|node| {
             let uses = node["deps"].as_array().unwrap().iter().filter(|used| {
-                let ordinary = used["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"].is_null());
+                let ordinary =
+                    used["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"].is_null());
                 ordinary && !is_macro(packages[&text(used, "pkg")])
             });
             (text(node, "id"), uses.map(|used| text(used, "pkg")).collect())
@@ -134,7 +142,8 @@ fn bill(metadata: &Value, digests: &BTreeMap<(String, String), String>) -> Value
         }
         Value::Object(shown)
     };
-    let mut components: Vec<Value> = reached.iter().filter(|id| **id != program).map(|id| component(id)).collect();
+    let mut components: Vec<Value> =
+        reached.iter().filter(|id| **id != program).map(|id| component(id)).collect();
     components.sort_by_key(|component| text(component, "bom-ref"));
     let mut dependencies: Vec<Value> = reached
         .iter()

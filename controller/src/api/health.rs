@@ -112,12 +112,15 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
         Err(error) => ReadinessCheck::failed(error_chain(&error).to_string()),
     };
     let tls = api.tls.as_ref().map(|certificates| tls_check(&certificates.state()));
-    let checks = [Some(&database), Some(&disk), Some(&descriptors), Some(&registry), Some(&data), tls.as_ref()];
+    let checks =
+        [Some(&database), Some(&disk), Some(&descriptors), Some(&registry), Some(&data), tls.as_ref()];
     let ready = checks.iter().flatten().all(|check| check.ok);
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if ready { "ready" } else { "not ready" };
-    let readiness =
-        Readiness { status: word, checks: ReadinessChecks { database, disk, descriptors, registry, data, tls } };
+    let readiness = Readiness {
+        status: word,
+        checks: ReadinessChecks { database, disk, descriptors, registry, data, tls },
+    };
     (status, Json(readiness)).into_response()
 }
 

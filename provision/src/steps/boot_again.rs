@@ -61,8 +61,7 @@ pub(super) async fn look(services: &Services, context: &StepContext, within: Dur
 async fn try_look(services: &Services, context: &StepContext, within: Duration) -> Result<Look, StepError> {
     let Some(powered_on_at) = second_way::powered_on_at(&context.snapshot) else { return Ok(Look::Over) };
     let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
-    let found =
-        super::slot_fallback::current(&context.snapshot, output_of(STEP, context, names::DISCOVER)?);
+    let found = super::slot_fallback::current(&context.snapshot, output_of(STEP, context, names::DISCOVER)?);
     if signs::may_have_booted(STEP, services, context, &found, powered_on_at).await? {
         return Ok(Look::Over);
     }

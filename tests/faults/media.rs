@@ -52,6 +52,9 @@ recovers! {
     media_lost_in_cleanup(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::Eject, FaultEffect::LoseMedia));
     }
+    a_bmc_that_reads_https_only(bmc) {
+        bmc.media.url.schemes = words(&["https"]);
+    }
     a_bmc_that_holds_one_image_at_a_time(bmc) {
         bmc.media.at_most = 1;
     }
@@ -133,9 +136,6 @@ fails! {
     an_insert_that_always_fails(bmc) {
         bmc.faults.push(Fault::always(FaultTrigger::Insert, says(500, "Base.1.18.InternalError")));
     } => "redfish.mount.maintenance", "bmc_refused", ["reason in the words of the service"];
-    a_bmc_that_reads_https_only(bmc) {
-        bmc.media.url.schemes = words(&["https"]);
-    } => "redfish.discover", "unsupported", ["CD1 reads HTTPS and not HTTP"];
     a_bmc_that_reads_from_another_port_only(bmc) {
         bmc.media.url.ports = Some(vec![80]);
     } => "redfish.mount.maintenance", "bmc_refused", ["CD1"];

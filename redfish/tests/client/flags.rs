@@ -429,7 +429,7 @@ async fn url_schemes() {
     ] {
         let said = error.to_string();
         assert!(said.contains("reads media by https only, but media are served by http;"), "{said}");
-        assert!(said.contains("set media_base_url of this server"), "{said}");
+        assert!(said.contains("leave media_base_url of this server and MEDIA_BASE_URL unset"), "{said}");
     }
     assert!(fake.mutations().is_empty());
     bmc.check(&found, "https://10.0.0.1/").unwrap();

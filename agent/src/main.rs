@@ -37,7 +37,7 @@ It writes to the one disk that the recipe selects.
 
   --serial SERIAL          the serial number of this machine instead of those of its firmware
   --medium PATH            a device or an ISO image that holds the task; without it every block device is read
-  --modules FOLDER         loads the kernel modules that the devices need, by FOLDER/modules.index
+  --modules FOLDER         loads the kernel modules that the devices need, by FOLDER/shoal.index
   --report-limit SECONDS   gives the final report up after this time; without it the report is repeated until it is
                            acknowledged
 ";

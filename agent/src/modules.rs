@@ -1,13 +1,15 @@
 //! Drivers: which kernel modules the devices of the machine need, and loading them.
 //!
 //! ```text
-//! modules.index: PATH <tab> DEPENDENCY,DEPENDENCY <tab> ALIAS ALIAS      one line for each module, made with the medium
+//! shoal.index, made with the medium:      module NAME FILE, and below it the lines of this module:
+//!   shoal-modules 1                        need NAME, soft NAME    load before it
+//!   start NAME                             alias PATTERN           devices that need it
 //!
 //! /sys/devices/**/modalias --match aliases--> modules --dependencies first--> finit_module --new devices?--> again
 //! ```
 //!
-//! A medium has no `modprobe` and no `modules.alias`: the index holds what both would need. Paths are relative to the folder of
-//! the index. Names are the file names without `.ko`, with `_` for `-`, as the kernel shows them.
+//! A medium has no `modprobe` and no `modules.alias`: the index holds what both would need. docs/maintenance-os.md lists its
+//! lines; lines with an unknown first word are left out. Names are those of the kernel, with `_` for `-`.
 //!
 //! Invariants: matching is linear in time for each star, and no cycle of dependencies repeats a module. A module is
 //! tried once; one that fails is logged and does not stop the others.
@@ -22,23 +24,31 @@ use std::{
 use crate::log::Log;
 
 /// The name of the index in its folder.
-pub const INDEX: &str = "modules.index";
+pub const INDEX: &str = "shoal.index";
+/// Its first line: the form of the index.
+const FORM: &str = "shoal-modules 1";
 /// The unit under which modules are logged.
 const UNIT: &str = "modules.service";
 /// Depth of folders that are searched for devices.
 const MAX_DEPTH: usize = 40;
 
 /// One kernel module.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Module {
-    path: String,
-    dependencies: Vec<String>,
+    /// The file in the folder of the index.
+    file: String,
+    /// What is loaded before it, in this order.
+    before: Vec<String>,
     aliases: Vec<String>,
 }
 
 /// The modules of a medium by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ModuleIndex(BTreeMap<String, Module>);
+pub struct ModuleIndex {
+    modules: BTreeMap<String, Module>,
+    /// Modules that no device asks for.
+    start: Vec<String>,
+}
 
 /// Loads modules.
 pub trait Kernel {
@@ -62,49 +72,62 @@ impl Kernel for RunningKernel {
 }
 
 impl ModuleIndex {
-    /// Parses the text of an index. Empty lines and lines that begin with `#` are left out.
+    /// Parses the text of an index.
     ///
     /// # Errors
     /// Returns the number of the line that is damaged, and the rule.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut modules = BTreeMap::new();
-        for (index, line) in text.lines().enumerate() {
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let refused = |rule: &str| format!("{INDEX}: line {}: {rule}", index + 1);
-            let mut fields = line.split('\t');
-            let path = fields.next().unwrap_or_default();
-            let plain = !path.is_empty()
-                && !path.starts_with('/')
-                && path.split('/').all(|part| !part.is_empty() && part != ".." && part != ".");
-            if !plain || !path.ends_with(".ko") {
-                return Err(refused("the path is not a relative path of a .ko file"));
-            }
-            let list = |field: Option<&str>, separator: char| -> Vec<String> {
-                let parts = field.unwrap_or_default().split(separator).map(str::trim);
-                parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
-            };
-            let dependencies = list(fields.next(), ',').iter().map(|name| canonical(name)).collect();
-            let aliases = list(fields.next(), ' ');
-            if fields.next().is_some() {
-                return Err(refused("it has more than three fields"));
-            }
-            let module = Module { path: path.to_owned(), dependencies, aliases };
-            if modules.insert(name_of(path), module).is_some() {
-                return Err(refused("the module is in the index twice"));
+        let mut lines = text.lines().enumerate();
+        if lines.next().map(|(_, line)| line) != Some(FORM) {
+            return Err(format!("{INDEX}: line 1: it is not `{FORM}`"));
+        }
+        let mut index = Self::default();
+        let mut current: Option<String> = None;
+        for (number, line) in lines {
+            let refused = |rule: &str| Err(format!("{INDEX}: line {}: {rule}", number + 1));
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match word {
+                "start" if !rest.is_empty() => index.start.push(canonical(rest)),
+                "module" => {
+                    let Some((name, file)) = rest.split_once(' ') else {
+                        return refused("a module has a name and a file");
+                    };
+                    if file.contains('/') || !file.ends_with(".ko") {
+                        return refused("the file is not a .ko file in the folder of the index");
+                    }
+                    let name = canonical(name);
+                    let module = Module { file: file.to_owned(), ..Module::default() };
+                    if index.modules.insert(name.clone(), module).is_some() {
+                        return refused("the module is in the index twice");
+                    }
+                    current = Some(name);
+                }
+                "need" | "soft" | "alias" if !rest.is_empty() => {
+                    let Some(module) = current.as_ref().and_then(|name| index.modules.get_mut(name)) else {
+                        return refused("it belongs to no module");
+                    };
+                    match word {
+                        "alias" => module.aliases.push(rest.to_owned()),
+                        _ => module.before.push(canonical(rest)),
+                    }
+                }
+                "start" | "need" | "soft" | "alias" => return refused("its name is missing"),
+                _ => {}
             }
         }
-        Ok(Self(modules))
+        Ok(index)
     }
 
-    /// Returns the modules that devices with these modaliases need and that are not in `done`: name and path, every
-    /// module after its dependencies. A dependency that is not in the index is part of the kernel.
+    /// Returns the modules that are loaded at the start or that devices with these modaliases need, and that are not in `done`:
+    /// name and file, every module after those that it needs. A module that is not in the index is part of the kernel.
     #[must_use]
     pub fn order(&self, modaliases: &BTreeSet<String>, done: &BTreeSet<String>) -> Vec<(String, String)> {
         let mut order = Vec::new();
         let mut seen = done.clone();
-        for (name, module) in &self.0 {
+        for name in &self.start {
+            self.add(name, &mut seen, &mut order);
+        }
+        for (name, module) in &self.modules {
             let wanted =
                 module.aliases.iter().any(|alias| modaliases.iter().any(|device| matches(alias, device)));
             if wanted {
@@ -121,13 +144,13 @@ impl ModuleIndex {
             return;
         }
         while let Some((name, next)) = stack.pop() {
-            let Some(module) = self.0.get(name) else { continue };
-            match module.dependencies.get(next) {
-                None => order.push((name.to_owned(), module.path.clone())),
-                Some(dependency) => {
+            let Some(module) = self.modules.get(name) else { continue };
+            match module.before.get(next) {
+                None => order.push((name.to_owned(), module.file.clone())),
+                Some(other) => {
                     stack.push((name, next + 1));
-                    if seen.insert(dependency.clone()) {
-                        stack.push((dependency, 0));
+                    if seen.insert(other.clone()) {
+                        stack.push((other, 0));
                     }
                 }
             }
@@ -191,11 +214,6 @@ pub fn modaliases(sys: &Path) -> BTreeSet<String> {
         }
     }
     found
-}
-
-fn name_of(path: &str) -> String {
-    let file = path.rsplit('/').next().unwrap_or(path);
-    canonical(file.strip_suffix(".ko").unwrap_or(file))
 }
 
 fn canonical(name: &str) -> String {
@@ -272,13 +290,16 @@ mod tests {
     use proptest::prelude::*;
     use std::cell::RefCell;
 
-    const TEXT: &str = "# made with the medium\n\
-        kernel/scsi/scsi_mod.ko\tscsi-common\t\n\
-        kernel/scsi/scsi_common.ko\t\t\n\
-        kernel/scsi/sd_mod.ko\tscsi_mod\tscsi:t-0x00*\n\
-        kernel/ahci.ko\tlibahci,libata\tpci:v00008086d00002922sv*sd*bc*sc*i* pci:v*d*sv*sd*bc01sc06i01*\n\
-        kernel/libahci.ko\tlibata\n\
-        kernel/libata.ko\tscsi_mod\t\n";
+    const TEXT: &str = "shoal-modules 1\n\
+        kernel 6.1.0-56-amd64\n\
+        builtin pci\n\
+        module scsi_mod scsi_mod.ko\nneed scsi-common\n\
+        module scsi_common scsi_common.ko\n\
+        module sd_mod sd_mod.ko\nneed scsi_mod\nalias scsi:t-0x00*\n\
+        module ahci ahci.ko\nneed libahci\nneed libata\nfirmware some.bin\n\
+        alias pci:v00008086d00002922sv*sd*bc*sc*i*\nalias pci:v*d*sv*sd*bc01sc06i01*\n\
+        module libahci libahci.ko\nneed libata\n\
+        module libata libata.ko\nneed scsi_mod\nsoft pci\n";
 
     fn set(texts: &[&str]) -> BTreeSet<String> {
         texts.iter().map(|text| (*text).to_owned()).collect()
@@ -294,23 +315,42 @@ mod tests {
         let devices = set(&["pci:v0000ABCDd00000001sv0sd0bc01sc06i01"]);
         let order = index.order(&devices, &BTreeSet::new());
         assert_eq!(names(&order), ["scsi_common", "scsi_mod", "libata", "libahci", "ahci"]);
-        assert_eq!(order[0].1, "kernel/scsi/scsi_common.ko");
+        assert_eq!(order[0].1, "scsi_common.ko");
         let order = index.order(&devices, &set(&["scsi_mod", "scsi_common", "ahci"]));
         assert!(order.is_empty(), "{order:?}");
         assert!(index.order(&set(&["usb:v1"]), &BTreeSet::new()).is_empty());
     }
 
     #[test]
+    fn what_no_device_asks_for_is_loaded_at_the_start() {
+        let text = "shoal-modules 1\nstart isofs\nmodule isofs isofs.ko\nsoft cdrom\nmodule cdrom cdrom.ko\n";
+        let index = ModuleIndex::parse(text).unwrap();
+        assert_eq!(names(&index.order(&BTreeSet::new(), &BTreeSet::new())), ["cdrom", "isofs"]);
+        assert!(index.order(&BTreeSet::new(), &set(&["isofs"])).is_empty());
+    }
+
+    #[test]
     fn a_cycle_of_dependencies_ends() {
-        let index = ModuleIndex::parse("a.ko\tb\tx\nb.ko\ta\t\n").unwrap();
+        let index = ModuleIndex::parse("shoal-modules 1\nmodule a a.ko\nneed b\nalias x\nmodule b b.ko\nneed a\n").unwrap();
         assert_eq!(names(&index.order(&set(&["x"]), &BTreeSet::new())), ["b", "a"]);
     }
 
     #[test]
     fn damaged_lines_are_refused_with_their_number() {
-        for line in ["/a.ko\t\t", "../a.ko", "a.ko.xz", "a.ko\t\t\tx", "a.ko\na.ko"] {
-            assert!(ModuleIndex::parse(line).unwrap_err().contains("line "), "{line}");
+        for lines in [
+            "module a",
+            "module a /a.ko",
+            "module a ../a.ko",
+            "module a a.ko.xz",
+            "module a a.ko\nmodule a a.ko",
+            "need b",
+            "module a a.ko\nneed",
+            "start",
+        ] {
+            let refused = ModuleIndex::parse(&format!("{FORM}\n{lines}\n")).unwrap_err();
+            assert!(refused.contains("line "), "{lines}");
         }
+        assert!(ModuleIndex::parse("shoal-modules 2\n").is_err() && ModuleIndex::parse("").is_err());
     }
 
     #[test]
@@ -362,8 +402,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_index_and_pattern_is_handled(text in "[a-c.ko\t\n,*/ ]{0,60}", pattern in ".{0,20}", alias in ".{0,20}") {
-            if let Ok(index) = ModuleIndex::parse(&text) {
+        fn any_index_and_pattern_is_handled(lines in "((module|need|soft|alias|start) [a-c]( [a-c]\\.ko)?\n){0,9}", pattern in ".{0,20}", alias in ".{0,20}") {
+            if let Ok(index) = ModuleIndex::parse(&format!("{FORM}\n{lines}")) {
                 let _ = index.order(&set(&["a", "b", "c"]), &BTreeSet::new());
             }
             let _ = matches(&pattern, &alias);

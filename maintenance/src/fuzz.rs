@@ -88,15 +88,17 @@ mod tests {
         }
     }
 
-    /// Writes the seeds that are made of synthetic packages.
     #[test]
-    #[ignore = "writes fuzz/corpus; run by hand after a change of the formats"]
-    fn write_the_seeds() {
+    fn the_seeds_of_the_corpus_are_those_that_this_crate_makes() {
         use crate::test_kit::{Member, deb_packed, gzip, module, program, xz, zstd};
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
         let write = |target: &str, name: &str, bytes: &[u8]| {
-            std::fs::create_dir_all(folder.join(target)).unwrap();
-            std::fs::write(folder.join(target).join(name), bytes).unwrap();
+            let path = folder.join(target).join(name);
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                std::fs::create_dir_all(folder.join(target)).unwrap();
+                std::fs::write(&path, bytes).unwrap();
+            }
+            assert!(std::fs::read(&path).unwrap() == bytes, "UPDATE_GOLDEN=1 rewrites {}", path.display());
         };
         let control = "Package: seed\nVersion: 1\nArchitecture: all\n";
         let long = format!("./usr/lib/{}", "long/".repeat(40));

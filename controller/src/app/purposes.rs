@@ -34,12 +34,18 @@ pub(super) fn check(settings: &Settings) -> Result<(), StartError> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
     use crate::config::Sources;
 
     fn settings(secrets: &[(&str, &str)]) -> Settings {
-        let flags = secrets.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        Settings::load(&Sources { flags, environment: &|_| None, variables: Vec::new(), file: None }).unwrap()
+        let environment = |name: &str| {
+            secrets.iter().find(|(given, _)| *given == name).map(|(_, text)| OsString::from(text))
+        };
+        let sources =
+            Sources { flags: Vec::new(), environment: &environment, variables: Vec::new(), file: None };
+        Settings::load(&sources).unwrap()
     }
 
     #[test]

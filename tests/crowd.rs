@@ -5,6 +5,8 @@
 //!   honest    requests on new connections, reads of a mounted image, a job from its creation to its end
 //! ```
 
+#![allow(clippy::print_stdout, reason = "the times with and without the crowd are for the reader of the run")]
+
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

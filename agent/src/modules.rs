@@ -331,7 +331,9 @@ mod tests {
 
     #[test]
     fn a_cycle_of_dependencies_ends() {
-        let index = ModuleIndex::parse("shoal-modules 1\nmodule a a.ko\nneed b\nalias x\nmodule b b.ko\nneed a\n").unwrap();
+        let index =
+            ModuleIndex::parse("shoal-modules 1\nmodule a a.ko\nneed b\nalias x\nmodule b b.ko\nneed a\n")
+                .unwrap();
         assert_eq!(names(&index.order(&set(&["x"]), &BTreeSet::new())), ["b", "a"]);
     }
 

@@ -259,7 +259,9 @@ mod tests {
         );
         let untrusted = action(tls(TransportErrorKind::Untrusted, ""));
         assert!(
-            untrusted.ends_with("`shoal server update XF-7 --tls pinned --bmc-password-stdin`, or REDFISH_CA_FILE"),
+            untrusted.ends_with(
+                "`shoal server update XF-7 --tls pinned --bmc-password-stdin`, or REDFISH_CA_FILE"
+            ),
             "{untrusted}"
         );
         let denied = action(ErrorKind::Unauthorized { denial: Denial::Credentials, message: String::new() });

@@ -108,7 +108,8 @@ mod tests {
             Member::Hard("./usr/bin/hard", "./usr/bin/program"),
             Member::File(&long, vec![1]),
         ];
-        let packings: [(&str, fn(&[u8]) -> Vec<u8>); 4] =
+        type Pack = fn(&[u8]) -> Vec<u8>;
+        let packings: [(&str, Pack); 4] =
             [("plain", <[u8]>::to_vec), ("gzip", gzip), ("xz", xz), ("zstd", zstd)];
         for (name, pack) in packings {
             write("maintenance_package", name, &deb_packed(control, &members, pack));

@@ -204,8 +204,11 @@ fn long_name(record: &mut impl Read) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+/// The key and the value of a record of a pax header.
+type Extension = (Vec<u8>, Vec<u8>);
+
 /// The records `LENGTH KEY=VALUE\n` of a pax header.
-fn extensions(mut bytes: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+fn extensions(mut bytes: &[u8]) -> Result<Vec<Extension>, String> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let record = (|| {

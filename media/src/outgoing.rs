@@ -145,7 +145,6 @@ impl AddressPolicy {
     /// The beginning of an HTTP client that connects to allowed addresses only. The client must also check the address in each
     /// URL that it requests, and in each redirect that it follows, with [`AddressPolicy::check_url`]: such an address is not
     /// resolved.
-    #[must_use]
     pub fn client(&self) -> reqwest::ClientBuilder {
         reqwest::Client::builder().no_proxy().dns_resolver(Arc::new(CheckedResolver(self.clone())))
     }

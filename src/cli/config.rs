@@ -34,7 +34,7 @@ pub(super) fn run(command: ConfigCommand, output: &mut Output<'_>) -> Result<(),
                 return output.document(&json!({"valid": true, "warnings": warnings}));
             }
             output.line("the configuration is valid")?;
-            warning.map_or(Ok(()), |why| output.line(&format!("warning: {why}")))
+            warning.map_or(Ok(()), |why| output.line(format!("warning: {why}")))
         }
         ConfigCommand::Reference => describe(output),
     }

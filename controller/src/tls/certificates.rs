@@ -88,7 +88,7 @@ pub struct Certificates {
 }
 
 enum Source {
-    Given(GivenPair, Mutex<Watched>),
+    Given(GivenPair, Box<Mutex<Watched>>),
     Own(Box<Own>),
 }
 
@@ -133,7 +133,7 @@ impl Certificates {
             Some(pair) => {
                 let watched = Watched { read: stamps(&pair), seen: stamps(&pair) };
                 let current = read_given(&pair, &provider)?;
-                (Source::Given(pair, Mutex::new(watched)), current)
+                (Source::Given(pair, Box::new(Mutex::new(watched))), current)
             }
             None => {
                 let now = clock.now();

@@ -98,9 +98,10 @@ impl AwaitCompletion {
     async fn observe(&self, context: &StepContext) -> (Observation, Vec<NewEvent>) {
         let reads = self.reads(context).await.unwrap_or_default();
         let read = tokio::time::timeout(OBSERVE_TIMEOUT, self.host_status(context)).await;
-        let (host, events) = match read.unwrap_or_else(|_elapsed| Err(observe_timed_out())) {
-            Ok(host) => (Some(host), Vec::new()),
-            Err(event) => (None, vec![event]),
+        let (host, events) = match read {
+            Ok(Ok(host)) => (Some(host), Vec::new()),
+            Ok(Err(event)) => (None, vec![event]),
+            Err(_elapsed) => (None, vec![observe_timed_out()]),
         };
         (Observation { at: context.now(), host, reads }, events)
     }

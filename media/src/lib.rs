@@ -64,7 +64,7 @@ pub use library::{
     shown_location, tls_config,
 };
 pub use offload::{WorkLost, offload};
-pub use outgoing::{AddressPolicy, AddressRefused, Cidr, FilePolicy, FileRefused, InvalidCidr, SourcePolicy};
+pub use outgoing::{AddressPolicy, AddressRefused, FilePolicy, FileRefused, SourcePolicy};
 pub use range::{Selection, evaluate};
 pub use reads::FLUSH_EVERY;
 pub use serve::{FileSending, ReadObserver, SendFiles, respond};

@@ -16,7 +16,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use media::Cidr;
+use ipnet::IpNet;
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule, Rule, TagPattern};
 
 use super::definition::SettingKind;
@@ -37,7 +37,7 @@ pub(super) fn repositories(_: SettingKind, text: &str) -> Result<Vec<RepositoryP
     entries(text, form, |entry| entry.parse().ok())
 }
 
-pub(super) fn cidrs(_: SettingKind, text: &str) -> Result<Vec<Cidr>, InvalidValue> {
+pub(super) fn cidrs(_: SettingKind, text: &str) -> Result<Vec<IpNet>, InvalidValue> {
     let form = "ADDRESS/BITS, such as 127.0.0.0/8, separated by commas";
     entries(text, form, |entry| entry.parse().ok())
 }

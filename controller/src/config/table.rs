@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use media::Cidr;
+use ipnet::IpNet;
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 use strum::VariantNames;
 
@@ -158,7 +158,7 @@ settings! {
     IMAGE_DIR image_dir: PathBuf = (STORAGE_ROOT / "images"), Path, values::path;
     /// Addresses that the controller may fetch images from and post webhooks to although they are loopback,
     /// link-local, multicast, reserved or of a metadata service, for example 127.0.0.0/8,::1/128.
-    FETCH_ALLOW_CIDRS fetch_allow_cidrs: Vec<Cidr> = empty, Entries("ADDRESS/BITS"), images::cidrs;
+    FETCH_ALLOW_CIDRS fetch_allow_cidrs: Vec<IpNet> = empty, Entries("ADDRESS/BITS"), images::cidrs;
     /// Enables the OCI registry under /v2/. With false, recipes can only use images of other registries.
     ENABLE_REGISTRY enable_registry: bool = "true", Switch, values::switch;
     /// The directory of the registry: one OCI image layout per repository. It can be on another disk than

@@ -52,6 +52,10 @@ CREATE INDEX idx_runs_unstarted ON runs (queue, batch, rank, id)
 
 CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 
+CREATE UNIQUE INDEX idx_signing_keys_in_force ON signing_keys (until IS NULL) WHERE until IS NULL;
+
+CREATE INDEX idx_web_sessions_name ON web_sessions (name, created_at);
+
 CREATE INDEX idx_webhook_retries_due ON webhook_retries (webhook, next_at);
 
 CREATE TABLE api_tokens (
@@ -65,6 +69,28 @@ CREATE TABLE api_tokens (
     created_at   TEXT NOT NULL,
     expires_at   TEXT,
     last_used_at TEXT -- accurate to ten minutes
+) STRICT;
+
+CREATE TABLE audit_anchor (
+    one  INTEGER PRIMARY KEY CHECK (one = 1),
+    seq  INTEGER NOT NULL,
+    hash TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE audit_log (
+    seq        INTEGER PRIMARY KEY, -- from 1 without a gap
+    time       TEXT NOT NULL,
+    actor_kind TEXT NOT NULL,
+    actor      TEXT NOT NULL,
+    actor_id   TEXT NOT NULL,
+    source     TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    target     TEXT NOT NULL,
+    result     TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    count      INTEGER NOT NULL,
+    previous   TEXT NOT NULL, -- the hash of the entry before
+    hash       TEXT NOT NULL  -- SHA-256 of the canonical form of all other columns
 ) STRICT;
 
 CREATE TABLE batches (
@@ -110,6 +136,12 @@ CREATE TABLE idempotency_keys (
     run            TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     PRIMARY KEY (server, key)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE install_logs (
+    job         TEXT PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+    received_at TEXT NOT NULL,
+    text        TEXT NOT NULL
+) STRICT;
 
 CREATE TABLE jobs (
     id                  TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
@@ -253,7 +285,9 @@ CREATE TABLE server_observed (
     serial          TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
     observed        TEXT,
     learned         TEXT, -- learned behaviour of the BMC, with the firmware version it applies to
-    pending_cleanup TEXT  -- cleanup that a job could not do
+    pending_cleanup TEXT, -- cleanup that a job could not do
+    inventory       TEXT, -- what the machine reported that it is made of
+    inventoried_at  TEXT
 ) STRICT;
 
 CREATE TABLE servers (
@@ -293,6 +327,13 @@ CREATE TABLE signals (
     PRIMARY KEY (run, name, key)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE signing_keys (
+    id      TEXT PRIMARY KEY,
+    sealed  TEXT NOT NULL, -- the key, sealed
+    made_at TEXT NOT NULL,
+    until   TEXT
+) STRICT;
+
 CREATE TABLE users (
     name          TEXT PRIMARY KEY,
     password_hash TEXT NOT NULL,
@@ -301,6 +342,19 @@ CREATE TABLE users (
     created_by    TEXT NOT NULL,
     created_at    TEXT NOT NULL,
     updated_at    TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE web_sessions (
+    id           TEXT PRIMARY KEY,
+    secret_hash  TEXT NOT NULL UNIQUE, -- SHA-256 of the cookie
+    name         TEXT NOT NULL, -- the user or API token
+    token_id     TEXT, -- the id of the API token; NULL for a user
+    mark         TEXT NOT NULL, -- changes with role and password of the user
+    address      TEXT NOT NULL,
+    agent        TEXT NOT NULL,
+    created_at   TEXT NOT NULL,
+    last_used_at TEXT NOT NULL, -- accurate to a minute
+    expires_at   TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE webhook_dead_letters (
@@ -342,6 +396,17 @@ CREATE TABLE webhooks (
     failing_since TEXT,          -- the first failure since the last success
     last_error    TEXT
 ) STRICT;
+
+CREATE TRIGGER audit_log_is_never_changed BEFORE UPDATE ON audit_log
+BEGIN
+    SELECT RAISE(ABORT, 'an audit entry never changes');
+END;
+
+CREATE TRIGGER audit_log_is_pruned_up_to_the_anchor BEFORE DELETE ON audit_log
+WHEN OLD.seq > coalesce((SELECT seq FROM audit_anchor), 0)
+BEGIN
+    SELECT RAISE(ABORT, 'an audit entry after the anchor is not deleted');
+END;
 
 CREATE VIEW job_events AS
 SELECT events.seq AS id, events.run AS job_id, events.time, events.level, events.message, events.step

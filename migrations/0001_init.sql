@@ -25,6 +25,16 @@ CREATE TABLE users (
     updated_at    TEXT NOT NULL
 ) STRICT;
 
+-- The versions of the signing key. The one without an end is in force; the others are accepted until their end.
+CREATE TABLE signing_keys (
+    id      TEXT PRIMARY KEY,
+    sealed  TEXT NOT NULL, -- the key, sealed
+    made_at TEXT NOT NULL,
+    until   TEXT
+) STRICT;
+
+CREATE UNIQUE INDEX idx_signing_keys_in_force ON signing_keys (until IS NULL) WHERE until IS NULL;
+
 CREATE TABLE api_tokens (
     id           TEXT PRIMARY KEY,
     name         TEXT NOT NULL UNIQUE,
@@ -37,6 +47,22 @@ CREATE TABLE api_tokens (
     expires_at   TEXT,
     last_used_at TEXT -- accurate to ten minutes
 ) STRICT;
+
+-- Logins of browsers. A change of the user or API token ends its sessions.
+CREATE TABLE web_sessions (
+    id           TEXT PRIMARY KEY,
+    secret_hash  TEXT NOT NULL UNIQUE, -- SHA-256 of the cookie
+    name         TEXT NOT NULL, -- the user or API token
+    token_id     TEXT, -- the id of the API token; NULL for a user
+    mark         TEXT NOT NULL, -- changes with role and password of the user
+    address      TEXT NOT NULL,
+    agent        TEXT NOT NULL,
+    created_at   TEXT NOT NULL,
+    last_used_at TEXT NOT NULL, -- accurate to a minute
+    expires_at   TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX idx_web_sessions_name ON web_sessions (name, created_at);
 
 CREATE TABLE servers (
     serial                  TEXT PRIMARY KEY,
@@ -67,7 +93,9 @@ CREATE TABLE server_observed (
     serial          TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
     observed        TEXT,
     learned         TEXT, -- learned behaviour of the BMC, with the firmware version it applies to
-    pending_cleanup TEXT  -- cleanup that a job could not do
+    pending_cleanup TEXT, -- cleanup that a job could not do
+    inventory       TEXT, -- what the machine reported that it is made of
+    inventoried_at  TEXT
 ) STRICT;
 
 -- One row per run: everything that changes often. Large texts are in run_inputs and run_steps.
@@ -242,6 +270,13 @@ CREATE TABLE jobs (
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled'))
 ) STRICT;
 
+-- The end of the log of a maintenance OS, as its final report carried it.
+CREATE TABLE install_logs (
+    job         TEXT PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
+    received_at TEXT NOT NULL,
+    text        TEXT NOT NULL
+) STRICT;
+
 CREATE INDEX idx_jobs_status ON jobs (status);
 CREATE INDEX idx_jobs_server ON jobs (server_serial, created_at, id);
 CREATE UNIQUE INDEX idx_jobs_one_active ON jobs (server_serial) WHERE status <> 'complete';
@@ -350,3 +385,38 @@ CREATE TABLE webhook_dead_letters (
     redeliver   INTEGER NOT NULL DEFAULT 0, -- 1: an operator requested another delivery
     PRIMARY KEY (webhook, seq)
 ) STRICT, WITHOUT ROWID;
+
+-- The audit log: a chain of hashes, append-only. An entry never changes; only those up to the anchor may be deleted.
+CREATE TABLE audit_log (
+    seq        INTEGER PRIMARY KEY, -- from 1 without a gap
+    time       TEXT NOT NULL,
+    actor_kind TEXT NOT NULL,
+    actor      TEXT NOT NULL,
+    actor_id   TEXT NOT NULL,
+    source     TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    target     TEXT NOT NULL,
+    result     TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    count      INTEGER NOT NULL,
+    previous   TEXT NOT NULL, -- the hash of the entry before
+    hash       TEXT NOT NULL  -- SHA-256 of the canonical form of all other columns
+) STRICT;
+
+-- The last pruned entry; the oldest one that is left follows it. No row before the first pruning.
+CREATE TABLE audit_anchor (
+    one  INTEGER PRIMARY KEY CHECK (one = 1),
+    seq  INTEGER NOT NULL,
+    hash TEXT NOT NULL
+) STRICT;
+
+CREATE TRIGGER audit_log_is_never_changed BEFORE UPDATE ON audit_log
+BEGIN
+    SELECT RAISE(ABORT, 'an audit entry never changes');
+END;
+
+CREATE TRIGGER audit_log_is_pruned_up_to_the_anchor BEFORE DELETE ON audit_log
+WHEN OLD.seq > coalesce((SELECT seq FROM audit_anchor), 0)
+BEGIN
+    SELECT RAISE(ABORT, 'an audit entry after the anchor is not deleted');
+END;

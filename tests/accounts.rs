@@ -203,7 +203,11 @@ async fn a_token_with_labels_reaches_only_servers_with_them_on_every_route() {
             assert_eq!(response.status, 403, "{place}");
             refused += 1;
         } else if of_object {
-            let unknown = if template.contains("{id}") { "unknown_job" } else { "unknown_server" };
+            let unknown = match template.strip_prefix("/api/v1/").and_then(|rest| rest.split('/').next()) {
+                Some("jobs") => "unknown_job",
+                Some("sessions") => "unknown_session",
+                _ => "unknown_server",
+            };
             response.refused(404, unknown);
             hidden += 1;
         }

@@ -11,9 +11,10 @@ use crate::kit::{Client, POLL_INTERVAL, Scene, TIME_LIMIT, recipe, silent};
 /// The token whose name every event of its requests has.
 const WALKER: &str = "walker";
 /// Operations that change nothing that is recorded as an operator's change, with the reason.
-const WITHOUT_EVENT: [(&str, &str); 3] = [
+const WITHOUT_EVENT: [(&str, &str); 4] = [
     ("probeServer", "reads the BMC"),
     ("reportInstallation", "has its own secret; tests/accounts.rs"),
+    ("deleteSession", "needs the cookie of a browser; tests/sessions.rs"),
     ("redeliver", "there is no dead letter here; tests/webhooks.rs"),
 ];
 
@@ -98,6 +99,7 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let job = walk.step("createJob", M::POST, "/api/v1/jobs", order.clone()).await;
     let id = job["job_id"].as_str().unwrap().to_owned();
     walk.scene.admin.awaits_report(&id).await;
+    walk.step("issueMediaUrl", M::POST, &format!("/api/v1/jobs/{id}/media-url"), json!({})).await;
     for (operation, verb) in [("holdJob", "hold"), ("resumeJob", "resume"), ("cancelJob", "cancel")] {
         walk.step(operation, M::POST, &format!("/api/v1/jobs/{id}/{verb}"), json!({})).await;
     }
@@ -130,6 +132,17 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let upload = upload.header("docker-upload-uuid").unwrap().to_owned();
     walk.step("cancelUpload", M::DELETE, &format!("/api/v1/registry/uploads/{upload}"), json!({})).await;
 
+    let session = walk.step("createSession", M::POST, "/api/v1/session", json!({})).await;
+    let session = format!("/api/v1/sessions/{}", session["session_id"].as_str().unwrap());
+    walk.step("endSession", M::DELETE, &session, json!({})).await;
+    for (operation, place) in [
+        ("endMySessions", "/api/v1/sessions".to_owned()),
+        ("endUserSessions", format!("/api/v1/users/{WALKER}/sessions")),
+    ] {
+        walk.step("createSession", M::POST, "/api/v1/session", json!({})).await;
+        walk.step(operation, M::DELETE, &place, json!({})).await;
+    }
+
     let user = json!({ "name": "bea", "role": "viewer", "password": "some password" });
     walk.step("createUser", M::POST, "/api/v1/users", user).await;
     walk.step("updateUser", M::PATCH, "/api/v1/users/bea", json!({ "role": "operator" })).await;
@@ -137,6 +150,10 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     walk.step("createToken", M::POST, "/api/v1/tokens", json!({ "name": "ci", "role": "viewer" })).await;
     walk.step("rotateToken", M::POST, "/api/v1/tokens/ci/rotate", json!({})).await;
     walk.step("revokeToken", M::DELETE, "/api/v1/tokens/ci", json!({})).await;
+    let keys = walk.scene.admin.get("/api/v1/secrets").await.expect(200);
+    let signing = keys["secrets"].as_array().unwrap().iter().find(|key| key["name"] == "signing").unwrap();
+    let from = json!({ "from": signing["key_id"] });
+    walk.step("rotateSecret", M::POST, "/api/v1/secrets/signing/rotate", from).await;
     walk.step("diagnoseServer", M::POST, "/api/v1/servers/ACT-2/doctor", json!({})).await;
 
     // Only a user with a password changes the own one, so this user has the name for which the walk looks.

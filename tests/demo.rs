@@ -37,3 +37,12 @@ async fn a_deliberate_failure_of_the_demo_counts_as_expected() {
     assert!(text.contains("2 of 2 jobs ended as expected"), "{text}");
     assert!(text.contains("bootloader-linux.service"), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_of_a_virtual_machine_says_which_files_it_needs_and_how_to_make_them() {
+    let output = demo(&["demo", "--vm", "--image", "registry.example/debian:12"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("missing: --medium\n"), "{text}");
+    assert!(text.contains("shoal maintenance fetch") && text.contains("shoal maintenance build"), "{text}");
+}

@@ -22,7 +22,10 @@
 //!   doors      each secret at every door        crowd      idle connections, descriptors, trusted proxies
 //!   restored   copied, old and restored data, backups, locks
 //!   modes      who can open the files of the program
+//!   report_certificates   installation reports by client certificate
 //!   accounts   users, API tokens and their limits    actors     every change names its user or token
+//!   sessions   logins of browsers, security headers
+//!   audit      the audit log and its offline check
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -31,6 +34,7 @@ mod accounts;
 mod actors;
 mod admission;
 mod api;
+mod audit;
 mod batches;
 mod bmc;
 mod crash;
@@ -52,10 +56,13 @@ mod operators;
 mod probe;
 mod process;
 mod registry;
+mod report_certificates;
 mod reports;
 mod requests;
 mod restored;
+mod rotation;
 mod secrets;
+mod sessions;
 mod slots;
 mod soak;
 mod stream;

@@ -1,5 +1,7 @@
 //! Reads of task and boot images: by grant, with credentials, and without either.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde_json::json;
 
@@ -128,6 +130,7 @@ async fn a_user_with_credentials_reads_a_task_image_by_its_job_id() {
         "controller_url",
         "created_at",
         "job_id",
+        "network",
         "recipe_schema_id",
         "registry",
         "server_serial",
@@ -138,6 +141,132 @@ async fn a_user_with_credentials_reads_a_task_image_by_its_job_id() {
     assert_eq!(keys, documented.into());
     assert_eq!((&document["job_id"], &document["server_serial"]), (&json!(id), &json!("MED-4")));
     scene.end().await;
+}
+
+/// Issues a signed URL of the task image of a job.
+async fn signed_url(scene: &Scene, id: &str) -> String {
+    let issued = scene.admin.post(&format!("/api/v1/jobs/{id}/media-url"), &json!({})).await.expect(201);
+    issued["url"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signed_url_reads_one_image_until_it_expires() {
+    let scene = Scene::start_with(vec![silent("SIGN-1")], |settings, _| {
+        settings.media_url_ttl = Duration::from_secs(60);
+    })
+    .await;
+    let id = scene.admin.create_job("SIGN-1").await;
+    scene.admin.awaits_report(&id).await;
+    let url = signed_url(&scene, &id).await;
+    let client = scene.anonymous();
+    let image = scene.admin.task_image(&id).await;
+    let whole = client.get(&url).await;
+    assert_eq!(whole.status, 200);
+    assert!(whole.body == image);
+    assert_eq!(whole.header("cache-control"), Some("private, max-age=0"));
+    assert!(whole.header("etag").unwrap().starts_with("\"sha256:"));
+    let part = client.send(client.request(Method::GET, &url).header("Range", "bytes=4-7")).await;
+    assert_eq!((part.status, part.body.as_slice()), (206, &image[4..8]));
+    let head = client.send(client.request(Method::HEAD, &url)).await;
+    assert_eq!(head.header("content-length").unwrap(), image.len().to_string());
+    let events = scene.admin.event_log(&id).await;
+    assert!(events.contains("media.url-issued"), "{events}");
+    let signature = url.split_once("sig=").unwrap().1;
+    assert!(!events.contains(signature), "{events}");
+
+    // A response that has begun is sent to its end; a new request is refused, also one for the next range.
+    let (http, request) = client.request(Method::GET, &url).build_split();
+    let mut begun = http.execute(request.unwrap()).await.unwrap();
+    assert_eq!(begun.status(), 200);
+    let mut received = begun.chunk().await.unwrap().unwrap().to_vec();
+    scene.skip(Duration::from_secs(61));
+    client.get(&url).await.refused(403, "media.url_expired");
+    let next = client.send(client.request(Method::GET, &url).header("Range", "bytes=8-11")).await;
+    next.refused(403, "media.url_expired");
+    while let Some(chunk) = begun.chunk().await.unwrap() {
+        received.extend_from_slice(&chunk);
+    }
+    assert!(received == image);
+    // The login of an administrator does not revive it, and a new URL does.
+    scene.admin.get(&url).await.refused(403, "media.url_expired");
+    let new = signed_url(&scene, &id).await;
+    assert_eq!(client.get(&new).await.status, 200);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_signed_url_is_refused_whatever_was_changed() {
+    let scene = Scene::start(vec![silent("SIGN-2"), silent("SIGN-3")]).await;
+    let id = scene.admin.create_job("SIGN-2").await;
+    let other = scene.admin.create_job("SIGN-3").await;
+    scene.admin.awaits_report(&id).await;
+    scene.admin.awaits_report(&other).await;
+    let url = signed_url(&scene, &id).await;
+    let (path, query) = url.split_once('?').unwrap();
+    let (expires, signature) = query.split_once('&').unwrap();
+    let later: i64 = expires.split_once('=').unwrap().1.parse::<i64>().unwrap() + 1;
+    let flipped = if signature.ends_with('A') { "Q" } else { "A" };
+    let changed = [
+        format!("{path}?expires={later}&{signature}"),
+        format!("{path}?{expires}&{}{flipped}", &signature[..signature.len() - 1]),
+        format!("{path}?{expires}"),
+        format!("{path}?{signature}"),
+        format!("{path}?{query}&range=0-3"),
+        format!("{path}?{query}&{query}"),
+        url.replace(&id, &other),
+        url.replace(&id, &uuid::Uuid::now_v7().to_string()),
+        url.replace(&id, "no-job"),
+    ];
+    let mut said = std::collections::BTreeSet::new();
+    for url in &changed {
+        let mut body = scene.anonymous().get(url).await.refused(403, "media.url_invalid");
+        body.as_object_mut().unwrap().remove("request_id");
+        said.insert(body.to_string());
+    }
+    assert_eq!(said.len(), 1, "a refusal does not say what is wrong: {said:?}");
+    // Credentials do not help a request with a signature, and the limit of failures does not hurt one that is right.
+    scene.admin.get(&changed[0]).await.refused(403, "media.url_invalid");
+    scene.anonymous().get(&changed[0]).await.refused(429, "rate_limited");
+    assert_eq!(scene.anonymous().get(&url).await.status, 200);
+    // A URL ends with the job, too.
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.admin.complete(&id).await;
+    let ended =
+        scene.anonymous().until(&url, "the end of the grant", |response| response.status == 404).await;
+    ended.refused(404, "not_found");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_the_allowed_networks_read_task_images_without_a_login() {
+    // The client of this test is on loopback.
+    for (allow, proxies, forwarded, status) in [
+        ("127.0.0.0/8", None, None, 200),
+        ("127.0.0.1", None, None, 200),
+        ("192.0.2.0/24", None, None, 401),
+        ("192.0.2.0/24", None, Some("192.0.2.7"), 401),
+        ("192.0.2.0/24", Some("127.0.0.1"), Some("192.0.2.7"), 200),
+        ("192.0.2.0/24", Some("127.0.0.1"), Some("192.0.2.7, 198.51.100.1"), 401),
+        ("127.0.0.0/8", Some("127.0.0.1"), None, 401),
+    ] {
+        let scene = Scene::start_with(vec![silent("CIDR-1")], |settings, _| {
+            settings.media_allow_cidrs = allow.parse().unwrap();
+            if let Some(proxies) = proxies {
+                settings.trusted_proxies = proxies.parse().unwrap();
+            }
+        })
+        .await;
+        let id = scene.admin.create_job("CIDR-1").await;
+        scene.admin.awaits_report(&id).await;
+        let client = scene.anonymous();
+        let mut request = client.request(Method::GET, &format!("/media/tasks/{id}/task.iso"));
+        if let Some(forwarded) = forwarded {
+            request = request.header("X-Forwarded-For", forwarded);
+        }
+        let response = client.send(request).await;
+        assert_eq!(response.status, status, "{allow} {proxies:?} {forwarded:?}");
+        scene.end().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

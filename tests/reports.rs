@@ -210,3 +210,34 @@ async fn the_token_of_another_server_is_refused() {
     assert_eq!(scene.admin.job(&other).await["wait"]["reason"], "report");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_and_the_inventory_of_the_first_final_report_are_kept_and_shown_without_its_secret() {
+    let (scene, id, token) = waiting("REP-30").await;
+    let (log, inventory) = (format!("/api/v1/jobs/{id}/log"), "/api/v1/servers/REP-30/inventory");
+    let nothing = scene.admin.get(&log).await.expect(200);
+    assert_eq!(nothing, json!({ "job_id": id, "received_at": null, "log": null }));
+    assert_eq!(scene.admin.get(inventory).await.expect(200)["inventory"], Value::Null);
+    let report = json!({
+        "status": "failed", "failed_step": "select-disk.service",
+        "log": format!("two disks match\nX-Webhook-Secret: {token}\n"),
+        "disk": { "name": "sda", "serial": "D1" },
+        "inventory": { "cpus": 4, "disks": [{ "name": "sda", "bytes": 1 << 30, "rotational": false }] },
+    });
+    scene.admin.report("REP-30", &token, &report).await.expect(200);
+    let other =
+        json!({ "status": "failed", "failed_step": "x", "log": "another", "inventory": { "cpus": 1 } });
+    scene.admin.report("REP-30", &token, &other).await.expect(200);
+    let shown = scene.admin.get(&log).await.expect(200);
+    assert_eq!(shown["log"], "two disks match\nX-Webhook-Secret: [redacted]\n");
+    assert!(shown["received_at"].is_string());
+    assert_eq!(scene.admin.get(inventory).await.expect(200)["inventory"], report["inventory"]);
+    scene.admin.complete(&id).await;
+    let events = scene.admin.events(&id).await;
+    let reported = events.iter().find(|event| event["type"] == "report.failed").unwrap();
+    assert_eq!(reported["data"]["disk"], report["disk"], "{reported}");
+    assert!(!scene.admin.event_log(&id).await.contains(&token));
+    scene.admin.get("/api/v1/jobs/unknown/log").await.refused(404, "unknown_job");
+    scene.admin.get("/api/v1/servers/NONE/inventory").await.refused(404, "unknown_server");
+    scene.end().await;
+}

@@ -17,11 +17,9 @@ const MOST_EXPANDED: usize = 24;
 /// The maximum for a host that was on. Powering it off takes a request, its read-back, and a read of its three slots, which
 /// a reset may change.
 const MOST_FOUND_ON: usize = MOST + 5;
-/// The vendors that need more than [`MOST`], each with its maximum. The first boots by the import of a configuration, which is a
-/// task whose result is read from another resource, in cleanup too. Two slots of the second refuse the image, and are read
-/// again. The slots of the third appear after an action, its inserts are tasks, its override has a resource of its own, and
-/// after the pause before the power-on host and boot slot are read again.
-const MORE: [(&str, usize); 3] = [("dell-idrac8", 31), ("cisco-ucs", 32), ("nvidia-dgx-h100", 36)];
+/// The vendors that need more than [`MOST`], each with its maximum. The slots of this one appear after an action, its inserts are
+/// tasks, its override has a resource of its own, and after the pause before the power-on host and boot slot are read again.
+const MORE: [(&str, usize); 1] = [("nvidia-dgx-h100", 36)];
 
 fn word(operation: RequestKind) -> &'static str {
     match operation {

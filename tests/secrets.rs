@@ -29,6 +29,7 @@ async fn read_all(client: &Client, ids: &[&str]) -> String {
         "/api/v1/servers/SEC-1",
         "/api/v1/registry",
         "/api/v1/webhooks",
+        "/api/v1/audit?limit=1000",
         "/metrics",
         "/healthz",
     ]
@@ -182,7 +183,26 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
             secrets.push(("a grant token", token));
         }
     }
-    assert_eq!(secrets.len(), 16);
+    let place = format!("/api/v1/jobs/{id}/media-url");
+    let signed = text(&admin.post(&place, &json!({})).await.expect(201)["url"]);
+    assert_eq!(admin.without_token().get(&signed).await.status, 200);
+    let signature = signed.split_once("sig=").unwrap().1.to_owned();
+    // A wrong signature is a secret too: it may be one of another job.
+    let wrong: String = signature.chars().rev().collect();
+    let guessed = signed.replace(&signature, &wrong);
+    admin.without_token().get(&guessed).await.refused(403, "media.url_invalid");
+    secrets.push(("the signature of a media URL", signature));
+    secrets.push(("a wrong signature of a media URL", wrong));
+    let login = admin.post("/api/v1/session", &json!({})).await;
+    let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let browser = admin.without_token();
+    let asked = browser.request(Method::GET, "/api/v1/session").header("Cookie", &cookie);
+    let proof = text(&browser.send(asked).await.expect(200)["csrf_token"]);
+    let change = browser.request(Method::POST, "/api/v1/drain").header("Cookie", &cookie);
+    browser.send(change.header("X-CSRF-Token", "a wrong proof")).await.refused(403, "csrf");
+    secrets.push(("the cookie of a session", cookie.split_once('=').unwrap().1.to_owned()));
+    secrets.push(("the proof of a session", proof));
+    assert_eq!(secrets.len(), 20);
 
     let refused = refusals(admin).await;
     absent(&secrets, "an error", &refused);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use axum::body::Body;
 use controller::app::{Controller, Dependencies, Environment};
 use controller::config::{Listener, Settings, Sources};
+use controller::keys::Keys;
 use engine::model::{Clock, SteadyClock, SystemClock};
 use engine::store::Store;
 use secrets::MasterKey;
@@ -193,7 +194,7 @@ async fn plain_http_serves_other_machines_media_health_and_the_authority_and_not
     let controller = Controller::assemble(
         Dependencies {
             settings: &settings,
-            key: &MasterKey::from_bytes(&[7; 32]),
+            keys: &Arc::new(Keys::in_memory(&MasterKey::from_bytes(&[7; 32]))),
             store: &store,
             registry: &None,
             addresses: bmc::Addresses {
@@ -213,6 +214,15 @@ async fn plain_http_serves_other_machines_media_health_and_the_authority_and_not
     )
     .unwrap();
     let router = controller::api::plain_router(controller.api);
+    // A signed URL is worth one image, so plain HTTP takes it; this one was never issued.
+    let image = "/media/tasks/01920000-0000-7000-8000-000000000000/task.iso";
+    for (query, expected) in [("expires=1&sig=a", "media.url_invalid"), ("sig=a", "media.url_invalid")] {
+        let request = http::Request::builder().uri(format!("{image}?{query}")).body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"], expected, "{query}");
+    }
     for (method, path, expected) in [
         ("GET", "/healthz", 200),
         ("GET", "/readyz", 200),

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use crate::log::Log;
+
 /// The clock of the machine.
 pub trait Clock: Send + Sync {
     /// Returns the time of day.
@@ -42,6 +44,20 @@ impl Clock for SystemClock {
 #[must_use]
 pub fn plausible_now(machine: Timestamp, passed: &[Timestamp]) -> Timestamp {
     passed.iter().copied().fold(machine, Timestamp::max)
+}
+
+/// Moves a clock that is behind the creation of the job: no certificate is valid in 1970.
+pub fn set_clock(clock: &dyn Clock, created_at: Timestamp, unit: &str, log: &Log) {
+    let now = clock.now();
+    let plausible = plausible_now(now, &[created_at]);
+    if plausible == now {
+        return;
+    }
+    let time = rustix::time::Timespec { tv_sec: plausible.as_second(), tv_nsec: 0 };
+    match rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
+        Ok(()) => log.line(unit, format!("the clock said {now}; it is set to {plausible}")),
+        Err(source) => log.line(unit, format!("the clock says {now} and cannot be set: {source}")),
+    }
 }
 
 #[cfg(test)]

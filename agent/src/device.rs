@@ -48,6 +48,27 @@ pub trait Disk: Send + Sync {
     /// Returns the error of the medium, or an error when the range leaves the disk.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
 
+    /// Writes zeros over `range`, each sector of it, also where the disk could zero without writing.
+    ///
+    /// # Errors
+    /// Returns the error of the medium, or an error when the range leaves the disk.
+    fn overwrite(&self, range: Range<u64>) -> io::Result<()> {
+        self.zero(range)
+    }
+
+    /// Unmaps all sectors, where the disk promises that they are zeros afterwards.
+    ///
+    /// # Errors
+    /// Returns `Unsupported` when the disk makes no such promise, or the error of the medium.
+    fn discard_to_zeros(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Returns the open device, for commands of its own; `None` for what is no file.
+    fn device(&self) -> Option<&File> {
+        None
+    }
+
     /// Makes the next reads come from the medium, as far as the operating system allows it.
     ///
     /// # Errors
@@ -145,6 +166,20 @@ impl Disk for FileDisk {
         write_zeros(self, range)
     }
 
+    fn overwrite(&self, range: Range<u64>) -> io::Result<()> {
+        write_zeros(self, range)
+    }
+
+    fn device(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+
+    fn discard_to_zeros(&self) -> io::Result<()> {
+        // On a block device the kernel refuses this unless the disk unmaps and then returns zeros.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, flags, 0, self.size).map_err(Into::into)
+    }
+
     fn forget_cache(&self) -> io::Result<()> {
         self.file.sync_all()?;
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed).map_err(Into::into)
@@ -197,6 +232,17 @@ impl Disk for Fence<'_> {
         let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         self.check(range.start, length)?;
         self.disk.zero(range)
+    }
+
+    fn overwrite(&self, range: Range<u64>) -> io::Result<()> {
+        let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        self.check(range.start, length)?;
+        self.disk.overwrite(range)
+    }
+
+    fn discard_to_zeros(&self) -> io::Result<()> {
+        self.check(0, usize::try_from(self.size()).unwrap_or(usize::MAX))?;
+        self.disk.discard_to_zeros()
     }
 
     fn forget_cache(&self) -> io::Result<()> {

@@ -41,6 +41,8 @@ pub struct DiskFacts {
     pub vendor: Option<String>,
     /// Host, channel, target and LUN of a SCSI disk.
     pub hctl: Option<String>,
+    /// The number of an NVMe namespace.
+    pub nvme_namespace: Option<u32>,
     /// Names as in `/dev/disk/by-id`.
     pub by_id: Vec<String>,
     /// Names as in `/dev/disk/by-path`.
@@ -50,6 +52,15 @@ pub struct DiskFacts {
 }
 
 impl DiskFacts {
+    /// Whether the other disk is another namespace of the same NVMe drive.
+    #[must_use]
+    pub fn shares_nvme_drive(&self, other: &Self) -> bool {
+        // The name is nvme, the number of the drive, n, the number of the namespace.
+        let drive =
+            |name: &str| name.strip_prefix("nvme")?.split_once('n').map(|(drive, _)| drive.to_owned());
+        self.name != other.name && drive(&self.name).is_some() && drive(&self.name) == drive(&other.name)
+    }
+
     /// Returns one line that identifies the disk for an operator.
     #[must_use]
     pub fn shown(&self) -> String {
@@ -95,6 +106,7 @@ fn read_disk(folder: &Path, name: &str) -> Option<DiskFacts> {
         wwn: first(&["wwid", "device/wwid"]).and_then(|text| wwn_of(&text)),
         model: first(&["device/model"]),
         vendor: first(&["device/vendor"]).filter(|vendor| !vendor.starts_with("0x")),
+        nvme_namespace: number("nsid").and_then(|number| u32::try_from(number).ok()),
         hctl: path.split('/').rev().find(|part| is_hctl(part)).map(str::to_owned),
         holders: holders(folder, name),
         ..DiskFacts::default()
@@ -277,6 +289,7 @@ mod tests {
                 ("device/serial", "N1"),
                 ("wwid", "eui.0025385b71b00001"),
                 ("queue/logical_block_size", "4096"),
+                ("nsid", "1"),
             ],
         );
         sys.disk("vda", "pci0000:00/0000:00:04.0/virtio1", 2000, &[("serial", "V1")]);
@@ -292,6 +305,7 @@ mod tests {
         assert_eq!(sda.by_id, ["ata-DISK_4TB_SER123", "wwn-0x5000c500a1b2c3d4", "scsi-35000c500a1b2c3d4"]);
         assert_eq!(sda.by_path, ["pci-0000:00:1f.2-ata-1.0", "pci-0000:00:1f.2-ata-1"]);
         assert_eq!((nvme.sector, nvme.by_path[0].as_str()), (4096, "pci-0000:01:00.0-nvme-1"));
+        assert_eq!((nvme.nvme_namespace, sda.nvme_namespace), (Some(1), None));
         assert_eq!(nvme.by_id, ["nvme-FAST_1_N1", "nvme-eui.0025385b71b00001"]);
         assert_eq!(vda.by_path[0], "pci-0000:00:04.0");
     }
@@ -322,6 +336,14 @@ mod tests {
             &[("sda1/holders/md127", ""), ("holders/dm-0", "")],
         );
         assert_eq!(read_disks(sys.path())[0].holders, ["dm-0", "md127"]);
+    }
+
+    #[test]
+    fn namespaces_of_one_drive_are_known_by_their_names() {
+        let named = |name: &str| DiskFacts { name: name.to_owned(), ..DiskFacts::default() };
+        let shares = |one: &str, other: &str| named(one).shares_nvme_drive(&named(other));
+        assert!(shares("nvme0n1", "nvme0n2"));
+        assert!(!shares("nvme0n1", "nvme0n1") && !shares("nvme0n1", "nvme1n1") && !shares("sda", "sdb"));
     }
 
     #[test]

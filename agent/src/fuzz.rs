@@ -1,14 +1,16 @@
 //! The bodies of the fuzz targets.
 //!
 //! ```text
-//! documents  data = a job.json, a recipe.json, an index of modules
+//! documents  data = a job.json, a recipe.json, an index of modules, an os-release, a boot entry of the firmware
 //! layer      data = a layer, compressed or not: read, then applied to an empty tree
+//! network    data = a DHCP message or its packet, datagrams of netlink, an event of a device, the `network` of a job
 //! disk       data = the first bytes of a disk of 1 MiB: its tables are read, grown and written
 //! ```
 //!
 //! Each function panics when a promise of the crate is broken; a fuzz target only calls its function.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, Read},
     ops::Range,
@@ -16,13 +18,18 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use crate::device::Disk;
 use crate::gpt::Table;
+use crate::init::hotplug;
 use crate::job::Job;
 use crate::layer::{Archive, Ownership, Tree, apply};
+use crate::linux::{OsRelease, partition_of};
 use crate::modules::ModuleIndex;
+use crate::net::record::Record;
+use crate::net::{Mac, dhcp, netlink, plan};
 use crate::oci::decompressed;
 use crate::task::Task;
 use crate::wipe;
@@ -30,11 +37,17 @@ use crate::wipe;
 /// Bytes of a layer that are read.
 const MAX_CONTENT: u64 = 4 << 20;
 
-/// Parses the documents of a medium.
+/// Parses the documents of a medium, of an image and of a firmware.
+///
+/// # Panics
+/// When a text of an image is not safe for a configuration.
 pub fn documents(data: &[u8]) {
     let _ = Job::parse(data);
+    let _ = partition_of(data);
     let _ = Task::parse(&[("recipe.json".to_owned(), data.to_vec())].into());
     if let Ok(text) = std::str::from_utf8(data) {
+        let system = OsRelease::parse(text);
+        assert!(!system.id.contains('/') && !system.name.contains('"'));
         let _ = ModuleIndex::parse(text).map(|index| index.order(&[text.to_owned()].into(), &[].into()));
     }
 }
@@ -66,6 +79,26 @@ pub fn layer(data: &[u8]) {
     // The root can be without permissions now; what cannot be removed stays in the temporary folder.
     let _ = fs::remove_dir_all(&folder);
     assert!(kept && names == 2, "a layer changed what is beside its tree");
+}
+
+/// Parses what comes from the network, from the kernel, and the network of a job. A client takes every reply as one to it.
+pub fn network(data: &[u8]) {
+    let _ = netlink::messages(data);
+    let _ = hotplug::added(data);
+    if let Ok(document) = serde_json::from_slice(data) {
+        let _ = Record::parse(&document).map(|record| plan::next(&record, &[], &BTreeSet::new()));
+    }
+    let mut client = dhcp::Client::new(Mac([2, 0, 0, 0, 0, 1]), 7, Duration::ZERO);
+    let message = dhcp::of_packet(data).unwrap_or(data);
+    for second in 0..3 {
+        let now = Duration::from_secs(second * 2);
+        let sent = client.poll(now).unwrap_or_default();
+        if let (Some(mut reply), Some(number)) = (dhcp::Reply::parse(message), sent.get(4..8)) {
+            reply.transaction = number.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+            reply.mac = Mac([2, 0, 0, 0, 0, 1]);
+            let _ = client.receive(&reply, now);
+        }
+    }
 }
 
 /// Reads the tables of a disk, and writes what was read.
@@ -145,10 +178,11 @@ mod tests {
     fn the_seeds_of_the_fuzz_targets_break_no_promise() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
         type FuzzBody = fn(&[u8]);
-        let targets: [(&str, FuzzBody); 3] = [
+        let targets: [(&str, FuzzBody); 4] = [
             ("agent_documents", super::documents),
             ("agent_layer", super::layer),
             ("agent_disk", super::disk),
+            ("agent_network", super::network),
         ];
         for (name, target) in targets {
             let mut seeds = 0;

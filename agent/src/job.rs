@@ -39,6 +39,9 @@ pub struct Job {
     pub recipe_schema_id: String,
     /// The time at which the job was accepted.
     pub created_at: Timestamp,
+    /// The network of the server's record; `net::record` reads it. Without one the machine uses DHCP.
+    #[serde(default)]
+    pub network: Option<serde_json::Value>,
 }
 
 /// A registry and the credentials for one repository in it.
@@ -105,6 +108,18 @@ mod tests {
         let job = Job::parse(&serde_json::to_vec(&document).unwrap()).unwrap();
         assert_eq!(job.server_serial, "SN1");
         assert_eq!(job.registry.unwrap().username.as_deref(), Some("job"));
+    }
+
+    #[test]
+    fn the_network_of_a_job_is_optional() {
+        let mut document = job_json("SN1", "2026-01-02T03:04:05.678Z");
+        for (network, present) in
+            [(serde_json::Value::Null, false), (serde_json::json!({"version": 2}), true)]
+        {
+            document["network"] = network;
+            let job = Job::parse(&serde_json::to_vec(&document).unwrap()).unwrap();
+            assert_eq!(job.network.is_some(), present);
+        }
     }
 
     #[test]

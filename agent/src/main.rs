@@ -1,4 +1,6 @@
-//! `shoal-agent`: finds the task of this machine, carries it out, reports, and ends. An operator's own systemd starts it.
+//! `shoal-agent`: finds the task of this machine, carries it out, reports, and ends.
+//!
+//! As process 1 of the medium it is the system: see `agent::init`. Otherwise an operator's own systemd starts it:
 //!
 //! ```text
 //! arguments -> serial numbers -> search (2 min) -> clock -> HTTP -> run -> exit code
@@ -16,11 +18,13 @@ use std::{
     time::Duration,
 };
 
-use agent::clock::{Clock, SystemClock, plausible_now};
+use agent::clock::{SystemClock, set_clock};
 use agent::device::{Disk, FileDisk};
 use agent::facts;
 use agent::http::HttpClient;
+use agent::init;
 use agent::inventory;
+use agent::linux::{LinuxHost, enter_root};
 use agent::log::Log;
 use agent::modules::{self, Loader, ModuleIndex, RunningKernel};
 use agent::report::{Delivery, Outcome};
@@ -54,6 +58,18 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = enter_root(std::env::args_os().skip(1)) {
+        return code;
+    }
+    // In a container the agent can be process 1 too, under its own name.
+    let name = std::env::args_os().next().unwrap_or_default();
+    if std::process::id() == 1 && Path::new(&name) == Path::new("/init") {
+        init::supervisor::supervise();
+    }
+    let mut given = std::env::args().skip(1);
+    if given.next().as_deref() == Some(init::WORKER) {
+        return init::worker::work(given.next());
+    }
     let arguments = match arguments(std::env::args().skip(1)) {
         Ok(Some(arguments)) => arguments,
         Ok(None) => {
@@ -118,9 +134,10 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
     };
     let (found, media) =
         search(&devices, &serials, &clock, log).map_err(|reason| format!("{reason}; no disk was touched"))?;
-    set_clock(&clock, found.job.created_at, log);
+    set_clock(&clock, found.job.created_at, unit::DISPATCHER, log);
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
+    let linux = LinuxHost::default();
     let machine = Machine {
         http: &http,
         foreign_http: &foreign_http,
@@ -129,6 +146,7 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         disks: facts::read_disks(sys),
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
+        linux: &linux,
         inventory: &|| inventory::read(sys, Path::new("/proc")),
         report_limit: arguments.report_limit,
     };
@@ -140,20 +158,4 @@ fn module_index(folder: &Path) -> Result<ModuleIndex, String> {
     let path = folder.join(modules::INDEX);
     let text = fs::read_to_string(&path).map_err(|source| format!("reading {}: {source}", path.display()))?;
     ModuleIndex::parse(&text)
-}
-
-/// Moves a clock that is behind the creation of the job: no certificate is valid in 1970.
-fn set_clock(clock: &dyn Clock, created_at: jiff::Timestamp, log: &Log) {
-    let now = clock.now();
-    let plausible = plausible_now(now, &[created_at]);
-    if plausible == now {
-        return;
-    }
-    let time = rustix::time::Timespec { tv_sec: plausible.as_second(), tv_nsec: 0 };
-    match rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
-        Ok(()) => log.line(unit::DISPATCHER, format!("the clock said {now}; it is set to {plausible}")),
-        Err(source) => {
-            log.line(unit::DISPATCHER, format!("the clock says {now} and cannot be set: {source}"))
-        }
-    }
 }

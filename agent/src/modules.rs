@@ -137,6 +137,17 @@ impl ModuleIndex {
         order
     }
 
+    /// Returns the order of [`order`](Self::order) for modules by name, which no device asks for.
+    #[must_use]
+    pub fn order_of(&self, names: &[&str], done: &BTreeSet<String>) -> Vec<(String, String)> {
+        let mut order = Vec::new();
+        let mut seen = done.clone();
+        for name in names {
+            self.add(name, &mut seen, &mut order);
+        }
+        order
+    }
+
     /// Adds a module after its dependencies, without recursion: a chain can be as long as the index.
     fn add(&self, name: &str, seen: &mut BTreeSet<String>, order: &mut Vec<(String, String)>) {
         let mut stack = vec![(name, 0)];
@@ -180,14 +191,44 @@ impl Loader {
             if order.is_empty() {
                 return loaded;
             }
-            for (name, path) in order {
-                match kernel.load(&folder.join(path)) {
-                    Ok(()) => loaded += 1,
-                    Err(source) => log.line(UNIT, format!("{name} is not loaded: {source}")),
-                }
-                self.tried.insert(name);
-            }
+            loaded += self.load(order, folder, kernel, log);
         }
+    }
+
+    /// Loads the modules that devices with these modaliases need.
+    pub fn load_for(
+        &mut self,
+        modaliases: &BTreeSet<String>,
+        folder: &Path,
+        index: &ModuleIndex,
+        kernel: &dyn Kernel,
+        log: &Log,
+    ) -> usize {
+        self.load(index.order(modaliases, &self.tried), folder, kernel, log)
+    }
+
+    /// Loads modules by name.
+    pub fn load_named(
+        &mut self,
+        names: &[&str],
+        folder: &Path,
+        index: &ModuleIndex,
+        kernel: &dyn Kernel,
+        log: &Log,
+    ) -> usize {
+        self.load(index.order_of(names, &self.tried), folder, kernel, log)
+    }
+
+    fn load(&mut self, order: Vec<(String, String)>, folder: &Path, kernel: &dyn Kernel, log: &Log) -> usize {
+        let mut loaded = 0;
+        for (name, path) in order {
+            match kernel.load(&folder.join(path)) {
+                Ok(()) => loaded += 1,
+                Err(source) => log.line(UNIT, format!("{name} is not loaded: {source}")),
+            }
+            self.tried.insert(name);
+        }
+        loaded
     }
 }
 

@@ -4,6 +4,7 @@
 //! Task + disks + media --plan--> Plan { disk, steps } | refusal with the step that fails
 //!
 //! install-image.target   partition.service -> image-disk.service -> grow-disk.service
+//! install-linux.target   partition.service -> image-linux.service -> bootloader-linux.service -> config-drive.service
 //! erase.target           erase.service
 //! ```
 //!
@@ -22,8 +23,16 @@ pub enum Step {
     WriteImage,
     /// Moves the backup table to the end of the disk and grows the last partition.
     Grow,
-    /// Removes old signatures and proves it by reading.
+    /// Erases the disk and proves it by reading.
     Erase,
+    /// Writes the partition table and makes the file systems.
+    Partition,
+    /// Applies the layers of a root file system.
+    WriteLayers,
+    /// Installs the boot loader of the image.
+    BootLoader,
+    /// Writes the seed of cloud-init.
+    ConfigDrive,
 }
 
 impl Step {
@@ -35,6 +44,10 @@ impl Step {
             Self::WriteImage => unit::IMAGE_DISK,
             Self::Grow => unit::GROW,
             Self::Erase => unit::ERASE,
+            Self::Partition => unit::PARTITION,
+            Self::WriteLayers => unit::IMAGE_LINUX,
+            Self::BootLoader => unit::BOOTLOADER,
+            Self::ConfigDrive => unit::CONFIG_DRIVE,
         }
     }
 
@@ -42,9 +55,11 @@ impl Step {
     #[must_use]
     pub fn percent(self) -> u8 {
         match self {
-            Self::Wipe | Self::Erase => 2,
+            Self::Wipe | Self::Erase | Self::Partition => 2,
             Self::WriteImage => 5,
-            Self::Grow => 95,
+            Self::WriteLayers => 10,
+            Self::BootLoader => 85,
+            Self::Grow | Self::ConfigDrive => 95,
         }
     }
 }
@@ -90,7 +105,10 @@ pub fn plan(task: &Task, disks: &[DiskFacts], media: &[String]) -> Result<Plan, 
     }
     let steps = match task.target {
         Target::InstallImage(_) => vec![Step::Wipe, Step::WriteImage, Step::Grow],
-        Target::Erase => vec![Step::Erase],
+        Target::InstallLinux(_) => {
+            vec![Step::Partition, Step::WriteLayers, Step::BootLoader, Step::ConfigDrive]
+        }
+        Target::Erase(_) => vec![Step::Erase],
         // It needs no disk, and the executor makes no plan for it.
         Target::Inventory => Vec::new(),
     };
@@ -102,7 +120,11 @@ mod tests {
     use super::*;
 
     fn task() -> Task {
-        Task { target: Target::Erase, target_disk: Some("/dev/sda".to_owned()), disk_hints: None }
+        Task {
+            target: Target::Erase(recipe::EraseMode::Quick),
+            target_disk: Some("/dev/sda".to_owned()),
+            disk_hints: None,
+        }
     }
 
     fn disk() -> DiskFacts {

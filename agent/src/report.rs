@@ -19,6 +19,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::erase::Erased;
 use crate::facts::DiskFacts;
 use crate::http::{Http, Method, Request};
 use crate::inventory::Inventory;
@@ -99,6 +100,9 @@ struct DiskIdentity {
     serial: Option<String>,
     wwn: Option<String>,
     model: Option<String>,
+    /// How `erase.target` erased it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    erased: Option<Erased>,
 }
 
 /// Sends the reports of one run.
@@ -138,7 +142,15 @@ impl<'run> Reporter<'run> {
             serial: disk.serial.clone(),
             wwn: disk.wwn.clone(),
             model: disk.model.clone(),
+            erased: None,
         });
+    }
+
+    /// Sets how the disk of the run was erased. Does nothing before the disk is set.
+    pub fn set_erased(&self, erased: Erased) {
+        if let Some(disk) = &mut *self.disk.lock().unwrap_or_else(PoisonError::into_inner) {
+            disk.erased = Some(erased);
+        }
     }
 
     /// Sets the inventory, which the final report carries.
@@ -165,6 +177,16 @@ impl<'run> Reporter<'run> {
             let next = self.clock.elapsed() + PROGRESS_PAUSE_AWAY;
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), next));
         }
+    }
+
+    /// Reports that a step begins, in one attempt, and returns the status of the response: whether the controller accepts reports
+    /// of this job.
+    ///
+    /// # Errors
+    /// Returns the reason when there is no response.
+    pub fn announce(&self, step: &str) -> Result<u16, String> {
+        let body = Body { step: Some(step), percent: Some(0), ..self.body("progress") };
+        self.post(&body).map(|(status, _)| status)
     }
 
     /// Sends the final report until the controller acknowledges or refuses it, or until `limit` has passed.

@@ -11,21 +11,28 @@
 
 use std::{io, time::Duration};
 
+use recipe::EraseMode;
+
 use crate::clock::Clock;
 use crate::device::{Disk, Fence};
 use crate::discovery::FoundTask;
 use crate::disk_image;
+use crate::erase::{self, NoOwnErase, OwnErase};
 use crate::facts::DiskFacts;
 use crate::gpt::Table;
 use crate::http::Http;
 use crate::inventory::Inventory;
 use crate::job::Job;
+use crate::linux::Host;
 use crate::log::Log;
+use crate::nvme::NvmeNamespace;
 use crate::oci::{BlobReader, ImageReference, LayerReader, Registry};
 use crate::plan::{self, Failure, Plan, Step};
 use crate::report::{Delivery, Outcome, Reporter};
 use crate::task::{Target, Task, unit};
 use crate::wipe;
+
+mod linux;
 
 /// Opens the disk of a plan for writing.
 pub type OpenDisk<'run> = dyn Fn(&DiskFacts) -> io::Result<Box<dyn Disk>> + 'run;
@@ -46,6 +53,8 @@ pub struct Machine<'run> {
     pub media: Vec<String>,
     /// Opens a disk.
     pub open: &'run OpenDisk<'run>,
+    /// Mounts and programs for an installation of Linux.
+    pub linux: &'run dyn Host,
     /// Reads the inventory.
     pub inventory: &'run dyn Fn() -> Inventory,
     /// How long the final report is repeated; forever without a limit.
@@ -100,11 +109,16 @@ fn carry_out(machine: &Machine<'_>, found: &FoundTask, reporter: &Reporter<'_>) 
             crate::discovery::chain(&source)
         ),
     })?;
+    if let Target::InstallLinux(task) = &task.target {
+        // The steps close the disk between the table and the file systems.
+        return linux::install(&linux::LinuxRun { machine, reporter, plan: &plan }, disk, task, found);
+    }
     let run = Run { machine, reporter, plan: &plan, disk: &*disk };
     match &task.target {
         Target::InstallImage(image) => run.install_image(image, &found.job),
-        Target::Erase => run.step(Step::Erase, || run.erase()),
-        Target::Inventory => Ok(()),
+        Target::Erase(EraseMode::Quick) => run.step(Step::Erase, || run.quick_erase()),
+        Target::Erase(EraseMode::Secure) => run.step(Step::Erase, || run.secure_erase()),
+        Target::InstallLinux(_) | Target::Inventory => Ok(()),
     }
 }
 
@@ -173,7 +187,40 @@ impl Run<'_> {
         Ok(ranges)
     }
 
-    fn erase(&self) -> Result<(), String> {
+    /// Erases every sector by the strongest method that the disk carries out, and reports which one it was.
+    fn secure_erase(&self) -> Result<(), String> {
+        let disk = Fence::new(self.disk, std::iter::once(0..self.disk.size()));
+        let own: Box<dyn OwnErase> = match (self.disk.device(), self.plan.disk.nvme_namespace) {
+            (Some(device), Some(number)) => {
+                let others = self.machine.disks.iter().any(|other| other.shares_nvme_drive(&self.plan.disk));
+                Box::new(NvmeNamespace { device, number, others })
+            }
+            _ => Box::new(NoOwnErase),
+        };
+        let erased = erase::secure(&disk, &*own, &mut |method, percent| {
+            if percent == 0 {
+                self.machine.log.line(unit::ERASE, format!("{}: started", method.name()));
+            }
+            self.reporter.progress(unit::ERASE, Step::Erase.percent() + percent.min(97));
+        })?;
+        for reason in &erased.not_used {
+            self.machine.log.line(unit::ERASE, format!("not used: {reason}"));
+        }
+        self.machine.log.line(
+            unit::ERASE,
+            format!(
+                "erased by {} ({}), {} samples prove it; not proven: {}",
+                erased.method.name(),
+                erased.level,
+                erased.samples,
+                erased.unproven
+            ),
+        );
+        self.reporter.set_erased(erased);
+        Ok(())
+    }
+
+    fn quick_erase(&self) -> Result<(), String> {
         let ranges = self.wipe()?;
         let failed =
             |source: io::Error| format!("{}: {}", self.plan.disk.name, crate::discovery::chain(&source));

@@ -13,42 +13,9 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use recipe::DiskHints;
 
 use crate::facts::DiskFacts;
-
-/// `disk_hints` of a recipe. All that are given must match. Texts match without regard to case.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiskHints {
-    /// The serial number, whole.
-    #[serde(default)]
-    pub serial: Option<String>,
-    /// The World Wide Name, with or without a prefix such as `0x`.
-    #[serde(default)]
-    pub wwn: Option<String>,
-    /// A part of the model.
-    #[serde(default)]
-    pub model: Option<String>,
-    /// A part of the vendor.
-    #[serde(default)]
-    pub vendor: Option<String>,
-    /// The smallest size in bytes.
-    #[serde(default)]
-    pub min_bytes: Option<u64>,
-    /// The largest size in bytes.
-    #[serde(default)]
-    pub max_bytes: Option<u64>,
-    /// Whether the disk rotates.
-    #[serde(default)]
-    pub rotational: Option<bool>,
-    /// Host, channel, target and LUN.
-    #[serde(default)]
-    pub hctl: Option<String>,
-    /// A name in `/dev/disk/by-path`, with or without the folder.
-    #[serde(default)]
-    pub by_path: Option<String>,
-}
 
 /// Not exactly one disk remains.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,10 +11,11 @@
 
 use std::collections::BTreeMap;
 
+use recipe::partition::default_linux_layout;
+use recipe::{DiskHints, EraseMode, Partition, Recipe};
 use serde::Deserialize;
 
 use crate::oci::ImageReference;
-use crate::select::DiskHints;
 
 /// The names of steps: the unit names of the contract, which are reported as `failed_step`.
 pub mod unit {
@@ -26,6 +27,12 @@ pub mod unit {
     pub const PARTITION: &str = "partition.service";
     /// Writes a disk image.
     pub const IMAGE_DISK: &str = "image-disk.service";
+    /// Applies the layers of a root file system.
+    pub const IMAGE_LINUX: &str = "image-linux.service";
+    /// Installs the boot loader.
+    pub const BOOTLOADER: &str = "bootloader-linux.service";
+    /// Writes the seed of cloud-init.
+    pub const CONFIG_DRIVE: &str = "config-drive.service";
     /// Moves the backup of the partition table and grows the last partition.
     pub const GROW: &str = "grow-disk.service";
     /// Erases a disk.
@@ -39,10 +46,41 @@ pub mod unit {
 pub enum Target {
     /// `install-image.target`: an image of a whole disk.
     InstallImage(ImageReference),
-    /// `erase.target`: signatures and partition tables are removed.
-    Erase,
+    /// `install-linux.target`: a root file system with its boot loader.
+    InstallLinux(LinuxTask),
+    /// `erase.target`.
+    Erase(EraseMode),
     /// `inventory.target`: the report says what the machine is made of; nothing is written.
     Inventory,
+}
+
+/// What an installation of Linux needs beside the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinuxTask {
+    /// The root file system.
+    pub image: ImageReference,
+    /// The partitions.
+    pub layout: Vec<Partition>,
+}
+
+impl LinuxTask {
+    /// Reads the layout with the types and the rules of the controller: a recipe on a medium made by hand was not checked.
+    fn parse(image: ImageReference, bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "recipe.json: it is not UTF-8")?;
+        let recipe = Recipe::accepted(text, "").and_then(|recipe| match recipe.broken_rules() {
+            broken if broken.is_empty() => Ok(recipe),
+            broken => Err(broken),
+        });
+        let recipe = recipe.map_err(|errors| {
+            let first = errors.first().map_or("it cannot be read", |error| error.message.as_str());
+            format!("recipe.json: {first}")
+        })?;
+        let layout = match recipe.partition_layout {
+            layout if layout.is_empty() => default_linux_layout(),
+            layout => layout,
+        };
+        Ok(Self { image, layout })
+    }
 }
 
 /// A recipe that this program can carry out.
@@ -61,6 +99,7 @@ struct RecipeDocument {
     task_target: String,
     target_disk: Option<String>,
     oci_url: Option<String>,
+    erase_mode: Option<String>,
     disk_hints: Option<DiskHints>,
 }
 
@@ -84,13 +123,22 @@ impl Task {
                 let image = recipe.oci_url.ok_or("recipe.json has no oci_url")?;
                 Target::InstallImage(ImageReference::parse(&image).map_err(|source| source.to_string())?)
             }
-            "erase.target" => Target::Erase,
+            "install-linux.target" => {
+                let image = recipe.oci_url.ok_or("recipe.json has no oci_url")?;
+                let image = ImageReference::parse(&image).map_err(|source| source.to_string())?;
+                Target::InstallLinux(LinuxTask::parse(image, bytes)?)
+            }
+            "erase.target" => Target::Erase(match recipe.erase_mode.as_deref() {
+                None => EraseMode::default(),
+                Some(mode) => EraseMode::parse(mode)
+                    .ok_or("recipe.json: erase_mode is not known; write quick or secure")?,
+            }),
             "inventory.target" => Target::Inventory,
             other => {
                 let name: String = other.chars().take(64).collect();
                 return Err(format!(
-                    "this agent has no {name}; it has install-image.target, erase.target and inventory.target. Use a medium \
-                     that has it"
+                    "this agent has no {name}; it has install-linux.target, install-image.target, erase.target and \
+                     inventory.target. Use a medium that has it"
                 ));
             }
         };
@@ -119,14 +167,49 @@ mod tests {
         assert!(matches!(task.target, Target::InstallImage(image) if image.repository == "os/disk"));
         let erase =
             parse(serde_json::json!({"task_target": "erase.target", "target_disk": "/dev/sda"})).unwrap();
-        assert_eq!((erase.target, erase.target_disk.as_deref()), (Target::Erase, Some("/dev/sda")));
+        assert_eq!(
+            (erase.target, erase.target_disk.as_deref()),
+            (Target::Erase(EraseMode::Quick), Some("/dev/sda"))
+        );
+    }
+
+    #[test]
+    fn a_linux_installation_has_the_layout_of_its_recipe_or_the_default_one() {
+        let mut recipe = serde_json::json!({
+            "task_target": "install-linux.target", "oci_url": "host:1/os/root:1", "disk_hints": {"serial": "S"},
+        });
+        let Target::InstallLinux(task) = parse(recipe.clone()).unwrap().target else { panic!() };
+        assert_eq!((task.image.repository.as_str(), task.layout.len()), ("os/root", 3));
+        recipe["partition_layout"] = serde_json::json!([
+            {"size": "100%", "type_guid": "8300", "format": "ext4", "mkfs_options": ["-F", "/dev/sdb"]},
+        ]);
+        let refused = parse(recipe).unwrap_err();
+        assert!(refused.contains("mkfs_options/1"), "{refused}");
+    }
+
+    #[test]
+    fn every_hint_of_the_schema_is_one_of_this_program() {
+        let schemas = recipe::RecipeSchemas::builtin();
+        let schema: serde_json::Value =
+            serde_json::from_str(schemas.text(schemas.current_id()).unwrap()).unwrap();
+        let hints = schema["properties"]["disk_hints"]["properties"].as_object().unwrap();
+        assert_eq!(hints.len(), 9);
+        for (name, hint) in hints {
+            let value = match hint["type"].as_str().unwrap() {
+                "integer" => serde_json::json!(1),
+                "boolean" => serde_json::json!(true),
+                _ => serde_json::json!("x"),
+            };
+            let one: DiskHints = serde_json::from_value(serde_json::json!({ name: value })).unwrap();
+            assert_ne!(one, DiskHints::default(), "{name}");
+        }
     }
 
     #[test]
     fn an_unknown_target_and_a_damaged_recipe_are_refused_in_words() {
-        let unknown = parse(serde_json::json!({"task_target": "install-linux.target"})).unwrap_err();
+        let unknown = parse(serde_json::json!({"task_target": "install-bsd.target"})).unwrap_err();
         assert!(
-            unknown.contains("install-linux.target") && unknown.contains("install-image.target"),
+            unknown.contains("install-bsd.target") && unknown.contains("install-image.target"),
             "{unknown}"
         );
         let typo =

@@ -305,12 +305,11 @@ pub(crate) fn bootable_image(size: u64, sector: u64) -> Vec<u8> {
     std::fs::write(&path, noise).unwrap();
     let disk = FileDisk::open(&path, sector).unwrap();
     disk.zero(0..64 * 1024).unwrap();
-    let part = recipe::Partition {
-        size: recipe::PartitionSize::Rest,
-        type_guid: recipe::PartitionType::LINUX_FILESYSTEM,
-        format: recipe::FsFormat::Raw,
-        label: None,
-    };
+    let part = recipe::Partition::new(
+        recipe::PartitionSize::Rest,
+        recipe::PartitionType::LINUX_FILESYSTEM,
+        recipe::FsFormat::Raw,
+    );
     let placed = recipe::partition::resolve(&[part], size, sector).unwrap();
     crate::gpt::Table::new(&disk, &placed, || uuid::Uuid::from_u128(7)).unwrap().write(&disk).unwrap();
     std::fs::read(&path).unwrap()

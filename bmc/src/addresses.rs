@@ -178,16 +178,7 @@ mod tests {
     use super::*;
 
     fn addresses(listen: &str) -> Addresses {
-        let listen = listen.parse().unwrap();
-        Addresses {
-            api: listen,
-            media: listen,
-            api_tls: None,
-            media_tls: None,
-            plain_api: true,
-            public_url: None,
-            media_base_url: None,
-        }
+        crate::test_support::addresses(listen.parse().unwrap())
     }
 
     #[test]

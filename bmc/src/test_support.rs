@@ -2,6 +2,7 @@
 //! it. Only tests use it; other crates name the feature `test-support` in their dev-dependencies.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -76,9 +77,21 @@ impl redfish::Observer for NoMetrics {
     fn exchange(&self, _: redfish::Exchange<'_>) {}
 }
 
+/// Addresses of a controller that serves API and media by HTTP at one address.
+pub fn addresses(listen: SocketAddr) -> Addresses {
+    Addresses {
+        api: listen,
+        media: listen,
+        api_tls: None,
+        media_tls: None,
+        plain_api: true,
+        public_url: None,
+        media_base_url: None,
+    }
+}
+
 /// Services with connections of their own to one server: one attempt for each read, no limits.
 pub fn services(server: Server, sessions: SharedSessions) -> BmcServices {
-    let listen = ([127, 0, 0, 1], 8080).into();
     BmcServices {
         servers: Box::new(OneServer(server)),
         connections: Bmcs::new(
@@ -90,15 +103,7 @@ pub fn services(server: Server, sessions: SharedSessions) -> BmcServices {
             BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
             None,
         ),
-        addresses: Addresses {
-            api: listen,
-            media: listen,
-            api_tls: None,
-            media_tls: None,
-            plain_api: true,
-            public_url: None,
-            media_base_url: None,
-        },
+        addresses: addresses(([127, 0, 0, 1], 8080).into()),
         tries: 1,
     }
 }

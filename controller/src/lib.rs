@@ -1,23 +1,30 @@
 //! The controller: HTTP API, settings, authentication, outgoing webhooks, and the module that connects all parts.
 //!
 //! ```text
-//!   app       -> api accounts auth config webhooks telemetry   (the only module that connects the parts)
-//!   api       -> accounts auth telemetry tls             (one table of routes, one file per action)
+//!   app       -> api accounts audit auth config keys webhooks telemetry   (the only module that connects the parts)
+//!   api       -> accounts audit auth keys telemetry tls  (one table of routes, one file per action)
 //!   accounts  -> auth                                    (users and API tokens)
+//!   audit     -> auth                                    (the actions of the audit log, sums of refused requests)
+//!   keys      -> config tls                              (keys of the installation and their rotation)
 //!   webhooks  -> telemetry                               (events for external receivers)
 //!   telemetry -> config
 //!   config    -> auth
 //!   tls       ->                                         (certificates and handshakes of the listeners)
-//!   auth      ->
+//!   auth      -> tls                                     (elements of certificates)
+//!   fuzz      -> auth config                             (the bodies of the fuzz targets)
 //!   descriptors ->                                     (the limit of open files)
 //! ```
 
 pub mod accounts;
 pub mod api;
 pub mod app;
+pub mod audit;
 pub mod auth;
 pub mod config;
 pub mod descriptors;
+#[doc(hidden)]
+pub mod fuzz;
+pub mod keys;
 pub mod telemetry;
 pub mod tls;
 pub mod webhooks;

@@ -47,7 +47,7 @@ use engine::{
     AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepError, StepPolicy, StepReport,
     WaitReason, Workflow,
 };
-use media::{ImageUse, MediaGrants, Suffix, TaskInputs, media_url};
+use media::{ImageUse, MediaGrants, MediaToken, SeedOfRun, Suffix, TaskInputs, media_url};
 
 use checks::{AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks};
 
@@ -71,6 +71,15 @@ pub struct DiagnosticsOrder {
     pub retry_of: Option<RunId>,
 }
 
+/// The stored input of a run.
+#[derive(Serialize)]
+struct DiagnosticsInput<'a> {
+    #[serde(flatten)]
+    order: &'a DiagnosticsOrder,
+    #[serde(flatten)]
+    seed: SeedOfRun,
+}
+
 impl DiagnosticsOrder {
     /// The order that repeats an ended run; `None` when the input of the run cannot be read.
     pub fn repeat(ended: &Snapshot) -> Option<Self> {
@@ -79,8 +88,9 @@ impl DiagnosticsOrder {
     }
 }
 
-/// Builds a diagnostics run of a server for the engine.
-pub fn order(order: &DiagnosticsOrder, id: RunId, created_by: &str, now: Time) -> NewRun {
+/// Builds a diagnostics run of a server for the engine. The token of its test image is derived from `seed`.
+pub fn order(order: &DiagnosticsOrder, id: RunId, seed: SeedOfRun, created_by: &str, now: Time) -> NewRun {
+    let input = json!(DiagnosticsInput { order, seed });
     let DiagnosticsOrder { server, retry_of, .. } = order;
     let instance = |name: &&StepName| StepInstance {
         name: (*name).clone(),
@@ -108,7 +118,7 @@ pub fn order(order: &DiagnosticsOrder, id: RunId, created_by: &str, now: Time) -
         deadline_at: now.plus(TIME_LIMIT),
         created_by: created_by.to_owned(),
         created_at: now,
-        input: json!(order),
+        input,
         plan,
         effects: Vec::new(),
         events: vec![NewEvent::info("doctor.requested", format!("diagnostics of {server}")).by(created_by)],
@@ -243,9 +253,23 @@ fn prepare(services: &DiagnosticsServices, context: &StepContext) -> Result<Step
     let bytes = image.to_bytes().map_err(|why| broken(error_chain(&why).to_string()))?;
     let grant = services
         .grants
-        .issue(run, &test_use(&digest), image.len(), Some(&bytes), context.now())
+        .issue(
+            &token_of(PREPARE, context, &digest)?,
+            run,
+            &test_use(&digest),
+            image.len(),
+            Some(&bytes),
+            context.now(),
+        )
         .map_err(|why| broken(error_chain(&why).to_string()))?;
     Ok(StepReport::done().effect(Effect::GrantIssued(Box::new(grant))))
+}
+
+fn token_of(step: &StepName, context: &StepContext, digest: &str) -> Result<MediaToken, StepError> {
+    let tokens = media::tokens_of(&context.snapshot).map_err(|why| {
+        StepError::fail(failure(engine::class::INTERNAL, step, why.to_string(), "run the diagnostics again"))
+    })?;
+    Ok(MediaToken::derive(&tokens, context.snapshot.run.id, &test_use(digest)))
 }
 
 /// The test image with the URL of its grant.
@@ -273,7 +297,7 @@ fn medium(
     base: &str,
 ) -> Result<Granted, StepError> {
     let digest = image(step, context)?.digest().to_hex();
-    let token = services.grants.token(context.snapshot.run.id, &test_use(&digest));
+    let token = token_of(step, context, &digest)?;
     let url = media_url(base, &token, Artifact::Task, Suffix::Iso).map_err(|_| {
         let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
         StepError::fail(failure(class::MEDIA, step, "there is no usable media URL", next))

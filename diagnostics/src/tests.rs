@@ -135,7 +135,8 @@ async fn interrupted_diagnostics_eject_the_test_image_and_report_a_failure() {
     let first = bench.engine("one");
     let id = RunId::new();
     let ordered = DiagnosticsOrder { server: SERIAL.parse().unwrap(), write_boot: false, retry_of: None };
-    let run = order(&ordered, id, "operator", bench.clock.now());
+    let seed = serde_json::from_value(json!({ "token_seed": "0".repeat(64) })).unwrap();
+    let run = order(&ordered, id, seed, "operator", bench.clock.now());
     assert!(matches!(first.create(Creation { run }).await.unwrap(), Created::New(_)));
     let inserted = async {
         while images() == 0 {

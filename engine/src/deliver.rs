@@ -11,7 +11,7 @@ use super::verbs::{self, VerbRefused};
 use super::workflow::{AfterCommit, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow};
 use crate::model::mutant::{self, Mutant};
 use crate::model::{
-    HoldClass, NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time, Verb,
+    Effect, HoldClass, NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time, Verb,
 };
 use crate::store::{Committed, DeliverOutcome, SignalMessage, StoreError};
 
@@ -44,8 +44,8 @@ pub enum SignalError {
 }
 
 impl Engine {
-    /// Delivers a signal to a run, durably and once per (name, key). `snapshot` is the run as the caller has read it. It may
-    /// have changed since.
+    /// Delivers a signal to a run, durably and once per (name, key), together with its events and effects. `snapshot` is the run
+    /// as the caller has read it. It may have changed since.
     ///
     /// # Errors
     /// When the database fails, or the run changes too often meanwhile. The signal is not stored then.
@@ -56,6 +56,7 @@ impl Engine {
         key: &str,
         payload: Value,
         events: Vec<NewEvent>,
+        effects: Vec<Effect>,
     ) -> Result<SignalDelivery, SignalError> {
         let run = snapshot.run.id;
         let now = self.clock().now();
@@ -71,11 +72,14 @@ impl Engine {
                 let expected = (snapshot.run.epoch, snapshot.run.revision);
                 (change, expected)
             });
-            match self
-                .store()
-                .deliver(run, signal.clone(), events.clone(), change, self.clock().now())
-                .await?
-            {
+            let message = SignalMessage {
+                run,
+                signal: signal.clone(),
+                events: events.clone(),
+                effects: effects.clone(),
+                change,
+            };
+            match self.store().deliver_one(message, self.clock().now()).await? {
                 DeliverOutcome::Stored(run) => {
                     self.log_outcome(&snapshot.run, &run);
                     if let Some(AfterCommit(call)) = then {
@@ -231,9 +235,9 @@ impl Engine {
         let id = snapshot.run.id;
         let expected = (snapshot.run.epoch, snapshot.run.revision);
         if verb == Verb::Cancel {
-            let SignalMessage { signal, events, change, .. } =
-                self.cancel_message(&mut snapshot, actor, reason, now);
-            let delivered = self.store().deliver(id, signal, events, change.clone(), now).await?;
+            let message = self.cancel_message(&mut snapshot, actor, reason, now);
+            let change = message.change.clone();
+            let delivered = self.store().deliver_one(message, now).await?;
             self.worker().interrupts.interrupt(id);
             self.worker().interrupt_children(&[id]).await;
             return Ok(match (delivered, change) {
@@ -278,7 +282,7 @@ impl Engine {
             let expected = (snapshot.run.epoch, snapshot.run.revision);
             (verbs::cancelled(snapshot, &context), expected)
         });
-        SignalMessage { run: snapshot.run.id, signal, events: vec![event], change }
+        SignalMessage { run: snapshot.run.id, signal, events: vec![event], effects: Vec::new(), change }
     }
 
     fn log_outcome(&self, before: &Run, after: &Run) {

@@ -18,6 +18,7 @@
 //! - What follows a step's outcome is decided by pure functions ([`decide`]) from the current row, and decided again when the
 //!   row has changed meanwhile.
 
+pub mod audit_export;
 mod cancel;
 mod checkpoint;
 mod cursor;

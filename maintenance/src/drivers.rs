@@ -142,8 +142,22 @@ const ALL: &[&str] = &[
 ];
 
 /// Modules that the agent loads at the start: no device asks for them by an alias.
-pub(crate) const START: &[&str] =
-    &["sr_mod", "sd_mod", "isofs", "vfat", "nls_cp437", "nls_iso8859_1", "loop", "efivarfs"];
+/// Without `modprobe` the kernel cannot load the driver of a file system when it is mounted.
+pub(crate) const START: &[&str] = &[
+    "sr_mod",
+    "sd_mod",
+    "isofs",
+    "vfat",
+    "nls_cp437",
+    "nls_iso8859_1",
+    "nls_ascii",
+    "nls_utf8",
+    "loop",
+    "efivarfs",
+    "ext4",
+    "xfs",
+    "btrfs",
+];
 
 /// A driver's firmware that is taken when a package has it.
 pub(crate) struct Firmware {

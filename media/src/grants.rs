@@ -1,7 +1,7 @@
 //! Media grants: how a grant is issued, and how a token from a URL becomes an open grant, or an error.
 //!
 //! ```text
-//! issue: ImageUse ── derive ──> token ──sha256──> Grant { token_hash, inputs: sealed, .. } ──> effect of a step ──> store
+//! issue: seed of the run, ImageUse ── derive ──> token ──sha256──> Grant { token_hash, inputs: sealed, .. } ──> effect of a step ──> store
 //! ```
 //!
 //! ```text
@@ -29,7 +29,7 @@ use engine::model::{Clock, Grant, GrantReads, RunId, Serial, StoredGrant, Time, 
 use http::StatusCode;
 use http::request::Parts;
 use parking_lot::Mutex;
-use secrets::{JobTokens, Key, MasterKey, SealError};
+use secrets::{Key, MasterKey, SealError};
 use tokio::sync::Semaphore;
 use tracing::{Instrument as _, Span};
 
@@ -145,7 +145,6 @@ pub struct MediaGrants(Arc<Inner>);
 struct Inner {
     store: Arc<dyn GrantStore>,
     library: Library,
-    tokens: JobTokens,
     /// Seals the recorded inputs of images.
     sealing: Arc<Key>,
     recorder: Arc<ReadRecorder>,
@@ -210,8 +209,8 @@ pub fn grant_span(stored: &StoredGrant) -> Span {
 }
 
 impl MediaGrants {
-    /// The grants of `store`, with the maintenance images of `library`. Tokens and the key of the recorded inputs are derived
-    /// from `key`; `clock` dates reads.
+    /// The grants of `store`, with the maintenance images of `library`. The key of the recorded inputs is derived from `key`;
+    /// `clock` dates reads.
     pub fn new(store: Arc<dyn GrantStore>, library: Library, key: &MasterKey, clock: Arc<dyn Clock>) -> Self {
         Self::with_limits(store, library, key, clock, CacheLimits::default())
     }
@@ -228,7 +227,6 @@ impl MediaGrants {
             recorder: Arc::new(ReadRecorder::new(store.clone(), clock)),
             store,
             library,
-            tokens: JobTokens::new(key),
             sealing: Arc::new(key.derive("media-grants")),
             rebuilds: Semaphore::new(REBUILDS_MAX),
             limits,
@@ -238,18 +236,14 @@ impl MediaGrants {
         }))
     }
 
-    /// The token of the grant for one use of an image. Every call returns the same one, also after a crash.
-    pub fn token(&self, run: RunId, image: &ImageUse<'_>) -> MediaToken {
-        MediaToken::derive(&self.0.tokens, run, image)
-    }
-
-    /// A new grant for one use of an image of `size` bytes, with the inputs from which the image is rebuilt. The store keeps
+    /// A new grant with `token` for one use of an image of `size` bytes, with the inputs from which the image is rebuilt. The store keeps
     /// the grant when the step commits it; nothing is stored here.
     ///
     /// # Errors
     /// [`SealError`] when the inputs cannot be sealed.
     pub fn issue(
         &self,
+        token: &MediaToken,
         run: RunId,
         image: &ImageUse<'_>,
         size: u64,
@@ -258,7 +252,7 @@ impl MediaGrants {
     ) -> Result<Grant, SealError> {
         let seal = |inputs| secrets::seal(&self.0.sealing, &context_of(run), inputs);
         Ok(Grant {
-            token_hash: self.token(run, image).hash(),
+            token_hash: token.hash(),
             run,
             artifact: image.artifact,
             inputs: inputs.map(seal).transpose()?,

@@ -34,6 +34,8 @@ pub struct JobDocument {
     pub webhook_token: String,
     /// The access to the registry with the OS images of the recipe.
     pub registry: Option<PullAccess>,
+    /// The network of the maintenance OS, as the recipe has it; without one it uses DHCP.
+    pub network: Option<serde_json::Value>,
     /// The `$id` of `recipe.schema.json`.
     pub recipe_schema_id: String,
     /// The time at which the job was accepted; RFC 3339 with milliseconds.
@@ -192,6 +194,7 @@ pub(crate) mod tests {
                 username: "job".into(),
                 password: "canary-pull-password".into(),
             }),
+            network: None,
             recipe_schema_id: "https://shoal.dev/provisioner/recipe.schema.json".into(),
             created_at: "2026-01-02T03:04:05.006789Z".parse().unwrap(),
             shoal_version: "0.1.0".into(),
@@ -226,6 +229,7 @@ pub(crate) mod tests {
                 r#""webhook_url":"https://192.0.2.1:8443/api/v1/status-webhook/SN%200001%2FA","#,
                 r#""webhook_token":"canary-webhook-token","#,
                 r#""registry":{"url":"https://192.0.2.1:8443","username":"job","password":"canary-pull-password"},"#,
+                r#""network":null,"#,
                 r#""recipe_schema_id":"https://shoal.dev/provisioner/recipe.schema.json","#,
                 r#""created_at":"2026-01-02T03:04:05.006Z","shoal_version":"0.1.0"}"#,
                 "\n"
@@ -233,6 +237,17 @@ pub(crate) mod tests {
         );
         let back: JobDocument = serde_json::from_str(&text).unwrap();
         assert_eq!(back.to_bytes().unwrap(), text.as_bytes());
+    }
+
+    #[test]
+    fn the_network_of_the_recipe_is_in_the_document() {
+        let network =
+            serde_json::json!({"ethernets": {"lan": {"match": {"macaddress": "52:54:00:12:34:56"}}}});
+        let job = JobDocument { network: Some(network), ..document() };
+        let text = String::from_utf8(job.to_bytes().unwrap()).unwrap();
+        assert!(
+            text.contains(r#""network":{"ethernets":{"lan":{"match":{"macaddress":"52:54:00:12:34:56"}}}}"#)
+        );
     }
 
     #[test]

@@ -23,6 +23,7 @@
 //! | `grants` | from a token to an open grant |
 //! | `recent_images` | images that were planned but not requested yet |
 //! | `reads` | the record of what was read |
+//! | `signed_url` | signed URLs of task images with an expiry |
 //! | `outgoing` | the policy for what is fetched on behalf of others |
 //! | `offload` | blocking work on other threads |
 //!
@@ -46,6 +47,7 @@ mod range;
 mod reads;
 mod recent_images;
 mod serve;
+mod signed_url;
 mod spliced;
 mod task_image;
 mod token;
@@ -68,12 +70,15 @@ pub use outgoing::{AddressPolicy, AddressRefused, FilePolicy, FileRefused, Sourc
 pub use range::{Selection, evaluate};
 pub use reads::FLUSH_EVERY;
 pub use serve::{FileSending, ReadObserver, SendFiles, respond};
+#[doc(hidden)]
+pub use signed_url::fuzz;
+pub use signed_url::{SignedQuery, UrlSigner};
 pub use spliced::{SpliceInputs, SplicedError, SplicedImage};
 pub use task_image::{
     INPUTS_MAX, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError, TaskImageInput,
     TaskInputs, plan, record_inputs, record_inputs_with_body,
 };
 pub use token::{
-    Artifact, ImageUse, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, Suffix, TOKEN_MAX, TOKEN_MIN,
-    media_path, media_url,
+    Artifact, ImageUse, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, NoTokenSeed, SeedOfRun,
+    Suffix, TOKEN_MAX, TOKEN_MIN, media_path, media_url, tokens_of,
 };

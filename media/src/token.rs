@@ -13,9 +13,9 @@
 
 use std::fmt;
 
-use engine::model::RunId;
+use engine::model::{RunId, Snapshot};
 use secrecy::{ExposeSecret as _, SecretString};
-use secrets::{JobTokens, token_hash};
+use secrets::{JobTokens, TokenSeed, token_hash};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -206,6 +206,27 @@ pub fn media_url(
     Ok(url)
 }
 
+/// The seed of the tokens in the input of a run, as every workflow with media stores it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SeedOfRun {
+    /// The seed, made when the run was created.
+    pub token_seed: TokenSeed,
+}
+
+/// The stored input of a run has no seed of its tokens.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the stored input of this run has no seed of its tokens; create it again")]
+pub struct NoTokenSeed;
+
+/// The tokens of a run, derived from the seed in its input.
+///
+/// # Errors
+/// [`NoTokenSeed`] when the input has none.
+pub fn tokens_of(snapshot: &Snapshot) -> Result<JobTokens, NoTokenSeed> {
+    let seed = SeedOfRun::deserialize(&*snapshot.input).map_err(|_| NoTokenSeed)?;
+    Ok(JobTokens::new(&seed.token_seed))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,7 +313,8 @@ mod tests {
 
     #[test]
     fn a_derived_token_has_the_form_of_a_media_token_and_belongs_to_one_use_of_one_image() {
-        let tokens = JobTokens::new(&secrets::MasterKey::from_bytes(&[7; secrets::KEY_BYTES]));
+        let signing = secrets::KeyRing::from_bytes(&[7; secrets::KEY_BYTES]);
+        let tokens = JobTokens::new(&secrets::TokenSeeds::new(&signing).seed("a run"));
         let job = RunId(uuid::Uuid::from_u128(1));
         let first = ImageUse { artifact: Artifact::Task, digest: "00", slot_plan: "separate", attempt: 1 };
         let uses = [

@@ -144,8 +144,9 @@ impl Services {
             boot_len: known.as_ref().map_or(0, |image| image.len),
             own_registry: held == Some(true),
         };
+        let tokens = media::tokens_of(&Snapshot::new(run, now)).map_err(|why| why.to_string())?;
         let BuiltTaskImage { inputs, .. } =
-            task_image(self, (run.id, now), &server.serial, recipe, &validated)
+            task_image(self, (run.id, now), &tokens, &server.serial, recipe, &validated)
                 .map_err(|error| error.to_string())?;
         let image =
             PlannedImage { location: None, sha256: Some(inputs.digest().to_hex()), size: Some(inputs.len()) };

@@ -3,7 +3,7 @@
 //! ```text
 //!  forward  validate -> iso.build -> redfish.discover -> redfish.power-off -> redfish.eject -> redfish.mount.maintenance
 //!           -> redfish.mount.task -> redfish.boot-override -> redfish.power-on -> webhook.wait | redfish.poll
-//!           webhook.wait without a read of the media -> once more from redfish.power-off on, by a second way to boot
+//!           wait without a read of the media -> once more from redfish.power-off on, by a second way to boot
 //!  finish   cleanup.power-off -> cleanup.eject -> cleanup.boot-override -> cleanup.power-on -> cleanup.grant
 //! ```
 //!

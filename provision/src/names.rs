@@ -37,3 +37,6 @@ pub(super) const CLEANUP_GRANT: &StepName = &StepName::new("cleanup.grant");
 
 /// The steps that insert media.
 pub(super) const MOUNTS: [&StepName; 2] = [MOUNT_MAINTENANCE, MOUNT_TASK];
+
+/// The steps that wait while the machine installs; a job has one of them.
+pub(super) const INSTALLING: [&StepName; 2] = [AWAIT_REPORT, AWAIT_COMPLETION];

@@ -13,8 +13,9 @@ use engine::model::{
     BatchId, Effect, Idempotency, Job, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Purpose,
     RunId, RunRequest, Serial, Snapshot, Time, error_chain,
 };
+use media::SeedOfRun;
 use recipe::{FieldError, Lint, Recipe};
-use secrets::token_hash;
+use secrets::{JobTokens, token_hash};
 
 /// A request for a job, from a client or from another workflow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -152,6 +153,9 @@ pub(super) struct JobInput {
     pub(super) maintenance_iso_url: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) timeouts: BTreeMap<String, u64>,
+    /// The tokens of the job are derived from it, so they stay when a key is rotated.
+    #[serde(flatten)]
+    pub(super) seed: SeedOfRun,
 }
 
 impl Services {
@@ -196,7 +200,8 @@ impl Services {
         now: Time,
     ) -> NewRun {
         let target = recipe.task_target;
-        let token = self.tokens.webhook_token(&id.to_string());
+        let seed = self.seed(id);
+        let token = JobTokens::new(&seed.token_seed).webhook_token(&id.to_string());
         let job = NewJob {
             server: order.server_serial.clone(),
             recipe: Arc::new(JobRecipe { json: recipe.raw.clone(), schema_id: recipe.schema_id.clone() }),
@@ -216,8 +221,12 @@ impl Services {
         )
         .by(created_by)
         .with(recipe.summary());
-        let input =
-            JobInput { server: order.server_serial.clone(), maintenance_iso_url, timeouts: order.timeouts };
+        let input = JobInput {
+            server: order.server_serial.clone(),
+            maintenance_iso_url,
+            timeouts: order.timeouts,
+            seed,
+        };
         let mut locks = vec![LockRequest {
             resource: format!("server/{}", order.server_serial),
             capacity: 1,

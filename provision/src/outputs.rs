@@ -139,10 +139,10 @@ pub(super) struct BootSet {
     pub(super) read_within_s: u64,
 }
 
-/// The output of `webhook.wait` while it waits for the first time.
+/// The look at a machine that may have booted its disk; part of the output of the step that waits for the installation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct ReportWait {
+pub(super) struct BootLook {
     /// Whether the machine was looked at and no second way to boot is tried.
     pub(super) looked: bool,
     /// When the machine is looked at again.

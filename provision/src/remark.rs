@@ -22,9 +22,6 @@ use super::second_way;
 use super::slot_refusals::{REPEATED_STEPS, describe_all, refused_attempts};
 use super::steps::slot_fallbacks;
 
-/// The steps in which the machine installs.
-const INSTALLING: [&StepName; 2] = [names::AWAIT_REPORT, names::AWAIT_COMPLETION];
-
 /// Returns the remark about a job, if there is one. A failure after a deadline has its remark already.
 pub(super) fn remark(snapshot: &Snapshot) -> Option<Remark> {
     let run = &snapshot.run;
@@ -38,11 +35,12 @@ pub(super) fn remark(snapshot: &Snapshot) -> Option<Remark> {
     }
     let second = second_way::of(snapshot).filter(|_| !second_way::is_given_up(snapshot));
     let second = second.map(|second| second_way::describe(&second));
-    let booted = INSTALLING.contains(&step).then(|| boot(snapshot, step == names::AWAIT_REPORT)).flatten();
+    let installing = names::INSTALLING.contains(&step);
+    let booted = installing.then(|| boot(snapshot, step == names::AWAIT_REPORT)).flatten();
     let remark = match (booted, second) {
         (Some(booted), Some(second)) => Remark { facts: format!("{}; {second}", booted.facts), ..booted },
         (Some(booted), None) => booted,
-        (None, Some(second)) if second_way::STEPS.contains(&step) => {
+        (None, Some(second)) if installing || second_way::STEPS.contains(&step) => {
             Remark { facts: second, next_action: None }
         }
         (None, _) => return None,

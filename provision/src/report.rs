@@ -5,13 +5,18 @@
 //!   the same again    -> duplicate, accepted as idempotent, also after the end of the job
 //!   the opposite      -> contradiction: refused, with an event; the job does not change
 //!   progress          -> an event
+//!
+//!   with the first final report:   log -> the job's log     inventory -> the server     disk -> data of the event
 //! ```
+//!
+//! Invariants: a reported text is cut to its bound and has no control characters; a reported object is stored as it came or, above
+//! its bound, left out. A report never contains the secret that authorised it.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::names;
-use engine::model::{Job, NewEvent, Outcome, Snapshot, StepPhase, Time};
+use engine::model::{Effect, Job, NewEvent, Outcome, Snapshot, StepPhase, Time};
 use engine::{Engine, SignalDelivery, SignalError};
 
 /// The signal that carries a report.
@@ -20,6 +25,12 @@ pub(super) const SIGNAL: &str = "report";
 pub(super) const PROGRESS: &str = "progress";
 /// Reported names and messages are cut to this number of characters.
 const MAX_TEXT: usize = 256;
+/// Of a reported log this number of bytes at its end is stored.
+const MAX_LOG: usize = 16 * 1024;
+/// The largest inventory that is stored, in bytes of its JSON.
+const MAX_INVENTORY: usize = 48 * 1024;
+/// The largest identity of a disk that is stored, in bytes of its JSON.
+const MAX_DISK: usize = 1024;
 
 /// A parsed installation report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +64,12 @@ pub struct Details {
     pub delivery_id: Option<String>,
     /// A message of the installer.
     pub message: Option<String>,
+    /// The end of the installer's log, lines divided by line feeds.
+    pub log: Option<String>,
+    /// The identity of the disk that was written.
+    pub disk: Option<Map<String, Value>>,
+    /// What the machine is made of.
+    pub inventory: Option<Map<String, Value>>,
 }
 
 /// The reason why a report cannot be parsed.
@@ -84,20 +101,24 @@ impl ReportError {
     }
 }
 
-/// Parses a report. Unknown members are ignored; long texts are cut.
+/// Parses a report. Unknown members are ignored; long texts are cut. `secret`, which authorised the report, is removed from its
+/// log: an installer that prints its settings would store it otherwise.
 ///
 /// # Errors
 /// Returns an error when the body is not JSON, or when the status or a required member is missing.
-pub fn parse(body: &[u8]) -> Result<InstallReport, ReportError> {
+pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportError> {
     #[derive(Deserialize)]
     struct Body {
-        status: Option<serde_json::Value>,
+        status: Option<Value>,
         failed_step: Option<String>,
         step: Option<String>,
         percent: Option<f64>,
         job_id: Option<String>,
         delivery_id: Option<String>,
         message: Option<String>,
+        log: Option<Value>,
+        disk: Option<Value>,
+        inventory: Option<Value>,
     }
     let body: Body = serde_json::from_slice(body).map_err(|why| ReportError::NotJson(why.to_string()))?;
     let cut = |text: String| text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect::<String>();
@@ -106,8 +127,16 @@ pub fn parse(body: &[u8]) -> Result<InstallReport, ReportError> {
         job_id: filled(body.job_id),
         delivery_id: filled(body.delivery_id),
         message: filled(body.message),
+        log: body
+            .log
+            .as_ref()
+            .and_then(Value::as_str)
+            .map(|log| end_of_log(log, secret))
+            .filter(|log| !log.is_empty()),
+        disk: object(body.disk, MAX_DISK),
+        inventory: object(body.inventory, MAX_INVENTORY),
     };
-    match body.status.as_ref().and_then(serde_json::Value::as_str) {
+    match body.status.as_ref().and_then(Value::as_str) {
         Some("success") => Ok(InstallReport::Success(details)),
         Some("failed") => {
             let failed_step = filled(body.failed_step).ok_or(ReportError::NoFailedStep)?;
@@ -121,6 +150,31 @@ pub fn parse(body: &[u8]) -> Result<InstallReport, ReportError> {
         }),
         _ => Err(ReportError::Status),
     }
+}
+
+/// Returns the end of a log without control characters and without `secret`. It begins with a whole line.
+fn end_of_log(log: &str, secret: Option<&str>) -> String {
+    let clean: String = log.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+    let clean = match secret.filter(|secret| !secret.is_empty()) {
+        Some(secret) => clean.replace(secret, "[redacted]"),
+        None => clean,
+    };
+    if clean.len() <= MAX_LOG {
+        return clean;
+    }
+    let mut from = clean.len() - MAX_LOG;
+    while !clean.is_char_boundary(from) {
+        from += 1;
+    }
+    let tail = &clean[from..];
+    tail.split_once('\n').map_or(tail, |(_, lines)| lines).to_owned()
+}
+
+/// Returns a reported object if its JSON has at most `most` bytes.
+fn object(reported: Option<Value>, most: usize) -> Option<Map<String, Value>> {
+    let Some(Value::Object(object)) = reported else { return None };
+    let length = serde_json::to_string(&object).map_or(usize::MAX, |text| text.len());
+    (length <= most).then_some(object)
 }
 
 /// The result of a delivery.
@@ -157,7 +211,7 @@ impl InstallReport {
     /// Returns an error when the store fails.
     pub async fn deliver(self, engine: &Engine, job: &Job, by: &str) -> Result<ReportOutcome, SignalError> {
         let id = job.run.id;
-        let (status, event, payload) = match self {
+        let (status, event, details, failed_step) = match self {
             Self::Progress { step, percent, .. } => {
                 if job.run.outcome.is_some() {
                     return Ok(ReportOutcome::Duplicate);
@@ -170,8 +224,9 @@ impl InstallReport {
                     .by(by)
                     .with(json!({ "step": step, "percent": percent }));
                 if !snapshot.signals.iter().any(|signal| signal.name == PROGRESS)
-                    && let SignalDelivery::Stored(_) =
-                        engine.deliver(snapshot, PROGRESS, "", json!({}), vec![event.clone()]).await?
+                    && let SignalDelivery::Stored(_) = engine
+                        .deliver(snapshot, PROGRESS, "", json!({}), vec![event.clone()], Vec::new())
+                        .await?
                 {
                     return Ok(ReportOutcome::Accepted { powered_on: None });
                 }
@@ -184,7 +239,8 @@ impl InstallReport {
             Self::Success(details) => (
                 "success",
                 NewEvent::info("report.success", "the maintenance OS reported success"),
-                json!({ "status": "success", "delivery_id": details.delivery_id, "message": details.message }),
+                details,
+                None,
             ),
             Self::Failed { failed_step, details } => (
                 "failed",
@@ -192,12 +248,25 @@ impl InstallReport {
                     "report.failed",
                     format!("the maintenance OS reported a failure of {failed_step}"),
                 ),
-                json!({
-                    "status": "failed", "failed_step": failed_step, "delivery_id": details.delivery_id,
-                    "message": details.message,
-                }),
+                details,
+                Some(failed_step),
             ),
         };
+        let mut payload = json!({
+            "status": status, "delivery_id": details.delivery_id, "message": details.message,
+        });
+        if let Some(step) = failed_step {
+            payload["failed_step"] = Value::String(step);
+        }
+        let event = match details.disk {
+            Some(disk) => event.with(json!({ "disk": disk })),
+            None => event,
+        };
+        let mut effects = Vec::new();
+        effects.extend(details.log.map(|text| Effect::InstallLogged { text }));
+        if let (Some(serial), Some(inventory)) = (&job.run.server, details.inventory) {
+            effects.push(Effect::ServerInventoried { serial: serial.clone(), inventory: inventory.into() });
+        }
         let Some((snapshot, powered_on)) = started(engine, job).await? else {
             return Ok(ReportOutcome::NotStarted);
         };
@@ -205,7 +274,7 @@ impl InstallReport {
         let first = match job.run.outcome {
             // The job has an outcome, by a report or without one (deadline, operator): no report is accepted.
             Some(outcome) => implied_by(outcome).to_owned(),
-            None => match engine.deliver(snapshot, SIGNAL, "", payload, vec![event]).await? {
+            None => match engine.deliver(snapshot, SIGNAL, "", payload, vec![event], effects).await? {
                 SignalDelivery::Stored(run)
                     if run.outcome.is_none_or(|outcome| implied_by(outcome) == status) =>
                 {
@@ -256,12 +325,13 @@ mod tests {
 
     #[test]
     fn documented_reports_are_understood() {
-        assert_eq!(parse(br#"{"status":"success"}"#), Ok(InstallReport::Success(Details::default())));
-        let failed = parse(br#"{"status":"failed","failed_step":"bootloader-linux.service","unknown":1}"#);
+        assert_eq!(parse(br#"{"status":"success"}"#, None), Ok(InstallReport::Success(Details::default())));
+        let failed =
+            parse(br#"{"status":"failed","failed_step":"bootloader-linux.service","unknown":1}"#, None);
         assert!(
             matches!(failed, Ok(InstallReport::Failed { failed_step, .. }) if failed_step == "bootloader-linux.service")
         );
-        let progress = parse(br#"{"status":"progress","step":"image-linux.service","percent":41.7}"#);
+        let progress = parse(br#"{"status":"progress","step":"image-linux.service","percent":41.7}"#, None);
         assert_eq!(
             progress,
             Ok(InstallReport::Progress {
@@ -274,21 +344,63 @@ mod tests {
 
     #[test]
     fn the_error_names_the_missing_member() {
-        assert_eq!(parse(b"{}"), Err(ReportError::Status));
-        assert_eq!(parse(br#"{"status":"done"}"#), Err(ReportError::Status));
-        assert_eq!(parse(br#"{"status":7}"#), Err(ReportError::Status));
-        assert_eq!(parse(br#"{"status":"failed"}"#), Err(ReportError::NoFailedStep));
-        assert_eq!(parse(br#"{"status":"failed","failed_step":""}"#), Err(ReportError::NoFailedStep));
-        assert!(matches!(parse(b"nope"), Err(ReportError::NotJson(_))));
+        assert_eq!(parse(b"{}", None), Err(ReportError::Status));
+        assert_eq!(parse(br#"{"status":"done"}"#, None), Err(ReportError::Status));
+        assert_eq!(parse(br#"{"status":7}"#, None), Err(ReportError::Status));
+        assert_eq!(parse(br#"{"status":"failed"}"#, None), Err(ReportError::NoFailedStep));
+        assert_eq!(parse(br#"{"status":"failed","failed_step":""}"#, None), Err(ReportError::NoFailedStep));
+        assert!(matches!(parse(b"nope", None), Err(ReportError::NotJson(_))));
     }
 
     #[test]
     fn reported_texts_are_cut_and_control_characters_removed() {
         let body = format!(r#"{{"status":"failed","failed_step":"a\n{}"}}"#, "x".repeat(5000));
-        let Ok(InstallReport::Failed { failed_step, .. }) = parse(body.as_bytes()) else {
+        let Ok(InstallReport::Failed { failed_step, .. }) = parse(body.as_bytes(), None) else {
             panic!("not parsed")
         };
         assert_eq!(failed_step.len(), MAX_TEXT);
         assert!(!failed_step.contains('\n'));
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_kept_by_whole_lines_without_control_characters_and_without_the_secret() {
+        let lines: Vec<String> =
+            (0..2000).map(|line| format!("line {line} \u{1b}[31mtoken=s3cret")).collect();
+        let body = json!({ "status": "success", "log": lines.join("\n") }).to_string();
+        let Ok(InstallReport::Success(Details { log: Some(log), .. })) =
+            parse(body.as_bytes(), Some("s3cret"))
+        else {
+            panic!("not parsed")
+        };
+        assert!(
+            log.len() <= MAX_LOG
+                && log.starts_with("line 1")
+                && log.ends_with("line 1999 [31mtoken=[redacted]"),
+            "{log}"
+        );
+        assert!(!log.contains("s3cret") && !log.contains('\u{1b}'));
+        let one_line = json!({ "status": "success", "log": "é".repeat(MAX_LOG) }).to_string();
+        let Ok(InstallReport::Success(details)) = parse(one_line.as_bytes(), None) else {
+            panic!("not parsed")
+        };
+        assert_eq!(details.log.unwrap().len(), MAX_LOG);
+    }
+
+    #[test]
+    fn objects_above_their_bound_and_other_types_are_left_out() {
+        let parsed = |body: Value| match parse(body.to_string().as_bytes(), None) {
+            Ok(InstallReport::Success(details)) => details,
+            other => panic!("{other:?}"),
+        };
+        let kept =
+            parsed(json!({ "status": "success", "disk": { "name": "sda" }, "inventory": { "cpus": 4 } }));
+        assert_eq!(
+            (kept.disk.unwrap()["name"].as_str(), kept.inventory.unwrap()["cpus"].as_u64()),
+            (Some("sda"), Some(4))
+        );
+        let wrong = parsed(json!({ "status": "success", "disk": "sda", "inventory": [1], "log": 7 }));
+        assert_eq!(wrong, Details::default());
+        let large = parsed(json!({ "status": "success", "disk": { "name": "x".repeat(MAX_DISK) } }));
+        assert_eq!(large.disk, None);
     }
 }

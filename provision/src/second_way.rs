@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   power-on, override consumed, no read of the media, for boot_read_within_s (10 minutes)
-//!        -> webhook.wait ends with a SecondWay and plans, under the key "second-way":
-//!           redfish.power-off -> redfish.boot-override -> redfish.power-on -> webhook.wait, until the deadline of the first one
+//!        -> the step that waits for the installation ends with a SecondWay and plans, under the key "second-way":
+//!           redfish.power-off -> redfish.boot-override -> redfish.power-on -> the same wait, until the deadline of the first one
 //! ```
 //!
 //! Invariants: pure; a job has at most one second way.
@@ -14,18 +14,17 @@ use bmc::power::PowerRequest;
 use engine::model::{Snapshot, StepName, StepPhase, StepRecord, Time};
 
 use super::names;
-use super::outputs::{ReportWait, SecondWay};
+use super::outputs::{BootLook, SecondWay};
 
 /// The key of the step instances of the second way.
 pub(super) const KEY: &str = "second-way";
-/// The steps of the second way, in order.
-pub(super) const STEPS: [&StepName; 4] =
-    [names::POWER_OFF, names::BOOT_OVERRIDE, names::POWER_ON, names::AWAIT_REPORT];
+/// The steps of the second way before the wait for the installation, in order.
+pub(super) const STEPS: [&StepName; 3] = [names::POWER_OFF, names::BOOT_OVERRIDE, names::POWER_ON];
 
 /// Returns the second way, if one was chosen.
 pub(super) fn of(snapshot: &Snapshot) -> Option<SecondWay> {
-    let waits = snapshot.records_of(names::AWAIT_REPORT);
-    waits.filter_map(|record| ReportWait::deserialize(&record.output).ok()?.second_way).next()
+    let waits = names::INSTALLING.into_iter().flat_map(|step| snapshot.records_of(step));
+    waits.filter_map(|record| BootLook::deserialize(&record.output).ok()?.second_way).next()
 }
 
 /// Returns whether a step instance belongs to the second way.

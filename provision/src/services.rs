@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use bmc::{BmcServices, Unavailable};
-use engine::model::{Outcome, Snapshot, StepName};
-use media::{Library, MediaGrants};
+use engine::model::{Outcome, RunId, Snapshot, StepName};
+use media::{Library, MediaGrants, SeedOfRun};
 use recipe::RecipeSchemas;
-use secrets::JobTokens;
+use secrets::TokenSeeds;
 
 /// Looks up OS images before a machine is changed.
 #[async_trait]
@@ -87,8 +87,8 @@ pub struct Services {
     pub grants: MediaGrants,
     /// The library of imported maintenance images.
     pub library: Library,
-    /// Derives the report token and the pull password of a job.
-    pub tokens: JobTokens,
+    /// Makes the seeds of the tokens of new jobs.
+    pub seeds: TokenSeeds,
     /// Metrics of the workflow.
     pub metrics: Arc<dyn ProvisionMetrics>,
     /// The workflow's settings.
@@ -96,6 +96,11 @@ pub struct Services {
 }
 
 impl Services {
+    /// The seed of the tokens of a new run.
+    pub fn seed(&self, run: RunId) -> SeedOfRun {
+        SeedOfRun { token_seed: self.seeds.seed(&run.to_string()) }
+    }
+
     /// Returns the time limit of a step that the order of the job or the settings give.
     pub(super) fn time_limit(&self, step: &StepName, snapshot: &Snapshot) -> Option<Duration> {
         let ordered = snapshot.input["timeouts"][step.as_str()].as_u64().map(Duration::from_secs);

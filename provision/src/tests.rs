@@ -29,7 +29,7 @@ use engine::{
 };
 use media::{GrantStore, GrantStoreUnavailable, Library, LibraryOptions, MediaGrants};
 use recipe::RecipeSchemas;
-use secrets::JobTokens;
+use secrets::TokenSeeds;
 
 const RECIPE: &str = include_str!("../../schemas/recipe-linux.example.json");
 
@@ -149,7 +149,7 @@ fn services(folder: &std::path::Path, server: Server, sessions: SharedSessions) 
         images: Box::new(Stubs),
         grants: MediaGrants::new(Arc::new(Stubs), library.clone(), &key(), Arc::new(SystemClock)),
         library,
-        tokens: JobTokens::new(&key()),
+        seeds: TokenSeeds::new(&key()),
         metrics: Arc::new(Stubs),
         settings: ProvisionSettings {
             maintenance_iso_url: Some(iso.display().to_string()),

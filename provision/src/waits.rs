@@ -33,7 +33,7 @@ pub(super) const SIGNS: WaitReason = WaitReason {
     name: "install_signs",
     means: "signs that the installer, which cannot report, has finished",
     ends_by: "after INSTALL_MIN_TIME any of: a power change, a newer LastResetTime, a BootProgress that starts again, media \
-              read and then not for ten minutes; at the deadline success is assumed",
+              read and then not for ten minutes; at the deadline success is assumed if the boot image was read",
     next_action: "check the machine's console; if the installation failed, cancel the job before success is assumed",
 };
 

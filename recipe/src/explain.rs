@@ -13,7 +13,7 @@ use jsonschema::error::ValidationErrorKind;
 use super::error::{FieldError, MAX_ERRORS, by_path, child, cut, display};
 
 /// Fields whose values may be quoted in an error.
-const QUOTABLE: [&str; 10] = [
+const QUOTABLE: [&str; 20] = [
     "task_target",
     "target_disk",
     "media_label",
@@ -24,6 +24,16 @@ const QUOTABLE: [&str; 10] = [
     "type_guid",
     "format",
     "label",
+    "after",
+    "erase_mode",
+    "mount",
+    "hctl",
+    "by_path",
+    "macaddress",
+    "mode",
+    "link",
+    "to",
+    "via",
 ];
 
 /// Maximum length of a quoted value in characters.
@@ -148,7 +158,9 @@ impl<'a> ErrorLocation<'a> {
             ValidationErrorKind::MaxLength { limit } => {
                 format!("holds {} characters, the limit is {limit}.", characters(value))
             }
-            ValidationErrorKind::MinLength { limit: 1 } => format!("must not be empty{expected}."),
+            ValidationErrorKind::MinLength { limit: 1 } | ValidationErrorKind::MinProperties { .. } => {
+                format!("must not be empty{expected}.")
+            }
             ValidationErrorKind::MinLength { limit } => {
                 format!("holds {} characters, at least {limit} are needed{expected}.", characters(value))
             }

@@ -1,4 +1,4 @@
-//! The recipe: the document that says what to install on a server (schemas/recipe.schema.json).
+//! The recipe: the document that says what to install on a server (schemas/recipe-v2.schema.json, and version 1 beside it).
 //!
 //! ```text
 //!  text ── parse ──► Value ── schema (by $id) ──► Value ── read ──► Recipe ── rules ──► accepted
@@ -26,7 +26,12 @@
 
 mod error;
 mod explain;
+#[doc(hidden)]
+pub mod fuzz;
+mod image_reference;
 mod lint;
+pub mod network;
+mod options;
 mod parse;
 pub mod partition;
 mod read;
@@ -41,7 +46,10 @@ use serde::Serialize;
 use serde_json::json;
 
 pub use error::{FieldError, MAX_ERRORS};
+pub use image_reference::{ImageReference, ImageReferenceError, Selector, is_sha256};
 pub use lint::Lint;
+pub use network::Network;
+pub use options::{After, DiskHints, EraseMode};
 pub use parse::{MAX_DEPTH, MAX_RECIPE_BYTES, MAX_VALUES};
 pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
 pub use schemas::{RecipeSchemas, SchemaError};
@@ -54,6 +62,9 @@ pub enum TaskTarget {
     /// `install-linux.target`
     #[strum(serialize = "install-linux.target")]
     InstallLinux,
+    /// `install-image.target`
+    #[strum(serialize = "install-image.target")]
+    InstallImage,
     /// `install-windows.target`
     #[strum(serialize = "install-windows.target")]
     InstallWindows,
@@ -63,6 +74,15 @@ pub enum TaskTarget {
     /// `supermicro-update.target`
     #[strum(serialize = "supermicro-update.target")]
     SupermicroUpdate,
+    /// `erase.target`
+    #[strum(serialize = "erase.target")]
+    Erase,
+    /// `inventory.target`
+    #[strum(serialize = "inventory.target")]
+    Inventory,
+    /// `rescue.target`
+    #[strum(serialize = "rescue.target")]
+    Rescue,
 }
 
 impl TaskTarget {
@@ -74,6 +94,16 @@ impl TaskTarget {
     /// Returns the target with this name, if known.
     pub fn parse(name: &str) -> Option<Self> {
         name.parse().ok()
+    }
+
+    /// Returns whether the target writes a disk of the machine.
+    #[must_use]
+    pub fn writes_a_disk(self) -> bool {
+        match self {
+            Self::InstallLinux | Self::InstallImage | Self::InstallWindows | Self::Erase => true,
+            // The installer of ESXi chooses its disk by the kickstart.
+            Self::InstallEsxi | Self::SupermicroUpdate | Self::Inventory | Self::Rescue => false,
+        }
     }
 }
 
@@ -151,14 +181,24 @@ pub struct Recipe {
     pub schema_id: String,
     /// The target that the maintenance OS starts.
     pub task_target: TaskTarget,
+    /// What the machine does after a success.
+    pub after: After,
     /// The disk to install to, always a whole disk.
     pub target_disk: Option<String>,
+    /// The disk by its properties.
+    pub disk_hints: Option<DiskHints>,
     /// The OS image: an OCI reference without a scheme.
     pub oci_url: Option<String>,
     /// The URL of the firmware to install.
     pub firmware_url: Option<String>,
     /// The partitions in disk order; empty when the recipe has none.
     pub partition_layout: Vec<Partition>,
+    /// How `erase.target` erases.
+    pub erase_mode: EraseMode,
+    /// The network of the installer; it uses DHCP without one.
+    pub network: Option<Network>,
+    /// The SSH public keys of `rescue.target`.
+    pub ssh_authorized_keys: Vec<String>,
     /// cloud-init user data, decoded if the recipe has `user_data_encoding: base64`.
     pub user_data: Option<Payload>,
     /// cloud-init network configuration.
@@ -185,6 +225,11 @@ impl Recipe {
         read::recipe(json, schema_id, &serde_json::Value::Null, &value).map_err(error::bounded)
     }
 
+    /// Returns the rules of the current version that the recipe breaks. A recipe that a controller has just accepted breaks none.
+    pub fn broken_rules(&self) -> Vec<FieldError> {
+        rules::errors(self, true)
+    }
+
     /// Returns advice about an accepted recipe: values that are valid and probably not intended.
     pub fn lints(&self) -> Vec<Lint> {
         lint::lints(self)
@@ -202,6 +247,14 @@ impl Recipe {
         put("recipe_bytes", Some(json!(self.raw.len())));
         put("task_target", Some(json!(self.task_target)));
         put("target_disk", self.target_disk.as_ref().map(|disk| json!(disk)));
+        put("disk_hints", self.disk_hints.as_ref().map(|hints| json!(hints)));
+        put("after", (self.after != After::default()).then(|| json!(self.after.as_str())));
+        put("erase_mode", (self.erase_mode != EraseMode::default()).then(|| json!(self.erase_mode.as_str())));
+        put("network_links", self.network.as_ref().map(|network| json!(network.links())));
+        put(
+            "ssh_keys",
+            (!self.ssh_authorized_keys.is_empty()).then(|| json!(self.ssh_authorized_keys.len())),
+        );
         put("oci_url", self.oci_url.as_ref().map(|url| json!(url)));
         put("firmware_url", self.firmware_url.as_ref().map(|url| json!(without_credentials(url))));
         put("partitions", (!self.partition_layout.is_empty()).then(|| json!(self.partition_layout.len())));

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::partition::{FsFormat, Partition, PartitionSize, PartitionType};
+use super::schemas::FIRST_ID;
 use super::{Recipe, TaskTarget};
 
 /// One piece of advice.
@@ -20,12 +21,20 @@ const BASE64_STARTS: [&str; 4] = ["IyEv", "I2Nsb3VkLWNvbmZpZ", "Q29udGVudC1UeXBl
 pub(super) fn lints(recipe: &Recipe) -> Vec<Lint> {
     let mut lints = Lints(Vec::new());
     lints.layout(recipe);
+    lints.disk(recipe);
     match recipe.task_target {
+        // A recipe without a layout has the default one, which needs no advice.
+        TaskTarget::InstallLinux if recipe.partition_layout.is_empty() => {}
         TaskTarget::InstallLinux => lints.linux(&recipe.partition_layout),
         TaskTarget::InstallWindows => lints.windows(&recipe.partition_layout),
         TaskTarget::InstallEsxi => lints.esxi(recipe),
-        TaskTarget::SupermicroUpdate => {}
+        TaskTarget::Rescue => lints.rescue(recipe),
+        TaskTarget::InstallImage
+        | TaskTarget::SupermicroUpdate
+        | TaskTarget::Erase
+        | TaskTarget::Inventory => lints.unused_layout(recipe),
     }
+    lints.network(recipe);
     lints.user_data(recipe);
     lints.0
 }
@@ -75,12 +84,55 @@ impl Lints {
         }
     }
 
+    /// Advice for recipes of version 2 and newer: version 1 has no other way to name a disk.
+    fn disk(&mut self, recipe: &Recipe) {
+        let bare = recipe.target_disk.as_deref().filter(|disk| !disk.starts_with("/dev/disk/"));
+        if let Some(disk) = bare.filter(|_| recipe.schema_id != FIRST_ID && recipe.disk_hints.is_none()) {
+            let message = format!(
+                "{disk} can be another disk after every boot; it is used only if it is the machine's only disk. Give \
+                 disk_hints or a path below /dev/disk."
+            );
+            self.add("/target_disk", message);
+        }
+    }
+
+    fn rescue(&mut self, recipe: &Recipe) {
+        self.unused_layout(recipe);
+        if recipe.ssh_authorized_keys.is_empty() {
+            self.add(
+                "/ssh_authorized_keys",
+                "Without a key the rescue system has no login over the network.",
+            );
+        }
+    }
+
+    fn unused_layout(&mut self, recipe: &Recipe) {
+        if !recipe.partition_layout.is_empty() {
+            let message = format!("{} does not use the layout.", recipe.task_target);
+            self.add("/partition_layout", message);
+        }
+    }
+
+    fn network(&mut self, recipe: &Recipe) {
+        let Some(network) = &recipe.network else { return };
+        let cards = network.ethernets.values().map(|link| &link.addressing);
+        let bonds = network.bonds.values().map(|link| &link.addressing);
+        let vlans = network.vlans.values().map(|link| &link.addressing);
+        if cards.chain(bonds).chain(vlans).all(|addressing| addressing.is_silent()) {
+            self.add("/network", "No link gets an address; the installer cannot reach the controller.");
+        }
+        if recipe.task_target == TaskTarget::InstallEsxi {
+            self.add("/network", "The ESXi installer does not use it; set the network in the kickstart.");
+        }
+    }
+
     fn linux(&mut self, layout: &[Partition]) {
         self.one_efi_system(layout);
         let root = |part: &Partition| {
             part.type_guid.is_linux_root() && !matches!(part.format, FsFormat::Swap | FsFormat::Vfat)
         };
-        if !layout.iter().any(root) {
+        let mounted = layout.iter().any(|part| part.mount.as_deref() == Some("/"));
+        if !mounted && !layout.iter().any(root) {
             self.add(
                 "/partition_layout",
                 "No partition looks like a Linux root (type 8300, a Linux file system).",

@@ -40,6 +40,33 @@ pub struct Partition {
     pub format: FsFormat,
     /// The name of the partition and the label of its file system.
     pub label: Option<String>,
+    /// Where the installed system mounts it.
+    pub mount: Option<String>,
+    /// Words for the program that makes the file system.
+    pub mkfs_options: Vec<String>,
+}
+
+impl Partition {
+    /// Creates a partition without label, mount point and options.
+    #[must_use]
+    pub fn new(size: PartitionSize, type_guid: PartitionType, format: FsFormat) -> Self {
+        Self { size, type_guid, format, label: None, mount: None, mkfs_options: Vec::new() }
+    }
+}
+
+/// Returns the layout of a Linux installation whose recipe has none: an EFI system partition, a BIOS boot partition, and the
+/// root file system over the rest of the disk. Such a disk starts on both kinds of firmware.
+#[must_use]
+pub fn default_linux_layout() -> Vec<Partition> {
+    let part = |size, kind, format, label: &str| Partition {
+        label: Some(label.to_owned()),
+        ..Partition::new(size, kind, format)
+    };
+    vec![
+        part(PartitionSize::Bytes(512 * MIB), PartitionType::EFI_SYSTEM, FsFormat::Vfat, "EFI"),
+        part(PartitionSize::Bytes(MIB), PartitionType::BIOS_BOOT, FsFormat::Raw, "BIOS"),
+        part(PartitionSize::Rest, PartitionType::LINUX_FILESYSTEM, FsFormat::Ext4, "root"),
+    ]
 }
 
 /// The size of a partition.
@@ -126,6 +153,8 @@ impl PartitionType {
     pub const MICROSOFT_RESERVED: Self = Self(uuid!("e3c9e316-0b5c-4db8-817d-f92df00215ae"));
     /// `fc00`: a VMware diagnostic (core dump) partition.
     pub const VMWARE_DIAGNOSTIC: Self = Self(uuid!("9d275380-40ad-11db-bf97-000c2911d1b8"));
+    /// Where GRUB keeps its core image on a GPT disk of a BIOS machine. It has no alias.
+    pub const BIOS_BOOT: Self = Self(uuid!("21686148-6449-6e6f-744e-656564454649"));
     /// `fd00`
     pub const LINUX_RAID: Self = Self(uuid!("a19d880f-05fc-4d3b-a006-743f0f84911e"));
 
@@ -219,8 +248,17 @@ impl FsFormat {
         name.parse().ok()
     }
 
+    /// Returns whether a Linux system can mount it and install into it.
+    #[must_use]
+    pub fn is_mountable(self) -> bool {
+        match self {
+            Self::Vfat | Self::Ext4 | Self::Xfs | Self::Btrfs => true,
+            Self::Ntfs | Self::Swap | Self::Raw => false,
+        }
+    }
+
     /// Returns the maximum length of its label in bytes, if that is less than a recipe allows.
-    pub(super) fn label_bytes(self) -> Option<usize> {
+    pub fn label_bytes(self) -> Option<usize> {
         match self {
             Self::Vfat => Some(11),
             Self::Xfs => Some(12),

@@ -9,8 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::error::{FieldError, child, display};
+use super::network;
+use super::options::{After, DiskHints, EraseMode};
 use super::partition::{self, FsFormat, Partition, PartitionSize, PartitionType};
-use super::{MediaLabel, Payload, Recipe, TaskTarget};
+use super::{MediaLabel, Network, Payload, Recipe, TaskTarget};
 
 /// Reads every field; `schema` holds the limits.
 pub(super) fn recipe(
@@ -40,15 +42,25 @@ pub(super) fn recipe(
     let target_disk = reader.text("target_disk").map(str::to_owned);
     let oci_url = reader.text("oci_url").map(str::to_owned);
     let firmware_url = reader.text("firmware_url").map(str::to_owned);
+    let after = reader.optional("after", After::parse).unwrap_or_default();
+    let erase_mode = reader.optional("erase_mode", EraseMode::parse).unwrap_or_default();
+    let disk_hints = reader.disk_hints();
+    let network = reader.network();
+    let ssh_authorized_keys = reader.texts("ssh_authorized_keys");
     match (task_target, reader.errors) {
         (Some(task_target), errors) if errors.is_empty() => Ok(Recipe {
             raw: raw.to_owned(),
             schema_id: schema_id.to_owned(),
             task_target,
+            after,
             target_disk,
+            disk_hints,
             oci_url,
             firmware_url,
             partition_layout,
+            erase_mode,
+            network,
+            ssh_authorized_keys,
             user_data,
             network_config,
             vendor_data,
@@ -154,6 +166,40 @@ impl<'a> FieldReader<'a> {
         }
     }
 
+    fn texts(&mut self, name: &str) -> Vec<String> {
+        let Some(value) = self.object.get(name) else { return Vec::new() };
+        let texts: Option<Vec<String>> = value
+            .as_array()
+            .and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
+        if texts.is_none() {
+            self.fail(name, "type", "must be an array of strings.");
+        }
+        texts.unwrap_or_default()
+    }
+
+    /// Reads the hints. The schema names them and their types; a number such as 1.5e3 is whole for it and not for this reader.
+    fn disk_hints(&mut self) -> Option<DiskHints> {
+        let value = self.object.get("disk_hints")?;
+        for name in ["min_bytes", "max_bytes"] {
+            if value.get(name).is_some_and(|number| number.as_u64().is_none()) {
+                let what = "must be a whole number below 2^64, written without a fraction and an exponent.";
+                let path = child(&child(&self.at, "disk_hints"), name);
+                self.errors.push(FieldError::new(&path, "type", format!("{} {what}", display(&path))));
+                return None;
+            }
+        }
+        let hints = serde_json::from_value(value.clone());
+        if hints.is_err() {
+            self.fail("disk_hints", "type", "has a hint this controller does not know; see the schema.");
+        }
+        hints.ok()
+    }
+
+    fn network(&mut self) -> Option<Network> {
+        let read = network::read(&child(&self.at, "network"), self.object.get("network")?);
+        read.map_err(|errors| self.errors.extend(errors)).ok()
+    }
+
     fn partitions(&mut self) -> Vec<Partition> {
         let Some(value) = self.object.get("partition_layout") else { return Vec::new() };
         let Some(items) = value.as_array() else {
@@ -193,7 +239,9 @@ impl<'a> FieldReader<'a> {
             );
             self.fail("label", "maxBytes", &what);
         }
-        Some(Partition { size: size?, type_guid: type_guid?, format: format?, label })
+        let mount = self.text("mount").map(str::to_owned);
+        let mkfs_options = self.texts("mkfs_options");
+        Some(Partition { size: size?, type_guid: type_guid?, format: format?, label, mount, mkfs_options })
     }
 
     fn parsed<T, E: std::fmt::Display>(

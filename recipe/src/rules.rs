@@ -5,18 +5,115 @@
 //! | `whole_disk` | `target_disk` under `/dev/disk/by-…` is a disk, not one of its partitions |
 //! | `rest_twice` | at most one partition takes the rest (`100%`): a second one would be empty |
 //! | `percent_sum` | shares fit on the disk: at most 100% together, less when another partition takes the rest |
+//! | `required` | a target that writes a disk has `target_disk` or `disk_hints` (version 1 requires `target_disk` by its schema) |
+//! | `size_order` | `min_bytes` is not above `max_bytes` |
+//! | `not_for_target` | `ssh_authorized_keys` and a secure `erase_mode` stand with the target that uses them |
+//! | `mount` | a mount point occurs once, has a file system that Linux mounts, and is no place of the kernel |
+//! | `mkfs_options` | each option has at most one value, none names a device, and the partition has a file system |
+//! | `network` | names and MAC addresses occur once; links and members exist: [`network::errors`] |
 
-use super::Recipe;
-use super::error::FieldError;
-use super::partition::PartitionSize;
+use std::collections::BTreeMap;
 
-/// Returns the errors of all broken rules.
-pub(super) fn errors(recipe: &Recipe) -> Vec<FieldError> {
+use super::error::{FieldError, display};
+use super::partition::{FsFormat, Partition, PartitionSize};
+use super::{EraseMode, Recipe, TaskTarget, network};
+
+/// Folders of the running kernel, on which a partition cannot be mounted.
+const OF_THE_KERNEL: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
+
+/// Returns the errors of all broken rules. `knows_hints` says whether the schema of the recipe has `disk_hints`.
+pub(super) fn errors(recipe: &Recipe, knows_hints: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    if knows_hints {
+        disk(recipe, &mut errors);
+    }
+    hints(recipe, &mut errors);
+    target(recipe, &mut errors);
+    mounts(&recipe.partition_layout, &mut errors);
+    for (index, part) in recipe.partition_layout.iter().enumerate() {
+        mkfs_options(index, part, &mut errors);
+    }
+    if let Some(network) = &recipe.network {
+        errors.extend(network::errors("/network", network));
+    }
     whole_disk(recipe, &mut errors);
     rest_once(recipe, &mut errors);
     percent_sum(recipe, &mut errors);
     errors
+}
+
+fn disk(recipe: &Recipe, errors: &mut Vec<FieldError>) {
+    if recipe.task_target.writes_a_disk() && recipe.target_disk.is_none() && recipe.disk_hints.is_none() {
+        let message = format!("{} needs `target_disk` or `disk_hints`.", recipe.task_target);
+        errors.push(FieldError::new("/target_disk", "required", message));
+    }
+}
+
+fn hints(recipe: &Recipe, errors: &mut Vec<FieldError>) {
+    let sizes = recipe.disk_hints.as_ref().and_then(|hints| hints.min_bytes.zip(hints.max_bytes));
+    if let Some((least, most)) = sizes.filter(|(least, most)| least > most) {
+        let message =
+            format!("`disk_hints/max_bytes` is {most} and `min_bytes` is {least}; no disk can match.");
+        errors.push(FieldError::new("/disk_hints/max_bytes", "size_order", message));
+    }
+}
+
+fn target(recipe: &Recipe, errors: &mut Vec<FieldError>) {
+    let mut only = |field: &str, given: bool, target: TaskTarget| {
+        if given && recipe.task_target != target {
+            let message = format!("`{field}` is for {target}, this recipe is for {}.", recipe.task_target);
+            errors.push(FieldError::new(&format!("/{field}"), "not_for_target", message));
+        }
+    };
+    only("ssh_authorized_keys", !recipe.ssh_authorized_keys.is_empty(), TaskTarget::Rescue);
+    only("erase_mode", recipe.erase_mode == EraseMode::Secure, TaskTarget::Erase);
+}
+
+fn mounts(layout: &[Partition], errors: &mut Vec<FieldError>) {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, part) in layout.iter().enumerate() {
+        let Some(mount) = part.mount.as_deref() else { continue };
+        let path = format!("/partition_layout/{index}/mount");
+        let mut fail = |what: String| {
+            errors.push(FieldError::new(&path, "mount", format!("{} {what}", display(&path))));
+        };
+        let below = |folder: &&&str| {
+            mount.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if let Some(other) = seen.insert(mount, index) {
+            fail(format!("is the mount point of partition {} too.", other + 1));
+        } else if let Some(folder) = OF_THE_KERNEL.iter().find(below) {
+            fail(format!("is below {folder}, which belongs to the kernel."));
+        } else if !part.format.is_mountable() {
+            fail(format!("needs a file system: {} cannot be mounted.", part.format.as_str()));
+        } else if mount == "/" && part.format == FsFormat::Vfat {
+            fail("cannot be vfat: it has no owners and permissions.".to_owned());
+        }
+    }
+}
+
+/// Programs take a device as a word of its own or as `device=`. The installer gives the partition itself; a second device
+/// would be written too.
+fn mkfs_options(index: usize, part: &Partition, errors: &mut Vec<FieldError>) {
+    let at = format!("/partition_layout/{index}/mkfs_options");
+    let mut fail = |path: String, what: &str| {
+        errors.push(FieldError::new(&path, "mkfs_options", format!("{} {what}", display(&path))));
+    };
+    if !part.mkfs_options.is_empty() && !part.format.is_mountable() {
+        fail(at, "is for vfat, ext4, xfs and btrfs; remove it.");
+        return;
+    }
+    let mut is_value = false;
+    for (number, word) in part.mkfs_options.iter().enumerate() {
+        let path = format!("{at}/{number}");
+        let is_option = word.starts_with('-');
+        if !is_option && !is_value {
+            fail(path, "is no option and no value of the option before it.");
+        } else if word.contains("dev=") || word.contains("device=") || word.contains('/') {
+            fail(path, "names a device or a file; the installer writes to the partition only.");
+        }
+        is_value = is_option;
+    }
 }
 
 fn whole_disk(recipe: &Recipe, errors: &mut Vec<FieldError>) {

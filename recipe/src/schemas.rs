@@ -1,4 +1,4 @@
-//! The recipe schemas that a controller accepts: the current one and, after a change, the previous one.
+//! The recipe schemas that a controller accepts: version 2, which is the current one, and version 1.
 //!
 //! The choice of the schema that validates a recipe (docs/seeds.md S000-100):
 //!
@@ -7,7 +7,11 @@
 //! | `recipe_version` or `$schema` names an accepted `$id` (a trailing `#` does not matter) | that schema |
 //! | both name an accepted `$id`, and they differ | refused, `recipe_version` |
 //! | `recipe_version` is any other URL, or `$schema` another URL in the directory of ours | refused, `recipe_version` |
-//! | anything else: `"1.4"`, `"2025-11"`, a JSON Schema dialect, a file name, nothing | the current schema |
+//! | anything else: `"1.4"`, `"2025-11"`, a JSON Schema dialect, a file name, nothing; and a field or a target that only the current version has | the current schema |
+//! | the same, without such a field or target | version 1 |
+//!
+//! So a recipe of version 1 that names no version stays one, with the errors of version 1, and no recipe that is valid under
+//! version 1 is read as another version.
 //!
 //! Schemas are compiled once and shared by clones. Nothing is fetched: a `$ref` to another document is a compile error.
 //! Patterns run on a linear-time engine, so no text makes them slow.
@@ -17,11 +21,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::error::{FieldError, bounded, cut};
+use super::error::{FieldError, bounded, child, cut};
 use super::{Recipe, explain, parse, read, rules};
 
 /// The current recipe schema.
-const CURRENT: &str = include_str!("../../schemas/recipe.schema.json");
+const CURRENT: &str = include_str!("../../schemas/recipe-v2.schema.json");
+
+/// The `$id` of version 1.
+pub(super) const FIRST_ID: &str = "https://shoal.dev/provisioner/recipe.schema.json";
+
+/// The schema of version 1.
+const FIRST: &str = include_str!("../../schemas/recipe.schema.json");
 
 /// Maximum length of a schema text in bytes: the text may come from an image.
 const MAX_SCHEMA_BYTES: usize = 1_048_576;
@@ -78,10 +88,36 @@ impl SchemaVersion {
     }
 }
 
+impl SchemaVersion {
+    /// Returns whether a recipe has a field or a target that the newer version has and this one lacks.
+    fn lacks(&self, recipe: &Value, newer: &Self) -> bool {
+        let only_newer = |pointer: &str| {
+            self.document.pointer(pointer).is_none() && newer.document.pointer(pointer).is_some()
+        };
+        let fields = |value: &Value, at: &str| {
+            let names = value.as_object().into_iter().flatten().map(|(name, _)| name);
+            names.into_iter().any(|name| only_newer(&child(at, name)))
+        };
+        let partitions = recipe.get("partition_layout").and_then(Value::as_array);
+        let has_target = |version: &Self| {
+            let targets = version.document.pointer("/properties/task_target/enum").and_then(Value::as_array);
+            targets.zip(recipe.get("task_target")).is_some_and(|(known, target)| known.contains(target))
+        };
+        fields(recipe, "/properties")
+            || partitions
+                .into_iter()
+                .flatten()
+                .any(|part| fields(part, "/properties/partition_layout/items/properties"))
+            || (has_target(newer) && !has_target(self))
+    }
+}
+
 /// The accepted schema versions, the current one first.
 #[derive(Clone)]
 pub struct RecipeSchemas {
     versions: Arc<[Arc<SchemaVersion>]>,
+    /// The version of a recipe that names none and needs no newer one.
+    unnamed: Arc<SchemaVersion>,
 }
 
 impl fmt::Debug for RecipeSchemas {
@@ -91,10 +127,15 @@ impl fmt::Debug for RecipeSchemas {
 }
 
 impl RecipeSchemas {
-    /// Returns the built-in schema.
-    #[expect(clippy::expect_used, reason = "the text is part of the program; a test compiles it")]
+    /// Returns the built-in schemas.
+    #[expect(clippy::expect_used, reason = "the texts are part of the program; a test compiles them")]
     pub fn builtin() -> Self {
-        Self::from_text(CURRENT).expect("the built-in recipe schema compiles")
+        let current = Self::from_text(CURRENT).expect("the built-in recipe schema compiles");
+        let mut both = current.with_previous(FIRST).expect("the first recipe schema compiles");
+        if let Some(first) = both.versions.last() {
+            both.unnamed = Arc::clone(first);
+        }
+        both
     }
 
     /// Compiles a single schema, such as the one beside the recipe in a task image.
@@ -102,7 +143,8 @@ impl RecipeSchemas {
     /// # Errors
     /// Returns an error when the text is no usable schema.
     pub fn from_text(text: &str) -> Result<Self, SchemaError> {
-        Ok(Self { versions: Arc::from([Arc::new(SchemaVersion::compile(text)?)]) })
+        let version = Arc::new(SchemaVersion::compile(text)?);
+        Ok(Self { versions: Arc::from([Arc::clone(&version)]), unnamed: version })
     }
 
     /// Adds an older schema whose recipes are also accepted.
@@ -115,7 +157,7 @@ impl RecipeSchemas {
             return Err(SchemaError::SameId(previous.id));
         }
         let versions = self.versions.iter().cloned().chain([Arc::new(previous)]).collect();
-        Ok(Self { versions })
+        Ok(Self { versions, unnamed: self.unnamed })
     }
 
     /// Returns the `$id` of the current schema.
@@ -146,7 +188,7 @@ impl RecipeSchemas {
             return Err(bounded(errors));
         }
         let recipe = read::recipe(raw, &version.id, &version.document, &value).map_err(bounded)?;
-        let errors = rules::errors(&recipe);
+        let errors = rules::errors(&recipe, version.document.pointer("/properties/disk_hints").is_some());
         if errors.is_empty() { Ok(recipe) } else { Err(bounded(errors)) }
     }
 
@@ -188,7 +230,8 @@ impl RecipeSchemas {
                 Err(FieldError::new("/recipe_version", "recipe_version", message))
             }
             (Some(version), _) | (None, Some(version)) => Ok(version),
-            (None, None) => Ok(&self.versions[0]),
+            (None, None) if self.unnamed.lacks(value, &self.versions[0]) => Ok(&self.versions[0]),
+            (None, None) => Ok(&self.unnamed),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::bmc::Bmc;
 use crate::endpoint::SERVICE_ROOT;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::json::{self, Resource};
+use crate::version::FirmwareVersion;
 
 const OPERATION: Operation = Operation::Inventory;
 /// Maximum number of firmware entries that are read.
@@ -48,7 +49,7 @@ pub struct Firmware {
     /// `Name`.
     pub name: Option<String>,
     /// `Version`.
-    pub version: Option<String>,
+    pub version: Option<FirmwareVersion>,
     /// `Updateable`.
     pub updateable: Option<bool>,
 }
@@ -101,7 +102,7 @@ impl Bmc {
             found.firmware.push(Firmware {
                 id: json::word(&item.fields, "Id").unwrap_or_default(),
                 name: json::word(&item.fields, "Name"),
-                version: json::word(&item.fields, "Version"),
+                version: json::word(&item.fields, "Version").map(FirmwareVersion::from),
                 updateable: json::flag(&item.fields, "Updateable"),
             });
         }

@@ -59,6 +59,7 @@ mod session;
 mod task;
 pub mod tls;
 pub mod transport;
+pub mod version;
 
 pub use bmc::{Bmc, BmcBuilder, ChangeResult};
 pub use boot::{BootEnabled, BootMode, BootOverride, BootTarget, BootWay};
@@ -78,6 +79,7 @@ pub use profile::Profile;
 pub use record::{RecordedExchange, RecordingTransport};
 pub use tls::{Fingerprint, TlsVerification};
 pub use transport::{Request, Response, Transport, TransportError, TransportErrorKind};
+pub use version::{FirmwareVersion, VersionNumbers};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

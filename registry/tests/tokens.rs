@@ -37,7 +37,8 @@ async fn served_with(change: impl FnOnce(&mut TokenOptions)) -> Served {
             open.push_image(repository, tag, repository).await;
         }
     }
-    let mut options = TokenOptions { key: [5; 32], ..TokenOptions::default() };
+    let mut options =
+        TokenOptions { keys: std::sync::Arc::new(|_now| vec![[5; 32]]), ..TokenOptions::default() };
     change(&mut options);
     let control: AccessControl = access_control_for(&USERS, &RULES).await;
     let authority = Arc::new(TokenAuthority::new(control, options));

@@ -20,12 +20,12 @@ use std::str::FromStr;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
-use super::key::{Key, MasterKey};
+use super::key::{Key, KeyRing};
 use super::seal::{OpenError, SealError, open, seal};
 use super::source::{SecretError, Unfit, env_name, file_path, read_env, read_file, secret_text};
 
 /// The purpose of the subkey for sealing.
-const SEAL_PURPOSE: &str = "seal";
+pub(super) const SEAL_PURPOSE: &str = "seal";
 
 /// A reference to a credential. `Display` returns the text to store, `Debug` a text that may be logged.
 #[derive(Clone, Eq, PartialEq)]
@@ -97,13 +97,13 @@ pub struct Resolver {
 
 impl Resolver {
     /// A resolver that reads the environment variables of this process.
-    pub fn new(master_key: &MasterKey) -> Self {
+    pub fn new(master_key: &KeyRing) -> Self {
         Self::with_environment(master_key, |name| std::env::var_os(name))
     }
 
     /// A resolver that reads environment variables with `environment`.
     pub fn with_environment(
-        master_key: &MasterKey,
+        master_key: &KeyRing,
         environment: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static,
     ) -> Self {
         Self { key: master_key.derive(SEAL_PURPOSE), environment: Box::new(environment) }

@@ -1,9 +1,12 @@
 //! Sealing of credentials for storage in the database.
 //!
 //! ```text
-//! sealed:v1: base64url( nonce[24] ‖ ciphertext[n] ‖ tag[16] )        XChaCha20-Poly1305
+//! sealed:v1: KEY-ID : base64url( nonce[24] ‖ ciphertext[n] ‖ tag[16] )        XChaCha20-Poly1305
 //!            associated data: "shoal:sealed:v1:" + context
 //! ```
+//!
+//! The id names the version of the master key (16 hex digits, [`KeyId`]). So the records of an old version can be counted
+//! without opening one.
 //!
 //! The context names the owner of the secret, for example the serial number of a server: a sealed text that is copied to
 //! the row of another server cannot be opened there. The nonce is random; with 24 bytes a collision is negligible.
@@ -20,9 +23,12 @@ use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::key::Key;
+use super::key::{Key, KeyId, SubKey};
 use super::random::{NoRandomness, random_bytes};
 use super::source::MAX_SECRET_BYTES;
+
+/// The longest sealed text in bytes: more than the greatest request body.
+pub const MAX_TEXT_BYTES: usize = 256 * 1024 * 1024;
 
 /// The prefix of sealed texts of the present version.
 pub const SEALED_PREFIX: &str = "sealed:v1:";
@@ -52,10 +58,11 @@ pub(super) fn seal_within(
     }
     let nonce = random_bytes::<NONCE_BYTES>()?;
     let aad = associated_data(context);
-    let ciphertext = cipher(key)
+    let (id, key) = key.in_force();
+    let ciphertext = cipher(&key)
         .encrypt(XNonce::from_slice(&nonce), Payload { msg: plaintext, aad: &aad })
         .map_err(|_| too_long())?;
-    let mut sealed = SEALED_PREFIX.to_owned();
+    let mut sealed = format!("{SEALED_PREFIX}{id}:");
     URL_SAFE_NO_PAD.encode_string([nonce.as_slice(), &ciphertext].concat(), &mut sealed);
     Ok(sealed)
 }
@@ -75,21 +82,54 @@ pub(super) fn open_within(
     sealed: &str,
     limit: usize,
 ) -> Result<Zeroizing<Vec<u8>>, OpenError> {
-    let Some(encoded) = sealed.strip_prefix(SEALED_PREFIX) else {
+    let Some(rest) = sealed.strip_prefix(SEALED_PREFIX) else {
         let later = sealed.starts_with("sealed:");
         return Err(if later { OpenError::UnknownVersion } else { OpenError::NotSealed });
     };
+    let (id, encoded) = rest.split_once(':').ok_or(OpenError::Malformed)?;
+    let id: KeyId = id.parse().map_err(|_| OpenError::Malformed)?;
     let longest = (NONCE_BYTES + limit + TAG_BYTES).div_ceil(3) * 4;
     if encoded.len() > longest {
         return Err(OpenError::Malformed);
     }
     let bytes = URL_SAFE_NO_PAD.decode(encoded).map_err(|_| OpenError::Malformed)?;
     let (nonce, ciphertext) = bytes.split_at_checked(NONCE_BYTES).ok_or(OpenError::Malformed)?;
+    let key = key.version(id).ok_or(OpenError::UnknownKey { needs: id })?;
     let aad = associated_data(context);
-    cipher(key)
+    cipher(&key)
         .decrypt(XNonce::from_slice(nonce), Payload { msg: ciphertext, aad: &aad })
         .map(Zeroizing::new)
         .map_err(|_| OpenError::Refused)
+}
+
+/// The version of the master key with which a text is sealed; `None` when the text is not sealed in a form of this program.
+pub fn sealed_with(sealed: &str) -> Option<KeyId> {
+    sealed.strip_prefix(SEALED_PREFIX)?.split_once(':')?.0.parse().ok()
+}
+
+/// Seals a text again with the version in force. `None` when that version sealed it, or when it is not sealed.
+///
+/// # Errors
+/// [`ResealError`] when the text cannot be opened or sealed; it is still sealed as before.
+pub fn reseal(key: &Key, context: &str, sealed: &str) -> Result<Option<String>, ResealError> {
+    match sealed_with(sealed) {
+        Some(id) if id != key.in_force().0 => {
+            let plain = open_within(key, context, sealed, MAX_TEXT_BYTES)?;
+            Ok(Some(seal_within(key, context, &plain, MAX_TEXT_BYTES)?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Why a text could not be sealed again.
+#[derive(Debug, Error)]
+pub enum ResealError {
+    /// The text could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The text could not be sealed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
 }
 
 /// Why a secret could not be sealed.
@@ -119,6 +159,15 @@ pub enum OpenError {
         "cannot open a credential sealed by a newer version of shoal; upgrade, or enter the credential again"
     )]
     UnknownVersion,
+    /// The text names a version of the master key that is not accepted here.
+    #[error(
+        "cannot open a credential that is sealed with the master key {needs}: the key file does not have this version; \
+         add it to the key file, or enter the credential again"
+    )]
+    UnknownKey {
+        /// The version that sealed the text.
+        needs: KeyId,
+    },
     /// The text is truncated or not valid base64url.
     #[error("cannot open a sealed credential whose text is damaged; enter the credential again")]
     Malformed,
@@ -130,7 +179,7 @@ pub enum OpenError {
     Refused,
 }
 
-fn cipher(key: &Key) -> XChaCha20Poly1305 {
+fn cipher(key: &SubKey) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(key.bytes().into())
 }
 

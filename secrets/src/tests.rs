@@ -57,7 +57,11 @@ mod master_key_file {
         let found = MasterKey::load_or_create(&path).unwrap();
         assert_eq!(made.derive("x").tag(&[]), found.derive("x").tag(&[]));
         assert_eq!(mode(&path), 0o600);
-        assert_eq!(fs::read(&path).unwrap().len(), 65);
+        let content = fs::read_to_string(&path).unwrap();
+        assert!(
+            content.len() == 64 + " made=2026-01-31T12:00:00Z\n".len() && content.ends_with("Z\n"),
+            "its form"
+        );
         let names: Vec<_> =
             fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["master.key"], "no partial file remains");
@@ -151,7 +155,7 @@ mod derivation {
     fn subkeys_and_tags_never_change() {
         let key = master_key(1).derive("webhook-token");
         assert_eq!(
-            hex::encode(key.bytes()),
+            hex::encode(key.in_force().1.bytes()),
             "1d7d3162b838e2a2e341691d075542971f9ccbc1badf1a06d8cefaf7ce0f9ecc"
         );
         assert_eq!(
@@ -211,7 +215,8 @@ mod sealing {
         let sealed = seal(&key, "SN-1", b"secret").unwrap();
         let other_key = open(&master_key(2).derive("seal"), "SN-1", &sealed).unwrap_err();
         let other_server = open(&key, "SN-2", &sealed).unwrap_err();
-        assert_eq!((other_key, other_server), (OpenError::Refused, OpenError::Refused));
+        assert_eq!(other_server, OpenError::Refused);
+        assert_eq!(other_key, OpenError::UnknownKey { needs: master_key(1).in_force().id });
         assert!(other_key.to_string().contains("enter the credential again"));
     }
 
@@ -219,9 +224,11 @@ mod sealing {
     fn every_altered_character_is_detected() {
         let key = master_key(1).derive("seal");
         let sealed = seal(&key, "SN-1", b"secret").unwrap();
+        let text = SEALED_PREFIX.len() + 17;
         for position in SEALED_PREFIX.len()..sealed.len() {
             let mut altered = sealed.clone().into_bytes();
-            altered[position] = if altered[position] == b'A' { b'B' } else { b'A' };
+            let (one, other) = if position < text { (b'1', b'2') } else { (b'A', b'B') };
+            altered[position] = if altered[position] == one { other } else { one };
             assert!(open(&key, "SN-1", str::from_utf8(&altered).unwrap()).is_err(), "position {position}");
         }
         for length in 0..sealed.len() {
@@ -235,7 +242,7 @@ mod sealing {
         assert_eq!(open(&key, "", "hunter2").unwrap_err(), OpenError::NotSealed);
         assert_eq!(open(&key, "", "sealed:v2:AAAA").unwrap_err(), OpenError::UnknownVersion);
         assert_eq!(open(&key, "", "sealed:v1:@@@").unwrap_err(), OpenError::Malformed);
-        let huge = format!("sealed:v1:{}", "A".repeat(1 << 20));
+        let huge = format!("sealed:v1:{}:{}", master_key(1).in_force().id, "A".repeat(1 << 20));
         assert_eq!(open(&key, "", &huge).unwrap_err(), OpenError::Malformed);
     }
 
@@ -468,18 +475,18 @@ mod tokens {
     /// The values were computed with another implementation. A change breaks the media and reports of running jobs.
     #[test]
     fn derived_tokens_never_change() {
-        let tokens = JobTokens::new(&master_key(1));
-        assert_eq!(text(&tokens.webhook_token(JOB)), "lqypqoiprkz2kejnzid2sp5sghzprawi");
-        assert_eq!(text(&tokens.pull_password(JOB)), "lxceosnqig4hsubgg7ao2cjittzzeg2n");
+        let tokens = JobTokens::new(&TokenSeeds::new(&master_key(1)).seed(JOB));
+        assert_eq!(text(&tokens.webhook_token(JOB)), "ijg3gavfpqfgqt6svlr6svdnhiqebn6k");
+        assert_eq!(text(&tokens.pull_password(JOB)), "cfc7amct6plxmuufwqafdpzlqlajln4r");
         assert_eq!(
             text(&tokens.grant_token(JOB, "task sha256:00", "dual", 1)),
-            "euol6yv22n4rgo24suuwjvqp4nodyzym"
+            "hkhxhhlsmkv5c2zlrua73sjwsgkgpokh"
         );
     }
 
     #[test]
     fn tokens_fit_into_the_path_of_a_media_url() {
-        let tokens = JobTokens::new(&master_key(1));
+        let tokens = JobTokens::new(&TokenSeeds::new(&master_key(1)).seed(JOB));
         for job in 0..200 {
             let token = text(&tokens.webhook_token(&job.to_string()));
             assert_eq!(token.len(), 32);
@@ -489,7 +496,7 @@ mod tokens {
 
     #[test]
     fn every_input_changes_the_token() {
-        let tokens = JobTokens::new(&master_key(1));
+        let tokens = JobTokens::new(&TokenSeeds::new(&master_key(1)).seed(JOB));
         let all = [
             tokens.webhook_token(JOB),
             tokens.webhook_token("another job"),
@@ -499,7 +506,7 @@ mod tokens {
             tokens.grant_token(JOB, "task b", "dual", 1),
             tokens.grant_token(JOB, "task a", "single", 1),
             tokens.grant_token(JOB, "task a", "dual", 2),
-            JobTokens::new(&master_key(2)).webhook_token(JOB),
+            JobTokens::new(&TokenSeeds::new(&master_key(2)).seed(JOB)).webhook_token(JOB),
         ];
         let distinct: std::collections::BTreeSet<String> = all.iter().map(text).collect();
         assert_eq!(distinct.len(), all.len());
@@ -537,6 +544,108 @@ mod tokens {
     }
 }
 
+mod rotation {
+    use super::*;
+
+    fn version(byte: u8) -> KeyVersion {
+        KeyVersion::from_bytes(&[byte; 32])
+    }
+
+    fn with_times(
+        mut version: KeyVersion,
+        made: Option<jiff::Timestamp>,
+        until: Option<jiff::Timestamp>,
+    ) -> KeyVersion {
+        (version.made, version.until) = (made, until);
+        version
+    }
+
+    #[test]
+    fn the_id_of_a_key_never_changes() {
+        assert_eq!(version(1).id.to_string(), "2ec8888f71784180");
+        assert_eq!("2ec8888f71784180".parse(), Ok(version(1).id));
+        for text in ["", "2ec8888f717841800", "zz", &"A".repeat(16)] {
+            assert_eq!(text.parse::<KeyId>(), Err(NotAKeyId), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_rotated_ring_seals_with_the_new_version_and_opens_what_the_former_ones_sealed() {
+        let ring = KeyRing::from_bytes(&[1; 32]);
+        let key = ring.derive("seal");
+        let before = seal(&key, "SN-1", b"secret").unwrap();
+        ring.replace(version(2), vec![version(1)]);
+        let after = seal(&key, "SN-1", b"secret").unwrap();
+        assert_eq!(sealed_with(&before), Some(version(1).id));
+        assert_eq!(sealed_with(&after), Some(version(2).id));
+        let again = reseal(&key, "SN-1", &before).unwrap().unwrap();
+        assert_eq!(sealed_with(&again), Some(version(2).id));
+        for text in [&before, &after, &again] {
+            assert_eq!(open(&key, "SN-1", text).unwrap().as_slice(), b"secret");
+        }
+        assert_eq!(reseal(&key, "SN-1", &again).unwrap(), None, "it is sealed with the version in force");
+        assert_eq!(reseal(&key, "SN-1", "env:NAME").unwrap(), None);
+        assert!(reseal(&key, "SN-2", &before).is_err(), "the context still binds");
+        ring.replace(version(2), Vec::new());
+        assert!(open(&key, "SN-1", &before).is_ok(), "what was read before the removal is opened");
+        assert_eq!(sealed_with(&seal(&key, "SN-1", b"x").unwrap()), Some(version(2).id));
+        let restarted = KeyRing::from_bytes(&[2; 32]).derive("seal");
+        let why = open(&restarted, "SN-1", &before).unwrap_err();
+        assert_eq!(why, OpenError::UnknownKey { needs: version(1).id });
+        assert!(why.to_string().contains(&version(1).id.to_string()), "{why}");
+    }
+
+    #[test]
+    fn a_former_version_signs_nothing_and_is_accepted_until_its_end() {
+        let now = jiff::Timestamp::from_second(1000).unwrap();
+        let later = jiff::Timestamp::from_second(1001).unwrap();
+        let ring = KeyRing::from_bytes(&[1; 32]);
+        let key = ring.derive("x");
+        let before = key.tag(&[b"m"]);
+        ring.replace(version(2), vec![with_times(version(1), None, Some(later))]);
+        assert_ne!(key.tag(&[b"m"]), before);
+        assert_eq!(key.tags(&[b"m"], now), [key.tag(&[b"m"]), before]);
+        assert_eq!(key.tags(&[b"m"], later), [key.tag(&[b"m"])]);
+    }
+
+    #[test]
+    fn a_key_file_is_read_as_it_was_written_and_stays_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("master.key");
+        let made = Some("2026-01-31T12:00:00Z".parse().unwrap());
+        let (new, old) = (with_times(version(2), made, None), with_times(version(1), None, made));
+        let points = std::cell::RefCell::new(Vec::new());
+        let reached = |point: &str| points.borrow_mut().push(point.to_owned());
+        replace_key_file(&path, &new, std::slice::from_ref(&old), &reached).unwrap();
+        assert_eq!(points.borrow().len(), 4);
+        let ring = KeyRing::load(&path).unwrap().unwrap();
+        assert_eq!((ring.in_force().id, ring.in_force().made), (new.id, made));
+        let accepted = ring.accepted();
+        assert_eq!((accepted.len(), accepted[0].id, accepted[0].until), (1, old.id, made));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!format!("{ring:?} {new:?} {:?}", ring.derive("x")).contains("0202"));
+        let all: Vec<KeyVersion> = (3..=2 + MAX_VERSIONS as u8).map(version).collect();
+        let times = |version: &KeyVersion| with_times(version.clone(), made, made);
+        let all: Vec<KeyVersion> = all.iter().map(times).collect();
+        replace_key_file(&path, &all[0], &all[1..], &|_| {}).unwrap();
+        assert_eq!(
+            KeyRing::load(&path).unwrap().unwrap().accepted().len(),
+            MAX_VERSIONS - 1,
+            "the longest fits"
+        );
+    }
+
+    #[test]
+    fn a_setting_with_two_keys_has_the_first_in_force() {
+        let both = format!("{} {}", "02".repeat(32), "01".repeat(32));
+        let ring = MasterKey::from_hex(&SecretString::from(both)).unwrap();
+        assert_eq!((ring.in_force().id, ring.accepted()[0].id), (version(2).id, version(1).id));
+        for refused in [format!("{0} {0}", "02".repeat(32)), "made=2026-01-31T12:00:00Z".to_owned()] {
+            assert!(MasterKey::from_hex(&SecretString::from(refused)).is_err());
+        }
+    }
+}
+
 #[test]
 fn no_type_shows_its_secret() {
     let key_hex = SecretString::from(hex::encode([0xca; 32]));
@@ -547,7 +656,7 @@ fn no_type_shows_its_secret() {
     let shown = format!(
         "{master:?} {:?} {:?} {resolver:?} {sealed:?} {literal:?} {:#?}",
         master.derive("x"),
-        JobTokens::new(&master),
+        (TokenSeeds::new(&master), TokenSeeds::new(&master).seed("x"), master.in_force()),
         literal.load(&no_environment).unwrap(),
     );
     let ciphertext = sealed.to_string();

@@ -4,21 +4,18 @@
 
 use std::fmt;
 
-use super::key::{Key, MasterKey};
-use super::seal::{OpenError, SealError, open_within, seal_within};
+use super::key::{Key, KeyRing};
+use super::seal::{MAX_TEXT_BYTES, OpenError, SealError, open_within, seal_within};
 
 /// The purpose of the subkey.
 const PURPOSE: &str = "seal-columns";
-
-/// The longest sealed text in bytes: more than the greatest request body.
-pub const MAX_TEXT_BYTES: usize = 256 * 1024 * 1024;
 
 /// Seals the texts of one installation.
 pub struct ColumnSeal(Key);
 
 impl ColumnSeal {
     /// The seal of an installation.
-    pub fn new(master_key: &MasterKey) -> Self {
+    pub fn new(master_key: &KeyRing) -> Self {
         Self(master_key.derive(PURPOSE))
     }
 

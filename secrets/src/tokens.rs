@@ -1,7 +1,8 @@
 //! The tokens of one job, and the storage and comparison of tokens.
 //!
 //! ```text
-//! token   base32 (a-z, 2-7) of the first 20 bytes of an HMAC: 32 characters, 160 bits
+//! seed    HMAC(signing key, run), made when the run is created and stored sealed in its input
+//! token   base32 (a-z, 2-7) of the first 20 bytes of an HMAC under the seed: 32 characters, 160 bits
 //!           webhook token   webhook-token  (job)
 //!           grant token     media-grant    (job, image, slot plan, attempt)
 //!           pull password   registry-pull  (job)
@@ -16,11 +17,12 @@
 
 use std::fmt;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::key::{Key, MasterKey};
+use super::key::{Key, KeyRing, SubKey};
 
 /// The user name with which the maintenance OS of a job sends its pull password. It is reserved: no user can have it.
 pub const JOB_USERNAME: &str = "shoal-job";
@@ -28,24 +30,74 @@ pub const JOB_USERNAME: &str = "shoal-job";
 /// The bytes of an HMAC that form a token: a whole number of base32 groups and more than 128 bits.
 const TOKEN_BYTES: usize = 20;
 
+/// The length of a seed in hex.
+const SEED_DIGITS: usize = 64;
+
 /// The base32 alphabet of RFC 4648 section 6 in lower case.
 const BASE32_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Derives the tokens of jobs.
+/// The seed of one run, from which its tokens are derived. It is stored in the sealed input of the run, so a rotation of the
+/// signing key changes no token of a run that exists.
+#[derive(Clone)]
+pub struct TokenSeed(SecretString);
+
+impl fmt::Debug for TokenSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSeed(redacted)")
+    }
+}
+
+/// Only for the input of a run, which is sealed.
+impl Serialize for TokenSeed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.expose_secret())
+    }
+}
+
+impl<'de> Deserialize<'de> for TokenSeed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = SecretString::from(String::deserialize(deserializer)?);
+        match text.expose_secret().len() == SEED_DIGITS {
+            true => Ok(Self(text)),
+            // The text is not repeated: it is a secret.
+            false => Err(serde::de::Error::custom("the seed of the tokens is damaged")),
+        }
+    }
+}
+
+/// Makes the seeds of new runs.
+pub struct TokenSeeds(Key);
+
+impl TokenSeeds {
+    /// The seeds of this installation, derived from its signing key.
+    pub fn new(signing: &KeyRing) -> Self {
+        Self(signing.derive("token-seed"))
+    }
+
+    /// The seed of a new run, by the version of the signing key that is in force now.
+    pub fn seed(&self, run: &str) -> TokenSeed {
+        TokenSeed(SecretString::from(hex::encode(self.0.tag(&[run.as_bytes()]))))
+    }
+}
+
+impl fmt::Debug for TokenSeeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSeeds(redacted)")
+    }
+}
+
+/// Derives the tokens of one run.
 pub struct JobTokens {
-    webhook: Key,
-    grant: Key,
-    pull: Key,
+    webhook: SubKey,
+    grant: SubKey,
+    pull: SubKey,
 }
 
 impl JobTokens {
-    /// The tokens of the jobs of this installation.
-    pub fn new(master_key: &MasterKey) -> Self {
-        Self {
-            webhook: master_key.derive("webhook-token"),
-            grant: master_key.derive("media-grant"),
-            pull: master_key.derive("registry-pull"),
-        }
+    /// The tokens of the run with this seed.
+    pub fn new(seed: &TokenSeed) -> Self {
+        let key = |purpose| SubKey::derive(seed.0.expose_secret().as_bytes(), purpose);
+        Self { webhook: key("webhook-token"), grant: key("media-grant"), pull: key("registry-pull") }
     }
 
     /// The report token, which the maintenance OS sends with the installation reports of this job.
@@ -110,6 +162,6 @@ pub fn base32_lower(bytes: &[u8]) -> SecretString {
     SecretString::from(text)
 }
 
-fn token(key: &Key, parts: &[&[u8]]) -> SecretString {
+fn token(key: &SubKey, parts: &[&[u8]]) -> SecretString {
     base32_lower(&key.tag(parts)[..TOKEN_BYTES])
 }

@@ -9,6 +9,7 @@ use super::output::plain;
 use super::settings_args::SettingsArgs;
 use controller::accounts::AccountError;
 use controller::app::OfflineAccounts;
+use controller::config::Settings;
 use engine::model::{Clock, SystemClock, Time, error_chain};
 
 /// The actor of changes on a data directory.
@@ -24,6 +25,18 @@ pub(super) struct PlaceArgs {
     settings: SettingsArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
+}
+
+impl PlaceArgs {
+    /// The settings of the data directory of `--offline`; `None` for a running controller.
+    pub(super) fn offline_settings(&self) -> Result<Option<Settings>, CliError> {
+        self.offline.then(|| self.settings.clone().load()).transpose()
+    }
+
+    /// A client of the running controller.
+    pub(super) fn client(&self) -> Result<Client, CliError> {
+        Client::new(&self.connection)
+    }
 }
 
 /// Users and tokens of a running controller, or of a data directory.

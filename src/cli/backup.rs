@@ -60,13 +60,15 @@ pub(super) fn restore(
         let summary = backup::verify(&command.backup).map_err(|error| failed(&error))?;
         return show("verified", &summary, output);
     }
-    let summary = backup::restore(settings, &command.backup).map_err(|error| failed(&error))?;
+    let summary =
+        backup::restore(settings, &command.backup, SystemClock.now()).map_err(|error| failed(&error))?;
     show("restored", &summary, output)?;
     if settings.master_key.is_none() && !settings.master_key_file().exists() {
         output.note(format!(
             "there is no master key: put master.key of the old data directory at {} before the first start, or register the \
-             BMC passwords again",
-            settings.master_key_file().display()
+             BMC passwords again; records of this backup are sealed with the versions: {}",
+            settings.master_key_file().display(),
+            summary.sealed_with.join(" ")
         ));
     }
     output.note(

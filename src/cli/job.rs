@@ -50,6 +50,11 @@ pub(super) enum JobCommand {
         /// The id of the job
         job: String,
     },
+    /// Show the end of the log of the maintenance OS, which its final report carried
+    Log {
+        /// The id of the job
+        job: String,
+    },
     /// Cancel a job; its cleanup ejects media and restores boot settings
     Cancel(JobArgs),
     /// Hold a queued or waiting job until it is resumed or cancelled; a hold has no deadline
@@ -180,6 +185,18 @@ pub(super) async fn run(
         JobCommand::Explain { job } => {
             let response = client.get(&["jobs", &job, "explain"], &[]).await?.body;
             if output.json { output.document(&response) } else { explain(&response, output) }
+        }
+        JobCommand::Log { job } => {
+            let response = client.get(&["jobs", &job, "log"], &[]).await?.body;
+            if output.json {
+                return output.document(&response);
+            }
+            match response["log"].as_str() {
+                Some(log) => log.lines().try_for_each(|line| output.line(plain(line))),
+                None => {
+                    output.line("no log: the maintenance OS has sent no final report, or one without a log")
+                }
+            }
         }
         JobCommand::Cancel(args) => args.apply("cancel", "is being cancelled", client, output).await,
         JobCommand::Hold(args) => args.apply("hold", "is held", client, output).await,

@@ -6,7 +6,7 @@
 //! server, job, batch, webhook,
 //! controller, about             clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
-//! user, token                   clients of a running controller; with --offline local, refused while a controller runs
+//! user, token, secret           clients of a running controller; with --offline local, refused while a controller runs
 //! recipe, config, iso, openapi  local
 //! maintenance                   local; `fetch` is a client of a mirror of the distribution
 //! registry …                    local, refused while a controller runs
@@ -23,6 +23,7 @@
 
 mod about;
 mod accounts;
+mod audit;
 mod backup;
 mod batch;
 mod bmc;
@@ -33,6 +34,7 @@ mod controller;
 mod error;
 mod exit;
 mod input;
+mod inventory;
 mod iso;
 mod job;
 mod maintenance;
@@ -42,6 +44,7 @@ mod recipe;
 mod registry;
 mod registry_online;
 mod restored;
+mod secret;
 mod serve;
 mod server;
 mod settings_args;
@@ -151,6 +154,22 @@ enum Command {
         #[command(subcommand)]
         command: token::TokenCommand,
     },
+    /// List, verify and export the audit log
+    Audit {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: audit::AuditCommand,
+    },
+    /// List and rotate the keys of a controller
+    Secret {
+        #[command(flatten)]
+        place: Box<accounts::PlaceArgs>,
+        #[command(subcommand)]
+        command: secret::SecretCommand,
+    },
     /// Manage the OS images of a data directory, directly or through its running controller
     Registry {
         #[command(flatten)]
@@ -254,6 +273,12 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         }
         Command::Token { place, command } => {
             client_runtime()?.block_on(Box::pin(token::run(command, *place, output)))
+        }
+        Command::Audit { settings, connection, command } => {
+            client_runtime()?.block_on(Box::pin(audit::run(command, *settings, connection, output)))
+        }
+        Command::Secret { place, command } => {
+            client_runtime()?.block_on(Box::pin(secret::run(command, *place, output)))
         }
         Command::Registry { settings, connection, command } => match command.online() {
             Some(ask) => {

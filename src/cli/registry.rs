@@ -15,8 +15,9 @@ use super::error::CliError;
 use super::output::{Output, plain};
 use super::registry_online::RegistryRequest;
 use controller::app::{OfflineRegistry, StartError};
+use controller::audit::AuditAction;
 use controller::config::Settings;
-use engine::model::error_chain;
+use engine::model::{Clock as _, SystemClock, error_chain};
 
 /// Commands for OS images. `status`, `read-only`, `uploads`, `cancel-upload` and `--online` use a running controller; all others
 /// need a stopped one.
@@ -120,6 +121,18 @@ impl RegistryCommand {
         }
     }
 
+    /// The action of the audit log; `None` for a command that changes nothing.
+    fn action(&self) -> Option<AuditAction> {
+        match self {
+            Self::Gc { dry_run: false, .. } => Some(AuditAction::RegistryCollect),
+            Self::Retain { dry_run: false, .. } => Some(AuditAction::RegistryRetain),
+            Self::Scrub { .. } => Some(AuditAction::RegistryScrub),
+            Self::Rebuild => Some(AuditAction::RegistryRebuild),
+            Self::Import { .. } => Some(AuditAction::RegistryImport),
+            _ => None,
+        }
+    }
+
     /// The command line for the same operation through a running controller, if there is one.
     fn online_form(&self) -> Option<&'static str> {
         match self {
@@ -147,10 +160,21 @@ pub(super) async fn run(
         }
     })?;
     let registry = &opened.registry;
+    let action = command.action();
     let outcome = run_offline(command, registry, &settings, output).await;
     // Also after a failed command, so that the layouts on disk match the content.
     let flushed = registry.flush_layouts().await.map_err(|error| failed(&error));
-    outcome.and(flushed)
+    // Also after a failed command, which may have changed a part.
+    let recorded = match action {
+        Some(action) => opened.record(action, SystemClock.now()).map_err(|error| {
+            CliError::failed(format!(
+                "the change is made and is not in the audit log: {}",
+                error_chain(&error)
+            ))
+        }),
+        None => Ok(()),
+    };
+    outcome.and(flushed).and(recorded)
 }
 
 fn failed(error: &registry::Error) -> CliError {

@@ -83,7 +83,10 @@ async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode
                 tracing::info!(signal, "stopping");
                 break None;
             }
-            ProcessSignal::Reload => reload(args, &running, logs),
+            ProcessSignal::Reload => {
+                let result = reload(args, &running, logs);
+                running.record_reload(result).await;
+            }
             ProcessSignal::State => running.log_state().await,
         }
     };
@@ -101,19 +104,20 @@ async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode
 }
 
 /// Reads the settings again and puts in force what can change in a running controller. Settings with a problem change nothing.
-fn reload(args: &SettingsArgs, running: &RunningController, logs: &Logs) {
+/// Returns the result for the audit log.
+fn reload(args: &SettingsArgs, running: &RunningController, logs: &Logs) -> &'static str {
     let settings = match args.clone().load() {
         Ok(settings) => settings,
         Err(error) => {
             tracing::error!(%error, "nothing was reloaded, because the settings have problems; correct them, then send SIGHUP again");
-            return;
+            return "invalid";
         }
     };
     let later = match running.reload(&settings) {
         Ok(later) => later,
         Err(error) => {
             tracing::error!(error = %error_chain(&error), "nothing was reloaded; correct the setting, then send SIGHUP again");
-            return;
+            return "failed";
         }
     };
     if let Err(error) = logs.set_filter(&settings.log_level) {
@@ -126,6 +130,7 @@ fn reload(args: &SettingsArgs, running: &RunningController, logs: &Logs) {
     for setting in later {
         tracing::warn!(setting, "the setting has changed; the change takes effect at the next start");
     }
+    "ok"
 }
 
 /// Shows the first admin token. The token is shown only once: the database stores its hash.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::client::{Client, header};
 use super::error::CliError;
 use super::input;
+use super::inventory;
 use super::output::{Output, join, text};
 use super::restored;
 
@@ -31,6 +32,11 @@ pub(super) enum ServerCommand {
     },
     /// Show a server, without its password
     Show {
+        /// The serial number of the server
+        serial: String,
+    },
+    /// Show what the machine reported that it is made of: processors, memory, disks, network interfaces
+    Inventory {
         /// The serial number of the server
         serial: String,
     },
@@ -177,6 +183,7 @@ pub(super) async fn run(
             show(&server, output)
         }
         ServerCommand::Update(update) => update.run(client, output).await,
+        ServerCommand::Inventory { serial } => inventory::show(&serial, client, output).await,
         ServerCommand::Restored { serial } => restored::show(&serial, client, output).await,
         ServerCommand::Release { serial, jobs } => restored::release(&serial, jobs, client, output).await,
         ServerCommand::Maintenance(maintenance) => maintenance.run(client, output).await,
@@ -384,7 +391,7 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("last seen", text(server, "/last_seen")),
         ("observed", text(server, "/observed")),
         ("learned", text(server, "/learned")),
-        ("pending cleanup", text(server, "/pending_cleanup")),
+        ("pending cleanup", pending_cleanup(server)),
         (
             "restored",
             join(&[text(server, "/restored/reason"), text(server, "/restored/as_of")], "; data ends at "),
@@ -401,6 +408,28 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
             ),
         ),
     ])
+}
+
+/// The cleanup that the next job does, in words.
+fn pending_cleanup(server: &Value) -> String {
+    let Some(pending) = server.get("pending_cleanup").filter(|pending| !pending.is_null()) else {
+        return String::new();
+    };
+    let words = |pointer| {
+        let list = pending.pointer(pointer).and_then(Value::as_array);
+        let names: Vec<String> = list.into_iter().flatten().map(|name| text(name, "")).collect();
+        join(&names, ", ")
+    };
+    let what = match text(pending, "/unknown").as_str() {
+        "" => words("/remaining"),
+        why => format!("not known ({why})"),
+    };
+    let mut slots = words("/slots");
+    if !slots.is_empty() {
+        slots.insert_str(0, "slots ");
+    }
+    let job = format!("of job {}", text(pending, "/job_id"));
+    join(&[what, slots, job], "; ")
 }
 
 /// Labels as `KEY=VALUE`.

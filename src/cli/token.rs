@@ -12,6 +12,7 @@ use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
 use super::error::CliError;
 use super::output::{Output, text};
 use controller::accounts::{NewToken, TokenView};
+use controller::audit::AuditAction;
 use controller::auth::Role;
 use engine::model::Time;
 
@@ -130,7 +131,11 @@ pub(super) async fn run(
                     client.delete(&["tokens", &name], HeaderMap::new()).await?;
                 }
                 Place::Offline(offline) => {
-                    offline.accounts().revoke_token(&name, LOCAL, now()).await.map_err(failed)?;
+                    let (accounts, now) = (offline.accounts(), now());
+                    let revoked = accounts.revoke_token(&name, LOCAL, now);
+                    let revoked =
+                        offline.audited(AuditAction::TokenRevoke, ("token", &name), now, revoked).await;
+                    revoked.map_err(failed)?;
                 }
             }
             output.note(format!("token {name} revoked"));
@@ -144,7 +149,10 @@ pub(super) async fn run(
                     client.post(&["tokens", &name, "rotate"], &body, HeaderMap::new()).await?.body
                 }
                 Place::Offline(offline) => {
-                    let rotated = offline.accounts().rotate_token(&name, expires_at, LOCAL, now()).await;
+                    let (accounts, now) = (offline.accounts(), now());
+                    let rotated = accounts.rotate_token(&name, expires_at, LOCAL, now);
+                    let rotated =
+                        offline.audited(AuditAction::TokenRotate, ("token", &name), now, rotated).await;
                     with_text(rotated.map_err(failed)?)
                 }
             };
@@ -173,7 +181,10 @@ impl CreateToken {
                 client.post(&["tokens"], &body, HeaderMap::new()).await?.body
             }
             Place::Offline(offline) => {
-                with_text(offline.accounts().create_token(new, LOCAL, now).await.map_err(failed)?)
+                let (accounts, name) = (offline.accounts(), new.name.clone());
+                let created = accounts.create_token(new, LOCAL, now);
+                let created = offline.audited(AuditAction::TokenCreate, ("token", &name), now, created).await;
+                with_text(created.map_err(failed)?)
             }
         };
         show(&issued, output)

@@ -12,6 +12,7 @@ use super::error::CliError;
 use super::input;
 use super::output::{Output, text};
 use controller::accounts::{ChangedUser, NewUser};
+use controller::audit::AuditAction;
 use controller::auth::Role;
 
 /// Commands for users.
@@ -147,7 +148,10 @@ pub(super) async fn run(
             client.patch(&["users", &name], &body, HeaderMap::new()).await?.body
         }
         Place::Offline(offline) => {
-            document(offline.accounts().change_user(&name, change, LOCAL, now()).await.map_err(failed)?)
+            let (accounts, now) = (offline.accounts(), now());
+            let changed = accounts.change_user(&name, change, LOCAL, now);
+            let changed = offline.audited(AuditAction::UserChange, ("user", &name), now, changed).await;
+            document(changed.map_err(failed)?)
         }
     };
     show(&user, output)
@@ -161,7 +165,10 @@ async fn add(new: NewUser, place: PlaceArgs, output: &mut Output<'_>) -> Result<
             client.post(&["users"], &body, HeaderMap::new()).await?.body
         }
         Place::Offline(offline) => {
-            document(offline.accounts().create_user(new, LOCAL, now()).await.map_err(failed)?)
+            let (accounts, now, name) = (offline.accounts(), now(), new.name.clone());
+            let created = accounts.create_user(new, LOCAL, now);
+            let created = offline.audited(AuditAction::UserCreate, ("user", &name), now, created).await;
+            document(created.map_err(failed)?)
         }
     };
     show(&user, output)
@@ -173,7 +180,9 @@ async fn remove(name: &str, place: PlaceArgs, output: &mut Output<'_>) -> Result
             client.delete(&["users", name], HeaderMap::new()).await?;
         }
         Place::Offline(offline) => {
-            offline.accounts().remove_user(name, LOCAL, now()).await.map_err(failed)?;
+            let (accounts, now) = (offline.accounts(), now());
+            let removed = accounts.remove_user(name, LOCAL, now);
+            offline.audited(AuditAction::UserRemove, ("user", name), now, removed).await.map_err(failed)?;
         }
     }
     output

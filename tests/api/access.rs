@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use controller::auth::AuthMode;
+use controller::config::KeySetLocation;
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -143,5 +144,62 @@ async fn a_configured_user_logs_in_with_a_password_and_no_token_is_created() {
     };
     assert_eq!(ask("correct horse battery staple").await.status, 200);
     ask("incorrect horse").await.refused(401, "unauthorized");
+    scene.end().await;
+}
+
+/// A token that an identity provider signed with this key.
+fn signed(key: &rcgen::KeyPair, kid: &str, claims: &Value) -> String {
+    use rcgen::SigningKey;
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let header = json!({ "alg": "EdDSA", "typ": "at+jwt", "kid": kid });
+    let signed = format!("{}.{}", part(&header), part(claims));
+    let signature = key.sign(signed.as_bytes()).unwrap();
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_of_an_identity_provider_has_the_role_of_a_group_and_is_named_by_events() {
+    use rcgen::PublicKeyData;
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let public = URL_SAFE_NO_PAD.encode(key.der_bytes());
+    let set =
+        json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "use": "sig", "kid": "2026", "x": public }] });
+    let scene = Scene::bare(vec![healthy("JWKS-1")], |settings, folder| {
+        let file = folder.join("jwks.json");
+        std::fs::write(&file, set.to_string()).unwrap();
+        settings.auth_mode = AuthMode::Jwt;
+        settings.jwt_jwks = Some(KeySetLocation::File(file));
+        settings.jwt_issuer = Some("https://login.example".to_owned());
+        settings.jwt_audience = Some("shoal".to_owned());
+        settings.jwt_role_claim = "groups".to_owned();
+        settings.jwt_roles = ["crew=operator", "chiefs=admin"].map(|entry| entry.parse().unwrap()).to_vec();
+        settings.worker_concurrency = 0;
+    })
+    .await;
+    assert!(scene.running.first_token.is_none());
+    let claims = |name: &str, group: &str| {
+        json!({
+            "iss": "https://login.example", "aud": ["shoal", "wiki"], "sub": name, "exp": soon(),
+            "groups": ["everyone", group]
+        })
+    };
+    let login = |claims: &Value| scene.admin.with_token(&signed(&key, "2026", claims));
+    login(&claims("ada", "chiefs")).register(scene.server("JWKS-1")).await;
+    let operator = login(&claims("grace", "crew"));
+    let id = operator.create_job("JWKS-1").await;
+    let events = operator.events(&id).await;
+    assert!(events.iter().any(|event| event.to_string().contains("grace")), "{events:?}");
+    operator.post("/api/v1/tokens", &json!({})).await.refused(403, "forbidden");
+    let mut wrong = vec![claims("eve", "nothing"), claims("eve", "admin")];
+    for (name, value) in
+        [("aud", json!("wiki")), ("iss", json!("https://other.example")), ("exp", json!(soon() - 7200))]
+    {
+        let mut claims = claims("eve", "chiefs");
+        claims[name] = value;
+        wrong.push(claims);
+    }
+    for claims in wrong {
+        login(&claims).get("/api/v1/jobs").await.refused(401, "unauthorized");
+    }
     scene.end().await;
 }

@@ -9,7 +9,7 @@ use lab_bmc::{
 use serde_json::{Value, json};
 
 use super::{SERIAL, SYSTEM, finished, get, says, scene, unhurried, until_the_deadline};
-use crate::kit::{Scene, silent, soon, with_bmc};
+use crate::kit::{POLL_INTERVAL, Scene, silent, soon, with_bmc};
 
 fn beside(id: &str, first: bool, boot: bool, status_while_off: Option<u16>) -> ExtraSystem {
     ExtraSystem { id: id.to_owned(), first, boot, status_while_off }
@@ -119,7 +119,24 @@ async fn without_a_read(scene: &Scene) -> String {
 /// Waits until the host has booted `times` times and the job waits for the report again.
 async fn waits_again(scene: &Scene, id: &str, times: u64) -> Value {
     soon("another boot", scene.bmc(SERIAL).wait_for(|bmc| bmc.generation >= times)).await;
-    scene.wait_skipping(id, "the second wait", |job| job["wait"]["reason"] == "report").await
+    let waits =
+        |job: &Value| ["report", "install_signs"].iter().any(|reason| job["wait"]["reason"] == *reason);
+    scene.wait_skipping(id, "the second wait", waits).await
+}
+
+/// Waits until the media server has sent a part of the boot image since the power-on.
+async fn reads_its_media(scene: &Scene, id: &str) {
+    let path = format!("/api/v1/jobs/{id}/explain");
+    let booted = async || {
+        let explained = scene.admin.get(&path).await.expect(200);
+        explained["summary"].as_str().unwrap().contains("the machine booted from the media")
+    };
+    soon("a read of the media", async {
+        while !booted().await {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,17 +184,7 @@ async fn a_machine_that_has_read_its_media_is_never_powered_off_for_another_way(
     let scene = Scene::start_with(vec![spec], |settings, _| unhurried(settings)).await;
     let id = scene.admin.create_job(SERIAL).await;
     scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
-    soon("a read of the media", async {
-        let path = format!("/api/v1/jobs/{id}/explain");
-        while !scene.admin.get(&path).await.expect(200)["summary"]
-            .as_str()
-            .unwrap()
-            .contains("booted from the media and")
-        {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    reads_its_media(&scene, &id).await;
     scene.skip(READ_WITHIN);
     let looked = |job: &Value| job["wait"]["reason"] == "report" && job["wait"]["poll_at"].is_null();
     scene.wait_skipping(&id, "the look", looked).await;
@@ -208,4 +215,88 @@ async fn a_host_that_is_still_to_use_its_override_is_given_more_time() {
     assert_eq!(scene.bmc(SERIAL).snapshot().power_ons, 1);
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     finished(scene, &id).await.scene.end().await;
+}
+
+/// Starts a job whose installer cannot report, and waits until its end is observed.
+async fn observed(change: impl FnOnce(&mut SimBmcConfig)) -> (Scene, String, Value) {
+    let spec = with_bmc(silent(SERIAL), change);
+    let scene = Scene::start_with(vec![spec], |settings, _| {
+        unhurried(settings);
+        settings.esxi_installer_url = settings.maintenance_iso_url.take();
+    })
+    .await;
+    let recipe = json!({ "task_target": "install-esxi.target", "ks_cfg": "vmaccepteula\nreboot\n" });
+    let job = scene.admin.post("/api/v1/jobs", &json!({ "server_serial": SERIAL, "recipe": recipe })).await;
+    let id = job.expect(202)["job_id"].as_str().unwrap().to_owned();
+    let installs = |job: &Value| job["wait"]["reason"] == "install_signs";
+    let job = scene.wait_skipping(&id, "the installation", installs).await;
+    (scene, id, job)
+}
+
+/// Skips time until a job has observed its machine at that time and waits again.
+async fn observed_now(scene: &Scene, id: &str) {
+    let now = scene.now();
+    let waits = |job: &Value| {
+        let poll = job["wait"]["poll_at"].as_str().map(|at| at.parse::<engine::model::Time>().unwrap());
+        job["wait"]["reason"] == "install_signs" && poll.is_some_and(|at| at > now)
+    };
+    scene.wait_skipping(id, "an observation", waits).await;
+}
+
+fn deadline(job: &Value) -> engine::model::Time {
+    job["wait"]["deadline"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_boots_its_disk_instead_of_an_installer_that_cannot_report_is_installed_by_the_second_way()
+ {
+    let (scene, id, first) = observed(|bmc| cd_boots_the_disk(bmc, true)).await;
+    soon("a boot", scene.bmc(SERIAL).wait_for(|bmc| bmc.boots_from_disk == 1)).await;
+    scene.skip(READ_WITHIN);
+    let job = waits_again(&scene, &id, 2).await;
+    assert_eq!(deadline(&job), deadline(&first), "{job:#}");
+    reads_its_media(&scene, &id).await;
+    scene.skip(deadline(&job).since(scene.now()) + Duration::from_secs(1));
+    let ended = finished(scene, &id).await;
+    assert_eq!(ended.job["completion"]["by"], "assumed", "{:#}", ended.job);
+    let told = "second way to boot: boot override UsbCd, because after the power-on at";
+    assert!(ended.event_log.contains(told), "{}", ended.event_log);
+    ended.assert_succeeded().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_whose_image_no_way_to_boot_has_read_fails_at_the_first_deadline_and_names_both_ways()
+{
+    let (scene, id, first) = observed(|bmc| cd_boots_the_disk(bmc, false)).await;
+    soon("a boot", scene.bmc(SERIAL).wait_for(|bmc| bmc.boots_from_disk == 1)).await;
+    scene.skip(READ_WITHIN);
+    let job = waits_again(&scene, &id, 2).await;
+    assert_eq!(deadline(&job), deadline(&first), "{job:#}");
+
+    // After the minimum install time a host that is off has still not been installed, and nothing more is tried.
+    scene.skip(READ_WITHIN);
+    let off = FaultEffect::Lie(json!({ "PowerState": "Off" }));
+    scene.bmc(SERIAL).inject(Fault::once(get(SYSTEM), off));
+    observed_now(&scene, &id).await;
+    scene.skip(READ_WITHIN);
+    observed_now(&scene, &id).await;
+    scene.skip(deadline(&first).since(scene.now()) + Duration::from_secs(1));
+    let ended = finished(scene, &id).await;
+    assert_eq!(ended.event_log.matches("redfish.second-way").count(), 1, "{}", ended.event_log);
+    let named = ["the boot image was not read", "boot override UsbCd", "first way (boot override Cd)"];
+    ended.assert_failed("redfish.poll", "deadline", &named).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observed_machine_that_has_read_its_media_is_never_powered_off_for_another_way() {
+    let (scene, id, _) = observed(|bmc| bmc.boot.targets.push("UsbCd".to_owned())).await;
+    reads_its_media(&scene, &id).await;
+    scene.skip(READ_WITHIN);
+    observed_now(&scene, &id).await;
+    let machine = scene.bmc(SERIAL).snapshot();
+    assert_eq!((machine.power_ons, machine.boots_from_media, machine.power), (1, 1, Power::On));
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    let ended = finished(scene, &id).await;
+    assert!(!ended.event_log.contains("second-way"), "{}", ended.event_log);
+    ended.scene.end().await;
 }

@@ -81,7 +81,8 @@ impl Scene {
         .unwrap();
         change(&mut settings, folder.path());
         let clock = Arc::new(SkippingClock::default());
-        let running = app::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
+        let started = Box::pin(app::start(settings, Arc::clone(&clock) as Arc<dyn Clock>));
+        let running = started.await.unwrap();
         let anonymous = Client::anonymous(format!("http://{}", running.api));
         let admin = match &running.first_token {
             Some(token) => anonymous.with_token(token.expose_secret()),

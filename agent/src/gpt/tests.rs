@@ -8,10 +8,8 @@ use crate::wipe;
 
 fn layout(sizes: &[&str]) -> Vec<Partition> {
     let part = |size: &&str| Partition {
-        size: PartitionSize::parse(size).unwrap(),
-        type_guid: PartitionType::LINUX_FILESYSTEM,
-        format: FsFormat::Raw,
         label: Some("röot".to_owned()),
+        ..Partition::new(PartitionSize::parse(size).unwrap(), PartitionType::LINUX_FILESYSTEM, FsFormat::Raw)
     };
     sizes.iter().map(part).collect()
 }

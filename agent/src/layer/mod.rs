@@ -11,6 +11,7 @@
 
 mod apply;
 mod archive;
+mod files;
 mod tree;
 
 pub use apply::{Applied, LayerError, MAX_MEMBERS, apply};

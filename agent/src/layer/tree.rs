@@ -37,7 +37,7 @@ pub enum Ownership {
 
 /// The root of a tree.
 pub struct Tree {
-    root: OwnedFd,
+    pub(super) root: OwnedFd,
     ownership: Ownership,
 }
 

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::reference::{ImageReference, Selector, is_sha256};
 use super::registry::{PullError, Registry};
+use recipe::{ImageReference, Selector, is_sha256};
 
 const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, \

@@ -12,13 +12,12 @@
 mod blob;
 mod decode;
 mod manifest;
-mod reference;
 mod registry;
 
 pub use blob::BlobReader;
 pub use decode::{LayerReader, decompressed};
 pub use manifest::{Image, Layer};
-pub use reference::{ImageReference, ImageReferenceError, Selector};
+pub use recipe::{ImageReference, ImageReferenceError, Selector};
 pub use registry::{PullError, Registry};
 
 #[cfg(test)]

@@ -19,10 +19,10 @@ use base64::Engine as _;
 use serde::Deserialize;
 use url::Url;
 
-use super::reference::ImageReference;
 use crate::clock::Clock;
 use crate::http::{Http, Request, Response};
 use crate::job::PullAccess;
+use recipe::ImageReference;
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_TOKEN_BYTES: u64 = 256 * 1024;

@@ -82,6 +82,7 @@ impl Room {
             open: &|facts| {
                 Ok(Box::new(FileDisk::open(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)
             },
+            linux: &crate::linux::LinuxHost::default(),
             inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
             report_limit: None,
         };
@@ -215,6 +216,22 @@ fn a_quick_erase_removes_tables_and_signatures_of_one_disk() {
     let disk = FileDisk::open(&room.paths["sda"], 512).unwrap();
     assert!(Table::read(&disk).unwrap().is_none() && wipe::old_partitions(&disk).unwrap().is_empty());
     assert!(room.is_untouched("sdb"));
+}
+
+#[test]
+fn a_secure_erase_leaves_zeros_on_one_disk_and_reports_how_and_what_is_not_proven() {
+    let room = Room::new(&[14, 14]);
+    let http = controller(Vec::new(), "application/octet-stream");
+    let recipe =
+        json!({"task_target": "erase.target", "erase_mode": "secure", "disk_hints": {"serial": "SER-sda"}});
+    assert_eq!(room.run(&http, &recipe), Outcome::Success);
+    assert!(is_filled(&std::fs::read(&room.paths["sda"]).unwrap(), 0));
+    assert!(room.is_untouched("sdb"));
+    let last: serde_json::Value = serde_json::from_slice(&http.requests().last().unwrap().body).unwrap();
+    let erased = &last["disk"]["erased"];
+    assert_eq!((&last["disk"]["name"], &erased["level"]), (&json!("sda"), &json!("clear")), "{last}");
+    assert!(erased["unproven"].is_string() && erased["not_used"][0].is_string(), "{erased}");
+    assert!(last["disk"].to_string().len() <= 1024, "the controller keeps up to 1 KiB");
 }
 
 #[test]

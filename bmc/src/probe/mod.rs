@@ -241,7 +241,8 @@ impl BmcServices {
 /// Returns what jobs have learned, for the last observed firmware: a probe reads the firmware only later.
 fn learned(server: &Server) -> LearnedSlots {
     let firmware = server.observed.as_ref().and_then(|observed| observed["firmware"].as_str());
-    LearnedSlots::stored(server.observed.as_ref(), firmware, server.revision)
+    let firmware = firmware.map(redfish::FirmwareVersion::from);
+    LearnedSlots::stored(server.observed.as_ref(), firmware.as_ref(), server.revision)
 }
 
 fn tls(server: &Server, seen: Option<&str>) -> Value {

@@ -36,9 +36,12 @@ pub struct Inserted {
     pub slot: String,
     /// The time when the insert was sent.
     pub sent_at: Time,
-    /// Whether the BMC definitely refused the insert, so that the image cannot appear later.
+    /// Whether the BMC definitely refused the insert, so that it cannot appear later.
     #[serde(default)]
     pub refused: bool,
+    /// Whether the step sent an insert into this slot before that was not refused, so that it may appear later.
+    #[serde(default)]
+    pub unclear_before: bool,
 }
 
 /// The reason why an image was not inserted.
@@ -75,8 +78,9 @@ pub async fn insert(
 ) -> Result<StepReport, InsertError> {
     let Insertion { slot: uri, url, what, second } = insertion;
     let failed = |error: &RedfishError| InsertError::Step(from_redfish(step, error));
-    let sent_before =
-        context.own_output::<Inserted>().filter(|inserted| inserted.slot == uri && !inserted.refused);
+    let last = context.own_output::<Inserted>().filter(|inserted| inserted.slot == uri);
+    let unclear_before = last.as_ref().is_some_and(|last| last.unclear_before || !last.refused);
+    let sent_before = last.filter(|last| !last.refused);
     let read = match sent_before {
         None => connected.bmc.slot_cached(uri).await,
         Some(_) => connected.bmc.slot(uri).await,
@@ -85,7 +89,7 @@ pub async fn insert(
     // A bare file name identifies no job, unless this job has inserted an image into the slot.
     if slot.holds(url) || (sent_before.is_some() && slot.may_hold(url)) {
         let sent_at = sent_before.map_or(context.now(), |inserted| inserted.sent_at);
-        let inserted = Inserted { slot: uri.to_owned(), sent_at, refused: false };
+        let inserted = Inserted { slot: uri.to_owned(), sent_at, refused: false, unclear_before };
         return Ok(done(&inserted, &slot.id, what));
     }
     if let Some(inserted) = &sent_before
@@ -97,12 +101,15 @@ pub async fn insert(
         connected.bmc.eject(uri).await.map_err(|error| failed(&error))?;
     }
     // The checkpoint names the slot before the insert is sent, so that cleanup knows the slot after a crash.
-    let inserted = Inserted { slot: uri.to_owned(), sent_at: context.now(), refused: false };
+    let inserted = Inserted { slot: uri.to_owned(), sent_at: context.now(), refused: false, unclear_before };
     context.checkpoint(json!(inserted)).await.map_err(|_lost| InsertError::Step(lease_lost(step)))?;
     let response = connected.bmc.insert(uri, url, InsertOptions::default()).await;
     let retry_left = context.record.attempt < connected.tries;
     let response = response.map_err(|error| match refusal(&error, &slot, second, retry_left) {
-        Some(refusal) => InsertError::Refused(Box::new(refusal)),
+        Some(mut refusal) => {
+            refusal.may_appear |= unclear_before;
+            InsertError::Refused(Box::new(refusal))
+        }
         // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
         None => {
             let refused = Inserted { refused: !error.maybe_applied(), ..inserted.clone() };

@@ -26,7 +26,7 @@ mod tests;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use redfish::{Bmc, Discovery, Slot};
+use redfish::{Bmc, Discovery, FirmwareVersion, Slot};
 use serde::{Deserialize, Serialize};
 
 pub use eject::eject;
@@ -80,7 +80,7 @@ struct Capabilities<'a> {
 pub struct LearnedSlots {
     /// The firmware version it was learned from.
     #[serde(default)]
-    pub firmware: Option<String>,
+    pub firmware: Option<FirmwareVersion>,
     /// The revision of the server's record. After a change of the record every slot is tried again.
     #[serde(default)]
     pub revision: i64,
@@ -94,11 +94,15 @@ pub struct LearnedSlots {
 
 impl LearnedSlots {
     /// Returns what was stored, if it is valid for this firmware and revision; otherwise an empty value.
-    pub fn stored(observed: Option<&serde_json::Value>, firmware: Option<&str>, revision: i64) -> Self {
-        let fresh = || Self { firmware: firmware.map(str::to_owned), revision, ..Self::default() };
+    pub fn stored(
+        observed: Option<&serde_json::Value>,
+        firmware: Option<&FirmwareVersion>,
+        revision: i64,
+    ) -> Self {
+        let fresh = || Self { firmware: firmware.cloned(), revision, ..Self::default() };
         observed
             .and_then(|observed| serde_json::from_value::<Self>(observed.get("learned")?.clone()).ok())
-            .filter(|learned| learned.firmware.as_deref() == firmware && learned.revision == revision)
+            .filter(|learned| learned.firmware.as_ref() == firmware && learned.revision == revision)
             .unwrap_or_else(fresh)
     }
 
@@ -130,7 +134,7 @@ pub struct SlotRefusal {
     /// Whether only the slot can explain the refusal: the BMC had accepted the other image from the same address.
     #[serde(default)]
     pub lasting: bool,
-    /// Whether the image may appear in the slot later: the BMC accepted it, or failed while it inserted it.
+    /// Whether the image may appear in the slot later: the BMC accepted it now or before, or failed while it inserted it.
     #[serde(default)]
     pub may_appear: bool,
 }

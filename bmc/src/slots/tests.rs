@@ -362,14 +362,14 @@ fn only_a_lasting_refusal_is_learned() {
 
 #[test]
 fn learned_refusals_are_valid_for_one_firmware_and_one_record_revision() {
-    let mut learned = LearnedSlots::stored(None, Some("1.0"), 3);
+    let mut learned = LearnedSlots::stored(None, Some(&"1.0".into()), 3);
     assert!(learned.is_empty());
     learned.note(&no(&slot("M", "CD2", CD), false));
     let observed = serde_json::json!({ "learned": learned });
-    assert_eq!(LearnedSlots::stored(Some(&observed), Some("1.0"), 3), learned);
-    assert!(LearnedSlots::stored(Some(&observed), Some("1.1"), 3).is_empty(), "another firmware");
+    assert_eq!(LearnedSlots::stored(Some(&observed), Some(&"1.0".into()), 3), learned);
+    assert!(LearnedSlots::stored(Some(&observed), Some(&"1.1".into()), 3).is_empty(), "another firmware");
     assert!(
-        LearnedSlots::stored(Some(&observed), Some("1.0"), 4).is_empty(),
+        LearnedSlots::stored(Some(&observed), Some(&"1.0".into()), 4).is_empty(),
         "an operator changed the record"
     );
     assert!(LearnedSlots::stored(Some(&serde_json::json!({ "learned": 7 })), None, 1).is_empty(), "garbage");

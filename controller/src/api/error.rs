@@ -117,6 +117,11 @@ impl ApiError {
         self
     }
 
+    /// The stable code.
+    pub(super) fn code(&self) -> ErrorCode {
+        self.0.body.error
+    }
+
     /// The HTTP status.
     pub(super) fn status(&self) -> StatusCode {
         self.0.body.error.status()

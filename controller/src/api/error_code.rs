@@ -108,6 +108,13 @@ error_codes! {
               reports, a registry-only token only uses the registry, and a token with labels reaches only servers with them.",
         what_to_do: "Send the request with a login that has the role; `GET /api/v1/me` shows the caller's.",
     }
+    Csrf = "csrf", FORBIDDEN, {
+        title: "The change is not proved to come from this controller's pages",
+        happened: "A changing request of a browser came from a page of another site, or has a session cookie without its proof.",
+        why: "A browser adds cookies and remembered passwords to requests that other sites cause.",
+        what_to_do: "Send `csrf_token` of `GET /api/v1/session` as `X-CSRF-Token`, from a page of this controller. A program \
+                     sends an API token as Bearer and needs no proof.",
+    }
     HttpsRequired = "https_required", FORBIDDEN, {
         title: "The path is served over HTTPS only",
         happened: "A request for the API or the registry came from another machine over plain HTTP.",
@@ -115,6 +122,30 @@ error_codes! {
               controller everything.",
         what_to_do: "Use the https address (`CONTROLLER_HTTPS_ADDR`, port 8443 by default) with the authority that `shoal ca \
                      export` prints. `CONTROLLER_HTTP_ALLOW_REMOTE=true` allows plain HTTP.",
+    }
+    MediaUrlExpired = "media.url_expired", FORBIDDEN, {
+        title: "The signed URL has expired",
+        happened: "The time in the query of a signed media URL has passed.",
+        why: "Such a URL is valid for `MEDIA_URL_TTL` after it was issued. The expiry ends new requests, also those for the \
+              next range of an image.",
+        what_to_do: "Request another URL (`POST /api/v1/jobs/JOB/media-url`). A reader that takes longer needs a longer \
+                     `MEDIA_URL_TTL`, or reads with a login.",
+    }
+    MediaUrlInvalid = "media.url_invalid", FORBIDDEN, {
+        title: "The signed URL is not valid",
+        happened: "The controller did not issue this URL, or not for the image that the job has now.",
+        why: "The URL was changed or cut, belongs to another job or controller, or the master key was replaced. The response \
+              is the same for each of these.",
+        what_to_do: "Request another URL (`POST /api/v1/jobs/JOB/media-url`) and use it unchanged, query included.",
+    }
+    ReportCertificate = "report_certificate", FORBIDDEN, {
+        title: "The client certificate may not report",
+        happened: "A report came with a client certificate that is not accepted for the server of the path.",
+        why: "The certificate has expired, is not valid yet, was not issued for clients by an authority of \
+              `REPORT_CLIENT_CA_FILE`, or neither its names nor `REPORT_CERTIFICATES` name the server. A secret beside it does \
+              not count.",
+        what_to_do: "Use a certificate whose common name, serial number or DNS name is the serial number of the server, add the \
+                     name to `REPORT_CERTIFICATES`, or report without a certificate.",
     }
     NotFound = "not_found", NOT_FOUND, {
         title: "The path does not exist",
@@ -158,6 +189,18 @@ error_codes! {
         happened: "No API token has the name of the path.",
         why: "The name was mistyped, or the token was revoked.",
         what_to_do: "List the tokens with `shoal token list`.",
+    }
+    UnknownSecret = "unknown_secret", NOT_FOUND, {
+        title: "The key does not exist",
+        happened: "No key of the controller has the name of the path.",
+        why: "The name was mistyped, or the settings do not use this key.",
+        what_to_do: "List the keys with `shoal secret list`.",
+    }
+    UnknownSession = "unknown_session", NOT_FOUND, {
+        title: "The web session does not exist",
+        happened: "No web session has the id of the path, or the request has no session cookie.",
+        why: "The session has ended or expired, or belongs to another user.",
+        what_to_do: "List the sessions with `GET /api/v1/sessions`, or log in with `POST /api/v1/session`.",
     }
     UnknownDeadLetter = "unknown_dead_letter", NOT_FOUND, {
         title: "The dead letter does not exist",
@@ -221,6 +264,12 @@ error_codes! {
         happened: "The request would hold, resume or retry a job whose workflow does not allow it.",
         why: "Each workflow has its own verbs: diagnostics, for example, last a few minutes and cannot be held.",
         what_to_do: "Read `verbs` of the job, which lists what it accepts now.",
+    }
+    ConflictSecret = "conflict.secret", CONFLICT, {
+        title: "The key cannot be rotated now",
+        happened: "The rotation of a key was refused. The message says why.",
+        why: "The operator holds the key in a setting, or records cannot be opened with the key that they name.",
+        what_to_do: "Do what the message says, then run `shoal secret rotate` again: it continues.",
     }
     ConflictInput = "conflict.input", CONFLICT, {
         title: "The job cannot be retried",
@@ -303,6 +352,12 @@ error_codes! {
         why: "The caller used a token, or is the user of the settings (`BASIC_USER`).",
         what_to_do: "Log in with user and password. An administrator changes passwords with `shoal user passwd`; that of \
                      `BASIC_USER` is `BASIC_PASS_HASH`.",
+    }
+    ConflictNoSession = "conflict.no_session", CONFLICT, {
+        title: "The login cannot begin a web session",
+        happened: "`POST /api/v1/session` was sent without a password or API token.",
+        why: "A session cannot make another one. A JWT is sent with each request, and `AUTH_MODE=none` needs no login.",
+        what_to_do: "Send `Authorization` with user and password (Basic) or an API token (Bearer).",
     }
     RegistryReadOnly = "registry.read_only", CONFLICT, {
         title: "The registry is read-only",

@@ -6,18 +6,19 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
 use super::Api;
+use super::browser;
 use super::error::{ApiError, Detail};
 pub(super) use super::error::{unknown_job, unknown_server};
 use super::error_code::{ErrorCode, Rule};
 use super::query::refuse_unknown;
-use super::visible;
-use crate::auth::{Permission, Principal, ServerScope};
+use super::{request_audit, visible};
+use crate::auth::{AuthMethod, Permission, Principal, ServerScope, SessionSecret};
 use engine::model::{RunId, Serial};
 
 /// How long a request body may take to arrive.
@@ -66,9 +67,8 @@ impl FromRequestParts<Api> for CanAdminister {
 }
 
 async fn principal(parts: &mut Parts, api: &Api, permission: Permission) -> Result<Principal, ApiError> {
-    let authorization = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let now = api.now().timestamp();
-    let principal = api.auth.authenticate(authorization, peer(parts), now).await?;
+    let principal = authenticate(parts, api).await?;
+    request_audit::by(&principal);
     if !principal.allows(permission) {
         let role = match permission {
             Permission::Operate => "an operator or administrator",
@@ -84,10 +84,38 @@ async fn principal(parts: &mut Parts, api: &Api, permission: Permission) -> Resu
     Ok(principal)
 }
 
+/// The caller by the header `Authorization`, or else by the cookie of a web session.
+async fn authenticate(parts: &Parts, api: &Api) -> Result<Principal, ApiError> {
+    let (headers, now) = (&parts.headers, api.now().timestamp());
+    let authorization = headers.get(header::AUTHORIZATION);
+    let session = if authorization.is_none() { SessionSecret::of(headers) } else { None };
+    let found = match &session {
+        Some(secret) => api.auth.by_session(secret, api.web.idle, peer(parts), now).await,
+        None => {
+            let text = authorization.and_then(|value| value.to_str().ok());
+            api.auth.authenticate(text, peer(parts), now).await
+        }
+    };
+    let principal = found.map_err(|failure| {
+        let error = ApiError::from(failure);
+        // With the challenge Basic a browser would ask for a password over the page of the script.
+        let asks = error.status() == StatusCode::UNAUTHORIZED && browser::is_script(headers);
+        if asks { error.header(header::WWW_AUTHENTICATE, r#"Bearer realm="shoal""#) } else { error }
+    })?;
+    // Without authentication a cookie of earlier times proves nothing and needs no proof.
+    let session = session.filter(|_| matches!(principal.method, AuthMethod::Session { .. }));
+    browser::check(parts, session.as_ref())?;
+    Ok(principal)
+}
+
 /// The client address of a request.
 pub(super) fn peer(parts: &Parts) -> IpAddr {
-    parts
-        .extensions
+    peer_of(&parts.extensions)
+}
+
+/// The client address of a request with these extensions.
+pub(super) fn peer_of(extensions: &Extensions) -> IpAddr {
+    extensions
         .get::<ConnectInfo<SocketAddr>>()
         .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip())
 }

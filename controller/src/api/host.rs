@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::error::{ApiError, Detail};
 use super::error_code::Rule;
+use super::response_headers::{self, RouteClass};
 
 /// The response to a request whose `Host` breaks the rule; `None` when it does not.
 pub(crate) fn host_refusal(version: Version, headers: &HeaderMap) -> Option<Response> {
@@ -23,7 +24,9 @@ pub(crate) fn host_refusal(version: Version, headers: &HeaderMap) -> Option<Resp
     };
     let error = ApiError::invalid(vec![Detail::new("Host", Rule::Shape, problem)]);
     let error = error.header(header::CONNECTION, "close");
-    Some(error.render(&Uuid::now_v7().to_string()))
+    let mut response = error.render(&Uuid::now_v7().to_string());
+    response_headers::add(response.headers_mut(), RouteClass::Api, false);
+    Some(response)
 }
 
 /// Whether a value is `uri-host [ ":" port ]` of RFC 3986; empty for a target without a host.

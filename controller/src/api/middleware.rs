@@ -1,4 +1,4 @@
-//! Wraps every request: request id, security headers, metrics, a log line, and rendering of errors.
+//! Wraps every request: request id, audit entry, security headers, metrics, a log line, and rendering of errors.
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -11,7 +11,11 @@ use uuid::Uuid;
 
 use super::Api;
 use super::error::ApiError;
+use super::extract::peer_of;
+use super::request_audit::RequestAudit;
 use super::request_span;
+use super::response_headers;
+use engine::store::audited;
 
 /// The header of the request id, in requests and responses.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -20,7 +24,14 @@ const MAX_ID: usize = 64;
 
 /// Adds the middleware to a router.
 pub(super) fn wrap(router: Router<Api>, api: &Api) -> Router<Api> {
-    router.layer(axum::middleware::from_fn_with_state(api.clone(), around))
+    router
+        .layer(axum::middleware::from_fn_with_state(api.clone(), around))
+        .layer(axum::middleware::from_fn(response_headers::around))
+}
+
+/// Adds the security headers to a router with an error format of its own.
+pub(super) fn with_headers(router: Router) -> Router {
+    router.layer(axum::middleware::from_fn(response_headers::around))
 }
 
 async fn around(
@@ -42,8 +53,22 @@ async fn around(
     let segments = path.map(|path| request_span::segments(&path)).unwrap_or_default();
     let span = request_span::of_request(&id, request.method().as_str(), &route, &segments);
     let began = api.clock().elapsed();
-    let mut response = next.run(request).instrument(span.clone()).await;
-    if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+    // Media have no route and change nothing.
+    let audit = (route != "other").then(|| {
+        RequestAudit::begin(&api, request.method(), &route, &segments, peer_of(request.extensions()), &id)
+    });
+    let handler = next.run(request).instrument(span.clone());
+    let mut response = match &audit {
+        Some(audit) => audited(audit.trail(), handler).await,
+        None => handler.await,
+    };
+    let mut error = response.extensions_mut().remove::<ApiError>();
+    if let Some(audit) = audit
+        && let Err(unrecorded) = audit.finish(&api, response.status(), error.as_ref()).await
+    {
+        error = Some(unrecorded);
+    }
+    if let Some(error) = error {
         let allow = response.headers_mut().remove(header::ALLOW);
         response = error.render(&id);
         if let Some(allow) = allow {
@@ -54,9 +79,6 @@ async fn around(
     if let Ok(value) = HeaderValue::from_str(&id) {
         headers.insert(REQUEST_ID, value);
     }
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     let status = response.status().as_u16();
     api.metrics.http_request(&route, status);
     let duration_ms = api.clock().elapsed().saturating_sub(began).as_millis();

@@ -1,7 +1,7 @@
 //! The HTTP API: one table of routes, one file per action, one error format.
 //!
 //! ```text
-//!   request -> request id -> route -> [permission] -> handler -> engine | store | services -> JSON
+//!   request -> request id, audit -> route -> [permission] -> handler -> engine | store | services -> JSON
 //!                                                      error  -> {"error", "message", "details", "request_id"}
 //! ```
 //!
@@ -11,7 +11,9 @@
 
 mod about;
 mod accounts;
+mod audit;
 mod batches;
+mod browser;
 mod drain;
 mod error;
 mod error_code;
@@ -29,9 +31,13 @@ mod plain;
 mod query;
 mod registry;
 mod report;
+mod request_audit;
 pub(crate) mod request_span;
+mod response_headers;
 mod restored;
+mod secrets;
 mod servers;
+mod session;
 mod visible;
 mod webhooks;
 
@@ -42,22 +48,25 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, post};
 use parking_lot::RwLock;
 
-use crate::auth::{Authenticator, RateLimiter, ReportSecrets};
+use crate::audit::RefusedAttempts;
+use crate::auth::{Authenticator, RateLimiter, ReportCertificates, ReportSecrets};
+use crate::keys::Keys;
 use crate::telemetry::Metrics;
 use crate::tls::Certificates;
 use ::media::AddressPolicy;
+use ::secrets::Resolver;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::Store;
 use provision::Services;
 use query::KnownParameters;
-use secrets::Resolver;
 
 pub use about::{About, AboutTls, Build, Feature};
 pub use error::{ApiError, Detail};
 pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
 pub(crate) use host::host_refusal;
+pub use media::MediaAccess;
 pub use openapi::openapi;
 pub(crate) use overload::{Overload, overload_response};
 pub use plain::plain_router;
@@ -65,6 +74,7 @@ pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     ScrubStatus, UploadView, UploadsStatus,
 };
+pub use session::WebSessions;
 
 /// The shared state of the handlers.
 #[derive(Clone)]
@@ -77,8 +87,20 @@ pub struct Api {
     pub auth: Arc<Authenticator>,
     /// The shared secrets of installation reports, which a reload replaces.
     pub report_secrets: Arc<RwLock<ReportSecrets>>,
+    /// Which client certificates may report, if `REPORT_CLIENT_CA_FILE` is set.
+    pub report_certificates: Option<Arc<ReportCertificates>>,
     /// Limits wrong report secrets per address.
     pub report_failures: Arc<RateLimiter>,
+    /// The keys of the installation.
+    pub keys: Arc<Keys>,
+    /// Reads the shared report secrets again.
+    pub renew_report_secrets: Arc<dyn Fn() + Send + Sync>,
+    /// Who reads task images by the path of their job.
+    pub media: Arc<MediaAccess>,
+    /// The sessions of browsers.
+    pub web: Arc<WebSessions>,
+    /// The refused requests that the audit log sums.
+    pub refused: Arc<RefusedAttempts>,
     /// Seals BMC passwords.
     pub resolver: Arc<Resolver>,
     /// The registry, if `ENABLE_REGISTRY` is set.
@@ -129,10 +151,12 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs/{id}", get(jobs::show)),
         ("/api/v1/jobs/{id}/events", get(jobs::events)),
         ("/api/v1/jobs/{id}/explain", get(jobs::explain)),
+        ("/api/v1/jobs/{id}/log", get(jobs::log)),
         ("/api/v1/jobs/{id}/cancel", post(jobs::cancel)),
         ("/api/v1/jobs/{id}/hold", post(jobs::hold)),
         ("/api/v1/jobs/{id}/resume", post(jobs::resume)),
         ("/api/v1/jobs/{id}/retry", post(jobs::retry)),
+        ("/api/v1/jobs/{id}/media-url", post(media::issue_url)),
         ("/api/v1/batches", post(batches::create).get(batches::list)),
         ("/api/v1/batches/{id}", get(batches::show)),
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
@@ -141,11 +165,16 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
             "/api/v1/users/{name}",
             get(accounts::users::show).patch(accounts::users::update).delete(accounts::users::delete),
         ),
+        ("/api/v1/users/{name}/sessions", delete(session::revoke_of_user)),
+        ("/api/v1/session", post(session::create).get(session::show).delete(session::delete)),
+        ("/api/v1/sessions", get(session::list).delete(session::revoke_own)),
+        ("/api/v1/sessions/{id}", delete(session::revoke)),
         ("/api/v1/tokens", post(accounts::tokens::create).get(accounts::tokens::list)),
         ("/api/v1/tokens/{name}", get(accounts::tokens::show).delete(accounts::tokens::revoke)),
         ("/api/v1/tokens/{name}/rotate", post(accounts::tokens::rotate)),
         ("/api/v1/me", get(accounts::me::show)),
         ("/api/v1/me/password", post(accounts::me::set_password)),
+        ("/api/v1/audit", get(audit::list)),
         ("/api/v1/drain", post(drain::begin).get(drain::show).delete(drain::end)),
         ("/api/v1/events", get(events::events)),
         ("/api/v1/registry", get(registry::show)),
@@ -157,6 +186,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/registry/uploads/{id}", delete(registry::cancel_upload)),
         ("/api/v1/restored", get(restored::list)),
         ("/api/v1/restored/release", post(restored::release_all)),
+        ("/api/v1/secrets", get(secrets::list)),
+        ("/api/v1/secrets/{name}/rotate", post(secrets::rotate)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
         (
@@ -165,6 +196,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ),
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
         ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
+        ("/api/v1/servers/{serial}/inventory", get(servers::inventory)),
         ("/api/v1/servers/{serial}/restored", get(servers::show_restored)),
         ("/api/v1/servers/{serial}/release", post(servers::release)),
         ("/api/v1/status-webhook/{serial}", post(report::report)),
@@ -174,7 +206,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/webhooks/{id}/dead-letters/redeliver", post(webhooks::redeliver)),
         ("/api/v1/webhooks/{id}/disable", post(webhooks::disable)),
         ("/api/v1/webhooks/{id}/enable", post(webhooks::enable)),
-        ("/media/tasks/{id}/task.iso", get(media::task_image)),
+        (media::TASK_IMAGE, get(media::task_image)),
         ("/about", get(about::show)),
         ("/ca.pem", get(plain::authority)),
         ("/healthz", get(health::healthz)),
@@ -197,14 +229,15 @@ pub fn router(api: Api, registry: Option<Router>) -> Router {
     let table = middleware::wrap(table, &api).with_state(api);
     match registry {
         // The registry has the error format and limits of the OCI distribution specification.
-        Some(registry) => registry.merge(table),
+        Some(registry) => middleware::with_headers(registry).merge(table),
         None => table,
     }
 }
 
-/// The router of a listener for BMCs: media grants only, no route that takes credentials.
+/// The router of a listener for BMCs: media grants and task images that need no login; no route that takes credentials.
 pub fn media_router(api: Api) -> Router {
-    let table = Router::new().fallback(media::grant_or_unknown);
+    let image = get(media::task_image_of_listener).fallback(error::wrong_method);
+    let table = Router::new().route(media::TASK_IMAGE, image).fallback(media::grant_or_unknown);
     middleware::wrap(table, &api).with_state(api)
 }
 

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::error::ApiError;
 use super::error_code::ErrorCode;
+use super::response_headers::{self, RouteClass};
 
 /// Why a request has no room.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -41,11 +42,14 @@ pub(crate) fn overload_response(path: &str, overload: Overload) -> Response {
         let mut response = (status, body).into_response();
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response_headers::add(response.headers_mut(), RouteClass::of(path), false);
         return response;
     }
     let error =
         ApiError::new(code, message).header(header::RETRY_AFTER, seconds).header(header::CONNECTION, "close");
-    error.render(&Uuid::now_v7().to_string())
+    let mut response = error.render(&Uuid::now_v7().to_string());
+    response_headers::add(response.headers_mut(), RouteClass::of(path), false);
+    response
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -15,8 +16,12 @@ use ::media::MediaPath;
 
 /// The router of plain HTTP connections from other machines.
 pub fn plain_router(api: Api) -> Router {
-    let routes =
-        [("/ca.pem", get(authority)), ("/healthz", get(health::healthz)), ("/readyz", get(health::readyz))];
+    let routes = [
+        ("/ca.pem", get(authority)),
+        ("/healthz", get(health::healthz)),
+        ("/readyz", get(health::readyz)),
+        (media::TASK_IMAGE, get(task_image)),
+    ];
     let table = routes
         .into_iter()
         .fold(Router::new(), |router, (path, handlers)| {
@@ -40,7 +45,19 @@ async fn media_or_refusal(State(api): State<Api>, request: Request) -> Response 
     if MediaPath::parse(request.uri().path()).is_some() {
         return media::grant_or_unknown(State(api), request).await;
     }
+    https_required().into_response()
+}
+
+/// A task image by a signed URL, or for a client of `MEDIA_ALLOW_CIDRS`; with credentials only over HTTPS.
+async fn task_image(State(api): State<Api>, mut request: Parts) -> Result<Response, ApiError> {
+    match media::without_login(&api, &mut request).await {
+        Some(opened) => opened,
+        None => Err(https_required()),
+    }
+}
+
+fn https_required() -> ApiError {
     let message = "API and registry are not served over plain HTTP to other machines; use the https address of this \
                    controller (CONTROLLER_HTTPS_ADDR)";
-    ApiError::new(ErrorCode::HttpsRequired, message).into_response()
+    ApiError::new(ErrorCode::HttpsRequired, message)
 }

@@ -1,8 +1,10 @@
 //! `POST /api/v1/status-webhook/{serial}`: the report of the maintenance OS (docs/maintenance-os.md).
 //!
-//! A report is accepted with the token of the job. A maintenance OS without job token sends a report-only API token, or the
-//! shared secret. A report with a job's token applies to that job only, so a report of an old job never ends a newer one
-//! (decision D12). A report-only token with labels reports for servers with them only.
+//! A report is accepted with the token of the job. A maintenance OS without job token sends a report-only API token, the shared
+//! secret, or a client certificate that names the server. A report with a job's token applies to that job only, so a report of
+//! an old job never ends a newer one (decision D12). A report-only token with labels reports for servers with them only.
+
+use std::net::IpAddr;
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -14,8 +16,10 @@ use super::Api;
 use super::error::{ApiError, Detail, too_many};
 use super::error_code::{ErrorCode, Rule};
 use super::extract::{Peer, SerialPath, read_body};
-use super::{request_span, visible};
+use super::{request_audit, request_span, visible};
 use crate::auth::{Denial, ReportAuth, Standing, prove, verify_report_secret};
+use crate::tls::PresentedCertificate;
+use engine::model::audit::{ActorKind, AuditActor};
 use engine::model::{Job, Serial};
 use provision::{InstallReport, ReportOutcome, parse_report};
 use secrets::token_hash;
@@ -42,6 +46,7 @@ pub(super) async fn report(
     request: Request,
 ) -> Result<Json<ReportAccepted>, ApiError> {
     let now = api.now().timestamp();
+    let certified = certified(&api, &request, &serial, peer)?;
     let presented = headers.get("x-webhook-secret").and_then(|value| value.to_str().ok());
     let own = match presented {
         Some(token) => api.store().job_of_token(&serial, &token_hash(token)).await?,
@@ -51,13 +56,22 @@ pub(super) async fn report(
     let stored = record.map(|record| record.webhook_token_hash.as_str());
     let mut auth = verify_report_secret(presented, stored, &api.report_secrets.read());
     let mut by = "maintenance-os".to_owned();
+    let mut reporter = AuditActor::unknown();
     if auth == ReportAuth::Wrong
         && let Some(text) = presented
         && let Some(token) = api.auth.report_token(text, now).await.map_err(|_| unavailable())?
     {
         visible::server(&api, &token.servers(), &serial).await?;
         auth = ReportAuth::ReportToken;
+        reporter = token.actor();
         by = token.name;
+    }
+    if auth == ReportAuth::Missing
+        && let Some(name) = certified
+    {
+        auth = ReportAuth::Certificate;
+        reporter = AuditActor::new(ActorKind::Certificate, &name);
+        by = format!("certificate {name}");
     }
     if matches!(auth, ReportAuth::Missing | ReportAuth::Wrong) {
         // Only wrong secrets are limited: one installer with a wrong secret must not block other machines behind its address.
@@ -70,8 +84,15 @@ pub(super) async fn report(
         ));
     }
     prove(Standing::Known);
+    request_audit::by_actor(match (auth, own.as_ref()) {
+        (ReportAuth::JobToken, Some(job)) => {
+            AuditActor::new(ActorKind::Job, "report").with_id(&job.run.id.to_string())
+        }
+        (ReportAuth::ReportToken | ReportAuth::Certificate, _) => reporter,
+        _ => AuditActor::new(ActorKind::Secret, "maintenance-os"),
+    });
     let body = read_body(request, MAX_REPORT).await?;
-    let report = parse_report(&body).map_err(|why| {
+    let report = parse_report(&body, presented).map_err(|why| {
         ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), Rule::Report, why.to_string())])
     })?;
     let job = addressed(&api, &serial, own, &report).await?;
@@ -89,6 +110,32 @@ pub(super) async fn report(
         )),
         ReportOutcome::NotStarted => Err(no_job(&serial)),
     }
+}
+
+/// The name by which a client certificate may report for this server; `None` without a certificate. One that is not accepted is
+/// refused even beside a right secret.
+fn certified(
+    api: &Api,
+    request: &Request,
+    serial: &Serial,
+    peer: IpAddr,
+) -> Result<Option<String>, ApiError> {
+    let presented = request.extensions().get::<PresentedCertificate>();
+    let (Some(presented), Some(certificates)) = (presented, &api.report_certificates) else {
+        return Ok(None);
+    };
+    let now = api.now().timestamp();
+    certificates.reporter(presented, serial, now).map(Some).map_err(|refused| {
+        if let Err(limited) = api.report_failures.check(peer, now) {
+            return too_many(limited.retry_after);
+        }
+        api.report_failures.record_failure(peer, now);
+        api.auth.denials().denied(Denial::ReportCertificate, peer, &refused, now);
+        ApiError::new(
+            ErrorCode::ReportCertificate,
+            format!("the client certificate may not report for server {serial}: {refused}"),
+        )
+    })
 }
 
 /// The job of a report.

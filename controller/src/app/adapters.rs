@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::auth::{
-    CredentialStore, RegistryScope, ServerScope, StoreUnavailable, TokenLimits, TokenRecord, UserRecord,
+    CredentialStore, RegistryScope, ServerScope, SessionRecord, StoreUnavailable, TokenLimits, TokenRecord,
+    UserRecord,
 };
 use crate::telemetry::Metrics;
 use bmc::power::power_on_permit;
@@ -15,10 +16,10 @@ use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
 use engine::model::{
     Clock, GrantReads, NewEvent, Outcome, PullGrant, Serial, Server, StoredGrant, Time, error_chain,
 };
-use engine::store::{Store, StoreError, StoredToken, TextSeal};
+use engine::store::{SealPurpose, Store, StoreError, StoredToken, TextSeal};
 use media::{GrantStore, GrantStoreUnavailable};
 use provision::{OsImages, ProvisionMetrics};
-use secrets::{ColumnSeal, MasterKey};
+use secrets::{ColumnSeal, Key, MasterKey};
 
 /// Reads users, API tokens and pull grants from the database.
 pub(super) struct StoreCredentials(pub(super) Store);
@@ -53,6 +54,32 @@ impl CredentialStore for StoreCredentials {
         });
     }
 
+    async fn api_token_named(&self, name: &str) -> Result<Option<TokenRecord>, StoreUnavailable> {
+        self.0.api_token_named(name).await.map_err(unavailable)?.map(token_record).transpose()
+    }
+
+    async fn web_session(&self, hash: &str) -> Result<Option<SessionRecord>, StoreUnavailable> {
+        let session = self.0.web_session(hash).await.map_err(unavailable)?;
+        Ok(session.map(|session| SessionRecord {
+            id: session.id,
+            name: session.name,
+            token_id: session.token_id,
+            mark: session.mark,
+            last_used_at: session.last_used_at.timestamp(),
+            expires_at: session.expires_at.timestamp(),
+        }))
+    }
+
+    async fn web_session_used(&self, id: &str, now: Timestamp) {
+        // Not awaited, like the use of an API token.
+        let (store, id) = (self.0.clone(), id.to_owned());
+        tokio::spawn(async move {
+            if let Err(error) = store.web_session_used(&id, Time::from_timestamp(now)).await {
+                tracing::warn!(error = %error_chain(&error), "the last use of a web session could not be stored");
+            }
+        });
+    }
+
     async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable> {
         self.0.pull_grant(hash).await.map_err(unavailable)
     }
@@ -80,21 +107,53 @@ fn unavailable(error: StoreError) -> StoreUnavailable {
 }
 
 /// Seals columns of the database with the master key.
-pub(super) struct MasterKeySeal(ColumnSeal);
+pub(super) struct MasterKeySeal {
+    columns: ColumnSeal,
+    ring: MasterKey,
+    credentials: Key,
+    texts: Key,
+    media_inputs: Key,
+    sessions: Key,
+}
 
 impl MasterKeySeal {
     pub(super) fn new(key: &MasterKey) -> Self {
-        Self(ColumnSeal::new(key))
+        Self {
+            columns: ColumnSeal::new(key),
+            ring: key.clone(),
+            credentials: key.derive("seal"),
+            texts: key.derive("seal-columns"),
+            media_inputs: key.derive("media-grants"),
+            sessions: key.derive("bmc-sessions"),
+        }
     }
 }
 
 impl TextSeal for MasterKeySeal {
     fn seal(&self, context: &str, text: &str) -> Result<String, String> {
-        self.0.seal(context, text).map_err(|why| error_chain(&why).to_string())
+        self.columns.seal(context, text).map_err(|why| error_chain(&why).to_string())
     }
 
     fn open(&self, context: &str, sealed: &str) -> Option<String> {
-        self.0.open(context, sealed).ok()
+        self.columns.open(context, sealed).ok()
+    }
+
+    fn reseal(&self, purpose: SealPurpose, context: &str, sealed: &str) -> Option<String> {
+        let key = match purpose {
+            SealPurpose::Credential => &self.credentials,
+            SealPurpose::Text => &self.texts,
+            SealPurpose::MediaInputs => &self.media_inputs,
+            SealPurpose::Session => &self.sessions,
+        };
+        secrets::reseal(key, context, sealed).ok().flatten()
+    }
+
+    fn key_of(&self, sealed: &str) -> Option<String> {
+        secrets::sealed_with(sealed).map(|id| id.to_string())
+    }
+
+    fn in_force(&self) -> String {
+        self.ring.in_force().id.to_string()
     }
 }
 

@@ -14,21 +14,26 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
+use super::key_set::HttpsKeySet;
 use super::{MAX_IMAGE, StartError, adapters, load, setting};
-use crate::api::{About, Api, ApiSettings, Build, Feature, Feed};
-use crate::auth::{AuthConfig, AuthMode, Authenticator, JwtKey, RateLimit, RateLimiter, ReportSecrets};
-use crate::config::{Settings, TaskIsoMode};
+use crate::api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, WebSessions};
+use crate::auth::{
+    AuthConfig, AuthMode, Authenticator, JwtKeys, JwtRules, JwtVerifier, KeySet, RateLimit, RateLimiter,
+    ReportCertificates, ReportSecrets,
+};
+use crate::config::{KeySetLocation, Settings, TaskIsoMode, read_keys};
+use crate::keys::{Keys, previous_report_secret};
 use crate::telemetry::Metrics;
 use crate::tls::Certificates;
 use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
 use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
-use engine::model::{Clock, IdSource, system_id_source};
+use engine::model::{Clock, IdSource, Time, error_chain, system_id_source};
 use engine::store::Store;
 use engine::{Engine, EngineConfig, WorkflowRegistry};
-use media::{AddressPolicy, FilePolicy, Library, LibraryOptions, MediaGrants, SourcePolicy};
+use media::{AddressPolicy, FilePolicy, Library, LibraryOptions, MediaGrants, SourcePolicy, UrlSigner};
 use provision::{ControllerAuthorities, Provision, ProvisionLimits, ProvisionSettings, Services};
 use recipe::RecipeSchemas;
-use secrets::{JobTokens, MasterKey, Resolver};
+use secrets::{Resolver, TokenSeeds};
 
 /// What a controller does not create itself: clock, ids, network (decision D10).
 #[derive(Clone)]
@@ -55,8 +60,8 @@ impl Environment {
 pub struct Dependencies<'a> {
     /// The settings of the controller.
     pub settings: &'a Settings,
-    /// The key from which all other keys and tokens are derived.
-    pub key: &'a MasterKey,
+    /// The keys of the installation.
+    pub keys: &'a Arc<Keys>,
     /// The database of the controller.
     pub store: &'a Store,
     /// The registry, if `ENABLE_REGISTRY` is set.
@@ -89,7 +94,7 @@ impl Controller {
         instance: &str,
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
-        let Dependencies { settings, key, store, environment, certificates, .. } = dependencies.clone();
+        let Dependencies { settings, keys, store, environment, certificates, .. } = dependencies.clone();
         let metrics = Arc::new(Metrics::default());
         let bmc = Arc::new(bmc_services(dependencies.clone(), &metrics)?);
         let services = Arc::new(provision_services(dependencies, bmc, &metrics)?);
@@ -112,6 +117,12 @@ impl Controller {
             },
         );
         let feed = Feed::new(store.clone(), stop);
+        let report_secrets = Arc::new(RwLock::new(report_secrets(settings, environment.clock.now())?));
+        let renew_report_secrets = {
+            let (settings, clock) = (settings.clone(), Arc::clone(&environment.clock));
+            let secrets = Arc::clone(&report_secrets);
+            Arc::new(move || renew_report_secrets(&settings, &secrets, clock.now()))
+        };
         let api = Api {
             registry: None,
             tls: certificates,
@@ -119,9 +130,24 @@ impl Controller {
             engine: engine.clone(),
             services,
             auth: Arc::new(authenticator(settings, store)?),
-            report_secrets: Arc::new(RwLock::new(report_secrets(settings)?)),
+            report_secrets,
+            report_certificates: report_certificates(settings)?.map(Arc::new),
             report_failures: Arc::new(RateLimiter::new(RateLimit::default())),
-            resolver: Arc::new(Resolver::new(key)),
+            refused: Arc::default(),
+            media: Arc::new(MediaAccess {
+                signer: UrlSigner::new(keys.signing()),
+                url_ttl: settings.media_url_ttl,
+                allow: settings.media_allow_cidrs.clone(),
+                proxies: settings.trusted_proxies.clone(),
+                failures: RateLimiter::new(RateLimit::default()),
+            }),
+            web: Arc::new(WebSessions {
+                idle: settings.session_idle_time,
+                lifetime: settings.session_lifetime,
+            }),
+            resolver: Arc::new(Resolver::new(keys.master())),
+            keys: Arc::clone(keys),
+            renew_report_secrets,
             metrics,
             storage: settings.storage_root.clone(),
             addresses: address_policy(settings),
@@ -163,7 +189,8 @@ fn about(settings: &Settings, instance: &str, environment: &Environment) -> Abou
 
 /// The services that all workflows share.
 fn bmc_services(dependencies: Dependencies<'_>, metrics: &Arc<Metrics>) -> Result<BmcServices, StartError> {
-    let Dependencies { settings, key, store, addresses, environment, .. } = dependencies;
+    let Dependencies { settings, keys, store, addresses, environment, .. } = dependencies;
+    let key = keys.master();
     let ca = bmc_authorities(settings)?;
     let connections = Bmcs::new(
         Resolver::new(key),
@@ -202,7 +229,7 @@ fn provision_services(
     bmc: Arc<BmcServices>,
     metrics: &Arc<Metrics>,
 ) -> Result<Services, StartError> {
-    let Dependencies { settings, key, store, registry, environment, certificates, .. } = dependencies;
+    let Dependencies { settings, keys, store, registry, environment, certificates, .. } = dependencies;
     let clock = &environment.clock;
     let given = controller_authorities(settings)?;
     let controller_ca: ControllerAuthorities = Arc::new(move || {
@@ -213,14 +240,14 @@ fn provision_services(
     let library = Library::open(&settings.maintenance_dir(), options)
         .map_err(setting("open the library of maintenance ISOs"))?;
     let grant_store = Arc::new(adapters::StoreGrants::new(store.clone(), Arc::clone(clock)));
-    let grants = MediaGrants::new(grant_store, library.clone(), key, Arc::clone(clock));
+    let grants = MediaGrants::new(grant_store, library.clone(), keys.master(), Arc::clone(clock));
     Ok(Services {
         bmc,
         schemas: RecipeSchemas::builtin(),
         images: Box::new(adapters::RegistryOsImages(registry.clone())),
         grants,
         library,
-        tokens: JobTokens::new(key),
+        seeds: TokenSeeds::new(keys.signing()),
         metrics: Arc::new(adapters::JobMetrics(Arc::clone(metrics))),
         settings: ProvisionSettings {
             maintenance_iso_url: settings.maintenance_iso_url.clone(),
@@ -289,10 +316,20 @@ fn authenticator(settings: &Settings, store: &Store) -> Result<Authenticator, St
 
 /// The users and keys of the settings, read from the files and variables that they name.
 pub(super) fn auth_config(settings: &Settings) -> Result<AuthConfig, StartError> {
-    let jwt = load("read JWT_SECRET", &settings.jwt_secret)?
-        .map(|secret| JwtKey::hs256(&secret))
-        .transpose()
-        .map_err(setting("use JWT_SECRET"))?;
+    let public = settings.jwt_public_key_file.as_deref().map(read_keys).transpose();
+    let set = settings.jwt_jwks.as_ref().map(|location| key_set(settings, location)).transpose()?;
+    let keys = JwtKeys {
+        secret: load("read JWT_SECRET", &settings.jwt_secret)?,
+        public: public.map_err(setting("read JWT_PUBLIC_KEY_FILE"))?,
+        set,
+    };
+    let rules = JwtRules {
+        issuer: settings.jwt_issuer.clone(),
+        audience: settings.jwt_audience.clone(),
+        role_claim: settings.jwt_role_claim.clone(),
+        roles: settings.jwt_roles.clone(),
+    };
+    let jwt = JwtVerifier::new(keys, rules).map_err(setting("use JWT_SECRET and JWT_PUBLIC_KEY_FILE"))?;
     Ok(AuthConfig {
         mode: settings.auth_mode,
         basic_user: settings.basic_user.clone().zip(settings.basic_pass_hash.clone()),
@@ -301,9 +338,47 @@ pub(super) fn auth_config(settings: &Settings) -> Result<AuthConfig, StartError>
     })
 }
 
-/// The shared report secrets, read from the files and variables that the settings name.
-pub(super) fn report_secrets(settings: &Settings) -> Result<ReportSecrets, StartError> {
+/// The client certificates that may report.
+fn report_certificates(settings: &Settings) -> Result<Option<ReportCertificates>, StartError> {
+    let Some(path) = &settings.report_client_ca_file else { return Ok(None) };
+    let authorities = std::fs::read(path).map_err(setting("read REPORT_CLIENT_CA_FILE"))?;
+    ReportCertificates::new(&authorities, settings.report_certificates.clone())
+        .map(Some)
+        .map_err(setting("use REPORT_CLIENT_CA_FILE"))
+}
+
+/// The key set of the issuer of JWTs.
+fn key_set(settings: &Settings, location: &KeySetLocation) -> Result<KeySet, StartError> {
+    match location {
+        KeySetLocation::File(path) => {
+            let json = read_keys(path).map_err(setting("read JWT_JWKS"))?;
+            KeySet::fixed(&json).map_err(setting("use JWT_JWKS"))
+        }
+        KeySetLocation::Url(url) => {
+            let document = HttpsKeySet::new(url.clone(), tls_of(settings)?, address_policy(settings))
+                .map_err(setting("set up the client of JWT_JWKS"))?;
+            Ok(KeySet::fetched(Arc::new(document)))
+        }
+    }
+}
+
+/// The shared report secrets, read from the files and variables that the settings name. WEBHOOK_SECRET_OLD, where it is set, is the
+/// former secret; otherwise it is the one that a rotation left.
+pub(super) fn report_secrets(settings: &Settings, now: Time) -> Result<ReportSecrets, StartError> {
     let current = load("read WEBHOOK_SECRET", &settings.webhook_secret)?;
-    let previous = load("read WEBHOOK_SECRET_OLD", &settings.webhook_secret_old)?;
+    let previous = match load("read WEBHOOK_SECRET_OLD", &settings.webhook_secret_old)? {
+        None => previous_report_secret(settings, now).map_err(setting("read the former report secret"))?,
+        given => given,
+    };
     Ok(ReportSecrets::new(current.as_ref(), previous.as_ref()))
+}
+
+/// Reads the shared report secrets again after a rotation. An error keeps the former ones, so no report is refused because of it.
+pub(super) fn renew_report_secrets(settings: &Settings, secrets: &RwLock<ReportSecrets>, now: Time) {
+    match report_secrets(settings, now) {
+        Ok(read) => *secrets.write() = read,
+        Err(error) => {
+            tracing::error!(error = %error_chain(&error), "the report secrets could not be read again")
+        }
+    }
 }

@@ -38,7 +38,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::connections::{Admission, AdmittedStream, ConnectionGuard, IncomingRequest};
-use crate::tls::TlsAcceptor;
+use crate::tls::{PresentedCertificate, TlsAcceptor};
 use media::{FileSending, SendFiles};
 
 /// How long a client may take to send its request head.
@@ -86,7 +86,7 @@ impl Served {
         let local = stream.local_addr().ok();
         let here = is_local(peer.ip(), local.map(|local| local.ip()));
         let router = self.elsewhere.filter(|_| !here).unwrap_or(self.router);
-        let ends = Ends { peer, local, over_tls: self.tls.is_some() };
+        let mut ends = Ends { peer, local, over_tls: self.tls.is_some(), certificate: None };
         match self.tls {
             None => {
                 let wire = registry::SendfileStream::new(stream);
@@ -96,6 +96,8 @@ impl Served {
             // TLS encrypts what it sends, so no file goes from the disk to the socket by itself.
             Some(tls) => {
                 if let Some(wire) = tls.accept(stream, &stop).await {
+                    let shown = wire.get_ref().1.peer_certificates();
+                    ends.certificate = shown.map(|chain| PresentedCertificate(chain.into()));
                     connection(wire, None, ends, admitted, router, stop).await;
                 }
             }
@@ -114,6 +116,8 @@ struct Ends {
     peer: SocketAddr,
     local: Option<SocketAddr>,
     over_tls: bool,
+    /// What the client showed in the handshake.
+    certificate: Option<PresentedCertificate>,
 }
 
 /// Accepts connections until `stop`.
@@ -169,7 +173,7 @@ async fn connection(
     router: Router,
     stop: CancellationToken,
 ) {
-    let Ends { peer, local, over_tls } = ends;
+    let Ends { peer, local, over_tls, certificate } = ends;
     let local = local.map(registry::LocalAddress);
     let sending = sender.clone().map(|sender| FileSending::new(ConnectionSender(sender)));
     let admitted = admitted.connection();
@@ -185,6 +189,9 @@ async fn connection(
         extensions.insert(ConnectInfo(counted.client));
         if let Some(local) = local {
             extensions.insert(local);
+        }
+        if let Some(certificate) = &certificate {
+            extensions.insert(certificate.clone());
         }
         if over_tls {
             extensions.insert(registry::OverTls);

@@ -12,9 +12,11 @@ mod adapters;
 pub mod backup;
 mod connections;
 mod controller;
+mod key_set;
 mod listen;
 mod lock;
 mod offline_accounts;
+mod offline_secrets;
 mod origin;
 mod pressure;
 mod private;
@@ -28,6 +30,7 @@ mod sockets;
 pub use controller::{Controller, Dependencies, Environment};
 pub use lock::LostLock;
 pub use offline_accounts::OfflineAccounts;
+pub use offline_secrets::OfflineSecrets;
 pub use private::make_private;
 pub use registry::OfflineRegistry;
 pub use signals::{ProcessSignal, ProcessSignals, stop_signal};
@@ -44,15 +47,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::{Api, RegistryAdmin};
+use crate::audit::AuditAction;
 use crate::auth::AuthMode;
 use crate::config::Settings;
 use crate::descriptors::{self, DescriptorBudget};
+use crate::keys::{Keys, MasterKeySource};
 use crate::tls::{Certificates, TlsError};
 use crate::webhooks::WebhookDispatcher;
 use connections::AdmissionParts;
 use engine::Engine;
+use engine::model::audit::NewAuditEntry;
 use engine::model::{Clock, Time};
-use engine::store::{Store, StoreError, TakeOver};
+use engine::store::{AuditTrail, Store, StoreError, TakeOver, audited};
 use media::MediaGrants;
 use provision::Services;
 use secrets::{MasterKey, SecretSource, token_hash};
@@ -251,7 +257,7 @@ impl RunningController {
         parts.stop_audit.cancel();
         if tokio::time::timeout(DRAIN, parts.audit.wait()).await.is_err() {
             tracing::warn!(
-                "the last audit events of the registry were not stored; they are in this log only"
+                "the last audit events of the registry and refused requests were not stored; they are in this log only"
             );
         }
         let ended = self.engine.store().end_instance(parts.instance, parts.clock.now()).await;
@@ -301,8 +307,7 @@ async fn start_in(
     if settings.image_dir.starts_with(&settings.storage_root) {
         create_directory(&settings.image_dir)?;
     }
-    let key = master_key(&settings)?;
-    let store = open_store(lock.database(), &key, clock.now()).await?;
+    let (keys, store) = open_data(&settings, &lock, clock.now()).await?;
     lock.watch_database()?;
     let lock = Arc::new(lock);
     let origin = origin::Origin::begin(&settings.storage_root, &store, clock.now()).await?;
@@ -322,7 +327,7 @@ async fn start_in(
     let stop_work = CancellationToken::new();
     let dependencies = Dependencies {
         settings: &settings,
-        key: &key,
+        keys: &keys,
         store: &store,
         registry: &registry,
         addresses,
@@ -365,7 +370,12 @@ async fn start_in(
         None => None,
     };
     api.registry = maintenance.clone().map(|maintenance| Arc::new(maintenance) as Arc<dyn RegistryAdmin>);
-    let (recorder, audit_queue) = registry::AuditRecorder::new(Arc::clone(&api.metrics));
+    let (recorder, audit_queue) = registry::AuditRecorder::new(
+        Arc::clone(&api.metrics),
+        store.clone(),
+        Arc::clone(&clock),
+        Arc::clone(&api.refused),
+    );
     let guarded = match &registry {
         Some(registry) => {
             let access = registry::RegistryAccess {
@@ -373,7 +383,7 @@ async fn start_in(
                 auth: Arc::clone(&api.auth),
                 store: store.clone(),
                 clock: Arc::clone(&clock),
-                token_key: key.derive("registry-tokens"),
+                token_key: keys.signing().derive("registry-tokens"),
                 audit: recorder,
             };
             Some(access.guard(registry).await?)
@@ -407,6 +417,11 @@ async fn start_in(
         let (clock, stop) = (Arc::clone(&clock), stop_work.clone());
         work.spawn(async move { denials.run(|| clock.now().timestamp(), stop).await });
     }
+    {
+        let (keys, clock, stop) = (Arc::clone(&keys), Arc::clone(&clock), stop_work.clone());
+        let renew = Arc::clone(&of_running.renew_report_secrets);
+        work.spawn(keys.watch(store.clone(), clock, move || renew(), stop));
+    }
     work.spawn(Arc::new(origin).follow(store.clone(), stop_work.clone()));
     let (report_lost, lost) = tokio::sync::watch::channel(None);
     {
@@ -435,6 +450,8 @@ async fn start_in(
         let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
         work.spawn(retention::run(store, clock, keep, settings.task_iso_dir.clone(), stop));
     }
+    let (days, entries) = (settings.audit_retention_days, settings.audit_max_entries);
+    work.spawn(retention::run_audit(store.clone(), Arc::clone(&clock), days, entries, stop_work.clone()));
     if let Some(maintenance) = maintenance {
         work.spawn(maintenance.clone().run(stop_work.clone()));
         work.spawn(maintenance.run_scrubs(stop_work.clone()));
@@ -449,6 +466,11 @@ async fn start_in(
         Arc::clone(&clock),
         stop_audit.clone(),
     ));
+    {
+        let (refused, store, clock, stop) =
+            (Arc::clone(&of_running.refused), store.clone(), Arc::clone(&clock), stop_audit.clone());
+        audit.spawn(async move { refused.run(store, clock, stop).await });
+    }
     audit.close();
     Ok(RunningController {
         api: api_address,
@@ -505,12 +527,19 @@ fn load(what: &'static str, source: &Option<SecretSource>) -> Result<Option<Secr
     source.as_ref().map(|source| source.load(&environment)).transpose().map_err(setting(what))
 }
 
-fn master_key(settings: &Settings) -> Result<MasterKey, StartError> {
-    match load("read MASTER_KEY", &settings.master_key)? {
-        Some(text) => MasterKey::from_hex(&text).map_err(setting("use MASTER_KEY")),
-        None => MasterKey::load_or_create(&settings.master_key_file())
-            .map_err(setting("use the master key of this data directory")),
-    }
+/// Reads the keys of a locked data directory and opens its database.
+async fn open_data(
+    settings: &Settings,
+    lock: &lock::DataLock,
+    now: Time,
+) -> Result<(Arc<Keys>, Store), StartError> {
+    let text = load("read MASTER_KEY", &settings.master_key)?;
+    let given = text.map(|text| MasterKey::from_hex(&text)).transpose().map_err(setting("use MASTER_KEY"))?;
+    let master = MasterKeySource::open(settings, given)
+        .map_err(setting("use the master key of this data directory"))?;
+    let store = open_store(lock.database(), master.ring(), now).await?;
+    let keys = Keys::open(settings, master, &store, now).await;
+    Ok((Arc::new(keys.map_err(setting("use the keys of this data directory"))?), store))
 }
 
 async fn open_store(path: &std::path::Path, key: &MasterKey, now: Time) -> Result<Store, StartError> {
@@ -531,7 +560,9 @@ async fn first_token(
 ) -> Result<Option<SecretString>, StartError> {
     let other_login = settings.auth_mode == AuthMode::None
         || settings.basic_user.is_some()
-        || settings.jwt_secret.is_some();
+        || settings.jwt_secret.is_some()
+        || settings.jwt_public_key_file.is_some()
+        || settings.jwt_jwks.is_some();
     if other_login || store.has_login().await? {
         return Ok(None);
     }
@@ -549,6 +580,9 @@ async fn first_token(
         }
     }
     let hash = token_hash(token.expose_secret());
-    let stored = store.first_token(uuid::Uuid::now_v7().to_string(), hash, now).await?;
+    let entry = NewAuditEntry::new(now, crate::audit::controller(), AuditAction::TokenCreate.as_str());
+    let trail = AuditTrail::new(entry.on("token", "first-start"), true);
+    trail.identify(crate::audit::controller());
+    let stored = audited(trail, store.first_token(uuid::Uuid::now_v7().to_string(), hash, now)).await?;
     Ok(stored.then_some(token))
 }

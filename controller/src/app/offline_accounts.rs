@@ -1,12 +1,13 @@
 //! The users and API tokens of a data directory that no controller uses: the way back in for an administrator who has lost
 //! every login. Reading and writing them needs the lock of a controller.
 
-use super::{StartError, lock, open_store};
+use super::{StartError, lock, open_data};
 use crate::accounts::Accounts;
+use crate::audit::{AuditAction, local, local_entry};
 use crate::auth::{AuthMode, Logins};
 use crate::config::Settings;
 use engine::model::Time;
-use engine::store::Store;
+use engine::store::{AuditTrail, Store, audited};
 
 /// Users and API tokens of a locked data directory.
 pub struct OfflineAccounts {
@@ -26,13 +27,27 @@ impl OfflineAccounts {
         }
         let lock = lock::DataLock::take(settings)?;
         super::backup::refuse_incomplete(settings)?;
-        let store = open_store(lock.database(), &super::master_key(settings)?, now).await?;
+        let (_keys, store) = open_data(settings, &lock, now).await?;
         let logins = Logins {
             passwords: settings.auth_mode == AuthMode::Basic,
             elsewhere: false,
             configured_user: settings.basic_user.clone(),
         };
         Ok(Self { store, logins, _lock: lock })
+    }
+
+    /// Carries out a change of this machine's operator; its audit entry is recorded in the transaction of the change.
+    pub async fn audited<T>(
+        &self,
+        action: AuditAction,
+        (kind, name): (&str, &str),
+        now: Time,
+        change: impl Future<Output = T>,
+    ) -> T {
+        let entry = local_entry(action, kind, name, now);
+        let trail = AuditTrail::new(entry, true);
+        trail.identify(local());
+        audited(trail, change).await
     }
 
     /// The users and tokens. No last way in is kept: this is the way in.

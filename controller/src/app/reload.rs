@@ -12,15 +12,23 @@
 //! Invariant: a reload that cannot be applied completely changes nothing.
 
 use super::{RunningController, StartError, controller, purposes, setting};
+use crate::audit::{AuditAction, record};
 use crate::config::Settings;
 use crate::telemetry::{REQUESTED, dropped_log_lines};
+use engine::model::audit::{ActorKind, AuditActor};
 use engine::model::{JobStatus, error_chain};
 
 /// The settings that a reload puts in force.
-const RELOADED: [&str; 7] = [
+const RELOADED: [&str; 13] = [
     "BASIC_USER",
     "BASIC_PASS_HASH",
     "JWT_SECRET",
+    "JWT_PUBLIC_KEY_FILE",
+    "JWT_JWKS",
+    "JWT_ISSUER",
+    "JWT_AUDIENCE",
+    "JWT_ROLE_CLAIM",
+    "JWT_ROLES",
     "WEBHOOK_SECRET",
     "WEBHOOK_SECRET_OLD",
     "REDFISH_CA_FILE",
@@ -35,7 +43,7 @@ impl RunningController {
     /// When a file or key that a setting names cannot be used; then nothing has changed.
     pub fn reload(&self, settings: &Settings) -> Result<Vec<&'static str>, StartError> {
         purposes::check(settings)?;
-        let secrets = controller::report_secrets(settings)?;
+        let secrets = controller::report_secrets(settings, self.parts.clock.now())?;
         let users = controller::auth_config(settings)?;
         let authorities = controller::bmc_authorities(settings)?;
         let public = controller::controller_authorities(settings)?;
@@ -54,6 +62,19 @@ impl RunningController {
                     && (api.services.settings.controller_ca)() != public)
         });
         Ok(differ.map(|(old, _)| old.name).filter(|name| !RELOADED.contains(name)).collect())
+    }
+
+    /// Records a reload in the audit log. A reload is not undone when that fails; the log of the process says it.
+    pub async fn record_reload(&self, result: &str) {
+        let now = self.parts.clock.now();
+        // A signal does not say which user sent it.
+        let actor = AuditActor::new(ActorKind::Local, "local");
+        let store = self.engine.store();
+        let target = ("settings", "reload");
+        let recorded = record(store, AuditAction::SettingsReload, &actor, target, result, now).await;
+        if let Err(error) = recorded {
+            tracing::error!(error = %error_chain(&error), "the reload was not stored in the audit log");
+        }
     }
 
     /// Writes what the controller is and does now as one log line, which passes every filter.

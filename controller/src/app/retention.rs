@@ -1,4 +1,4 @@
-//! Deletes jobs that ended before the retention time: hourly, in small transactions, files before rows.
+//! Deletes jobs that ended before the retention time, files before rows, and prunes the audit log: hourly, in small transactions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,12 +7,16 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use engine::model::{Clock, RunId, Time, error_chain};
-use engine::store::{Store, StoreError};
+use engine::store::{AuditRetention, Store, StoreError};
 
 /// The interval of deletion.
 const EVERY: Duration = Duration::from_secs(3600);
 /// Run trees deleted in one transaction.
 const AT_ONCE: u32 = 50;
+/// Entries of the audit log pruned in one transaction.
+const AUDIT_AT_ONCE: u64 = 5000;
+/// Fewer entries than this are pruned later, with others: each pruning is an entry itself.
+const AUDIT_AT_LEAST: u64 = 100;
 /// The pause between two transactions, in which other writers proceed.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -43,6 +47,50 @@ pub(super) async fn run(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
+    }
+}
+
+/// Prunes the audit log, until `stop`, to the entries of the last `days` (zero: no limit) and to a number of entries.
+pub(super) async fn run_audit(
+    store: Store,
+    clock: Arc<dyn Clock>,
+    days: u32,
+    entries: u32,
+    stop: CancellationToken,
+) {
+    loop {
+        match prune(&store, clock.now(), days, entries).await {
+            Ok(0) => {}
+            Ok(pruned) => tracing::info!(pruned, "pruned the oldest entries of the audit log"),
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "the audit log was not pruned; the next attempt is in an hour")
+            }
+        }
+        // The log of the process is often kept on another machine: with this line a cut end of the audit log is noticed.
+        if let Ok(head) = store.audit_head().await {
+            tracing::info!(%head, "head of the audit log");
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+    }
+}
+
+/// Prunes what is due and returns the number of pruned entries. A day is pruned at once, not each hour a few entries.
+async fn prune(store: &Store, now: Time, days: u32, entries: u32) -> Result<u64, StoreError> {
+    let (days, entries) = (u64::from(days), u64::from(entries));
+    let before = (days > 0).then(|| now.minus(Duration::from_secs(days * 86_400)));
+    let keep = AuditRetention { before, entries, at_least: AUDIT_AT_LEAST, at_most: AUDIT_AT_ONCE };
+    let mut pruned = 0;
+    loop {
+        let of_round = store.prune_audit(keep, now).await?;
+        pruned += of_round;
+        if of_round < AUDIT_AT_ONCE {
+            return Ok(pruned);
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -80,7 +128,25 @@ async fn remove_files(folder: &Path, jobs: &[RunId]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::model::audit::NewAuditEntry;
     use engine::model::{ManualClock, NewEvent};
+
+    #[tokio::test]
+    async fn the_audit_log_is_pruned_by_age_and_by_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
+        let entry = NewAuditEntry::new(now, crate::audit::controller(), "test.change");
+        store.record_audit(vec![entry; 150]).await.unwrap();
+        assert_eq!(prune(&store, now, 1, 1000).await.unwrap(), 0);
+        let later = now.plus(Duration::from_secs(2 * 86_400));
+        assert_eq!(prune(&store, later, 0, 1000).await.unwrap(), 0, "no limit of age");
+        assert_eq!(prune(&store, later, 1, 1000).await.unwrap(), 150);
+        let entry = NewAuditEntry::new(later, crate::audit::controller(), "test.change");
+        store.record_audit(vec![entry; 150]).await.unwrap();
+        assert_eq!(prune(&store, later, 0, 100).await.unwrap(), 0, "few entries wait for others");
+        assert_eq!(prune(&store, later, 0, 20).await.unwrap(), 131);
+    }
 
     #[tokio::test]
     async fn sweep_deletes_old_events_and_keeps_newer_ones() {

@@ -81,6 +81,13 @@ impl Sockets {
         connections: &TaskTracker,
     ) -> Result<(), StartError> {
         let tls = api.tls.as_ref().map(TlsAcceptor::new).transpose().map_err(StartError::Tls)?;
+        // Media listeners ask for none: the TLS of a BMC may not know what to do with the question.
+        let main_tls = match (&api.tls, &api.report_certificates) {
+            (Some(certificates), Some(reports)) => {
+                Some(TlsAcceptor::asking(certificates, reports.hints()).map_err(StartError::Tls)?)
+            }
+            _ => tls.clone(),
+        };
         let stop_of = |media_elsewhere: bool| if media_elsewhere { stop_api } else { stop_media }.clone();
         let (stop_http, stop_https) =
             (stop_of(self.media_http.is_some()), stop_of(self.media_https.is_some()));
@@ -106,7 +113,7 @@ impl Sockets {
         let served = Served { router: router.clone(), elsewhere, tls: None, admission: of_main.clone() };
         serve(self.http, served, stop_http);
         if let Some(bound) = self.https {
-            serve(bound, Served { router, elsewhere: None, tls, admission: of_main }, stop_https);
+            serve(bound, Served { router, elsewhere: None, tls: main_tls, admission: of_main }, stop_https);
         }
         Ok(())
     }

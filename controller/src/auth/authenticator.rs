@@ -17,6 +17,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
@@ -25,7 +26,7 @@ use thiserror::Error;
 
 use super::denials::{Denial, Denials};
 use super::header::{self, PresentedCredentials};
-use super::jwt::{self, JwtKey};
+use super::jwt::{self, JwtVerifier};
 use super::limit::{GuessLimiter, Limited, RateLimit, RateLimiter};
 use super::password::{DECOY_HASH, PasswordError, password_hash_usable};
 use super::standing::{Standing, prove};
@@ -33,6 +34,7 @@ use super::store::{CredentialStore, StoreUnavailable, TokenRecord};
 use super::token::is_api_token;
 use super::token_cache::TokenCache;
 use super::verify::{Busy, PasswordAttempt, PasswordVerifier, VerifyPermit};
+use super::web_session::SessionSecret;
 use super::{AuthFailure, AuthMethod, AuthMode, JOB_USERNAME, Permission, Principal, PrincipalRights, Role};
 use secrets::{NoRandomness, token_hash};
 
@@ -42,8 +44,8 @@ pub struct AuthConfig {
     pub mode: AuthMode,
     /// `BASIC_USER` and `BASIC_PASS_HASH`: an administrator that takes precedence over a stored user of this name.
     pub basic_user: Option<(String, String)>,
-    /// The key for JWTs, required in mode `jwt`.
-    pub jwt: Option<JwtKey>,
+    /// The keys and rules for JWTs, required in mode `jwt`.
+    pub jwt: Option<JwtVerifier>,
     /// The limit of wrong credentials per address, and of wrong passwords per user name at an address.
     pub failures: RateLimit,
 }
@@ -85,6 +87,17 @@ pub struct Logins {
     pub configured_user: Option<String>,
 }
 
+/// The login of a web session: what must be unchanged while the session lasts.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Login {
+    /// The id of the API token; `None` for a user.
+    pub token_id: Option<String>,
+    /// A text that changes with role and password of the user; empty for an API token.
+    pub mark: String,
+}
+
+/// How old the stored time of the last use of a session may be.
+const SESSION_USED_ACCURACY: SignedDuration = SignedDuration::from_mins(1);
 /// How old the stored time of the last use of a token may be.
 const LAST_USED_ACCURACY: SignedDuration = SignedDuration::from_mins(10);
 
@@ -131,6 +144,9 @@ impl Authenticator {
         let former = self.config();
         let config = AuthConfig { mode: former.mode, failures: former.failures, ..config };
         config.check()?;
+        if let (Some(jwt), Some(former)) = (&config.jwt, &former.jwt) {
+            jwt.inherit(former);
+        }
         *self.config.write() = Arc::new(config);
         Ok(())
     }
@@ -162,6 +178,85 @@ impl Authenticator {
             authorization.filter(|value| !value.trim_ascii().is_empty()).ok_or(AuthFailure::Missing)?;
         let attempt = self.recognise(value, peer, now).await;
         attempt.inspect(|_| prove(Standing::Known)).map_err(|error| self.refuse(&error, peer, now))
+    }
+
+    /// Returns the principal of a web session, with the rights that its user or API token has now.
+    ///
+    /// A wrong cookie does not count for the limit of wrong credentials: it cannot be guessed, and the pages of a browser whose
+    /// session has expired send it many times.
+    ///
+    /// # Errors
+    /// [`AuthFailure`] when there is no such session, it has expired, or its login has changed.
+    pub async fn by_session(
+        &self,
+        secret: &SessionSecret,
+        idle: Duration,
+        peer: IpAddr,
+        now: Timestamp,
+    ) -> Result<Principal, AuthFailure> {
+        if self.config().mode == AuthMode::None {
+            return self.authenticate(None, peer, now).await;
+        }
+        match self.session(secret, idle, now).await {
+            Ok(Some(principal)) => {
+                prove(Standing::Known);
+                Ok(principal)
+            }
+            Ok(None) => Err(AuthFailure::Invalid),
+            Err(error) => Err(self.refuse(&error.into(), peer, now)),
+        }
+    }
+
+    async fn session(
+        &self,
+        secret: &SessionSecret,
+        idle: Duration,
+        now: Timestamp,
+    ) -> Result<Option<Principal>, StoreUnavailable> {
+        let Some(record) = self.store.web_session(&secret.hash()).await? else { return Ok(None) };
+        let unused = now.duration_since(record.last_used_at);
+        let idle = SignedDuration::try_from(idle).unwrap_or(SignedDuration::MAX);
+        if record.expires_at <= now || unused >= idle {
+            return Ok(None);
+        }
+        let rights = match &record.token_id {
+            Some(id) => {
+                let token = self.store.api_token_named(&record.name).await?;
+                let valid =
+                    token.filter(|token| token.id == *id && token.expires_at.is_none_or(|end| end > now));
+                valid.map(|token| PrincipalRights::of_token(token.role, token.limits))
+            }
+            None => {
+                let user = self.user_now(&record.name).await?;
+                let same = user.filter(|(role, mark)| mark_of(*role, mark) == record.mark);
+                same.map(|(role, _)| PrincipalRights::Role(role))
+            }
+        };
+        let Some(rights) = rights else { return Ok(None) };
+        if unused >= SESSION_USED_ACCURACY {
+            self.store.web_session_used(&record.id, now).await;
+        }
+        Ok(Some(Principal { name: record.name, rights, method: AuthMethod::Session { id: record.id } }))
+    }
+
+    /// The login of a caller that can begin a web session; `None` for every other caller, a web session included.
+    ///
+    /// # Errors
+    /// [`AuthFailure::Unavailable`] when the user cannot be looked up, [`AuthFailure::Invalid`] when there is none any more.
+    pub async fn login_of(&self, principal: &Principal) -> Result<Option<Login>, AuthFailure> {
+        match &principal.method {
+            AuthMethod::ApiToken { id } => {
+                Ok(Some(Login { token_id: Some(id.clone()), mark: String::new() }))
+            }
+            AuthMethod::Password => {
+                let user = self.user_now(&principal.name).await.map_err(|_| AuthFailure::Unavailable)?;
+                let (role, mark) = user.ok_or(AuthFailure::Invalid)?;
+                Ok(Some(Login { token_id: None, mark: mark_of(role, &mark) }))
+            }
+            AuthMethod::Open | AuthMethod::Jwt | AuthMethod::Session { .. } | AuthMethod::Job { .. } => {
+                Ok(None)
+            }
+        }
     }
 
     /// The denied attempts of this process.
@@ -199,13 +294,13 @@ impl Authenticator {
             return Ok(Some(record.into()));
         }
         let config = self.config();
-        let Some(key) = config.jwt.as_ref().filter(|_| config.mode == AuthMode::Jwt) else {
+        let Some(verifier) = config.jwt.as_ref().filter(|_| config.mode == AuthMode::Jwt) else {
             return Ok(None);
         };
         if !jwt::is_jwt(text) {
             return Ok(None);
         }
-        let bearer = key.verify(text, now).map_err(AttemptError::Jwt)?;
+        let bearer = verifier.verify(text, now).await.map_err(AttemptError::Jwt)?;
         Ok(Some(Principal {
             name: bearer.name,
             rights: PrincipalRights::Role(bearer.role),
@@ -351,6 +446,7 @@ impl Authenticator {
     /// Counts a wrong credential and returns the failure that the caller may know.
     fn refuse(&self, error: &AttemptError, peer: IpAddr, now: Timestamp) -> AuthFailure {
         match error {
+            AttemptError::Jwt(jwt::JwtError::NoKeySet) => AuthFailure::Unavailable,
             AttemptError::Wrong(_) | AttemptError::Jwt(_) | AttemptError::Guess => {
                 if !matches!(error, AttemptError::Guess) {
                     if let Err(limited) = self.failures.check(peer, now) {
@@ -387,7 +483,9 @@ impl fmt::Debug for Authenticator {
 #[derive(Debug, Error)]
 pub enum AuthConfigError {
     /// Mode `jwt` has no key.
-    #[error("AUTH_MODE=jwt needs JWT_SECRET; set it, or use AUTH_MODE=basic")]
+    #[error(
+        "AUTH_MODE=jwt needs JWT_SECRET, JWT_PUBLIC_KEY_FILE or JWT_JWKS; set one, or use AUTH_MODE=basic"
+    )]
     NoJwtKey,
     /// The configured user cannot log in.
     #[error(
@@ -411,6 +509,11 @@ impl From<TokenRecord> for Principal {
             method: AuthMethod::ApiToken { id: record.id },
         }
     }
+}
+
+/// The text that changes with the role and the password of a user.
+fn mark_of(role: Role, mark: &str) -> String {
+    format!("{role} {mark}")
 }
 
 /// Whether `time` is at most `age` before `now`. A time in the future is not, so that a clock that was set back is noticed.

@@ -18,41 +18,28 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use axum::http::{HeaderMap, header};
-use ipnet::IpNet;
+
+use super::networks::{Networks, NoNetworks};
 
 /// The maximum number of proxies between client and controller; elements further left are not read.
 const MAX_PROXIES: usize = 32;
 
 /// The proxies whose headers name the client, `TRUSTED_PROXIES`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct TrustedProxies(Vec<IpNet>);
-
-/// The text is no list of networks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error(
-    "addresses or networks separated by commas, such as 192.0.2.7, 10.0.0.0/8, 2001:db8::/64; not a network of all addresses"
-)]
-pub struct NoNetworks;
+pub struct TrustedProxies(Networks);
 
 impl FromStr for TrustedProxies {
     type Err = NoNetworks;
 
     fn from_str(text: &str) -> Result<Self, NoNetworks> {
-        let network = |text: &str| {
-            let one = |address: IpAddr| IpNet::from(address.to_canonical());
-            let network = text.parse::<IpAddr>().map(one).or_else(|_| text.parse::<IpNet>());
-            // With a network of all addresses every client could choose its address.
-            network.ok().filter(|network| network.prefix_len() > 0).map(|network| network.trunc())
-        };
-        text.split(',').map(|part| network(part.trim()).ok_or(NoNetworks)).collect::<Result<_, _>>().map(Self)
+        text.parse().map(Self)
     }
 }
 
 impl TrustedProxies {
     /// Whether the address is a trusted proxy.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.0.iter().any(|network| network.contains(&address))
+        self.0.contains(address)
     }
 
     /// Returns the client of a request that `peer` sent with these headers. The port is 0 when it is unknown.

@@ -32,17 +32,24 @@ pub(crate) enum Denial {
     Credential,
     /// The secret of an installation report.
     ReportSecret,
+    /// The client certificate of an installation report.
+    ReportCertificate,
+    /// A signed URL of a task image.
+    MediaUrl,
     /// A connection or a request beyond a limit.
     Load,
 }
 
 impl Denial {
-    const ALL: [Self; 3] = [Self::Credential, Self::ReportSecret, Self::Load];
+    const ALL: [Self; 5] =
+        [Self::Credential, Self::ReportSecret, Self::ReportCertificate, Self::MediaUrl, Self::Load];
 
     fn noun(self) -> &'static str {
         match self {
             Self::Credential => "credentials",
             Self::ReportSecret => "report secrets",
+            Self::ReportCertificate => "report certificates",
+            Self::MediaUrl => "signed media URLs",
             Self::Load => "connections and requests beyond a limit",
         }
     }
@@ -137,6 +144,10 @@ impl Denials {
             match what {
                 Denial::Credential => tracing::info!(%peer, %reason, "a credential was refused"),
                 Denial::ReportSecret => tracing::info!(%peer, %reason, "a report secret was refused"),
+                Denial::ReportCertificate => {
+                    tracing::info!(%peer, %reason, "a report certificate was refused")
+                }
+                Denial::MediaUrl => tracing::info!(%peer, %reason, "a signed media URL was refused"),
                 Denial::Load => tracing::warn!(%peer, %reason, "a connection or request was refused"),
             }
         }

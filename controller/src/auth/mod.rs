@@ -5,11 +5,13 @@
 //!   (mode none) ─────────────────────────────────────────────> admin without login, on loopback only
 //!   Bearer shoal_… ─────────── store: SHA-256 of the token ──> the role of the API token  every mode
 //!                              not revoked, not expired         with the limits of the token
-//!   Bearer a.b.c ───────────── HS256, exp, nbf, role, sub ───> the role in the claim      mode jwt
+//!   Bearer a.b.c ───────────── signature, claims, sub ────────> the role of the claims     mode jwt
 //!   Basic  any:shoal_… ─────── as Bearer (OCI clients can only send Basic)                every mode
 //!   Basic  any:a.b.c ───────── as Bearer                                                  mode jwt
 //!   Basic  shoal-job:password ─ store: SHA-256 ──────────────> pulls from one repository  every mode
 //!   Basic  name:password ───── configuration or store, argon2id ─> the role of the user    mode basic
+//! Cookie header
+//!   __Host-shoal=… ─────────── store: SHA-256 of the cookie ─> the rights of the login now  every mode, API only
 //! ```
 //!
 //! Invariants:
@@ -32,11 +34,14 @@
 
 mod authenticator;
 mod client_address;
+mod client_certificate;
 mod denials;
+pub(crate) mod fuzz;
 mod header;
 mod jwt;
 mod limit;
 mod limits;
+mod networks;
 mod password;
 mod report;
 mod role;
@@ -45,21 +50,31 @@ mod store;
 mod token;
 mod token_cache;
 mod verify;
+mod web_session;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use authenticator::{AuthConfig, AuthConfigError, Authenticator, Logins};
-pub use client_address::{NoNetworks, TrustedProxies};
+use engine::model::audit::{ActorKind, AuditActor};
+
+pub use authenticator::{AuthConfig, AuthConfigError, Authenticator, Login, Logins};
+pub use client_address::TrustedProxies;
+pub use client_certificate::{
+    CertificateEntry, CertificateRefused, InvalidCertificateEntry, ReportAuthoritiesError, ReportCertificates,
+};
 pub(crate) use denials::{Denial, Denials};
 pub use header::MAX_NAME_BYTES;
-pub use jwt::{JWT_AUDIENCE, JwtKey, JwtKeyError, MIN_JWT_SECRET_BYTES};
+pub use jwt::{
+    InvalidRoleEntry, JWT_AUDIENCE, JwtKeyError, JwtKeys, JwtRules, JwtVerifier, KeyDocument, KeySet,
+    MIN_JWT_SECRET_BYTES, RoleEntry, check_key_set, check_public_keys, check_secret,
+};
 pub use limit::{Limited, RateLimit, RateLimiter};
 pub use limits::{
     InvalidRegistryScope, MAX_REGISTRY_SCOPES, MAX_TOKEN_LABELS, RegistryScope, ServerScope, TokenLimits,
 };
+pub use networks::{Networks, NoNetworks};
 pub use password::{
     MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES, PasswordError, hash_password, password_hash_usable,
 };
@@ -67,8 +82,10 @@ pub use report::{ReportAuth, ReportSecrets, verify_report_secret};
 pub use role::{Permission, Role, UnknownName};
 pub use secrets::JOB_USERNAME;
 pub(crate) use standing::{Proof, Standing, of_request, prove};
-pub use store::{CredentialStore, StoreUnavailable, TokenRecord, UserRecord};
+pub use store::{CredentialStore, SessionRecord, StoreUnavailable, TokenRecord, UserRecord};
 pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
+pub(crate) use web_session::fuzz as session_fuzz;
+pub use web_session::{SESSION_COOKIE, SessionSecret, remove_cookie};
 
 /// How callers authenticate (`AUTH_MODE`). API tokens work in every mode.
 #[derive(
@@ -163,6 +180,11 @@ pub enum AuthMethod {
     },
     /// With a JWT that another system signed.
     Jwt,
+    /// With the cookie of a web session.
+    Session {
+        /// The id of the session, not its secret.
+        id: String,
+    },
     /// With the pull password of a job.
     Job {
         /// The job.
@@ -185,6 +207,19 @@ impl Principal {
     /// Whether the principal has a permission; see [`PrincipalRights::allows`].
     pub fn allows(&self, permission: Permission) -> bool {
         self.rights.allows(permission)
+    }
+
+    /// The principal as the actor of audit entries.
+    pub fn actor(&self) -> AuditActor {
+        let actor = |kind| AuditActor::new(kind, &self.name);
+        match &self.method {
+            AuthMethod::Open => actor(ActorKind::Open),
+            AuthMethod::Password => actor(ActorKind::User),
+            AuthMethod::ApiToken { id } => actor(ActorKind::Token).with_id(id),
+            AuthMethod::Jwt => actor(ActorKind::Jwt),
+            AuthMethod::Session { id } => actor(ActorKind::Session).with_id(id),
+            AuthMethod::Job { job_id } => actor(ActorKind::Job).with_id(job_id),
+        }
     }
 
     /// The servers that the principal may see.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! All three comparisons are always made, on digests and in constant time. A shared secret that is unset or empty
-//! matches nothing. The API, which knows the job, decides whether a shared secret is enough for it.
+//! matches nothing. The API, which knows the job, decides whether a shared secret is enough for it, and whether a client
+//! certificate stands in for a secret (`client_certificate`).
 //!
 //! Decision D12; docs/maintenance-os.md.
 
@@ -54,6 +55,8 @@ pub enum ReportAuth {
     SharedSecret,
     /// The secret is a report-only API token.
     ReportToken,
+    /// There is no secret, and the client certificate is for this server.
+    Certificate,
     /// The report has no secret.
     Missing,
     /// The secret is unknown.

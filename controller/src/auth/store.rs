@@ -3,7 +3,7 @@
 //! This module owns the trait and the store implements it, so that authentication depends on no tables. Secrets never
 //! cross the trait: arguments are names and digests, results contain a password hash at most.
 //!
-//! The lower module owns the trait: docs/architecture.md. Tables: users, api_tokens, pull_grants.
+//! The lower module owns the trait: docs/architecture.md. Tables: users, api_tokens, web_sessions, pull_grants.
 
 use std::fmt;
 
@@ -27,6 +27,15 @@ pub trait CredentialStore: Send + Sync {
     /// Stores that the API token with this id was used. Called at most every ten minutes for each token. A failure is logged:
     /// no request is refused for it, and none waits for it.
     async fn api_token_used(&self, id: &str, now: Timestamp);
+
+    /// The API token with this name, even if it has expired.
+    async fn api_token_named(&self, name: &str) -> Result<Option<TokenRecord>, StoreUnavailable>;
+
+    /// The web session whose cookie has this hex SHA-256, even if it has expired.
+    async fn web_session(&self, hash: &str) -> Result<Option<SessionRecord>, StoreUnavailable>;
+
+    /// Stores that the web session with this id was used. Called at most once a minute for each session.
+    async fn web_session_used(&self, id: &str, now: Timestamp);
 
     /// The job whose pull password has this hex SHA-256, while its grant is open.
     async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable>;
@@ -70,6 +79,23 @@ pub struct TokenRecord {
     pub expires_at: Option<Timestamp>,
     /// The stored time of the last use.
     pub last_used_at: Option<Timestamp>,
+}
+
+/// A web session as the store keeps it, without its secret.
+#[derive(Clone, Debug)]
+pub struct SessionRecord {
+    /// The id, which is no secret.
+    pub id: String,
+    /// The user or API token that logged in.
+    pub name: String,
+    /// The id of the API token; `None` for a user.
+    pub token_id: Option<String>,
+    /// A text that changes with role and password of the user.
+    pub mark: String,
+    /// When the session was last used.
+    pub last_used_at: Timestamp,
+    /// When the session ends, however much it is used.
+    pub expires_at: Timestamp,
 }
 
 /// The database did not respond.

@@ -62,6 +62,10 @@ pub enum SettingKind {
     BaseUrl,
     /// The path or URL of an image.
     ImageUrl,
+    /// The path or https URL of a key set.
+    KeySet,
+    /// A text.
+    Text,
     /// The name of a user.
     UserName,
     /// A password hash; secret.
@@ -143,6 +147,8 @@ impl fmt::Display for SettingKind {
             Self::Choice(words) => f.write_str(&words.join("|")),
             Self::BaseUrl => f.write_str("http(s)://host[:port]"),
             Self::ImageUrl => f.write_str("path or URL"),
+            Self::KeySet => f.write_str("path or https URL"),
+            Self::Text => f.write_str("text"),
             Self::UserName => f.write_str("name"),
             Self::PasswordHash => f.write_str("argon2id hash (secret)"),
             Self::Secret => f.write_str("env:NAME, file:PATH or text (secret)"),

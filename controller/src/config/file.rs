@@ -34,12 +34,17 @@ pub(super) fn read(path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
         Ok(text) => text,
         Err(reason) => return (Vec::new(), vec![Problem::File { path: path.to_owned(), reason }]),
     };
-    let (table, errors) = DeTable::parse_recoverable(&text);
+    parse(&text, path)
+}
+
+/// Reads the text of the file.
+pub(super) fn parse(text: &str, path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
+    let (table, errors) = DeTable::parse_recoverable(text);
     let problems = errors
         .iter()
         .map(|error| Problem::Syntax {
             path: path.to_owned(),
-            line: error.span().map_or(1, |span| line_of(&text, span.start)),
+            line: error.span().map_or(1, |span| line_of(text, span.start)),
             reason: error.message().to_owned(),
         })
         .collect();
@@ -47,7 +52,7 @@ pub(super) fn read(path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
         .get_ref()
         .iter()
         .map(|(key, value)| {
-            let line = line_of(&text, key.span().start);
+            let line = line_of(text, key.span().start);
             let key = key.get_ref().to_string();
             let origin = Origin::File { path: path.to_owned(), line, key: key.clone() };
             FileValue { key, origin, text: scalar(value.get_ref()) }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::definition::{AnySetting, Definition, Setting, SettingDefault, SettingKind};
 use super::error::{ConfigErrors, Origin, Problem};
@@ -31,7 +31,15 @@ impl Settings {
     /// # Errors
     /// [`ConfigErrors`] with all problems, each with its origin.
     pub fn load(sources: &Sources<'_>) -> Result<Self, ConfigErrors> {
-        let mut raw = RawSettings::gather(sources);
+        Self::of(RawSettings::gather(sources, sources.file.as_deref().map(file::read)))
+    }
+
+    /// Reads and checks all settings with this text as the configuration file.
+    pub(super) fn load_with_file_text(sources: &Sources<'_>, text: &str) -> Result<Self, ConfigErrors> {
+        Self::of(RawSettings::gather(sources, Some(file::parse(text, Path::new("shoal.toml")))))
+    }
+
+    fn of(mut raw: RawSettings) -> Result<Self, ConfigErrors> {
         raw.check_each();
         let found = rules::check(&raw);
         raw.problems.extend(found);
@@ -50,12 +58,11 @@ pub(super) struct RawSettings {
 
 impl RawSettings {
     /// Collects the texts, from the highest precedence to the lowest.
-    fn gather(sources: &Sources<'_>) -> Self {
+    fn gather(sources: &Sources<'_>, file: Option<(Vec<file::FileValue>, Vec<Problem>)>) -> Self {
         let mut raw = Self { given: BTreeMap::new(), problems: Vec::new() };
         raw.take_flags(&sources.flags);
         raw.take_environment(sources.environment);
-        if let Some(path) = &sources.file {
-            let (values, problems) = file::read(path);
+        if let Some((values, problems)) = file {
             raw.problems.extend(problems);
             raw.take_file(values);
         }

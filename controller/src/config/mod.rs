@@ -24,6 +24,7 @@
 mod definition;
 mod error;
 mod file;
+pub(crate) mod fuzz;
 mod images;
 mod load;
 mod references;
@@ -39,8 +40,9 @@ pub use definition::{Definition, SettingDefault, SettingKind};
 pub use error::{ConfigErrors, Origin, Problem};
 pub use images::read_rules;
 pub use load::Sources;
+pub(crate) use references::read_keys;
 pub use table::{DEFINITIONS, Settings, reference};
-pub use values::{Listener, LogFormat, TaskIsoMode, duration_text};
+pub use values::{KeySetLocation, Listener, LogFormat, TaskIsoMode, duration_text};
 
 /// The maximum duration of a single call of a step. A shorter lease could end during a call.
 pub const LONGEST_STEP_CALL: Duration = Duration::from_secs(150);

@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use secrecy::SecretString;
 
-use crate::auth::JwtKey;
+use crate::auth::{JwtKeyError, check_key_set, check_public_keys, check_secret};
 use secrets::{MasterKey, SecretSource};
 
 use super::Settings;
@@ -18,9 +18,12 @@ use super::definition::AnySetting;
 use super::error::{ConfigErrors, Origin, Problem};
 use super::images::read_rules;
 use super::table;
+use super::values::KeySetLocation;
 
 /// The maximum size of a file of certificates.
 const MAX_CERTIFICATES_BYTES: u64 = 4 << 20;
+/// The maximum size of a file of public keys.
+const MAX_KEYS_BYTES: u64 = 1 << 20;
 
 impl Settings {
     /// Reads every secret, certificate and file to which a setting refers and discards the content.
@@ -33,7 +36,7 @@ impl Settings {
     ) -> Result<(), ConfigErrors> {
         let secrets: [(&dyn AnySetting, &Option<SecretSource>, SecretCheck); 4] = [
             (&table::JWT_SECRET, &self.jwt_secret, |secret| {
-                JwtKey::hs256(secret).err().map(|e| e.to_string())
+                check_secret(secret).err().map(|error| error.to_string())
             }),
             (&table::WEBHOOK_SECRET, &self.webhook_secret, |_| None),
             (&table::WEBHOOK_SECRET_OLD, &self.webhook_secret_old, |_| None),
@@ -44,6 +47,7 @@ impl Settings {
         let certificates = [
             (&table::CONTROLLER_CA_FILE, &self.controller_ca_file),
             (&table::REDFISH_CA_FILE, &self.redfish_ca_file),
+            (&table::REPORT_CLIENT_CA_FILE, &self.report_client_ca_file),
         ];
         let mut problems = Vec::new();
         for (setting, source, check) in secrets {
@@ -70,6 +74,14 @@ impl Settings {
             let message =
                 format!("cannot read {}: {error}; give a file with a PEM private key", path.display());
             problems.push(self.problem(&table::TLS_KEY_FILE, message));
+        }
+        if let Some(path) = &self.jwt_public_key_file {
+            let problem = read_keys(path).and_then(|pem| unusable(path, check_public_keys(&pem)));
+            problems.extend(problem.err().map(|message| self.problem(&table::JWT_PUBLIC_KEY_FILE, message)));
+        }
+        if let Some(KeySetLocation::File(path)) = &self.jwt_jwks {
+            let problem = read_keys(path).and_then(|json| unusable(path, check_key_set(&json)));
+            problems.extend(problem.err().map(|message| self.problem(&table::JWT_JWKS, message)));
         }
         if let Some(path) = &self.registry_htpasswd_file
             && let Err(message) = users_in(path)
@@ -98,6 +110,27 @@ impl Settings {
 
 /// Returns why a secret that could be read cannot be used.
 type SecretCheck = fn(&SecretString) -> Option<String>;
+
+/// Reads a file of public keys.
+///
+/// # Errors
+/// A message that names the file, when it cannot be read or is too large.
+pub(crate) fn read_keys(path: &Path) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| {
+        format!("cannot read {}: {error}; give a file of public keys", path.display())
+    };
+    let metadata = fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() || metadata.len() > MAX_KEYS_BYTES {
+        return Err(format!("{} is not a file of at most 1 MiB; give a file of public keys", path.display()));
+    }
+    let mut content = Vec::new();
+    File::open(path).map_err(failed)?.take(MAX_KEYS_BYTES).read_to_end(&mut content).map_err(failed)?;
+    Ok(content)
+}
+
+fn unusable(path: &Path, checked: Result<(), JwtKeyError>) -> Result<(), String> {
+    checked.map_err(|error| format!("{} cannot be used: {error}", path.display()))
+}
 
 /// Checks only that the file can be read. A malformed line denies the login of its user and affects no other user.
 fn users_in(path: &Path) -> Result<(), String> {

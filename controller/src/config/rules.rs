@@ -12,8 +12,9 @@ use super::load::RawSettings;
 use super::suggest::nearest;
 use super::table::{
     AUTH_MODE, AUTH_NONE_ALLOW_REMOTE, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
-    CONTROLLER_HTTPS_ADDR, CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_SECRET,
-    MEDIA_HTTP_ADDR, MEDIA_HTTPS_ADDR, STEP_TIMEOUTS, TLS_CERT_FILE, TLS_KEY_FILE, TLS_NAMES, WEBHOOK_SECRET,
+    CONTROLLER_HTTPS_ADDR, CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_AUDIENCE, JWT_ISSUER,
+    JWT_JWKS, JWT_PUBLIC_KEY_FILE, JWT_SECRET, MEDIA_HTTP_ADDR, MEDIA_HTTPS_ADDR, REPORT_CERTIFICATES,
+    REPORT_CLIENT_CA_FILE, STEP_TIMEOUTS, TLS_CERT_FILE, TLS_KEY_FILE, TLS_NAMES, WEBHOOK_SECRET,
     WEBHOOK_SECRET_OLD,
 };
 use super::values::{Listener, duration_text};
@@ -23,8 +24,10 @@ pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
     [
         user_and_hash(raw),
         jwt_has_its_key(raw),
+        public_keys_have_an_issuer(raw),
         open_only_on_loopback(raw),
         previous_has_a_current(raw),
+        report_certificates_have_an_authority(raw),
         listeners_differ(raw),
         ca_belongs_to_https(raw),
         certificate_and_key(raw),
@@ -53,10 +56,26 @@ fn user_and_hash(raw: &RawSettings) -> Option<Problem> {
 }
 
 fn jwt_has_its_key(raw: &RawSettings) -> Option<Problem> {
-    let needed = raw.get(&AUTH_MODE) == Some(AuthMode::Jwt) && !raw.is_set(&JWT_SECRET);
+    let key = raw.is_set(&JWT_SECRET) || raw.is_set(&JWT_PUBLIC_KEY_FILE) || raw.is_set(&JWT_JWKS);
+    let needed = raw.get(&AUTH_MODE) == Some(AuthMode::Jwt) && !key;
     needed
-        .then(|| at(raw, &AUTH_MODE, "AUTH_MODE=jwt needs JWT_SECRET; set it to env:NAME or file:PATH"))
+        .then(|| {
+            let message = "AUTH_MODE=jwt needs JWT_SECRET, JWT_PUBLIC_KEY_FILE or JWT_JWKS; set one of them";
+            at(raw, &AUTH_MODE, message)
+        })
         .flatten()
+}
+
+/// The issuer that has the private key also signs tokens for other programs, in which the role claim means something else.
+fn public_keys_have_an_issuer(raw: &RawSettings) -> Option<Problem> {
+    let complete = raw.is_set(&JWT_ISSUER) && raw.is_set(&JWT_AUDIENCE);
+    let why = "needs JWT_ISSUER and JWT_AUDIENCE: its issuer also signs tokens for other programs; set both";
+    let message = |name: &str| format!("{name} {why}");
+    match (raw.is_set(&JWT_JWKS), raw.is_set(&JWT_PUBLIC_KEY_FILE)) {
+        (true, _) if !complete => at(raw, &JWT_JWKS, message("JWT_JWKS")),
+        (false, true) if !complete => at(raw, &JWT_PUBLIC_KEY_FILE, message("JWT_PUBLIC_KEY_FILE")),
+        _ => None,
+    }
 }
 
 fn open_only_on_loopback(raw: &RawSettings) -> Option<Problem> {
@@ -85,6 +104,22 @@ fn previous_has_a_current(raw: &RawSettings) -> Option<Problem> {
         at(raw, &WEBHOOK_SECRET_OLD, message)
     })
     .flatten()
+}
+
+fn report_certificates_have_an_authority(raw: &RawSettings) -> Option<Problem> {
+    let off = raw.get(&CONTROLLER_HTTPS_ADDR) == Some(Listener::Off);
+    match (raw.is_set(&REPORT_CLIENT_CA_FILE), raw.is_set(&REPORT_CERTIFICATES)) {
+        (false, true) => {
+            let message =
+                "REPORT_CERTIFICATES has no effect without REPORT_CLIENT_CA_FILE; set it or omit both";
+            at(raw, &REPORT_CERTIFICATES, message)
+        }
+        (true, _) if off => {
+            let message = "REPORT_CLIENT_CA_FILE has no effect with CONTROLLER_HTTPS_ADDR=off; set an address or omit the file";
+            at(raw, &REPORT_CLIENT_CA_FILE, message)
+        }
+        _ => None,
+    }
 }
 
 fn listeners_differ(raw: &RawSettings) -> Option<Problem> {

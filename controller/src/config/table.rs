@@ -21,13 +21,13 @@ use ipnet::IpNet;
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 use strum::VariantNames;
 
-use crate::auth::{AuthMode, TrustedProxies};
+use crate::auth::{AuthMode, CertificateEntry, Networks, RoleEntry, TrustedProxies};
 use secrets::SecretSource;
 
 use super::definition::{AnySetting, Definition, Setting, SettingDefault, SettingKind};
 use super::error::ConfigErrors;
 use super::load::RawSettings;
-use super::values::{self, Listener, LogFormat, TaskIsoMode};
+use super::values::{self, KeySetLocation, Listener, LogFormat, TaskIsoMode};
 use super::{LONGEST_STEP_CALL, Shown, images};
 
 const MIB: u64 = 1 << 20;
@@ -125,6 +125,16 @@ settings! {
     /// The base of the media URLs that BMCs receive. Unset: the local address from which the controller
     /// reaches the BMC, with https for BMCs that read nothing else. A server can override it.
     MEDIA_BASE_URL media_base_url: String = unset, BaseUrl, values::base_url;
+    /// How long a signed URL of a task image is valid after POST /api/v1/jobs/ID/media-url. An expiry ends new
+    /// requests; a response that has begun is sent to its end. BMCs do not use such URLs: what they receive is
+    /// valid as long as their job uses media.
+    MEDIA_URL_TTL media_url_ttl: Duration =
+        "30m", Duration { min: seconds(60), max: seconds(86_400) }, values::duration;
+    /// Addresses and networks whose clients read /media/tasks/ID/task.iso without a login, for example that of
+    /// the BMCs. The image holds the secrets of its job. Addresses of TRUSTED_PROXIES never count. Unset: a
+    /// login or a signed URL is needed.
+    MEDIA_ALLOW_CIDRS media_allow_cidrs: Networks =
+        empty, Entries("ADDRESS or NETWORK/BITS"), values::networks;
     /// The base URL at which the maintenance OS reaches API and registry. Unset: https at the local address
     /// from which the controller reaches the BMC. Set it when a proxy is in front of the controller.
     CONTROLLER_PUBLIC_URL controller_public_url: String = unset, BaseUrl, values::base_url;
@@ -218,7 +228,7 @@ settings! {
     /// example mirror/**. Unset: an image needs all its blobs.
     REGISTRY_SPARSE_IMAGES registry_sparse_images: Vec<RepositoryPattern> =
         empty, Entries("repositories"), images::repositories;
-    /// How API callers authenticate: basic (user and password), jwt (tokens signed with JWT_SECRET), none
+    /// How API callers authenticate: basic (user and password), jwt (tokens of another system), none
     /// (every caller is an administrator; loopback only). API tokens work in every mode.
     AUTH_MODE auth_mode: AuthMode = "basic", Choice(AuthMode::VARIANTS), values::choice;
     /// Allows AUTH_MODE=none on addresses other than loopback. Every client that reaches the address is then
@@ -232,14 +242,45 @@ settings! {
     /// The HS256 key for AUTH_MODE=jwt, at least 32 bytes, as RFC 7518 requires. A new key invalidates all
     /// tokens signed with the old one.
     JWT_SECRET jwt_secret: SecretSource = unset, Secret, values::secret;
+    /// Time without a request after which a web session ends and a browser must log in again.
+    SESSION_IDLE_TIME session_idle_time: Duration =
+        "1h", Duration { min: seconds(300), max: seconds(30 * 86_400) }, values::duration;
+    /// Time after its login at which a web session ends, however much it is used.
+    SESSION_LIFETIME session_lifetime: Duration =
+        "12h", Duration { min: seconds(300), max: seconds(90 * 86_400) }, values::duration;
+    /// A file of PEM public keys for AUTH_MODE=jwt: RSA (RS256), P-256 (ES256) or Ed25519 (EdDSA). It needs
+    /// JWT_ISSUER and JWT_AUDIENCE.
+    JWT_PUBLIC_KEY_FILE jwt_public_key_file: PathBuf = unset, Path, values::path;
+    /// The JSON Web Key Set of the issuer of tokens for AUTH_MODE=jwt: an absolute path or an https: URL. A URL
+    /// is read when a token needs it, every 10 minutes, and at once for a new kid. It needs JWT_ISSUER and
+    /// JWT_AUDIENCE.
+    JWT_JWKS jwt_jwks: KeySetLocation = unset, KeySet, values::key_set;
+    /// The issuer that a token must name (iss). Unset: any, for tokens of JWT_SECRET.
+    JWT_ISSUER jwt_issuer: String = unset, Text, values::text;
+    /// The audience that a token must name (aud). Unset: a token with an audience must name shoal, for tokens
+    /// of JWT_SECRET.
+    JWT_AUDIENCE jwt_audience: String = unset, Text, values::text;
+    /// The claim of a token that contains its role, or a list of roles. Dots lead into objects, for example
+    /// realm_access.roles.
+    JWT_ROLE_CLAIM jwt_role_claim: String = "role", Text, values::text;
+    /// The values of JWT_ROLE_CLAIM that are roles, for example shoal-admins=admin,staff=viewer. Of several
+    /// the one with most rights counts; other values give no right. Unset: admin, operator and viewer.
+    JWT_ROLES jwt_roles: Vec<RoleEntry> = empty, Entries("VALUE=ROLE"), values::jwt_roles;
     /// A shared secret for installation reports of systems that cannot read the token in job.json. Unset: only
     /// the report token of each job is accepted.
     WEBHOOK_SECRET webhook_secret: SecretSource = unset, Secret, values::secret;
     /// The previous WEBHOOK_SECRET, accepted in addition while the secret is replaced. Remove it when all
     /// systems use the new one.
     WEBHOOK_SECRET_OLD webhook_secret_old: SecretSource = unset, Secret, values::secret;
-    /// The key that seals credentials and derives the tokens of jobs: 64 hex digits. Unset: created once in
-    /// STORAGE_ROOT/master.key. If it is lost, BMC passwords must be entered again.
+    /// PEM certificates of authorities whose client certificates may report: each for the server whose serial
+    /// number it names (CN, serialNumber or DNS name). Unset: clients are not asked for a certificate.
+    REPORT_CLIENT_CA_FILE report_client_ca_file: PathBuf = unset, Path, values::path;
+    /// Names of client certificates and the server each reports for, for example installer.example=SN-1. A
+    /// name in the list stands for nothing else.
+    REPORT_CERTIFICATES report_certificates: Vec<CertificateEntry> =
+        empty, Entries("NAME=SERIAL"), values::report_certificates;
+    /// The key that seals credentials: 64 hex digits; former keys may follow it while records are sealed again. Unset: created
+    /// once in STORAGE_ROOT/master.key. If it is lost, BMC passwords must be entered again.
     MASTER_KEY master_key: SecretSource = unset, Secret, values::secret;
     /// Serves /metrics without login. Metrics name routes and repositories, so the default requires a login.
     METRICS_ANONYMOUS metrics_anonymous: bool = "false", Switch, values::switch;
@@ -307,6 +348,11 @@ settings! {
         "10m", Duration { min: seconds(10), max: seconds(86_400) }, values::duration;
     /// Days after its end that a job is kept with its events and its idempotency key. 0: never deleted.
     JOB_RETENTION_DAYS job_retention_days: u32 = "90", Count { min: 0, max: 3650 }, values::small_count;
+    /// Days that an entry of the audit log is kept. 0: no limit. Pruned entries leave an anchor from which the rest verifies.
+    AUDIT_RETENTION_DAYS audit_retention_days: u32 = "400", Count { min: 0, max: 3650 }, values::small_count;
+    /// The largest number of entries of the audit log (some 500 bytes each); the oldest are pruned.
+    AUDIT_MAX_ENTRIES audit_max_entries: u32 = "1000000", Count { min: 10_000, max: 100_000_000 },
+        values::small_count;
     /// Log filter: error, warn, info, debug or trace, or levels for parts of the program such as
     /// info,engine=debug.
     LOG_LEVEL log_level: String = "info", LogFilter, values::log_filter;

@@ -394,6 +394,24 @@ fn samples() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>)> {
         ("BASIC_USER", vec!["root"], vec!["", "a:b", "shoal-job", "a\nb"]),
         ("TASK_ISO_MODE", vec!["computed", "file"], vec!["files", ""]),
         ("AUTH_MODE", vec!["basic", "jwt", "none"], vec!["mtls"]),
+        (
+            "JWT_JWKS",
+            vec!["/etc/shoal/jwks.json", "https://login.example/realms/a/certs?x=1"],
+            vec![
+                "",
+                "jwks.json",
+                "http://login.example/certs",
+                "https://u:p@a/",
+                "https://a/#b",
+                "file:///a",
+            ],
+        ),
+        ("JWT_ISSUER", vec!["https://login.example"], vec!["", "a\nb"]),
+        (
+            "JWT_ROLES",
+            vec!["a=admin", "ops = operator, CN=x=viewer"],
+            vec!["", "a", "a=root", "a=report-only", "a=admin,"],
+        ),
         ("LOG_FORMAT", vec!["auto", "text", "json"], vec!["pretty"]),
         (
             "LOG_LEVEL",
@@ -479,6 +497,21 @@ fn single_words() -> usize {
 }
 
 #[test]
+fn keys_of_an_issuer_need_its_name_and_an_audience() {
+    let both = [("JWT_ISSUER", "https://login.example"), ("JWT_AUDIENCE", "shoal")];
+    for key in [("JWT_JWKS", "https://login.example/certs"), ("JWT_PUBLIC_KEY_FILE", "/etc/shoal/key.pem")] {
+        let with = |more: &[(&'static str, &'static str)]| {
+            load(&[], &[&[("AUTH_MODE", "jwt"), key], more].concat(), None)
+        };
+        with(&both).unwrap();
+        for missing in [&both[..1], &both[1..], &[]] {
+            let text = with(missing).unwrap_err().to_string();
+            assert!(text.contains(&format!("{} needs JWT_ISSUER and JWT_AUDIENCE", key.0)), "{text}");
+        }
+    }
+}
+
+#[test]
 fn references_of_settings_are_checked_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let not_pem = dir.path().join("ca.pem");
@@ -488,18 +521,24 @@ fn references_of_settings_are_checked_at_the_start() {
         ("AUTH_MODE", "jwt"),
         ("JWT_SECRET", "short"),
         ("MASTER_KEY", "env:ELSEWHERE"),
+        ("JWT_PUBLIC_KEY_FILE", not_pem),
+        ("JWT_JWKS", not_pem),
+        ("JWT_ISSUER", "https://login.example"),
+        ("JWT_AUDIENCE", "shoal"),
         ("WEBHOOK_SECRET", "file:/nowhere/secret"),
         ("REDFISH_CA_FILE", not_pem),
     ];
     let settings = load(&[], &variables, None).unwrap();
     let errors = settings.check_references(&|_| None).unwrap_err();
     let text = errors.to_string();
-    assert_eq!(errors.0.len(), 4, "{text}");
+    assert_eq!(errors.0.len(), 6, "{text}");
     for part in [
         "variable JWT_SECRET: JWT_SECRET: ",
         "variable MASTER_KEY: MASTER_KEY: cannot read env:ELSEWHERE",
         "variable WEBHOOK_SECRET: WEBHOOK_SECRET: cannot read the secret file",
         "variable REDFISH_CA_FILE: REDFISH_CA_FILE: ",
+        "variable JWT_PUBLIC_KEY_FILE: JWT_PUBLIC_KEY_FILE: ",
+        "variable JWT_JWKS: JWT_JWKS: ",
     ] {
         assert!(text.contains(part), "{part}\nis not in\n{text}");
     }

@@ -13,7 +13,10 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use url::{Host, Url};
 
-use crate::auth::{JOB_USERNAME, NoNetworks, TrustedProxies, password_hash_usable};
+use crate::auth::{
+    CertificateEntry, InvalidCertificateEntry, InvalidRoleEntry, JOB_USERNAME, Networks, NoNetworks,
+    RoleEntry, TrustedProxies, password_hash_usable,
+};
 use secrets::SecretSource;
 
 use super::definition::SettingKind;
@@ -22,6 +25,8 @@ use super::definition::SettingKind;
 const MAX_STEP_TIME: Duration = Duration::from_secs(30 * 86_400);
 /// The maximum length of a value; secrets have another limit.
 pub(super) const MAX_VALUE_BYTES: usize = 4096;
+/// The maximum length of a short text.
+const MAX_TEXT_BYTES: usize = 256;
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
 /// The text is not a valid value; the message states the valid form.
@@ -118,6 +123,10 @@ pub(super) fn host_names(_: SettingKind, text: &str) -> Result<Vec<String>, Inva
 }
 
 pub(super) fn trusted_proxies(_: SettingKind, text: &str) -> Result<TrustedProxies, InvalidValue> {
+    text.parse().map_err(|why: NoNetworks| InvalidValue::give(why.to_string()))
+}
+
+pub(super) fn networks(_: SettingKind, text: &str) -> Result<Networks, InvalidValue> {
     text.parse().map_err(|why: NoNetworks| InvalidValue::give(why.to_string()))
 }
 
@@ -292,6 +301,55 @@ pub(super) fn image_url(_: SettingKind, text: &str) -> Result<String, InvalidVal
         _ => false,
     };
     readable.then(|| text.to_owned()).ok_or_else(refusal)
+}
+
+/// Where the key set of an issuer of tokens is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum KeySetLocation {
+    /// A file.
+    File(PathBuf),
+    /// An https URL.
+    Url(Url),
+}
+
+/// Parses the location of a key set. Plain HTTP is refused: who changes the key set on its way is an administrator.
+pub(super) fn key_set(_: SettingKind, text: &str) -> Result<KeySetLocation, InvalidValue> {
+    let refusal = || InvalidValue::give("an absolute path, or an https: URL without user and fragment");
+    if text.len() > MAX_VALUE_BYTES || text.contains('\0') {
+        return Err(refusal());
+    }
+    if text.starts_with('/') {
+        return Ok(KeySetLocation::File(PathBuf::from(text)));
+    }
+    let url = Url::parse(text).map_err(|_| refusal())?;
+    let plain = url.scheme() == "https" && url.host().is_some() && url.fragment().is_none();
+    (plain && url.username().is_empty() && url.password().is_none())
+        .then_some(KeySetLocation::Url(url))
+        .ok_or_else(refusal)
+}
+
+pub(super) fn text(_: SettingKind, text: &str) -> Result<String, InvalidValue> {
+    let fits = (1..=MAX_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control);
+    fits.then(|| text.to_owned()).ok_or_else(|| {
+        InvalidValue::give(format!("a text of 1 to {MAX_TEXT_BYTES} bytes without control characters"))
+    })
+}
+
+pub(super) fn jwt_roles(_: SettingKind, text: &str) -> Result<Vec<RoleEntry>, InvalidValue> {
+    let refusal = |why: InvalidRoleEntry| InvalidValue::give(format!("entries separated by commas; {why}"));
+    if text.len() > MAX_VALUE_BYTES {
+        return Err(refusal(InvalidRoleEntry));
+    }
+    text.split(',').map(|entry| entry.trim().parse().map_err(refusal)).collect()
+}
+
+pub(super) fn report_certificates(_: SettingKind, text: &str) -> Result<Vec<CertificateEntry>, InvalidValue> {
+    let refusal =
+        |why: InvalidCertificateEntry| InvalidValue::give(format!("entries separated by commas; {why}"));
+    if text.len() > MAX_VALUE_BYTES {
+        return Err(refusal(InvalidCertificateEntry));
+    }
+    text.split(',').map(|entry| entry.trim().parse().map_err(refusal)).collect()
 }
 
 pub(super) fn user_name(_: SettingKind, text: &str) -> Result<String, InvalidValue> {

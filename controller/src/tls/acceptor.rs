@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustls::ServerConfig;
+use rustls::{DistinguishedName, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -46,8 +46,27 @@ impl TlsAcceptor {
     /// # Errors
     /// When the TLS library refuses the configuration.
     pub fn new(certificates: &Arc<Certificates>) -> Result<Self, TlsError> {
+        Self::with_clients(certificates, None)
+    }
+
+    /// An acceptor that also asks clients for a certificate of these authorities. It takes every certificate whose key the client
+    /// has; who uses it decides what it is worth.
+    ///
+    /// # Errors
+    /// When the TLS library refuses the configuration.
+    pub fn asking(
+        certificates: &Arc<Certificates>,
+        authorities: Vec<DistinguishedName>,
+    ) -> Result<Self, TlsError> {
+        Self::with_clients(certificates, Some(authorities))
+    }
+
+    fn with_clients(
+        certificates: &Arc<Certificates>,
+        authorities: Option<Vec<DistinguishedName>>,
+    ) -> Result<Self, TlsError> {
         Ok(Self {
-            config: certificates.server_config()?,
+            config: certificates.server_config(authorities)?,
             certificates: Arc::clone(certificates),
             under_way: Arc::new(Handshakes::new(MAX_HANDSHAKES)),
             limit: HANDSHAKE_TIMEOUT,

@@ -14,17 +14,18 @@ use std::time::Duration;
 
 use engine::model::{Clock, Time, error_chain};
 use parking_lot::{Mutex, RwLock};
-use rustls::ServerConfig;
 use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{DistinguishedName, ServerConfig};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::authority::Authority;
+use super::client_auth::AskForCertificate;
 use super::der;
 use super::error::TlsError;
 use super::files::{self, Stamp};
@@ -69,6 +70,8 @@ pub struct TlsState {
     pub certificate_sha256: String,
     /// SHA-256 of the certificate that clients are given to trust, in hex.
     pub authority_sha256: String,
+    /// When the certificate in force begins.
+    pub since: Option<Time>,
     /// The end of the certificate in force.
     pub until: Option<Time>,
     /// Why a newer certificate is not in force, or what is wrong with this one.
@@ -113,6 +116,7 @@ struct Current {
     key: Arc<CertifiedKey>,
     /// What clients are given to trust, in PEM.
     authority: String,
+    since: Option<Time>,
     until: Option<Time>,
 }
 
@@ -154,16 +158,26 @@ impl Certificates {
         Ok(Arc::new(Self { source, provider, current, trouble: Mutex::default(), clock }))
     }
 
-    /// The TLS configuration of the listeners: TLS 1.2 and 1.3, HTTP/1.1.
+    /// The TLS configuration of the listeners: TLS 1.2 and 1.3, HTTP/1.1. With `authorities` clients are asked for a certificate of
+    /// them.
     ///
     /// # Errors
     /// When the TLS library refuses it.
-    pub fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, TlsError> {
-        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+    pub fn server_config(
+        self: &Arc<Self>,
+        authorities: Option<Vec<DistinguishedName>>,
+    ) -> Result<Arc<ServerConfig>, TlsError> {
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
-            .map_err(TlsError::Setup)?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(Resolver(Arc::clone(self))));
+            .map_err(TlsError::Setup)?;
+        let builder = match authorities {
+            None => builder.with_no_client_auth(),
+            Some(hints) => {
+                let provider = Arc::clone(&self.provider);
+                builder.with_client_cert_verifier(Arc::new(AskForCertificate { provider, hints }))
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(Resolver(Arc::clone(self))));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
@@ -188,6 +202,7 @@ impl Certificates {
             authority_sha256: files::certificates(current.authority.as_bytes())
                 .and_then(|chain| chain.first().map(|der| fingerprint(der)))
                 .unwrap_or_default(),
+            since: current.since,
             until: current.until,
             ends_soon: current.until.is_some_and(|until| until <= now.plus(WARN_BEFORE)),
             trouble,
@@ -221,6 +236,18 @@ impl Certificates {
             names.insert(address.to_canonical().to_string());
         }
         self.issue_again(own);
+    }
+
+    /// Issues the own certificate again, with a new key pair. Connections that exist are not changed. May block on the disk.
+    ///
+    /// # Errors
+    /// When it cannot be issued; then the former certificate stays in force.
+    pub fn renew(&self) -> Result<(), TlsError> {
+        let Source::Own(own) = &self.source else { return Ok(()) };
+        let names = own.names.lock();
+        let now = self.clock.now();
+        *own.tried.lock() = Some(now);
+        self.apply(issue(&own.authority, &own.file, &names, now, &self.provider))
     }
 
     fn issue_again(&self, own: &Own) {
@@ -382,7 +409,8 @@ fn current(
     let chain = files::certificates(certificate)
         .ok_or_else(|| TlsError::NoCertificate { path: certificate_file.to_owned() })?;
     let key = files::private_key(key).ok_or_else(|| TlsError::NoKey { path: key_file.to_owned() })?;
-    let until = chain.first().and_then(|der| der::validity(der)).map(|(_, until)| until);
+    let validity = chain.first().and_then(|der| der::validity(der));
+    let (since, until) = (validity.map(|(since, _)| since), validity.map(|(_, until)| until));
     let authority = match authority {
         Some(pem) => pem.to_owned(),
         None => chain.last().map(|der| to_pem(der)).unwrap_or_default(),
@@ -392,7 +420,7 @@ fn current(
         key: key_file.to_owned(),
         source,
     })?;
-    Ok(Current { key: Arc::new(key), authority, until })
+    Ok(Current { key: Arc::new(key), authority, since, until })
 }
 
 fn stamps(pair: &GivenPair) -> (Stamp, Stamp) {

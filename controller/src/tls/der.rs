@@ -1,7 +1,8 @@
-//! The validity of an X.509 certificate, which the TLS library checks and does not show.
+//! Parts of X.509 that the TLS library checks and does not show: elements, and the validity and names of a certificate.
 //!
 //! ```text
-//!  Certificate { TBSCertificate { [0] version?, serial, algorithm, issuer, Validity { from, until }, … }, … }
+//!  Certificate { TBSCertificate { [0] version?, serial, algorithm, issuer, Validity { from, until },
+//!                                 subject { { { type, value } … } … }, key, [1]? [2]?, [3] { { type, critical?, value } … }? }, … }
 //! ```
 //!
 //! Specification: RFC 5280 section 4.1; X.690. Invariant: no input leads to a panic or to a read beyond it.
@@ -12,6 +13,18 @@ const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
+const SET: u8 = 0x31;
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const OCTET_STRING: u8 = 0x04;
+const EXTENSIONS: u8 = 0xa3;
+const DNS_NAME: u8 = 0x82;
+/// UTF8String, PrintableString and IA5String.
+const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
+/// The attributes of a subject that name it: commonName and serialNumber.
+const NAMES: [&[u8]; 2] = [&[0x55, 4, 3], &[0x55, 4, 5]];
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+/// The maximum of names of one certificate that are read.
+const MAX_NAMES: usize = 64;
 
 /// The validity of a certificate in DER: the first and the last time at which it is accepted.
 pub(super) fn validity(certificate: &[u8]) -> Option<(Time, Time)> {
@@ -29,13 +42,14 @@ pub(super) fn validity(certificate: &[u8]) -> Option<(Time, Time)> {
     Some((from, time(until, content)?))
 }
 
-fn sequence(input: &[u8]) -> Option<(&[u8], &[u8])> {
+/// The content of a SEQUENCE, and what follows it.
+pub(crate) fn sequence(input: &[u8]) -> Option<(&[u8], &[u8])> {
     let (tag, content, rest) = element(input)?;
     (tag == SEQUENCE).then_some((content, rest))
 }
 
 /// Tag and content of the first element, and what follows it.
-fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(crate) fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = input.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = match first {
@@ -48,6 +62,70 @@ fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     };
     let (content, rest) = rest.split_at_checked(length)?;
     Some((tag, content, rest))
+}
+
+/// The names of a certificate in DER: commonName and serialNumber of its subject, then its DNS names.
+pub(crate) fn names(certificate: &[u8]) -> Option<Vec<String>> {
+    let (certificate, _) = sequence(certificate)?;
+    let (fields, _) = sequence(certificate)?;
+    let (tag, _, rest) = element(fields)?;
+    let mut rest = if tag == VERSION { element(rest)?.2 } else { rest };
+    for _ in ["algorithm", "issuer", "validity"] {
+        rest = element(rest)?.2;
+    }
+    let (mut subject, mut rest) = sequence(rest)?;
+    let mut names = Vec::new();
+    let mut add = |bytes: &[u8]| {
+        if let (Ok(name), true) = (str::from_utf8(bytes), names.len() < MAX_NAMES) {
+            names.push(name.to_owned());
+        }
+    };
+    while !subject.is_empty() {
+        let (tag, mut attributes, others) = element(subject)?;
+        subject = others;
+        (tag == SET).then_some(())?;
+        while !attributes.is_empty() {
+            let (attribute, others) = sequence(attributes)?;
+            attributes = others;
+            let (tag, kind, value) = element(attribute)?;
+            let (form, value, _) = element(value)?;
+            if tag == OBJECT_IDENTIFIER && NAMES.contains(&kind) && TEXTS.contains(&form) {
+                add(value);
+            }
+        }
+    }
+    while !rest.is_empty() {
+        let (tag, content, others) = element(rest)?;
+        rest = others;
+        if tag != EXTENSIONS {
+            continue;
+        }
+        let (mut extensions, _) = sequence(content)?;
+        while !extensions.is_empty() {
+            let (extension, others) = sequence(extensions)?;
+            extensions = others;
+            let (_, kind, mut value) = element(extension)?;
+            if kind != SUBJECT_ALT_NAME {
+                continue;
+            }
+            let content = loop {
+                let (tag, content, others) = element(value)?;
+                if tag == OCTET_STRING {
+                    break content;
+                }
+                value = others;
+            };
+            let (mut entries, _) = sequence(content)?;
+            while !entries.is_empty() {
+                let (tag, name, others) = element(entries)?;
+                entries = others;
+                if tag == DNS_NAME {
+                    add(name);
+                }
+            }
+        }
+    }
+    Some(names)
 }
 
 fn time(tag: u8, content: &[u8]) -> Option<Time> {
@@ -92,10 +170,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_names_of_a_certificate_are_those_of_its_subject_and_its_dns_names() {
+        let mut params =
+            rcgen::CertificateParams::new(vec!["a.example".to_owned(), "192.0.2.1".to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "SN-1");
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "not a name");
+        params.is_ca = rcgen::IsCa::ExplicitNoCa;
+        let serial_number = rcgen::DnType::CustomDnType(vec![2, 5, 4, 5]);
+        let text = rcgen::DnValue::PrintableString("SN-2".try_into().unwrap());
+        params.distinguished_name.push(serial_number, text);
+        let made = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let mut found = names(made.der()).unwrap();
+        found.retain(|name| name != "rcgen self signed cert");
+        assert_eq!(found, ["SN-1", "SN-2", "a.example"]);
+    }
+
     proptest! {
         #[test]
         fn any_bytes_have_a_validity_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
-            let _ = validity(&bytes);
+            let _ = (validity(&bytes), names(&bytes));
         }
 
         #[test]
@@ -105,8 +199,8 @@ mod tests {
             let mut bytes = made.der().to_vec();
             let at = at % bytes.len();
             bytes[at] = to;
-            let _ = validity(&bytes);
-            let _ = validity(&bytes[..at]);
+            let _ = (validity(&bytes), names(&bytes));
+            let _ = (validity(&bytes[..at]), names(&bytes[..at]));
         }
     }
 }

@@ -16,12 +16,14 @@
 mod acceptor;
 mod authority;
 mod certificates;
-mod der;
+mod client_auth;
+pub(crate) mod der;
 mod error;
 mod files;
 
 pub use acceptor::TlsAcceptor;
 pub use certificates::{Certificates, GivenPair, TlsOptions, TlsState, authority_of};
+pub use client_auth::PresentedCertificate;
 pub use error::TlsError;
 
 #[cfg(test)]

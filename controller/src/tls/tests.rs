@@ -289,3 +289,45 @@ async fn a_request_without_tls_gets_a_response_that_names_the_mistake() {
     stream.read_to_string(&mut response).await.unwrap();
     assert!(response.starts_with("HTTP/1.1 400") && response.contains("use https://"), "{response}");
 }
+
+/// The names in the certificate that a client showed, or none.
+async fn shown(
+    version: &'static SupportedProtocolVersion,
+    with: Option<&rcgen::CertifiedKey<rcgen::KeyPair>>,
+) -> Option<Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = own(folder.path(), &["localhost"], today()).unwrap();
+    let acceptor = TlsAcceptor::asking(&certificates, Vec::new()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let stream = acceptor.accept(stream, &CancellationToken::new()).await.unwrap();
+        let chain = stream.get_ref().1.peer_certificates();
+        chain.map(|chain| der::names(&chain[0]).unwrap())
+    });
+    let mut config = client(&certificates.authority(), &[version]);
+    if let Some(pair) = with {
+        let key = rustls::pki_types::PrivatePkcs8KeyDer::from(pair.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(certificates.authority().as_bytes()).unwrap()).unwrap();
+        let builder = builder.with_root_certificates(roots);
+        config = builder.with_client_auth_cert(vec![pair.cert.der().clone()], key.into()).unwrap();
+    }
+    let mut stream = connect(address, "localhost", config).await.unwrap();
+    // A client of TLS 1.3 is ready before the server has read its certificate.
+    let _ended = stream.read(&mut [0; 1]).await;
+    accepted.await.unwrap()
+}
+
+#[tokio::test]
+async fn a_client_is_asked_for_a_certificate_and_connects_with_any_or_none() {
+    let pair = rcgen::generate_simple_self_signed(vec!["SN-1".to_owned()]).unwrap();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        assert_eq!(shown(version, None).await, None);
+        assert!(shown(version, Some(&pair)).await.unwrap().contains(&"SN-1".to_owned()));
+    }
+}

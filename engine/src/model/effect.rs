@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::grant::{Grant, PullGrant};
 use super::ids::Serial;
 use super::job_recipe::JobRecipe;
+use super::server::PendingCleanup;
 
 /// The row of the `jobs` table (docs/seeds.md S000-41) as it is first written: what only a provisioning run has.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +71,18 @@ pub enum Effect {
         /// SHA-256 of the certificate in hex.
         fingerprint: String,
     },
+    /// What the machine itself reported that it is made of; the revision of the server stays.
+    ServerInventoried {
+        /// The serial number of the server.
+        serial: Serial,
+        /// The inventory as the machine reported it.
+        inventory: Value,
+    },
+    /// The end of the log of the machine's maintenance OS. A later one of the same job takes its place.
+    InstallLogged {
+        /// The log, lines divided by line feeds.
+        text: String,
+    },
     /// The run tree requests a permit, or stays in the queue for it.
     PermitRequested {
         /// The resource; see [`permit_resource`].
@@ -87,6 +100,6 @@ pub enum Effect {
         /// The serial number of the server.
         serial: Serial,
         /// The cleanup that remains; `None` when nothing remains.
-        pending: Option<Value>,
+        pending: Option<PendingCleanup>,
     },
 }

@@ -1,5 +1,6 @@
 //! Pure data and pure rules: runs, jobs, servers, events, gates and webhooks. No I/O, no async code, no database.
 
+pub mod audit;
 pub mod batch;
 pub mod effect;
 pub mod error_chain;
@@ -44,7 +45,7 @@ pub use run::{
     RunChange, RunPlan, RunRequest, Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord,
     StepSummary, Wait,
 };
-pub use server::{Server, TlsMode};
+pub use server::{PendingCleanup, Server, TlsMode};
 pub use steady_clock::SteadyClock;
 pub use time::{Clock, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};

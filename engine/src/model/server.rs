@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::gate::GateClosure;
-use super::ids::Serial;
+use super::ids::{RunId, Serial};
+use super::names::{FailureClass, StepName};
 use super::restoration::Restoration;
 use super::time::Time;
 
@@ -90,11 +91,33 @@ pub struct Server {
     /// The learned behaviour of the BMC, with the firmware version to which it applies.
     pub learned: Option<Value>,
     /// The cleanup that an earlier job could not do.
-    pub pending_cleanup: Option<Value>,
+    pub pending_cleanup: Option<PendingCleanup>,
     /// The operator's instruction that no job starts on this server.
     pub maintenance: Option<GateClosure>,
     /// Why nothing is done to the server: its data was restored, and no operator has released it.
     pub restored: Option<Restoration>,
+}
+
+/// Cleanup that a run could not do; the next run on the server does it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingCleanup {
+    /// The run that left it.
+    pub job_id: RunId,
+    /// The steps of the cleanup that failed.
+    pub remaining: Vec<StepName>,
+    /// The virtual media slots that may still hold an image of the run.
+    #[serde(default)]
+    pub slots: Vec<String>,
+    /// Why the steps are not known: the run ended without cleanup. `remaining` is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<FailureClass>,
+}
+
+impl PendingCleanup {
+    /// The pending cleanup of a run that ended without cleanup, for the reason of this class.
+    pub fn unknown(job_id: RunId, why: FailureClass) -> Self {
+        Self { job_id, remaining: Vec::new(), slots: Vec::new(), unknown: Some(why) }
+    }
 }
 
 impl Server {

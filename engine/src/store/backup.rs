@@ -7,6 +7,7 @@
 //! Invariants: the copy is the state of one moment, and writers do not wait for it; the copy is one file without a write-ahead log;
 //! every server in it is restored, so a controller that starts on it in any way does nothing to a machine (decision D26).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use super::rows::first;
-use super::{StoreError, migrate, restored};
+use super::{StoreError, migrate, reseal, restored, sealing};
 use crate::model::Time;
 
 /// How often a step is repeated that another process prevents.
@@ -80,6 +81,18 @@ pub fn check_copy(copy: &Path) -> Result<DatabaseCopy, StoreError> {
     migrate::require_current(&connection).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
     check(&connection, copy)?;
     count(&connection)
+}
+
+/// The versions of keys with which texts of a copy are sealed, by `key_of`. Blocks on the disk.
+///
+/// # Errors
+/// When the copy cannot be opened or read.
+pub fn keys_of_copy(copy: &Path, key_of: fn(&str) -> Option<String>) -> Result<BTreeSet<String>, StoreError> {
+    const OPERATION: &str = "read the keys of a copy of the database";
+    let connection = open(copy, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    sealing::attach_key_of(&connection, key_of).map_err(|source| StoreError::sqlite(OPERATION, source))?;
+    let counts = reseal::counts(&connection, OPERATION)?;
+    Ok(counts.into_iter().map(|count| count.key).filter(|key| !key.is_empty()).collect())
 }
 
 fn open(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {

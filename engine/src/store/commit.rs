@@ -323,6 +323,10 @@ pub(super) fn apply_effects(
             Effect::GrantIssued(grant) => grants::insert(connection, grant)?,
             Effect::PullGrantIssued(pull) => grants::insert_pull(connection, pull, now)?,
             Effect::GrantsEnded => grants::end(connection, run, now)?,
+            Effect::ServerInventoried { serial, inventory } => {
+                super::reported::inventory(connection, serial, inventory, now)?;
+            }
+            Effect::InstallLogged { text } => super::reported::log(connection, run, text, now)?,
             Effect::PermitRequested { resource, capacity } => {
                 locks::acquire_permit(connection, run, resource, *capacity, now)?
             }

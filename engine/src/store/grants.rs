@@ -167,7 +167,8 @@ pub(super) fn insert(connection: &Connection, grant: &Grant) -> Result<(), Store
         connection,
         "issue a media grant",
         "INSERT INTO media_grants (token_hash, run, artifact, inputs, sha256, size, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (token_hash) DO NOTHING",
+         VALUES (?1, ?2, ?3, reseal_text(?4, 'media-inputs', 'media-grant/' || ?2), ?5, ?6, ?7)
+         ON CONFLICT (token_hash) DO NOTHING",
         params![
             grant.token_hash,
             grant.run.to_string(),

@@ -14,8 +14,13 @@
 //!   written.
 //! - A cached job ([`CachedJob`]) equals what its rows give. It is removed before a write to those rows becomes visible.
 //! - What may contain a secret (recipes, inputs of runs, URLs) is sealed before SQLite gets it ([`TextSeal`]).
+//! - The audit entry of a request is recorded in the transaction of its first change ([`audited`]).
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
 
+mod audit;
+mod audit_file;
+mod audit_rows;
+mod audit_trail;
 mod backup;
 mod batches;
 mod claim;
@@ -37,22 +42,29 @@ mod locks;
 mod migrate;
 mod queues;
 mod readers;
+mod reported;
+mod reseal;
 mod restored;
 mod retention;
 mod rows;
 mod sealing;
 mod servers;
 mod signals;
+mod signing_keys;
 mod tokens;
 mod unreadable;
 mod users;
+mod web_sessions;
 mod webhooks;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use backup::{DatabaseCopy, back_up, check_copy};
+pub use audit::{AuditFilter, AuditRetention};
+pub use audit_file::{AuditFile, record_in_file};
+pub use audit_trail::{AuditTrail, audit_trail, audited};
+pub use backup::{DatabaseCopy, back_up, check_copy, keys_of_copy};
 pub use batches::CreatedBatch;
 pub use claim::{Claimed, TakeOver};
 pub use commit::Committed;
@@ -67,11 +79,15 @@ pub use job_cache::{CacheTicket, CachedJob};
 pub use jobs::{JobCount, JobDetail, JobFilter, JobPage};
 pub use migrate::MigrateError;
 pub use queues::{Lanes, QueuePosition};
+pub use reported::{InstallLog, ServerInventory};
+pub use reseal::{ResealBatch, ResealCursor, SealedCount};
 pub use restored::ReleasedServer;
-pub use sealing::TextSeal;
+pub use sealing::{SealPurpose, TextSeal};
 pub use servers::{DeletedServer, ServerChange, ServerResources, UpdatedServer};
 pub use signals::{CANCEL, DeliverOutcome, SignalMessage};
+pub use signing_keys::StoredSigningKey;
 pub use tokens::StoredToken;
 pub use unreadable::Unreadable;
 pub use users::{AccountWritten, LoginGuard, MAX_ACCOUNTS, StoredUser, UserChange};
+pub use web_sessions::{StoredWebSession, WebSessionLimits};
 pub use webhooks::{WebhookCounts, WebhookProgress};

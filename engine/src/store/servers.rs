@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::rows::{Columns, all, append_events, execute, first, to_json};
 use super::{Store, StoreError};
-use crate::model::{NewEvent, Serial, Server, Time, TlsMode};
+use crate::model::{NewEvent, PendingCleanup, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
     tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, revision, created_at, \
@@ -126,7 +126,8 @@ impl Store {
                 let insert = "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, vendor, labels, tls,
                                   tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks,
                                   created_at, updated_at)
-                              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?14)";
+                              VALUES (?1, ?2, ?3, ?4, reseal_text(?5, 'credential', ?1), ?6, ?7, ?8, ?9, ?10, ?11, ?12,
+                                      ?13, ?14, ?14)";
                 write_columns(connection, OPERATION, insert, &new, new.created_at)?;
                 append_events(connection, OPERATION, None, Some(&new.serial), new.created_at, &[event])?;
                 let created = found(connection, &new.serial)?;
@@ -146,8 +147,8 @@ impl Store {
                 if existing.revision != new.revision {
                     return Ok(UpdatedServer::Moved(Box::new(existing)));
                 }
-                let update =
-                    "UPDATE servers SET bmc_address = ?3, bmc_username = ?4, bmc_password = ?5, vendor = ?6,
+                let update = "UPDATE servers SET bmc_address = ?3, bmc_username = ?4,
+                                  bmc_password = reseal_text(?5, 'credential', ?1), vendor = ?6,
                                   labels = ?7, tls = ?8, tls_fingerprint = ?9, allow_unverified_serial = ?10,
                                   media_base_url = ?11, bmc_profile = ?12, quirks = ?13, updated_at = ?14,
                                   revision = revision + 1
@@ -228,7 +229,13 @@ impl Store {
                     Some(sealed) => execute(
                         connection,
                         OPERATION,
-                        "INSERT INTO bmc_sessions (server, sealed) VALUES (?1, ?2)
+                        // A session of a former key and a former address cannot be sealed again, and not be closed either.
+                        "INSERT INTO bmc_sessions (server, sealed)
+                         SELECT ?1, session.sealed FROM (
+                             SELECT reseal_text(?2, 'session', 'bmc-session/' || ?1 || '/' ||
+                                 (SELECT bmc_address FROM servers WHERE serial = ?1)) AS sealed
+                         ) AS session
+                         WHERE stale_key(session.sealed) IS NULL
                          ON CONFLICT (server) DO UPDATE SET sealed = excluded.sealed",
                         params![server.as_str(), sealed],
                     ),
@@ -396,7 +403,7 @@ pub(super) fn learned(connection: &Connection, serial: &Serial, learned: &Value)
 pub(super) fn set_pending_cleanup(
     connection: &Connection,
     serial: &Serial,
-    pending: Option<&Value>,
+    pending: Option<&PendingCleanup>,
 ) -> Result<(), StoreError> {
     const OPERATION: &str = "write the pending cleanup of a server";
     let pending = pending.map(|pending| to_json(OPERATION, pending)).transpose()?;

@@ -3,10 +3,10 @@
 use rusqlite::{Connection, params};
 use serde_json::json;
 
-use super::commit::{Committed, commit};
+use super::commit::{Committed, apply_effects, commit};
 use super::rows::{all, append_events, execute, find_run, signals, snapshot, to_json};
 use super::{Store, StoreError};
-use crate::model::{NewEvent, Run, RunChange, RunId, Signal, Snapshot, Time};
+use crate::model::{Effect, NewEvent, Run, RunChange, RunId, Signal, Snapshot, Time};
 
 const OPERATION: &str = "deliver a signal";
 
@@ -37,6 +37,8 @@ pub struct SignalMessage {
     pub signal: Signal,
     /// The events to append when the signal is stored.
     pub events: Vec<NewEvent>,
+    /// The writes that belong to the signal.
+    pub effects: Vec<Effect>,
     /// The change that it causes in a waiting run, with the epoch and revision that the change was computed from.
     pub change: Option<(RunChange, (i64, i64))>,
 }
@@ -52,8 +54,12 @@ impl Store {
         change: Option<(RunChange, (i64, i64))>,
         now: Time,
     ) -> Result<DeliverOutcome, StoreError> {
-        let mut delivered =
-            self.deliver_all(vec![SignalMessage { run, signal, events, change }], now).await?;
+        self.deliver_one(SignalMessage { run, signal, events, effects: Vec::new(), change }, now).await
+    }
+
+    /// Delivers a signal with the writes that belong to it, as [`Store::deliver`] does.
+    pub async fn deliver_one(&self, message: SignalMessage, now: Time) -> Result<DeliverOutcome, StoreError> {
+        let mut delivered = self.deliver_all(vec![message], now).await?;
         // One message has one result.
         delivered.pop().ok_or(StoreError::Panicked { operation: OPERATION })
     }
@@ -99,7 +105,7 @@ fn deliver(
     message: &SignalMessage,
     now: Time,
 ) -> Result<DeliverOutcome, StoreError> {
-    let SignalMessage { run: id, signal, events, change } = message;
+    let SignalMessage { run: id, signal, events, effects, change } = message;
     let (id, change) = (*id, change.as_ref());
     let Some(run) = find_run(connection, OPERATION, id)? else { return Ok(DeliverOutcome::NoRun) };
     let earlier = signals(connection, OPERATION, id)?
@@ -115,6 +121,7 @@ fn deliver(
     }
     insert(connection, id, signal)?;
     append_events(connection, OPERATION, Some(id), run.server.as_ref(), now, events)?;
+    apply_effects(connection, id, now, effects)?;
     match change {
         Some((change, expected)) => match commit(connection, change, *expected, now)? {
             Committed::Applied(run) => Ok(DeliverOutcome::Stored(run)),

@@ -8,6 +8,7 @@ use rusqlite::{Connection, params};
 
 use super::rows::{Columns, all, append_events, execute, first, to_json};
 use super::users::{AccountWritten, Login, LoginGuard, MAX_ACCOUNTS, is_last_way_in, name_is_taken};
+use super::web_sessions::end_of;
 use super::{Store, StoreError};
 use crate::model::{NewEvent, Time};
 
@@ -123,6 +124,7 @@ impl Store {
                 if rotated == 0 {
                     return Ok(AccountWritten::Unknown);
                 }
+                end_of(connection, OPERATION, &name)?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 Ok(find(connection, &name)?.map_or(AccountWritten::Unknown, AccountWritten::Done))
             })
@@ -145,6 +147,7 @@ impl Store {
                 if is_last_way_in(connection, guard, &Login::Token(&found.id), now)? {
                     return Ok(AccountWritten::LastWayIn);
                 }
+                end_of(connection, OPERATION, &name)?;
                 execute(connection, OPERATION, "DELETE FROM api_tokens WHERE id = ?1", &[&found.id])?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 Ok(AccountWritten::Done(found))

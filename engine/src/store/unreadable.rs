@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use super::rows::{append_events, execute, first, to_json};
 use super::{Store, StoreError, grants, locks, servers};
-use crate::model::{Failure, FailureClass, Hold, HoldClass, NewEvent, RunId, Serial, StepName, Time};
+use crate::model::{
+    Failure, FailureClass, Hold, HoldClass, NewEvent, PendingCleanup, RunId, Serial, StepName, Time,
+};
 
 /// The class of the failure with which an unreadable run ends.
 const UNREADABLE: FailureClass = FailureClass::new("unreadable");
@@ -139,7 +141,7 @@ pub(super) fn end_without_cleanup(
         servers::set_pending_cleanup(
             connection,
             server,
-            Some(&json!({ "job_id": id, "remaining": [failure.class] })),
+            Some(&PendingCleanup::unknown(id, failure.class.clone())),
         )?;
     }
     grants::end(connection, id, now)?;

@@ -8,6 +8,7 @@
 use rusqlite::{Connection, params};
 
 use super::rows::{Columns, all, append_events, execute, first};
+use super::web_sessions::end_of;
 use super::{Store, StoreError};
 use crate::model::{NewEvent, Time};
 
@@ -131,13 +132,17 @@ impl Store {
         let name = name.to_owned();
         self.writer
             .write(OPERATION, move |connection| {
-                if find(connection, &name)?.is_none() {
-                    return Ok(AccountWritten::Unknown);
-                }
+                let Some(before) = find(connection, &name)? else { return Ok(AccountWritten::Unknown) };
                 let closes = change.role.as_deref().is_some_and(|role| role != "admin")
                     || change.disabled == Some(true);
                 if closes && is_last_way_in(connection, guard, &Login::User(&name), now)? {
                     return Ok(AccountWritten::LastWayIn);
+                }
+                let ends_sessions = change.role.as_ref().is_some_and(|role| *role != before.role)
+                    || change.password_hash.is_some()
+                    || change.disabled == Some(true);
+                if ends_sessions {
+                    end_of(connection, OPERATION, &name)?;
                 }
                 execute(
                     connection,
@@ -169,6 +174,7 @@ impl Store {
                 if is_last_way_in(connection, guard, &Login::User(&name), now)? {
                     return Ok(AccountWritten::LastWayIn);
                 }
+                end_of(connection, OPERATION, &name)?;
                 execute(connection, OPERATION, "DELETE FROM users WHERE name = ?1", &[&name])?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 Ok(AccountWritten::Done(found))

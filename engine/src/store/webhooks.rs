@@ -97,7 +97,8 @@ impl Store {
                     connection,
                     OPERATION,
                     "INSERT INTO webhooks (id, url, secret, types, labels, created_by, created_at, cursor)
-                     SELECT ?1, seal_text(?2, 'webhooks/' || ?1 || '/url'), ?3, ?4, ?5, ?6, ?7,
+                     SELECT ?1, seal_text(?2, 'webhooks/' || ?1 || '/url'),
+                            reseal_text(?3, 'credential', 'webhook/' || ?1), ?4, ?5, ?6, ?7,
                             coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)
                      WHERE (SELECT count(*) FROM webhooks) < ?8",
                     params![

@@ -21,9 +21,12 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::audit_rows;
+use super::audit_trail::{self, AuditTrail};
 use super::error::StoreError;
 use super::in_place::InPlace;
 use super::job_cache::JobCache;
+use crate::model::audit::NewAuditEntry;
 use crate::model::failpoint;
 
 /// The maximum of jobs in one transaction.
@@ -49,6 +52,8 @@ trait Job: Send {
 struct Work<T, F> {
     operation: &'static str,
     work: F,
+    /// The audit entry that this work records if it changes a row.
+    audit: Option<(Arc<AuditTrail>, NewAuditEntry)>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
@@ -58,12 +63,29 @@ where
     F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
 {
     fn run(self: Box<Self>, connection: &Connection) -> (bool, Reply) {
-        let Self { operation, work, reply } = *self;
-        let result = catch_unwind(AssertUnwindSafe(|| work(connection)))
+        let Self { operation, work, audit, reply } = *self;
+        let before = connection.total_changes();
+        let mut result = catch_unwind(AssertUnwindSafe(|| work(connection)))
             .unwrap_or_else(|_| Err(StoreError::Panicked { operation }));
+        let mut recorded = None;
+        if let Some((trail, entry)) = audit
+            && result.is_ok()
+            && connection.total_changes() != before
+        {
+            match audit_rows::append(connection, operation, &entry) {
+                Ok(_head) => recorded = Some(trail),
+                Err(error) => result = Err(error),
+            }
+        }
         let keep = result.is_ok();
         // The caller may be gone (a dropped request). Its write is committed anyway.
-        (keep, Box::new(move |committed| drop(reply.send(committed.and(result)))))
+        let reply = move |committed: Result<(), StoreError>| {
+            if let Some(trail) = recorded.filter(|_| committed.is_ok()) {
+                trail.recorded();
+            }
+            drop(reply.send(committed.and(result)));
+        };
+        (keep, Box::new(reply))
     }
 
     fn refuse(self: Box<Self>, why: StoreError) {
@@ -129,7 +151,8 @@ impl Writer {
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     {
         let (reply, receive) = oneshot::channel();
-        let job = Box::new(Work { operation, work, reply });
+        let audit = audit_trail::pending();
+        let job = Box::new(Work { operation, work, audit, reply });
         match &self.backend {
             Backend::Thread(queue) => queue.send(job).await.map_err(|_| StoreError::Closed)?,
             Backend::InPlace(place) => {

@@ -441,7 +441,7 @@ impl Kit {
         payload: Value,
     ) -> crate::SignalDelivery {
         let run = self.snapshot(run).await;
-        self.engine.deliver(run, name, key, payload, Vec::new()).await.unwrap()
+        self.engine.deliver(run, name, key, payload, Vec::new(), Vec::new()).await.unwrap()
     }
 
     pub(super) async fn report(&self, run: RunId) -> crate::SignalDelivery {

@@ -1,6 +1,7 @@
 //! Tests of the engine with test workflows, on a real database and a clock that only the test advances.
 
 mod admission;
+mod audit_export;
 mod chaos;
 mod crashes;
 mod ends;

@@ -123,7 +123,8 @@ async fn a_message_repeated_after_an_outage_ends_the_wait_although_the_deadline_
         after.at(after.started.plus(seconds(19))).await;
         let snapshot = after.kit.snapshot(after.id).await;
         let payload = json!({ "status": "success" });
-        let delivered = after.next.deliver(snapshot, "report", "1", payload, Vec::new()).await.unwrap();
+        let delivered =
+            after.next.deliver(snapshot, "report", "1", payload, Vec::new(), Vec::new()).await.unwrap();
         assert!(matches!(delivered, SignalDelivery::Stored(_)), "{delivered:?}");
         after.next.run_until_idle().await.unwrap();
         assert_eq!(after.kit.ended(after.id).await, Some(Outcome::Succeeded), "{of_run}");

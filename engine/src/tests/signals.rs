@@ -108,7 +108,8 @@ async fn a_repeated_signal_has_one_effect_also_after_the_end() {
     assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
     let mut unknown = kit.snapshot(id).await;
     unknown.run.id = RunId::new();
-    let delivery = kit.engine.deliver(unknown, "report", "1", json!(1), Vec::new()).await.unwrap();
+    let delivery =
+        kit.engine.deliver(unknown, "report", "1", json!(1), Vec::new(), Vec::new()).await.unwrap();
     assert_eq!(delivery, SignalDelivery::NoRun);
 }
 
@@ -123,9 +124,9 @@ async fn concurrent_signals_end_a_wait_once() {
         .map(|index| {
             let (engine, read) = (kit.engine.clone(), read.clone());
             let key = (index % 4).to_string();
-            tokio::spawn(
-                async move { engine.deliver(read, "report", &key, json!({}), Vec::new()).await.unwrap() },
-            )
+            tokio::spawn(async move {
+                engine.deliver(read, "report", &key, json!({}), Vec::new(), Vec::new()).await.unwrap()
+            })
         })
         .collect();
     let mut stored = 0;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::{
     boot::OverrideState,
     call::{Body, Call},
-    config::{AlreadyThere, BootDemands, BootPolicy, ErrorPolicy, ErrorShape, Success},
+    config::{AlreadyThere, BootDemands, BootPolicy, ErrorPolicy, ErrorShape, Graceful, Success},
     etag,
     journal::StateChange,
     power::ResetRefusal,
@@ -193,14 +193,17 @@ impl SimBmc {
 
     fn reset_now(&self, kind: ResetType) -> Result<(), ResetRefusal> {
         let at = self.elapsed();
-        let timer = self.drive(|state| {
-            let outcome = state.machine.reset(kind, &self.inner.config.power);
-            if outcome.is_ok() {
-                state.last_command = Some(at);
-                state.changed(at, StateChange::Reset(kind));
-            }
-            outcome
+        let policy = &self.inner.config.power;
+        let (timer, passed) = self.drive(|state| {
+            let timer = state.machine.reset(kind, policy)?;
+            state.last_command = Some(at);
+            state.changed(at, StateChange::Reset(kind));
+            let passed = policy.graceful == Graceful::PassedToHost && state.machine.is_stopping_gracefully();
+            Ok::<_, ResetRefusal>((timer, passed))
         })?;
+        if passed {
+            self.inner.host.shut_down(&self.inner.config.serial);
+        }
         self.settle(timer);
         Ok(())
     }

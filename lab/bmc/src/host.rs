@@ -108,6 +108,11 @@ pub trait Host: Send + Sync {
 
     /// Called after the operating system of the machine with this serial number ended (its token is cancelled already).
     fn power_off(&self, serial: &str);
+
+    /// Called when the BMC asks the operating system to shut down, with
+    /// [`Graceful::PassedToHost`](crate::Graceful::PassedToHost) only. A system that complies calls [`BootContext::halt`]; the
+    /// BMC remembers whether it is to power the machine on again.
+    fn shut_down(&self, _serial: &str) {}
 }
 
 /// A host that runs nothing.

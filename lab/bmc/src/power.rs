@@ -10,7 +10,7 @@
 //!   └─── │ Stopping │ ──────────┘                        │ PowerCycle      │ │ PushPowerButton
 //!        └──────────┘ ◄──────────────────────────────────┴─────────────────┘ ▼
 //!              ▲                      graceful time                ┌──────────────┐
-//!              └────────────────────────────────────────────────── │ GracefulStop │
+//!              └────────────────────────────────────────────────── │ GracefulStop │   (or the host ends by itself)
 //!                                                                  └──────────────┘
 //! ```
 //!
@@ -121,6 +121,11 @@ impl PowerMachine {
         }
     }
 
+    /// Whether the operating system was asked to shut down and still runs.
+    pub(super) fn is_stopping_gracefully(&self) -> bool {
+        matches!(self.phase, Phase::GracefulStop(_))
+    }
+
     /// Whether the host is between power-on and the choice of the boot source.
     pub(super) fn is_in_post(&self) -> bool {
         self.phase == Phase::Post
@@ -163,7 +168,9 @@ impl PowerMachine {
         if self.running.is_none() || self.generation != generation {
             return None;
         }
-        Some(self.stop(if restart { AfterPowerOff::PowerOn } else { AfterPowerOff::StayOff }, policy))
+        let asked_to_restart = self.phase == Phase::GracefulStop(AfterPowerOff::PowerOn);
+        let then = if restart || asked_to_restart { AfterPowerOff::PowerOn } else { AfterPowerOff::StayOff };
+        Some(self.stop(then, policy))
     }
 
     /// Handles the timer of `epoch`, which ran out.
@@ -207,6 +214,10 @@ impl PowerMachine {
         match (phase, policy.graceful) {
             // During Post no operating system can ignore the request: the power goes off.
             (Phase::Post, _) => Some(self.stop(then, policy)),
+            (_, Graceful::PassedToHost) => {
+                self.enter(Phase::GracefulStop(then), Duration::ZERO);
+                None
+            }
             (Phase::GracefulStop(_), _) | (_, Graceful::IgnoredByHost) => None,
             (_, Graceful::After(time)) => Some(self.enter(Phase::GracefulStop(then), time)),
         }
@@ -263,6 +274,22 @@ mod tests {
         assert_eq!(machine.reset(ResetType::GracefulShutdown, &policy), Ok(None));
         assert_eq!(machine.power(), Power::On);
         assert!(machine.running.is_some());
+    }
+
+    #[test]
+    fn a_shutdown_that_is_passed_to_the_host_has_no_timer_and_a_restart_is_remembered() {
+        let policy = PowerPolicy { graceful: Graceful::PassedToHost, ..PowerPolicy::default() };
+        for (kind, after) in
+            [(ResetType::GracefulShutdown, Power::Off), (ResetType::GracefulRestart, Power::On)]
+        {
+            let mut machine = PowerMachine::new(true);
+            assert_eq!(machine.reset(kind, &policy), Ok(None));
+            assert!(machine.is_stopping_gracefully() && machine.running.is_some());
+            assert_eq!(machine.power(), Power::On);
+            let timer = machine.host_stops(0, false, &policy);
+            finish(&mut machine, timer, &policy);
+            assert_eq!(machine.power(), after, "{kind}");
+        }
     }
 
     #[test]

@@ -1,11 +1,49 @@
 //! Arguments of `shoal demo` and `shoal sim`.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
+use lab_vm::{AccelerationChoice, DiskSize, Firmware, OutOfBounds, VmSpec};
 use secrecy::SecretString;
+
+/// Options of a virtual machine.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Virtual machine")]
+pub struct VmArgs {
+    /// The firmware: uefi, secure-boot or bios.
+    #[arg(long, value_name = "NAME", default_value = "uefi", value_parser = firmware)]
+    pub firmware: Firmware,
+    /// The size of a disk, such as 512M or 20G; by default one of 8G. May be given more than once.
+    #[arg(long = "disk", value_name = "SIZE", value_parser = disk_size)]
+    pub disk: Vec<DiskSize>,
+    /// The folder of the disk files, which stay; by default a temporary folder.
+    #[arg(long = "vm-folder", value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+    /// The memory in MiB.
+    #[arg(long, value_name = "MB", default_value_t = 2048)]
+    pub memory: u32,
+    /// How instructions are executed: auto (KVM if it works), kvm, or tcg (emulation).
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = acceleration)]
+    pub accel: AccelerationChoice,
+    /// Print the serial console of the machine on standard error, and type on it.
+    #[arg(long, requires = "vm")]
+    pub console: bool,
+}
+
+impl VmArgs {
+    /// The disks.
+    pub(crate) fn disks(&self) -> Vec<DiskSize> {
+        if self.disk.is_empty() { VmSpec::usual_disks() } else { self.disk.clone() }
+    }
+
+    /// The folder of the disk files.
+    pub(crate) fn disks_folder(&self, temporary: &Path) -> PathBuf {
+        self.folder.clone().unwrap_or_else(|| temporary.join("vm"))
+    }
+}
 
 /// Arguments of `shoal demo`.
 #[derive(Args, Clone, Debug)]
@@ -22,6 +60,21 @@ pub struct DemoArgs {
     /// Simulate the BMCs of these vendors, one server each: names from `shoal sim --list`, or `five`, or `all`.
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "servers")]
     pub vendors: Vec<String>,
+    /// Install a virtual machine (QEMU) in place of simulated servers. Needs --medium and --image.
+    #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one"])]
+    pub vm: bool,
+    /// The boot medium of the maintenance OS, as `shoal maintenance build` makes it.
+    #[arg(long, value_name = "FILE", requires = "vm")]
+    pub medium: Option<PathBuf>,
+    /// The image to install: an OCI image layout (folder or tar), or a reference.
+    #[arg(long, value_name = "IMAGE", requires = "vm")]
+    pub image: Option<String>,
+    /// The recipe; its `oci_url` is replaced. By default that of the demo, for the disk of the machine.
+    #[arg(long, value_name = "FILE", requires = "vm")]
+    pub recipe: Option<PathBuf>,
+    /// The virtual machine.
+    #[command(flatten)]
+    pub machine: VmArgs,
 }
 
 /// Arguments of `shoal sim`.
@@ -73,6 +126,16 @@ pub struct SimArgs {
     /// Write the OS image of the demo to this folder, as an OCI image layout with the tag 22.04.
     #[arg(long, value_name = "DIR")]
     pub os_image: Option<PathBuf>,
+    /// Run a virtual machine (QEMU) beside the simulated servers, with this serial number.
+    #[arg(long, value_name = "SERIAL", num_args = 0..=1, require_equals = true, default_missing_value = "VM-0001")]
+    pub vm: Option<String>,
+    /// The address of the controller on this computer. The virtual machine then reaches nothing else, and the controller
+    /// as http://10.0.2.100.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "vm")]
+    pub controller: Option<SocketAddr>,
+    /// The virtual machine.
+    #[command(flatten)]
+    pub machine: VmArgs,
 }
 
 /// Maximum number of simulated servers.
@@ -100,4 +163,16 @@ fn pace(text: &str) -> Result<Duration, String> {
         .and_then(|pace| Duration::try_from(pace).ok())
         .filter(|pace| *pace <= Duration::from_secs(3600))
         .ok_or_else(|| "give a duration with its unit, such as 500ms or 2s, at most 1h".to_owned())
+}
+
+fn disk_size(text: &str) -> Result<DiskSize, String> {
+    text.parse().map_err(|error: OutOfBounds| error.rule)
+}
+
+fn firmware(text: &str) -> Result<Firmware, String> {
+    text.parse().map_err(|error: OutOfBounds| error.rule)
+}
+
+fn acceleration(text: &str) -> Result<AccelerationChoice, String> {
+    text.parse().map_err(|error: OutOfBounds| error.rule)
 }

@@ -1,6 +1,7 @@
 //! The commands of the laboratory for the command line of the program.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::ExitCode;
 
@@ -8,15 +9,21 @@ use anyhow::Context;
 use clap::Subcommand;
 use tokio::runtime::Builder;
 
-use crate::{DemoArgs, SelftestArgs, SimArgs, bench, demo, selftest, sim};
+use crate::{DemoArgs, SelftestArgs, SimArgs, bench, demo, selftest, sim, vm};
 
 /// Commands that run simulated servers.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Install simulated servers on this machine and show every step
-    Demo(DemoArgs),
+    Demo(Box<DemoArgs>),
     /// Run simulated servers
-    Sim(SimArgs),
+    Sim(Box<SimArgs>),
+    /// Carry one connection over standard input and output; QEMU starts it
+    #[command(hide = true)]
+    VmConnect {
+        /// The address to connect to.
+        address: SocketAddr,
+    },
     /// Simulate data centres with faults on virtual time, and verify that no job is lost or done twice
     Selftest(SelftestArgs),
 }
@@ -28,8 +35,9 @@ impl Command {
         let result = match self {
             Self::Demo(args) => run_multi_threaded(Box::pin(async move { demo::run(&args, json).await })),
             Self::Sim(args) => {
-                run_multi_threaded(Box::pin(async move { sim::run(args, json).await.map(|()| true) }))
+                run_multi_threaded(Box::pin(async move { sim::run(*args, json).await.map(|()| true) }))
             }
+            Self::VmConnect { address } => vm::connect(address).map(|()| true),
             Self::Selftest(args) => match args.bench_options() {
                 Some(options) => {
                     run_multi_threaded(Box::pin(

@@ -16,7 +16,8 @@ mod demo;
 mod selftest;
 mod sim;
 pub mod simulation;
+mod vm;
 
-pub use args::{DemoArgs, SimArgs};
+pub use args::{DemoArgs, SimArgs, VmArgs};
 pub use command::Command;
 pub use selftest::SelftestArgs;

@@ -3,14 +3,17 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use lab_bmc::{SimBmcConfig, VARIANTS, VENDORS, VendorError};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
 use crate::SimArgs;
+use crate::vm::{self, BmcPlace};
 use controller::app::stop_signal;
 use lab_machines::admin::FarmAdmin;
 use lab_machines::{Farm, FarmConfig, HostKind, InstallerBehaviour, ServerSpec, images};
+use lab_vm::{HOST_ADDRESS, Network, VirtualMachine};
 
 /// The tag of the OS image that `--os-image` writes.
 const OS_TAG: &str = "22.04";
@@ -33,14 +36,14 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     let serials = serials(&args);
-    if serials.is_empty() {
+    if serials.is_empty() && args.vm.is_none() {
         return Ok(());
     }
     let temporary = tempfile::tempdir()?;
     let disks = args.disks.clone().unwrap_or_else(|| temporary.path().to_owned());
     std::fs::create_dir_all(&disks)?;
-    let (password, generated) = match args.bmc_password {
-        Some(password) => (password, false),
+    let (password, generated) = match &args.bmc_password {
+        Some(password) => (password.clone(), false),
         None => (random_password()?, true),
     };
     let specs = serials
@@ -58,6 +61,10 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
     let mut config = FarmConfig::new(specs, args.bmc_user.clone(), password.clone(), disks);
     config.base_port = args.base_port;
     config.https = args.https;
+    let vm = match &args.vm {
+        Some(serial) => Some(start_vm(&args, serial, &password, temporary.path()).await?),
+        None => None,
+    };
     let farm = Farm::start(config).await?;
     let admin = match args.admin_port {
         Some(port) => Some(FarmAdmin::open(&farm, port).await?),
@@ -71,6 +78,9 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
         } else {
             writeln!(out, "{:<24} {address:<28} {vendor}", server.serial)?;
         }
+    }
+    if let Some(vm) = &vm {
+        show_vm(vm, &args, json)?;
     }
     if let Some(admin) = &admin {
         let url = admin.url();
@@ -96,6 +106,67 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
         () = stop_signal() => {}
     }
     farm.shutdown().await;
+    if let Some(vm) = vm {
+        vm.shutdown().await;
+    }
+    Ok(())
+}
+
+/// Starts the virtual machine. Its BMC has the port after those of the simulated servers.
+async fn start_vm(
+    args: &SimArgs,
+    serial: &str,
+    password: &SecretString,
+    temporary: &Path,
+) -> anyhow::Result<VirtualMachine> {
+    let tools = vm::tools(&args.machine).await?;
+    writeln!(std::io::stderr(), "virtual machine {serial}: firmware {}, {tools}", args.machine.firmware)?;
+    let network = match args.controller {
+        Some(controller) => vm::network_to(controller, true)?,
+        None => Network::Open,
+    };
+    let servers = serials(args).len();
+    let port = match args.base_port {
+        Some(base) => u16::try_from(servers).ok().and_then(|servers| base.checked_add(servers)),
+        None => Some(0),
+    };
+    let port = port.context("there is no port for the BMC of the virtual machine; use a lower base port")?;
+    let place = BmcPlace {
+        address: ([127, 0, 0, 1], port).into(),
+        user: args.bmc_user.clone(),
+        password: password.clone(),
+        https: args.https,
+    };
+    let folder = args.machine.disks_folder(temporary);
+    let machine = vm::start(&args.machine, serial, tools, network, folder, place).await?;
+    if args.machine.console {
+        tokio::spawn(vm::print_console(machine.console().clone()));
+        vm::type_from_terminal(machine.keyboard());
+    }
+    Ok(machine)
+}
+
+/// Says where the virtual machine is, and by which address it reaches the controller.
+fn show_vm(machine: &VirtualMachine, args: &SimArgs, json: bool) -> anyhow::Result<()> {
+    let (serial, address) = (machine.serial(), &machine.bmc_url);
+    let log = machine.log().display();
+    // Without its address any port stands for the controller's.
+    let controller = args.controller.map(|controller| machine.controller_url(controller));
+    let mut out = std::io::stdout();
+    if json {
+        let shown = json!({
+            "serial": serial, "bmc_address": address, "vm": true, "console_log": log.to_string(),
+            "controller_url": controller,
+        });
+        writeln!(out, "{shown}")?;
+        return Ok(());
+    }
+    writeln!(out, "{serial:<24} {address:<28} virtual machine, console in {log}")?;
+    let url = controller.unwrap_or_else(|| format!("http://{HOST_ADDRESS}:PORT"));
+    writeln!(out, "the machine reaches the controller with CONTROLLER_PUBLIC_URL={url}")?;
+    if args.machine.folder.is_none() {
+        writeln!(out, "its disks are in a temporary folder; --vm-folder DIR keeps them")?;
+    }
     Ok(())
 }
 

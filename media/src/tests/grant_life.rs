@@ -3,6 +3,7 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
+use secrets::{JobTokens, TokenSeeds};
 
 #[tokio::test]
 async fn only_the_first_request_reads_the_store() {
@@ -99,20 +100,22 @@ async fn an_issued_grant_is_served_and_its_inputs_are_opened_only_for_their_job(
     let digest = inputs.digest().to_hex();
     let image = ImageUse { artifact: Artifact::Task, digest: &digest, slot_plan: "separate", attempt: 1 };
     let bytes = inputs.to_bytes().unwrap();
+    let tokens = JobTokens::new(&TokenSeeds::new(&key()).seed("a run"));
+    let token = |run| MediaToken::derive(&tokens, run, &image);
     let issued = |run| {
         let now = time("2027-01-15T08:00:00Z");
-        world.grants.issue(run, &image, inputs.len(), Some(&bytes), now).unwrap()
+        world.grants.issue(&token(run), run, &image, inputs.len(), Some(&bytes), now).unwrap()
     };
     let stored = |grant| StoredGrant { grant, server: None, ended_at: None, reads: GrantReads::default() };
     world.store.add(stored(issued(run())));
-    let opened = world.grants.open(world.grants.token(run(), &image).reveal()).await.unwrap();
+    let opened = world.grants.open(token(run()).reveal()).await.unwrap();
     assert!(bytes_of(&opened.body) == world.task);
     assert_eq!((opened.run, opened.artifact), (run(), Artifact::Task));
 
     let other = RunId(uuid::Uuid::from_u128(9));
     let swapped = Grant { inputs: issued(run()).inputs, ..issued(other) };
     world.store.add(stored(swapped));
-    let refused = world.grants.open(world.grants.token(other, &image).reveal()).await.unwrap_err();
+    let refused = world.grants.open(token(other).reveal()).await.unwrap_err();
     assert!(matches!(refused, GrantError::Unavailable(_)), "{refused}");
 }
 

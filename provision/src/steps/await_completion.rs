@@ -4,6 +4,8 @@
 //! ```text
 //!  every 30 s:  host status, reads of the media --evaluate--> a sign: done
 //!                                                             none:   wait; at the end of the window: done, assumed
+//!               no read of the media since the power-on ->    no sign counts; at the end of the window: failed
+//!                                                             once: look whether it booted its disk -> second way to boot
 //! ```
 
 use std::sync::Arc;
@@ -11,21 +13,37 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::HostStatus;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::completion::{CompletionWatch, MediaReads, Observation};
-use super::super::outputs::{Built, Validated};
+use super::super::outputs::{BootLook, Built, Discovered, Validated};
 use super::super::report::SIGNAL;
+use super::super::second_way;
 use super::super::services::Services;
 use super::super::waits;
-use super::await_report::{OBSERVE_TIMEOUT, conclude, observe_failed, observe_timed_out};
-use super::{discovered_bmc, names, reading_policy};
-use engine::model::{NewEvent, Signal, Snapshot, StepName, Wait};
+use super::await_report::{conclude, observe_failed, observe_timed_out};
+use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
+use super::{discovered_bmc, names, reading_policy, signs, slot_fallback};
+use bmc::failure;
+use engine::model::{Failure, NewEvent, Signal, Snapshot, StepName, Time, Wait};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
 
 const STEP: &StepName = names::AWAIT_COMPLETION;
 /// Delay between two observations.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The time before the deadline in which an observation is the last one: a wait that ends now would be taken as a success.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+/// The output while the step waits.
+#[derive(Serialize, Deserialize)]
+struct Output {
+    #[serde(flatten)]
+    watch: CompletionWatch,
+    #[serde(flatten)]
+    look: BootLook,
+}
 
 /// The step that waits for a completion sign.
 pub(crate) struct AwaitCompletion(pub(crate) Arc<Services>);
@@ -40,22 +58,38 @@ impl Step for AwaitCompletion {
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return conclude(report);
         }
-        let watch = context.own_output::<CompletionWatch>().unwrap_or_else(|| CompletionWatch {
-            since: context.record.started_at,
-            minimum: self.0.settings.install_min_time,
-            last: None,
-        });
+        let powered_on_at = second_way::powered_on_at(&context.snapshot).unwrap_or(context.record.started_at);
+        let (watch, mut past) = match context.own_output::<Output>() {
+            Some(output) => (output.watch, output.look),
+            None => {
+                let minimum = self.0.settings.install_min_time;
+                (CompletionWatch { since: powered_on_at, minimum, last: None }, BootLook::default())
+            }
+        };
+        let within = boot_again::time_left(context, &waits::SIGNS, self.0.settings.install_window);
+        if let Looked::SecondWay(report) = boot_again::look_if_due(&self.0, context, &mut past, within).await
+        {
+            return *report;
+        }
         let (observation, events) = self.observe(context).await;
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
-        let mut report = match watch.evaluate(&observation) {
+        let booted = self.may_have_booted(context, powered_on_at).await;
+        let within = boot_again::time_left(context, &waits::SIGNS, self.0.settings.install_window);
+        let mut report = match watch.evaluate(&observation).filter(|_| booted) {
             Some(sign) => {
                 let message = format!("the installation is taken as finished: {}", sign.describe());
                 StepReport::done()
                     .with_output(json!({ "completion": "observed", "sign": sign, "since": watch.since, "at": observation.at }))
                     .event(NewEvent::info("install.observed", message).with(json!({ "sign": sign })))
             }
+            None if !booted && within < LAST_MOMENT => StepReport::fail(not_booted(context, powered_on_at)),
             None => {
-                let detail = if observation.at < watch.since.plus(watch.minimum) {
+                let detail = if !booted {
+                    format!(
+                        "the boot image was not read since the power-on at {powered_on_at}; until it is, no completion \
+                         sign counts"
+                    )
+                } else if observation.at < watch.since.plus(watch.minimum) {
                     format!(
                         "the host is being installed; completion signs count from {}",
                         watch.since.plus(watch.minimum)
@@ -67,10 +101,11 @@ impl Step for AwaitCompletion {
                     reason: &waits::SIGNS,
                     signals: vec![SIGNAL],
                     poll: Some(OBSERVE_INTERVAL),
-                    within: self.0.settings.install_window,
+                    within,
                     detail,
                 };
-                StepReport::new(StepOutcome::Wait(wait)).with_output(json!(watch.with_baseline(&observation)))
+                let output = Output { watch: watch.with_baseline(&observation), look: past };
+                StepReport::new(StepOutcome::Wait(wait)).with_output(json!(output))
             }
         };
         report.events.splice(0..0, events);
@@ -114,10 +149,17 @@ impl AwaitCompletion {
         host.map_err(|error| NewEvent::warn("redfish.observe-failed", error.to_string()))
     }
 
+    /// Returns whether the machine may have booted from the media. Only a look at the reads tells that it has not.
+    async fn may_have_booted(&self, context: &StepContext, powered_on_at: Time) -> bool {
+        let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return true };
+        let found = slot_fallback::current(&context.snapshot, found);
+        signs::may_have_booted(STEP, &self.0, context, &found, powered_on_at).await.unwrap_or(true)
+    }
+
     async fn reads(&self, context: &StepContext) -> Option<MediaReads> {
         let built: Built = context.find_output(names::ISO_BUILD)?;
         let validated: Validated = context.find_output(names::VALIDATE)?;
-        let found: super::super::outputs::Discovered = context.find_output(names::DISCOVER)?;
+        let found: Discovered = context.find_output(names::DISCOVER)?;
         let grant = found.spliced.map_or(built.boot_grant, |spliced| spliced.grant);
         let read = self.0.grants.reads_of(&grant).await.ok()?;
         Some(MediaReads {
@@ -127,4 +169,17 @@ impl AwaitCompletion {
             of: validated.boot_len,
         })
     }
+}
+
+/// Builds the failure of a machine that did not boot from the media.
+fn not_booted(context: &StepContext, powered_on_at: Time) -> Failure {
+    let second = second_way::of(&context.snapshot).filter(|_| !second_way::is_given_up(&context.snapshot));
+    let second = second.map_or(String::new(), |second| format!("; {}", second_way::describe(&second)));
+    let summary = format!(
+        "the boot image was not read since the power-on at {powered_on_at}, so nothing was installed; the deadline has \
+         passed{second}"
+    );
+    let next = "check the machine's console: did it stop in its self-test, boot from disk, or refuse the medium (Secure \
+                Boot, boot mode)?";
+    failure(engine::class::DEADLINE, STEP, summary, next)
 }

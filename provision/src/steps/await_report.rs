@@ -8,12 +8,11 @@ use redfish::PowerState;
 use serde_json::{Value, json};
 
 use super::super::class;
-use super::super::outputs::ReportWait;
+use super::super::outputs::BootLook;
 use super::super::report::SIGNAL;
-use super::super::second_way;
 use super::super::services::Services;
 use super::super::waits;
-use super::boot_again::{self, LOOK_AGAIN, Look};
+use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
 use super::{discovered_bmc, names, reading_policy};
 use bmc::failure;
 use bmc::power::power_on_permit;
@@ -21,8 +20,6 @@ use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, StepName, Wait}
 use engine::{Step, StepContext, StepError, StepOutcome, StepPolicy, StepReport, WaitRequest};
 
 const STEP: &StepName = names::AWAIT_REPORT;
-/// Timeout of one observation. A timeout only becomes an event: a BMC that hangs must not fail the step.
-pub(super) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The step that waits for the installation report.
 pub(crate) struct AwaitReport(pub(crate) Arc<Services>);
@@ -37,30 +34,24 @@ impl Step for AwaitReport {
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return conclude(report);
         }
-        let mut waited: ReportWait = context.own_output().unwrap_or_default();
-        let within = self.within(context);
-        let looks = boot_again::due(context, &waited, within).is_some_and(|due| due <= context.now());
-        if looks {
-            let looked =
-                tokio::time::timeout(OBSERVE_TIMEOUT, boot_again::look(&self.0, context, within)).await;
-            match looked.unwrap_or(Look::Later) {
-                Look::SecondWay(second) => return boot_again::begin(*second),
-                Look::Over => waited.looked = true,
-                Look::Later => waited.look_at = Some(context.now().plus(LOOK_AGAIN)),
-            }
-        }
-        let events = match context.previous_wait {
+        let mut past: BootLook = context.own_output().unwrap_or_default();
+        let within = boot_again::time_left(context, &waits::REPORT, self.0.settings.job_timeout);
+        let looked = boot_again::look_if_due(&self.0, context, &mut past, within).await;
+        let events = match (looked, &context.previous_wait) {
+            (Looked::SecondWay(report), _) => return *report,
             // Woken without a report: a restart of the controller, or the deadline. One read-only observation (decision D8).
-            Some(_) if !looks => match tokio::time::timeout(OBSERVE_TIMEOUT, self.observe(context)).await {
-                Ok(events) => events,
-                Err(_elapsed) => vec![observe_timed_out()],
-            },
+            (Looked::NotDue, Some(_)) => {
+                match tokio::time::timeout(OBSERVE_TIMEOUT, self.observe(context)).await {
+                    Ok(events) => events,
+                    Err(_elapsed) => vec![observe_timed_out()],
+                }
+            }
             _ => Vec::new(),
         };
         // Thousands of jobs may wait at once for an hour, so idle connections are released.
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let permit_time_left = self.permit_time_left(context);
-        let look = boot_again::due(context, &waited, within).map(|due| due.since(context.now()));
+        let look = boot_again::due(context, &past, within).map(|due| due.since(context.now()));
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason: &waits::REPORT,
             signals: vec![SIGNAL],
@@ -69,7 +60,7 @@ impl Step for AwaitReport {
             detail: "the host was powered on; the maintenance OS has not reported yet".to_owned(),
         }));
         report.events = events;
-        report = report.with_output(json!(waited));
+        report = report.with_output(json!(past));
         if permit_time_left.is_none() && context.has_permit(&power_on_permit()) {
             report = report.effect(Effect::PermitReleased { resource: power_on_permit() });
         }
@@ -97,18 +88,6 @@ impl Step for AwaitReport {
 }
 
 impl AwaitReport {
-    /// Returns the time that is left for the report. The wait of the second way to boot keeps the deadline of the first one.
-    fn within(&self, context: &StepContext) -> Duration {
-        let second = second_way::of(&context.snapshot).filter(|_| second_way::is_of(&context.record));
-        match (second, &context.previous_wait) {
-            (Some(second), _) => second.deadline.since(context.now()),
-            (None, Some(wait)) if wait.reason == waits::REPORT.name => wait.deadline.since(context.now()),
-            (None, _) => {
-                self.0.settings.job_timeout.min(context.snapshot.run.deadline_at.since(context.now()))
-            }
-        }
-    }
-
     /// Returns how long the host still counts as powering on, if the job holds a permit.
     fn permit_time_left(&self, context: &StepContext) -> Option<Duration> {
         let limits = &self.0.settings.limits;

@@ -17,20 +17,21 @@ use redfish::{BootEnabled, PowerState, SystemSelector};
 use serde_json::json;
 
 use super::super::completion::is_in_self_test;
-use super::super::outputs::{BootSet, ReportWait, SecondWay};
+use super::super::outputs::{BootLook, BootSet, SecondWay};
 use super::super::second_way;
 use super::super::services::Services;
 use super::{discovered_bmc, input, names, signs};
 use bmc::{QUEUE, from_redfish, identity, output_of};
 use engine::model::{NewEvent, StepInstance, StepName, Time};
-use engine::{StepContext, StepError, StepReport};
+use engine::{StepContext, StepError, StepReport, WaitReason};
 
-const STEP: &StepName = names::AWAIT_REPORT;
+/// Timeout of one observation. A timeout only becomes an event: a BMC that hangs must not fail the step.
+pub(super) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Delay until the next look at a machine that is in its self-test, or whose BMC does not respond.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(300);
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// The result of a look.
-pub(super) enum Look {
+enum Look {
     /// No second way is tried.
     Over,
     /// It cannot be decided yet.
@@ -39,38 +40,74 @@ pub(super) enum Look {
     SecondWay(Box<SecondWay>),
 }
 
-/// Returns when the machine is looked at; `None` when it is not, or not any more. `within`: the time left for the report, of
-/// which the second way must get as much as the first one.
-pub(super) fn due(context: &StepContext, waited: &ReportWait, within: Duration) -> Option<Time> {
-    if waited.looked || second_way::is_of(&context.record) {
+/// What a step does after [`look_if_due`].
+pub(super) enum Looked {
+    /// It waits; the BMC was not read.
+    NotDue,
+    /// It waits; the BMC was read.
+    Done,
+    /// It ends with this report, which plans the second way.
+    SecondWay(Box<StepReport>),
+}
+
+/// Returns the time that is left for the installation, of `whole` in the first wait for it. The wait of the second way to boot
+/// keeps the deadline of the first one.
+pub(super) fn time_left(context: &StepContext, reason: &WaitReason, whole: Duration) -> Duration {
+    let second = second_way::of(&context.snapshot).filter(|_| second_way::is_of(&context.record));
+    match (second, &context.previous_wait) {
+        (Some(second), _) => second.deadline.since(context.now()),
+        (None, Some(wait)) if wait.reason == reason.name => wait.deadline.since(context.now()),
+        (None, _) => whole.min(context.snapshot.run.deadline_at.since(context.now())),
+    }
+}
+
+/// Returns when the machine is looked at; `None` when it is not, or not any more. `within`: the time left for the installation,
+/// of which the second way must get as much as the first one.
+pub(super) fn due(context: &StepContext, past: &BootLook, within: Duration) -> Option<Time> {
+    if past.looked || second_way::is_of(&context.record) {
         return None;
     }
     let set: BootSet = context.find_output(names::BOOT_OVERRIDE)?;
     let time = Duration::from_secs(set.read_within_s);
-    let at = waited.look_at.unwrap_or(second_way::powered_on_at(&context.snapshot)?.plus(time));
+    let at = past.look_at.unwrap_or(second_way::powered_on_at(&context.snapshot)?.plus(time));
     let left = context.now().plus(within);
     (!time.is_zero() && at.max(context.now()).plus(time) < left).then_some(at)
 }
 
-/// Looks at the machine.
-pub(super) async fn look(services: &Services, context: &StepContext, within: Duration) -> Look {
+/// Looks at the machine if that is due, and records the result in `past`.
+pub(super) async fn look_if_due(
+    services: &Services,
+    context: &StepContext,
+    past: &mut BootLook,
+    within: Duration,
+) -> Looked {
+    if due(context, past, within).is_none_or(|due| due > context.now()) {
+        return Looked::NotDue;
+    }
+    let look = tokio::time::timeout(OBSERVE_TIMEOUT, look(services, context, within)).await;
     // A BMC or database that does not respond now may do so later.
-    try_look(services, context, within).await.unwrap_or(Look::Later)
+    match look.unwrap_or(Ok(Look::Later)).unwrap_or(Look::Later) {
+        Look::SecondWay(second) => return Looked::SecondWay(Box::new(begin(&context.record.name, *second))),
+        Look::Over => past.looked = true,
+        Look::Later => past.look_at = Some(context.now().plus(LOOK_AGAIN)),
+    }
+    Looked::Done
 }
 
-async fn try_look(services: &Services, context: &StepContext, within: Duration) -> Result<Look, StepError> {
+async fn look(services: &Services, context: &StepContext, within: Duration) -> Result<Look, StepError> {
+    let step = &context.record.name;
     let Some(powered_on_at) = second_way::powered_on_at(&context.snapshot) else { return Ok(Look::Over) };
-    let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
-    let found = super::slot_fallback::current(&context.snapshot, output_of(STEP, context, names::DISCOVER)?);
-    if signs::may_have_booted(STEP, services, context, &found, powered_on_at).await? {
+    let failed = |error: redfish::RedfishError| from_redfish(step, &error);
+    let found = super::slot_fallback::current(&context.snapshot, output_of(step, context, names::DISCOVER)?);
+    if signs::may_have_booted(step, services, context, &found, powered_on_at).await? {
         return Ok(Look::Over);
     }
-    let set: BootSet = output_of(STEP, context, names::BOOT_OVERRIDE)?;
-    let serial = input(STEP, context)?.server;
-    let (connected, found) = discovered_bmc(STEP, services, context).await?;
+    let set: BootSet = output_of(step, context, names::BOOT_OVERRIDE)?;
+    let serial = input(step, context)?.server;
+    let (connected, found) = discovered_bmc(step, services, context).await?;
     let selector = SystemSelector::serial(serial.as_str());
     let shown = connected.bmc.discover(&selector).await.map_err(failed)?;
-    if identity::verify(STEP, &connected.server, &shown).is_err()
+    if identity::verify(step, &connected.server, &shown).is_err()
         || shown.system.uri != found.discovery.system.uri
     {
         return Ok(Look::Over);
@@ -103,12 +140,12 @@ async fn try_look(services: &Services, context: &StepContext, within: Duration) 
     Ok(Look::SecondWay(Box::new(SecondWay { first: set.way, second, powered_on_at, deadline })))
 }
 
-/// Builds the report that ends the first wait and plans the second way.
-pub(super) fn begin(second: SecondWay) -> StepReport {
+/// Builds the report that ends the first wait, the step `wait`, and plans the second way with another instance of it.
+fn begin(wait: &StepName, second: SecondWay) -> StepReport {
     let message = second_way::describe(&second);
     let ways =
         json!({ "first": second.first, "second": second.second, "powered_on_at": second.powered_on_at });
-    let output = ReportWait { looked: true, look_at: None, second_way: Some(second) };
+    let output = BootLook { looked: true, look_at: None, second_way: Some(second) };
     let mut report = StepReport::done()
         .with_output(json!(output))
         .event(NewEvent::warn("redfish.second-way", message).with(ways));
@@ -117,6 +154,6 @@ pub(super) fn begin(second: SecondWay) -> StepReport {
         key: second_way::KEY.to_owned(),
         queue: QUEUE.to_owned(),
     };
-    report.plan = second_way::STEPS.into_iter().map(instance).collect();
+    report.plan = second_way::STEPS.into_iter().chain([wait]).map(instance).collect();
     report
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!  touched = the job inserted media or powered the host on (an intent is enough)
 //!  power-off  touched: graceful, then forced            boot-override  ours and still active: Disabled
-//!  eject      slots that hold our images                power-on       unless the host was off and the job did not succeed
+//!  eject      slots that hold our images                power-on       unless the host was off and the job did not succeed,
+//!                                                                      or it succeeded and the recipe says `after: off`
 //! ```
 //!
 //! Cleanup that an earlier job could not do (the server's pending cleanup) is done by the next job that changes the machine.
@@ -13,22 +14,23 @@ use std::time::Duration;
 
 use redfish::PowerState;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use super::super::outputs::{Built, Discovered, Mounted, Validated};
 use super::super::second_way;
 use super::super::services::Services;
-use super::iso_build::GrantUse;
+use super::iso_build::{GrantUse, media_token_for};
 use super::slot_fallback::{slot_fallbacks, uses};
-use super::{class, cleanup_policy, discovered_bmc, input, last_policy, names, step};
+use super::{class, cleanup_policy, discovered_bmc, input, last_policy, names, recipe, step};
 use bmc::power::{self, PowerRequest};
 use bmc::slots::Inserted;
 use bmc::{ConnectedBmc, boot, failure, from_redfish, slots, unavailable, wait_for_bmc, waits};
 use engine::model::{
-    Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepName, StepPhase, Time,
+    Artifact, Effect, NewEvent, Outcome, PendingCleanup, Server, Snapshot, Stage, StepName, StepPhase,
+    StepRecord, Time,
 };
 use engine::{AfterCommit, StepContext, StepError, StepReport};
 use media::{Suffix, media_url};
+use recipe::After;
 
 /// The time after a power-on in which an "off" may be stale.
 const STALE_FOR: Duration = Duration::from_secs(60);
@@ -69,19 +71,37 @@ fn has_intent(snapshot: &Snapshot, step: &StepName) -> bool {
     snapshot.records_of(step).any(|record| record.phase != StepPhase::Skipped)
 }
 
+/// Returns the records of the inserts whose intent this job recorded, each with its output.
+fn insert_records(snapshot: &Snapshot) -> impl Iterator<Item = (&StepRecord, Mounted)> {
+    let records = names::MOUNTS.into_iter().flat_map(|step| snapshot.records_of(step));
+    records.filter_map(|record| Some((record, Mounted::deserialize(&record.output).ok()?)))
+}
+
 /// Returns the inserts whose intent this job recorded, each with whether the slot showed the image.
 fn inserts(snapshot: &Snapshot) -> impl Iterator<Item = (bool, Inserted)> {
-    let records = names::MOUNTS.into_iter().flat_map(|step| snapshot.records_of(step));
-    records.filter_map(|record| {
-        let mounted = Mounted::deserialize(&record.output).ok()?;
+    insert_records(snapshot).map(|(record, mounted)| {
         let confirmed = record.phase == StepPhase::Done && mounted.slot_fallback.is_none();
-        Some((confirmed, mounted.inserted))
+        (confirmed, mounted.inserted)
     })
 }
 
 /// Returns the slots for which this job recorded an insert.
 pub(super) fn filled(snapshot: &Snapshot) -> Vec<String> {
     let mut slots: Vec<String> = inserts(snapshot).map(|(_, inserted)| inserted.slot).collect();
+    slots.sort();
+    slots.dedup();
+    slots
+}
+
+/// Returns the slots that may hold an image of this job: those it filled, without one that refused each image and that the
+/// eject step of a later slot plan read as empty.
+fn to_empty(snapshot: &Snapshot) -> Vec<String> {
+    let ejects = snapshot.records_of(names::EJECT).filter(|record| record.phase == StepPhase::Done);
+    let last_eject = ejects.map(|record| record.at).max();
+    let mut slots: Vec<String> = insert_records(snapshot)
+        .filter(|(record, mounted)| !mounted.inserted.refused || last_eject < Some(record.at))
+        .map(|(_, mounted)| mounted.inserted.slot)
+        .collect();
     slots.sort();
     slots.dedup();
     slots
@@ -140,7 +160,7 @@ fn precondition_failed(step: &StepName, summary: &str) -> StepError {
 
 async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::CLEANUP_EJECT;
-    let uris = filled(&context.snapshot);
+    let uris = to_empty(&context.snapshot);
     if uris.is_empty() {
         return Ok(StepReport::skipped());
     }
@@ -159,7 +179,7 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
             "the host is not off; media are not ejected under a running system",
         ));
     }
-    let ours = our_urls(services, context);
+    let ours = our_urls(context);
     let mut ejected = 0;
     let mut report = StepReport::done();
     let shown =
@@ -193,13 +213,12 @@ async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
 }
 
 /// Returns all URLs under which this job may have inserted images.
-fn our_urls(services: &Services, context: &StepContext) -> Vec<String> {
+fn our_urls(context: &StepContext) -> Vec<String> {
     let (Some(validated), Some(built)) =
         (context.find_output::<Validated>(names::VALIDATE), context.find_output::<Built>(names::ISO_BUILD))
     else {
         return Vec::new();
     };
-    let run = context.snapshot.run.id;
     let found = context.find_output::<Discovered>(names::DISCOVER);
     let uses = found.as_ref().map_or(vec![GrantUse::FIRST], |found| uses(found, &context.snapshot));
     let base = validated.base_for(found.as_ref()).to_owned();
@@ -214,7 +233,7 @@ fn our_urls(services: &Services, context: &StepContext) -> Vec<String> {
     let mut urls = Vec::new();
     for (artifact, digest) in &images {
         for for_use in &uses {
-            let token = services.media_token_for(run, *artifact, digest, *for_use);
+            let Ok(token) = media_token_for(&context.snapshot, *artifact, digest, *for_use) else { continue };
             let both = [Suffix::Iso, Suffix::Img];
             urls.extend(both.iter().filter_map(|suffix| media_url(&base, &token, *artifact, *suffix).ok()));
         }
@@ -268,20 +287,23 @@ async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<Ste
         };
         return Ok(StepReport::skipped().event(NewEvent::info("redfish.power", message)));
     }
+    if snapshot.run.outcome == Some(Outcome::Succeeded) && recipe(STEP, context)?.after == After::Off {
+        let event = NewEvent::info("redfish.power", "host left off, as the recipe says (after: off)");
+        return Ok(StepReport::skipped().event(event));
+    }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
-    let before_sending = refuse_if_mounted(STEP, services, context, &connected);
+    let before_sending = refuse_if_mounted(STEP, context, &connected);
     power::power_on(STEP, context, &connected, &found.discovery.system, before_sending).await
 }
 
 /// Refuses to power on a host that would boot this job's media a second time.
 async fn refuse_if_mounted(
     step: &StepName,
-    services: &Services,
     context: &StepContext,
     connected: &ConnectedBmc,
 ) -> Result<(), StepError> {
-    let ours = our_urls(services, context);
-    for uri in filled(&context.snapshot) {
+    let ours = our_urls(context);
+    for uri in to_empty(&context.snapshot) {
         // Uses the read-back of the eject step if it is recent.
         let slot = connected.bmc.slot_cached(&uri).await.map_err(|error| from_redfish(step, &error))?;
         if ours.iter().any(|url| slot.may_hold(url)) {
@@ -308,7 +330,7 @@ async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
     let outcome = context.snapshot.run.outcome;
     let took = context.now().since(context.snapshot.run.created_at);
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
-    let pending = record_pending(&context.snapshot, server.as_ref().map_or(Vec::new(), pending_slots));
+    let pending = record_pending(&context.snapshot, server.as_ref().map_or(&[], pending_slots));
     if pending.is_some() || touched(&context.snapshot) {
         report = report.effect(Effect::CleanupPending { serial, pending });
     }
@@ -323,33 +345,35 @@ async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
 
 /// Builds the pending cleanup: the failed finish steps, and the slots that may still be filled, because the next job may use
 /// other slots.
-fn record_pending(snapshot: &Snapshot, pending_slots: Vec<String>) -> Option<Value> {
-    let failed_steps: Vec<&StepName> = snapshot
+fn record_pending(snapshot: &Snapshot, pending_slots: &[String]) -> Option<PendingCleanup> {
+    let remaining: Vec<StepName> = snapshot
         .steps
         .iter()
         .filter(|record| record.at.stage == Stage::Finish && record.phase == StepPhase::Failed)
-        .map(|record| &record.name)
+        .map(|record| record.name.clone())
         .collect();
-    let mut slots = if failed_steps.contains(&names::CLEANUP_EJECT) { filled(snapshot) } else { Vec::new() };
+    let mut slots = if remaining.contains(names::CLEANUP_EJECT) { filled(snapshot) } else { Vec::new() };
     // Slots of an earlier job stay pending unless this job got as far as to empty them.
     if !snapshot.records_of(names::EJECT).any(|record| record.phase == StepPhase::Done) {
-        slots.extend(pending_slots);
+        slots.extend_from_slice(pending_slots);
     }
     slots.sort();
     slots.dedup();
-    (!failed_steps.is_empty())
-        .then(|| json!({ "job_id": snapshot.run.id, "remaining": failed_steps, "slots": slots }))
+    (!remaining.is_empty()).then_some(PendingCleanup {
+        job_id: snapshot.run.id,
+        remaining,
+        slots,
+        unknown: None,
+    })
 }
 
 /// Returns whether this step is pending from an earlier job. Then this job does it, or it stays pending.
 async fn is_pending(services: &Services, context: &StepContext, step: &StepName) -> Result<bool, StepError> {
     let server = services.bmc.server(step, &input(step, context)?.server).await?;
-    let remaining = server.pending_cleanup.as_ref().and_then(|pending| pending.get("remaining")?.as_array());
-    Ok(remaining.is_some_and(|remaining| remaining.iter().any(|name| name == step.as_str())))
+    Ok(server.pending_cleanup.is_some_and(|pending| pending.remaining.contains(step)))
 }
 
 /// Returns the slots that an earlier job left filled on this server.
-pub(super) fn pending_slots(server: &Server) -> Vec<String> {
-    let slots = server.pending_cleanup.as_ref().and_then(|pending| pending.get("slots")?.as_array());
-    slots.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+pub(super) fn pending_slots(server: &Server) -> &[String] {
+    server.pending_cleanup.as_ref().map_or(&[], |pending| &pending.slots)
 }

@@ -35,7 +35,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let firmware = discovery.manager.as_ref().and_then(|manager| manager.firmware.clone());
     let learned = LearnedSlots::stored(
         connected.server.observed.as_ref(),
-        firmware.as_deref(),
+        firmware.as_ref(),
         connected.server.revision,
     );
     let (first, secure) = (validated.media_base.as_str(), validated.secure_media_base.as_deref());

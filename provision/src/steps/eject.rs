@@ -27,8 +27,9 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     // So are slots that an earlier job could not empty, if they still exist.
     uris.extend(
         pending_slots(&connected.server)
-            .into_iter()
-            .filter(|uri| found.discovery.slots.iter().any(|slot| slot.uri == *uri)),
+            .iter()
+            .filter(|uri| found.discovery.slots.iter().any(|slot| slot.uri == **uri))
+            .cloned(),
     );
     uris.sort();
     uris.dedup();

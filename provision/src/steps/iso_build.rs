@@ -13,13 +13,14 @@ use super::validate::ImageName;
 use super::{class, input, names, own_policy, recipe, step};
 use bmc::slots::SlotPlan;
 use bmc::{failure, output_of};
-use engine::model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, StepName, Time};
+use engine::model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, Snapshot, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use media::{
-    self, ImageBody, ImageUse, JobDocument, MediaToken, PullAccess, RenderInput, TaskImageInput, TaskInputs,
+    self, ImageBody, ImageUse, JobDocument, MediaToken, NoTokenSeed, PullAccess, RenderInput, TaskImageInput,
+    TaskInputs,
 };
 use recipe::{Payload, Recipe};
-use secrets::{JOB_USERNAME, token_hash};
+use secrets::{JOB_USERNAME, JobTokens, token_hash};
 
 const STEP: &StepName = names::ISO_BUILD;
 /// The use of an image that a grant is for. Every slot plan attempt after the first has separate URLs.
@@ -58,20 +59,28 @@ step!(
 
 impl Services {
     /// Derives the token of a job's first grant of an image.
-    pub fn media_token(&self, job: RunId, artifact: Artifact, digest: &str) -> MediaToken {
-        self.media_token_for(job, artifact, digest, GrantUse::FIRST)
-    }
-
-    /// Derives the token of a grant for one use of an image. It is equal after a crash and different for another image.
-    pub(super) fn media_token_for(
+    ///
+    /// # Errors
+    /// Returns an error when the input of the job has no seed of its tokens.
+    pub fn media_token(
         &self,
-        job: RunId,
+        job: &Snapshot,
         artifact: Artifact,
         digest: &str,
-        for_use: GrantUse,
-    ) -> MediaToken {
-        self.grants.token(job, &for_use.image(artifact, digest))
+    ) -> Result<MediaToken, NoTokenSeed> {
+        media_token_for(job, artifact, digest, GrantUse::FIRST)
     }
+}
+
+/// Derives the token of a grant for one use of an image. It is equal after a crash or a rotation of a key, and different for
+/// another image.
+pub(super) fn media_token_for(
+    job: &Snapshot,
+    artifact: Artifact,
+    digest: &str,
+    for_use: GrantUse,
+) -> Result<MediaToken, NoTokenSeed> {
+    Ok(MediaToken::derive(&media::tokens_of(job)?, job.run.id, &for_use.image(artifact, digest)))
 }
 
 async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
@@ -140,13 +149,15 @@ pub(super) fn task_of(
 ) -> Result<BuiltTaskImage, StepError> {
     let run = &context.snapshot.run;
     let serial = input(STEP, context)?.server;
-    task_image(services, (run.id, run.created_at), &serial, &recipe(STEP, context)?, validated)
+    let tokens = media::tokens_of(&context.snapshot).map_err(broken)?;
+    task_image(services, (run.id, run.created_at), &tokens, &serial, &recipe(STEP, context)?, validated)
 }
 
 /// Plans the task image of any job, also for a dry run.
 pub(crate) fn task_image(
     services: &Services,
     (id, created_at): (RunId, Time),
+    tokens: &JobTokens,
     serial: &Serial,
     recipe: &Recipe,
     validated: &Validated,
@@ -156,9 +167,13 @@ pub(crate) fn task_image(
         .as_deref()
         .filter(|_| validated.own_registry)
         .and_then(ImageName::parse)
-        .map(|image| (image.repository, services.tokens.pull_password(&id.to_string())));
-    let password = pull.as_ref().map(|(_, secret)| secret);
-    let document = document(services, (id, created_at), serial, recipe, validated, password);
+        .map(|image| (image.repository, tokens.pull_password(&id.to_string())));
+    let id_text = id.to_string();
+    let secrets = TaskSecrets {
+        webhook: tokens.webhook_token(&id_text),
+        pull: pull.as_ref().map(|(_, secret)| secret),
+    };
+    let document = document(services, (id, created_at), serial, recipe, validated, &secrets);
     let (inputs, body) = plan_image(services, (id, created_at), recipe, &document)?;
     Ok(BuiltTaskImage { inputs, body, pull })
 }
@@ -174,7 +189,11 @@ pub(super) fn grant(
     for_use: GrantUse,
 ) -> Result<Grant, StepError> {
     let image = for_use.image(artifact, digest);
-    services.grants.issue(context.snapshot.run.id, &image, size, inputs, context.now()).map_err(broken)
+    let token = media_token_for(&context.snapshot, artifact, digest, for_use).map_err(broken)?;
+    services
+        .grants
+        .issue(&token, context.snapshot.run.id, &image, size, inputs, context.now())
+        .map_err(broken)
 }
 
 fn short(digest: &str) -> &str {
@@ -190,13 +209,19 @@ fn broken(why: impl std::fmt::Display) -> StepError {
     ))
 }
 
+/// The secrets in a task image.
+struct TaskSecrets<'a> {
+    webhook: SecretString,
+    pull: Option<&'a SecretString>,
+}
+
 fn document(
     services: &Services,
     (id, created_at): (RunId, Time),
     serial: &Serial,
     recipe: &Recipe,
     validated: &Validated,
-    pull_password: Option<&secrecy::SecretString>,
+    secrets: &TaskSecrets<'_>,
 ) -> JobDocument {
     let base = &validated.controller_url;
     JobDocument {
@@ -205,12 +230,14 @@ fn document(
         controller_url: base.clone(),
         controller_ca: base.starts_with("https:").then(|| (services.settings.controller_ca)()).flatten(),
         webhook_url: format!("{base}/api/v1/status-webhook/{serial}"),
-        webhook_token: services.tokens.webhook_token(&id.to_string()).expose_secret().to_owned(),
-        registry: pull_password.map(|password| PullAccess {
+        webhook_token: secrets.webhook.expose_secret().to_owned(),
+        registry: secrets.pull.map(|password| PullAccess {
             url: base.clone(),
             username: JOB_USERNAME.to_owned(),
             password: password.expose_secret().to_owned(),
         }),
+        // The types of a recipe can always be written as JSON.
+        network: recipe.network.as_ref().and_then(|network| serde_json::to_value(network).ok()),
         recipe_schema_id: recipe.schema_id.clone(),
         created_at: created_at.timestamp(),
         shoal_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::super::outputs::{Built, Discovered, Validated};
 use super::super::services::Services;
-use super::iso_build::GrantUse;
+use super::iso_build::{GrantUse, media_token_for};
 use super::slot_fallback::{Refused, current, is_outdated, next_plan};
 use super::{bmc_policy, class, discovered_bmc, names, step};
 use bmc::slots::{self, InsertError, Insertion};
 use bmc::{ConnectedBmc, failure, output_of};
 use engine::model::{Artifact, StepName};
 use engine::{StepContext, StepError, StepReport};
-use media::{self, MediaToken, Suffix};
+use media::{self, MediaToken, NoTokenSeed, Suffix};
 
 step!(
     /// Inserts the boot image into its slot.
@@ -76,14 +76,15 @@ impl<'a> SlotImage<'a> {
     pub(super) fn url(
         &self,
         step: &StepName,
-        services: &Services,
         context: &StepContext,
         connected: &ConnectedBmc,
         found: &Discovered,
     ) -> Result<String, StepError> {
         let validated: Validated = output_of(step, context, names::VALIDATE)?;
         let for_use = GrantUse::of(found.plan, found.attempt);
-        let token = self.token(services, context, for_use);
+        let token = self.token(context, for_use).map_err(|why| {
+            StepError::fail(failure(class::MEDIA, step, why.to_string(), "create the job again"))
+        })?;
         let slot = found.discovery.slots.iter().find(|slot| slot.uri == self.slot);
         let suffix = match slot.map(|slot| slot.suffix(&connected.bmc.profile()) == "img") {
             Some(true) => Suffix::Img,
@@ -97,8 +98,8 @@ impl<'a> SlotImage<'a> {
 }
 
 impl SlotImage<'_> {
-    fn token(&self, services: &Services, context: &StepContext, for_use: GrantUse) -> MediaToken {
-        services.media_token_for(context.snapshot.run.id, self.artifact, self.digest, for_use)
+    fn token(&self, context: &StepContext, for_use: GrantUse) -> Result<MediaToken, NoTokenSeed> {
+        media_token_for(&context.snapshot, self.artifact, self.digest, for_use)
     }
 
     /// Returns the number of bytes that the BMC has read of the image; `None` when it cannot be read.
@@ -108,7 +109,7 @@ impl SlotImage<'_> {
         context: &StepContext,
         found: &Discovered,
     ) -> Option<u64> {
-        let token = self.token(services, context, GrantUse::of(found.plan, found.attempt));
+        let token = self.token(context, GrantUse::of(found.plan, found.attempt)).ok()?;
         Some(services.grants.reads_of(&token.hash()).await.ok()?.bytes)
     }
 }
@@ -122,7 +123,7 @@ async fn mount(
     found: &Discovered,
     image: &SlotImage<'_>,
 ) -> Result<StepReport, StepError> {
-    let url = image.url(step, services, context, connected, found)?;
+    let url = image.url(step, context, connected, found)?;
     // The boot image is inserted first.
     let second = image.artifact == Artifact::Task;
     let insertion = Insertion { slot: &image.slot, url: &url, what: image.what, second };

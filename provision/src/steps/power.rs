@@ -86,7 +86,7 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         } else {
             NewEvent::info("redfish.power", "host on, read back")
         };
-        return Ok(running(services, context, &connected, &found, request, event).await);
+        return Ok(running(context, &connected, &found, request, event).await);
     }
     if request.sent > 0
         && let Some(sign) = started(STEP, services, context, &connected, &found).await?
@@ -110,8 +110,7 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
     }
     let mut events = Vec::new();
     if power::due(context, &request) {
-        let inserted =
-            reinsert::before_power_on(STEP, services, context, (&connected, &found), &mut request).await;
+        let inserted = reinsert::before_power_on(STEP, context, (&connected, &found), &mut request).await;
         events = inserted.map_err(|error| error.with_output(json!(request)))?;
         if power::send(STEP, context, &connected, system, ResetType::On, &mut request).await? {
             events.push(NewEvent::info("redfish.power", "host on, read back"));
@@ -128,7 +127,6 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
 
 /// Finishes the step for a host that came on after a while: some firmware has emptied the slots by then.
 async fn running(
-    services: &Arc<Services>,
     context: &StepContext,
     connected: &ConnectedBmc,
     found: &Discovered,
@@ -138,8 +136,7 @@ async fn running(
     let mut events = vec![event];
     if request.sent_at.is_some_and(|sent| context.now().since(sent) < RESEND_AFTER) {
         let inserted =
-            reinsert::after_power_on(names::POWER_ON, services, context, (connected, found), &mut request)
-                .await;
+            reinsert::after_power_on(names::POWER_ON, context, (connected, found), &mut request).await;
         events.extend(inserted);
     }
     let report = StepReport::done().with_output(json!(request));

@@ -12,14 +12,11 @@
 //! it is one, of the boot slot. The second read is one request too and happens only when the power-on was not confirmed at once.
 //! This module never resets a host.
 
-use std::sync::Arc;
-
 use redfish::{InsertOptions, Slot};
 use serde_json::json;
 
 use super::super::outputs::{Built, Discovered, Validated};
 use super::super::second_way;
-use super::super::services::Services;
 use super::mount::SlotImage;
 use super::names;
 use bmc::power::PowerRequest;
@@ -31,7 +28,6 @@ use engine::{StepContext, StepError};
 /// the slots again. After an earlier power-on request the boot override may be lost too, so it is set again.
 pub(super) async fn before_power_on(
     step: &StepName,
-    services: &Arc<Services>,
     context: &StepContext,
     (connected, found): (&ConnectedBmc, &Discovered),
     request: &mut PowerRequest,
@@ -57,7 +53,7 @@ pub(super) async fn before_power_on(
             }
         }
     }
-    let inserted = insert(step, services, context, (connected, found), request, &shown).await?;
+    let inserted = insert(step, context, (connected, found), request, &shown).await?;
     if !inserted.is_empty() || sent_before {
         let from = (&found.discovery, found.boot_slot.as_str());
         let detail = "the one-time boot was set again; a read does not show it yet";
@@ -70,7 +66,6 @@ pub(super) async fn before_power_on(
 /// Runs after the host is on. Errors only become events because the host may already have what it needs.
 pub(super) async fn after_power_on(
     step: &StepName,
-    services: &Arc<Services>,
     context: &StepContext,
     (connected, found): (&ConnectedBmc, &Discovered),
     request: &mut PowerRequest,
@@ -86,7 +81,7 @@ pub(super) async fn after_power_on(
         Ok(shown) => shown,
         Err(error) => return observe_failed(error.to_string()),
     };
-    match insert(step, services, context, (connected, found), request, &shown).await {
+    match insert(step, context, (connected, found), request, &shown).await {
         Ok(events) => events,
         Err(_) => observe_failed(
             "the BMC dropped the media at power-on and does not show them inserted again".to_owned(),
@@ -112,7 +107,6 @@ fn slots_of(found: &Discovered) -> Vec<String> {
 /// Inserts the job's images into those of its slots that are empty.
 async fn insert(
     step: &StepName,
-    services: &Arc<Services>,
     context: &StepContext,
     (connected, found): (&ConnectedBmc, &Discovered),
     request: &mut PowerRequest,
@@ -127,7 +121,7 @@ async fn insert(
         let Some(slot) = shown.iter().find(|slot| slot.uri == image.slot && slot.is_empty()) else {
             continue;
         };
-        let url = image.url(step, services, context, connected, found)?;
+        let url = image.url(step, context, connected, found)?;
         // Cleanup must know that a slot which shows no image may show this one later.
         request.reinserted_at = Some(context.now());
         context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(step))?;

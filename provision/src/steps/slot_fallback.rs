@@ -198,8 +198,12 @@ pub(super) async fn next_plan(
         .ok()
         .and_then(|plans| plans.after(&refused_plans).cloned());
     // After a definite refusal the image cannot appear, so cleanup does not wait for it.
-    let inserted =
-        Inserted { slot: refusal.slot.clone(), sent_at: context.now(), refused: !refusal.may_appear };
+    let inserted = Inserted {
+        slot: refusal.slot.clone(),
+        sent_at: context.now(),
+        refused: !refusal.may_appear,
+        unclear_before: false,
+    };
     let given_up = |why: &str| {
         let mounted = Mounted { inserted: inserted.clone(), slot_fallback: None };
         exhausted(step, &all, why).with_output(json!(mounted))

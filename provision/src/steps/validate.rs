@@ -75,7 +75,7 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let mut report = StepReport::done().with_output(json!(validated)).event(event);
     if let Some(pending) = &server.pending_cleanup {
         let message = "an earlier job could not clean up this server; this job does the pending cleanup";
-        report = report.event(NewEvent::warn("server.cleanup-pending", message).with(pending.clone()));
+        report = report.event(NewEvent::warn("server.cleanup-pending", message).with(json!(pending)));
     }
     Ok(report)
 }

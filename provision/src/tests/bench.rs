@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 use bmc::test_support::PASSWORD;
-use engine::model::{ManualClock, Phase, Run, Snapshot};
+use engine::model::{ManualClock, PendingCleanup, Phase, Run, Snapshot};
 
 /// Shorter than the cleanup timeout, so that a second worker has time left.
 pub(super) const LEASE: Duration = Duration::from_secs(200);
@@ -99,7 +99,7 @@ impl Bench {
     }
 
     /// Sets pending cleanup of an earlier job for engines that are created later.
-    pub(super) fn set_pending_cleanup(&mut self, pending: Value) {
+    pub(super) fn set_pending_cleanup(&mut self, pending: PendingCleanup) {
         self.server.pending_cleanup = Some(pending);
     }
 
@@ -149,7 +149,7 @@ impl Bench {
         self.order_value(engine, order).await
     }
 
-    async fn order_value(&self, engine: &Engine, order: Value) -> RunId {
+    pub(super) async fn order_value(&self, engine: &Engine, order: Value) -> RunId {
         let order: JobOrder = serde_json::from_value(order).unwrap();
         let run = self.services().accept(order, RunId::new(), "operator", self.clock.now()).unwrap().run;
         let id = run.id;
@@ -183,7 +183,10 @@ impl Bench {
             if waits_for_report && !reported {
                 reported = true;
                 let payload = json!({ "status": "success" });
-                engine.deliver(self.snapshot(id).await, "report", "", payload, Vec::new()).await.unwrap();
+                engine
+                    .deliver(self.snapshot(id).await, "report", "", payload, Vec::new(), Vec::new())
+                    .await
+                    .unwrap();
                 continue;
             }
             // Nothing is due before: a wait, a backoff, or the lease of a dead worker.

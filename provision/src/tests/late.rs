@@ -6,6 +6,7 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger, OverrideEnabled, Power};
 use super::bench::Bench;
 use super::*;
 use engine::Verb;
+use engine::model::PendingCleanup;
 
 /// The time the BMC shows a slot with an image as empty: real time, longer than a read-back takes.
 const ATTACH: Duration = Duration::from_secs(3);
@@ -37,9 +38,12 @@ async fn pending_cleanup_of_an_earlier_job_is_done_even_by_a_job_that_fails() {
     let system = format!("/redfish/v1/Systems/{}", bench.sim_bmc.config().identity.system_id);
     let once = json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once" } });
     bench.send_as_operator(Method::PATCH, &system, once).await;
-    bench.set_pending_cleanup(
-        json!({ "remaining": ["cleanup.boot-override", "cleanup.power-on"], "slots": [] }),
-    );
+    bench.set_pending_cleanup(PendingCleanup {
+        job_id: "00000000-0000-0000-0000-000000000001".parse().unwrap(),
+        remaining: vec![names::CLEANUP_BOOT_OVERRIDE.clone(), names::CLEANUP_POWER_ON.clone()],
+        slots: Vec::new(),
+        unknown: None,
+    });
     let refused = FaultEffect::Status {
         status: 400,
         message_id: "Base.1.18.GeneralError".into(),

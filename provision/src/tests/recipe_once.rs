@@ -1,5 +1,7 @@
 //! A recipe is validated once, when the job is accepted, and stored once.
 
+use lab_bmc::Power;
+
 use super::bench::Bench;
 use super::*;
 
@@ -68,7 +70,8 @@ async fn a_job_accepted_under_an_earlier_schema_is_installed_by_a_controller_wit
     drop(old);
 
     let builtin = RecipeSchemas::builtin();
-    let earlier = builtin.text(builtin.current_id()).unwrap();
+    let accepted_by = builtin.validate(RECIPE).unwrap().schema_id;
+    let earlier = builtin.text(&accepted_by).unwrap();
     let mut stricter: Value = serde_json::from_str(earlier).unwrap();
     stricter["$id"] = json!("https://shoal.dev/provisioner/recipe-next.schema.json");
     stricter["required"].as_array_mut().unwrap().push(json!("vendor_data"));
@@ -81,4 +84,21 @@ async fn a_job_accepted_under_an_earlier_schema_is_installed_by_a_controller_wit
     let new = bench.engine("new", &bench.clock, |_| Arc::new(provision));
     let run = bench.run_to_end(&new, id).await;
     assert_eq!(run.outcome, Some(Outcome::Succeeded), "{:#?}", bench.events(id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_off_leaves_the_host_off_after_a_success() {
+    for (after, power) in [("off", Power::Off), ("restart", Power::On)] {
+        let bench = Bench::new(|_| ()).await;
+        let engine = bench.plain_engine("one");
+        let mut recipe: Value = serde_json::from_str(RECIPE).unwrap();
+        recipe["after"] = json!(after);
+        let order = json!({ "server_serial": "XF-1", "recipe": recipe.to_string() });
+        let id = bench.order_value(&engine, order).await;
+        let run = bench.run_to_end(&engine, id).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{:#?}", bench.events(id).await);
+        let sim_bmc = bench.sim_bmc.snapshot();
+        assert_eq!(sim_bmc.power, power, "{after}: {:#?}", bench.events(id).await);
+        assert!(sim_bmc.slots.iter().all(|slot| slot.image.is_none()));
+    }
 }

@@ -63,8 +63,8 @@ fn cases() -> Vec<(&'static str, String)> {
             linux_with("recipe_version", json!("https://shoal.dev/provisioner/recipe-9.schema.json")),
         ),
     ];
-    let mut cases: Vec<(&str, String)> =
-        list.into_iter().map(|(name, value)| (name, value.to_string())).collect();
+    let list = list.into_iter().chain(second());
+    let mut cases: Vec<(&str, String)> = list.map(|(name, value)| (name, value.to_string())).collect();
     cases.push((
         "broken JSON",
         "{\n  \"task_target\": \"install-esxi.target\"\n  \"ks_cfg\": \"\"\n}".to_owned(),
@@ -73,6 +73,42 @@ fn cases() -> Vec<(&'static str, String)> {
     cases.push(("a repeated key", EXAMPLE.replacen("\"100%\",", "\"100%\", \"size\": \"1G\",", 1)));
     cases.push(("too many levels", "[".repeat(1000)));
     cases
+}
+
+/// Mistakes in recipes of version 2.
+fn second() -> Vec<(&'static str, Value)> {
+    let disk = |hints: Value| json!({ "task_target": "erase.target", "disk_hints": hints });
+    let partition = |key: &str, value: Value| {
+        let mut recipe = super::second::everything();
+        recipe["partition_layout"][0][key] = value;
+        recipe
+    };
+    let network = super::second::network_with;
+    vec![
+        ("an erasure without a disk", json!({ "task_target": "erase.target" })),
+        ("hints without a hint", disk(json!({}))),
+        ("an unknown hint", disk(json!({ "seriel": "S" }))),
+        ("a size hint with a unit", disk(json!({ "min_bytes": "1T" }))),
+        ("size hints that exclude each other", disk(json!({ "min_bytes": 2, "max_bytes": 1 }))),
+        ("a mount point that climbs", partition("mount", json!("/var/../etc"))),
+        ("a mount point of the kernel", partition("mount", json!("/dev/shm"))),
+        ("an option that is a device", partition("mkfs_options", json!(["-F", "sdb", "sdc"]))),
+        ("an address without a prefix length", network("/ethernets/lan/addresses", json!(["192.0.2.1"]))),
+        ("an address that is none", network("/ethernets/lan/addresses", json!(["999.0.0.1/24"]))),
+        ("a card without its MAC", network("/ethernets/one/match", json!({}))),
+        ("a gateway in the old form", network("/ethernets/lan/gateway4", json!("192.0.2.1"))),
+        (
+            "a name that is too long for a link",
+            network("/vlans/a-name-that-is-long", json!({ "id": 1, "link": "lan" })),
+        ),
+        ("a link that does not exist", network("/vlans/bond0.7/link", json!("eth9"))),
+        ("keys for an installation", {
+            let mut recipe = super::second::everything();
+            recipe["ssh_authorized_keys"] = json!(["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGV4 a"]);
+            recipe
+        }),
+        ("an unknown end", json!({ "task_target": "inventory.target", "after": "reboot" })),
+    ]
 }
 
 #[test]

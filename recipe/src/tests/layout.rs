@@ -11,12 +11,8 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 fn part(size: &str) -> Partition {
-    Partition {
-        size: PartitionSize::parse(size).unwrap(),
-        type_guid: PartitionType::LINUX_FILESYSTEM,
-        format: FsFormat::Ext4,
-        label: None,
-    }
+    let size = PartitionSize::parse(size).unwrap();
+    Partition::new(size, PartitionType::LINUX_FILESYSTEM, FsFormat::Ext4)
 }
 
 fn parts(sizes: &[&str]) -> Vec<Partition> {

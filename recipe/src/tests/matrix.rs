@@ -244,8 +244,8 @@ fn formats_labels_and_unknown_fields_of_a_partition_are_checked() {
         pairs(&[("/partition_layout/0/label", "pattern")])
     );
     assert_eq!(
-        refused(&one_partition("mount", json!("/"))),
-        pairs(&[("/partition_layout/0/mount", "additionalProperties")])
+        refused(&one_partition("mountpoint", json!("/"))),
+        pairs(&[("/partition_layout/0/mountpoint", "additionalProperties")])
     );
     assert_eq!(
         refused(&layout(json!([{ "size": "1G" }, { "type_guid": "8300" }, 7]))),

@@ -5,6 +5,7 @@ mod layout;
 mod limits;
 mod matrix;
 mod properties;
+mod second;
 mod versions;
 
 use std::sync::LazyLock;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::{FieldError, MAX_ERRORS};
 use super::*;
 
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 34] = [
     "$schema",
     "recipe_version",
     "task_target",
@@ -25,9 +25,25 @@ const FIELDS: [&str; 18] = [
     "ks_cfg",
     "media_label",
     "metadata",
+    "after",
+    "erase_mode",
+    "disk_hints",
+    "serial",
+    "min_bytes",
+    "network",
+    "ethernets",
+    "bonds",
+    "vlans",
+    "match",
+    "interfaces",
+    "addresses",
+    "routes",
+    "mount",
+    "mkfs_options",
+    "ssh_authorized_keys",
 ];
 
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 18] = [
     "install-linux.target",
     "install-windows.target",
     "install-esxi.target",
@@ -42,6 +58,10 @@ const WORDS: [&str; 14] = [
     "CIDATA",
     "https://shoal.dev/provisioner/recipe.schema.json",
     "http://h/x",
+    "https://shoal.dev/provisioner/recipe-v2.schema.json",
+    "erase.target",
+    "off",
+    "192.0.2.1/24",
 ];
 
 fn any_json() -> impl Strategy<Value = Value> {

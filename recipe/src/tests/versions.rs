@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::super::{Recipe, RecipeSchemas, SchemaError};
 use super::*;
 
-const CURRENT: &str = "https://shoal.dev/provisioner/recipe.schema.json";
+const CURRENT: &str = "https://shoal.dev/provisioner/recipe-v2.schema.json";
+const FIRST: &str = "https://shoal.dev/provisioner/recipe.schema.json";
 const PREVIOUS: &str = "https://shoal.dev/provisioner/recipe-0.schema.json";
 
 /// A version that exists only in tests: it has one more field and fewer required ones.
@@ -36,11 +37,12 @@ fn old_recipe() -> Value {
 }
 
 #[test]
-fn the_builtin_schema_is_the_published_file_byte_for_byte() {
+fn the_builtin_schemas_are_the_published_files_byte_for_byte() {
     let schemas = RecipeSchemas::builtin();
     assert_eq!(schemas.current_id(), CURRENT);
     let text = schemas.text(CURRENT).unwrap();
-    assert_eq!(text, include_str!("../../../schemas/recipe.schema.json"));
+    assert_eq!(text, include_str!("../../../schemas/recipe-v2.schema.json"));
+    assert_eq!(schemas.text(FIRST).unwrap(), include_str!("../../../schemas/recipe.schema.json"));
     assert_eq!(schemas.text(PREVIOUS), None);
     assert_eq!(RecipeSchemas::from_text(text).unwrap().current_id(), CURRENT);
 }
@@ -48,7 +50,7 @@ fn the_builtin_schema_is_the_published_file_byte_for_byte() {
 #[test]
 fn a_recipe_of_the_previous_version_is_validated_by_that_version() {
     let schemas = both();
-    assert_eq!(schemas.ids().collect::<Vec<_>>(), [CURRENT, PREVIOUS]);
+    assert_eq!(schemas.ids().collect::<Vec<_>>(), [CURRENT, FIRST, PREVIOUS]);
     let recipe = schemas.validate(&old_recipe().to_string()).unwrap();
     assert_eq!(recipe.schema_id, PREVIOUS);
     assert_eq!(schemas.text(&recipe.schema_id).unwrap(), previous());
@@ -65,13 +67,29 @@ fn a_recipe_of_the_previous_version_is_validated_by_that_version() {
 }
 
 #[test]
-fn a_recipe_without_a_known_version_is_validated_by_the_current_schema() {
+fn a_recipe_that_names_no_version_is_of_the_first_one_unless_it_needs_the_current_one() {
     let schemas = both();
-    assert_eq!(schemas.validate(EXAMPLE).unwrap().schema_id, CURRENT);
-    for version in ["1", "1.0.2", "2025-11-05", "site recipe 7", CURRENT] {
+    assert_eq!(schemas.validate(EXAMPLE).unwrap().schema_id, FIRST);
+    for version in ["1", "1.0.2", "2", "2025-11-05", "site recipe 7", FIRST] {
         let recipe = schemas.validate(&linux_with("recipe_version", json!(version)).to_string()).unwrap();
-        assert_eq!(recipe.schema_id, CURRENT);
+        assert_eq!(recipe.schema_id, FIRST);
     }
+    assert_eq!(
+        schemas.validate(&linux_with("recipe_version", json!(CURRENT)).to_string()).unwrap().schema_id,
+        CURRENT
+    );
+    for newer in [
+        linux_with("after", json!("off")),
+        one_partition("mkfs_options", json!([])),
+        json!({ "task_target": "inventory.target" }),
+    ] {
+        assert_eq!(schemas.validate(&newer.to_string()).unwrap().schema_id, CURRENT, "{newer}");
+        let mut named = newer;
+        named["$schema"] = json!(FIRST);
+        assert!(schemas.validate(&named.to_string()).is_err(), "version 1 has nothing of this: {named}");
+    }
+    // A field that no version has gets the errors of version 1.
+    assert_eq!(refused(&linux_with("colour", json!("blue"))), pairs(&[("/colour", "additionalProperties")]));
     assert!(RecipeSchemas::builtin().validate(&old_recipe().to_string()).is_err());
 }
 
@@ -86,7 +104,7 @@ fn the_error_of_an_unknown_version_names_the_known_ones() {
             (errors[0].path.as_str(), errors[0].code.as_str()),
             (format!("/{key}").as_str(), "recipe_version")
         );
-        for name in [next, CURRENT, PREVIOUS] {
+        for name in [next, CURRENT, FIRST, PREVIOUS] {
             assert!(errors[0].message.contains(name), "{}", errors[0].message);
         }
     }
@@ -122,7 +140,7 @@ fn unusable_schemas_are_refused_with_the_reason() {
 
 #[test]
 fn the_schema_uses_only_keywords_with_one_meaning() {
-    const SAME: [&str; 23] = [
+    const SAME: [&str; 28] = [
         "$schema",
         "$id",
         "title",
@@ -138,6 +156,11 @@ fn the_schema_uses_only_keywords_with_one_meaning() {
         "format",
         "enum",
         "const",
+        "minimum",
+        "maximum",
+        "minProperties",
+        "maxProperties",
+        "propertyNames",
         "minItems",
         "maxItems",
         "items",
@@ -158,7 +181,8 @@ fn the_schema_uses_only_keywords_with_one_meaning() {
                     walk(value, false);
                 }
                 "allOf" => value.as_array().unwrap().iter().for_each(|part| walk(part, false)),
-                "if" | "then" | "else" => walk(value, false),
+                "if" | "then" | "else" | "propertyNames" => walk(value, false),
+                "additionalProperties" if value.is_object() => walk(value, false),
                 "pattern" => {
                     let pattern = value.as_str().unwrap();
                     assert!(
@@ -171,7 +195,9 @@ fn the_schema_uses_only_keywords_with_one_meaning() {
             }
         }
     }
-    walk(&serde_json::from_str(RecipeSchemas::builtin().text(CURRENT).unwrap()).unwrap(), false);
+    for id in [CURRENT, FIRST] {
+        walk(&serde_json::from_str(RecipeSchemas::builtin().text(id).unwrap()).unwrap(), false);
+    }
 }
 
 #[test]
@@ -189,6 +215,8 @@ fn draft_07_and_draft_2020_12_give_the_same_result() {
         one_partition("label", json!("\u{7f}")),
         json!({ "task_target": "install-windows.target", "unattend_xml": "" }),
         json!({ "task_target": "install-esxi.target" }),
+        super::second::everything(),
+        super::second::network_with("/ethernets/lan/mtu", json!(9)),
         json!([]),
     ];
     for recipe in recipes {

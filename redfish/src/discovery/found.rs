@@ -8,6 +8,7 @@ use crate::json::{self, Resource};
 use crate::media::Slot;
 use crate::power_state::{PowerState, ResetType};
 use crate::profile::{BmcIdentity, Profile};
+use crate::version::FirmwareVersion;
 
 /// Selects the host when the BMC shows several systems.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -76,7 +77,7 @@ pub struct SystemInfo {
     /// `UUID`.
     pub uuid: Option<String>,
     /// `BiosVersion`.
-    pub bios_version: Option<String>,
+    pub bios_version: Option<FirmwareVersion>,
     /// `PowerState` at the time of discovery.
     pub power_state: PowerState,
     /// The Reset action.
@@ -114,7 +115,7 @@ pub struct ManagerInfo {
     /// `Model`.
     pub model: Option<String>,
     /// `FirmwareVersion`.
-    pub firmware: Option<String>,
+    pub firmware: Option<FirmwareVersion>,
     /// `DateTime`, as the BMC shows it.
     pub date_time: Option<String>,
     /// Path of its attributes, if it links to them.
@@ -162,7 +163,7 @@ impl SystemInfo {
             sku: json::word(fields, "SKU").filter(|sku| !is_placeholder(sku)),
             service_tag: None,
             uuid: json::word(fields, "UUID"),
-            bios_version: json::word(fields, "BiosVersion"),
+            bios_version: json::word(fields, "BiosVersion").map(FirmwareVersion::from),
             power_state: PowerState::of(resource),
             reset: target,
             boot: BootOverride::of(fields),

@@ -3,6 +3,8 @@
 //! ```text
 //!   given path > expected serial or service tag > named by the profile > the only system with the properties of a host
 //! ```
+//!
+//! A system that the profile names is read first; if it shows the expected serial number, the collection is not read.
 
 use super::OPERATION;
 use super::found::{SerialMatch, SystemInfo, SystemSelector, serial_of};
@@ -26,6 +28,9 @@ impl Core {
         };
         if let Some(uri) = selector.uri.as_deref().and_then(json::path_of) {
             return self.read(OPERATION, &uri).await;
+        }
+        if let Some(named) = self.expected_at_once(&collection, selector).await {
+            return Ok(named);
         }
         let mut members = self.members(OPERATION, &collection).await?;
         if members.len() == 1 {
@@ -75,6 +80,17 @@ impl Core {
             ErrorKind::Config { detail }
         };
         Err(RedfishError::new(OPERATION, kind))
+    }
+
+    /// Reads the first system the profile names without a read of the collection. Returns `None` unless it shows the expected
+    /// serial number; then the collection is read.
+    async fn expected_at_once(&self, collection: &str, selector: &SystemSelector) -> Option<Resource> {
+        let profile = self.profile();
+        let (name, expected) = (profile.system_select.first()?, selector.serial.as_deref()?);
+        let path = json::path_of(&format!("{}/{name}", collection.trim_end_matches('/')))?;
+        let system = self.read_member_once(Member { path, resource: None }).await.ok()?;
+        let verdict = SystemInfo::of(&system, &profile).matches_serial(expected);
+        (verdict == SerialMatch::Match).then_some(system)
     }
 
     /// Reads only the system the profile names, because others may be slow or fail. Returns `None` when its serial

@@ -32,6 +32,7 @@ use crate::exchange::Core;
 use crate::json::{self, Resource};
 use crate::media::{Slot, scheme_of};
 use crate::profile::BmcIdentity;
+use crate::version::FirmwareVersion;
 
 const OPERATION: Operation = Operation::Discover;
 
@@ -52,7 +53,7 @@ impl Bmc {
         let manager = managers.first().map(|manager| ManagerInfo {
             uri: manager.path.clone(),
             model: json::word(&manager.fields, "Model"),
-            firmware: json::word(&manager.fields, "FirmwareVersion"),
+            firmware: json::word(&manager.fields, "FirmwareVersion").map(FirmwareVersion::from),
             date_time: json::word(&manager.fields, "DateTime"),
             attributes: attributes::linked(manager),
         });
@@ -64,7 +65,7 @@ impl Bmc {
         identity.firmware = manager.as_ref().and_then(|manager| manager.firmware.clone());
         identity.media = managers.first().and_then(|manager| json::link(&manager.fields, "VirtualMedia"));
         core.active_profile.identify(&identity);
-        core.active_profile.learn(|learned| learned.on_firmware(identity.firmware.as_deref()));
+        core.active_profile.learn(|learned| learned.on_firmware(identity.firmware.as_ref()));
         // The system was read under the profile that the service root alone led to.
         info.judge_sku(&core.profile());
         let media = core.media(&system, &managers).await?;
@@ -86,7 +87,7 @@ impl Bmc {
     /// Restores the profile chosen by an earlier discovery, in a process that has not discovered the BMC.
     pub fn recall(&self, discovery: &Discovery) {
         self.core.active_profile.identify(&discovery.identity);
-        let firmware = discovery.identity.firmware.as_deref();
+        let firmware = discovery.identity.firmware.as_ref();
         self.core.active_profile.learn(|learned| learned.on_firmware(firmware));
     }
 

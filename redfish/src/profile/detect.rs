@@ -17,6 +17,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::version::{FirmwareVersion, VersionNumbers};
+
 /// The properties of a BMC by which its profile is chosen.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct BmcIdentity {
@@ -35,7 +37,7 @@ pub struct BmcIdentity {
     #[serde(default)]
     pub manager: Option<String>,
     /// `FirmwareVersion` of the manager.
-    pub firmware: Option<String>,
+    pub firmware: Option<FirmwareVersion>,
     /// The path of the manager's virtual media.
     #[serde(default)]
     pub media: Option<String>,
@@ -58,31 +60,30 @@ pub(super) struct Rule {
     /// Suffixes of the path of the manager's virtual media.
     media: Vec<String>,
     /// The lowest firmware version.
-    firmware_from: Option<String>,
+    firmware_from: Option<VersionNumbers>,
     /// The lowest firmware version above the range.
-    firmware_before: Option<String>,
+    firmware_before: Option<VersionNumbers>,
 }
 
 impl Rule {
     pub(super) fn matches(&self, identity: &BmcIdentity) -> bool {
-        let oem = || identity.oem.iter();
-        let names = || [&identity.vendor, &identity.manufacturer].into_iter().flatten().chain(oem());
-        let manager = || [&identity.manager, &identity.firmware].into_iter().flatten();
-        let version = identity.firmware.as_deref().and_then(version);
+        let oem = || identity.oem.iter().map(String::as_str);
+        let names = || {
+            [&identity.vendor, &identity.manufacturer].into_iter().flatten().map(String::as_str).chain(oem())
+        };
+        let firmware = identity.firmware.as_ref();
+        let manager = || identity.manager.as_deref().into_iter().chain(firmware.map(FirmwareVersion::as_str));
+        let version = firmware.and_then(FirmwareVersion::numbers);
+        let from = |from: &VersionNumbers| version.as_ref().is_some_and(|version| from <= version);
+        let before = |before: &VersionNumbers| version.as_ref().is_some_and(|version| version < before);
         any(&self.vendor, names(), |text, word| text.starts_with(word))
-            && any(&self.product, identity.product.iter(), |text, word| text.contains(word))
+            && any(&self.product, identity.product.as_deref().into_iter(), |text, word| text.contains(word))
             && any(&self.oem, oem(), |text, word| text.starts_with(word))
-            && any(&self.model, identity.model.iter(), |text, word| text.contains(word))
+            && any(&self.model, identity.model.as_deref().into_iter(), |text, word| text.contains(word))
             && any(&self.manager, manager(), |text, word| text.contains(word))
-            && any(&self.media, identity.media.iter(), |text, word| text.ends_with(word))
-            && self
-                .firmware_from
-                .as_deref()
-                .is_none_or(|from| version.is_some() && self::version(from) <= version)
-            && self
-                .firmware_before
-                .as_deref()
-                .is_none_or(|before| version.is_some() && version < self::version(before))
+            && any(&self.media, identity.media.as_deref().into_iter(), |text, word| text.ends_with(word))
+            && self.firmware_from.as_ref().is_none_or(from)
+            && self.firmware_before.as_ref().is_none_or(before)
     }
 
     /// Weight of the conditions: a name of the manager or of the machine counts twice.
@@ -99,15 +100,14 @@ impl Rule {
         let lists = [&self.vendor, &self.product, &self.oem, &self.model, &self.manager];
         let lower =
             lists.into_iter().flatten().all(|word| !word.is_empty() && *word == word.to_ascii_lowercase());
-        let versions = [&self.firmware_from, &self.firmware_before].into_iter().flatten();
-        self.weight() > 0 && lower && versions.into_iter().all(|text| version(text).is_some())
+        self.weight() > 0 && lower
     }
 }
 
 /// Whether one of the words matches one of the texts; an empty list of words matches everything.
 fn any<'a>(
     words: &[String],
-    texts: impl Iterator<Item = &'a String>,
+    texts: impl Iterator<Item = &'a str>,
     matches: impl Fn(&str, &str) -> bool,
 ) -> bool {
     let texts: Vec<String> = texts.map(|text| text.trim().to_ascii_lowercase()).collect();
@@ -115,41 +115,19 @@ fn any<'a>(
         || words.iter().any(|word| texts.iter().any(|text| matches(text, &word.to_ascii_lowercase())))
 }
 
-/// The numbers of the first dotted version in a text: `Controller 5 v2.72` is 2.72.
-fn version(text: &str) -> Option<Vec<u64>> {
-    let words = text.split(|char: char| !char.is_ascii_digit() && char != '.');
-    let dotted = words.map(|word| word.trim_matches('.')).find(|word| word.contains('.'))?;
-    dotted.split('.').take(6).map(|part| part.parse().ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_found_in_every_form_bmcs_use() {
-        for (text, numbers) in [
-            ("6.10.30.00", Some(vec![6, 10, 30, 0])),
-            ("iLO 5 v2.72", Some(vec![2, 72])),
-            ("01.03.12 (build 4)", Some(vec![1, 3, 12])),
-            ("CDI3A4A-6.10", Some(vec![6, 10])),
-            ("7", None),
-            ("", None),
-            ("99999999999999999999.1", None),
-        ] {
-            assert_eq!(version(text), numbers, "{text}");
-        }
-    }
-
-    #[test]
     fn a_range_of_firmware_includes_its_start_and_excludes_its_end() {
         let rule = Rule {
-            firmware_from: Some("3.00".to_owned()),
-            firmware_before: Some("6.00".to_owned()),
+            firmware_from: VersionNumbers::try_from("3.00".to_owned()).ok(),
+            firmware_before: VersionNumbers::try_from("6.00".to_owned()).ok(),
             ..Rule::default()
         };
         let matches = |firmware: &str| {
-            rule.matches(&BmcIdentity { firmware: Some(firmware.to_owned()), ..BmcIdentity::default() })
+            rule.matches(&BmcIdentity { firmware: Some(firmware.into()), ..BmcIdentity::default() })
         };
         assert_eq!(
             ["2.75.75.75", "3.00", "5.10.50.00", "6.00.00.00", "no version"].map(matches),

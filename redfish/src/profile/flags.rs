@@ -91,7 +91,8 @@ flags! {
     settle_after_off "settle_after_off_s": Duration [Seconds] = Duration::ZERO;
     /// Message keys that mean "not now" on this BMC although they mean "no" on others; in lower case.
     busy_ids "busy_ids": Vec<String> [Vec<String>] = Vec::new();
-    /// Ids of the system that is the host, in order of preference, if the BMC shows several systems.
+    /// Ids of the system that is the host, in order of preference, if the BMC shows several systems. The first one is read
+    /// before the collection of systems, which is read only if that system does not show the expected serial number.
     system_select "system_select": Vec<String> [Vec<String>] = Vec::new();
     /// Whether `SKU` of the system is its service tag, which identifies one machine; elsewhere it is a product number.
     sku_is_serial "sku_is_serial": bool [bool] = false;

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::flags::Profile;
 use super::values::{Auth, BootVia, IfMatch, Include, InsertFields};
 use crate::boot::BootTarget;
+use crate::version::FirmwareVersion;
 
 /// Maximum number of refusing slots that are stored.
 const MAX_SLOTS: usize = 16;
@@ -85,7 +86,7 @@ impl InsertMember {
 #[serde(default)]
 pub struct Learned {
     /// Firmware version of the manager from which it was learned.
-    pub firmware_version: Option<String>,
+    pub firmware_version: Option<FirmwareVersion>,
     /// Members of an insert the BMC demanded.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub wants: BTreeSet<InsertMember>,
@@ -133,12 +134,12 @@ impl Learned {
 
     /// Discards everything when `firmware` differs from the version it was learned from. What was learned at the login,
     /// before the version was known, is kept.
-    pub(crate) fn on_firmware(&mut self, firmware: Option<&str>) {
-        if self.firmware_version.as_deref() != firmware {
+    pub(crate) fn on_firmware(&mut self, firmware: Option<&FirmwareVersion>) {
+        if self.firmware_version.as_ref() != firmware {
             if self.firmware_version.is_some() {
                 *self = Learned::default();
             }
-            self.firmware_version = firmware.map(str::to_owned);
+            self.firmware_version = firmware.cloned();
         }
     }
 

@@ -206,7 +206,7 @@ fn identity(shown: &Shown) -> BmcIdentity {
         manufacturer: some(manufacturer),
         model: some(model),
         manager: some(manager),
-        firmware: some(firmware),
+        firmware: some(firmware).map(Into::into),
         media: some(media),
     }
 }
@@ -300,12 +300,12 @@ fn learned_behaviour_refines_and_never_overrides() {
 #[test]
 fn behaviour_learned_from_another_firmware_is_discarded() {
     let mut learned =
-        Learned { firmware_version: Some("1.0".to_owned()), basic_only: true, ..Learned::default() };
-    learned.on_firmware(Some("1.0"));
+        Learned { firmware_version: Some("1.0".into()), basic_only: true, ..Learned::default() };
+    learned.on_firmware(Some(&"1.0".into()));
     assert!(learned.basic_only);
-    learned.on_firmware(Some("1.1"));
+    learned.on_firmware(Some(&"1.1".into()));
     assert!(learned.is_empty());
-    assert_eq!(learned.firmware_version.as_deref(), Some("1.1"));
+    assert_eq!(learned.firmware_version, Some("1.1".into()));
     let stored: Learned =
         serde_json::from_value(json!({ "firmware_version": "1.1", "of_later": 1 })).unwrap();
     assert_eq!(stored, learned);

@@ -23,7 +23,7 @@ async fn a_standard_bmc_is_discovered_in_few_requests() {
     assert_eq!(found.system.matches_serial(" SER1 "), SerialMatch::Match);
     assert_eq!(found.system.matches_serial("OTHER"), SerialMatch::Mismatch);
     assert_eq!(found.identity.vendor.as_deref(), Some("Contoso"));
-    assert_eq!(found.manager.as_ref().unwrap().firmware.as_deref(), Some("7.1"));
+    assert_eq!(found.manager.as_ref().unwrap().firmware, Some("7.1".into()));
     let reset = found.system.reset.as_ref().unwrap();
     assert_eq!(reset.target, RESET);
     assert!(reset.allows(ResetType::On) && !reset.allows(ResetType::Nmi));

@@ -185,6 +185,13 @@ async fn system_select() {
     fake.put(board, json!({ "SerialNumber": "SER1" }));
     let again = with(&fake, json!({ "system_select": ["System_0"] }));
     assert_eq!(discovered(&again).await.system.uri, board);
+
+    // It shows the expected serial number: then the collection is not read.
+    fake.merge(host, json!({ "SerialNumber": "SER1" }));
+    let lists = fake.sent(Method::GET, SYSTEMS).len();
+    let at_once = with(&fake, json!({ "system_select": ["System_0"] }));
+    assert_eq!(discovered(&at_once).await.system.uri, host);
+    assert_eq!(fake.sent(Method::GET, SYSTEMS).len(), lists);
 }
 
 async fn sku_is_serial() {

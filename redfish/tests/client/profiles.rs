@@ -81,7 +81,7 @@ async fn a_demanded_member_is_sent_at_once_in_the_next_insert() {
     bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap();
     let learned = bmc.learned();
     assert_eq!(learned.wants, [InsertMember::Protocol].into());
-    assert_eq!(learned.firmware_version.as_deref(), Some("7.1"));
+    assert_eq!(learned.firmware_version, Some("7.1".into()));
 
     for (firmware, expected) in
         [("7.1", json!({ "Image": URL, "TransferProtocolType": "HTTP" })), ("7.2", json!({ "Image": URL }))]

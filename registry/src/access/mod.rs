@@ -43,6 +43,7 @@ pub(crate) use self::htpasswd::parse as read_htpasswd;
 pub use self::policy::{
     AccessRequest, Decision, InvalidRule, Policy, Reason, Rights, Rule, Subject, SubjectPattern, decide,
 };
+pub use self::token::SigningKeys;
 pub use self::token_authority::{Realm, TokenAuthority, TokenOptions};
 pub use self::users::{Htpasswd, HtpasswdOptions};
 use crate::name::{RepositoryName, Tag};

@@ -9,6 +9,7 @@
 //!
 //! Specification: RFC 7519, RFC 7515 section 3.1, Docker "Token Authentication Implementation".
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -47,15 +48,18 @@ pub(super) struct Claims {
     pub(super) access: Vec<Scope>,
 }
 
-/// Signs and verifies tokens. The key is 32 bytes.
+/// The keys of issued tokens at this time: the first one signs, all of them verify. There is at least one.
+pub type SigningKeys = Arc<dyn Fn(SystemTime) -> Vec<[u8; 32]> + Send + Sync>;
+
+/// Signs and verifies tokens.
 pub(super) struct Signer {
-    key: [u8; 32],
+    keys: SigningKeys,
     service: String,
 }
 
 impl Signer {
-    pub(super) fn new(key: [u8; 32], service: String) -> Self {
-        Signer { key, service }
+    pub(super) fn new(keys: SigningKeys, service: String) -> Self {
+        Signer { keys, service }
     }
 
     pub(super) fn service(&self) -> &str {
@@ -77,6 +81,7 @@ impl Signer {
             }
             Subject::Scoped { name, id, .. } => (name.clone(), Vec::new(), None, Some(id.clone())),
         };
+        let key = (self.keys)(now).first().copied().unwrap_or_default();
         let now = seconds(now);
         let claims = Claims {
             iss: self.service.clone(),
@@ -94,14 +99,14 @@ impl Signer {
         // Strings and numbers always encode; a token without claims would be refused.
         let claims = serde_json::to_vec(&claims).unwrap_or_default();
         let signed = format!("{HEADER}.{}", URL_SAFE_NO_PAD.encode(claims));
-        let signature = URL_SAFE_NO_PAD.encode(self.mac(&signed).finalize().into_bytes());
+        let signature = URL_SAFE_NO_PAD.encode(mac(&key, &signed).finalize().into_bytes());
         format!("{signed}.{signature}")
     }
 
     /// The subject and the scopes of a token that this signer issued and that is valid at `now`; `None` for any other
     /// token.
     pub(super) fn verify(&self, token: &str, now: SystemTime) -> Option<(Subject, Vec<Scope>)> {
-        let claims = self.claims(token)?;
+        let claims = self.claims(token, now)?;
         let now = seconds(now);
         let valid = (claims.nbf..claims.exp).contains(&now);
         if !valid || claims.aud != self.service || claims.iss != self.service {
@@ -118,11 +123,11 @@ impl Signer {
     }
 
     /// Whether this signer issued the token, expired or not.
-    pub(super) fn issued(&self, token: &str) -> bool {
-        self.claims(token).is_some()
+    pub(super) fn issued(&self, token: &str, now: SystemTime) -> bool {
+        self.claims(token, now).is_some()
     }
 
-    fn claims(&self, token: &str) -> Option<Claims> {
+    fn claims(&self, token: &str, now: SystemTime) -> Option<Claims> {
         if token.len() > TOKEN_MAX {
             return None;
         }
@@ -132,17 +137,18 @@ impl Signer {
             return None;
         }
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        self.mac(signed).verify_slice(&signature).ok()?;
+        let keys = (self.keys)(now);
+        keys.iter().find(|key| mac(key, signed).verify_slice(&signature).is_ok())?;
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
+}
 
-    fn mac(&self, signed: &str) -> Hmac<Sha256> {
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.key) else {
-            unreachable!("HMAC accepts a key of any length")
-        };
-        mac.update(signed.as_bytes());
-        mac
-    }
+fn mac(key: &[u8; 32], signed: &str) -> Hmac<Sha256> {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else {
+        unreachable!("HMAC accepts a key of any length")
+    };
+    mac.update(signed.as_bytes());
+    mac
 }
 
 pub(super) fn seconds(time: SystemTime) -> u64 {
@@ -158,7 +164,22 @@ mod tests {
     const LIFETIME: Duration = Duration::from_secs(300);
 
     fn signer() -> Signer {
-        Signer::new([1; 32], "here".to_owned())
+        signer_of(vec![[1; 32]])
+    }
+
+    fn signer_of(keys: Vec<[u8; 32]>) -> Signer {
+        Signer::new(Arc::new(move |_now| keys.clone()), "here".to_owned())
+    }
+
+    #[test]
+    fn a_token_of_a_former_key_is_valid_while_the_key_is_accepted_and_the_first_key_signs() {
+        let before = signer().sign(&ann(), scopes(), at(1000), LIFETIME);
+        let both = signer_of(vec![[2; 32], [1; 32]]);
+        assert!(both.verify(&before, at(1001)).is_some());
+        let after = both.sign(&ann(), scopes(), at(1000), LIFETIME);
+        assert!(signer_of(vec![[2; 32]]).verify(&after, at(1001)).is_some());
+        assert!(signer().verify(&after, at(1001)).is_none(), "the former key signs nothing");
+        assert!(signer_of(vec![[2; 32]]).verify(&before, at(1001)).is_none(), "it is no longer accepted");
     }
 
     fn at(seconds: u64) -> SystemTime {
@@ -175,7 +196,8 @@ mod tests {
 
     fn resigned(signer: &Signer, header: &str, claims: &str) -> String {
         let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-        let signature = URL_SAFE_NO_PAD.encode(signer.mac(&signed).finalize().into_bytes());
+        let signature =
+            URL_SAFE_NO_PAD.encode(mac(&(signer.keys)(at(0))[0], &signed).finalize().into_bytes());
         format!("{signed}.{signature}")
     }
 
@@ -189,7 +211,7 @@ mod tests {
             let expected = valid.then(|| (ann(), scopes()));
             assert_eq!(signer.verify(&token, at(now)), expected, "{now}");
         }
-        assert!(signer.issued(&token) && !Signer::new([2; 32], "here".to_owned()).issued(&token));
+        assert!(signer.issued(&token, at(1000)) && !signer_of(vec![[2; 32]]).issued(&token, at(1000)));
         let puller = Subject::Puller { name: "a job".to_owned(), repository: "a/b".parse().unwrap() };
         let token = signer.sign(&puller, scopes(), at(1000), LIFETIME);
         assert_eq!(signer.verify(&token, at(1000)), Some((puller, scopes())));
@@ -209,8 +231,12 @@ mod tests {
     #[test]
     fn a_token_for_another_service_or_by_another_key_is_refused() {
         let token = signer().sign(&ann(), scopes(), at(1000), LIFETIME);
-        assert!(Signer::new([1; 32], "there".to_owned()).verify(&token, at(1000)).is_none());
-        assert!(Signer::new([2; 32], "here".to_owned()).verify(&token, at(1000)).is_none());
+        assert!(
+            Signer::new(Arc::new(|_now| vec![[1; 32]]), "there".to_owned())
+                .verify(&token, at(1000))
+                .is_none()
+        );
+        assert!(signer_of(vec![[2; 32]]).verify(&token, at(1000)).is_none());
     }
 
     #[test]
@@ -239,7 +265,7 @@ mod tests {
         let signer = signer();
         let wide = Scope::parse_all(["repository:a/b:*"].into_iter());
         let narrow = signer.sign(&ann(), scopes(), at(1000), LIFETIME);
-        let other = Signer::new([9; 32], "here".to_owned()).sign(&ann(), wide, at(1000), LIFETIME);
+        let other = signer_of(vec![[9; 32]]).sign(&ann(), wide, at(1000), LIFETIME);
         let (_, signature) = narrow.rsplit_once('.').unwrap();
         let (claims, _) = other.rsplit_once('.').unwrap();
         assert!(signer.verify(&format!("{claims}.{signature}"), at(1000)).is_none());

@@ -33,7 +33,7 @@ use super::control::AccessControl;
 use super::credentials::Credentials;
 use super::policy::Subject;
 use super::scope::Scope;
-use super::token::{Signer, seconds};
+use super::token::{Signer, SigningKeys, seconds};
 use super::{Access, Action, Audit, Authorizer, BASIC, Caller, ClientScheme, Denied, NoAudit};
 use crate::name::{RepositoryName, Tag};
 
@@ -66,8 +66,8 @@ pub struct TokenOptions {
     pub realm: Realm,
     /// The lifetime of a token. Default 5 min; clients expect a minute at least.
     pub lifetime: Duration,
-    /// The signing key; by default a random key of this process, so that tokens end with the process.
-    pub key: [u8; 32],
+    /// The signing keys; by default one random key of this process, so that tokens end with the process.
+    pub keys: SigningKeys,
     /// The clock. Default the system's.
     pub clock: fn() -> SystemTime,
 }
@@ -82,7 +82,7 @@ impl Default for TokenOptions {
             service: "shoal".to_owned(),
             realm: Realm::SameHost,
             lifetime: Duration::from_secs(300),
-            key,
+            keys: Arc::new(move |_now| vec![key]),
             clock: SystemTime::now,
         }
     }
@@ -127,8 +127,8 @@ pub(super) struct Issued {
 impl TokenAuthority {
     /// Creates an authority for the users and the policy of `control`.
     pub fn new(control: AccessControl, options: TokenOptions) -> Self {
-        let TokenOptions { service, realm, lifetime, key, clock } = options;
-        TokenAuthority { control, signer: Signer::new(key, service), realm, lifetime, clock }
+        let TokenOptions { service, realm, lifetime, keys, clock } = options;
+        TokenAuthority { control, signer: Signer::new(keys, service), realm, lifetime, clock }
     }
 
     /// The users and the policy.
@@ -170,7 +170,7 @@ impl TokenAuthority {
         };
         match self.signer.verify(token.expose(), (self.clock)()) {
             Some((subject, scopes)) => PresentedToken::Token(subject, scopes),
-            None if self.signer.issued(token.expose()) => PresentedToken::Expired,
+            None if self.signer.issued(token.expose(), (self.clock)()) => PresentedToken::Expired,
             None => PresentedToken::Other,
         }
     }

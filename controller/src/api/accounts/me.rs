@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{JsonBody, OwnAccount};
+use super::super::request_audit;
 use super::accounts;
 use crate::accounts::{AccountError, ChangedUser};
 use crate::auth::{AuthMethod, MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES};
@@ -22,7 +23,7 @@ use crate::auth::{AuthMethod, MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES};
 pub(in crate::api) struct Me {
     /// The name, which events show as their actor.
     name: String,
-    /// How the caller logged in: `password`, `token`, `jwt`, or `none` without authentication.
+    /// How the caller logged in: `password`, `token`, `jwt`, `session`, or `none` without authentication.
     login: &'static str,
     /// What the caller may do.
     role: Option<String>,
@@ -51,6 +52,7 @@ pub(in crate::api) async fn show(OwnAccount(principal): OwnAccount) -> Json<Me> 
             AuthMethod::Password => "password",
             AuthMethod::ApiToken { .. } => "token",
             AuthMethod::Jwt => "jwt",
+            AuthMethod::Session { .. } => "session",
             AuthMethod::Job { .. } => "job",
         },
         role: principal.rights.role().map(|role| role.to_string()),
@@ -67,6 +69,7 @@ pub(in crate::api) async fn set_password(
     body: JsonBody,
 ) -> Result<StatusCode, ApiError> {
     let NewPassword { password } = body.read()?;
+    request_audit::target("user", &principal.name);
     let configured = api.auth.logins().configured_user.as_deref() == Some(principal.name.as_str());
     if principal.method != AuthMethod::Password || configured {
         return Err(AccountError::NoPassword(principal.name).into());

@@ -12,6 +12,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanAdminister, JsonBody, OptionalJsonBody};
 use super::super::openapi::types;
+use super::super::request_audit;
 use super::{NamePath, accounts};
 use crate::accounts::{NewToken, TokenView};
 use engine::model::Time;
@@ -77,6 +78,7 @@ pub(in crate::api) async fn create(
     body: JsonBody,
 ) -> Result<(StatusCode, Json<IssuedToken>), ApiError> {
     let new: NewToken = body.read()?;
+    request_audit::target("token", &new.name);
     let issued = accounts(&api).create_token(new, &principal.name, api.now()).await?;
     Ok((StatusCode::CREATED, Json(IssuedToken::of(issued))))
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanAdminister, JsonBody};
+use super::super::request_audit;
 use super::{NamePath, accounts};
 use crate::accounts::{ChangedUser, NewUser, UserView};
 
@@ -45,6 +46,7 @@ pub(in crate::api) async fn create(
     body: JsonBody,
 ) -> Result<(StatusCode, Json<UserView>), ApiError> {
     let new: NewUser = body.read()?;
+    request_audit::target("user", &new.name);
     let user = accounts(&api).create_user(new, &principal.name, api.now()).await?;
     Ok((StatusCode::CREATED, Json(user)))
 }

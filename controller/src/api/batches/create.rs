@@ -29,6 +29,7 @@ use super::super::jobs::{
     JobRequest, MAX_LABELS, created_job, find_replay, idempotency_key, refused, with_server_resources,
 };
 use super::super::openapi::types;
+use super::super::request_audit;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use crate::auth::Principal;
 use engine::model::{Batch, BatchId, NewRun, RunId, Serial, Time};
@@ -141,6 +142,7 @@ async fn register(
         created_by: principal.name.clone(),
         created_at: api.now(),
     };
+    request_audit::target("batch", &batch.id.to_string());
     match api.store().create_batch(batch.clone()).await? {
         CreatedBatch::New => Ok((batch, true)),
         CreatedBatch::Replay(earlier) => Ok((earlier, false)),

@@ -8,12 +8,12 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanWrite, JsonBody};
-use super::super::{request_span, visible};
+use super::super::{request_audit, request_span, visible};
 use super::order::{JobRequest, created_job, find_replay, idempotency_key, refused, with_server_resources};
 use super::view::CreatedJobView;
 use crate::auth::Principal;
 use engine::Creation;
-use engine::model::{JobStatus, RunId};
+use engine::model::{JobStatus, RunId, Serial};
 use provision::JobOrder;
 
 /// Creates a job. A 202 response is sent after the job is stored.
@@ -29,6 +29,10 @@ pub(in crate::api) async fn create(
     let request: JobRequest = body.read()?;
     let order = request.order(key)?;
     request_span::of_server(Some(&order.server_serial));
+    request_audit::target("server", order.server_serial.as_str());
+    if dry_run {
+        request_audit::changes_nothing();
+    }
     visible::server(&api, &principal.servers(), &order.server_serial).await?;
     if dry_run {
         return super::dry_run::respond(&api, &principal, order).await;
@@ -57,6 +61,11 @@ fn dry_run(query: Option<&str>) -> Result<bool, ApiError> {
     Ok(dry_run)
 }
 
+/// The audit entry of the request names the job with its server: retention deletes the job before the entry.
+pub(super) fn of_new_job(serial: &Serial, id: RunId) {
+    request_audit::target("server", &format!("{serial}/job/{id}"));
+}
+
 /// Creates the job of an order. Returns the response, and the id if the job is new.
 pub(super) async fn submit(
     api: &Api,
@@ -72,10 +81,17 @@ pub(super) async fn submit(
             let resources = api.store().resources_of(vec![serial.clone()]).await?;
             let order = with_server_resources(order, resources.get(&serial));
             let ready = api.services.accept(order, new_id, &principal.name, now).map_err(refused)?;
+            of_new_job(&serial, new_id);
             (api.engine.create(Creation { run: ready.run }).await?, ready.lints)
         }
     };
-    let (id, is_new) = created_job(new_id, &serial, &created)?;
+    let created = created_job(new_id, &serial, &created);
+    match &created {
+        Ok((id, _)) => of_new_job(&serial, *id),
+        // The job that the entry would name does not exist.
+        Err(_) => request_audit::target("server", serial.as_str()),
+    }
+    let (id, is_new) = created?;
     let (code, status, created_at) = if is_new {
         (StatusCode::ACCEPTED, JobStatus::Queued, now)
     } else {

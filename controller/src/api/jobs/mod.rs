@@ -1,10 +1,11 @@
-//! Jobs: create, dry run, list, show, explain, events, verbs, retry.
+//! Jobs: create, dry run, list, show, explain, events, log, verbs, retry.
 
 pub(super) mod create;
 mod dry_run;
 mod events;
 mod explain;
 mod list;
+pub(super) mod log;
 pub(super) mod order;
 mod retry;
 mod show;
@@ -16,6 +17,7 @@ pub(super) use create::create;
 pub(super) use events::events;
 pub(super) use explain::explain;
 pub(super) use list::list;
+pub(super) use log::log;
 pub(super) use order::{
     JobRequest, MAX_LABELS, created_job, find_replay, idempotency_key, refused, with_server_resources,
 };

@@ -55,7 +55,8 @@ pub(in crate::api) async fn retry(
                 ApiError::new(ErrorCode::ConflictInput, "the order of the diagnostics cannot be read")
             })?;
             let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());
-            let run = diagnostics::order(&order, new, &principal.name, created_at);
+            create::of_new_job(&order.server, new);
+            let run = diagnostics::order(&order, new, api.services.seed(new), &principal.name, created_at);
             let created = api.engine.create(Creation { run }).await?;
             request::created_job(new, &order.server, &created)?;
             let body = CreatedJobView {

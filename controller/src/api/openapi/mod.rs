@@ -92,6 +92,10 @@ fn document() -> Value {
             "securitySchemes": {
                 "bearer": { "type": "http", "scheme": "bearer", "description": "An API token, or a JWT with `AUTH_MODE=jwt`." },
                 "basic": { "type": "http", "scheme": "basic", "description": "User and password with `AUTH_MODE=basic`." },
+                "session": {
+                    "type": "apiKey", "in": "cookie", "name": "__Host-shoal",
+                    "description": "The cookie of `POST /api/v1/session`. Requests other than GET also send `X-CSRF-Token`.",
+                },
                 "reportSecret": {
                     "type": "apiKey", "in": "header", "name": "X-Webhook-Secret",
                     "description": "The `webhook_token` of `job.json`, or the shared secret of the setting `WEBHOOK_SECRET`.",
@@ -119,6 +123,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::audit::AuditAction;
 
     #[test]
     fn the_document_matches_the_golden_file() {
@@ -166,6 +171,20 @@ mod tests {
         assert_eq!(names.len(), table.len(), "two operations have one operationId");
         let places: BTreeSet<_> = table.iter().map(|operation| (operation.method, operation.path)).collect();
         assert_eq!(places.len(), table.len(), "two rows have one method and path");
+    }
+
+    #[test]
+    fn every_route_that_changes_something_has_an_action_of_the_audit_log() {
+        for operation in operations() {
+            let method = operation.method.to_uppercase().parse().unwrap();
+            let action = AuditAction::of_route(&method, operation.path);
+            assert_eq!(
+                action.is_none(),
+                operation.method == "get",
+                "{method} {}: {action:?}",
+                operation.path
+            );
+        }
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub(super) struct Operation {
     tag: &'static str,
     summary: &'static str,
     access: Access,
+    /// The operation takes no session cookie as a credential.
+    without_session: bool,
     parameters: Vec<Value>,
     body: Option<RequestBody>,
     responses: Vec<Success>,
@@ -73,6 +75,7 @@ fn operation(
         tag,
         summary,
         access: Access::Anyone,
+        without_session: false,
         parameters: Vec::new(),
         body: None,
         responses: Vec::new(),
@@ -114,12 +117,16 @@ pub(super) fn delete(
 
 impl Operation {
     fn access(mut self, access: Access) -> Self {
-        use ErrorCode::{Forbidden, Internal, RateLimited, Unauthorized, Unavailable, ValidationError};
+        use ErrorCode::{Csrf, Forbidden, Internal, RateLimited, Unauthorized, Unavailable, ValidationError};
         self.access = access;
         self.errors = match access {
             Access::Anyone => Vec::new(),
             Access::Any | Access::Reader | Access::Operator | Access::Admin => {
-                vec![Unauthorized, Forbidden, RateLimited, Internal, Unavailable]
+                let mut errors = vec![Unauthorized, Forbidden, RateLimited, Internal, Unavailable];
+                if self.method != "get" {
+                    errors.push(Csrf);
+                }
+                errors
             }
             Access::ReportSecret => vec![Unauthorized, RateLimited, Internal, Unavailable],
         };
@@ -149,6 +156,12 @@ impl Operation {
     /// The operation is about the caller's own login.
     pub(super) fn for_any_role(self) -> Self {
         self.access(Access::Any)
+    }
+
+    /// The operation begins a session, which a session cannot do.
+    pub(super) fn begins_session(mut self) -> Self {
+        self.without_session = true;
+        self.errors(&[ErrorCode::ConflictNoSession])
     }
 
     /// The path names a user.
@@ -393,7 +406,10 @@ impl Operation {
             Access::Operator => &["admin", "operator"],
             Access::Admin => &["admin"],
         };
-        json!([{ "bearer": roles }, { "basic": roles }])
+        if self.without_session {
+            return json!([{ "bearer": roles }, { "basic": roles }]);
+        }
+        json!([{ "bearer": roles }, { "basic": roles }, { "session": roles }])
     }
 
     /// Whether a token with labels may use the operation, for the servers that it may see.

@@ -4,27 +4,45 @@ use serde_json::{Value, json};
 
 use super::super::about::About;
 use super::super::accounts::{me, tokens, users};
+use super::super::audit;
 use super::super::batches::{cancel as batch_cancel, create as batch_create, view as batch};
 use super::super::drain::DrainView;
 use super::super::error_code::ErrorCode;
 use super::super::events::EventPage;
 use super::super::health::{Health, Readiness};
+use super::super::jobs::log::InstallLogView;
 use super::super::jobs::{order as job_order, verbs, view as job};
+use super::super::media::MediaUrlView;
 use super::super::registry::{RegistryStatus, StillRunning, UploadPage, scrub};
 use super::super::report::ReportAccepted;
 use super::super::restored;
+use super::super::secrets;
+use super::super::servers::inventory::ServerInventoryView;
 use super::super::servers::{change, doctor, release, view as server};
+use super::super::session;
 use super::super::webhooks::{create as webhook_create, dead_letters, switch, view as webhook};
 use super::operation::{Operation, delete, get, patch, post};
 use super::types;
 use crate::accounts::{ChangedUser, NewToken, NewUser, TokenView, UserView};
+use crate::keys::RotationView;
 
 /// Every operation, in the order of the table of routes.
 pub(super) fn operations() -> Vec<Operation> {
-    [jobs(), batches(), accounts(), controller(), registry(), servers(), webhooks(), media(), health()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        jobs(),
+        batches(),
+        accounts(),
+        controller(),
+        registry(),
+        keys(),
+        servers(),
+        webhooks(),
+        media(),
+        health(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A path with its tag.
@@ -80,6 +98,10 @@ fn jobs() -> Vec<Operation> {
         get(("jobs", "/api/v1/jobs/{id}/explain"), "explainJob", "Explain why a job is in its state")
             .of_job()
             .returns::<job::JobExplanationView>(200, "The explanation."),
+        get(("jobs", "/api/v1/jobs/{id}/log"), "getJobLog", "Show the end of the log of the maintenance OS")
+            .for_operators()
+            .of_job()
+            .returns::<InstallLogView>(200, "The log; null without a final report that carried one."),
         verb(("jobs", "/api/v1/jobs/{id}/cancel"), "cancelJob", "Cancel a job; its cleanup runs"),
         verb(("jobs", "/api/v1/jobs/{id}/hold"), "holdJob", "Hold a queued or waiting job"),
         verb(("jobs", "/api/v1/jobs/{id}/resume"), "resumeJob", "Resume a held job"),
@@ -168,6 +190,8 @@ fn batches() -> Vec<Operation> {
 fn accounts() -> Vec<Operation> {
     const USERS: Place = ("accounts", "/api/v1/users");
     const USER: Place = ("accounts", "/api/v1/users/{name}");
+    const SESSION: Place = ("accounts", "/api/v1/session");
+    const SESSIONS: Place = ("accounts", "/api/v1/sessions");
     const TOKENS: Place = ("accounts", "/api/v1/tokens");
     const TOKEN: Place = ("accounts", "/api/v1/tokens/{name}");
     vec![
@@ -191,6 +215,43 @@ fn accounts() -> Vec<Operation> {
             .of_user()
             .returns_nothing(204, "The user is removed.")
             .errors(&[ErrorCode::ConflictLastAdmin]),
+        delete(
+            ("accounts", "/api/v1/users/{name}/sessions"),
+            "endUserSessions",
+            "End all web sessions of a user or API token",
+        )
+        .for_admins()
+        .path_parameter("name", "The name of the user or API token.", text())
+        .returns::<session::EndedSessions>(200, "They have ended."),
+        post(SESSION, "createSession", "Log a browser in: the response sets the session cookie")
+            .for_any_role()
+            .begins_session()
+            .returns::<session::OwnSession>(201, "The session, with the proof for its changes.")
+            .with_header("Set-Cookie", "The session cookie."),
+        get(SESSION, "getSession", "Show the session of the cookie")
+            .for_any_role()
+            .returns::<session::OwnSession>(200, "The session, with the proof for its changes.")
+            .errors(&[ErrorCode::UnknownSession]),
+        delete(SESSION, "deleteSession", "Log a browser out")
+            .for_any_role()
+            .returns_nothing(204, "The session has ended.")
+            .with_header("Set-Cookie", "Removes the cookie.")
+            .errors(&[ErrorCode::UnknownSession]),
+        get(SESSIONS, "listSessions", "List the caller's web sessions; for an administrator all")
+            .for_any_role()
+            .returns::<session::SessionPage>(200, "The sessions, the newest first."),
+        delete(SESSIONS, "endMySessions", "End all web sessions of the caller")
+            .for_any_role()
+            .returns::<session::EndedSessions>(200, "They have ended."),
+        delete(
+            ("accounts", "/api/v1/sessions/{id}"),
+            "endSession",
+            "End a web session of the caller; for an administrator any",
+        )
+        .for_any_role()
+        .path_parameter("id", "The id of the session.", text())
+        .returns_nothing(204, "The session has ended.")
+        .errors(&[ErrorCode::UnknownSession]),
         post(TOKENS, "createToken", "Create an API token")
             .for_admins()
             .body::<NewToken>()
@@ -227,6 +288,19 @@ fn accounts() -> Vec<Operation> {
 fn controller() -> Vec<Operation> {
     const DRAIN: Place = ("controller", "/api/v1/drain");
     vec![
+        get(("controller", "/api/v1/audit"), "listAudit", "List the audit log, the newest entry first")
+            .for_admins()
+            .query("actor", "Only entries of the actor with this name.", text())
+            .query("action", "Only this action; `user.*` for all actions that begin so.", text())
+            .query("target", "Only this target; `server/*` for all targets that begin so.", text())
+            .query(
+                "since",
+                "Only entries of this time or later.",
+                json!({ "type": "string", "format": "date-time" }),
+            )
+            .query("cursor", "The field `next` of the previous page.", text())
+            .page_size(100, 1000)
+            .returns::<audit::AuditPage>(200, "One page of entries."),
         post(DRAIN, "beginDrain", "Start a drain: no job begins until it ends")
             .optional_body::<verbs::Request>()
             .returns::<DrainView>(200, "A drain was in force before.")
@@ -243,6 +317,28 @@ fn controller() -> Vec<Operation> {
         )
         .body::<restored::ReleaseAll>()
         .returns::<restored::ReleasedAll>(200, "The released servers, and those that need a decision."),
+    ]
+}
+
+fn keys() -> Vec<Operation> {
+    vec![
+        get(
+            ("controller", "/api/v1/secrets"),
+            "listSecrets",
+            "List the keys of the controller, without values",
+        )
+        .for_admins()
+        .returns::<secrets::SecretPage>(200, "The keys with purpose, id and age."),
+        post(
+            ("controller", "/api/v1/secrets/{name}/rotate"),
+            "rotateSecret",
+            "Begin or continue the rotation of a key",
+        )
+        .for_admins()
+        .path_parameter("name", "The name of the key.", json!({ "type": "string" }))
+        .body::<secrets::RotateSecret>()
+        .returns::<RotationView>(200, "Where the rotation is; repeat the request while it is `sealing`.")
+        .errors(&[ErrorCode::UnknownSecret, ErrorCode::ConflictSecret]),
     ]
 }
 
@@ -378,6 +474,13 @@ fn servers() -> Vec<Operation> {
         )
         .errors(&[ErrorCode::ConflictActiveJob, ErrorCode::ConflictRestored]),
         get(
+            ("servers", "/api/v1/servers/{serial}/inventory"),
+            "getServerInventory",
+            "Show what a machine reported that it is made of",
+        )
+        .of_server()
+        .returns::<ServerInventoryView>(200, "The inventory; null without a report that carried one."),
+        get(
             ("servers", "/api/v1/servers/{serial}/restored"),
             "getRestoredServer",
             "Show what the data says about a server beside what its BMC shows",
@@ -404,6 +507,7 @@ fn servers() -> Vec<Operation> {
         .body_of_any_type::<types::InstallReport>()
         .returns::<ReportAccepted>(200, "The report is stored.")
         .errors(&[
+            ErrorCode::ReportCertificate,
             ErrorCode::UnknownServer,
             ErrorCode::NoActiveJob,
             ErrorCode::ConflictReport,
@@ -464,9 +568,24 @@ fn webhooks() -> Vec<Operation> {
 fn media() -> Vec<Operation> {
     const IMAGE: &str = "application/x-iso9660-image";
     vec![
+        post(
+            ("jobs", "/api/v1/jobs/{id}/media-url"),
+            "issueMediaUrl",
+            "Issue a signed URL that reads the task image of a job without a login",
+        )
+        .for_admins()
+        .of_job()
+        .returns::<MediaUrlView>(201, "The URL, which is a secret.")
+        .errors(&[ErrorCode::NoTaskImage]),
         get(("jobs", "/media/tasks/{id}/task.iso"), "getTaskImage", "Read the task image of a job")
             .for_admins()
             .of_job()
+            .query(
+                "expires",
+                "The expiry of a signed URL, in seconds since 1970; no login is needed then.",
+                text(),
+            )
+            .query("sig", "The signature of a signed URL.", text())
             .header("Range", "The bytes to read.", text())
             .returns_media(200, "The whole image.", IMAGE)
             .with_header("ETag", "The digest of the image.")
@@ -474,7 +593,13 @@ fn media() -> Vec<Operation> {
             .with_header("Content-Range", "The position of the bytes.")
             .returns_nothing(304, "The client has the image.")
             .returns_nothing(416, "The image has no such bytes.")
-            .errors(&[ErrorCode::NoTaskImage, ErrorCode::NotFound, ErrorCode::MediaChanged]),
+            .errors(&[
+                ErrorCode::MediaUrlExpired,
+                ErrorCode::MediaUrlInvalid,
+                ErrorCode::NoTaskImage,
+                ErrorCode::NotFound,
+                ErrorCode::MediaChanged,
+            ]),
     ]
 }
 

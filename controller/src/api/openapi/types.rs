@@ -126,6 +126,37 @@ pub(in crate::api) struct Event {
     data: Value,
 }
 
+/// An entry of the audit log. Without `hash` and with its members in this order and no spaces, it is the canonical form that
+/// `hash` is the SHA-256 of.
+#[derive(JsonSchema)]
+pub(in crate::api) struct AuditEntry {
+    /// The number of the entry, from 1 without a gap.
+    seq: u64,
+    time: Timestamp,
+    /// What the actor is: `user`, `token`, `jwt`, `certificate`, `job`, `secret`, `open`, `local`, `controller` or `unknown`.
+    actor_kind: String,
+    /// The name of the user or token; empty for an unknown caller.
+    actor: String,
+    /// The id of the token or job.
+    actor_id: String,
+    /// The address of the client; `local` for a command on the machine of the controller.
+    source: String,
+    /// What was done, such as `user.create`.
+    action: String,
+    /// To what, such as `user/ann`.
+    target: String,
+    /// `ok`, or the error code.
+    result: String,
+    /// The id of the request.
+    request_id: String,
+    /// For how many attempts the entry stands; more than 1 for a sum of refused requests.
+    count: u64,
+    /// The hash of the entry before.
+    previous: String,
+    /// The hash of this entry.
+    hash: String,
+}
+
 /// The severity of an event.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase")]
@@ -196,6 +227,20 @@ pub(in crate::api) struct GateClosure {
     by: String,
     /// The reason; empty text if none was given.
     reason: String,
+}
+
+/// Cleanup that a job could not do.
+#[derive(JsonSchema)]
+pub(in crate::api) struct PendingCleanup {
+    /// The job that left it.
+    job_id: JobId,
+    /// The steps of the cleanup that failed.
+    remaining: Vec<String>,
+    /// The virtual media slots that may still hold an image of the job.
+    slots: Vec<String>,
+    /// Why the steps are not known: the class of the failure with which the job ended without cleanup.
+    #[schemars(skip_serializing_if = "absent")]
+    unknown: String,
 }
 
 /// Why nothing is done to a server: its data is a copy or old.

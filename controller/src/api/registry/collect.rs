@@ -12,6 +12,7 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanAdminister, Parameters};
+use super::super::request_audit;
 use super::{GcRequest, check_parameters, registry_admin, respond, switch};
 
 /// Removes content that no tag, manifest or pin needs, or reports what would be removed.
@@ -26,6 +27,9 @@ pub(in crate::api) async fn collect(
         untagged: switch(&query, "untagged")?,
         grace: query.get("grace").map(|seconds| grace(seconds)).transpose()?,
     };
+    if order.dry_run {
+        request_audit::changes_nothing();
+    }
     Ok(respond(registry_admin(&api)?.collect(order, &principal.name).await?))
 }
 

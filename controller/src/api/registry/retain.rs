@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanAdminister, Parameters};
+use super::super::request_audit;
 use super::{check_parameters, registry_admin, respond, switch};
 
 /// Removes tags, or reports which would be removed.
@@ -20,5 +21,8 @@ pub(in crate::api) async fn retain(
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     check_parameters(&query, &["dry_run"])?;
     let dry_run = switch(&query, "dry_run")?.unwrap_or(false);
+    if dry_run {
+        request_audit::changes_nothing();
+    }
     Ok(respond(registry_admin(&api)?.retain(dry_run, &principal.name).await?))
 }

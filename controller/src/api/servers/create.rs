@@ -9,6 +9,7 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody};
+use super::super::request_audit;
 use super::change::ServerFields;
 use super::view::{self, ServerView};
 use engine::model::{NewEvent, Serial, Server};
@@ -32,6 +33,7 @@ pub(in crate::api) async fn create(
         None => None,
     };
     let Some(serial) = serial.filter(|_| wrong.is_empty()) else { return Err(ApiError::invalid(wrong)) };
+    request_audit::target("server", serial.as_str());
     let password = fields.password();
     let mut server = Server::unknown(serial, api.now());
     fields.apply(&mut server, &api.resolver)?;

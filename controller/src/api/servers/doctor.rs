@@ -14,6 +14,7 @@ use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, Parameters, SerialPath, unknown_server};
 use super::super::openapi::types;
+use super::super::request_audit;
 use super::release;
 use diagnostics::DiagnosticsOrder;
 use diagnostics::checks::{Check, CheckStatus};
@@ -76,7 +77,8 @@ pub(in crate::api) async fn doctor(
     }
     let id = RunId(uuid::Uuid::now_v7());
     let order = DiagnosticsOrder { server: serial.clone(), write_boot: query.write, retry_of: None };
-    let run = diagnostics::order(&order, id, &principal.name, api.now());
+    let run = diagnostics::order(&order, id, api.services.seed(id), &principal.name, api.now());
+    request_audit::target("server", &format!("{serial}/job/{id}"));
     match api.engine.create(Creation { run }).await? {
         Created::New(_) => {}
         Created::Conflict { holder } => {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::super::openapi::types;
-use engine::model::{GateClosure, Restoration, Serial, Server, Time, TlsMode};
+use engine::model::{GateClosure, PendingCleanup, Restoration, Serial, Server, Time, TlsMode};
 
 /// A registered server.
 #[derive(Serialize, JsonSchema)]
@@ -55,8 +55,8 @@ pub(in crate::api) struct ServerView {
     #[schemars(with = "Option<types::Object>")]
     learned: Option<Value>,
     /// The cleanup that the last job could not do; the next job does it.
-    #[schemars(with = "Option<types::Object>")]
-    pending_cleanup: Option<Value>,
+    #[schemars(with = "Option<types::PendingCleanup>")]
+    pending_cleanup: Option<PendingCleanup>,
     /// The maintenance during which no job starts on the server.
     #[schemars(with = "Option<types::GateClosure>")]
     maintenance: Option<GateClosure>,

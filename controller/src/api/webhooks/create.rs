@@ -15,6 +15,7 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanAdminister, JsonBody};
+use super::super::request_audit;
 use super::view::WebhookView;
 use engine::model::{NewEvent, Webhook, WebhookFilter, WebhookId};
 use engine::store::WebhookCounts;
@@ -77,6 +78,7 @@ pub(in crate::api) async fn create(
         failing_since: None,
         last_error: None,
     };
+    request_audit::target("webhook", &id.to_string());
     let event =
         NewEvent::info("webhook.created", format!("webhook {id} sends events to {}", webhook.origin()))
             .by(&principal.name)

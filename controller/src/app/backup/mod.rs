@@ -35,9 +35,10 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use serde::{Deserialize, Serialize};
 
 use super::StartError;
+use crate::audit::{AuditAction, local_entry};
 use crate::config::Settings;
 use engine::model::Time;
-use engine::store::{StoreError, back_up as copy_database};
+use engine::store::{StoreError, back_up as copy_database, keys_of_copy, record_in_file};
 
 use self::copy::{Copier, sums_of};
 
@@ -79,6 +80,9 @@ pub struct BackupSummary {
     pub registry: bool,
     /// Whether the backup contains the master key.
     pub master_key: bool,
+    /// The ids of the versions of the master key with which records of the backup are sealed.
+    #[serde(default)]
+    pub sealed_with: Vec<String>,
     /// Content that was damaged or missing in the data directory and is not part of the backup.
     pub damaged: Vec<String>,
     /// The SHA-256 digest of `SHA256SUMS`, in hex.
@@ -137,6 +141,22 @@ pub enum BackupError {
         /// The key file.
         path: PathBuf,
     },
+    /// The key file of the target cannot be used.
+    #[error("the key file of the target cannot be used")]
+    Key(#[source] Box<secrets::MasterKeyError>),
+    /// The key file of the target does not have a version that records of the backup need.
+    #[error(
+        "records of this backup are sealed with the master key {}, which {} does not have; add that key to the file as a further \
+         line (it was in the key file when the backup was made), or move the file away and enter the credentials again",
+        needs.join(", "),
+        path.display()
+    )]
+    NeedsKey {
+        /// The ids of the missing versions.
+        needs: Vec<String>,
+        /// The key file.
+        path: PathBuf,
+    },
     /// The master key is not in the data directory.
     #[error("the master key cannot be part of the backup: {reason}")]
     NoKey {
@@ -182,6 +202,8 @@ pub fn back_up(
     let reason = format!("the data was restored from the backup of {now}");
     copier.create_directory(Path::new(DATA))?;
     let counted = copy_database(&settings.db_path, &root.join(DATABASE), &reason, now)?;
+    let key_of = |text: &str| secrets::sealed_with(text).map(|id| id.to_string());
+    let sealed_with = keys_of_copy(&root.join(DATABASE), key_of)?.into_iter().collect();
     copier.copy_library(&settings.maintenance_dir(), Path::new(LIBRARY))?;
     if settings.enable_registry {
         registry::copy(&mut copier, &settings.registry_storage)?;
@@ -212,6 +234,7 @@ pub fn back_up(
         bytes: sums.bytes,
         registry: settings.enable_registry,
         master_key,
+        sealed_with,
         damaged,
         sums_sha256: sums.sha256,
     };
@@ -219,6 +242,10 @@ pub fn back_up(
         .map_err(|error| file("write", &root.join(SUMMARY))(error.into()))?;
     copier.write(Path::new(SUMMARY), &text)?;
     copier.sync_directories()?;
+    // Before the backup has its name: no backup without an entry.
+    let name = destination.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let kind = if master_key { "backup-with-master-key" } else { "backup" };
+    record_in_file(&settings.db_path, &local_entry(AuditAction::DataBackup, kind, &name, now))?;
     partial.finish(destination)?;
     Ok(summary)
 }

@@ -16,8 +16,11 @@ use super::{
     BackupError, BackupSummary, DATA, DATABASE, FORMAT, LIBRARY, MASTER_KEY, REGISTRY, SUMMARY, SUMS, file,
     sync_directory,
 };
+use crate::audit::{AuditAction, local_entry};
 use crate::config::Settings;
-use engine::store::check_copy;
+use engine::model::Time;
+use engine::store::{check_copy, record_in_file};
+use secrets::KeyRing;
 
 /// The file in STORAGE_ROOT that exists while a restore is not complete.
 const MARKER: &str = "restore-incomplete";
@@ -119,7 +122,7 @@ fn listed(
 /// # Errors
 /// When the backup is damaged, a controller uses one of the directories, or one of them is not empty: nothing is changed then. When a
 /// file cannot be written, the restore can be repeated; no controller starts before it is complete.
-pub fn restore(settings: &Settings, backup: &Path) -> Result<BackupSummary, BackupError> {
+pub fn restore(settings: &Settings, backup: &Path, now: Time) -> Result<BackupSummary, BackupError> {
     let summary = verify(backup)?;
     let locks = lock::DataLock::take(settings)?;
     let target = Target {
@@ -136,11 +139,16 @@ pub fn restore(settings: &Settings, backup: &Path) -> Result<BackupSummary, Back
         target.require_empty()?;
     }
     target.require_key_of(backup)?;
+    if settings.master_key.is_none() && !summary.master_key {
+        target.require_versions(&summary.sealed_with)?;
+    }
     fs::write(&marker, "a restore is not complete; run shoal restore again\n")
         .map_err(file("write", &marker))?;
     File::open(&marker).and_then(|marker| marker.sync_all()).map_err(file("sync", &marker))?;
     sync_directory(&target.storage)?;
     target.fill(backup, &summary)?;
+    let name = backup.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    record_in_file(&target.database, &local_entry(AuditAction::DataRestore, "backup", &name, now))?;
     fs::remove_file(&marker).map_err(file("remove", &marker))?;
     sync_directory(&target.storage)?;
     Ok(summary)
@@ -209,6 +217,20 @@ impl Target {
         match key == fs::read(&of_backup).map_err(file("read", &of_backup))? {
             true => Ok(()),
             false => Err(BackupError::OtherKey { path: self.key.clone() }),
+        }
+    }
+
+    /// Requires that a key file in the target opens the records of the backup. Without one the restore goes on: the operator can
+    /// add it before the start.
+    fn require_versions(&self, needed: &[String]) -> Result<(), BackupError> {
+        let ring = KeyRing::load(&self.key).map_err(|error| BackupError::Key(Box::new(error)))?;
+        let Some(ring) = ring else { return Ok(()) };
+        let mut has = vec![ring.in_force().id.to_string()];
+        has.extend(ring.accepted().iter().map(|version| version.id.to_string()));
+        let needs: Vec<String> = needed.iter().filter(|id| !has.contains(id)).cloned().collect();
+        match needs.is_empty() {
+            true => Ok(()),
+            false => Err(BackupError::NeedsKey { needs, path: self.key.clone() }),
         }
     }
 

@@ -116,7 +116,7 @@ async fn a_backup_of_data_in_use_restores_database_library_and_registry_and_ever
     );
 
     let target = settings(&data.path("elsewhere/data"));
-    assert_eq!(restore(&target, &data.path("backup")).unwrap(), made);
+    assert_eq!(restore(&target, &data.path("backup"), now()).unwrap(), made);
     let restored = Store::open(&target.db_path, now()).unwrap();
     let servers = restored.restored_servers().await.unwrap();
     assert_eq!(servers.len(), 2);
@@ -139,11 +139,11 @@ async fn the_master_key_is_backed_up_only_on_request_and_another_key_in_the_targ
     let target = settings(&data.path("other"));
     fs::create_dir_all(&target.storage_root).unwrap();
     fs::write(target.master_key_file(), "another key").unwrap();
-    let refused = restore(&target, &data.path("with-key"));
+    let refused = restore(&target, &data.path("with-key"), now());
     assert!(matches!(refused, Err(BackupError::OtherKey { .. })), "{refused:?}");
     assert!(!target.db_path.exists());
     fs::remove_file(target.master_key_file()).unwrap();
-    restore(&target, &data.path("with-key")).unwrap();
+    restore(&target, &data.path("with-key"), now()).unwrap();
     assert_eq!(fs::read_to_string(target.master_key_file()).unwrap(), "the key");
     fs::remove_file(data.settings.master_key_file()).unwrap();
     let refused = back_up(&data.settings, &data.path("no-key"), true, now());
@@ -160,7 +160,7 @@ async fn a_damaged_incomplete_or_changed_backup_restores_nothing() {
     let (content, rows) = (fs::read(&blob).unwrap(), fs::read(&database).unwrap());
     let target = settings(&data.path("target"));
     let refused = |what: &str| {
-        let result = restore(&target, &data.path("backup"));
+        let result = restore(&target, &data.path("backup"), now());
         assert!(matches!(result, Err(BackupError::Damaged { .. })), "{what}: {result:?}");
         assert!(!target.storage_root.exists(), "{what}: nothing is written");
     };
@@ -180,10 +180,10 @@ async fn a_damaged_incomplete_or_changed_backup_restores_nothing() {
     refused("a path that leaves the backup");
     fs::write(data.path("backup/SHA256SUMS"), &sums).unwrap();
     fs::rename(data.path("backup/backup.json"), data.path("aside.json")).unwrap();
-    let result = restore(&target, &data.path("backup"));
+    let result = restore(&target, &data.path("backup"), now());
     assert!(matches!(result, Err(BackupError::NotABackup { .. })), "{result:?}");
     fs::rename(data.path("aside.json"), data.path("backup/backup.json")).unwrap();
-    restore(&target, &data.path("backup")).unwrap();
+    restore(&target, &data.path("backup"), now()).unwrap();
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn a_restore_that_was_interrupted_starts_no_controller_and_is_repeated() {
     let data = Data::new().await;
     data.back_up("backup");
     let target = settings(&data.path("target"));
-    restore(&target, &data.path("backup")).unwrap();
+    restore(&target, &data.path("backup"), now()).unwrap();
     let complete = names(&target.registry_storage);
     // As a crash in the middle leaves it: the marker, some files, half of one.
     fs::write(target.storage_root.join("restore-incomplete"), "").unwrap();
@@ -199,7 +199,7 @@ async fn a_restore_that_was_interrupted_starts_no_controller_and_is_repeated() {
     fs::write(target.registry_storage.join("half"), "half").unwrap();
     let refused = OfflineRegistry::open(&target).await;
     assert!(matches!(refused, Err(StartError::RestoreIncomplete { .. })));
-    restore(&target, &data.path("backup")).unwrap();
+    restore(&target, &data.path("backup"), now()).unwrap();
     assert_eq!(names(&target.registry_storage), complete);
     assert!(OfflineRegistry::open(&target).await.is_ok());
 }
@@ -208,10 +208,10 @@ async fn a_restore_that_was_interrupted_starts_no_controller_and_is_repeated() {
 async fn a_restore_changes_nothing_in_directories_that_are_used() {
     let data = Data::new().await;
     data.back_up("backup");
-    let refused = restore(&data.settings, &data.path("backup"));
+    let refused = restore(&data.settings, &data.path("backup"), now());
     assert!(matches!(refused, Err(BackupError::NotEmpty { .. })), "{refused:?}");
     let running = DataLock::take(&data.settings).unwrap();
-    let refused = restore(&data.settings, &data.path("backup"));
+    let refused = restore(&data.settings, &data.path("backup"), now());
     assert!(matches!(refused, Err(BackupError::Locks(StartError::InUse { .. }))), "{refused:?}");
     drop(running);
     assert_eq!(data.store.restored_servers().await.unwrap(), []);

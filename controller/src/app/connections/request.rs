@@ -22,7 +22,7 @@ use hyper::body::{Frame, SizeHint};
 use super::admission::{Connection, RequestGuard};
 use super::table::Refusal;
 use crate::api::{Overload, overload_response};
-use crate::auth::{Standing, of_request};
+use crate::auth::{SessionSecret, Standing, of_request};
 use media::MediaPath;
 
 /// A request whose head has arrived.
@@ -65,7 +65,10 @@ impl IncomingRequest {
 fn claim(path: &str, headers: &HeaderMap) -> Standing {
     if MediaPath::parse(path).is_some() {
         Standing::Media
-    } else if headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-webhook-secret") {
+    } else if headers.contains_key(header::AUTHORIZATION)
+        || headers.contains_key("x-webhook-secret")
+        || SessionSecret::of(headers).is_some()
+    {
         Standing::Known
     } else {
         Standing::Anonymous

@@ -29,6 +29,7 @@ use zeroize::Zeroizing;
 
 use super::super::adapters::token_record;
 use super::super::{StartError, setting};
+use super::waiting::waiting_for_entries;
 use crate::auth::{
     AuthFailure, AuthMethod, AuthMode, Authenticator, JOB_USERNAME, Principal, PrincipalRights,
     RegistryScope, Role, Standing, prove,
@@ -39,7 +40,7 @@ use engine::store::Store;
 use secrets::Key;
 
 /// The prefix of a job's id in its subject name.
-const JOB_PREFIX: &str = "job ";
+pub(super) const JOB_PREFIX: &str = "job ";
 /// The group of the users of the htpasswd file.
 const HTPASSWD_GROUP: &str = "htpasswd";
 /// The prefix of the group with the id of an API token without limits. No rule can name it: names in rules have no spaces.
@@ -88,19 +89,24 @@ impl RegistryAccess<'_> {
         let control = AccessControl::new(users, first.map_err(setting("use REGISTRY_ACCESS_FILE"))?);
         if settings.auth_mode == AuthMode::None {
             // Every client has full access, so no token endpoint is needed.
-            let router = registry.audited_router(Arc::new(control), self.audit);
+            let router = waiting_for_entries(registry.audited_router(Arc::new(control), self.audit));
             return Ok(GuardedRegistry { router, rules: None });
         }
+        let token_key = self.token_key;
         let options = TokenOptions {
             realm: realm(settings),
-            // Derived from the master key, so that tokens stay valid after a restart.
-            key: self.token_key.tag(&[b"bearer"]),
+            // Derived from the signing key, so that tokens stay valid after a restart and a rotation.
+            keys: Arc::new(move |now: SystemTime| {
+                let now = jiff::Timestamp::try_from(now).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+                token_key.tags(&[b"bearer"], now)
+            }),
             ..TokenOptions::default()
         };
         let authority = Arc::new(TokenAuthority::new(control, options));
         let router = registry
             .audited_router(Arc::clone(&authority) as _, Arc::clone(&self.audit))
             .merge(authority.audited_token_router(self.audit));
+        let router = waiting_for_entries(router);
         let rules = rules.map(|rules| AccessRulesFile { authority: Some(authority), ..rules });
         Ok(GuardedRegistry { router, rules })
     }

@@ -1,4 +1,4 @@
-//! Audit events of the registry, in the event log and in the metrics.
+//! Audit events of the registry, in the event log and in the metrics; `request_audit` has its part of the audit log.
 //!
 //! ```text
 //!  registry ──record──> metrics ──> channel ──once a second──> events      all pushes and deletes
@@ -13,12 +13,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use registry::{AuditEvent, Audited, Denied};
+use registry::{AuditEvent, Audited};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::request_audit::{RegistryAuditLog, why_name};
+use crate::audit::RefusedAttempts;
 use crate::telemetry::Metrics;
 use engine::model::{Clock, NewEvent, error_chain};
 use engine::store::Store;
@@ -37,14 +39,21 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Receives the audit events of the registry.
 pub(in crate::app) struct AuditRecorder {
     metrics: Arc<Metrics>,
+    log: RegistryAuditLog,
     queue: mpsc::Sender<AuditEvent>,
 }
 
 impl AuditRecorder {
     /// A recorder, and the queue of its events.
-    pub(in crate::app) fn new(metrics: Arc<Metrics>) -> (Arc<Self>, mpsc::Receiver<AuditEvent>) {
+    pub(in crate::app) fn new(
+        metrics: Arc<Metrics>,
+        store: Store,
+        clock: Arc<dyn Clock>,
+        refused: Arc<RefusedAttempts>,
+    ) -> (Arc<Self>, mpsc::Receiver<AuditEvent>) {
         let (queue, queued) = mpsc::channel(QUEUE);
-        (Arc::new(Self { metrics, queue }), queued)
+        let log = RegistryAuditLog { store, clock, refused };
+        (Arc::new(Self { metrics, log, queue }), queued)
     }
 }
 
@@ -64,6 +73,7 @@ impl registry::Audit for AuditRecorder {
                 self.metrics.registry_pushed(kind.trim_start_matches("push_"), bytes);
             }
         }
+        self.log.record(event);
         if self.queue.try_send(event.clone()).is_err() {
             self.metrics.registry_audit_lost();
         }
@@ -228,19 +238,11 @@ fn action_name(action: registry::Action) -> &'static str {
     }
 }
 
-fn why_name(why: Denied) -> &'static str {
-    match why {
-        Denied::Unauthorized => "unauthorized",
-        Denied::OutOfScope => "out_of_scope",
-        Denied::Forbidden => "forbidden",
-        Denied::RateLimited => "rate_limited",
-        Denied::Unavailable => "unavailable",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
+
+    use registry::Denied;
 
     use super::*;
 

@@ -4,16 +4,25 @@
 //! |---|---|
 //! | `access` | authentication and policy: users, tokens, jobs, rules |
 //! | `audit` | audit events in the event log and in the metrics |
+//! | `request_audit` | changes in the audit log, before the response |
+//! | `waiting` | responses that wait for their audit entries |
 //! | `maintenance` | sweep of uploads, garbage collection, retention, scrub, the read-only switch |
 
 mod access;
 mod audit;
 mod maintenance;
+mod request_audit;
+mod waiting;
+
+use std::path::PathBuf;
 
 use registry::{Config, Registry, Reserve};
 
 use super::{StartError, create_directory, lock, setting};
+use crate::audit::{AuditAction, local_entry};
 use crate::config::Settings;
+use engine::model::Time;
+use engine::store::{StoreError, record_in_file};
 
 pub(super) use access::RegistryAccess;
 pub(super) use audit::{AuditRecorder, write as write_audit_events};
@@ -35,6 +44,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Registry, StartError> {
 pub struct OfflineRegistry {
     /// The opened registry.
     pub registry: Registry,
+    database: PathBuf,
     _lock: lock::DataLock,
 }
 
@@ -46,6 +56,18 @@ impl OfflineRegistry {
     pub async fn open(settings: &Settings) -> Result<Self, StartError> {
         let lock = lock::DataLock::take(settings)?;
         super::backup::refuse_incomplete(settings)?;
-        Ok(Self { registry: open(settings).await?, _lock: lock })
+        let registry = open(settings).await?;
+        Ok(Self { registry, database: settings.db_path.clone(), _lock: lock })
+    }
+
+    /// Records a change in the audit log of the data directory, if there is a database. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When the entry cannot be stored.
+    pub fn record(&self, action: AuditAction, now: Time) -> Result<(), StoreError> {
+        match self.database.exists() {
+            true => record_in_file(&self.database, &local_entry(action, "registry", "local", now)),
+            false => Ok(()),
+        }
     }
 }

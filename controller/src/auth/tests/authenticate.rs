@@ -10,7 +10,7 @@ use secrecy::ExposeSecret;
 use super::*;
 use crate::auth::password::{DECOY_HASH, verify};
 use crate::auth::verify::{PasswordAttempt, PasswordVerifier};
-use secrets::{JobTokens, MasterKey, token_hash};
+use secrets::{JobTokens, MasterKey, TokenSeeds, token_hash};
 
 const OTHER_PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
@@ -186,7 +186,8 @@ mod modes {
 
     #[tokio::test]
     async fn a_job_pulls_with_its_password_until_its_grant_ends() {
-        let password = JobTokens::new(&MasterKey::from_bytes(&[7; 32])).pull_password(JOB);
+        let seed = TokenSeeds::new(&MasterKey::from_bytes(&[7; 32])).seed(JOB);
+        let password = JobTokens::new(&seed).pull_password(JOB);
         let value = basic(JOB_USERNAME, password.expose_secret());
         for mode in [AuthMode::Basic, AuthMode::Jwt] {
             let (authenticator, store) = authenticator(mode);
@@ -570,7 +571,7 @@ mod configuration {
     fn mode_jwt_needs_a_key() {
         let mut config = config(AuthMode::Jwt);
         config.jwt = None;
-        assert!(refused(config).to_string().contains("JWT_SECRET"));
+        assert!(refused(config).to_string().contains("JWT_SECRET, JWT_PUBLIC_KEY_FILE or JWT_JWKS"));
     }
 
     #[test]
@@ -609,7 +610,8 @@ async fn an_attempt_can_move_between_threads() {
 #[test]
 fn no_type_shows_its_secret() {
     let mut config = config(AuthMode::Jwt);
-    config.jwt = Some(JwtKey::hs256(&SecretString::from(CANARY.repeat(2))).unwrap());
+    let secret = Some(SecretString::from(CANARY.repeat(2)));
+    config.jwt = JwtVerifier::new(JwtKeys { secret, ..JwtKeys::default() }, JwtRules::default()).unwrap();
     let hash = quick_hash(CANARY);
     config.basic_user = Some(("root".to_owned(), hash.clone()));
     let shown_config = format!("{config:?}");

@@ -1,11 +1,14 @@
 //! Tests of authentication, one file per topic.
 
 mod authenticate;
+mod client_certificate;
 mod header;
 mod jwt;
+mod jwt_keys;
 mod limit;
 mod report;
 mod roles;
+mod web_session;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -48,6 +51,7 @@ struct Memory {
     users: Mutex<HashMap<String, UserRecord>>,
     tokens: Mutex<HashMap<String, TokenRecord>>,
     pulls: Mutex<HashMap<String, PullGrant>>,
+    sessions: Mutex<HashMap<String, SessionRecord>>,
     used: Mutex<Vec<(String, Timestamp)>>,
     down: AtomicBool,
 }
@@ -81,6 +85,24 @@ impl CredentialStore for Memory {
         self.used.lock().unwrap().push((id.to_owned(), now));
     }
 
+    async fn api_token_named(&self, name: &str) -> Result<Option<TokenRecord>, StoreUnavailable> {
+        let named =
+            |tokens: &HashMap<String, TokenRecord>| tokens.values().find(|token| token.name == name).cloned();
+        self.up().map(|()| named(&self.tokens.lock().unwrap()))
+    }
+
+    async fn web_session(&self, hash: &str) -> Result<Option<SessionRecord>, StoreUnavailable> {
+        self.up().map(|()| self.sessions.lock().unwrap().get(hash).cloned())
+    }
+
+    async fn web_session_used(&self, id: &str, now: Timestamp) {
+        let mut sessions = self.sessions.lock().unwrap();
+        sessions
+            .values_mut()
+            .filter(|session| session.id == id)
+            .for_each(|session| session.last_used_at = now);
+    }
+
     async fn pull_grant(&self, hash: &str) -> Result<Option<PullGrant>, StoreUnavailable> {
         self.up().map(|()| self.pulls.lock().unwrap().get(hash).cloned())
     }
@@ -97,6 +119,8 @@ fn all_messages(error: &dyn std::error::Error) -> String {
     said
 }
 
-fn jwt_key() -> JwtKey {
-    JwtKey::hs256(&SecretString::from(JWT_SECRET)).unwrap()
+/// A verifier of tokens that are signed with [`JWT_SECRET`].
+fn jwt_key() -> JwtVerifier {
+    let keys = JwtKeys { secret: Some(SecretString::from(JWT_SECRET)), ..JwtKeys::default() };
+    JwtVerifier::new(keys, JwtRules::default()).unwrap().unwrap()
 }

@@ -123,17 +123,20 @@ async fn observations_of_a_server_never_change_its_revision() {
     let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     let claimed = kit.claim_one("w", at(1)).await;
     let mut change = RunChange::of(claimed.run.clone());
+    let pending = PendingCleanup {
+        job_id: id,
+        remaining: vec![StepName::new("cleanup.eject")],
+        slots: vec!["/cd".to_owned()],
+        unknown: None,
+    };
     change.effects = vec![
         Effect::ServerObserved { serial: serial("A"), observed: json!({ "model": "X" }) },
-        Effect::CleanupPending { serial: serial("A"), pending: Some(json!({ "job_id": id })) },
+        Effect::CleanupPending { serial: serial("A"), pending: Some(pending.clone()) },
     ];
     kit.commit(change, &claimed.run, at(2)).await;
     let seen = kit.store.server(&serial("A")).await.unwrap().unwrap();
     assert_eq!((seen.revision, seen.last_seen), (1, Some(at(2))));
-    assert_eq!(
-        (seen.observed, seen.pending_cleanup),
-        (Some(json!({ "model": "X" })), Some(json!({ "job_id": id })))
-    );
+    assert_eq!((seen.observed, seen.pending_cleanup), (Some(json!({ "model": "X" })), Some(pending)));
     let before = kit.store.events(EventFilter { limit: 100, ..EventFilter::default() }).await.unwrap().len();
     assert_eq!(before, 2, "one event each from the registration and the creation");
 }

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod admission;
+mod audit;
 mod creation;
 mod job_cache;
 mod leases;
@@ -9,6 +10,7 @@ mod locks;
 mod records;
 mod restored;
 mod sealing;
+mod web_sessions;
 mod webhooks;
 mod writing;
 
@@ -24,8 +26,8 @@ use uuid::Uuid;
 use super::{Claimed, Committed, Created, Creation, DeletedServer, ServerChange, Store, StoreError};
 use crate::model::{
     Effect, Idempotency, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, PROVISION,
-    Phase, Purpose, Run, RunChange, RunId, RunPlan, RunRequest, Serial, Server, Signal, Snapshot,
-    StepInstance, Time, TlsMode, Wait,
+    PendingCleanup, Phase, Purpose, Run, RunChange, RunId, RunPlan, RunRequest, Serial, Server, Signal,
+    Snapshot, StepInstance, StepName, Time, TlsMode, Wait,
 };
 
 const TTL: Duration = Duration::from_secs(60);

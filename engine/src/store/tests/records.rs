@@ -383,3 +383,36 @@ async fn expired_run_trees_are_deleted_whole_and_nothing_else() {
     }
     assert!(kit.store.expired(at(1000), 10).await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn what_a_machine_reported_is_stored_with_the_first_signal_and_deleted_with_the_job() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let id = kit.create_run(new_job("A", at(0), None, "x")).await;
+    let report = |text: &str, cpus: u32| crate::store::SignalMessage {
+        run: id,
+        signal: signal("report", ""),
+        events: Vec::new(),
+        effects: vec![
+            Effect::InstallLogged { text: text.to_owned() },
+            Effect::ServerInventoried { serial: serial("A"), inventory: json!({ "cpus": cpus }) },
+        ],
+        change: None,
+    };
+    assert_eq!(kit.store.install_log(id).await.unwrap(), None);
+    let DeliverOutcome::Stored(_) = kit.store.deliver_one(report("first", 1), at(1)).await.unwrap() else {
+        panic!()
+    };
+    let DeliverOutcome::Duplicate(_) = kit.store.deliver_one(report("second", 2), at(2)).await.unwrap()
+    else {
+        panic!()
+    };
+    let log = kit.store.install_log(id).await.unwrap().unwrap();
+    assert_eq!((log.text.as_str(), log.received_at), ("first", at(1)));
+    let reported = kit.store.server_inventory(&serial("A")).await.unwrap().unwrap();
+    assert_eq!((reported.inventory, reported.received_at), (json!({ "cpus": 1 }), at(1)));
+    assert_eq!(kit.store.server(&serial("A")).await.unwrap().unwrap().revision, 1);
+    kit.end(id, Outcome::Succeeded, at(3)).await;
+    kit.outside().execute("DELETE FROM runs", []).unwrap();
+    assert_eq!(kit.store.install_log(id).await.unwrap(), None);
+}

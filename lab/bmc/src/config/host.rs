@@ -90,6 +90,8 @@ pub enum Graceful {
     After(#[serde(with = "time")] Duration),
     /// It ignores the request: the BMC returns 2xx and the host stays on.
     IgnoredByHost,
+    /// The [`Host`](crate::Host) receives the request. It ends its system by itself, or not.
+    PassedToHost,
 }
 
 /// What the boot override accepts and how the firmware searches for media.

@@ -5,16 +5,26 @@ use serde_json::Value;
 use super::documents::{RecipeDocument, TaskFiles};
 use crate::oci::{ExtraFile, ImageReference};
 use recipe::Partition;
+use recipe::partition::default_linux_layout;
 
 /// The only target of this maintenance OS.
 const INSTALL_LINUX: &str = "install-linux.target";
 const MAX_REASONS: usize = 5;
 
+/// The disk of a recipe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum TargetDisk {
+    /// The disk with this path.
+    Named(String),
+    /// The only disk of the machine: simulated disks have no properties that hints could name.
+    Only,
+}
+
 /// A parsed recipe.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) target: String,
-    pub(super) target_disk: String,
+    pub(super) target_disk: TargetDisk,
     pub(super) image: ImageReference,
     pub(super) layout: Vec<Partition>,
     pub(super) cloud_init: Vec<ExtraFile>,
@@ -61,9 +71,17 @@ fn read(recipe: Value, files: &TaskFiles) -> Result<Task, String> {
     let cloud_init = files.cloud_init.iter();
     Ok(Task {
         target: recipe.task_target,
-        target_disk: recipe.target_disk.ok_or_else(|| missing("target_disk"))?,
+        target_disk: match (recipe.target_disk, recipe.disk_hints) {
+            (Some(disk), _) => TargetDisk::Named(disk),
+            (None, Some(_)) => TargetDisk::Only,
+            (None, None) => return Err(missing("target_disk")),
+        },
         image: ImageReference::parse(&image).map_err(|source| source.to_string())?,
-        layout: layout.collect::<Result<_, _>>()?,
+        layout: if recipe.partition_layout.is_empty() {
+            default_linux_layout()
+        } else {
+            layout.collect::<Result<_, _>>()?
+        },
         cloud_init: cloud_init
             .map(|(name, bytes)| ExtraFile { path: (*name).to_owned(), bytes: bytes.clone() })
             .collect(),

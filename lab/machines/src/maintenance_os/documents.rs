@@ -46,6 +46,7 @@ pub(super) struct TaskFiles {
 pub(super) struct RecipeDocument {
     pub(super) task_target: String,
     pub(super) target_disk: Option<String>,
+    pub(super) disk_hints: Option<serde_json::Value>,
     pub(super) oci_url: Option<String>,
     #[serde(default)]
     pub(super) partition_layout: Vec<PartitionDocument>,
@@ -67,13 +68,10 @@ impl PartitionDocument {
             None => FsFormat::Raw,
             Some(name) => FsFormat::parse(name).ok_or_else(|| format!("format {name:?} is not known"))?,
         };
-        Ok(Partition {
-            size: PartitionSize::parse(&self.size)
-                .map_err(|source| format!("size {:?} {source}", self.size))?,
-            type_guid: PartitionType::parse(&self.type_guid)
-                .map_err(|source| format!("type_guid {:?} {source}", self.type_guid))?,
-            format,
-            label: self.label.clone(),
-        })
+        let size =
+            PartitionSize::parse(&self.size).map_err(|source| format!("size {:?} {source}", self.size))?;
+        let type_guid = PartitionType::parse(&self.type_guid)
+            .map_err(|source| format!("type_guid {:?} {source}", self.type_guid))?;
+        Ok(Partition { label: self.label.clone(), ..Partition::new(size, type_guid, format) })
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     Tools,
     behaviour::{InstallerBehaviour, unit},
-    dispatcher::Task,
+    dispatcher::{TargetDisk, Task},
     documents::PullAccess,
     media::chain,
     report::Reporter,
@@ -90,10 +90,20 @@ impl Installer<'_> {
     }
 
     async fn partition(&self, task: &Task) -> Result<(Arc<DiskImage>, PathBuf), String> {
-        let spec = self.machine.disk(&task.target_disk).ok_or_else(|| {
+        let disks = || {
             let disks: Vec<&str> = self.machine.disks.iter().map(|disk| disk.device.as_str()).collect();
-            format!("there is no {}; this machine has {}", task.target_disk, disks.join(", "))
-        })?;
+            disks.join(", ")
+        };
+        let spec = match (&task.target_disk, &self.machine.disks[..]) {
+            (TargetDisk::Named(disk), _) => self
+                .machine
+                .disk(disk)
+                .ok_or_else(|| format!("there is no {disk}; this machine has {}", disks()))?,
+            (TargetDisk::Only, [disk]) => disk,
+            (TargetDisk::Only, _) => {
+                return Err(format!("hints need a machine with one disk; this one has {}", disks()));
+            }
+        };
         let resolved =
             partition::resolve(&task.layout, spec.bytes, SECTOR).map_err(|source| source.to_string())?;
         let entries = resolved.into_iter().enumerate().map(|(index, part)| GptEntry {

@@ -18,7 +18,6 @@
 
 mod pull;
 mod push;
-mod reference;
 mod unpack;
 
 #[cfg(test)]
@@ -30,10 +29,10 @@ use thiserror::Error;
 pub use self::{
     pull::{Layer, PulledImage},
     push::{Blob, PushReceipt},
-    reference::{ImageReference, ImageReferenceError, Selector},
     unpack::{ExtraFile, UnpackError, UnpackLimits, Unpacked, unpack},
 };
 use crate::http::HttpError;
+pub use recipe::{ImageReference, ImageReferenceError, Selector};
 
 /// Maximum length of a manifest or index in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;

@@ -9,9 +9,10 @@ use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::{
     ImageReference, MAX_LAYERS, MAX_MANIFEST_BYTES, RegistryClient, RegistryError, Selector, digest_of,
-    reference::is_sha256, refused,
+    refused,
 };
 use crate::http::{HttpError, bounded_body};
+use recipe::is_sha256;
 
 const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, \

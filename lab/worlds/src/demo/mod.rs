@@ -11,6 +11,7 @@
 mod api;
 mod scenario;
 mod timeline;
+mod vm;
 
 use std::io::Write;
 use std::path::Path;
@@ -58,6 +59,9 @@ struct DemoServer {
 /// Runs the demo. Returns whether every job and every machine ended as expected.
 pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     let _logs = telemetry::init("warn", controller::config::LogFormat::Text)?;
+    if args.vm {
+        return vm::run(args, json).await;
+    }
     let scenario = Scenario::of(args)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let mut timeline = Timeline::new(json);
@@ -158,13 +162,18 @@ async fn provision(
         servers.push(DemoServer { serial: planned.serial.clone(), expected: planned.expected, job_id });
     }
     timeline.note("api", &format!("{} jobs accepted", servers.len()));
-    follow(&api, &servers, timeline).await?;
+    follow(&api, &servers, timeline, TIMEOUT).await?;
     check_results(&api, farm, &servers, timeline).await
 }
 
 /// Prints new events of the jobs until all jobs are complete.
-async fn follow(api: &DemoApi, servers: &[DemoServer], timeline: &mut Timeline) -> anyhow::Result<()> {
-    let deadline = Instant::now() + TIMEOUT;
+async fn follow(
+    api: &DemoApi,
+    servers: &[DemoServer],
+    timeline: &mut Timeline,
+    limit: Duration,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + limit;
     let mut cursors = vec![0_i64; servers.len()];
     loop {
         let mut open = 0;
@@ -182,7 +191,7 @@ async fn follow(api: &DemoApi, servers: &[DemoServer], timeline: &mut Timeline) 
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("{open} job(s) did not end within {} s", TIMEOUT.as_secs());
+            bail!("{open} job(s) did not end within {} s", limit.as_secs());
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

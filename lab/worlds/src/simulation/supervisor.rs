@@ -22,6 +22,7 @@ use super::world::World;
 use bmc::Addresses;
 use controller::app::{Controller, Dependencies, Environment};
 use controller::config::{Settings, Sources};
+use controller::keys::Keys;
 use controller::webhooks::WebhookDispatcher;
 use engine::model::{Clock, IdSource, SteadyClock};
 use engine::store::{Store, TakeOver};
@@ -37,7 +38,7 @@ pub(super) struct Supervisor {
     world: Arc<World>,
     rng: WorldRng,
     settings: Settings,
-    key: MasterKey,
+    keys: Arc<Keys>,
     count: u64,
     current: Option<LiveController>,
     /// Controllers that were paused while another one was started.
@@ -80,7 +81,7 @@ impl Supervisor {
         let mut supervisor = Self {
             rng: WorldRng::keyed(world.plan.seed, STREAM),
             settings: settings(world),
-            key: key(world.plan.seed),
+            keys: Arc::new(Keys::in_memory(&key(world.plan.seed))),
             count: 0,
             current: None,
             zombies: Vec::new(),
@@ -213,7 +214,7 @@ impl Supervisor {
         let listen = self.settings.controller_http_addr;
         let dependencies = Dependencies {
             settings: &self.settings,
-            key: &self.key,
+            keys: &self.keys,
             store: &store,
             registry: &None,
             addresses: Addresses {

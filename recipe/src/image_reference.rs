@@ -2,7 +2,7 @@
 //!
 //! The grammar is that of the distribution specification (name components of lower-case letters and digits with
 //! single separators, tags of at most 128 characters). The first component is a host if it contains a dot or a colon, or
-//! is `localhost`, as in other OCI clients.
+//! is `localhost`, as in other OCI clients. The schema checks a part of this; what pulls the image needs all of it.
 
 use thiserror::Error;
 
@@ -85,7 +85,8 @@ impl ImageReference {
 }
 
 /// Whether a text consists of `sha256:` and 64 lower-case hex digits.
-pub(super) fn is_sha256(digest: &str) -> bool {
+#[must_use]
+pub fn is_sha256(digest: &str) -> bool {
     digest.strip_prefix("sha256:").is_some_and(|hex| {
         hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
@@ -110,4 +111,60 @@ fn is_tag(tag: &str) -> bool {
     bytes.first().is_some_and(|byte| word(*byte))
         && bytes.len() <= 128
         && bytes.iter().all(|byte| word(*byte) || matches!(byte, b'.' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn references_are_parsed_as_other_oci_clients_do() {
+        let parse = |text| {
+            let reference = ImageReference::parse(text).unwrap();
+            (reference.host.unwrap_or_default(), reference.repository, reference.selector.as_str().to_owned())
+        };
+        let of =
+            |host: &str, repository: &str, selector: &str| (host.into(), repository.into(), selector.into());
+        let digest = format!("sha256:{}", "a".repeat(64));
+        assert_eq!(
+            parse("c.internal:8080/os-images/ubuntu-rootfs:22.04"),
+            of("c.internal:8080", "os-images/ubuntu-rootfs", "22.04")
+        );
+        assert_eq!(parse("localhost/a"), of("localhost", "a", "latest"));
+        assert_eq!(parse("localhost:5000/a"), of("localhost:5000", "a", "latest"));
+        assert_eq!(parse("library/a:1"), of("", "library/a", "1"));
+        assert_eq!(parse("a__b/c--d.e"), of("", "a__b/c--d.e", "latest"));
+        assert_eq!(parse(&format!("h.x/a:1@{digest}")), of("h.x", "a", &digest));
+        for bad in [
+            "",
+            "http://h.x/a",
+            "h.x/",
+            "h.x/A",
+            "h.x/a:",
+            "h.x/a:.x",
+            "h.x/../a",
+            "h.x/a..b",
+            "h.x/a___b",
+            "h.x/a@sha256:zz",
+            "h.x/a@md5:aa",
+            "h.x/-a",
+            "h.x/a?b=c",
+            "h.x/a/",
+            "h.x/a b",
+        ] {
+            assert!(ImageReference::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reference_parser_panic_or_return_a_path_with_dots(text in "[a-z0-9:/@._%?#A-Z-]{0,60}") {
+            if let Ok(reference) = ImageReference::parse(&text) {
+                prop_assert!(!reference.repository.split('/').any(|part| part.is_empty() || part == ".."));
+                prop_assert!(!reference.selector.as_str().contains(['/', '?', '#', '%']));
+            }
+        }
+    }
 }

@@ -1,0 +1,383 @@
+//! Secure erase of one disk: the strongest method that the disk carries out, proven by reading.
+//!
+//! ```text
+//!  samples before ──> nvme-format-crypto ──> nvme-format ──> discard ──> overwrite ──> samples after
+//!                      └── not offered, refused, or disproven by the samples: the next one ──┘
+//! ```
+//!
+//! | method | what happens | level (NIST SP 800-88) | the samples must |
+//! |---|---|---|---|
+//! | `nvme-format-crypto` | the drive replaces the key of its encryption | purge | not be what they were |
+//! | `nvme-format` | the drive erases all user data | purge | not be what they were |
+//! | `discard` | the drive unmaps all sectors and returns zeros | clear | be zeros |
+//! | `overwrite` | zeros are written to all sectors | clear | be zeros |
+//!
+//! What cannot be proven by reading is said in the result: sectors that the drive has replaced, and spare cells of flash, are not
+//! readable; that they are erased is the word of the drive, and no method but a format meets them.
+//!
+//! Invariant: a method counts only if every sample proves it. Nothing outside of the disk is written.
+
+use std::io;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::device::Disk;
+use crate::disk_image::is_zero;
+
+/// Bytes of a sample.
+const SAMPLE: u64 = 64 * 1024;
+/// Samples at evenly divided places, besides those of both ends.
+const SPREAD: u64 = 1000;
+/// Samples at each end of the disk, where tables and signatures are.
+const ENDS: u64 = 64;
+/// Bytes that are zeroed between two reports of progress.
+const STRETCH: u64 = 256 * 1024 * 1024;
+
+/// Maximum length of a reason in characters, so that a report holds all of them.
+const MAX_REASON: usize = 120;
+
+/// A way to erase a whole disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// NVMe Format with crypto erase.
+    NvmeFormatCrypto,
+    /// NVMe Format with erase of user data.
+    NvmeFormat,
+    /// All sectors are unmapped, and the disk promises zeros.
+    Discard,
+    /// Zeros are written to all sectors.
+    Overwrite,
+}
+
+impl Method {
+    /// Returns the name as reports carry it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NvmeFormatCrypto => "nvme-format-crypto",
+            Self::NvmeFormat => "nvme-format",
+            Self::Discard => "discard",
+            Self::Overwrite => "overwrite",
+        }
+    }
+
+    fn reads_zeros(self) -> bool {
+        matches!(self, Self::Discard | Self::Overwrite)
+    }
+
+    /// Returns the level of NIST SP 800-88.
+    fn level(self) -> &'static str {
+        match self {
+            Self::NvmeFormatCrypto | Self::NvmeFormat => "purge",
+            Self::Discard | Self::Overwrite => "clear",
+        }
+    }
+
+    /// Returns what reading cannot prove.
+    fn unproven(self) -> &'static str {
+        match self {
+            Self::NvmeFormatCrypto | Self::NvmeFormat => {
+                "that spare and replaced cells are erased is the word of the drive"
+            }
+            Self::Discard => "cells that the drive has unmapped may hold data until it reuses them",
+            Self::Overwrite => "sectors that the drive has replaced are not overwritten",
+        }
+    }
+}
+
+/// How a disk was erased.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Erased {
+    /// The method that was carried out and proven.
+    pub method: Method,
+    /// `purge` or `clear`.
+    pub level: &'static str,
+    /// The number of samples that were read.
+    pub samples: usize,
+    /// What reading cannot prove.
+    pub unproven: &'static str,
+    /// The stronger methods, each with the reason why it was not used.
+    pub not_used: Vec<String>,
+}
+
+/// The disk's own commands.
+pub trait OwnErase {
+    /// Returns the methods that the disk offers, the strongest first; or the reason why it offers none.
+    ///
+    /// # Errors
+    /// Returns a sentence.
+    fn offered(&self) -> Result<Vec<Method>, String>;
+
+    /// Carries out a method that was offered, and returns after its end.
+    ///
+    /// # Errors
+    /// Returns the refusal of the disk.
+    fn erase(&self, method: Method) -> io::Result<()>;
+}
+
+/// A disk without commands of its own.
+pub struct NoOwnErase;
+
+impl OwnErase for NoOwnErase {
+    fn offered(&self) -> Result<Vec<Method>, String> {
+        Err("the disk is not an NVMe drive".to_owned())
+    }
+
+    fn erase(&self, _: Method) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Erases the whole disk. `progress` receives the part of the disk that is overwritten, in percent, and the method.
+///
+/// # Errors
+/// Returns a sentence when the disk cannot be read or written, or when a sample disproves even the overwrite.
+pub fn secure(
+    disk: &dyn Disk,
+    own: &dyn OwnErase,
+    progress: &mut dyn FnMut(Method, u8),
+) -> Result<Erased, String> {
+    let places = places(disk.size());
+    let before = digests(disk, &places).map_err(|source| format!("reading before the erase: {source}"))?;
+    let mut not_used = Vec::new();
+    let mut methods = own.offered().unwrap_or_else(|reason| {
+        not_used.push(reason);
+        Vec::new()
+    });
+    methods.extend([Method::Discard, Method::Overwrite]);
+    for method in methods {
+        progress(method, 0);
+        let done = match method {
+            Method::NvmeFormatCrypto | Method::NvmeFormat => own.erase(method),
+            Method::Discard => disk.discard_to_zeros(),
+            Method::Overwrite => overwrite(disk, &mut |percent| progress(method, percent)),
+        };
+        let proven =
+            done.map_err(|source| source.to_string()).and_then(|()| prove(disk, &places, &before, method));
+        match proven {
+            Ok(()) => {
+                return Ok(Erased {
+                    method,
+                    level: method.level(),
+                    samples: places.len(),
+                    unproven: method.unproven(),
+                    not_used,
+                });
+            }
+            Err(reason) => {
+                not_used.push(format!("{}: {reason}", method.name()).chars().take(MAX_REASON).collect());
+            }
+        }
+    }
+    Err(format!(
+        "no method erased the disk; {}. Destroy the disk if its data must not be read",
+        not_used.join("; ")
+    ))
+}
+
+/// The places of the samples, in ascending order: both ends, and evenly divided ones between.
+fn places(size: u64) -> Vec<u64> {
+    let whole = size / SAMPLE;
+    let mut all: Vec<u64> = (0..whole.min(ENDS)).chain(whole.saturating_sub(ENDS)..whole).collect();
+    all.extend((0..SPREAD.min(whole)).map(|index| index * (whole / SPREAD.min(whole).max(1))));
+    all.sort_unstable();
+    all.dedup();
+    all.into_iter().map(|block| block * SAMPLE).collect()
+}
+
+/// The digests of the samples; `None` for zeros, which an erase may leave.
+fn digests(disk: &dyn Disk, places: &[u64]) -> io::Result<Vec<Option<[u8; 32]>>> {
+    let mut block = vec![0; SAMPLE as usize];
+    places
+        .iter()
+        .map(|place| {
+            disk.read_at(*place, &mut block)?;
+            Ok((!is_zero(&block)).then(|| Sha256::digest(&block).into()))
+        })
+        .collect()
+}
+
+fn prove(disk: &dyn Disk, places: &[u64], before: &[Option<[u8; 32]>], method: Method) -> Result<(), String> {
+    disk.forget_cache().map_err(|source| source.to_string())?;
+    let after = digests(disk, places).map_err(|source| format!("reading after the erase: {source}"))?;
+    for ((place, before), after) in places.iter().zip(before).zip(&after) {
+        if method.reads_zeros() && after.is_some() {
+            return Err(format!("the disk returns other bytes than zeros at {place}"));
+        }
+        if after.is_some() && after == before {
+            return Err(format!("the disk returns what it held before at {place}"));
+        }
+    }
+    Ok(())
+}
+
+fn overwrite(disk: &dyn Disk, progress: &mut dyn FnMut(u8)) -> io::Result<()> {
+    let size = disk.size();
+    let mut at = 0;
+    while at < size {
+        let end = at.saturating_add(STRETCH).min(size);
+        disk.overwrite(at..end)?;
+        at = end;
+        progress(u8::try_from(at.saturating_mul(100) / size).unwrap_or(100));
+    }
+    disk.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::device::FileDisk;
+    use crate::test_kit::{disk_image, is_filled};
+
+    /// A disk in memory with the faults of real ones.
+    struct Lab {
+        bytes: Mutex<Vec<u8>>,
+        /// What a discard leaves; `None` when the disk refuses it.
+        discard_leaves: Option<u8>,
+        /// Writes to this range are acknowledged and lost.
+        stuck: Range<usize>,
+        own: Vec<Method>,
+        /// What a format leaves; `None` when the drive acknowledges it and does nothing.
+        format_leaves: Option<u8>,
+    }
+
+    impl Lab {
+        fn new() -> Self {
+            let bytes = (0..(20 << 20)).map(|index: usize| (index / 4096 % 251) as u8 + 1).collect();
+            Self {
+                bytes: Mutex::new(bytes),
+                discard_leaves: None,
+                stuck: 0..0,
+                own: Vec::new(),
+                format_leaves: None,
+            }
+        }
+
+        fn fill(&self, byte: u8, range: Range<usize>) {
+            for (index, at) in
+                self.bytes.lock().unwrap()[range.clone()].iter_mut().zip(range).map(|(at, index)| (index, at))
+            {
+                if !self.stuck.contains(&index) {
+                    *at = byte;
+                }
+            }
+        }
+    }
+
+    impl Disk for Lab {
+        fn size(&self) -> u64 {
+            self.bytes.lock().unwrap().len() as u64
+        }
+
+        fn sector(&self) -> u64 {
+            512
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            let from = offset as usize;
+            buffer.copy_from_slice(&self.bytes.lock().unwrap()[from..from + buffer.len()]);
+            Ok(())
+        }
+
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            unreachable!("an erase writes zeros only")
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn zero(&self, range: Range<u64>) -> io::Result<()> {
+            self.fill(0, range.start as usize..range.end as usize);
+            Ok(())
+        }
+
+        fn discard_to_zeros(&self) -> io::Result<()> {
+            let byte = self.discard_leaves.ok_or(io::ErrorKind::Unsupported)?;
+            self.fill(byte, 0..self.size() as usize);
+            Ok(())
+        }
+
+        fn forget_cache(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl OwnErase for Lab {
+        fn offered(&self) -> Result<Vec<Method>, String> {
+            Ok(self.own.clone())
+        }
+
+        fn erase(&self, _: Method) -> io::Result<()> {
+            if let Some(byte) = self.format_leaves {
+                self.fill(byte, 0..self.size() as usize);
+            }
+            Ok(())
+        }
+    }
+
+    fn erased(lab: &Lab) -> Result<Erased, String> {
+        secure(lab, lab, &mut |_, _| ())
+    }
+
+    #[test]
+    fn the_strongest_method_that_the_samples_prove_is_used() {
+        let crypto = Lab { own: vec![Method::NvmeFormatCrypto], format_leaves: Some(0xa5), ..Lab::new() };
+        let done = erased(&crypto).unwrap();
+        assert_eq!(
+            (done.method, done.level, &done.not_used[..]),
+            (Method::NvmeFormatCrypto, "purge", &[][..])
+        );
+        assert!(done.samples > 100, "{done:?}");
+
+        let discard = Lab { discard_leaves: Some(0), ..Lab::new() };
+        assert_eq!(erased(&discard).unwrap().method, Method::Discard);
+    }
+
+    #[test]
+    fn a_drive_that_acknowledges_a_format_and_does_nothing_is_overwritten() {
+        let liar = Lab { own: vec![Method::NvmeFormat], discard_leaves: Some(7), ..Lab::new() };
+        let done = erased(&liar).unwrap();
+        assert_eq!((done.method, done.level), (Method::Overwrite, "clear"));
+        assert!(done.not_used[0].contains("what it held before at 0"), "{done:?}");
+        assert!(done.not_used[1].contains("other bytes than zeros"), "{done:?}");
+        assert!(is_filled(&liar.bytes.lock().unwrap(), 0));
+    }
+
+    #[test]
+    fn a_disk_that_loses_writes_is_never_called_erased() {
+        let last = (20 << 20) - 1;
+        let stuck = Lab { stuck: last..last + 1, ..Lab::new() };
+        let refused = erased(&stuck).unwrap_err();
+        assert!(refused.contains("overwrite: the disk returns other bytes than zeros"), "{refused}");
+    }
+
+    #[test]
+    fn an_image_file_is_erased_and_keeps_its_size() {
+        let (_folder, path) = disk_image(300 << 20, b'x');
+        let disk = FileDisk::open(&path, 512).unwrap();
+        let mut seen = Vec::new();
+        let done = secure(&disk, &NoOwnErase, &mut |method, percent| seen.push((method, percent))).unwrap();
+        assert!(done.not_used[0].contains("not an NVMe drive"), "{done:?}");
+        assert!(seen.iter().all(|(_, percent)| *percent <= 100));
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.len() == 300 << 20 && is_filled(&bytes, 0));
+    }
+
+    #[test]
+    fn samples_cover_both_ends_and_stay_inside_of_the_disk() {
+        for size in [0, 1, SAMPLE - 1, SAMPLE, 10 * SAMPLE + 1, 1 << 40, u64::MAX] {
+            let places = places(size);
+            assert!(places.iter().all(|place| place + SAMPLE <= size), "{size}");
+            assert!(places.len() as u64 <= SPREAD + 2 * ENDS);
+            if size >= SAMPLE {
+                assert_eq!((places[0], *places.last().unwrap()), (0, (size / SAMPLE - 1) * SAMPLE));
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What a machine does after its final report.
+//!
+//! ```text
+//! `after: off`   success, acknowledged: off     failure: off after ten minutes, in which the console can be read
+//! anything else  stay
+//! ```
+//!
+//! Staying is the rule: the controller powers the machine off, ejects the media and powers it on. A machine that restarts by
+//! itself before that boots the medium again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use recipe::After;
+use serde::Deserialize;
+
+use crate::report::{Delivery, Outcome};
+
+/// How long a failed machine stays on at least.
+pub const FAILED_TIME: Duration = Duration::from_secs(600);
+
+/// What the machine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It stays on.
+    Stay,
+    /// It powers off after this time.
+    Off(Duration),
+}
+
+/// Reads the wish of the recipe from the files of a task. Without a known word it is the default: the controller decides.
+#[must_use]
+pub fn wish(files: &BTreeMap<String, Vec<u8>>) -> After {
+    #[derive(Deserialize)]
+    struct Recipe {
+        after: Option<String>,
+    }
+    let recipe = files.get("recipe.json").and_then(|bytes| serde_json::from_slice::<Recipe>(bytes).ok());
+    recipe.and_then(|recipe| After::parse(&recipe.after?)).unwrap_or_default()
+}
+
+/// Returns what the machine does after its final report.
+#[must_use]
+pub fn ending(after: After, outcome: &Outcome, delivery: &Delivery) -> Ending {
+    match (after, outcome, delivery) {
+        (After::Off, Outcome::Success, Delivery::Acknowledged) => Ending::Off(Duration::ZERO),
+        (After::Off, Outcome::Failed { .. }, _) => Ending::Off(FAILED_TIME),
+        _ => Ending::Stay,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_stays_on_unless_its_recipe_says_otherwise() {
+        assert_eq!(wish(&BTreeMap::new()), After::Restart);
+        for (recipe, expected) in [
+            ("{}", After::Restart),
+            ("broken", After::Restart),
+            (r#"{"after": "explode"}"#, After::Restart),
+            (r#"{"after": 7}"#, After::Restart),
+            (r#"{"after": "restart", "task_target": "x"}"#, After::Restart),
+            (r#"{"after": "off"}"#, After::Off),
+        ] {
+            assert_eq!(
+                wish(&[("recipe.json".to_owned(), recipe.as_bytes().to_vec())].into()),
+                expected,
+                "{recipe}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_machine_never_restarts_by_itself_and_stays_on_for_ten_minutes_after_a_failure() {
+        let failed = Outcome::Failed { step: "a".to_owned(), message: "b".to_owned() };
+        for delivery in [Delivery::Acknowledged, Delivery::Refused(404), Delivery::GaveUp] {
+            assert_eq!(ending(After::Off, &failed, &delivery), Ending::Off(FAILED_TIME));
+            assert_eq!(ending(After::Restart, &failed, &delivery), Ending::Stay);
+        }
+        assert_eq!(ending(After::Restart, &Outcome::Success, &Delivery::Acknowledged), Ending::Stay);
+        assert_eq!(ending(After::Off, &Outcome::Success, &Delivery::Refused(409)), Ending::Stay);
+        assert_eq!(
+            ending(After::Off, &Outcome::Success, &Delivery::Acknowledged),
+            Ending::Off(Duration::ZERO)
+        );
+    }
+}

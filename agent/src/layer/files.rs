@@ -1,0 +1,105 @@
+//! Single files of a tree: read, written, copied and listed by path, as its own system will see them.
+//!
+//! Invariants: a path is resolved inside of the root. A file that is written replaces what had its name, also a link. A
+//! read is bounded, and nothing but a regular file is read.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read, Write},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+};
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
+
+use super::tree::{Tree, is_folder};
+
+impl Tree {
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// Returns the error of the operating system, or `InvalidInput` when it is no regular file.
+    pub fn open_file(&self, path: &str) -> io::Result<File> {
+        let names = Self::names(path.as_bytes())?;
+        // Without O_NONBLOCK a named pipe of the image would be waited for.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let joined = names.join(&b'/');
+        let file =
+            rustix::fs::openat2(&self.root, OsStr::from_bytes(&joined), flags, Mode::empty(), resolve)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+            FileType::RegularFile => Ok(File::from(file)),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is no regular file"))),
+        }
+    }
+
+    /// Reads a file of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// Returns the error of [`Tree::open_file`], or `InvalidData` for a longer file.
+    pub fn read_file(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open_file(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > limit {
+            true => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{path} is too long"))),
+            false => Ok(bytes),
+        }
+    }
+
+    /// Returns whether a regular file is there.
+    #[must_use]
+    pub fn has_file(&self, path: &str) -> bool {
+        self.open_file(path).is_ok()
+    }
+
+    /// Writes a file and waits until it is on the medium. Missing directories are created. Without a mode it keeps the one
+    /// of the file system: FAT has none.
+    ///
+    /// # Errors
+    /// Returns the error of the operating system.
+    pub fn write_file(&self, path: &str, bytes: &[u8], mode: Option<u32>) -> io::Result<()> {
+        self.copy_into(path, &mut &*bytes, mode)
+    }
+
+    /// Writes a file from a stream, as [`Tree::write_file`] does.
+    ///
+    /// # Errors
+    /// Returns the error of the operating system or of the stream.
+    pub fn copy_into(&self, path: &str, from: &mut dyn Read, mode: Option<u32>) -> io::Result<()> {
+        let names = Self::names(path.as_bytes())?;
+        let place = self.place(&names)?;
+        if place.stat()?.as_ref().is_some_and(is_folder) {
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, format!("{path} is a directory")));
+        }
+        place.remove(&|_| false)?;
+        let mut file = place.create_file()?;
+        io::copy(from, &mut file)?;
+        file.flush()?;
+        if let Some(mode) = mode {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        }
+        file.sync_all()
+    }
+
+    /// Opens a directory and creates what is missing of it.
+    ///
+    /// # Errors
+    /// Returns the error of the operating system.
+    pub fn make_folder(&self, path: &str) -> io::Result<OwnedFd> {
+        self.folder(&Self::names(path.as_bytes())?, true)
+    }
+
+    /// Returns the names in a directory, sorted, at most 4096; none when there is no directory.
+    #[must_use]
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let listed = Self::names(path.as_bytes()).and_then(|names| {
+            let folder = self.folder(&names, false)?;
+            let entries = Dir::read_from(&folder)?.take(4096);
+            let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
+            Ok(names.filter(|name| name != "." && name != "..").collect::<Vec<_>>())
+        });
+        let mut names = listed.unwrap_or_default();
+        names.sort();
+        names
+    }
+}

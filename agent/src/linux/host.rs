@@ -1,0 +1,299 @@
+//! What an installation needs from the machine and tests do without: programs, mounts, partition devices.
+//!
+//! ```text
+//! Installation --Host--> LinuxHost: BLKRRPART, /sys/class/block, mkfs programs, mount(2), chroot
+//!                   `--> tests: folders and a list of the programs
+//! ```
+//!
+//! Invariants: a program runs for a bounded time, and at most the last 2 KiB of its output are kept. It gets no input and the
+//! folder `/` as its own, so that no word without a slash names a device.
+
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// The word by which this program starts another one in the new root.
+const ENTER: &str = "--in-root";
+const KEPT_OUTPUT: usize = 2048;
+const POLL: Duration = Duration::from_millis(20);
+/// How many times the root can be mounted over itself.
+const MAX_STACKED: usize = 16;
+/// How long the kernel is waited for to show partitions.
+const PARTITION_TIME: Duration = Duration::from_secs(20);
+
+/// A program with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The name; it is searched in the usual folders.
+    pub name: String,
+    /// The arguments.
+    pub arguments: Vec<String>,
+    /// Whether it is a program of the new system and runs there.
+    pub in_root: bool,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+/// The machine.
+pub trait Host {
+    /// Makes the kernel read the table of a disk. Returns the devices of its partitions, whose places are `expected` in
+    /// sectors of 512 bytes: first and count.
+    ///
+    /// # Errors
+    /// Returns a sentence when the kernel does not show exactly these.
+    fn partitions(&self, disk: &str, expected: &[(u64, u64)]) -> Result<Vec<PathBuf>, String>;
+
+    /// Runs a program to its end.
+    ///
+    /// # Errors
+    /// Returns a sentence with the end of its output when it is missing, fails or takes too long.
+    fn run(&self, program: &Program) -> Result<(), String>;
+
+    /// Mounts a file system. `at` is [`Host::root`] or a folder in it, as an open directory below `/proc/self/fd`.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    fn mount(&self, device: &Path, kind: &str, data: &str, at: &Path) -> io::Result<()>;
+
+    /// Shows the devices and the processes of this machine in the new system, for its own programs.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    fn bind_kernel(&self) -> io::Result<()>;
+
+    /// Unmounts the root with everything in it. What is not mounted is no error.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    fn unmount_all(&self) -> io::Result<()>;
+
+    /// Returns the folder on which the new root is mounted.
+    fn root(&self) -> &Path;
+
+    /// Returns the folder of the firmware's variables on a machine that was started by UEFI.
+    fn efi_variables(&self) -> Option<&Path>;
+
+    /// Returns whether owners can be set.
+    fn is_privileged(&self) -> bool;
+}
+
+/// The machine that this program runs on.
+#[derive(Debug)]
+pub struct LinuxHost {
+    root: PathBuf,
+    efi: Option<PathBuf>,
+}
+
+impl Default for LinuxHost {
+    fn default() -> Self {
+        let efi = PathBuf::from("/sys/firmware/efi/efivars");
+        let efi = efi.parent().is_some_and(Path::exists).then_some(efi);
+        Self { root: PathBuf::from("/run/shoal/root"), efi }
+    }
+}
+
+impl LinuxHost {
+    /// Creates a host that mounts on `root`.
+    #[must_use]
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.to_owned(), ..Self::default() }
+    }
+}
+
+impl Host for LinuxHost {
+    fn partitions(&self, disk: &str, expected: &[(u64, u64)]) -> Result<Vec<PathBuf>, String> {
+        let begun = Instant::now();
+        loop {
+            let read = reread(&Path::new("/dev").join(disk)).and_then(|()| devices(disk, expected));
+            match read {
+                Ok(devices) => return Ok(devices),
+                Err(reason) if begun.elapsed() > PARTITION_TIME => {
+                    return Err(format!("the kernel does not show the partitions of {disk}: {reason}"));
+                }
+                // Something may still hold an old partition open: a scan of the search for the medium.
+                Err(_) => std::thread::sleep(POLL * 10),
+            }
+        }
+    }
+
+    fn run(&self, program: &Program) -> Result<(), String> {
+        let mut command = match program.in_root {
+            true => {
+                let mut command = Command::new("/proc/self/exe");
+                command.arg(ENTER).arg(&self.root).arg(&program.name);
+                command
+            }
+            false => Command::new(&program.name),
+        };
+        command.args(&program.arguments).current_dir("/").env_clear().env("LC_ALL", "C");
+        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        bounded(&mut command, &program.name, program.limit)
+    }
+
+    fn mount(&self, device: &Path, kind: &str, data: &str, at: &Path) -> io::Result<()> {
+        if at == self.root {
+            fs::create_dir_all(at)?;
+        }
+        let data = std::ffi::CString::new(data).map_err(io::Error::other)?;
+        rustix::mount::mount(device, at, kind, MountFlags::empty(), data.as_c_str()).map_err(Into::into)
+    }
+
+    fn bind_kernel(&self) -> io::Result<()> {
+        let tree = crate::layer::Tree::open(&self.root, crate::layer::Ownership::Keep)?;
+        for folder in ["dev", "proc", "sys"] {
+            let at = tree.make_folder(folder)?;
+            if !fs::symlink_metadata(self.root.join(folder))?.is_dir() {
+                return Err(io::Error::other(format!("/{folder} of the image is a link")));
+            }
+            let target = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&at));
+            rustix::mount::mount_bind_recursive(format!("/{folder}"), &target)?;
+            // Without this, unmounting would take the same places from the running system.
+            rustix::mount::mount_change(
+                self.root.join(folder),
+                rustix::mount::MountPropagationFlags::DOWNSTREAM | rustix::mount::MountPropagationFlags::REC,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn unmount_all(&self) -> io::Result<()> {
+        // Detaching takes everything below with it, without a path that a link of the image could lead elsewhere. Nothing
+        // uses it any more, so the kernel frees the devices before the call returns.
+        for _ in 0..MAX_STACKED {
+            match rustix::mount::unmount(&self.root, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return Ok(()),
+                Err(source) => return Err(source.into()),
+            }
+        }
+        Err(io::Error::other("it is mounted too often"))
+    }
+
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn efi_variables(&self) -> Option<&Path> {
+        self.efi.as_deref()
+    }
+
+    fn is_privileged(&self) -> bool {
+        rustix::process::geteuid().is_root()
+    }
+}
+
+/// Makes the kernel read the partition table again.
+fn reread(disk: &Path) -> Result<(), String> {
+    const BLKRRPART: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 95);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(disk, flags, Mode::empty())
+        .map_err(|source| format!("opening {}: {source}", disk.display()))?;
+    #[expect(unsafe_code, reason = "rustix has no function for this request")]
+    // SAFETY: BLKRRPART of linux/fs.h takes no argument and writes no memory of this process. Another file than a block
+    // device refuses it with ENOTTY.
+    let sent = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<BLKRRPART>::new()) };
+    sent.map_err(|source| format!("reading the new table of {}: {source}", disk.display()))
+}
+
+/// Returns the devices of the partitions, if sysfs shows exactly the expected ones.
+fn devices(disk: &str, expected: &[(u64, u64)]) -> Result<Vec<PathBuf>, String> {
+    let between = if disk.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
+    let mut found = Vec::with_capacity(expected.len());
+    for (index, (start, sectors)) in expected.iter().enumerate() {
+        let name = format!("{disk}{between}{}", index + 1);
+        let number = |file: &str| -> Option<u64> {
+            fs::read_to_string(format!("/sys/class/block/{name}/{file}")).ok()?.trim().parse().ok()
+        };
+        if (number("start"), number("size")) != (Some(*start), Some(*sectors)) {
+            return Err(format!("{name} is missing or at another place"));
+        }
+        let device = Path::new("/dev").join(&name);
+        if !device.exists() {
+            return Err(format!("{} does not exist", device.display()));
+        }
+        found.push(device);
+    }
+    Ok(found)
+}
+
+/// Runs a program for a bounded time.
+fn bounded(command: &mut Command, name: &str, limit: Duration) -> Result<(), String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own: the end of the program is the end of what it started.
+    command.process_group(0);
+    let mut child = command.spawn().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => format!("{name} is not on this medium; use a medium of the full profile"),
+        _ => format!("starting {name}: {source}"),
+    })?;
+    let readers: Vec<_> = [
+        child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
+        child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|pipe| std::thread::spawn(move || end_of(pipe)))
+    .collect();
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if begun.elapsed() < limit => std::thread::sleep(POLL),
+            Ok(None) => {
+                if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                }
+                let _ = child.wait();
+                break None;
+            }
+            Err(source) => return Err(format!("waiting for {name}: {source}")),
+        }
+    };
+    match status {
+        Some(status) if status.success() => Ok(()),
+        None => Err(format!("{name} did not end within {} s", limit.as_secs())),
+        Some(status) => {
+            let texts: Vec<String> = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();
+            let said: Vec<&str> =
+                texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+            Err(format!("{name} ended with {status}: {}", said.join(" ")))
+        }
+    }
+}
+
+/// Reads to the end and returns the last bytes as text.
+fn end_of(mut pipe: Box<dyn Read + Send>) -> String {
+    let mut kept: Vec<u8> = Vec::with_capacity(2 * KEPT_OUTPUT);
+    let mut block = [0; KEPT_OUTPUT];
+    while let Ok(read) = pipe.read(&mut block) {
+        if read == 0 {
+            break;
+        }
+        kept.extend(&block[..read]);
+        if kept.len() > KEPT_OUTPUT {
+            kept.drain(..kept.len() - KEPT_OUTPUT);
+        }
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+/// Becomes a program of another root when the arguments say so: `--in-root ROOT PROGRAM ARGUMENT...`. Returns only when
+/// they do not, or when the program cannot be started.
+pub fn enter_root(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> Option<ExitCode> {
+    if arguments.next()? != ENTER {
+        return None;
+    }
+    let (root, program) = (arguments.next()?, arguments.next()?);
+    if rustix::process::chroot(root.as_os_str()).is_err() || rustix::process::chdir("/").is_err() {
+        return Some(ExitCode::from(126));
+    }
+    let _never = Command::new(program).args(arguments).exec();
+    Some(ExitCode::from(127))
+}

@@ -1,0 +1,206 @@
+//! The boot loader of the new system: found in its own root file system and put where firmware starts it.
+//!
+//! ```text
+//! shim + GRUB (signed, or GRUB alone)   EFI/<id>/ and EFI/BOOT/{BOOTX64.EFI, grubx64.efi, mmx64.efi}, grub.cfg in both
+//! systemd-boot                          EFI/systemd/ and EFI/BOOT/BOOTX64.EFI, kernel and initramfs beside, loader/entries
+//! neither                               an error: the system could not start
+//! ```
+//!
+//! `EFI/BOOT` is what every firmware starts without an entry of its own. `fbx64.efi` is not put there: with firmware that
+//! resets its entries it restarts the machine again and again.
+//!
+//! Invariant: everything is read from the new root and written into it; nothing comes from the medium.
+
+use std::io::Read as _;
+
+use super::layout::Layout;
+use super::texts::{self, KernelFiles, OsRelease};
+use crate::layer::Tree;
+
+/// The suffix of EFI programs of this architecture.
+#[cfg(target_arch = "aarch64")]
+pub(super) const ARCH: &str = "aa64";
+/// The suffix of EFI programs of this architecture.
+#[cfg(not(target_arch = "aarch64"))]
+pub(super) const ARCH: &str = "x64";
+
+const MAX_PROGRAM: u64 = 64 << 20;
+const MAX_CONFIGURATION: u64 = 256 * 1024;
+
+/// A boot loader of an image, as paths in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum BootLoader {
+    /// GRUB, with shim if it is signed.
+    Grub { shim: Option<String>, grub: String, mok_manager: Option<String> },
+    /// systemd-boot.
+    SystemdBoot { program: String },
+}
+
+/// Finds the loader of the new system. Signed programs come first.
+pub(super) fn find(tree: &Tree, system: &OsRelease) -> Option<BootLoader> {
+    let first = |candidates: &[String]| candidates.iter().find(|path| tree.has_file(path)).cloned();
+    let upper = if ARCH == "aa64" { "arm64" } else { "x86_64" };
+    let vendor = format!("boot/efi/EFI/{}", system.efi_folder());
+    let suse = format!("usr/share/efi/{}", if ARCH == "aa64" { "aarch64" } else { "x86_64" });
+    let shim = first(&[
+        format!("usr/lib/shim/shim{ARCH}.efi.signed.latest"),
+        format!("usr/lib/shim/shim{ARCH}.efi.signed"),
+        format!("{vendor}/shim{ARCH}.efi"),
+        format!("{suse}/shim.efi"),
+        format!("usr/lib/bootupd/updates/EFI/{}/shim{ARCH}.efi", system.efi_folder()),
+    ]);
+    let grub = first(&[
+        format!("usr/lib/grub/{upper}-efi-signed/grub{ARCH}.efi.signed"),
+        format!("{vendor}/grub{ARCH}.efi"),
+        format!("{suse}/grub.efi"),
+        format!("usr/lib/bootupd/updates/EFI/{}/grub{ARCH}.efi", system.efi_folder()),
+    ]);
+    let mok_manager = first(&[
+        format!("usr/lib/shim/mm{ARCH}.efi.signed"),
+        format!("usr/lib/shim/mm{ARCH}.efi"),
+        format!("{vendor}/mm{ARCH}.efi"),
+        format!("{suse}/MokManager.efi"),
+    ]);
+    let monolithic = || first(&[format!("usr/lib/grub/{upper}-efi/monolithic/grub{ARCH}.efi")]);
+    match (shim, grub) {
+        (shim, Some(grub)) => Some(BootLoader::Grub { shim, grub, mok_manager }),
+        (_, None) => {
+            let systemd = first(&[
+                format!("usr/lib/systemd/boot/efi/systemd-boot{ARCH}.efi.signed"),
+                format!("usr/lib/systemd/boot/efi/systemd-boot{ARCH}.efi"),
+            ]);
+            match (systemd, monolithic()) {
+                (Some(program), _) => Some(BootLoader::SystemdBoot { program }),
+                (None, Some(grub)) => Some(BootLoader::Grub { shim: None, grub, mok_manager: None }),
+                (None, None) => None,
+            }
+        }
+    }
+}
+
+/// Installs a loader on the EFI system partition, which is mounted at `efi` in the tree. Returns the path of the program for
+/// the firmware's entry, with backslashes.
+pub(super) fn install(
+    tree: &Tree,
+    efi: &str,
+    loader: &BootLoader,
+    layout: &Layout,
+    system: &OsRelease,
+    kernels: &[KernelFiles],
+    words: &str,
+) -> Result<String, String> {
+    let upper = ARCH.to_uppercase();
+    let fallback = format!("{efi}/EFI/BOOT/BOOT{upper}.EFI");
+    match loader {
+        BootLoader::Grub { shim, grub, mok_manager } => {
+            let id = system.efi_folder();
+            let own = format!("{efi}/EFI/{id}");
+            let boot = format!("{efi}/EFI/BOOT");
+            let stub = texts::grub_stub(layout, grub_folder(tree));
+            let started = match shim {
+                Some(shim) => {
+                    copy(tree, shim, &format!("{own}/shim{ARCH}.efi"))?;
+                    copy(tree, shim, &fallback)?;
+                    copy(tree, grub, &format!("{boot}/grub{ARCH}.efi"))?;
+                    format!("shim{ARCH}.efi")
+                }
+                None => {
+                    copy(tree, grub, &fallback)?;
+                    format!("grub{ARCH}.efi")
+                }
+            };
+            copy(tree, grub, &format!("{own}/grub{ARCH}.efi"))?;
+            if let Some(mok_manager) = mok_manager {
+                for folder in [&own, &boot] {
+                    copy(tree, mok_manager, &format!("{folder}/mm{ARCH}.efi"))?;
+                }
+            }
+            for folder in [&own, &boot] {
+                write(tree, &format!("{folder}/grub.cfg"), &stub)?;
+            }
+            Ok(format!("\\EFI\\{id}\\{started}"))
+        }
+        BootLoader::SystemdBoot { program } => {
+            copy(tree, program, &format!("{efi}/EFI/systemd/systemd-boot{ARCH}.efi"))?;
+            copy(tree, program, &fallback)?;
+            let folder = system.id.as_str();
+            for kernel in kernels {
+                for file in [Some(&kernel.kernel), kernel.initramfs.as_ref()].into_iter().flatten() {
+                    copy(tree, &format!("boot/{file}"), &format!("{efi}/{folder}/{file}"))?;
+                }
+                let entry = texts::loader_entry(layout, system, kernel, folder, words);
+                write(tree, &format!("{efi}/loader/entries/{folder}-{}.conf", kernel.version), &entry)?;
+            }
+            write(tree, &format!("{efi}/loader/loader.conf"), "timeout 3\n")?;
+            Ok(format!("\\EFI\\systemd\\systemd-boot{ARCH}.efi"))
+        }
+    }
+}
+
+/// Writes GRUB's menu into `/boot`.
+pub(super) fn write_menu(
+    tree: &Tree,
+    layout: &Layout,
+    system: &OsRelease,
+    kernels: &[KernelFiles],
+    words: &str,
+) -> Result<(), String> {
+    let path = format!("boot/{}/grub.cfg", grub_folder(tree));
+    write(tree, &path, &texts::grub_menu(layout, system, kernels, words))
+}
+
+/// Returns the folder of GRUB below `/boot`.
+pub(super) fn grub_folder(tree: &Tree) -> &'static str {
+    let second = ["usr/sbin/grub2-install", "usr/bin/grub2-install"].iter().any(|path| tree.has_file(path));
+    if second || !tree.list("boot/grub2").is_empty() { "grub2" } else { "grub" }
+}
+
+/// Reads what the image says of itself.
+pub(super) fn system_of(tree: &Tree) -> OsRelease {
+    let read = |path: &str| tree.read_file(path, MAX_CONFIGURATION).ok();
+    let bytes = read("etc/os-release").or_else(|| read("usr/lib/os-release")).unwrap_or_default();
+    OsRelease::parse(&String::from_utf8_lossy(&bytes))
+}
+
+/// Returns the words of the kernel's command line that the image sets.
+pub(super) fn words_of(tree: &Tree) -> String {
+    let bytes = tree.read_file("etc/default/grub", MAX_CONFIGURATION).unwrap_or_default();
+    texts::command_line(&String::from_utf8_lossy(&bytes))
+}
+
+/// Returns the kernels in `/boot`. Kernels that the image keeps beside their modules are copied there first.
+pub(super) fn kernels_of(tree: &Tree) -> Result<Vec<KernelFiles>, String> {
+    let found = texts::kernels(&tree.list("boot"));
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    for version in tree.list("usr/lib/modules") {
+        let folder = format!("usr/lib/modules/{version}");
+        if tree.has_file(&format!("{folder}/vmlinuz")) {
+            copy(tree, &format!("{folder}/vmlinuz"), &format!("boot/vmlinuz-{version}"))?;
+            if tree.has_file(&format!("{folder}/initramfs.img")) {
+                copy(tree, &format!("{folder}/initramfs.img"), &format!("boot/initramfs-{version}.img"))?;
+            }
+        }
+    }
+    match texts::kernels(&tree.list("boot")) {
+        found if found.is_empty() => Err("the image has no kernel: neither /boot/vmlinuz-VERSION nor \
+             /usr/lib/modules/VERSION/vmlinuz; install one in it"
+            .to_owned()),
+        found => Ok(found),
+    }
+}
+
+/// Copies a file inside of the new root.
+fn copy(tree: &Tree, from: &str, to: &str) -> Result<(), String> {
+    if from == to {
+        return Ok(());
+    }
+    let copied =
+        tree.open_file(from).and_then(|file| tree.copy_into(to, &mut file.take(MAX_PROGRAM * 16), None));
+    copied.map_err(|source| format!("copying /{from} to /{to}: {source}"))
+}
+
+fn write(tree: &Tree, path: &str, text: &str) -> Result<(), String> {
+    tree.write_file(path, text.as_bytes(), None).map_err(|source| format!("writing /{path}: {source}"))
+}

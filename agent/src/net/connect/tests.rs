@@ -1,0 +1,134 @@
+use std::cell::Cell;
+
+use serde_json::json;
+
+use super::*;
+use crate::net::test_kit::{DhcpServer, FakeKernel, link};
+use crate::test_kit::VirtualClock;
+
+fn log() -> Log {
+    Log::new(Vec::new())
+}
+
+fn away() -> Reach {
+    Reach::Away("the connection was refused".to_owned())
+}
+
+#[test]
+fn dhcp_runs_on_all_links_at_once_and_the_link_that_reaches_the_controller_is_kept() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![link(2), link(3), link(4)]);
+    kernel.servers.insert(2, DhcpServer::new("192.168.9.9", "192.168.9.1"));
+    kernel.servers.insert(4, DhcpServer::new("10.0.2.15", "10.0.2.2"));
+    let mut connector = Connector::new(&kernel, None, 7, log());
+    // The controller is behind the link 4 only.
+    let probe = || if kernel.addresses() == ["4: 10.0.2.15/24"] { Reach::Accepted } else { away() };
+    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert!(clock.elapsed() < Duration::from_secs(10), "{:?}", clock.elapsed());
+    assert!(kernel.links.borrow().iter().all(|link| link.up));
+    assert!(kernel.resolver.borrow().contains("nameserver 10.0.2.3"));
+    assert!(kernel.sent_on(3) > 0);
+    // Afterwards the other links are left alone.
+    let before = kernel.sent_on(3);
+    for _ in 0..200 {
+        connector.round(&clock);
+    }
+    assert_eq!((kernel.sent_on(3), kernel.addresses()), (before, vec!["4: 10.0.2.15/24".to_owned()]));
+}
+
+#[test]
+fn a_signal_after_a_minute_is_waited_for_and_used_at_once() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![Link { carrier: false, ..link(2) }]);
+    kernel.servers.insert(2, DhcpServer::new("10.0.2.15", "10.0.2.2"));
+    let mut connector = Connector::new(&kernel, None, 7, log());
+    for _ in 0..120 {
+        connector.round(&clock);
+    }
+    assert!(clock.elapsed() >= Duration::from_secs(60) && kernel.sent_on(2) == 0);
+    kernel.links.borrow_mut()[0].carrier = true;
+    let begun = clock.elapsed();
+    let probe = || if kernel.addresses().is_empty() { away() } else { Reach::Accepted };
+    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert!(clock.elapsed() - begun < Duration::from_secs(3));
+}
+
+#[test]
+fn without_a_signal_the_controller_is_waited_for_and_the_log_says_what_is_missing() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![Link { carrier: false, ..link(2) }]);
+    kernel.signal_at = Some(Duration::from_secs(600));
+    let log = log();
+    let mut connector = Connector::new(&kernel, None, 7, log.clone());
+    let probes = Cell::new(0);
+    let probe = || {
+        probes.set(probes.get() + 1);
+        Reach::Accepted
+    };
+    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert!(clock.elapsed() >= Duration::from_secs(600));
+    assert_eq!(probes.get(), 1);
+    let text = log.tail(8192);
+    assert!(text.contains("no disk is touched") && text.contains("02:00:00:00:00:02, no signal"), "{text}");
+}
+
+#[test]
+fn a_refused_job_is_refused_after_half_a_minute_unless_another_link_accepts_it() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![link(2), link(3)]);
+    kernel.servers.insert(2, DhcpServer::new("192.168.9.9", "192.168.9.1"));
+    kernel.servers.insert(3, DhcpServer::new("10.0.2.15", "10.0.2.2"));
+    let probe =
+        || if kernel.addresses() == ["3: 10.0.2.15/24"] { Reach::Accepted } else { Reach::Refused(404) };
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Accepted);
+    let begun = clock.elapsed();
+    let mut connector = Connector::new(&kernel, None, 7, log());
+    assert_eq!(connector.connect(&clock, &|| Reach::Refused(409)), Reach::Refused(409));
+    assert!(clock.elapsed() - begun >= REFUSAL_TIME);
+}
+
+#[test]
+fn a_record_is_used_without_dhcp_and_its_name_servers_are_set() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![link(2), link(3)]);
+    kernel.servers.insert(3, DhcpServer::new("10.9.9.9", "10.9.9.1"));
+    let record = |dhcp: bool| {
+        Record::parse(&json!({"version": 2, "ethernets": {"a": {
+            "match": {"macaddress": "02:00:00:00:00:03"}, "dhcp4": dhcp, "addresses": ["10.0.0.5/24"],
+            "routes": [{"to": "default", "via": "10.0.0.1"}], "nameservers": {"addresses": ["10.0.0.53"]},
+        }}}))
+        .unwrap()
+    };
+    let mut connector = Connector::new(&kernel, Some(record(false)), 7, log());
+    assert_eq!(connector.connect(&clock, &|| Reach::Accepted), Reach::Accepted);
+    assert_eq!(kernel.addresses(), ["3: 10.0.0.5/24"]);
+    assert!(kernel.resolver.borrow().starts_with("nameserver 10.0.0.53\n"));
+    assert_eq!(kernel.sent_on(2) + kernel.sent_on(3), 0);
+    // With `dhcp4` the lease comes beside the address.
+    let mut connector = Connector::new(&kernel, Some(record(true)), 7, log());
+    let probe = || if kernel.addresses().len() == 2 { Reach::Accepted } else { away() };
+    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    assert_eq!((kernel.sent_on(2), kernel.addresses().len()), (0, 2));
+}
+
+#[test]
+fn a_router_outside_of_the_network_gets_a_route_of_its_own() {
+    let lease = Lease {
+        address: "10.0.0.5/32".parse().unwrap(),
+        server: None,
+        routes: vec![Route { to: IpNet::default(), via: "10.0.0.1".parse().ok(), metric: 100 }],
+        name_servers: Vec::new(),
+        domain: None,
+        mtu: None,
+        time: PATIENCE,
+        renewal: PATIENCE,
+    };
+    let changes = lease_changes(2, &lease, true);
+    let [Change::Address { .. }, Change::Route { route: host, .. }, Change::Route { route: default, .. }] =
+        &changes[..]
+    else {
+        panic!("{changes:?}");
+    };
+    assert_eq!((host.to.to_string(), host.via), ("10.0.0.1/32".to_owned(), None));
+    assert_eq!(default.to.prefix_len(), 0);
+}

@@ -1,0 +1,408 @@
+//! DHCP for IPv4 (RFC 2131, 2132, 3396, 3442): messages, and the client of one link as a state machine.
+//!
+//! ```text
+//!             offer                ack                     renewal time: request, until acknowledged
+//! Discover ----------> Request ----------> Bound(lease) --------------------------------------------> Bound
+//!    ^  every 2..16 s     | nak, 4 attempts    | end of the lease, nak
+//!    +--------------------+--------------------+
+//! ```
+//!
+//! The machine has no socket and no clock: [`Client::poll`] returns what is to be sent, [`Client::receive`] takes what came.
+//!
+//! Invariants: a reply counts only with the transaction and the MAC address of the client. Every list is bounded. A lease has
+//! an address that a host can have.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+use ipnet::{IpNet, Ipv4Net};
+
+use super::{Mac, Route};
+
+/// The port of servers, to which a client sends.
+pub const SERVER_PORT: u16 = 67;
+/// The port of clients.
+pub const CLIENT_PORT: u16 = 68;
+
+const MAGIC: [u8; 4] = [99, 130, 83, 99];
+const FIXED: usize = 240;
+/// Bytes of one option, of all its pieces together.
+const MAX_OPTION: usize = 1024;
+const MAX_LIST: usize = 32;
+/// Some relays drop shorter messages.
+const SHORTEST: usize = 300;
+/// The metric of routes of a lease.
+const METRIC: u32 = 100;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(16);
+const REQUESTS: u32 = 4;
+const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
+const SHORTEST_LEASE: Duration = Duration::from_secs(120);
+
+mod option {
+    pub(super) const PAD: u8 = 0;
+    pub(super) const MASK: u8 = 1;
+    pub(super) const ROUTERS: u8 = 3;
+    pub(super) const NAME_SERVERS: u8 = 6;
+    pub(super) const DOMAIN: u8 = 15;
+    pub(super) const MTU: u8 = 26;
+    pub(super) const ADDRESS: u8 = 50;
+    pub(super) const LEASE_TIME: u8 = 51;
+    pub(super) const OVERLOAD: u8 = 52;
+    pub(super) const KIND: u8 = 53;
+    pub(super) const SERVER: u8 = 54;
+    pub(super) const PARAMETERS: u8 = 55;
+    pub(super) const LARGEST: u8 = 57;
+    pub(super) const RENEWAL: u8 = 58;
+    pub(super) const CLASS: u8 = 60;
+    pub(super) const CLIENT: u8 = 61;
+    pub(super) const ROUTES: u8 = 121;
+    pub(super) const END: u8 = 255;
+}
+
+/// What a reply says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyKind {
+    /// An address is offered.
+    Offer,
+    /// The request is granted.
+    Ack,
+    /// The request is refused.
+    Nak,
+}
+
+/// An address for a time, and what comes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The address with the length of its network.
+    pub address: Ipv4Net,
+    /// The server.
+    pub server: Option<Ipv4Addr>,
+    /// The routes.
+    pub routes: Vec<Route>,
+    /// The name servers.
+    pub name_servers: Vec<IpAddr>,
+    /// The domain of the machine.
+    pub domain: Option<String>,
+    /// The largest packet.
+    pub mtu: Option<u32>,
+    /// How long the lease lasts.
+    pub time: Duration,
+    /// After which time it is renewed.
+    pub renewal: Duration,
+}
+
+/// A message of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// What it says.
+    pub kind: ReplyKind,
+    /// The transaction that it belongs to.
+    pub transaction: u32,
+    /// The client that it is for.
+    pub mac: Mac,
+    /// The lease; of a refusal there is none.
+    pub lease: Option<Lease>,
+}
+
+/// Returns the DHCP message in an IPv4 packet to a client.
+#[must_use]
+pub fn of_packet(packet: &[u8]) -> Option<&[u8]> {
+    let first = *packet.first()?;
+    let header = usize::from(first & 15) * 4;
+    let total = usize::from(u16::from_be_bytes(packet.get(2..4)?.try_into().ok()?));
+    let fragment = u16::from_be_bytes(packet.get(6..8)?.try_into().ok()?) & 0x3fff;
+    // UDP, version 4, no fragment.
+    if first >> 4 != 4 || header < 20 || fragment != 0 || *packet.get(9)? != 17 {
+        return None;
+    }
+    let udp = packet.get(header..total)?;
+    let port = |at: usize| Some(u16::from_be_bytes(udp.get(at..at + 2)?.try_into().ok()?));
+    let length = usize::from(port(4)?);
+    if port(0)? != SERVER_PORT || port(2)? != CLIENT_PORT {
+        return None;
+    }
+    udp.get(8..length)
+}
+
+impl Reply {
+    /// Parses a message.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        // A reply, over Ethernet.
+        if bytes.get(..3)? != [2, 1, 6] || bytes.get(236..FIXED)? != MAGIC {
+            return None;
+        }
+        let mut options = BTreeMap::new();
+        collect(bytes.get(FIXED..)?, &mut options);
+        // Options can go on in the fields of file and server name.
+        let overload = options.get(&option::OVERLOAD).and_then(|value| value.first()).copied().unwrap_or(0);
+        if overload & 1 != 0 {
+            collect(bytes.get(108..236)?, &mut options);
+        }
+        if overload & 2 != 0 {
+            collect(bytes.get(44..108)?, &mut options);
+        }
+        let kind = match options.get(&option::KIND)?[..] {
+            [2] => ReplyKind::Offer,
+            [5] => ReplyKind::Ack,
+            [6] => ReplyKind::Nak,
+            _ => return None,
+        };
+        let lease = match kind {
+            ReplyKind::Nak => None,
+            _ => Some(lease(Ipv4Addr::from(<[u8; 4]>::try_from(bytes.get(16..20)?).ok()?), &options)?),
+        };
+        Some(Self {
+            kind,
+            transaction: u32::from_be_bytes(bytes.get(4..8)?.try_into().ok()?),
+            mac: Mac(bytes.get(28..34)?.try_into().ok()?),
+            lease,
+        })
+    }
+}
+
+/// Reads options up to their end; pieces of one option are joined.
+fn collect(mut bytes: &[u8], options: &mut BTreeMap<u8, Vec<u8>>) {
+    while let Some((&code, rest)) = bytes.split_first() {
+        match code {
+            option::PAD => bytes = rest,
+            option::END => return,
+            _ => {
+                let Some((&length, rest)) = rest.split_first() else { return };
+                let Some((value, rest)) = rest.split_at_checked(usize::from(length)) else { return };
+                let whole = options.entry(code).or_default();
+                if whole.len() + value.len() <= MAX_OPTION {
+                    whole.extend(value);
+                }
+                bytes = rest;
+            }
+        }
+    }
+}
+
+fn addresses(options: &BTreeMap<u8, Vec<u8>>, code: u8) -> Vec<Ipv4Addr> {
+    let value = options.get(&code).map(Vec::as_slice).unwrap_or_default();
+    let all = value.chunks_exact(4).map(|part| Ipv4Addr::new(part[0], part[1], part[2], part[3]));
+    all.filter(|address| is_host(*address)).take(MAX_LIST).collect()
+}
+
+fn is_host(address: Ipv4Addr) -> bool {
+    !(address.is_unspecified() || address.is_broadcast() || address.is_multicast() || address.is_loopback())
+        && address.octets()[0] != 0
+}
+
+fn lease(address: Ipv4Addr, options: &BTreeMap<u8, Vec<u8>>) -> Option<Lease> {
+    if !is_host(address) {
+        return None;
+    }
+    let number = |code| Some(u32::from_be_bytes(options.get(&code)?.as_slice().try_into().ok()?));
+    let length = match number(option::MASK) {
+        Some(mask) if mask != 0 && mask.leading_ones() + mask.trailing_zeros() == 32 => mask.leading_ones(),
+        Some(_) => return None,
+        // Without a mask the class of the address decides.
+        None => [(128, 8), (192, 16), (255, 24)].into_iter().find(|(end, _)| address.octets()[0] < *end)?.1,
+    };
+    let address = Ipv4Net::new(address, u8::try_from(length).ok()?).ok()?;
+    let seconds = |code| number(code).map(|seconds| Duration::from_secs(u64::from(seconds)));
+    let time = seconds(option::LEASE_TIME).unwrap_or(Duration::from_secs(3600)).max(SHORTEST_LEASE);
+    let renewal = seconds(option::RENEWAL).filter(|renewal| *renewal < time).unwrap_or(time / 2);
+    let domain = options.get(&option::DOMAIN).and_then(|text| std::str::from_utf8(text).ok());
+    let domain = domain
+        .map(|text| text.trim_end_matches('\0').to_owned())
+        .filter(|text| super::resolver::is_domain(text));
+    let mtu = options.get(&option::MTU).and_then(|value| <[u8; 2]>::try_from(value.as_slice()).ok());
+    Some(Lease {
+        address,
+        server: addresses(options, option::SERVER).first().copied(),
+        routes: routes(options),
+        name_servers: addresses(options, option::NAME_SERVERS).into_iter().map(IpAddr::V4).collect(),
+        domain,
+        mtu: mtu.map(|bytes| u32::from(u16::from_be_bytes(bytes))).filter(|mtu| *mtu >= 576),
+        time,
+        renewal: renewal.max(SHORTEST_LEASE / 2),
+    })
+}
+
+/// The routes of a lease: the classless ones, or without them a default route by the first router.
+fn routes(options: &BTreeMap<u8, Vec<u8>>) -> Vec<Route> {
+    let Some(mut bytes) = options.get(&option::ROUTES).map(Vec::as_slice) else {
+        let router = addresses(options, option::ROUTERS).first().copied();
+        let via = router.map(IpAddr::V4);
+        return via
+            .map(|via| Route { to: IpNet::default(), via: Some(via), metric: METRIC })
+            .into_iter()
+            .collect();
+    };
+    let mut routes = Vec::new();
+    while let Some((&length, rest)) = bytes.split_first() {
+        let bytes_of_network = usize::from(length.div_ceil(8));
+        let Some((network, rest)) = rest.split_at_checked(bytes_of_network).filter(|_| length <= 32) else {
+            break;
+        };
+        let Some((router, rest)) = rest.split_at_checked(4) else { break };
+        let mut octets = [0; 4];
+        octets[..network.len()].copy_from_slice(network);
+        let via = Ipv4Addr::new(router[0], router[1], router[2], router[3]);
+        if let Ok(to) = Ipv4Net::new(octets.into(), length)
+            && routes.len() < MAX_LIST
+            && (via.is_unspecified() || is_host(via))
+        {
+            let via = (!via.is_unspecified()).then_some(IpAddr::V4(via));
+            routes.push(Route { to: IpNet::V4(to.trunc()), via, metric: METRIC });
+        }
+        bytes = rest;
+    }
+    // Routes on the link come first: a router may be reached through one.
+    routes.sort_by_key(|route| route.via.is_some());
+    routes
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Discover,
+    Request(Lease),
+    Bound { lease: Lease, ends: Duration },
+}
+
+/// The client of one link.
+#[derive(Clone, Debug)]
+pub struct Client {
+    mac: Mac,
+    transaction: u32,
+    state: State,
+    /// When something is sent next.
+    next: Duration,
+    attempt: u32,
+    /// When the present exchange began.
+    begun: Duration,
+}
+
+impl Client {
+    /// Creates the client of a link; `seed` is a random number.
+    #[must_use]
+    pub fn new(mac: Mac, seed: u32, now: Duration) -> Self {
+        Self { mac, transaction: seed, state: State::Discover, next: now, attempt: 0, begun: now }
+    }
+
+    /// Begins anew without waiting, unless there is a lease.
+    pub fn hurry(&mut self, now: Duration) {
+        if !matches!(self.state, State::Bound { .. }) {
+            self.discover(now);
+        }
+    }
+
+    fn discover(&mut self, now: Duration) {
+        self.state = State::Discover;
+        self.transaction = self.transaction.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.attempt = 0;
+        self.next = now;
+        self.begun = now;
+    }
+
+    /// Returns the message that is to be sent now.
+    pub fn poll(&mut self, now: Duration) -> Option<Vec<u8>> {
+        if now < self.next {
+            return None;
+        }
+        match &self.state {
+            State::Request(_) if self.attempt >= REQUESTS => self.discover(now),
+            State::Bound { ends, .. } if now >= *ends => self.discover(now),
+            _ => {}
+        }
+        let (pause, message) = match &self.state {
+            State::Discover => (self.pause(), self.message(1, None, now)),
+            State::Request(lease) => (self.pause(), self.message(3, Some((lease, true)), now)),
+            State::Bound { lease, .. } => (RENEWAL_PAUSE, self.message(3, Some((lease, false)), now)),
+        };
+        self.attempt = self.attempt.saturating_add(1);
+        self.next = now + pause;
+        Some(message)
+    }
+
+    /// The pause doubles; machines that start together do not send together.
+    fn pause(&self) -> Duration {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.attempt.min(8)).min(LONGEST_PAUSE);
+        pause + Duration::from_millis(u64::from(self.transaction.rotate_left(self.attempt) % 500))
+    }
+
+    /// Takes a reply. Returns the lease when there is a new one or its renewal.
+    pub fn receive(&mut self, reply: &Reply, now: Duration) -> Option<Lease> {
+        if reply.transaction != self.transaction || reply.mac != self.mac {
+            return None;
+        }
+        match (&self.state, reply.kind, &reply.lease) {
+            (State::Discover, ReplyKind::Offer, Some(lease)) => {
+                self.state = State::Request(lease.clone());
+                self.attempt = 0;
+                self.next = now;
+                None
+            }
+            (State::Request(_) | State::Bound { .. }, ReplyKind::Ack, Some(lease)) => {
+                self.state = State::Bound { lease: lease.clone(), ends: now + lease.time };
+                self.next = now + lease.renewal;
+                self.attempt = 0;
+                self.begun = now;
+                Some(lease.clone())
+            }
+            (State::Request(_) | State::Bound { .. }, ReplyKind::Nak, _) => {
+                self.discover(now);
+                self.next = now + Duration::from_secs(1);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Builds a message: 1 is a discovery, 3 a request, of an offer or (`false`) to renew a lease.
+    fn message(&self, kind: u8, lease: Option<(&Lease, bool)>, now: Duration) -> Vec<u8> {
+        let seconds = u16::try_from(now.saturating_sub(self.begun).as_secs()).unwrap_or(u16::MAX);
+        let mut bytes = vec![1, 1, 6, 0];
+        bytes.extend(self.transaction.to_be_bytes());
+        bytes.extend(seconds.to_be_bytes());
+        // Replies are broadcast: the kernel takes no packet to an address that the link does not have.
+        bytes.extend([0x80, 0]);
+        let present = lease.filter(|(_, selecting)| !selecting).map(|(lease, _)| lease.address.addr());
+        bytes.extend(present.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
+        bytes.resize(28, 0);
+        bytes.extend(self.mac.0);
+        bytes.resize(236, 0);
+        bytes.extend(MAGIC);
+        let mut add = |code: u8, value: &[u8]| {
+            bytes.extend([code, u8::try_from(value.len()).unwrap_or(0)]);
+            bytes.extend(value);
+        };
+        add(option::KIND, &[kind]);
+        add(option::CLIENT, &[&[1], &self.mac.0[..]].concat());
+        if let Some((lease, true)) = lease {
+            add(option::ADDRESS, &lease.address.addr().octets());
+            if let Some(server) = lease.server {
+                add(option::SERVER, &server.octets());
+            }
+        }
+        add(option::LARGEST, &1472_u16.to_be_bytes());
+        add(option::CLASS, b"shoal-agent");
+        let wanted = [
+            option::MASK,
+            option::ROUTES,
+            option::ROUTERS,
+            option::NAME_SERVERS,
+            option::DOMAIN,
+            option::MTU,
+            option::LEASE_TIME,
+            option::RENEWAL,
+        ];
+        add(option::PARAMETERS, &wanted);
+        bytes.push(option::END);
+        bytes.resize(bytes.len().max(SHORTEST), 0);
+        bytes
+    }
+}
+
+#[cfg(test)]
+#[path = "dhcp/tests.rs"]
+mod tests;

@@ -1,0 +1,173 @@
+//! The network of the running kernel: rtnetlink, and the sockets of the DHCP client.
+//!
+//! ```text
+//! changes, links     a netlink socket, one request at a time
+//! DHCP messages out  a UDP socket for each link, bound to it: a link without an address can send
+//! DHCP messages in   a packet socket for all links: the kernel's UDP takes no packet on a link without an address
+//! ```
+
+use std::{
+    cell::Cell,
+    fs, io,
+    net::{Ipv4Addr, SocketAddrV4},
+    num::NonZeroU32,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink, sockopt,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::netlink::{Message, list_links, messages, request};
+use super::{Change, Kernel, Link, dhcp};
+
+/// The kernel makes datagrams of at most 32 KiB.
+const DATAGRAM: usize = 64 * 1024;
+/// Datagrams of one response.
+const MAX_DATAGRAMS: usize = 1024;
+/// The kernel responds at once; this bounds a fault.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const EXISTS: i32 = 17;
+/// IPv4 as the protocol of a packet socket.
+const IPV4_PACKETS: u16 = 0x0800;
+
+/// The running kernel.
+pub struct SystemKernel {
+    netlink: OwnedFd,
+    packets: Option<Socket>,
+    sequence: Cell<u32>,
+    resolver: PathBuf,
+}
+
+impl SystemKernel {
+    /// Opens the sockets; `resolver` is the configuration of the resolver, `/etc/resolv.conf` on a machine.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    pub fn open(resolver: PathBuf) -> io::Result<Self> {
+        let netlink =
+            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+        rustix::net::bind(&netlink, &SocketAddrNetlink::new(0, 0))?;
+        sockopt::set_socket_timeout(&netlink, sockopt::Timeout::Recv, Some(TIMEOUT))?;
+        Ok(Self { netlink, packets: None, sequence: Cell::new(1), resolver })
+    }
+
+    /// Opens the socket on which DHCP messages arrive.
+    ///
+    /// # Errors
+    /// Returns the error of the kernel.
+    pub fn listen(&mut self) -> io::Result<()> {
+        let protocol = Protocol::from(i32::from(IPV4_PACKETS.to_be()));
+        self.packets = Some(Socket::new(Domain::PACKET, Type::DGRAM, Some(protocol))?);
+        Ok(())
+    }
+
+    /// Sends a request and calls `visit` with each message of the response.
+    fn exchange(
+        &self,
+        build: impl FnOnce(u32) -> Vec<u8>,
+        mut visit: impl FnMut(Message),
+    ) -> io::Result<i32> {
+        let sequence = self.sequence.get().wrapping_add(1);
+        self.sequence.set(sequence);
+        rustix::net::send(&self.netlink, &build(sequence), SendFlags::empty())?;
+        let mut buffer = vec![0; DATAGRAM];
+        for _ in 0..MAX_DATAGRAMS {
+            let (length, _) = rustix::net::recv(&self.netlink, &mut buffer[..], RecvFlags::empty())?;
+            for (of, message) in messages(&buffer[..length]) {
+                // A response to an earlier request can be left over after a timeout.
+                if of != sequence {
+                    continue;
+                }
+                match message {
+                    Message::End(result) => return Ok(result),
+                    other => visit(other),
+                }
+            }
+        }
+        Err(io::Error::other("the kernel's response does not end"))
+    }
+}
+
+impl Kernel for SystemKernel {
+    fn links(&self) -> io::Result<Vec<Link>> {
+        let mut links = Vec::new();
+        let result = self.exchange(list_links, |message| {
+            if let Message::Link(Some(link)) = message {
+                links.push(link);
+            }
+        })?;
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result));
+        }
+        Ok(links)
+    }
+
+    fn change(&self, change: &Change) -> io::Result<()> {
+        match self.exchange(|sequence| request(change, sequence), |_| {})? {
+            result if result >= 0 || result == -EXISTS => Ok(()),
+            result => Err(io::Error::from_raw_os_error(result.saturating_neg())),
+        }
+    }
+
+    fn broadcast(&self, index: u32, message: &[u8]) -> io::Result<()> {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_broadcast(true)?;
+        socket.bind_device_by_index_v4(NonZeroU32::new(index))?;
+        socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, dhcp::CLIENT_PORT).into())?;
+        socket.send_to(message, &SocketAddrV4::new(Ipv4Addr::BROADCAST, dhcp::SERVER_PORT).into())?;
+        Ok(())
+    }
+
+    fn receive(&self, wait: Duration) -> Option<Vec<u8>> {
+        let Some(socket) = &self.packets else {
+            std::thread::sleep(wait);
+            return None;
+        };
+        let until = Instant::now() + wait;
+        let mut buffer = [0; 2048];
+        loop {
+            // A timeout of zero would mean none.
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            if socket.set_read_timeout(Some(left)).is_err() {
+                std::thread::sleep(left);
+                return None;
+            }
+            match io::Read::read(&mut &*socket, &mut buffer) {
+                Ok(length) => {
+                    if let Some(message) = dhcp::of_packet(&buffer[..length.min(buffer.len())]) {
+                        return Some(message.to_vec());
+                    }
+                }
+                Err(source)
+                    if matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                // Such as a link that went down: it is reported once.
+                Err(_) => std::thread::sleep(left.min(Duration::from_millis(10))),
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+        }
+    }
+
+    fn set_resolver(&self, text: &str) -> io::Result<()> {
+        fs::write(&self.resolver, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel of this machine lists its links without any right.
+    #[test]
+    fn the_links_of_the_running_kernel_are_listed() {
+        let Ok(kernel) = SystemKernel::open(PathBuf::from("/nowhere")) else { return };
+        let links = kernel.links().unwrap();
+        assert!(links.iter().any(|link| link.name == "lo" && !link.hardware), "{links:?}");
+    }
+}

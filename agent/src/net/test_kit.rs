@@ -1,0 +1,170 @@
+//! What the tests of the network share: a DHCP server, and a kernel with links.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, VecDeque},
+    io,
+    net::Ipv4Addr,
+    time::Duration,
+};
+
+use super::{Change, Kernel, Link, Mac};
+use crate::clock::Clock as _;
+use crate::test_kit::VirtualClock;
+
+/// A server that offers and grants one address.
+pub(crate) struct DhcpServer {
+    address: Ipv4Addr,
+    router: Ipv4Addr,
+}
+
+impl DhcpServer {
+    pub(crate) fn new(address: &str, router: &str) -> Self {
+        Self { address: address.parse().unwrap(), router: router.parse().unwrap() }
+    }
+
+    pub(crate) fn reply(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let kind = match message[242] {
+            1 => 2,
+            3 => 5,
+            _ => return None,
+        };
+        let mut bytes = message[..240].to_vec();
+        bytes[0] = 2;
+        bytes[16..20].copy_from_slice(&self.address.octets());
+        let [a, b, c, d] = self.router.octets();
+        bytes.extend([
+            53, 1, kind, 54, 4, a, b, c, d, 1, 4, 255, 255, 255, 0, 3, 4, a, b, c, d, 6, 4, a, b, c, 3,
+        ]);
+        bytes.extend([51, 4, 0, 0, 14, 16, 15, 8]);
+        bytes.extend(b"lab.test");
+        bytes.push(255);
+        Some(bytes)
+    }
+
+    /// The message in UDP and IPv4, without checksums.
+    pub(crate) fn packet(&self, message: &[u8]) -> Vec<u8> {
+        let length = |extra: usize| u16::try_from(message.len() + extra).unwrap().to_be_bytes();
+        let mut bytes = vec![0x45, 0];
+        bytes.extend(length(28));
+        bytes.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+        bytes.extend(self.router.octets());
+        bytes.extend([255; 4]);
+        bytes.extend([0, 67, 0, 68]);
+        bytes.extend(length(8));
+        bytes.extend([0, 0]);
+        bytes.extend(message);
+        bytes
+    }
+}
+
+/// A kernel with links, DHCP servers behind some of them, and a record of what was changed.
+pub(crate) struct FakeKernel<'test> {
+    pub(crate) clock: &'test VirtualClock,
+    pub(crate) links: RefCell<Vec<Link>>,
+    pub(crate) servers: BTreeMap<u32, DhcpServer>,
+    pub(crate) changes: RefCell<Vec<Change>>,
+    pub(crate) resolver: RefCell<String>,
+    /// When all links get their signal.
+    pub(crate) signal_at: Option<Duration>,
+    inbox: RefCell<VecDeque<Vec<u8>>>,
+    sent: RefCell<Vec<(u32, Duration)>>,
+}
+
+impl<'test> FakeKernel<'test> {
+    pub(crate) fn new(clock: &'test VirtualClock, links: Vec<Link>) -> Self {
+        Self {
+            clock,
+            links: RefCell::new(links),
+            servers: BTreeMap::new(),
+            changes: RefCell::default(),
+            resolver: RefCell::default(),
+            signal_at: None,
+            inbox: RefCell::default(),
+            sent: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn sent_on(&self, index: u32) -> usize {
+        self.sent.borrow().iter().filter(|(link, _)| *link == index).count()
+    }
+
+    /// The addresses that are set now.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let mut set = Vec::new();
+        for change in self.changes.borrow().iter() {
+            if let Change::Address { index, address, add } = change {
+                let text = format!("{index}: {address}");
+                set.retain(|known| *known != text);
+                if *add {
+                    set.push(text);
+                }
+            }
+        }
+        set
+    }
+}
+
+/// A link of hardware with a signal.
+pub(crate) fn link(index: u32) -> Link {
+    Link {
+        index,
+        name: format!("eth{index}"),
+        mac: Some(Mac([2, 0, 0, 0, 0, u8::try_from(index).unwrap()])),
+        hardware: true,
+        up: false,
+        carrier: true,
+        master: None,
+    }
+}
+
+impl Kernel for &FakeKernel<'_> {
+    fn links(&self) -> io::Result<Vec<Link>> {
+        if self.signal_at.is_some_and(|at| self.clock.elapsed() >= at) {
+            self.links.borrow_mut().iter_mut().for_each(|link| link.carrier = true);
+        }
+        Ok(self.links.borrow().clone())
+    }
+
+    fn change(&self, change: &Change) -> io::Result<()> {
+        self.changes.borrow_mut().push(change.clone());
+        let mut links = self.links.borrow_mut();
+        let next = links.iter().map(|link| link.index).max().unwrap_or(0) + 1;
+        match change {
+            Change::Switch { index, up } => {
+                links.iter_mut().filter(|link| link.index == *index).for_each(|link| link.up = *up);
+            }
+            Change::Join { index, bond } => {
+                links
+                    .iter_mut()
+                    .filter(|link| link.index == *index)
+                    .for_each(|link| link.master = Some(*bond));
+            }
+            Change::Bond { name, .. } | Change::Vlan { name, .. } => {
+                links.push(Link { index: next, name: name.clone(), carrier: true, ..Link::default() });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn broadcast(&self, index: u32, message: &[u8]) -> io::Result<()> {
+        self.sent.borrow_mut().push((index, self.clock.elapsed()));
+        let reply = self.servers.get(&index).and_then(|server| server.reply(message));
+        self.inbox.borrow_mut().extend(reply);
+        Ok(())
+    }
+
+    fn receive(&self, wait: Duration) -> Option<Vec<u8>> {
+        let message = self.inbox.borrow_mut().pop_front();
+        if message.is_none() && !wait.is_zero() {
+            self.clock.sleep(wait);
+        }
+        message
+    }
+
+    fn set_resolver(&self, text: &str) -> io::Result<()> {
+        text.clone_into(&mut self.resolver.borrow_mut());
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! The keys of a data directory that no controller uses. They are rotated under the lock of a controller.
+
+use std::sync::Arc;
+
+use super::{StartError, lock, open_data};
+use crate::config::Settings;
+use crate::keys::{Keys, RotateError, RotationView, SecretName, SecretView};
+use engine::model::Time;
+use engine::store::Store;
+
+/// The keys of a locked data directory.
+pub struct OfflineSecrets {
+    store: Store,
+    keys: Arc<Keys>,
+    _lock: lock::DataLock,
+}
+
+impl std::fmt::Debug for OfflineSecrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfflineSecrets").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+impl OfflineSecrets {
+    /// Opens the keys and the database of a data directory under the lock of a controller.
+    ///
+    /// # Errors
+    /// When there is no database, a controller runs on the data directory, or keys or database cannot be opened.
+    pub async fn open(settings: &Settings, now: Time) -> Result<Self, StartError> {
+        if !settings.db_path.exists() {
+            return Err(StartError::NoDatabase { path: settings.db_path.clone() });
+        }
+        let lock = lock::DataLock::take(settings)?;
+        super::backup::refuse_incomplete(settings)?;
+        let (keys, store) = open_data(settings, &lock, now).await?;
+        Ok(Self { store, keys, _lock: lock })
+    }
+
+    /// Every key that is in use, without a value. The certificate is a matter of a running controller.
+    ///
+    /// # Errors
+    /// When the file of the report secret cannot be read.
+    pub fn list(&self) -> Result<Vec<SecretView>, RotateError> {
+        self.keys.list(None)
+    }
+
+    /// Begins or continues a rotation, as [`Keys::rotate`] does.
+    ///
+    /// # Errors
+    /// Those of [`Keys::rotate`].
+    pub async fn rotate(&self, name: SecretName, from: &str, now: Time) -> Result<RotationView, RotateError> {
+        self.keys.rotate(name, from, &self.store, None, now).await
+    }
+
+    /// The database, for tests.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+}

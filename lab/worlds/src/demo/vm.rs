@@ -1,0 +1,295 @@
+//! `shoal demo --vm`: a virtual machine is installed from a real boot medium, and boots what was installed.
+//!
+//! ```text
+//!   controller <--API--  this command  --starts--> BMC of the machine ──► QEMU
+//!        ^  \---Redfish, media by Range---------------------------------/   |
+//!        \------ image and report, over 10.0.2.100 -------------------------/
+//! ```
+//!
+//! The medium and the image are foreign files that this program cannot make by itself: it says what is missing and how to
+//! get it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lab_vm::{GUEST_ADDRESS, Network, VirtualMachine};
+use recipe::RecipeSchemas;
+use registry::RepositoryName;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use super::timeline::Timeline;
+use super::{BMC_USER, DemoApi, DemoServer, ExpectedEnd, follow};
+use crate::DemoArgs;
+use crate::sim::random_password;
+use crate::vm::{self, BmcPlace};
+use controller::app::{self, OfflineRegistry, RunningController, stop_signal};
+use controller::config::{Settings, Sources};
+use engine::model::{SteadyClock, SystemClock};
+
+/// The serial number of the machine.
+const SERIAL: &str = "VM-0001";
+/// The repository of the image, if it is a folder or an archive.
+const REPOSITORY: &str = "os-images/vm";
+/// The only disk of the machine as Linux names it.
+const DISK: &str = "/dev/vda";
+/// The time within which the job must end. Emulated processors are slow.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+/// The time from the first boot of the disk to the login prompt.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(900);
+/// What an installed system prints when it is ready.
+const LOGIN: &str = "login:";
+
+/// What a machine needs that this program does not contain.
+const NEEDED: &str = "shoal demo --vm installs a real system and needs two things that this program does not contain:
+
+  --medium FILE     the boot medium of the maintenance OS. To make it, on a machine that reaches a Debian mirror:
+                      shoal maintenance fetch packages
+                      shoal maintenance build packages --agent shoal-agent -o maintenance.iso
+                    The agent is the program of the crate `agent`: cargo static -p agent
+  --image IMAGE     the image to install: the folder or tar of an OCI image layout, or a reference HOST/REPOSITORY:TAG
+                    that the machine pulls by itself. It must have a kernel and a boot loader, which images for containers
+                    do not have. docs/operating.md makes one with mmdebstrap and umoci
+
+Both stay usable without a network. The demonstration without these files is `shoal demo`; a virtual machine for your own
+controller is `shoal sim --vm`";
+
+/// Where the image comes from.
+#[derive(Debug, PartialEq)]
+enum Image {
+    /// The folder or archive of an image layout, which is imported into the controller's registry.
+    Layout(PathBuf),
+    /// A reference to another registry.
+    Reference(String),
+}
+
+impl Image {
+    fn of(text: &str) -> Self {
+        let path = Path::new(text);
+        if path.exists() { Self::Layout(path.to_owned()) } else { Self::Reference(text.to_owned()) }
+    }
+}
+
+/// Installs the machine. Returns whether it printed a login prompt at the end.
+pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
+    let (medium, image) = match (&args.medium, &args.image) {
+        (Some(medium), Some(image)) => (medium, Image::of(image)),
+        (medium, image) => {
+            let missing: Vec<&str> = [(medium.is_none(), "--medium"), (image.is_none(), "--image")]
+                .into_iter()
+                .filter_map(|(missing, option)| missing.then_some(option))
+                .collect();
+            bail!("missing: {}\n\n{NEEDED}", missing.join(", "));
+        }
+    };
+    let medium = std::fs::canonicalize(medium)
+        .with_context(|| format!("the boot medium {} cannot be opened", medium.display()))?;
+    let tools = vm::tools(&args.machine).await?;
+    let folder = tempfile::tempdir().context("make a temporary folder")?;
+    let disks = args.machine.disks_folder(folder.path());
+    let mut timeline = Timeline::new(json);
+    timeline.title(&format!("Shoal {}: installs a virtual machine", env!("CARGO_PKG_VERSION")));
+    timeline.note("qemu", &format!("firmware {}, {tools}", args.machine.firmware));
+
+    let settings = settings(folder.path(), &medium)?;
+    let oci_url = match &image {
+        Image::Reference(reference) => reference.clone(),
+        Image::Layout(path) => import(&settings, path, &mut timeline).await?,
+    };
+    let recipe = recipe(args.recipe.as_deref(), &oci_url)?;
+    let clock = Arc::new(SteadyClock::new(SystemClock));
+    let running = app::start(settings, clock).await.context("start the controller")?;
+    timeline.note("controller", &format!("listening on {}, data in a temporary folder", running.api));
+    let password = random_password()?;
+    // An image of another registry is pulled by the machine itself.
+    let network = vm::network_to(running.api, matches!(image, Image::Layout(_)))?;
+    let place = BmcPlace {
+        address: ([127, 0, 0, 1], 0).into(),
+        user: BMC_USER.to_owned(),
+        password: password.clone(),
+        https: false,
+    };
+    let machine = match machine(args, tools, network, disks, place).await {
+        Ok(machine) => machine,
+        Err(error) => {
+            running.stop().await;
+            return Err(error);
+        }
+    };
+    timeline.note("vm", &format!("BMC on {}, console in {}", machine.bmc_url, machine.log().display()));
+    let ended = tokio::select! {
+        ended = install(&running, &machine, &password, &recipe, &mut timeline) => ended,
+        () = stop_signal() => Err(anyhow::anyhow!("stopped by a signal")),
+    };
+    if args.keep && ended.is_ok() {
+        timeline.note("vm", &format!("still running, BMC on {}; press Ctrl-C to end", machine.bmc_url));
+        stop_signal().await;
+    }
+    machine.shutdown().await;
+    running.stop().await;
+    ended
+}
+
+async fn machine(
+    args: &DemoArgs,
+    tools: lab_vm::VmTools,
+    network: Network,
+    disks: PathBuf,
+    place: BmcPlace,
+) -> anyhow::Result<VirtualMachine> {
+    let machine = vm::start(&args.machine, SERIAL, tools, network, disks, place).await?;
+    if args.machine.console {
+        tokio::spawn(vm::print_console(machine.console().clone()));
+        vm::type_from_terminal(machine.keyboard());
+    }
+    Ok(machine)
+}
+
+fn settings(folder: &Path, medium: &Path) -> anyhow::Result<Settings> {
+    let flags = [
+        ("STORAGE_ROOT", folder.join("data").display().to_string()),
+        ("CONTROLLER_HTTP_ADDR", "127.0.0.1:0".to_owned()),
+        ("CONTROLLER_HTTPS_ADDR", "127.0.0.1:0".to_owned()),
+        ("CONTROLLER_PUBLIC_URL", format!("http://{GUEST_ADDRESS}")),
+        ("MAINTENANCE_ISO_URL", medium.display().to_string()),
+    ];
+    Ok(Settings::load(&Sources {
+        flags: flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        environment: &|_| None,
+        variables: Vec::new(),
+        file: None,
+    })?)
+}
+
+/// Imports the image before the controller starts. Returns the reference to it.
+async fn import(settings: &Settings, layout: &Path, timeline: &mut Timeline) -> anyhow::Result<String> {
+    let shown = layout.display();
+    let repository: RepositoryName = REPOSITORY.parse().context("the repository of the demo")?;
+    let opened = OfflineRegistry::open(settings).await.context("open the registry of the controller")?;
+    let imported = opened
+        .registry
+        .import(layout, &repository)
+        .await
+        .with_context(|| format!("{shown} is no OCI image layout that can be imported"))?;
+    let tag = imported.tags.first().with_context(|| {
+        format!(
+            "the image layout {shown} has no tag; write one, for example with umoci tag --image FOLDER:OLD NEW"
+        )
+    })?;
+    timeline.note("registry", &format!("imported {REPOSITORY}:{tag}, {} bytes", imported.bytes));
+    Ok(format!("{GUEST_ADDRESS}/{REPOSITORY}:{tag}"))
+}
+
+/// The recipe: the given one, or that of the demo for the disk of this machine.
+fn recipe(path: Option<&Path>, oci_url: &str) -> anyhow::Result<String> {
+    let mut recipe: Value = match path {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("the recipe {} cannot be read", path.display()))?;
+            serde_json::from_str(&text)
+                .with_context(|| format!("the recipe {} is no JSON", path.display()))?
+        }
+        None => {
+            // Version 2 has a default layout, which boots by UEFI and by BIOS.
+            let schema = RecipeSchemas::builtin();
+            json!({
+                "$schema": schema.current_id(), "task_target": "install-linux.target", "target_disk": DISK,
+                "user_data": "#cloud-config\n",
+            })
+        }
+    };
+    let object = recipe.as_object_mut().context("the recipe is no JSON object")?;
+    object.insert("oci_url".to_owned(), json!(oci_url));
+    Ok(recipe.to_string())
+}
+
+async fn install(
+    running: &RunningController,
+    machine: &VirtualMachine,
+    password: &SecretString,
+    recipe: &str,
+    timeline: &mut Timeline,
+) -> anyhow::Result<bool> {
+    let token = running.first_token.as_ref().context("the controller created no admin token")?;
+    let api = DemoApi::new(running.api, token)?;
+    api.register(SERIAL, &machine.bmc_url, BMC_USER, password, json!({})).await?;
+    let job_id = api.create_job(SERIAL, recipe).await?;
+    timeline.note("api", "1 job accepted");
+    // The maintenance OS prints on the console too: only what follows the first boot of the disk counts.
+    let (bmc, console) = (machine.bmc.clone(), machine.console().clone());
+    let disk_boot = tokio::spawn(async move {
+        bmc.wait_for(|now| now.boots_from_disk > 0).await;
+        console.mark()
+    });
+    let server = DemoServer { serial: SERIAL.to_owned(), expected: ExpectedEnd::Installed, job_id };
+    follow(&api, std::slice::from_ref(&server), timeline, TIMEOUT).await?;
+    let job = api.job(&server.job_id).await?;
+    let ended = if job["outcome"] == json!("succeeded") {
+        timeline.note("vm", "installed; waiting for its login prompt");
+        let login = async {
+            let mark = disk_boot.await?;
+            anyhow::Ok(machine.console().wait_for(mark, LOGIN).await)
+        };
+        match tokio::time::timeout(LOGIN_TIMEOUT, login).await {
+            Ok(text) => Ok(last_line(&text?)),
+            Err(_) => Err(format!("no login prompt within {} s", LOGIN_TIMEOUT.as_secs())),
+        }
+    } else {
+        disk_boot.abort();
+        Err(format!("outcome {} at {}", job["outcome"], job["failed_step"]))
+    };
+    if ended.is_err() {
+        timeline.all_events(&job["events"]);
+    }
+    let sentence = match &ended {
+        Ok(line) => format!("boots its disk: {line}"),
+        Err(why) => format!("UNEXPECTED: {why}; the console is in {}", machine.log().display()),
+    };
+    let result = json!({
+        "server_serial": SERIAL, "job_id": server.job_id, "outcome": job["outcome"],
+        "failed_step": job["failed_step"], "as_expected": ended.is_ok(), "machine": sentence,
+    });
+    timeline.summary(&[result], ended.is_ok());
+    Ok(ended.is_ok())
+}
+
+/// The line with the login prompt.
+fn last_line(text: &str) -> String {
+    text.lines().rev().find(|line| line.contains(LOGIN)).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recipe_names_the_image_and_the_only_disk() {
+        let text = recipe(None, "10.0.2.100/os-images/vm:12").unwrap();
+        RecipeSchemas::builtin().validate(&text).expect("the controller accepts the recipe of the demo");
+        let made: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(made["target_disk"], json!("/dev/vda"));
+        assert_eq!(made["oci_url"], json!("10.0.2.100/os-images/vm:12"));
+        assert!(
+            recipe(Some(Path::new("/does/not/exist.json")), "x")
+                .unwrap_err()
+                .to_string()
+                .contains("exist.json")
+        );
+    }
+
+    #[test]
+    fn an_image_is_a_path_that_exists_or_a_reference() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().display().to_string();
+        assert_eq!(Image::of(&path), Image::Layout(folder.path().to_owned()));
+        let reference = "registry.example/debian:12";
+        assert_eq!(Image::of(reference), Image::Reference(reference.to_owned()));
+    }
+
+    #[test]
+    fn the_login_prompt_is_shown_without_what_surrounds_it() {
+        assert_eq!(last_line("Debian GNU/Linux 12\n\nvm-0001 login: "), "vm-0001 login:");
+    }
+}

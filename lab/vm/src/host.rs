@@ -42,6 +42,8 @@ use crate::{
 const CONNECT: Duration = Duration::from_secs(30);
 /// The time in which QEMU must end after it was asked to. The BMC shows `Off` after more than this.
 pub(crate) const QUIT: Duration = Duration::from_secs(2);
+/// The time for the last events after the end of QEMU.
+const LAST_EVENTS: Duration = Duration::from_secs(1);
 /// The longest path of a Unix socket.
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -216,6 +218,7 @@ impl VmHost {
                 }
             }
         };
+        run.last_events(&process).await;
         *self.button.lock() = None;
         *self.input.lock() = None;
         let end = run.life.end();
@@ -377,6 +380,19 @@ impl Run<'_> {
         }
     }
 
+    /// Reads what QEMU sent before it ended. The end of its process may be noticed before its last event is read, and only
+    /// that event says whether the system switched the machine off or restarts it.
+    async fn last_events(&mut self, process: &Process) {
+        let read = async {
+            while self.qmp.is_some() {
+                let event = next_event(&mut self.qmp).await;
+                self.event(event, process).await;
+            }
+        };
+        // The socket is closed at the end of QEMU. The limit is for a process that QEMU left behind with the socket open.
+        let _limit = tokio::time::timeout(LAST_EVENTS, read).await;
+    }
+
     /// Changes the media in the drives to those in the slots. A USB stick is not plugged in or out while the machine runs.
     async fn change_media(&mut self, media: Media, process: &Process) {
         for (index, url) in media.into_iter().enumerate() {
@@ -409,6 +425,8 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
 
     #[test]
@@ -416,6 +434,34 @@ mod tests {
         let url = "http://127.0.0.1:8081/tSECRET/boot.iso".to_owned();
         let text = format!("-blockdev {{\"url\":\"{url}\"}}: CURL: Error opening file");
         assert_eq!(redact(&text, &[url]), "-blockdev {\"url\":\"…/boot.iso\"}: CURL: Error opening file");
+    }
+
+    /// What QEMU sends when the system restarts the machine; with the response to the negotiation.
+    const RESTART: &[u8] = b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n\
+        {\"event\": \"STOP\"}\n{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true, \"reason\": \"guest-reset\"}}\n";
+
+    #[tokio::test]
+    async fn the_reason_that_qemu_gave_counts_when_its_end_is_noticed_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let console = VmConsole::new(&folder.path().join("console")).unwrap();
+        let command = process::command(Path::new("setpriv"), Path::new("true"), [""; 0]);
+        let mut process = Process::start(command, "test", |_| {}).await.unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(RESTART).await.unwrap();
+        let mut run = Run {
+            life: Life::new(),
+            qmp: None,
+            kill_at: None,
+            console: &console,
+            kinds: Vec::new(),
+            media: Vec::new(),
+        };
+        run.connected(Qmp::open(ours).await, &process).await;
+        drop(theirs);
+        process.wait().await;
+        run.last_events(&process).await;
+        assert_eq!(run.life.end(), End::Restart);
+        assert!(run.qmp.is_none());
     }
 
     #[tokio::test]

@@ -214,7 +214,7 @@ impl VmHost {
                 Some(()) = presses.recv() => run.input(Input::PowerButton, &process).await,
                 Ok(()) = changes.changed(), if run.qmp.is_some() => {
                     let now = changes.borrow_and_update().clone();
-                    run.change_media(now, &process).await;
+                    run.change_media(now).await;
                 }
             }
         };
@@ -313,41 +313,42 @@ struct Run<'a> {
 
 impl Run<'_> {
     async fn input(&mut self, input: Input, process: &Process) {
-        let mut next = Some(input);
-        while let Some(input) = next.take() {
-            match self.life.apply(input) {
-                Action::Nothing => {}
-                Action::PressButton => {
-                    self.console.note("power button");
-                    next = self.command("system_powerdown").await;
-                }
-                Action::Quit => {
-                    self.kill_at = Some(Instant::now() + QUIT);
-                    // QEMU may end before its response.
-                    let _ended = tokio::time::timeout(QUIT, self.command("quit")).await;
-                }
-                Action::Kill => process.kill(),
+        match self.life.apply(input) {
+            Action::Nothing => {}
+            Action::PressButton => {
+                self.console.note("power button");
+                self.command("system_powerdown").await;
             }
+            Action::Quit => {
+                self.kill_at = Some(Instant::now() + QUIT);
+                // QEMU may end before its response.
+                let _ended = tokio::time::timeout(QUIT, self.command("quit")).await;
+            }
+            Action::Kill => process.kill(),
         }
     }
 
-    /// Sends a command without arguments. Returns the input that follows from a connection that is over.
-    async fn command(&mut self, command: &'static str) -> Option<Input> {
-        self.execute(command, json!({})).await.err().filter(|input| *input == Input::Disconnected)
+    async fn command(&mut self, command: &'static str) {
+        self.execute(command, json!({})).await;
     }
 
-    /// Carries out a command and notes a refusal. `Err(Input::Disconnected)` means that the connection is over.
-    async fn execute(&mut self, command: &'static str, arguments: serde_json::Value) -> Result<(), Input> {
-        let Some(qmp) = &mut self.qmp else { return Err(Input::Disconnected) };
+    /// Carries out a command and notes a refusal. Returns whether it was carried out.
+    ///
+    /// A connection that is over is not reported here: events that arrived before its end are read first, by
+    /// [`Self::event`], since one of them may say why the machine ends.
+    async fn execute(&mut self, command: &'static str, arguments: serde_json::Value) -> bool {
+        let Some(qmp) = &mut self.qmp else { return false };
         match qmp.execute(command, arguments).await {
-            Ok(()) => Ok(()),
+            Ok(()) => true,
             Err(error @ (QmpError::Refused { .. } | QmpError::TimeOut { .. })) => {
                 let secrets: Vec<String> = self.media.iter().flatten().cloned().collect();
                 self.console.note(&redact(&error.to_string(), &secrets));
-                // The connection is usable.
-                Err(Input::Connected)
+                false
             }
-            Err(_) => Err(Input::Disconnected),
+            Err(error) => {
+                tracing::debug!(%error, command, "QEMU closed its control connection");
+                false
+            }
         }
     }
 
@@ -394,32 +395,35 @@ impl Run<'_> {
     }
 
     /// Changes the media in the drives to those in the slots. A USB stick is not plugged in or out while the machine runs.
-    async fn change_media(&mut self, media: Media, process: &Process) {
+    async fn change_media(&mut self, media: Media) {
         for (index, url) in media.into_iter().enumerate() {
             let Some(before) = self.media.get(index).cloned() else { continue };
             if before == url || self.kinds.get(index) == Some(&MediaKind::Usb) {
                 continue;
             }
             self.media[index].clone_from(&url);
-            let changed = self.change_cd(index, before.is_some(), url.as_deref()).await;
-            if changed == Err(Input::Disconnected) {
-                self.input(Input::Disconnected, process).await;
-                return;
-            }
+            self.change_cd(index, before.is_some(), url.as_deref()).await;
         }
     }
 
-    async fn change_cd(&mut self, index: usize, full: bool, url: Option<&str>) -> Result<(), Input> {
+    /// Changes the medium of one drive. A command that is refused ends the change.
+    async fn change_cd(&mut self, index: usize, full: bool, url: Option<&str>) {
         let (drive, node) = (format!("drive{index}"), command::medium_node(index));
-        self.execute("blockdev-open-tray", json!({ "id": drive, "force": true })).await?;
+        let mut commands = vec![("blockdev-open-tray", json!({ "id": drive, "force": true }))];
         if full {
-            self.execute("blockdev-remove-medium", json!({ "id": drive })).await?;
-            self.execute("blockdev-del", json!({ "node-name": node })).await?;
+            commands.push(("blockdev-remove-medium", json!({ "id": drive })));
+            commands.push(("blockdev-del", json!({ "node-name": node })));
         }
-        let Some(url) = url else { return Ok(()) };
-        self.execute("blockdev-add", command::medium(index, url)).await?;
-        self.execute("blockdev-insert-medium", json!({ "id": drive, "node-name": node })).await?;
-        self.execute("blockdev-close-tray", json!({ "id": drive })).await
+        if let Some(url) = url {
+            commands.push(("blockdev-add", command::medium(index, url)));
+            commands.push(("blockdev-insert-medium", json!({ "id": drive, "node-name": node })));
+            commands.push(("blockdev-close-tray", json!({ "id": drive })));
+        }
+        for (command, arguments) in commands {
+            if !self.execute(command, arguments).await {
+                return;
+            }
+        }
     }
 }
 
@@ -439,6 +443,31 @@ mod tests {
     /// What QEMU sends when the system restarts the machine; with the response to the negotiation.
     const RESTART: &[u8] = b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n\
         {\"event\": \"STOP\"}\n{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true, \"reason\": \"guest-reset\"}}\n";
+
+    #[tokio::test]
+    async fn the_reason_that_qemu_gave_counts_when_a_medium_is_changed_while_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let console = VmConsole::new(&folder.path().join("console")).unwrap();
+        let command = process::command(Path::new("setpriv"), Path::new("true"), [""; 0]);
+        let mut process = Process::start(command, "test", |_| {}).await.unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(RESTART).await.unwrap();
+        let mut run = Run {
+            life: Life::new(),
+            qmp: None,
+            kill_at: None,
+            console: &console,
+            kinds: vec![MediaKind::Cd],
+            media: vec![Some("http://127.0.0.1/boot.iso".to_owned())],
+        };
+        run.connected(Qmp::open(ours).await, &process).await;
+        drop(theirs);
+        run.change_media(vec![None]).await;
+        run.input(Input::PowerButton, &process).await;
+        process.wait().await;
+        run.last_events(&process).await;
+        assert_eq!(run.life.end(), End::Restart);
+    }
 
     #[tokio::test]
     async fn the_reason_that_qemu_gave_counts_when_its_end_is_noticed_first() {

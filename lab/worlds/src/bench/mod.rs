@@ -3,13 +3,15 @@
 //! ```text
 //!  this process: clients ---API, reports, streams---> controller (a process) ---Redfish---> BMCs (a process, idle hosts)
 //!
-//!  disk -> register -> queue at 500/s -> provision -> reads, streams, kill, reports -> end -> cost -> batches
+//!  disk -> register -> queue at 500/s -> provision -> reads, streams, kill, reports -> end -> busy
+//!       -> cost -> batches
 //! ```
 //!
 //! The hosts do nothing, because only the controller is measured: this process sends their reports. No result fails the
 //! benchmark: every line shows the result and the target (docs/testing.md). Lines with latencies also show the influence
 //! of stalls of the machine ([`stalls`]).
 
+mod busy;
 mod client;
 mod processes;
 mod stages;

@@ -17,7 +17,7 @@ use super::processes::{BenchHome, Bmc, Controller, SimProcess};
 use super::{Figures, Options, milliseconds};
 
 /// Concurrent requests of the benchmark.
-const CONCURRENCY: usize = 16;
+pub(super) const CONCURRENCY: usize = 16;
 /// Number of jobs for one measurement of the cost of a job.
 const SAMPLE: usize = 200;
 /// Number of parked jobs per server.
@@ -38,9 +38,9 @@ const ROWS: usize = 10_000;
 const RECIPE: &str = include_str!("../../../../schemas/recipe-linux.example.json");
 
 /// The position in the event log, and the number of hosts started up to it.
-struct LogPosition {
-    after: i64,
-    started: usize,
+pub(super) struct LogPosition {
+    pub(super) after: i64,
+    pub(super) started: usize,
 }
 
 /// A running benchmark.
@@ -66,16 +66,17 @@ impl BenchRun<'_> {
         self.streams().await?;
         self.killed().await?;
         self.reports(jobs, provisioning).await?;
+        self.busy().await?;
         self.job_cost(self.options.servers).await?;
         self.batches().await
     }
 
     /// The servers that are provisioned; the others are used when the controller is killed.
-    fn bmcs(&self) -> &[Bmc] {
+    pub(super) fn bmcs(&self) -> &[Bmc] {
         &self.sim.bmcs[..self.options.servers]
     }
 
-    fn api(&self) -> &Api {
+    pub(super) fn api(&self) -> &Api {
         &self.controller.api
     }
 
@@ -108,12 +109,12 @@ impl BenchRun<'_> {
         self.figures.show("servers registered", &format!("{rate:.0}/s, {}", waits.shown()), "")
     }
 
-    async fn create(&self, serial: &str) -> anyhow::Result<String> {
+    pub(super) async fn create(&self, serial: &str) -> anyhow::Result<String> {
         let job = self.api().post("/api/v1/jobs", &order(serial)?).await?;
         job["job_id"].as_str().map(str::to_owned).context("the response has no job_id")
     }
 
-    async fn report(&self, serial: &str, job: &str) -> anyhow::Result<()> {
+    pub(super) async fn report(&self, serial: &str, job: &str) -> anyhow::Result<()> {
         let body = json!({ "status": "success", "job_id": job, "delivery_id": format!("bench-{job}") });
         let request = self
             .api()
@@ -122,13 +123,28 @@ impl BenchRun<'_> {
         self.api().send(request.json(&body)).await.map(drop)
     }
 
-    async fn drain(&self, on: bool) -> anyhow::Result<()> {
+    /// Sends a report and reads the job until it shows the report.
+    pub(super) async fn report_until_visible(&self, serial: &str, job: &str) -> anyhow::Result<()> {
+        self.report(serial, job).await?;
+        let began = Instant::now();
+        loop {
+            let state = self.api().get(&format!("/api/v1/jobs/{job}")).await?;
+            if state["status"] != "provisioning" || state["outcome"] != Value::Null {
+                return Ok(());
+            }
+            if began.elapsed() > NO_PROGRESS_TIMEOUT {
+                bail!("the report of job {job} has no effect");
+            }
+        }
+    }
+
+    pub(super) async fn drain(&self, on: bool) -> anyhow::Result<()> {
         let method = if on { Method::POST } else { Method::DELETE };
         self.api().send(self.api().request(method, "/api/v1/drain").json(&json!({}))).await.map(drop)
     }
 
     /// Waits until `count` jobs are in a state. Fails if there is no progress.
-    async fn until(&self, status: &str, count: usize) -> anyhow::Result<()> {
+    pub(super) async fn until(&self, status: &str, count: usize) -> anyhow::Result<()> {
         let (mut last, mut since) = (0, Instant::now());
         loop {
             let now = self.api().jobs_in(status).await?;
@@ -146,7 +162,7 @@ impl BenchRun<'_> {
     }
 
     /// Waits until `count` hosts have been started: their jobs then wait for a report.
-    async fn started(&self, log: &mut LogPosition, count: usize) -> anyhow::Result<()> {
+    pub(super) async fn started(&self, log: &mut LogPosition, count: usize) -> anyhow::Result<()> {
         let mut since = Instant::now();
         while log.started < count {
             let page = self.api().get(&format!("/api/v1/events?after={}&limit=1000", log.after)).await?;
@@ -272,7 +288,7 @@ impl BenchRun<'_> {
     }
 
     /// Returns the sequence number of the newest event. Reads all events after `after`.
-    async fn last_event(&self, mut after: i64) -> anyhow::Result<i64> {
+    pub(super) async fn last_event(&self, mut after: i64) -> anyhow::Result<i64> {
         loop {
             let page = self.api().get(&format!("/api/v1/events?after={after}&limit=1000")).await?;
             let next = page["next"].as_i64().unwrap_or(after);
@@ -383,17 +399,7 @@ impl BenchRun<'_> {
         let complete = self.api().jobs_in("complete").await?;
         let rest = jobs.split_off(SAMPLE.min(jobs.len()));
         let mut visible = at_rate(jobs, Some(50.0), CONCURRENCY, |(serial, job)| async move {
-            self.report(&serial, &job).await?;
-            let began = Instant::now();
-            loop {
-                let state = self.api().get(&format!("/api/v1/jobs/{job}")).await?;
-                if state["status"] != "provisioning" || state["outcome"] != Value::Null {
-                    return Ok(());
-                }
-                if began.elapsed() > NO_PROGRESS_TIMEOUT {
-                    bail!("the report of job {job} has no effect");
-                }
-            }
+            self.report_until_visible(&serial, &job).await
         })
         .await?;
         self.figures.waits("a report until the job shows it", &mut visible, "p99 10 ms")?;

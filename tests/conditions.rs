@@ -452,6 +452,6 @@ async fn a_repeated_request_with_one_key_creates_one_condition() {
     scene.complete_skipping(first["id"].as_str().unwrap()).await;
     let second = send(json!({ "kind": "PowerCycleHard" })).await.expect(200);
     assert_eq!(second["id"], first["id"], "either spelling is the same request");
-    send(json!({ "kind": "bmcReset" })).await.refused(409, "idempotency_key_reused");
+    send(json!({ "kind": "bmcReset" })).await.refused(422, "idempotency_key_reused");
     scene.end().await;
 }

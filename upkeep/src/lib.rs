@@ -49,7 +49,7 @@ use bmc::{BmcServices, Unavailable};
 use engine::model::{NewRun, Serial, StepName, Verb};
 use engine::{ChildRefused, ChildRequest, Step, WaitReason, Workflow};
 
-pub use names::class;
+pub use names::{CERTIFICATE_CHANGED, class};
 pub use order::{Action, Kind, UpkeepInput, UpkeepOrder};
 
 /// The workflow that switches a host off and on.

@@ -18,7 +18,7 @@ pub(super) const READ: &StepName = &StepName::new("inventory.read");
 pub(super) const INVENTORY_RELEASE: &StepName = &StepName::new("inventory.release");
 
 /// The BMC shows another certificate after its restart than the registered one.
-pub(super) const CERTIFICATE_CHANGED: HoldClass = HoldClass::new("certificate_changed");
+pub const CERTIFICATE_CHANGED: HoldClass = HoldClass::new("certificate_changed");
 
 /// The failure classes of these workflows, beside those of `bmc::class`.
 pub mod class {

@@ -28,7 +28,7 @@ pub const SHUTDOWN_PENDING: WaitReason = WaitReason {
     next_action: "nothing: the host is powered on again if it shuts down in this time",
 };
 
-/// The BMC was told to restart and still responds as before.
+/// A restart was requested; the BMC still responds as before.
 pub const BMC_AWAY: WaitReason = WaitReason {
     name: "bmc_away",
     means: "the BMC to begin its restart",

@@ -31,6 +31,8 @@ const BACK_WITHIN: Duration = Duration::from_secs(20 * 60);
 const MAX_DENIALS: u32 = 3;
 /// The delay after a rejected login.
 const AFTER_DENIAL: Duration = Duration::from_secs(45);
+/// The delay between two looks at a BMC that restarts, which takes minutes.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval between two reminders of a hold.
 const REMIND: Duration = Duration::from_secs(24 * 3600);
 
@@ -109,7 +111,9 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
                             its host keeps running";
                 return Err(StepError::fail(failure(names::class::BMC_NOT_BACK, STEP, summary, next)));
             }
-            let wait = wait_for_bmc(&waits::BMC_BACK, BACK_WITHIN * 2, format!("the BMC restarts: {why}"));
+            let mut wait =
+                wait_for_bmc(&waits::BMC_BACK, BACK_WITHIN * 2, format!("the BMC restarts: {why}"));
+            wait.poll = Some(LOOK_INTERVAL);
             Ok(StepReport::wait(wait).with_output(json!(progress)))
         }
     }

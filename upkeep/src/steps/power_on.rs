@@ -57,7 +57,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     verified(context, &connected, report)
 }
 
-/// Refuses an end that no read has shown: a BMC without a power state can be told to cycle, and the cycle cannot be verified.
+/// Refuses an end that no read has shown: a BMC without a power state accepts a cycle that no read can verify.
 fn verified(
     context: &StepContext,
     connected: &ConnectedBmc,

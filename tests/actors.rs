@@ -155,6 +155,8 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let from = json!({ "from": signing["key_id"] });
     walk.step("rotateSecret", M::POST, "/api/v1/secrets/signing/rotate", from).await;
     walk.step("diagnoseServer", M::POST, "/api/v1/servers/ACT-2/doctor", json!({})).await;
+    let condition = json!({ "kind": "inventoryOOB" });
+    walk.step("createServerCondition", M::POST, "/api/v1/servers/ACT-2/condition", condition).await;
 
     // Only a user with a password changes the own one, so this user has the name for which the walk looks.
     walk.scene.admin.delete(&format!("/api/v1/tokens/{WALKER}")).await.expect(204);

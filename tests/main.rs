@@ -17,6 +17,7 @@
 //!   limits     sessions, circuit, logins        slots      fallback to another slot plan
 //!   probe      `bmc probe` and `bmc doctor`     vendors    one job on the simulated BMC of each vendor
 //!   emulator   one job on sushy-emulator        soak       load while the controller is killed
+//!   conditions power cycles, restarts of the BMC, inventories, their order
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
 //!   process    signals, log, first admin token  tls        HTTPS of API, registry and media
 //!   doors      each secret at every door        crowd      idle connections, descriptors, trusted proxies
@@ -37,6 +38,7 @@ mod api;
 mod audit;
 mod batches;
 mod bmc;
+mod conditions;
 mod crash;
 mod crowd;
 mod demo;

@@ -28,6 +28,7 @@ fn word(operation: RequestKind) -> &'static str {
         RequestKind::Logout => "logout",
         RequestKind::PatchSystem => "boot",
         RequestKind::Reset => "reset",
+        RequestKind::ResetManager => "restart",
         RequestKind::Insert => "insert",
         RequestKind::Eject => "eject",
         RequestKind::Configure => "configure",

@@ -137,7 +137,7 @@ impl Engine {
     }
 
     /// The name under which this engine takes leases: the controller instance.
-    pub(super) fn owner(&self) -> &str {
+    pub fn owner(&self) -> &str {
         &self.inner.config.owner
     }
 

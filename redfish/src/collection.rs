@@ -21,7 +21,8 @@ use crate::json::{self, Resource};
 use crate::profile::Expand;
 
 const MAX_PAGES: usize = 8;
-const MAX_MEMBERS: usize = 64;
+/// The maximum of members that are read.
+pub(crate) const MAX_MEMBERS: usize = 64;
 
 /// One member of a collection.
 pub(crate) struct Member {

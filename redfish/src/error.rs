@@ -55,6 +55,8 @@ pub enum Operation {
     ClearBootOverride,
     /// Enabling virtual media.
     PrepareMedia,
+    /// Reading or restarting the manager.
+    ResetManager,
 }
 
 impl Operation {

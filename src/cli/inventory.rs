@@ -1,4 +1,4 @@
-//! What a machine reported that it is made of, as a card with a table of disks and one of network interfaces.
+//! What a machine is made of, as cards with tables: as the machine itself reported, and as its BMC shows it ([`super::hardware`]).
 //!
 //! The maintenance OS of any maker may report an inventory, so every member is optional and a type that is not expected is left out.
 
@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::error::CliError;
+use super::hardware;
 use super::output::{Output, join, text};
 
 /// Shows the inventory of a server.
@@ -14,13 +15,33 @@ pub(super) async fn show(serial: &str, client: &Client, output: &mut Output<'_>)
     if output.json {
         return output.document(&response);
     }
-    let Some(inventory) = response.get("inventory").filter(|inventory| inventory.is_object()) else {
-        return output
-            .line("no inventory: no maintenance OS of this server has reported one; run inventory.target");
-    };
+    let found = |name: &str| response.get(name).filter(|found| found.is_object());
+    match (found("inventory"), found("out_of_band")) {
+        (None, None) => output.line(
+            "no inventory: no maintenance OS of this server has reported one (run inventory.target), and its BMC was not \
+             read (shoal server inventory SERIAL --refresh)",
+        ),
+        (reported, read) => {
+            if let Some(reported) = reported {
+                show_reported(&response, reported, output)?;
+            }
+            if let Some(read) = read {
+                if reported.is_some() {
+                    output.line("")?;
+                }
+                hardware::show(&text(&response, "/out_of_band_read_at"), read, output)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Shows what the maintenance OS reported.
+fn show_reported(response: &Value, inventory: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let of = |pointer: &str| text(inventory, pointer);
     output.fields(&[
-        ("reported", text(&response, "/received_at")),
+        ("source", "the machine itself (maintenance OS)".to_owned()),
+        ("reported", text(response, "/received_at")),
         ("product", join(&[of("/manufacturer"), of("/product")], " ")),
         ("firmware", join(&[of("/boot_mode"), of("/firmware_version"), of("/firmware_date")], " ")),
         ("tpm", of("/tpm")),
@@ -73,12 +94,12 @@ pub(super) async fn show(serial: &str, client: &Client, output: &mut Output<'_>)
 }
 
 /// The objects of a list; none if it is no list.
-fn rows<'a>(inventory: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn rows<'a>(inventory: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     inventory.get(list).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// A number of bytes in GiB; empty if it is no number.
-fn size(bytes: Option<&Value>) -> String {
+pub(super) fn size(bytes: Option<&Value>) -> String {
     bytes
         .and_then(Value::as_u64)
         .map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)))

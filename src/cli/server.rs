@@ -9,9 +9,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use super::client::{Client, header};
+use super::condition;
 use super::error::CliError;
 use super::input;
-use super::inventory;
 use super::output::{Output, join, text};
 use super::restored;
 
@@ -35,8 +35,14 @@ pub(super) enum ServerCommand {
         /// The serial number of the server
         serial: String,
     },
-    /// Show what the machine reported that it is made of: processors, memory, disks, network interfaces
-    Inventory {
+    /// Show what the machine is made of, as it reported and as its BMC shows it: processors, memory, disks, interfaces
+    Inventory(condition::Inventory),
+    /// Shut the operating system down, or force the host off, and power it on again
+    PowerCycle(condition::PowerCycle),
+    /// Restart the BMC and wait until it is back; the host keeps running
+    ResetBmc(condition::ResetBmc),
+    /// Show the newest condition of every kind: power cycles, restarts of the BMC, reads of its inventory
+    Conditions {
         /// The serial number of the server
         serial: String,
     },
@@ -183,7 +189,10 @@ pub(super) async fn run(
             show(&server, output)
         }
         ServerCommand::Update(update) => update.run(client, output).await,
-        ServerCommand::Inventory { serial } => inventory::show(&serial, client, output).await,
+        ServerCommand::Inventory(inventory) => inventory.run(client, output).await,
+        ServerCommand::PowerCycle(cycle) => cycle.run(client, output).await,
+        ServerCommand::ResetBmc(reset) => reset.run(client, output).await,
+        ServerCommand::Conditions { serial } => condition::list(&serial, client, output).await,
         ServerCommand::Restored { serial } => restored::show(&serial, client, output).await,
         ServerCommand::Release { serial, jobs } => restored::release(&serial, jobs, client, output).await,
         ServerCommand::Maintenance(maintenance) => maintenance.run(client, output).await,

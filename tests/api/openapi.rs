@@ -170,7 +170,10 @@ async fn about_shows_version_build_features_schema_and_instance() {
     let about = scene.admin.get("/about").await.expect(200);
     assert_eq!(about["version"], scene.anonymous().get("/healthz").await.expect(200)["version"]);
     assert_eq!(about["features"], json!(["registry", "tls", "passwords", "anonymous-metrics"]));
-    assert_eq!(about["workflows"], json!(["provision", "doctor"]));
+    assert_eq!(
+        about["workflows"],
+        json!(["provision", "doctor", "power.cycle", "bmc.reset", "inventory.out-of-band"])
+    );
     let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
     let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
     let schema = one("SELECT value FROM settings WHERE key = 'schema_version'");

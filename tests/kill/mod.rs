@@ -17,6 +17,7 @@
 #![expect(clippy::print_stdout, reason = "the output lists the deaths with a wrong end and their number")]
 
 mod controller;
+mod work;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,16 +25,15 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use engine::model::{Clock, SystemClock};
-use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, SimBmc};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, SimBmc};
 use lab_machines::maintenance_os::unit;
 use lab_machines::{Farm, InstallerBehaviour, ServerSpec};
 use reqwest::Method;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::kit::{
-    Client, ControllerProcess, DataDir, POLL_INTERVAL, TIME_LIMIT, recipe, soon, start_farm, with_bmc,
-};
+use crate::kit::{Client, ControllerProcess, DataDir, POLL_INTERVAL, TIME_LIMIT, soon, start_farm, with_bmc};
+use work::Work;
 
 const SERIAL: &str = "KILL-1";
 const REPORT_SECRET: &str = "what-the-maintenance-os-says";
@@ -118,13 +118,14 @@ struct Lane {
     data: DataDir,
     controller: Option<ControllerProcess>,
     farm: Farm,
+    work: Work,
     runs: u32,
     /// BMC sessions that no controller knows: the controller was killed before it stored the session.
     unknown: usize,
 }
 
 impl Lane {
-    async fn start(spec: ServerSpec) -> Self {
+    async fn start(spec: ServerSpec, work: Work) -> Self {
         let data = DataDir::new().run_by(controller::command);
         let folder = data.path().display().to_string();
         let mut data = data
@@ -141,7 +142,7 @@ impl Lane {
         let farm = start_farm(vec![spec], data.path()).await;
         controller.admin.register(&farm.servers()[0]).await;
         controller.admin.push_image().await;
-        Self { data, controller: Some(controller), farm, runs: 0, unknown: 0 }
+        Self { data, controller: Some(controller), farm, work, runs: 0, unknown: 0 }
     }
 
     fn bmc(&self) -> &SimBmc {
@@ -157,6 +158,7 @@ impl Lane {
         self.runs += 1;
         let run = format!("run-{}", self.runs);
         let seen = self.bmc().journal().last().map_or(0, |entry| entry.sequence);
+        let resets = self.bmc().manager_resets();
         match death {
             Some(Death::Point(point)) => controller::order(self.data.path(), &run, point.into()),
             Some(Death::Unsent(point)) => {
@@ -178,7 +180,7 @@ impl Lane {
             }
             let client = self.client();
             match &id {
-                None => id = order(&client, &run).await,
+                None => id = self.work.order(&client, &run).await,
                 Some(id) => {
                     let Some(job) = shown(&client, id).await else { continue };
                     if job["status"] == "complete" {
@@ -198,7 +200,7 @@ impl Lane {
             died = Some(self.succeed(&between).await);
         }
         self.bmc().clear_faults();
-        let end = self.end(&id, seen).await;
+        let end = self.end(&id, seen, resets).await;
         if self.unknown > 0 {
             // These sessions would time out; the test does not wait for that.
             self.bmc().reset_bmc();
@@ -232,18 +234,12 @@ impl Lane {
         passed.last().cloned().unwrap_or_else(|| format!("{:?}", last.map(|entry| &entry.what)))
     }
 
-    async fn end(&self, id: &str, seen: u64) -> End {
+    async fn end(&self, id: &str, seen: u64, resets: u64) -> End {
         let client = self.client();
         // The logout is the last request, and the controller does not wait for it.
         let ended = self.bmc().wait_for(|bmc| bmc.open_sessions <= self.unknown);
         let machine = tokio::time::timeout(SESSIONS_END, ended).await.unwrap_or(self.bmc().snapshot());
         let job = client.job(id).await;
-        let steps = job["steps"].as_array().unwrap();
-        let steps: Vec<Value> = steps.iter().map(|step| json!([step["step"], step["phase"]])).collect();
-        let kept = ["status", "outcome", "failed_step", "failure", "cleanup", "step", "wait"];
-        let mut kept: serde_json::Map<String, Value> =
-            kept.iter().map(|key| ((*key).to_owned(), job[*key].clone())).collect();
-        kept.insert("steps".to_owned(), json!(steps));
         let changes = self.bmc().journal().into_iter().filter(|entry| entry.sequence > seen);
         let mut changes: Vec<String> = changes
             .filter_map(|entry| match entry.what {
@@ -254,7 +250,8 @@ impl Lane {
         let sessions = machine.open_sessions.saturating_sub(self.unknown);
         changes.push(format!("in the end {:?}, {:?}, {sessions} sessions", machine.power, machine.boot));
         changes.extend(machine.slots.iter().map(|slot| format!("{} holds {:?}", slot.id, slot.image)));
-        End { job: Value::Object(kept), rows: rows(&self.data, id), machine: changes }
+        changes.extend(self.work.counted(self.bmc(), resets));
+        End { job: work::kept(&job), rows: rows(&self.data, id), machine: changes }
     }
 }
 
@@ -284,15 +281,6 @@ fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
     questions.into_iter().map(|question| (question, count(data, question, id))).collect()
 }
 
-/// Requests a job. Returns its id, or `None` without a response.
-async fn order(client: &Client, run: &str) -> Option<String> {
-    let body = json!({ "server_serial": SERIAL, "recipe": recipe() });
-    let request = client.request(Method::POST, "/api/v1/jobs").header("Idempotency-Key", run).json(&body);
-    let response = client.try_send(request).await.ok()?;
-    assert!([200, 202].contains(&response.status), "{}", response.text());
-    Some(response.json()["job_id"].as_str().unwrap().to_owned())
-}
-
 async fn shown(client: &Client, id: &str) -> Option<Value> {
     let response = client.try_send(client.request(Method::GET, &format!("/api/v1/jobs/{id}"))).await.ok()?;
     Some(response.expect(200))
@@ -317,19 +305,6 @@ fn machine(change: impl FnOnce(&mut lab_bmc::SimBmcConfig)) -> ServerSpec {
     spec
 }
 
-/// Asserts the end that every undisturbed job must have.
-fn golden(end: &End, bmc: &SimBmc) {
-    assert_eq!(
-        (&end.job["outcome"], &end.job["status"]),
-        (&json!("succeeded"), &json!("complete")),
-        "{end:?}"
-    );
-    assert_eq!(end.job["cleanup"], json!({ "state": "done", "remaining": [] }), "{end:?}");
-    let boots = end.machine.iter().filter(|change| change.starts_with("BootedMedia")).count();
-    assert_eq!((boots, bmc.ejected_while_running()), (1, 0), "{end:?}");
-    assert_eq!(bmc.snapshot().power, Power::On, "{end:?}");
-}
-
 /// The number of deaths of each kind, and the number of wrong ends.
 #[derive(Default)]
 struct Tally {
@@ -346,18 +321,18 @@ enum Stop {
 
 /// Kills controllers at the points until none are left.
 async fn kill(
-    spec: ServerSpec,
+    (spec, work): (ServerSpec, Work),
     points: Arc<Mutex<Points>>,
     tally: Arc<Mutex<Tally>>,
     between: fn(&DataDir),
     stop: Stop,
 ) {
-    let mut lane = Lane::start(spec).await;
+    let mut lane = Lane::start(spec, work).await;
     // The first job finds the machine off. All later ones find it on and are comparable.
     let (first, _) = lane.run(None, between).await;
-    golden(&first, lane.bmc());
+    work.golden(&first, lane.bmc());
     let (undisturbed, _) = lane.run(None, between).await;
-    golden(&undisturbed, lane.bmc());
+    work.golden(&undisturbed, lane.bmc());
     loop {
         let next = points.lock().unwrap().next();
         let Some((kind, death)) = next else { break };
@@ -382,7 +357,7 @@ async fn kill(
 
 /// Runs the matrix on one machine.
 async fn matrix(
-    spec: ServerSpec,
+    (spec, work): (ServerSpec, Work),
     lanes: usize,
     points: Arc<Mutex<Points>>,
     between: fn(&DataDir),
@@ -392,7 +367,7 @@ async fn matrix(
     let tally = Arc::<Mutex<Tally>>::default();
     let mut at_work = tokio::task::JoinSet::new();
     for _ in 0..lanes {
-        at_work.spawn(kill(spec.clone(), Arc::clone(&points), Arc::clone(&tally), between, stop));
+        at_work.spawn(kill((spec.clone(), work), Arc::clone(&points), Arc::clone(&tally), between, stop));
     }
     while let Some(lane) = at_work.join_next().await {
         lane.unwrap();
@@ -409,9 +384,14 @@ async fn matrix(
 
 /// Asserts that every death of the matrix has the same end. `KILL_STRIDE` overrides `stride`.
 async fn all_ends_are_the_same(spec: ServerSpec, lanes: usize, stride: u32) {
+    ends_of_work_are_the_same(spec, Work::Install, lanes, stride).await;
+}
+
+/// Asserts that every death of the matrix has the same end, for this work.
+async fn ends_of_work_are_the_same(spec: ServerSpec, work: Work, lanes: usize, stride: u32) {
     let stride = std::env::var("KILL_STRIDE").map_or(stride, |stride| stride.parse().unwrap());
     let points = Points::every(stride, [true; DEATHS.len()]);
-    let tally = matrix(spec, lanes, points, |_| {}, Stop::AtTheEnd).await;
+    let tally = matrix((spec, work), lanes, points, |_| {}, Stop::AtTheEnd).await;
     assert_eq!(tally.wrong, 0, "the output lists them");
     assert!(tally.deaths.iter().all(|deaths| *deaths > 0), "{:?}", tally.deaths);
 }
@@ -444,6 +424,29 @@ async fn killed_with_a_bmc_that_shows_its_power_late_the_end_is_the_same() {
     all_ends_are_the_same(late(), 8, 10).await;
 }
 
+/// Describes a machine whose BMC restarts in a moment, by the clock of the controllers.
+fn restarting() -> ServerSpec {
+    machine(|bmc| {
+        bmc.manager.begins_after = Duration::ZERO;
+        bmc.manager.away = Duration::from_millis(200);
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_a_few_effects_of_a_condition_the_end_is_the_same() {
+    for kind in ["powerCycleHard", "bmcReset"] {
+        ends_of_work_are_the_same(restarting(), Work::Condition(kind), 2, 7).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes: every effect of every condition; run by .ci/run"]
+async fn killed_at_every_effect_of_a_condition_the_end_is_the_same() {
+    for kind in ["powerCycleHard", "powerCycleSoft", "bmcReset"] {
+        ends_of_work_are_the_same(restarting(), Work::Condition(kind), 4, 1).await;
+    }
+}
+
 /// The mutant: the records of all steps, intents included, are missing after the death, as if they were written after the effect.
 /// A lost intent alone is harmless on this BMC: its repeated request is refused as a conflict, which is waited for.
 #[tokio::test(flavor = "multi_thread")]
@@ -454,6 +457,6 @@ async fn a_store_that_loses_the_records_of_steps_is_detected() {
         let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
         database.execute("DELETE FROM run_steps", []).unwrap();
     };
-    let tally = matrix(late(), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
+    let tally = matrix((late(), Work::Install), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
     assert!(tally.wrong > 0, "the matrix did not detect the lost records");
 }

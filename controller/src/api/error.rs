@@ -61,7 +61,7 @@ pub(super) struct ErrorBody {
     /// The stable code.
     error: ErrorCode,
     /// What happened, in one or two sentences.
-    message: String,
+    pub(super) message: String,
     /// The problems of the request, if the code is `validation_error` or a place is known.
     details: Vec<Detail>,
 }

@@ -159,6 +159,12 @@ error_codes! {
         why: "The id was mistyped, or retention has removed the job (`JOB_RETENTION_DAYS`).",
         what_to_do: "List the jobs with `shoal job list`.",
     }
+    UnknownCondition = "unknown_condition", NOT_FOUND, {
+        title: "The server never had a condition of this kind",
+        happened: "The server is registered, and no stored job is a condition of the kind.",
+        why: "None was requested, or retention has removed it (`JOB_RETENTION_DAYS`).",
+        what_to_do: "List the conditions of the server: `GET /api/v1/servers/SERIAL/conditions`.",
+    }
     UnknownServer = "unknown_server", NOT_FOUND, {
         title: "The server is not registered",
         happened: "No server has this serial number.",
@@ -284,6 +290,20 @@ error_codes! {
         why: "A server runs one job at a time, and the BMC of a server is not changed during a job.",
         what_to_do: "Wait for the end of the job that the message names, or cancel it with `shoal job \
                      cancel`.",
+    }
+    ConflictCondition = "conflict.condition", CONFLICT, {
+        title: "The server has an open condition",
+        happened: "The server has a condition that has not ended, so another one was not created.",
+        why: "A server has one open condition of a kind, and by default one at all. Of several requests at the \
+              same time one is accepted.",
+        what_to_do: "Wait for the end of the condition that the message names, or cancel it with `shoal job \
+                     cancel`. A condition of another kind can wait behind it: request it with `queue`.",
+    }
+    ConflictRevision = "conflict.revision", CONFLICT, {
+        title: "The condition has another revision",
+        happened: "The revision in the request is not that of the newest condition of the kind.",
+        why: "Another request or the controller changed the condition after it was read.",
+        what_to_do: "Read the condition again, then decide whether the request is still right.",
     }
     ConflictRestored = "conflict.restored", CONFLICT, {
         title: "The data about the server was restored",

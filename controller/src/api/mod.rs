@@ -14,6 +14,7 @@ mod accounts;
 mod audit;
 mod batches;
 mod browser;
+mod conditions;
 mod drain;
 mod error;
 mod error_code;
@@ -197,6 +198,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
         ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
         ("/api/v1/servers/{serial}/inventory", get(servers::inventory)),
+        ("/api/v1/servers/{serial}/condition", post(conditions::create).get(conditions::show)),
+        ("/api/v1/servers/{serial}/conditions", get(conditions::list)),
         ("/api/v1/servers/{serial}/restored", get(servers::show_restored)),
         ("/api/v1/servers/{serial}/release", post(servers::release)),
         ("/api/v1/status-webhook/{serial}", post(report::report)),

@@ -51,6 +51,8 @@ pub(super) fn labels_of(method: &Method, route: &str) -> Labels {
         "/api/v1/servers/{serial}/maintenance"
         | "/api/v1/servers/{serial}/probe"
         | "/api/v1/servers/{serial}/doctor"
+        | "/api/v1/servers/{serial}/condition"
+        | "/api/v1/servers/{serial}/conditions"
         | "/api/v1/servers/{serial}/restored"
         | "/api/v1/servers/{serial}/release" => Labels::OfServer,
         _ => Labels::Refused,
@@ -91,7 +93,7 @@ pub(super) async fn server(api: &Api, scope: &ServerScope, serial: &Serial) -> R
     if scope.is_everything() {
         return Ok(());
     }
-    let server = api.store().server(serial).await?;
+    let server = api.store().server_or_id(serial).await?;
     match server.filter(|server| scope.includes(&server.labels)) {
         Some(_) => Ok(()),
         None => Err(unknown_server(serial.as_str())),

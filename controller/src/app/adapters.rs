@@ -185,6 +185,18 @@ impl SessionStore for StoreServers {
     }
 }
 
+/// Reads stored out-of-band inventories from the database.
+pub(super) struct StoreHardware(pub(super) Store);
+
+#[async_trait]
+impl upkeep::HardwareLookup for StoreHardware {
+    async fn hardware(&self, serial: &Serial) -> Result<Option<serde_json::Value>, Unavailable> {
+        let found = self.0.server_hardware(serial).await;
+        let found = found.map_err(|error| Unavailable(error_chain(&error).to_string()))?;
+        Ok(found.map(|found| found.hardware))
+    }
+}
+
 /// OS images in the registry of the controller.
 pub(super) struct RegistryOsImages(pub(super) Option<registry::Registry>);
 

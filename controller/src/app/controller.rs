@@ -34,6 +34,7 @@ use media::{AddressPolicy, FilePolicy, Library, LibraryOptions, MediaGrants, Sou
 use provision::{ControllerAuthorities, Provision, ProvisionLimits, ProvisionSettings, Services};
 use recipe::RecipeSchemas;
 use secrets::{Resolver, TokenSeeds};
+use upkeep::{Upkeep, UpkeepServices};
 
 /// What a controller does not create itself: clock, ids, network (decision D10).
 #[derive(Clone)]
@@ -100,11 +101,18 @@ impl Controller {
         let services = Arc::new(provision_services(dependencies, bmc, &metrics)?);
         let diagnostics =
             Arc::new(DiagnosticsServices { bmc: Arc::clone(&services.bmc), grants: services.grants.clone() });
+        let upkeep = Arc::new(UpkeepServices {
+            bmc: Arc::clone(&services.bmc),
+            hardware: Box::new(adapters::StoreHardware(store.clone())),
+            power_ons: services.settings.limits.power_ons,
+        });
+        let workflows = WorkflowRegistry::default()
+            .with(Arc::new(Provision::new(Arc::clone(&services))))
+            .with(Arc::new(DiagnosticsWorkflow::new(diagnostics)));
+        let workflows = Upkeep::workflows(&upkeep).into_iter().fold(workflows, WorkflowRegistry::with);
         let engine = Engine::with_id_source(
             store.clone(),
-            WorkflowRegistry::default()
-                .with(Arc::new(Provision::new(Arc::clone(&services))))
-                .with(Arc::new(DiagnosticsWorkflow::new(diagnostics))),
+            workflows,
             Arc::clone(&environment.clock),
             Arc::clone(&environment.id_source),
             EngineConfig {
@@ -182,7 +190,10 @@ fn about(settings: &Settings, instance: &str, environment: &Environment) -> Abou
         schema_version: Store::SCHEMA_VERSION,
         instance: instance.to_owned(),
         started_at: environment.clock.now(),
-        workflows: vec![provision::WORKFLOW, diagnostics::WORKFLOW],
+        workflows: [provision::WORKFLOW, diagnostics::WORKFLOW]
+            .into_iter()
+            .chain(upkeep::WORKFLOWS)
+            .collect(),
         tls: None,
     }
 }

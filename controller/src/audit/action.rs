@@ -57,6 +57,8 @@ actions! {
     ServerProbe = "server.probe";
     /// Diagnostics of a BMC were requested.
     ServerDoctor = "server.doctor";
+    /// A condition of a server was requested.
+    ServerCondition = "server.condition";
     /// A server of restored data was released.
     ServerRelease = "server.release";
     /// All servers of restored data were released.
@@ -161,6 +163,7 @@ impl AuditAction {
             ("DELETE", "servers/{serial}/maintenance") => Self::ServerMaintenanceEnd,
             ("POST", "servers/{serial}/probe") => Self::ServerProbe,
             ("POST", "servers/{serial}/doctor") => Self::ServerDoctor,
+            ("POST", "servers/{serial}/condition") => Self::ServerCondition,
             ("POST", "servers/{serial}/release") => Self::ServerRelease,
             ("POST", "restored/release") => Self::ControllerRelease,
             ("POST", "drain") => Self::ControllerDrain,

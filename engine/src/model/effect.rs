@@ -78,6 +78,13 @@ pub enum Effect {
         /// The inventory as the machine reported it.
         inventory: Value,
     },
+    /// What a server is made of, as its BMC showed it; the revision of the server stays.
+    ServerHardwareRead {
+        /// The serial number of the server.
+        serial: Serial,
+        /// The out-of-band inventory.
+        hardware: Value,
+    },
     /// The end of the log of the machine's maintenance OS. A later one of the same job takes its place.
     InstallLogged {
         /// The log, lines divided by line feeds.

@@ -18,6 +18,8 @@ pub enum Mutant {
     ForgetsRetry,
     /// A waiting run has no time at which it is due.
     NeverDue,
+    /// A power cycle ends with the host off: its power-on is taken as done before it was sent.
+    ForgetsPowerOn,
 }
 
 #[cfg(any(test, feature = "mutants"))]

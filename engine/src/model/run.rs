@@ -461,6 +461,8 @@ pub struct LockRequest {
 pub enum OnConflict {
     /// The run is not created; the refusal names the holder.
     Refuse,
+    /// The run is not created, also while the other run tree is only queued for the resource. The refusal names that tree.
+    RefuseQueued,
     /// The run waits in the queue of the resource, by priority and then age.
     Wait,
 }

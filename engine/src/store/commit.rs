@@ -326,6 +326,9 @@ pub(super) fn apply_effects(
             Effect::ServerInventoried { serial, inventory } => {
                 super::reported::inventory(connection, serial, inventory, now)?;
             }
+            Effect::ServerHardwareRead { serial, hardware } => {
+                super::hardware::write(connection, serial, hardware, now)?;
+            }
             Effect::InstallLogged { text } => super::reported::log(connection, run, text, now)?,
             Effect::PermitRequested { resource, capacity } => {
                 locks::acquire_permit(connection, run, resource, *capacity, now)?

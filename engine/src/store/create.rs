@@ -25,9 +25,9 @@ pub enum Created {
     Replay(RunId),
     /// The key belongs to a request with other content; nothing was written.
     KeyReused(RunId),
-    /// Another run tree holds a lock of the run; nothing was written.
+    /// Another run tree holds a lock of the run, or is queued for one that the run needs alone; nothing was written.
     Conflict {
-        /// The root of the run tree that holds the lock.
+        /// The root of the run tree that holds the lock or is queued for it.
         holder: RunId,
     },
     /// The server is not registered; nothing was written.
@@ -99,10 +99,14 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
     }
     let root = new.parent.map_or(new.id, |(_, root)| root);
     for lock in &new.locks {
-        if lock.on_conflict == OnConflict::Refuse
-            && let Some(holder) = queues::holder(connection, &lock.resource)?
-            && holder != root
-        {
+        let other = match lock.on_conflict {
+            OnConflict::Refuse => {
+                queues::holder(connection, &lock.resource)?.filter(|holder| *holder != root)
+            }
+            OnConflict::RefuseQueued => queues::other_claimant(connection, &lock.resource, root)?,
+            OnConflict::Wait => None,
+        };
+        if let Some(holder) = other {
             return Ok(Created::Conflict { holder });
         }
     }

@@ -21,8 +21,10 @@ struct Script {
 }
 
 /// All scripts, in order. The version of a script is its position in this list, from 1.
-const SCRIPTS: &[Script] =
-    &[Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") }];
+const SCRIPTS: &[Script] = &[
+    Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") },
+    Script { name: "0003_hardware", sql: include_str!("../../../migrations/0003_hardware.sql") },
+];
 
 /// The schema version that this program works on.
 pub(super) const VERSION: usize = SCRIPTS.len();
@@ -210,7 +212,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shoal.db");
         let mut connection = Connection::open(&path).unwrap();
-        run(&mut connection, &path, now()).unwrap();
+        apply(&mut connection, &path, now(), &SCRIPTS[..1]).unwrap();
         connection.execute("INSERT INTO settings (key, value) VALUES ('kept', 'x')", []).unwrap();
         let next = [
             Script { name: SCRIPTS[0].name, sql: SCRIPTS[0].sql },
@@ -244,6 +246,29 @@ mod tests {
             .query_row("SELECT value FROM settings WHERE key = 'schema_version'", [], |row| row.get(0))
             .unwrap();
         assert_eq!(version, "1");
+    }
+
+    #[test]
+    fn an_inventory_that_a_machine_reported_stays_when_the_out_of_band_one_is_added() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let before = SCRIPTS.iter().position(|script| script.name == "0003_hardware").unwrap();
+        apply(&mut connection, Path::new(":memory:"), now(), &SCRIPTS[..before]).unwrap();
+        connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        connection
+            .execute(
+                "INSERT INTO server_observed (serial, inventory, inventoried_at) VALUES ('A', '{}', '2026')",
+                [],
+            )
+            .unwrap();
+        for script in &SCRIPTS[before..] {
+            connection.execute_batch(script.sql).unwrap();
+        }
+        let row: (String, Option<String>, Option<String>) = connection
+            .query_row("SELECT inventory, hardware, hardware_read_at FROM server_observed", [], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .unwrap();
+        assert_eq!(row, ("{}".to_owned(), None, None));
     }
 
     #[test]

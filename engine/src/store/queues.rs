@@ -273,6 +273,21 @@ pub(super) fn holder(connection: &Connection, resource: &str) -> Result<Option<R
     )
 }
 
+/// The root of another run tree that holds a resource or is queued for it; a holder is found first.
+pub(super) fn other_claimant(
+    connection: &Connection,
+    resource: &str,
+    root: RunId,
+) -> Result<Option<RunId>, StoreError> {
+    first(
+        connection,
+        "find the run tree that claims a lock",
+        "SELECT root FROM locks WHERE resource = ?1 AND root <> ?2 ORDER BY held DESC, rank, root LIMIT 1",
+        &[&resource, &root.to_string().as_str()],
+        |columns| columns.parse("root", str::parse::<RunId>),
+    )
+}
+
 /// The lanes of started runs with the priorities in use, in the order of service. They are few, and each is found with one
 /// index lookup.
 pub(super) fn levels(

@@ -61,6 +61,21 @@ impl Store {
         self.read("read a server", move |connection| find(connection, &serial)).await
     }
 
+    /// The record of a server that is named by its serial number, or else by the id of its record.
+    pub async fn server_or_id(&self, name: &Serial) -> Result<Option<Server>, StoreError> {
+        const OPERATION: &str = "read a server by serial number or id";
+        let name = name.clone();
+        self.read(OPERATION, move |connection| {
+            if let Some(found) = find(connection, &name)? {
+                return Ok(Some(found));
+            }
+            let Ok(id) = name.as_str().parse::<uuid::Uuid>() else { return Ok(None) };
+            let sql = format!("SELECT {COLUMNS} WHERE servers.id = ?1");
+            first(connection, OPERATION, &sql, &[&id.to_string()], server)
+        })
+        .await
+    }
+
     /// One page of servers, in the order of their serial numbers.
     pub async fn servers(&self, after: Option<Serial>, limit: u32) -> Result<Vec<Server>, StoreError> {
         self.servers_with_labels(after, BTreeMap::new(), limit).await

@@ -114,6 +114,7 @@ fn operation(method: &Method, resource: Option<&Resource>, body: &Body) -> Reque
             _ => RequestKind::Eject,
         },
         (&Method::POST, Some(Resource::Reset)) => RequestKind::Reset,
+        (&Method::POST, Some(Resource::ManagerReset)) => RequestKind::ResetManager,
         (&Method::POST, Some(Resource::Insert(..) | Resource::Oem(Oem::HpInsert(..) | Oem::CfgCdMount))) => {
             RequestKind::Insert
         }

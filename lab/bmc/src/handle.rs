@@ -39,6 +39,7 @@ impl SimBmc {
             (RequestKind::Logout, Resource::Session(id)) => self.logout(call, *id),
             (RequestKind::PatchSystem, resource) => self.patch_system(call, *resource == Resource::Settings),
             (RequestKind::Reset, _) => self.reset(call),
+            (RequestKind::ResetManager, _) => self.reset_manager(call),
             (RequestKind::Insert, Resource::Insert(tree, slot)) => self.insert(call, *tree, *slot).await,
             (RequestKind::Eject, Resource::Eject(tree, slot)) => self.eject(call, *tree, *slot),
             (

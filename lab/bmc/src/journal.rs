@@ -33,6 +33,8 @@ pub enum RequestKind {
     Insert,
     /// `VirtualMedia.EjectMedia`, or the eject of the vendor.
     Eject,
+    /// `Manager.Reset`.
+    ResetManager,
     /// A request that only this vendor needs: enabling slots, writing the location of an image, an OEM boot device.
     Configure,
     /// A request that the simulated BMC does not know.
@@ -40,9 +42,17 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// Whether the request would change the host, a slot or the boot override.
+    /// Whether the request would change the host, a slot, the boot override or the BMC itself.
     pub fn is_mutation(self) -> bool {
-        matches!(self, Self::PatchSystem | Self::Reset | Self::Insert | Self::Eject | Self::Configure)
+        matches!(
+            self,
+            Self::PatchSystem
+                | Self::Reset
+                | Self::ResetManager
+                | Self::Insert
+                | Self::Eject
+                | Self::Configure
+        )
     }
 }
 

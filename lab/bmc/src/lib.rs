@@ -44,11 +44,13 @@ mod etag;
 mod fault_list;
 mod faults;
 mod handle;
+mod hardware;
 mod host;
 mod http;
 mod http_media;
 mod in_process;
 mod journal;
+mod manager_actions;
 mod media_actions;
 mod media_reader;
 mod oem;
@@ -74,10 +76,10 @@ pub use body::BodyTransfer;
 pub use boot::OverrideState;
 pub use config::{
     AlreadyThere, BootDemands, BootOem, BootPolicy, BootSearch, EjectEmpty, EnableMedia, ErrorPolicy,
-    ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, Graceful, IfMatchRule,
-    ImageShown, InsertRules, LoginOem, MediaPolicy, MediaVia, MonitorAfter, Occupied, PowerPolicy,
-    ResponsePolicy, SerialShown, ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SimIdentity,
-    SlotConfig, SlotTree, Success, TaskPolicy, UrlRules,
+    ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, Graceful, HardwareConfig,
+    IfMatchRule, ImageShown, InsertRules, LoginOem, ManagerPolicy, ManagerRestart, MediaPolicy, MediaVia,
+    MonitorAfter, Occupied, PowerPolicy, ResponsePolicy, SerialShown, ServicePolicy, SessionPolicy,
+    SettingsObject, SimBmcConfig, SimIdentity, SlotConfig, SlotTree, Success, TaskPolicy, UrlRules,
 };
 pub use faults::{Fault, FaultCondition, FaultEffect, FaultTrigger, Probability};
 pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};

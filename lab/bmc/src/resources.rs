@@ -81,6 +81,7 @@ impl View<'_> {
             Resource::Slot(tree, index) => self.slot(*tree, *index),
             Resource::InsertInfo(..) => self.insert_info(),
             Resource::Chassis => self.chassis(),
+            Resource::Part(part) => self.part(*part)?,
             Resource::UpdateService => self.update_service(),
             Resource::FirmwareItem(index) => self.firmware_item(*index),
             Resource::Task(id) => self.state.tasks.show(self.config, *id)?,
@@ -130,6 +131,7 @@ impl View<'_> {
                 ("VirtualMediaCollection", "Virtual Media Services", all)
             }
             Resource::ChassisAll => ("ChassisCollection", "Chassis Collection", vec![Resource::Chassis]),
+            Resource::Part(part) => return self.parts(*part),
             Resource::Firmware => {
                 let all = (0..service.firmware.len()).map(Resource::FirmwareItem).collect();
                 ("SoftwareInventoryCollection", "Firmware Inventory", all)
@@ -264,6 +266,7 @@ impl View<'_> {
                 "ManagedBy": [self.link(&Resource::Manager)],
             },
         });
+        body["PowerSubsystem"] = self.link(&Resource::Part(routes::Part::PowerSubsystem));
         if identity.serial == SerialShown::Chassis {
             body["SerialNumber"] = json!(self.serial);
         }
@@ -343,6 +346,7 @@ impl View<'_> {
             body["Links"]["Chassis"] = json!([self.link(&Resource::Chassis)]);
         }
         self.link_slots(&mut body, Tree::System);
+        self.link_hardware(&mut body);
         body
     }
 
@@ -443,6 +447,16 @@ impl View<'_> {
                 "ManagerForServers": systems,
             },
         });
+        let policy = &self.config.manager;
+        if !policy.reset_types.is_empty() {
+            body["Actions"]["#Manager.Reset"] = json!({
+                "target": self.uri(&Resource::ManagerReset),
+                "ResetType@Redfish.AllowableValues": policy.reset_types,
+            });
+        }
+        if policy.shows_last_reset {
+            body["LastResetTime"] = json!(rfc3339(self.config.started_at, self.state.manager_reset));
+        }
         self.link_slots(&mut body, Tree::Manager);
         let mut oem = Vec::new();
         if self.config.media.enable.is_some() {

@@ -4,8 +4,8 @@
 //!   /redfish                                            versions (open)
 //!   /redfish/v1/                                        service root (open)
 //!   /redfish/v1/SessionService[/Sessions[/{n}]]         POST Sessions is open
-//!   /redfish/v1/Systems[/{system}[/{settings}]]         …/Actions/ComputerSystem.Reset, …/ResetActionInfo
-//!   /redfish/v1/Managers[/{manager}[/Attributes]]       …/Actions/Oem/…
+//!   /redfish/v1/Systems[/{system}[/{settings}]]         …/Actions/ComputerSystem.Reset, …/ResetActionInfo, parts (hardware.rs)
+//!   /redfish/v1/Managers[/{manager}[/Attributes]]       …/Actions/Manager.Reset, …/Actions/Oem/…
 //!   {system or manager}/{VirtualMedia}[/{slot}]         …/Actions/VirtualMedia.{InsertMedia,EjectMedia}
 //!   /redfish/v1/Chassis[/{system}]                      UpdateService[/FirmwareInventory[/{item}]]
 //!   /redfish/v1/TaskService/{Tasks,TaskMonitors}/{id}
@@ -17,6 +17,7 @@
 use http::Method;
 
 use super::config::{BootOem, MediaVia, SimBmcConfig, SlotTree};
+use super::hardware;
 
 /// The parent under which slots are shown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,6 +51,8 @@ pub(super) enum Resource {
     ResetInfo,
     Managers,
     Manager,
+    ManagerReset,
+    Part(Part),
     Slots(Tree),
     Slot(Tree, usize),
     Insert(Tree, usize),
@@ -63,6 +66,23 @@ pub(super) enum Resource {
     Task(u64),
     TaskMonitor(u64),
     Oem(Oem),
+}
+
+/// A part of the machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Part {
+    Processors,
+    Processor(usize),
+    MemoryAll,
+    Memory(usize),
+    StorageAll,
+    Storage,
+    Drive(usize),
+    Interfaces,
+    Interface(usize),
+    PowerSubsystem,
+    PowerSupplies,
+    PowerSupply(usize),
 }
 
 /// Resources and actions of some vendors.
@@ -97,7 +117,7 @@ impl Resource {
             Self::Session(_) => &[Method::GET, Method::HEAD, Method::DELETE],
             Self::System | Self::Settings | Self::Oem(Oem::CfgCd | Oem::Attributes) => CHANGE,
             Self::Slot(_, slot) if slot_takes_patch(config, *slot) => CHANGE,
-            Self::Reset | Self::Insert(..) | Self::Eject(..) | Self::Oem(_) => ACT,
+            Self::Reset | Self::ManagerReset | Self::Insert(..) | Self::Eject(..) | Self::Oem(_) => ACT,
             _ => READ,
         }
     }
@@ -147,6 +167,7 @@ const IMPORT: &str = "EID_674_Manager.ImportSystemConfiguration";
 pub(super) fn uri(config: &SimBmcConfig, resource: &Resource) -> String {
     let system = || format!("{SERVICE}/Systems/{}", config.identity.system_id);
     let manager = || format!("{SERVICE}/Managers/{}", config.identity.manager_id);
+    let chassis = || format!("{SERVICE}/Chassis/{}", config.identity.system_id);
     let slots = |tree: Tree| {
         let parent = match tree {
             Tree::Manager => manager(),
@@ -174,13 +195,18 @@ pub(super) fn uri(config: &SimBmcConfig, resource: &Resource) -> String {
         Resource::ResetInfo => format!("{}/ResetActionInfo", system()),
         Resource::Managers => format!("{SERVICE}/Managers"),
         Resource::Manager => manager(),
+        Resource::ManagerReset => format!("{}/Actions/Manager.Reset", manager()),
+        Resource::Part(part) if hardware::is_of_chassis(*part) => {
+            format!("{}/{}", chassis(), hardware::path(*part))
+        }
+        Resource::Part(part) => format!("{}/{}", system(), hardware::path(*part)),
         Resource::Slots(tree) => slots(*tree),
         Resource::Slot(tree, index) => slot(*tree, *index),
         Resource::Insert(tree, index) => format!("{}/Actions/VirtualMedia.InsertMedia", slot(*tree, *index)),
         Resource::InsertInfo(tree, index) => format!("{}/InsertMediaActionInfo", slot(*tree, *index)),
         Resource::Eject(tree, index) => format!("{}/Actions/VirtualMedia.EjectMedia", slot(*tree, *index)),
         Resource::ChassisAll => format!("{SERVICE}/Chassis"),
-        Resource::Chassis => format!("{SERVICE}/Chassis/{}", config.identity.system_id),
+        Resource::Chassis => chassis(),
         Resource::UpdateService => format!("{SERVICE}/UpdateService"),
         Resource::Firmware => format!("{SERVICE}/UpdateService/FirmwareInventory"),
         Resource::FirmwareItem(index) => {
@@ -226,6 +252,10 @@ fn hp_action(config: &SimBmcConfig) -> &'static str {
 pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     use Resource as R;
     let mut all = vec![R::Versions, R::Root, R::Systems, R::System, R::Reset, R::Managers, R::Manager];
+    all.extend(hardware::all(config).into_iter().map(R::Part));
+    if !config.manager.reset_types.is_empty() {
+        all.push(R::ManagerReset);
+    }
     if config.session.offered {
         all.extend([R::SessionService, R::Sessions]);
     }

@@ -70,6 +70,7 @@ pub(super) struct Counters {
     pub(super) boots_from_disk: u64,
     pub(super) ejected_while_running: u64,
     pub(super) logins: u64,
+    pub(super) manager_resets: u64,
     pub(super) in_flight: u32,
     pub(super) max_in_flight: u32,
     pub(super) mutating: u32,
@@ -104,6 +105,8 @@ pub(super) struct State {
     pub(super) next_boot: Option<NextBoot>,
     /// Revision of the certificate; grows with every new one.
     pub(super) certificate: u64,
+    /// The last restart of the BMC, as time since the start of the simulated BMC.
+    pub(super) manager_reset: Duration,
 }
 
 /// The source of the next boot; it takes precedence over the boot override.
@@ -137,6 +140,7 @@ impl State {
             cfg_cd: Default::default(),
             next_boot: None,
             certificate: 0,
+            manager_reset: Duration::ZERO,
         }
     }
 

@@ -17,8 +17,9 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::config::{
-    BootPolicy, ErrorPolicy, EtagPolicy, MediaPolicy, PowerPolicy, ResponsePolicy, ServicePolicy,
-    SessionPolicy, SimBmcConfig, SimIdentity, SlotConfig, SlotTree, TaskPolicy,
+    BootPolicy, ErrorPolicy, EtagPolicy, HardwareConfig, ManagerPolicy, MediaPolicy, PowerPolicy,
+    ResponsePolicy, ServicePolicy, SessionPolicy, SimBmcConfig, SimIdentity, SlotConfig, SlotTree,
+    TaskPolicy,
 };
 
 /// A vendor whose BMC can be simulated.
@@ -115,6 +116,10 @@ struct VendorFile {
     slot_tree: SlotTree,
     #[serde(default)]
     power: PowerPolicy,
+    #[serde(default)]
+    manager: ManagerPolicy,
+    #[serde(default)]
+    hardware: HardwareConfig,
     #[serde(default)]
     boot: BootPolicy,
     #[serde(default)]
@@ -214,6 +219,8 @@ impl SimBmcConfig {
             slot_tree: file.slot_tree,
             starts_on: false,
             power: file.power,
+            manager: file.manager,
+            hardware: file.hardware,
             boot: file.boot,
             media: file.media,
             session: file.session,
@@ -243,6 +250,8 @@ impl SimBmcConfig {
         scaled(&mut power.state_lag);
         scaled(&mut power.no_on_after_off);
         scaled(&mut power.quiet_after_reset);
+        scaled(&mut self.manager.begins_after);
+        scaled(&mut self.manager.away);
         scaled(&mut self.media.attach_time);
         scaled(&mut self.media.eject_time);
         scaled(&mut self.tasks.time);

@@ -15,9 +15,10 @@ use super::view::CreatedJobView;
 use super::workflows::Retry;
 use super::{create, order as request, verbs};
 use diagnostics::DiagnosticsOrder;
-use engine::Creation;
-use engine::model::{JobStatus, NewEvent, Phase, RunId};
+use engine::model::{JobStatus, NewEvent, Phase, RunId, Serial, Time};
+use engine::{Created, Creation};
 use provision::JobOrder;
+use upkeep::UpkeepOrder;
 
 /// Creates a new job that names the old one in `retry_of`; the old job is unchanged. A repetition with the same
 /// `Idempotency-Key` creates no second job.
@@ -50,6 +51,18 @@ pub(in crate::api) async fn retry(
                 .map_err(|why| ApiError::new(ErrorCode::ConflictInput, why.to_string()))?;
             create::submit(&api, &principal, order).await?
         }
+        Retry::Upkeep => {
+            let order = UpkeepOrder::repeat(&snapshot).ok_or_else(|| {
+                ApiError::new(ErrorCode::ConflictInput, "the order of the job cannot be read")
+            })?;
+            let server = order.input.server.clone();
+            let resources = api.store().resources_of(vec![server.clone()]).await?;
+            let shared_bmc = resources.get(&server).and_then(|resources| resources.shared_bmc.clone());
+            let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());
+            create::of_new_job(&server, new);
+            let run = UpkeepOrder { shared_bmc, ..order }.run(new, &principal.name, created_at);
+            new_job(new, &server, created_at, &api.engine.create(Creation { run }).await?)?
+        }
         Retry::Diagnostics => {
             let order = DiagnosticsOrder::repeat(&snapshot).ok_or_else(|| {
                 ApiError::new(ErrorCode::ConflictInput, "the order of the diagnostics cannot be read")
@@ -57,16 +70,7 @@ pub(in crate::api) async fn retry(
             let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());
             create::of_new_job(&order.server, new);
             let run = diagnostics::order(&order, new, api.services.seed(new), &principal.name, created_at);
-            let created = api.engine.create(Creation { run }).await?;
-            request::created_job(new, &order.server, &created)?;
-            let body = CreatedJobView {
-                job_id: new,
-                status: JobStatus::Queued,
-                server_serial: &order.server,
-                created_at,
-                warnings: Vec::new(),
-            };
-            (Some(new), (StatusCode::ACCEPTED, Json(body)).into_response())
+            new_job(new, &order.server, created_at, &api.engine.create(Creation { run }).await?)?
         }
     };
     if let Some(new) = new {
@@ -77,4 +81,17 @@ pub(in crate::api) async fn retry(
         api.store().append(Some(id), job.run.server.clone(), vec![event], api.now()).await?;
     }
     Ok(response)
+}
+
+/// The response for a new job without a recipe, and its id; or the refusal.
+fn new_job(
+    new: RunId,
+    server_serial: &Serial,
+    created_at: Time,
+    created: &Created,
+) -> Result<(Option<RunId>, Response), ApiError> {
+    request::created_job(new, server_serial, created)?;
+    let status = JobStatus::Queued;
+    let body = CreatedJobView { job_id: new, status, server_serial, created_at, warnings: Vec::new() };
+    Ok((Some(new), (StatusCode::ACCEPTED, Json(body)).into_response()))
 }

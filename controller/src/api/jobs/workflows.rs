@@ -1,10 +1,12 @@
 //! What an operator can do with the jobs of each workflow.
 //!
 //! ```text
-//!              cancel  hold  resume  retry
-//!   provision   yes    yes    yes    with its recipe and images
-//!   doctor      yes     -     yes    with its options
-//!   unknown     yes    yes    yes     -       (a job of another version of the program)
+//!                           cancel  hold  resume  retry
+//!   provision                yes    yes    yes    with its recipe and images
+//!   doctor                   yes     -     yes    with its options
+//!   power.cycle, bmc.reset,
+//!   inventory.out-of-band    yes     -     yes    with its parameters
+//!   unknown                  yes    yes    yes     -       (a job of another version of the program)
 //! ```
 //!
 //! The first three columns are `Workflow::verbs` of the workflow; the phase of a job decides which of them apply now.
@@ -22,6 +24,8 @@ pub(super) enum Retry {
     Installation,
     /// With its options.
     Diagnostics,
+    /// With its parameters.
+    Upkeep,
 }
 
 impl Retry {
@@ -30,6 +34,7 @@ impl Retry {
         match workflow {
             provision::WORKFLOW => Some(Self::Installation),
             diagnostics::WORKFLOW => Some(Self::Diagnostics),
+            upkeep if upkeep::WORKFLOWS.contains(&upkeep) => Some(Self::Upkeep),
             _ => None,
         }
     }

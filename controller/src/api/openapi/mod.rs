@@ -11,6 +11,7 @@
 //!
 //! Specification: OpenAPI 3.1.0, JSON Schema 2020-12.
 
+mod conditions;
 mod operation;
 mod operations;
 pub(super) mod types;

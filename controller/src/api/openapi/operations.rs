@@ -36,6 +36,7 @@ pub(super) fn operations() -> Vec<Operation> {
         registry(),
         keys(),
         servers(),
+        super::conditions::conditions(),
         webhooks(),
         media(),
         health(),
@@ -70,7 +71,7 @@ fn jobs() -> Vec<Operation> {
         get(JOBS, "listJobs", "List jobs, the newest first")
             .query("status", "Only jobs in this state.", reference("JobStatus"))
             .query("outcome", "Only jobs that ended so.", reference("Outcome"))
-            .query("workflow", "Only jobs of this workflow, such as `provision` or `doctor`.", text())
+            .query("workflow", "Only jobs of this workflow, such as `provision` or `power.cycle`.", text())
             .query("server_serial", "Only jobs of this server.", reference("SerialNumber"))
             .query("label", "Only jobs with this label, KEY=VALUE; may be repeated.", text())
             .query(
@@ -476,10 +477,13 @@ fn servers() -> Vec<Operation> {
         get(
             ("servers", "/api/v1/servers/{serial}/inventory"),
             "getServerInventory",
-            "Show what a machine reported that it is made of",
+            "Show what a machine is made of, as it reported and as its BMC shows it",
         )
         .of_server()
-        .returns::<ServerInventoryView>(200, "The inventory; null without a report that carried one."),
+        .returns::<ServerInventoryView>(
+            200,
+            "The inventories; null without a report that carried one, and without a read of the BMC.",
+        ),
         get(
             ("servers", "/api/v1/servers/{serial}/restored"),
             "getRestoredServer",

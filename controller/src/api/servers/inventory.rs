@@ -1,4 +1,4 @@
-//! `GET /api/v1/servers/{serial}/inventory`: what the machine reported that it is made of.
+//! `GET /api/v1/servers/{serial}/inventory`: what a machine is made of, from two sources: its own report, and its BMC.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,21 +12,27 @@ use super::super::extract::{CanRead, SerialPath, unknown_server};
 use super::super::openapi::types;
 use engine::model::{Serial, Time};
 
-/// What a machine reported that it is made of.
+/// What a machine is made of, from two sources.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ServerInventory")]
 pub(in crate::api) struct ServerInventoryView {
     #[schemars(with = "types::SerialNumber")]
     serial: Serial,
-    /// When the report arrived; null while there is none.
+    /// When the report of the machine arrived; null while there is none.
     #[schemars(with = "Option<types::Timestamp>")]
     received_at: Option<Time>,
     /// The inventory as the maintenance OS reported it.
     #[schemars(with = "Option<types::Object>")]
     inventory: Option<Value>,
+    /// When the BMC was read; null while it was not.
+    #[schemars(with = "Option<types::Timestamp>")]
+    out_of_band_read_at: Option<Time>,
+    /// The inventory as the BMC showed it.
+    #[schemars(with = "Option<types::Object>")]
+    out_of_band: Option<Value>,
 }
 
-/// Shows the latest inventory that the maintenance OS of a server reported.
+/// Shows the latest inventory that the maintenance OS of a server reported, and the latest one that was read from its BMC.
 pub(in crate::api) async fn inventory(
     State(api): State<Api>,
     _reader: CanRead,
@@ -37,5 +43,9 @@ pub(in crate::api) async fn inventory(
         Some(reported) => (Some(reported.received_at), Some(reported.inventory)),
         None => (None, None),
     };
-    Ok(Json(ServerInventoryView { serial, received_at, inventory }))
+    let (out_of_band_read_at, out_of_band) = match api.store().server_hardware(&serial).await? {
+        Some(read) => (Some(read.read_at), Some(read.hardware)),
+        None => (None, None),
+    };
+    Ok(Json(ServerInventoryView { serial, received_at, inventory, out_of_band_read_at, out_of_band }))
 }

@@ -193,7 +193,7 @@ pub(in crate::api) async fn release(
 }
 
 /// The refusal of a request that would change the machine of a server that is not released.
-pub(super) fn not_released(serial: &Serial) -> ApiError {
+pub(in crate::api) fn not_released(serial: &Serial) -> ApiError {
     let message = format!(
         "the data about server {serial} was restored: compare it with the machine (shoal server restored {serial}), then \
          release the server (shoal server release {serial})"

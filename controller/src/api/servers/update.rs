@@ -11,8 +11,8 @@ use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
 use super::change::ServerFields;
 use super::password_reach::{PasswordReach, password_reach};
 use super::view::{self, ServerView};
-use engine::model::{NewEvent, Server};
-use engine::store::UpdatedServer;
+use engine::model::{NewEvent, Serial, Server};
+use engine::store::{JobFilter, UpdatedServer};
 
 /// Changes a server. `If-Match` with the `ETag` of GET refuses the request after a concurrent change.
 pub(in crate::api) async fn update(
@@ -43,7 +43,10 @@ pub(in crate::api) async fn update(
     server.updated_at = api.now();
     let moves = server.bmc_address != existing.bmc_address;
     let replaces_bmc = moves || server.tls_fingerprint != existing.tls_fingerprint;
-    if replaces_bmc && let Some(job) = api.store().active_job(&serial).await? {
+    if replaces_bmc
+        && let Some(job) = api.store().active_job(&serial).await?
+        && (moves || !awaits_certificate(&api, &serial).await?)
+    {
         return Err(ApiError::new(
             ErrorCode::ConflictActiveJob,
             format!(
@@ -105,4 +108,18 @@ fn changed_since(server: &Server) -> ApiError {
             server.serial
         ),
     )
+}
+
+/// Whether a restart of the BMC is held until an operator registers the certificate with which the BMC returned. Until then
+/// nothing is sent to the BMC, so its fingerprint may change during the job.
+async fn awaits_certificate(api: &Api, serial: &Serial) -> Result<bool, ApiError> {
+    let filter = JobFilter {
+        server: Some(serial.clone()),
+        workflow: Some(upkeep::BMC_RESET.to_owned()),
+        limit: 1,
+        ..JobFilter::default()
+    };
+    let newest = api.store().jobs(filter).await?.jobs.pop();
+    let hold = newest.and_then(|job| job.run.hold);
+    Ok(hold.is_some_and(|hold| hold.class == upkeep::CERTIFICATE_CHANGED))
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   SimBmcConfig ─┬─ identity   serial, sku, credentials, SimIdentity
 //!                 ├─ resources  slots (SlotConfig), their place in the tree (SlotTree), ServicePolicy
-//!                 ├─ host       PowerPolicy, BootPolicy
+//!                 ├─ host       PowerPolicy, BootPolicy, HardwareConfig
+//!                 ├─ manager    ManagerPolicy
 //!                 ├─ media      MediaPolicy (UrlRules, InsertRules, ReadStyle)
 //!                 ├─ protocol   SessionPolicy, EtagPolicy, ResponsePolicy, TaskPolicy, ErrorPolicy
 //!                 └─ faults
@@ -13,6 +14,7 @@
 //! in `lab/bmc/vendors` says where a vendor differs ([`SimBmcConfig::vendor`]).
 
 mod host;
+mod manager;
 mod media;
 mod service;
 pub(super) mod time;
@@ -27,6 +29,7 @@ use super::faults::Fault;
 pub use host::{
     AlreadyThere, BootDemands, BootOem, BootPolicy, BootSearch, Graceful, PowerPolicy, SettingsObject,
 };
+pub use manager::{HardwareConfig, ManagerPolicy, ManagerRestart};
 pub use media::{
     EjectEmpty, EnableMedia, ImageShown, InsertRules, MediaPolicy, MediaVia, Occupied, SlotConfig, UrlRules,
 };
@@ -56,6 +59,10 @@ pub struct SimBmcConfig {
     pub starts_on: bool,
     /// Power and reset.
     pub power: PowerPolicy,
+    /// The restart of the BMC.
+    pub manager: ManagerPolicy,
+    /// The hardware of the machine.
+    pub hardware: HardwareConfig,
     /// Boot override.
     pub boot: BootPolicy,
     /// Insert and eject.
@@ -99,6 +106,8 @@ impl SimBmcConfig {
             slot_tree: SlotTree::Manager,
             starts_on: false,
             power: PowerPolicy::default(),
+            manager: ManagerPolicy::default(),
+            hardware: HardwareConfig::default(),
             boot: BootPolicy::default(),
             media: MediaPolicy::default(),
             session: SessionPolicy::default(),

@@ -49,6 +49,8 @@ struct Observed {
     jobs: BTreeMap<String, RunId>,
     /// Jobs whose cancel request was acknowledged.
     cancelled: BTreeSet<RunId>,
+    /// Acknowledged power cycles that leave their host on.
+    cycles: BTreeSet<RunId>,
     reports: BTreeMap<RunId, Reported>,
     /// The conditions that were explained.
     explained: BTreeSet<String>,
@@ -180,6 +182,19 @@ impl InvariantChecker {
         }
     }
 
+    /// Records that a condition was acknowledged; `leaves_on` if the host is on after its success.
+    pub(super) fn condition_acknowledged(&self, key: &str, run: RunId, leaves_on: bool) {
+        self.acknowledged(key, run);
+        if leaves_on {
+            self.observed().cycles.insert(run);
+        }
+    }
+
+    /// Whether the run is a power cycle that leaves its host on.
+    pub(super) fn promises_power(&self, run: RunId) -> bool {
+        self.observed().cycles.contains(&run)
+    }
+
     pub(super) fn cancel_acknowledged(&self, job: RunId) {
         self.observed().cancelled.insert(job);
     }
@@ -280,7 +295,10 @@ impl InvariantChecker {
             self.violation(format!("the one-time boot of {serial} is still set, and no cleanup is pending"));
         }
         if last == Some(Outcome::Succeeded) && bmc.power != Power::On {
-            self.violation(format!("{serial} is installed, but its power is {}", bmc.power.as_str()));
+            self.violation(format!(
+                "{serial} was installed or cycled, but its power is {}",
+                bmc.power.as_str()
+            ));
         }
     }
 }

@@ -22,8 +22,8 @@ use super::operator::{BMC_PASSWORD, BMC_USER};
 use super::rng::WorldRng;
 use super::state::{WorldState, start};
 use super::world::World;
-use super::{WorldPlan, drain_actions, operator, supervisor};
-use engine::model::{RunId, Serial, Time};
+use super::{WorldPlan, conditions, drain_actions, operator, supervisor};
+use engine::model::{PROVISION, RunId, Serial, Time};
 use engine::store::{EventFilter, StoreError};
 
 /// The random stream that chooses the BMCs. It never changes: recorded seeds replay their worlds with it.
@@ -145,7 +145,14 @@ async fn operators(world: Arc<World>) {
             tokio::spawn(operator::create_jobs(Arc::clone(&world), serial, jobs))
         })
         .collect();
-    for creator in creators {
+    let requesters: Vec<_> = (0_u64..)
+        .zip(world.bmcs())
+        .filter(|_| world.plan.conditions > 0)
+        .map(|(number, (serial, _))| {
+            tokio::spawn(conditions::request_conditions(Arc::clone(&world), number, serial))
+        })
+        .collect();
+    for creator in creators.into_iter().chain(requesters) {
         let _ended = creator.await;
     }
     // Drains and maintenance end before the checks.
@@ -167,7 +174,12 @@ async fn check_at_end(world: &Arc<World>) -> Result<(), StoreError> {
             Some(job) => {
                 world.checker.check_job_at_end(&job);
                 let events = store.events(EventFilter { run: Some(id), after: 0, limit: 1 }).await?;
-                let created = (events.first().map_or(0, |event| event.seq), job.run.outcome);
+                // Only a job that installs, and a power cycle with `power_on`, promise that the host is on.
+                let promised = job
+                    .run
+                    .outcome
+                    .filter(|_| job.run.workflow == PROVISION || world.checker.promises_power(id));
+                let created = (events.first().map_or(0, |event| event.seq), promised);
                 if let Some(server) = &job.run.server {
                     let newest = last.entry(server.clone()).or_insert(created);
                     if created.0 >= newest.0 {

@@ -29,6 +29,7 @@ mod boundary;
 mod checker;
 mod clock;
 mod commits;
+mod conditions;
 mod drain_actions;
 mod fault_injector;
 mod life;
@@ -99,6 +100,8 @@ pub struct WorldPlan {
     pub failing: u64,
     /// How many of a thousand jobs use an installer that cannot report (ESXi).
     pub esxi: u64,
+    /// How many conditions of a server are requested besides its jobs: power cycles, restarts of the BMC, inventories.
+    pub conditions: u64,
     /// Whether a receiver subscribes to all events with an outgoing webhook.
     pub webhook: bool,
 }
@@ -132,6 +135,8 @@ impl WorldPlan {
             silent: 40,
             failing: 100,
             esxi: 120,
+            // The worlds of recorded seeds are without conditions: they must stay as they were when they broke a rule.
+            conditions: if matches!(seed % 7, 1 | 6) { 3 } else { 0 },
             webhook: rng.below(6) == 0,
         }
     }

@@ -97,4 +97,5 @@ detected_within! {
     a_lost_report_is_detected: LosesReport within 5,
     an_event_without_a_delivery_retry_is_detected: ForgetsRetry within 30,
     a_run_without_a_due_time_is_detected: NeverDue within 3,
+    a_power_cycle_that_leaves_its_host_off_is_detected: ForgetsPowerOn within 60,
 }

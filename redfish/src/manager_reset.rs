@@ -1,0 +1,171 @@
+//! Reads when a manager was last reset, and resets it: the BMC restarts, the host keeps running.
+//!
+//! ```text
+//!   manager_status   GET manager -> the Reset action, LastResetTime, DateTime
+//!   reset_manager    AllowableValues, else ActionInfo, else the first wish -> POST Manager.Reset, sent once
+//!
+//!   LastResetTime  t1 ───── (BMC away) ───── t2     proof of a restart, where the BMC has the property
+//! ```
+//!
+//! The response proves nothing: a BMC may refuse to restart after a 2xx, and it may cut the connection before its response. An
+//! error with [`RedfishError::maybe_applied`] therefore means the same as a 2xx to the caller, which observes the BMC.
+//! Specification: DSP0268 Manager, Actions.Reset and LastResetTime.
+
+use http::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::bmc::Bmc;
+use crate::discovery::{ManagerInfo, ResetAction, reset_types};
+use crate::error::{Operation, RedfishError};
+use crate::exchange::Call;
+use crate::json::{self, Resource};
+use crate::power_state::ResetType;
+
+const OPERATION: Operation = Operation::ResetManager;
+
+/// How a manager is to be reset.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ManagerReset {
+    /// The manager ends its work first. A BMC that does not offer this is restarted at once.
+    Graceful,
+    /// The manager restarts at once. A BMC that does not offer this is restarted gracefully.
+    Forced,
+}
+
+impl ManagerReset {
+    /// The types that fulfil this wish, the best first.
+    fn wishes(self) -> [ResetType; 2] {
+        match self {
+            ManagerReset::Graceful => [ResetType::GracefulRestart, ResetType::ForceRestart],
+            ManagerReset::Forced => [ResetType::ForceRestart, ResetType::GracefulRestart],
+        }
+    }
+}
+
+/// What a manager shows about its resets.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ManagerStatus {
+    /// Path of the manager.
+    pub uri: String,
+    /// The Reset action; `None` when the BMC offers none.
+    pub reset: Option<ResetAction>,
+    /// `LastResetTime`.
+    pub last_reset: Option<String>,
+    /// `FirmwareVersion`.
+    pub firmware: Option<String>,
+}
+
+impl ManagerStatus {
+    fn of(manager: &Resource) -> Self {
+        let fields = &manager.fields;
+        let reset = json::action(fields, "#Manager.Reset").and_then(|action| {
+            let target = json::path_of(&json::word(action, "target")?)?;
+            let allowed = reset_types(&json::texts(action, "ResetType@Redfish.AllowableValues"));
+            let info = json::word(action, "@Redfish.ActionInfo").and_then(|path| json::path_of(&path));
+            Some(ResetAction { target, info: info.filter(|_| allowed.is_empty()), allowed })
+        });
+        Self {
+            uri: manager.path.clone(),
+            reset,
+            last_reset: json::word(fields, "LastResetTime"),
+            firmware: json::word(fields, "FirmwareVersion"),
+        }
+    }
+}
+
+impl Bmc {
+    /// Reads what a manager shows about its resets; never from a cache.
+    ///
+    /// # Errors
+    ///
+    /// When the manager cannot be read.
+    pub async fn manager_status(&self, manager: &ManagerInfo) -> Result<ManagerStatus, RedfishError> {
+        Ok(ManagerStatus::of(&self.core.read(OPERATION, &manager.uri).await?))
+    }
+
+    /// Returns the type that a reset of this manager would use.
+    ///
+    /// # Errors
+    ///
+    /// `NotSupported` when the manager has no Reset action, or lists no restart; an error of the read of `ActionInfo`.
+    pub async fn manager_reset_type(
+        &self,
+        status: &ManagerStatus,
+        wish: ManagerReset,
+    ) -> Result<ResetType, RedfishError> {
+        let Some(action) = &status.reset else {
+            return Err(RedfishError::not_supported(OPERATION, "the manager has no Reset action"));
+        };
+        let mut listed = action.allowed.clone();
+        if let Some(info) = action.info.as_deref().filter(|_| listed.is_empty()) {
+            let details = self.core.read(OPERATION, info).await?;
+            let parameters = details.fields.get("Parameters").and_then(Value::as_array);
+            let named = parameters.into_iter().flatten().take(json::MAX_ENTRIES).filter_map(Value::as_object);
+            let types =
+                named.filter(|parameter| json::word(parameter, "Name").as_deref() == Some("ResetType"));
+            listed =
+                types.flat_map(|parameter| reset_types(&json::texts(parameter, "AllowableValues"))).collect();
+        }
+        let offered = |reset: &ResetType| listed.is_empty() || listed.contains(reset);
+        wish.wishes().into_iter().find(offered).ok_or_else(|| {
+            let names: Vec<&str> = listed.iter().map(|reset| reset.as_str()).collect();
+            let what = format!("the manager offers no restart, only {}", names.join(", "));
+            RedfishError::not_supported(OPERATION, what)
+        })
+    }
+
+    /// Sends one reset to a manager. The session and everything cached is gone afterwards.
+    ///
+    /// # Errors
+    ///
+    /// When the manager has no Reset action or refuses it; with [`RedfishError::maybe_applied`] when the connection ended
+    /// before the response, which is what a BMC that restarts at once does.
+    pub async fn reset_manager(&self, status: &ManagerStatus, reset: ResetType) -> Result<(), RedfishError> {
+        let Some(action) = &status.reset else {
+            return Err(RedfishError::not_supported(OPERATION, "the manager has no Reset action"));
+        };
+        let body = json!({ "ResetType": reset.as_str() });
+        let deadline = self.core.profile().mutation_timeout;
+        let call = Call::mutation(OPERATION, Method::POST, &action.target, deadline).body(&body);
+        let response = self.core.perform(&call, 1).await?;
+        if !response.status.is_success() {
+            return Err(self.core.refusal(OPERATION, &response, &[]));
+        }
+        // A task of a restart ends with the BMC that runs it, so it is not followed.
+        self.release_idle();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(body: &str) -> ManagerStatus {
+        let fields = json::object(body.as_bytes()).unwrap();
+        ManagerStatus::of(&Resource::new("/redfish/v1/Managers/1", &http::HeaderMap::new(), fields))
+    }
+
+    #[test]
+    fn the_reset_action_and_the_last_reset_are_read() {
+        let full = status(
+            r##"{"LastResetTime": "2026-11-20T08:00:00Z", "Actions": {"#Manager.Reset": {
+                "target": "/redfish/v1/Managers/1/Actions/Manager.Reset",
+                "ResetType@Redfish.AllowableValues": ["ForceRestart", "Sideways"]}}}"##,
+        );
+        let reset = full.reset.unwrap();
+        assert_eq!(reset.allowed, [ResetType::ForceRestart], "an unknown type is left out");
+        assert_eq!(full.last_reset.as_deref(), Some("2026-11-20T08:00:00Z"));
+        let none = status("{}");
+        assert_eq!((none.reset, none.last_reset), (None, None));
+    }
+
+    #[test]
+    fn a_wish_falls_back_to_the_other_restart() {
+        assert_eq!(ManagerReset::Graceful.wishes()[0], ResetType::GracefulRestart);
+        assert_eq!(ManagerReset::Forced.wishes()[0], ResetType::ForceRestart);
+        assert_eq!(ManagerReset::Graceful.wishes()[1], ResetType::ForceRestart);
+    }
+}

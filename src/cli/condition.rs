@@ -1,0 +1,221 @@
+//! `shoal server power-cycle`, `reset-bmc`, `inventory --refresh` and `conditions`: actions requested for one server.
+//!
+//! ```text
+//!   POST condition ── --dry-run ──> preview
+//!        │
+//!        ├── id of the condition, which is a job: `shoal job watch`, `explain`, `cancel`
+//!        └── --watch ──> events until its end; the exit code is 0 only if it succeeded
+//! ```
+
+use clap::Args;
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+
+use super::client::{Client, header};
+use super::error::CliError;
+use super::job::watch_to_the_end;
+use super::output::{Output, join, plain, text};
+use super::watch::PollInterval;
+
+/// What every request for a condition has.
+#[derive(Args, Debug)]
+pub(super) struct RequestArgs {
+    /// Show what would be done; nothing is written and nothing is sent to the BMC
+    #[arg(long, conflicts_with = "watch")]
+    dry_run: bool,
+    /// Follow the condition until its end
+    #[arg(long, visible_alias = "wait")]
+    watch: bool,
+    /// Wait behind an open condition of another kind instead of being refused
+    #[arg(long)]
+    queue: bool,
+    /// The priority, from -100 to 100; of those that wait for the server, a greater one gets it first
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// The deadline as RFC 3339; a condition that has not ended by then fails [default: in four hours]
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<String>,
+    /// Request it only if the newest condition of this kind has this revision, 0 for none; otherwise end with 4
+    #[arg(long, value_name = "N")]
+    if_revision: Option<u64>,
+    /// A repetition with the same key creates no second condition
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+}
+
+/// Arguments of `shoal server power-cycle`.
+#[derive(Args, Debug)]
+pub(super) struct PowerCycle {
+    /// The serial number of the server
+    serial: String,
+    /// Force the host off at once, without a shutdown of its operating system
+    #[arg(long, conflicts_with_all = ["force", "grace"])]
+    hard: bool,
+    /// Force the host off if its operating system does not shut down in time; otherwise the condition fails
+    #[arg(long)]
+    force: bool,
+    /// The seconds that the operating system gets to shut down [default: 120]
+    #[arg(long, value_name = "SECONDS")]
+    grace: Option<u64>,
+    /// Also power on a host that is off; otherwise it stays off
+    #[arg(long)]
+    power_on: bool,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+/// Arguments of `shoal server reset-bmc`.
+#[derive(Args, Debug)]
+pub(super) struct ResetBmc {
+    /// The serial number of the server
+    serial: String,
+    /// Restart the BMC at once, without the end of its own work
+    #[arg(long)]
+    forced: bool,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+/// Arguments of `shoal server inventory`.
+#[derive(Args, Debug)]
+pub(super) struct Inventory {
+    /// The serial number of the server
+    pub(super) serial: String,
+    /// Read the hardware from the BMC first; with --watch or --dry-run, as for other conditions
+    #[arg(long)]
+    pub(super) refresh: bool,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl PowerCycle {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let Self { serial, hard, force, grace, power_on, request } = self;
+        if hard {
+            return request
+                .send(&serial, "powerCycleHard", json!({ "power_on": power_on }), client, output)
+                .await;
+        }
+        let mut parameters = json!({ "power_on": power_on, "force": force });
+        if let Some(grace) = grace {
+            parameters["grace_seconds"] = json!(grace);
+        }
+        request.send(&serial, "powerCycleSoft", parameters, client, output).await
+    }
+}
+
+impl ResetBmc {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let how = if self.forced { "forced" } else { "graceful" };
+        self.request.send(&self.serial, "bmcReset", json!({ "type": how }), client, output).await
+    }
+}
+
+impl Inventory {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        if self.refresh {
+            return self.request.send(&self.serial, "inventoryOOB", json!({}), client, output).await;
+        }
+        if self.request.is_given() {
+            return Err(CliError::Usage(
+                "these options need --refresh: without it nothing is requested".to_owned(),
+            ));
+        }
+        super::inventory::show(&self.serial, client, output).await
+    }
+}
+
+impl RequestArgs {
+    fn is_given(&self) -> bool {
+        self.dry_run
+            || self.watch
+            || self.queue
+            || self.priority.is_some()
+            || self.deadline.is_some()
+            || self.if_revision.is_some()
+            || self.idempotency_key.is_some()
+    }
+
+    async fn send(
+        self,
+        serial: &str,
+        kind: &str,
+        parameters: Value,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<(), CliError> {
+        let path = ["servers", serial, "condition"];
+        let mut body = json!({ "kind": kind, "parameters": parameters, "queue": self.queue });
+        for (name, value) in [
+            ("priority", self.priority.map(|priority| json!(priority))),
+            ("deadline", self.deadline.map(|deadline| json!(deadline))),
+            ("revision", self.if_revision.map(|revision| json!(revision))),
+        ] {
+            if let Some(value) = value {
+                body[name] = value;
+            }
+        }
+        let headers = match &self.idempotency_key {
+            Some(key) => header("idempotency-key", key)?,
+            None => HeaderMap::new(),
+        };
+        if self.dry_run {
+            let query = [("dry_run", "true".to_owned())];
+            let preview = client.post_query(&path, &query, &body, headers).await?.body;
+            return if output.json { output.document(&preview) } else { show_preview(&preview, output) };
+        }
+        let condition = client.post(&path, &body, headers).await?.body;
+        let Some(id) = condition["id"].as_str() else {
+            return Err(client.unexpected_response(&path, "id is missing"));
+        };
+        if output.json {
+            output.row(&condition)?;
+        } else {
+            output.line(format!(
+                "{kind} of server {} is {}: job {}",
+                plain(serial),
+                text(&condition, "/state"),
+                plain(id)
+            ))?;
+            output.note(text(&condition, "/status/message"));
+        }
+        if self.watch { watch_to_the_end(client, id, PollInterval::default(), output).await } else { Ok(()) }
+    }
+}
+
+/// Shows the newest condition of every kind.
+pub(super) async fn list(serial: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    let found = client.get(&["servers", serial, "conditions"], &[]).await?.body;
+    if output.json {
+        return output.document(&found);
+    }
+    let columns = ["/kind", "/state", "/revision", "/controller", "/updated_at", "/id", "/status/message"];
+    let rows: Vec<Vec<String>> = found["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|condition| columns.map(|pointer| text(condition, pointer)).to_vec())
+        .collect();
+    output.table(&["KIND", "STATE", "REVISION", "CONTROLLER", "CHANGED", "JOB", "STATUS"], &rows)
+}
+
+fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let list = |pointer: &str| {
+        let list = preview.pointer(pointer).and_then(Value::as_array);
+        let words: Vec<String> = list.into_iter().flatten().map(|word| text(word, "")).collect();
+        join(&words, ", ")
+    };
+    output.fields(&[
+        ("would", text(preview, "/would")),
+        ("refused", text(preview, "/refused")),
+        ("server", text(preview, "/server_serial")),
+        ("kind", text(preview, "/kind")),
+        ("does", text(preview, "/does")),
+        ("parameters", text(preview, "/parameters")),
+        ("steps", list("/steps")),
+        ("waits for", text(preview, "/waits_for")),
+        ("gates", list("/gates")),
+        ("priority", text(preview, "/priority")),
+        ("deadline", text(preview, "/deadline_at")),
+    ])
+}

@@ -1,0 +1,142 @@
+//! The upkeep workflows: short changes and reads of one registered server that an operator orders, and that other workflows
+//! request as children.
+//!
+//! ```text
+//!  power.cycle            power.identify -> power.off -> power.on              finish: power.restore, power.release
+//!  bmc.reset              bmc.identify -> bmc.reset -> bmc.back                finish: bmc.release
+//!  inventory.out-of-band  inventory.read                                       finish: inventory.release
+//!
+//!  kind of the server condition      workflow                purpose      lock `server/SERIAL`
+//!  powerCycleHard, powerCycleSoft    power.cycle             change       waits for it
+//!  bmcReset                          bmc.reset               change       waits for it
+//!  inventoryOOB                      inventory.out-of-band   observe      waits for it
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`order`] | from a kind and its parameters to a run, with its locks |
+//! | [`waits`] | the wait reasons, with their texts |
+//! | `steps` | the steps, one file per action |
+//! | `difference` | what changed between two out-of-band inventories |
+//!
+//! They are one room because they share order, locks, identity check and the end of the session, and because each is too small
+//! for a room of its own.
+//!
+//! Invariants
+//! - Nothing is changed before the identity check of the same run (decision D3a).
+//! - The end of a change is what a read of the BMC shows, never a response. A change that no read can show is a failure.
+//! - The host is left with the power state that it had, whatever ends a power cycle, unless the order says otherwise.
+//! - Two runs never touch one BMC at the same time: each waits for the lock of the server, by priority and age (decision D13).
+//! - This crate and the other workflows do not use each other. What they share is in `bmc`.
+
+pub mod difference;
+mod names;
+pub mod order;
+mod steps;
+pub mod waits;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::Value;
+
+use bmc::{BmcServices, Unavailable};
+use engine::model::{NewRun, Serial, StepName, Verb};
+use engine::{ChildRefused, ChildRequest, Step, WaitReason, Workflow};
+
+pub use names::{CERTIFICATE_CHANGED, class};
+pub use order::{Action, Kind, UpkeepInput, UpkeepOrder};
+
+/// The workflow that switches a host off and on.
+pub const POWER_CYCLE: &str = "power.cycle";
+/// The workflow that restarts a BMC.
+pub const BMC_RESET: &str = "bmc.reset";
+/// The workflow that reads what a server is made of.
+pub const INVENTORY: &str = "inventory.out-of-band";
+/// The workflows of this crate.
+pub const WORKFLOWS: [&str; 3] = [POWER_CYCLE, BMC_RESET, INVENTORY];
+/// The version of each workflow.
+const VERSION: u32 = 1;
+
+/// Returns the stored out-of-band inventory of a server.
+#[async_trait]
+pub trait HardwareLookup: Send + Sync {
+    /// The latest out-of-band inventory of a server; `None` when there is none.
+    async fn hardware(&self, serial: &Serial) -> Result<Option<Value>, Unavailable>;
+}
+
+/// What the steps use.
+pub struct UpkeepServices {
+    /// The services that every workflow shares.
+    pub bmc: Arc<BmcServices>,
+    /// The stored inventories.
+    pub hardware: Box<dyn HardwareLookup>,
+    /// How many hosts may power on at the same time; `None` for no limit.
+    pub power_ons: Option<u32>,
+}
+
+/// One of the workflows of this crate.
+pub struct Upkeep {
+    name: &'static str,
+    services: Arc<UpkeepServices>,
+}
+
+impl Upkeep {
+    /// Every workflow of this crate, over the services.
+    pub fn workflows(services: &Arc<UpkeepServices>) -> Vec<Arc<dyn Workflow>> {
+        let workflow = |name| Arc::new(Self { name, services: Arc::clone(services) }) as Arc<dyn Workflow>;
+        WORKFLOWS.into_iter().map(workflow).collect()
+    }
+}
+
+impl Workflow for Upkeep {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn version(&self) -> u32 {
+        VERSION
+    }
+
+    fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
+        let plan = names::plan(self.name);
+        let known = plan.forward.iter().chain(plan.finish).any(|step| *step == name);
+        if known { steps::step(name, &self.services) } else { None }
+    }
+
+    fn prepare_child(&self, request: ChildRequest) -> Result<NewRun, ChildRefused> {
+        let input = UpkeepInput::deserialize(&request.input)
+            .map_err(|why| ChildRefused(format!("the input of the child cannot be read: {why}")))?;
+        if input.action.kind().workflow() != self.name {
+            return Err(ChildRefused(format!("{} is not a kind of {}", input.action.kind(), self.name)));
+        }
+        Ok(input.child(request))
+    }
+
+    fn finish_timeout(&self) -> Duration {
+        Duration::from_secs(15 * 60)
+    }
+
+    /// A run lasts minutes and may have switched its host off, so operators do not hold it. A run that holds itself can be
+    /// resumed.
+    fn verbs(&self) -> &'static [Verb] {
+        &[Verb::Cancel, Verb::Resume]
+    }
+
+    fn limit_setting(&self, resource: &str) -> Option<&'static str> {
+        match resource.split_once('/')?.0 {
+            "permit" => Some("MAX_POWER_ONS"),
+            "bmc" => Some("one job at a time per BMC"),
+            _ => None,
+        }
+    }
+
+    fn wait_reasons(&self) -> &'static [&'static WaitReason] {
+        &waits::ALL
+    }
+}

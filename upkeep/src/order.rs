@@ -1,0 +1,414 @@
+//! From a kind and its parameters to a run.
+//!
+//! ```text
+//!  kind and parameters of a client -> Action (checked, defaults filled) -> UpkeepOrder -> NewRun
+//!
+//!  locks   condition/SERIAL/KIND   one open condition of a kind; another one is refused, also while this one is queued
+//!          condition/SERIAL        one open condition of any kind, unless the order may queue behind others
+//!          server/SERIAL           one run tree changes or reads a BMC at a time; waits by priority, then age
+//!          bmc/ADDRESS             for servers that share a BMC; waits likewise
+//! ```
+//!
+//! Invariant: a stored action has every parameter, so that a later default does not change an accepted order.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use strum::VariantArray;
+
+use super::{BMC_RESET, INVENTORY, POWER_CYCLE, VERSION, names};
+use engine::ChildRequest;
+use engine::model::{
+    Idempotency, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunRequest, Serial, Snapshot,
+    Time,
+};
+use redfish::ManagerReset;
+
+/// The time limit of a run without a deadline, including the time in queues.
+const TIME_LIMIT: Duration = Duration::from_secs(4 * 3600);
+/// How many conditions of different kinds a server may have open at the same time.
+const MAX_OPEN: u32 = 64;
+/// The label of a run that names its kind, so that the conditions of a server are found.
+pub const KIND_LABEL: &str = "condition";
+/// The longest grace period of a soft power cycle, in seconds.
+const MAX_GRACE: u64 = 3600;
+
+/// What is done to a server.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::VariantArray,
+    strum::Display,
+)]
+pub enum Kind {
+    /// The host is forced off, then powered on.
+    #[serde(rename = "powerCycleHard")]
+    #[strum(serialize = "powerCycleHard")]
+    PowerCycleHard,
+    /// The operating system is shut down, then the host is powered on.
+    #[serde(rename = "powerCycleSoft")]
+    #[strum(serialize = "powerCycleSoft")]
+    PowerCycleSoft,
+    /// The BMC is restarted; the host keeps running.
+    #[serde(rename = "bmcReset")]
+    #[strum(serialize = "bmcReset")]
+    BmcReset,
+    /// What the server is made of is read from its BMC.
+    #[serde(rename = "inventoryOOB")]
+    #[strum(serialize = "inventoryOOB")]
+    InventoryOob,
+}
+
+impl Kind {
+    /// The kind of a name: its own spelling, the same with a capital first letter, or `inventory`.
+    pub fn parse(name: &str) -> Option<Self> {
+        let mut letters = name.chars();
+        let first = letters.next()?.to_ascii_lowercase();
+        match format!("{first}{}", letters.as_str()).as_str() {
+            "inventory" => Some(Self::InventoryOob),
+            other => other.parse().ok(),
+        }
+    }
+
+    /// The spelling that is stored and shown.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// The workflow of the kind.
+    pub fn workflow(self) -> &'static str {
+        match self {
+            Self::PowerCycleHard | Self::PowerCycleSoft => POWER_CYCLE,
+            Self::BmcReset => BMC_RESET,
+            Self::InventoryOob => INVENTORY,
+        }
+    }
+
+    /// Every kind, in the order of the documents.
+    pub fn all() -> &'static [Self] {
+        Self::VARIANTS
+    }
+
+    fn purpose(self) -> Purpose {
+        match self {
+            Self::InventoryOob => Purpose::Observe,
+            Self::PowerCycleHard | Self::PowerCycleSoft | Self::BmcReset => Purpose::Change,
+        }
+    }
+}
+
+/// The parameters of a hard power cycle.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HardCycle {
+    /// Whether a host that is off is powered on.
+    pub power_on: bool,
+}
+
+/// The parameters of a soft power cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SoftCycle {
+    /// Whether a host that is off is powered on.
+    pub power_on: bool,
+    /// Whether power is forced off when the grace period ends.
+    pub force: bool,
+    /// The time that the operating system gets to shut down.
+    pub grace_seconds: u64,
+}
+
+impl Default for SoftCycle {
+    fn default() -> Self {
+        Self { power_on: false, force: false, grace_seconds: 120 }
+    }
+}
+
+/// The parameters of a restart of a BMC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResetBmc {
+    /// Which restart is asked for first.
+    #[serde(rename = "type")]
+    pub how: ManagerReset,
+}
+
+impl Default for ResetBmc {
+    fn default() -> Self {
+        Self { how: ManagerReset::Graceful }
+    }
+}
+
+/// The parameters of an out-of-band inventory: there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadInventory {}
+
+/// A kind with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "parameters")]
+pub enum Action {
+    /// See [`Kind::PowerCycleHard`].
+    #[serde(rename = "powerCycleHard")]
+    Hard(HardCycle),
+    /// See [`Kind::PowerCycleSoft`].
+    #[serde(rename = "powerCycleSoft")]
+    Soft(SoftCycle),
+    /// See [`Kind::BmcReset`].
+    #[serde(rename = "bmcReset")]
+    Reset(ResetBmc),
+    /// See [`Kind::InventoryOob`].
+    #[serde(rename = "inventoryOOB")]
+    Inventory(ReadInventory),
+}
+
+/// Why parameters are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the parameters of {kind} are not valid: {why}")]
+pub struct BadParameters {
+    /// The kind.
+    pub kind: Kind,
+    /// The reason.
+    pub why: String,
+}
+
+impl Action {
+    /// Reads the parameters of a client; absent parameters have their defaults.
+    ///
+    /// # Errors
+    /// When a parameter is unknown, has the wrong type, or is out of its range.
+    pub fn of(kind: Kind, parameters: Value) -> Result<Self, BadParameters> {
+        let bad = |why: String| BadParameters { kind, why };
+        let parameters = if parameters.is_null() { json!({}) } else { parameters };
+        let action = Self::deserialize(json!({ "kind": kind, "parameters": parameters }))
+            .map_err(|why| bad(why.to_string()))?;
+        match &action {
+            Self::Soft(soft) if !(1..=MAX_GRACE).contains(&soft.grace_seconds) => {
+                Err(bad(format!("grace_seconds is a number from 1 to {MAX_GRACE}")))
+            }
+            _ => Ok(action),
+        }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Hard(_) => Kind::PowerCycleHard,
+            Self::Soft(_) => Kind::PowerCycleSoft,
+            Self::Reset(_) => Kind::BmcReset,
+            Self::Inventory(_) => Kind::InventoryOob,
+        }
+    }
+
+    /// Every parameter, as it is stored.
+    pub fn parameters(&self) -> Value {
+        match self {
+            Self::Hard(hard) => json!(hard),
+            Self::Soft(soft) => json!(soft),
+            Self::Reset(reset) => json!(reset),
+            Self::Inventory(read) => json!(read),
+        }
+    }
+
+    /// What the run does, in one sentence for the operator who orders it.
+    pub fn sentence(&self) -> String {
+        let off = |power_on: bool| match power_on {
+            true => "a host that is off is powered on",
+            false => "a host that is off stays off",
+        };
+        match self {
+            Self::Hard(hard) => format!("forces the host off and powers it on; {}", off(hard.power_on)),
+            Self::Soft(SoftCycle { power_on, force, grace_seconds }) => {
+                let then = if *force { "then forces it off" } else { "then fails" };
+                format!(
+                    "asks the operating system to shut down, waits {grace_seconds} s, {then}; powers the host on; {}",
+                    off(*power_on)
+                )
+            }
+            Self::Reset(_) => {
+                "restarts the BMC and waits until it is away and back; the host keeps running".to_owned()
+            }
+            Self::Inventory(_) => "reads what the server is made of; changes nothing".to_owned(),
+        }
+    }
+}
+
+/// The stored input of a run, and the input of a child run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UpkeepInput {
+    /// The server.
+    pub server: Serial,
+    /// What is done.
+    pub action: Action,
+}
+
+/// What an operator orders.
+#[derive(Clone, Debug)]
+pub struct UpkeepOrder {
+    /// The server and the action.
+    pub input: UpkeepInput,
+    /// Whether the order may be created while the server has an open condition of another kind. It then waits for it.
+    pub queue: bool,
+    /// The priority; a greater one gets the server first.
+    pub priority: i32,
+    /// When the run must have ended; the default is four hours.
+    pub deadline: Option<Time>,
+    /// The address of the BMC if the server shares it with another one.
+    pub shared_bmc: Option<String>,
+    /// The ended run that this order repeats.
+    pub retry_of: Option<RunId>,
+    /// The key under which a repetition of the request finds this run.
+    pub idempotency: Option<Idempotency>,
+}
+
+impl UpkeepOrder {
+    /// An order with nothing but an action.
+    pub fn new(server: Serial, action: Action) -> Self {
+        Self {
+            input: UpkeepInput { server, action },
+            queue: false,
+            priority: 0,
+            deadline: None,
+            shared_bmc: None,
+            retry_of: None,
+            idempotency: None,
+        }
+    }
+
+    /// The order that repeats an ended run; `None` when the input of the run cannot be read.
+    pub fn repeat(ended: &Snapshot) -> Option<Self> {
+        let UpkeepInput { server, action } = UpkeepInput::deserialize(&*ended.input).ok()?;
+        Some(Self { retry_of: Some(ended.run.id), priority: ended.run.priority, ..Self::new(server, action) })
+    }
+
+    /// The run of the order for the engine.
+    pub fn run(self, id: RunId, created_by: &str, now: Time) -> NewRun {
+        let kind = self.input.action.kind();
+        let locks = self.locks();
+        let run = self.input.run(id, created_by, now);
+        NewRun {
+            locks,
+            priority: self.priority,
+            deadline_at: self.deadline.unwrap_or(run.deadline_at),
+            request: RunRequest {
+                labels: BTreeMap::from([(KIND_LABEL.to_owned(), kind.as_str().to_owned())]),
+                retry_of: self.retry_of,
+                batch: None,
+                idempotency: self.idempotency,
+            },
+            ..run
+        }
+    }
+
+    fn locks(&self) -> Vec<LockRequest> {
+        let UpkeepInput { server, action } = &self.input;
+        let lock = |resource, capacity, on_conflict| LockRequest { resource, capacity, on_conflict };
+        let alone = if self.queue { OnConflict::Wait } else { OnConflict::RefuseQueued };
+        let mut locks = vec![
+            lock(format!("condition/{server}/{}", action.kind()), 1, OnConflict::RefuseQueued),
+            lock(format!("condition/{server}"), MAX_OPEN, alone),
+            lock(format!("server/{server}"), 1, OnConflict::Wait),
+        ];
+        locks.extend(
+            self.shared_bmc.iter().map(|address| lock(format!("bmc/{address}"), 1, OnConflict::Wait)),
+        );
+        locks
+    }
+}
+
+impl UpkeepInput {
+    /// The run of this input, with the locks of its parent only.
+    pub(super) fn child(self, request: ChildRequest) -> NewRun {
+        let locks = vec![LockRequest {
+            resource: format!("server/{}", self.server),
+            capacity: 1,
+            on_conflict: OnConflict::Wait,
+        }];
+        let ChildRequest { id, parent, created_by, now, .. } = request;
+        NewRun { parent: Some(parent), locks, ..self.run(id, &created_by, now) }
+    }
+
+    fn run(&self, id: RunId, created_by: &str, now: Time) -> NewRun {
+        let kind = self.action.kind();
+        let message = format!("{kind} of {}: {}", self.server, self.action.sentence());
+        NewRun {
+            id,
+            workflow: kind.workflow().to_owned(),
+            workflow_version: VERSION,
+            server: Some(self.server.clone()),
+            parent: None,
+            purpose: kind.purpose(),
+            request: RunRequest::default(),
+            priority: 0,
+            deadline_at: now.plus(TIME_LIMIT),
+            created_by: created_by.to_owned(),
+            created_at: now,
+            input: json!(self),
+            plan: names::plan(kind.workflow()).of_run(),
+            locks: Vec::new(),
+            effects: Vec::new(),
+            events: vec![
+                NewEvent::info("condition.requested", message)
+                    .by(created_by)
+                    .with(json!({ "kind": kind, "parameters": self.action.parameters() })),
+            ],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_name_a_kind_and_one_is_stored() {
+        for kind in Kind::all() {
+            let capital = format!("{}{}", kind.as_str()[..1].to_uppercase(), &kind.as_str()[1..]);
+            assert_eq!(Kind::parse(kind.as_str()), Some(*kind));
+            assert_eq!(Kind::parse(&capital), Some(*kind), "{capital}");
+            assert_eq!(json!(kind), json!(kind.as_str()));
+        }
+        assert_eq!(Kind::parse("inventory"), Some(Kind::InventoryOob));
+        for other in ["", "powercyclehard", "POWERCYCLEHARD", "firmwareDowngrade", "é"] {
+            assert_eq!(Kind::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_checked_and_stored_whole() {
+        let soft = Action::of(Kind::PowerCycleSoft, json!({ "force": true })).unwrap();
+        assert_eq!(soft.parameters(), json!({ "power_on": false, "force": true, "grace_seconds": 120 }));
+        assert_eq!(
+            Action::of(Kind::BmcReset, Value::Null).unwrap().parameters(),
+            json!({ "type": "graceful" })
+        );
+        for (kind, parameters) in [
+            (Kind::PowerCycleHard, json!({ "force": true })),
+            (Kind::PowerCycleSoft, json!({ "grace_seconds": 0 })),
+            (Kind::PowerCycleSoft, json!({ "grace_seconds": 3601 })),
+            (Kind::PowerCycleSoft, json!([])),
+            (Kind::BmcReset, json!({ "type": "sideways" })),
+            (Kind::InventoryOob, json!({ "deep": true })),
+        ] {
+            assert!(Action::of(kind, parameters.clone()).is_err(), "{kind} {parameters}");
+        }
+    }
+
+    #[test]
+    fn a_stored_action_is_read_again_as_it_was() {
+        for kind in Kind::all() {
+            let action = Action::of(*kind, Value::Null).unwrap();
+            assert_eq!(action.kind(), *kind);
+            assert_eq!(serde_json::from_value::<Action>(json!(action)).unwrap(), action);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Tests of the tables: plans, steps, locks, children, texts of waits.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::*;
+use bmc::test_support::{self, SharedSessions};
+use engine::model::{OnConflict, RunId, Time};
+
+struct NoHardware;
+
+#[async_trait]
+impl HardwareLookup for NoHardware {
+    async fn hardware(&self, _: &Serial) -> Result<Option<Value>, Unavailable> {
+        Ok(None)
+    }
+}
+
+fn now() -> Time {
+    "2026-11-20T08:00:00Z".parse().unwrap()
+}
+
+fn workflows() -> Vec<Arc<dyn Workflow>> {
+    let server = test_support::server("XF-1".parse().unwrap(), "http://192.0.2.7".to_owned(), now()).unwrap();
+    let bmc = Arc::new(test_support::services(server, SharedSessions::default()));
+    Upkeep::workflows(&Arc::new(UpkeepServices { bmc, hardware: Box::new(NoHardware), power_ons: None }))
+}
+
+fn order(kind: Kind) -> UpkeepOrder {
+    UpkeepOrder::new("XF-1".parse().unwrap(), Action::of(kind, Value::Null).unwrap())
+}
+
+#[tokio::test]
+async fn every_kind_has_a_workflow_that_knows_each_step_of_its_plan_and_no_other() {
+    let workflows = workflows();
+    for kind in Kind::all() {
+        let workflow = workflows.iter().find(|workflow| workflow.name() == kind.workflow()).unwrap();
+        let run = order(*kind).run(RunId::new(), "ann", now());
+        assert_eq!((run.workflow.as_str(), run.workflow_version), (workflow.name(), workflow.version()));
+        assert!(!run.plan.forward.is_empty() && !run.plan.finish.is_empty(), "{kind}");
+        for step in run.plan.forward.iter().chain(&run.plan.finish) {
+            assert!(workflow.step(&step.name).is_some(), "{}", step.name);
+        }
+        let others = WORKFLOWS.iter().filter(|name| **name != workflow.name());
+        for step in others.flat_map(|name| names::plan(name).forward) {
+            assert!(workflow.step(step).is_none(), "{} is no step of {}", step, workflow.name());
+        }
+    }
+}
+
+#[test]
+fn an_order_waits_for_the_server_and_is_alone_with_its_kind() {
+    let locks = |order: UpkeepOrder| {
+        let locks = order.run(RunId::new(), "ann", now()).locks;
+        locks.into_iter().map(|lock| (lock.resource, lock.on_conflict)).collect::<Vec<_>>()
+    };
+    use OnConflict::{RefuseQueued, Wait};
+    let named = |resource: &str, on_conflict| (resource.to_owned(), on_conflict);
+    assert_eq!(
+        locks(order(Kind::BmcReset)),
+        [
+            named("condition/XF-1/bmcReset", RefuseQueued),
+            named("condition/XF-1", RefuseQueued),
+            named("server/XF-1", Wait),
+        ]
+    );
+    let shared_bmc = Some("https://192.0.2.7".to_owned());
+    let queued = UpkeepOrder { queue: true, shared_bmc, ..order(Kind::BmcReset) };
+    assert_eq!(
+        locks(queued)[1..],
+        [named("condition/XF-1", Wait), named("server/XF-1", Wait), named("bmc/https://192.0.2.7", Wait),]
+    );
+}
+
+#[tokio::test]
+async fn a_child_has_the_lock_of_its_server_and_its_parent() {
+    let workflows = workflows();
+    let (parent, root) = (RunId::new(), RunId::new());
+    let request = |input: Value| ChildRequest {
+        id: RunId::new(),
+        parent: (parent, root),
+        input,
+        created_by: "ann".to_owned(),
+        now: now(),
+    };
+    let input = json!(UpkeepInput {
+        server: "XF-1".parse().unwrap(),
+        action: Action::of(Kind::BmcReset, Value::Null).unwrap()
+    });
+    let workflow = |name: &str| workflows.iter().find(|workflow| workflow.name() == name).unwrap();
+    let child = workflow(BMC_RESET).prepare_child(request(input.clone())).unwrap();
+    assert_eq!((child.parent, child.locks.len()), (Some((parent, root)), 1));
+    assert_eq!(child.locks[0].resource, "server/XF-1");
+    assert!(workflow(POWER_CYCLE).prepare_child(request(input)).is_err(), "another workflow's input");
+    assert!(workflow(POWER_CYCLE).prepare_child(request(json!({}))).is_err());
+}
+
+#[test]
+fn a_repeated_order_has_the_parameters_of_the_ended_run() {
+    let action = Action::of(Kind::PowerCycleSoft, json!({ "grace_seconds": 7 })).unwrap();
+    let run = UpkeepOrder::new("XF-1".parse().unwrap(), action.clone()).run(RunId::new(), "ann", now());
+    let ended = engine::model::Snapshot::new(&run, now());
+    let again = UpkeepOrder::repeat(&ended).unwrap();
+    assert_eq!((again.input.action, again.retry_of), (action, Some(run.id)));
+}
+
+#[test]
+fn the_texts_of_the_wait_reasons_match_the_golden_file() {
+    let mut text = String::new();
+    for WaitReason { name, means, ends_by, next_action } in waits::ALL {
+        writeln!(text, "{name}\n  waiting for {means}\n  ends by: {ends_by}\n  to do: {next_action}\n")
+            .unwrap();
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/upkeep-waits.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
+}

@@ -76,9 +76,13 @@ async fn a_file_is_pushed_described_listed_and_removed_and_the_same_again_change
     let again = scene.admin.post("/api/v1/firmware", &described).await.expect(200);
     assert_eq!(again, made);
     let digest = made["digest"].as_str().unwrap();
-    for (query, count) in
-        [("", 1), ("?vendor=DELL", 1), ("?model=poweredge%20r640", 1), ("?component=bmc", 0), ("?vendor=hpe", 0)]
-    {
+    for (query, count) in [
+        ("", 1),
+        ("?vendor=DELL", 1),
+        ("?model=poweredge%20r640", 1),
+        ("?component=bmc", 0),
+        ("?vendor=hpe", 0),
+    ] {
         let page = scene.admin.get(&format!("/api/v1/firmware{query}")).await.expect(200);
         assert_eq!(page["firmware"].as_array().unwrap().len(), count, "{query}: {page}");
     }
@@ -181,7 +185,9 @@ async fn what_a_run_holds_is_not_collected_and_changed_bytes_are_found_before_on
     let of = ("dell".parse().unwrap(), ["R640".parse().unwrap()].into(), firmware::Component::Bios);
     let identity = ("f.EXE".parse().unwrap(), sha256(bytes).parse().unwrap(), 8);
     let file = firmware::FirmwareFile::new(of, "1.0", identity).unwrap();
-    let controller::firmware::Added::New(stored) = files.add(file).await.unwrap() else { panic!("it is new") };
+    let controller::firmware::Added::New(stored) = files.add(file).await.unwrap() else {
+        panic!("it is new")
+    };
     let digest = stored.digest.to_string();
     assert_eq!(files.open(name.as_str(), &digest).await.unwrap().file(), &stored.file);
 
@@ -248,7 +254,19 @@ async fn the_command_line_adds_a_file_makes_a_set_and_imports_a_catalogue_after_
     let file = folder.path().join("bmc.d9");
     std::fs::write(&file, vec![7; 3 << 20]).unwrap();
     let path = file.to_str().unwrap();
-    let add = ["firmware", "add", path, "--vendor", "dell", "--model", "PowerEdge R640", "--component", "bmc", "--version", "7.0"];
+    let add = [
+        "firmware",
+        "add",
+        path,
+        "--vendor",
+        "dell",
+        "--model",
+        "PowerEdge R640",
+        "--component",
+        "bmc",
+        "--version",
+        "7.0",
+    ];
     let wrong = shoal(&scene, &[&add[..], &["--sha256", &"0".repeat(64)]].concat());
     assert_eq!(wrong.status.code(), Some(1));
     let message = String::from_utf8_lossy(&wrong.stderr).into_owned();
@@ -282,18 +300,38 @@ async fn the_command_line_adds_a_file_makes_a_set_and_imports_a_catalogue_after_
 
     let short = made["sha256"].as_str().unwrap().get(..8).unwrap().to_owned();
     let other = imported["entries"][0]["digest"].as_str().unwrap().to_owned();
-    let create = ["firmware", "set", "create", "both", "--file", &short, "--file", &other, "--label", "ring=a", "--json"];
+    let create = [
+        "firmware", "set", "create", "both", "--file", &short, "--file", &other, "--label", "ring=a",
+        "--json",
+    ];
     let set = json_of(&shoal(&scene, &create), 0);
     let order: Vec<&str> =
         set["files"].as_array().unwrap().iter().map(|file| file["component"].as_str().unwrap()).collect();
     assert_eq!(order, ["bmc", "bios"]);
-    let several = shoal(&scene, &["firmware", "set", "match", "--vendor", "dell", "--model", "PowerEdge R640"]);
+    let several =
+        shoal(&scene, &["firmware", "set", "match", "--vendor", "dell", "--model", "PowerEdge R640"]);
     assert_eq!(several.status.code(), Some(4), "two sets fit");
-    let args = ["firmware", "set", "match", "--vendor", "dell", "--model", "PowerEdge R640", "--label", "ring=a", "--json"];
+    let args = [
+        "firmware",
+        "set",
+        "match",
+        "--vendor",
+        "dell",
+        "--model",
+        "PowerEdge R640",
+        "--label",
+        "ring=a",
+        "--json",
+    ];
     assert_eq!(json_of(&shoal(&scene, &args), 0)["name"], "both");
     let removed = shoal(&scene, &["firmware", "remove", &short]);
     assert_eq!(removed.status.code(), Some(4), "a set holds it");
-    for text in [&["firmware", "list"][..], &["firmware", "show", &short], &["firmware", "set", "list"], &["firmware", "set", "show", "both"]] {
+    for text in [
+        &["firmware", "list"][..],
+        &["firmware", "show", &short],
+        &["firmware", "set", "list"],
+        &["firmware", "set", "show", "both"],
+    ] {
         let shown = shoal(&scene, text);
         assert_eq!(shown.status.code(), Some(0), "{text:?}: {}", String::from_utf8_lossy(&shown.stderr));
         assert!(!shown.stdout.is_empty());

@@ -110,7 +110,9 @@ pub enum FirmwareError {
     #[error("{0:?} is no name of the registry")]
     Name(String),
     /// There are too many files.
-    #[error("there are more than {MAX_LISTED} tags below {REPOSITORIES}; remove some with `shoal firmware remove`")]
+    #[error(
+        "there are more than {MAX_LISTED} tags below {REPOSITORIES}; remove some with `shoal firmware remove`"
+    )]
     TooMany,
     /// The process is stopping.
     #[error("the operation was stopped because the process is stopping")]
@@ -237,12 +239,9 @@ impl FirmwareFiles {
         let digest: registry::Digest = parsed(&file.sha256.to_string())?;
         match self.registry.blob(&digest).await {
             Ok(blob) if blob.length() == file.size => Ok(()),
-            Ok(blob) => Err(registry::Error::WrongSize {
-                digest,
-                described: file.size,
-                actual: blob.length(),
+            Ok(blob) => {
+                Err(registry::Error::WrongSize { digest, described: file.size, actual: blob.length() }.into())
             }
-            .into()),
             Err(registry::Error::BlobUnknown) => {
                 Err(registry::Error::ReferencesUnknown(vec![digest.to_string()]).into())
             }
@@ -314,7 +313,8 @@ impl FirmwareFiles {
         owner: &PinOwner,
     ) -> Result<(), FirmwareError> {
         for (repository, digest) in files {
-            let (repository, digest): (RepositoryName, registry::Digest) = (parsed(repository)?, parsed(digest)?);
+            let (repository, digest): (RepositoryName, registry::Digest) =
+                (parsed(repository)?, parsed(digest)?);
             if let Err(error) = self.registry.pin(&repository, &digest, owner).await {
                 self.release(owner).await?;
                 return Err(error.into());

@@ -93,7 +93,8 @@ impl FromStr for FileName {
 
     fn from_str(text: &str) -> Result<Self, InvalidIdentity> {
         let sign = |sign: char| !sign.is_control() && sign != '/' && sign != '\\';
-        if text.is_empty() || text.len() > NAME_MAX || text == "." || text == ".." || !text.chars().all(sign) {
+        if text.is_empty() || text.len() > NAME_MAX || text == "." || text == ".." || !text.chars().all(sign)
+        {
             let rule = format!("a file name has at most {NAME_MAX} bytes and no folder");
             return Err(InvalidIdentity::new("file name", text, rule));
         }

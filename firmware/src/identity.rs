@@ -57,7 +57,8 @@ impl FromStr for Vendor {
         let words: Vec<&str> =
             lower.split(|sign: char| !sign.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
         if words.is_empty() || text.len() > VENDOR_MAX || !text.is_ascii() {
-            let rule = format!("a vendor is a name of letters and digits with at most {VENDOR_MAX} characters");
+            let rule =
+                format!("a vendor is a name of letters and digits with at most {VENDOR_MAX} characters");
             return Err(InvalidIdentity::new("vendor", text, rule));
         }
         Ok(Self(known_as(&words.join(" ")).map_or_else(|| words.join("-"), str::to_owned)))

@@ -35,12 +35,14 @@ mod version;
 mod tests;
 
 pub use artifact::{
-    ARTIFACT_TYPE, ArtifactError, EMPTY_CONFIG, FILE_TYPE, MANIFEST_TYPE, REPOSITORIES, manifest, read_manifest,
-    repository, tag,
+    ARTIFACT_TYPE, ArtifactError, EMPTY_CONFIG, FILE_TYPE, MANIFEST_TYPE, REPOSITORIES, manifest,
+    read_manifest, repository, tag,
 };
 pub use file::{FileName, FirmwareFile, Restart, Sha256Digest};
 pub use identity::{Component, InvalidIdentity, Model, Vendor};
-pub use plan::{Decision, Installed, Plan, PlanOptions, PlannedItem, Refusal, ServerFirmware, SkipReason, plan};
+pub use plan::{
+    Decision, Installed, Plan, PlanOptions, PlannedItem, Refusal, ServerFirmware, SkipReason, plan,
+};
 pub use redfish::FirmwareVersion;
 pub use set::{Entry, FirmwareSet, MAX_FILES, MatchError, SetError, SetName, choose};
 pub use verified::{VerifiedFirmware, VerifyError};

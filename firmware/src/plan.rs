@@ -248,7 +248,8 @@ fn best<'a>(
 
 fn decide(installed: &Installed, entry: &Entry, options: PlanOptions) -> Decision {
     let install = || Decision::Install(entry.clone());
-    let unless_allowed = |refusal| if options.allow_downgrade { install() } else { Decision::Refuse(refusal) };
+    let unless_allowed =
+        |refusal| if options.allow_downgrade { install() } else { Decision::Refuse(refusal) };
     let order = installed.version.as_ref().map(|version| compare(version, entry.file.version()));
     match order {
         Some(VersionOrder::Same) => Decision::Skip(SkipReason::AlreadyInstalled),

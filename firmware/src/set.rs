@@ -55,7 +55,9 @@ impl FromStr for SetName {
         let sign = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
         if !first || text.len() > NAME_MAX || !text.bytes().all(sign) {
-            let rule = format!("a name has 1 to {NAME_MAX} letters, digits, `.`, `_` and `-`, and begins with a letter or digit");
+            let rule = format!(
+                "a name has 1 to {NAME_MAX} letters, digits, `.`, `_` and `-`, and begins with a letter or digit"
+            );
             return Err(InvalidIdentity::new("name of a set", text, rule));
         }
         Ok(Self(text.to_owned()))
@@ -113,7 +115,9 @@ pub enum SetError {
         second: String,
     },
     /// A label is invalid.
-    #[error("{0:?} is no label: a set has at most {MAX_LABELS} labels, and a key or value has 1 to {LABEL_MAX} printable bytes")]
+    #[error(
+        "{0:?} is no label: a set has at most {MAX_LABELS} labels, and a key or value has 1 to {LABEL_MAX} printable bytes"
+    )]
     Label(String),
 }
 
@@ -183,8 +187,10 @@ impl FirmwareSet {
 
     /// Whether the set is for servers of this vendor and model.
     pub fn fits(&self, vendor: &Vendor, model: &Model) -> bool {
-        let labelled_vendor = self.labels.get(VENDOR_LABEL).map(|text| text.parse::<Vendor>().as_ref() == Ok(vendor));
-        let labelled_model = self.labels.get(MODEL_LABEL).map(|text| text.parse::<Model>().as_ref() == Ok(model));
+        let labelled_vendor =
+            self.labels.get(VENDOR_LABEL).map(|text| text.parse::<Vendor>().as_ref() == Ok(vendor));
+        let labelled_model =
+            self.labels.get(MODEL_LABEL).map(|text| text.parse::<Model>().as_ref() == Ok(model));
         match (labelled_vendor, labelled_model) {
             (Some(vendor), Some(model)) => vendor && model,
             (vendor_fits, model_fits) => {

@@ -58,8 +58,10 @@ const MAX_PARTS: usize = 6;
 /// digits, as `00.1d.7d`, is no number; the text has no order then.
 fn number(text: &str) -> Option<&str> {
     let words = text.split(|sign: char| sign.is_whitespace() || "()_-,/+".contains(sign));
-    let word = words.map(bare).find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;
-    let digits = word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    let word =
+        words.map(bare).find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;
+    let digits =
+        word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
     if !digits || word.split('.').count() > MAX_PARTS {
         return None;
     }

@@ -95,7 +95,8 @@ impl Controller {
         instance: &str,
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
-        let Dependencies { settings, keys, store, registry, environment, certificates, .. } = dependencies.clone();
+        let Dependencies { settings, keys, store, registry, environment, certificates, .. } =
+            dependencies.clone();
         let metrics = Arc::new(Metrics::default());
         let bmc = Arc::new(bmc_services(dependencies.clone(), &metrics)?);
         let services = Arc::new(provision_services(dependencies, bmc, &metrics)?);

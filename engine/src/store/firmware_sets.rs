@@ -191,7 +191,8 @@ fn set(columns: &Columns<'_>) -> Result<StoredFirmwareSet, StoreError> {
 
 fn files(connection: &Connection, set: &str) -> Result<Vec<StoredFirmwareFile>, StoreError> {
     const OPERATION: &str = "read the files of a firmware set";
-    let sql = "SELECT repository, digest, manifest FROM firmware_set_files WHERE set_name = ?1 ORDER BY digest";
+    let sql =
+        "SELECT repository, digest, manifest FROM firmware_set_files WHERE set_name = ?1 ORDER BY digest";
     let mut files = all(connection, OPERATION, sql, &[&set], |columns| {
         Ok(StoredFirmwareFile {
             repository: columns.get("repository")?,
@@ -201,7 +202,8 @@ fn files(connection: &Connection, set: &str) -> Result<Vec<StoredFirmwareFile>, 
         })
     })?;
     for file in &mut files {
-        let sql = "SELECT component, vendor, model FROM firmware_set_models WHERE set_name = ?1 AND digest = ?2
+        let sql =
+            "SELECT component, vendor, model FROM firmware_set_models WHERE set_name = ?1 AND digest = ?2
                    ORDER BY component, vendor, model";
         file.models = all(connection, OPERATION, sql, params![set, file.digest], |columns| {
             Ok([columns.get("component")?, columns.get("vendor")?, columns.get("model")?])

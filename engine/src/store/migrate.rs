@@ -256,8 +256,9 @@ mod tests {
         connection.pragma_update(None, "foreign_keys", true).unwrap();
         let copy = tempfile::tempdir().unwrap();
         apply(&mut connection, &copy.path().join("shoal.db"), now(), &SCRIPTS[..2]).unwrap();
-        let kept: String =
-            connection.query_row("SELECT value FROM settings WHERE key = 'kept'", [], |row| row.get(0)).unwrap();
+        let kept: String = connection
+            .query_row("SELECT value FROM settings WHERE key = 'kept'", [], |row| row.get(0))
+            .unwrap();
         assert_eq!(kept, "x");
         connection
             .execute_batch(

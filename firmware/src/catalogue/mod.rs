@@ -245,7 +245,8 @@ pub fn read(catalogues: &[(PathBuf, Format)], each: &mut dyn FnMut(Listed)) -> R
         let before = entries;
         let file = File::open(path).map_err(|source| CatalogueError::Read { path: path.clone(), source })?;
         let compressed = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gz"));
-        let input: Box<dyn Read> = if compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+        let input: Box<dyn Read> =
+            if compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
         let mut count = |listed: Listed| {
             entries += 1;
             if entries > MAX_ENTRIES {

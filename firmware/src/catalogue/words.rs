@@ -8,7 +8,8 @@ const TABLE: &str = include_str!("../../components.txt");
 pub(super) fn component(descriptions: &[&str]) -> Option<Component> {
     descriptions.iter().find_map(|description| {
         let text = format!(" {} ", description.to_lowercase());
-        let mut lines = TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
+        let mut lines =
+            TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
         let (name, _) = lines.find(|(_, words)| words.split(';').any(|word| contains(&text, word.trim())))?;
         name.parse().ok()
     })

@@ -69,7 +69,8 @@ pub(super) struct Xml<R: Read> {
 impl<R: Read> Xml<R> {
     pub(super) fn new(input: R) -> Self {
         let left = Rc::new(Cell::new(MAX_PIECE));
-        let mut reader = Reader::from_reader(BufReader::new(Allowed { inner: input, left: Rc::clone(&left) }));
+        let mut reader =
+            Reader::from_reader(BufReader::new(Allowed { inner: input, left: Rc::clone(&left) }));
         reader.config_mut().expand_empty_elements = true;
         Self { reader, left, buffer: Vec::new(), depth: 0 }
     }
@@ -96,7 +97,9 @@ impl<R: Read> Xml<R> {
                 Event::CData(text) => Piece::Text(text.to_string()),
                 Event::GeneralRef(reference) => Piece::Text(resolved(&format!("&{};", &*reference))?),
                 Event::DocType(_) => return Err(Malformed::Entity),
-                Event::Eof if self.depth > 0 => return Err(Malformed::Xml("it ends in an element".to_owned())),
+                Event::Eof if self.depth > 0 => {
+                    return Err(Malformed::Xml("it ends in an element".to_owned()));
+                }
                 Event::Eof => return Ok(None),
                 _ => continue,
             };

@@ -10,9 +10,7 @@ use md5::Md5;
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::{
-    Additions, CatalogueError, Format, Listed, Malformed, Problem, check, find, read,
-};
+use crate::catalogue::{Additions, CatalogueError, Format, Listed, Malformed, Problem, check, find, read};
 use crate::{Component, Restart, fuzz};
 
 fn dell(md5: &str, size: usize) -> String {
@@ -105,7 +103,11 @@ fn the_catalogue_of_all_systems_is_read_alike_in_utf_8_in_utf_16_and_compressed(
     assert_eq!(models, ["PowerEdge R640", "PowerEdge R740 & R740xd", "R640", "R740 & R740xd"]);
     assert_eq!((plain[1].component, plain[1].restart), (Some(Component::Bmc), Some(Restart::None)));
     let nic: Vec<&str> = plain[2].models.iter().map(crate::Model::as_str).collect();
-    assert_eq!((plain[2].component, nic), (Some(Component::Nic), vec!["X710 10GbE"]), "the devices, not the systems");
+    assert_eq!(
+        (plain[2].component, nic),
+        (Some(Component::Nic), vec!["X710 10GbE"]),
+        "the devices, not the systems"
+    );
     for (name, bytes) in [
         ("Catalog.xml", utf16(&text, false)),
         ("Catalog.xml", utf16(&text, true)),
@@ -141,7 +143,10 @@ fn the_index_of_a_repository_and_the_files_of_packages_are_read() {
     );
     let index = with("lnvgy_index.json", index.as_bytes()).1.unwrap();
     let [one] = index.as_slice() else { panic!("{index:?}") };
-    assert_eq!((one.path.as_str(), one.component, one.version.as_str()), ("lnvgy_fw_xcc.uxz", Some(Component::Bmc), "7.80"));
+    assert_eq!(
+        (one.path.as_str(), one.component, one.version.as_str()),
+        ("lnvgy_fw_xcc.uxz", Some(Component::Bmc), "7.80")
+    );
     assert!(one.checksum.is_some() && one.models.is_empty());
 }
 
@@ -163,15 +168,24 @@ fn hostile_xml_is_refused() {
         let why = refused("Catalog.xml", &long);
         assert!(matches!(why, Malformed::Size), "{why}");
     }
-    let many = [b"<Manifest ".to_vec(), (0..65).flat_map(|i| format!("a{i}='' ").into_bytes()).collect(), b"/>".to_vec()].concat();
+    let many = [
+        b"<Manifest ".to_vec(),
+        (0..65).flat_map(|i| format!("a{i}='' ").into_bytes()).collect(),
+        b"/>".to_vec(),
+    ]
+    .concat();
     assert!(matches!(refused("Catalog.xml", &many), Malformed::Size));
-    for broken in [&b"<Manifest>"[..], b"<Manifest></a>", b"\xff\xfe<", b"<Manifest>\xc3\x28</Manifest>", b"{}"] {
+    for broken in
+        [&b"<Manifest>"[..], b"<Manifest></a>", b"\xff\xfe<", b"<Manifest>\xc3\x28</Manifest>", b"{}"]
+    {
         let why = refused("Catalog.xml", broken);
         assert!(matches!(why, Malformed::Xml(_) | Malformed::Empty | Malformed::Io(_)), "{why}");
     }
     assert!(matches!(refused("fwrepo.json", b"[]"), Malformed::Json(_)));
     assert!(matches!(refused("fwrepo.json", b"{}"), Malformed::Empty));
-    let nested = [b"{\"a\":{\"version\":".to_vec(), b"[".repeat(100_000), b"]".repeat(100_000), b"}}".to_vec()].concat();
+    let nested =
+        [b"{\"a\":{\"version\":".to_vec(), b"[".repeat(100_000), b"]".repeat(100_000), b"}}".to_vec()]
+            .concat();
     assert!(matches!(refused("fwrepo.json", &nested), Malformed::Json(_)));
 }
 

@@ -58,7 +58,10 @@ fn a_set_with_two_versions_of_one_component_is_refused_with_both_named() {
     let refused = made(&files).unwrap_err();
     assert!(matches!(refused, SetError::TwoFiles { component: Component::Bios, .. }), "{refused}");
     let text = refused.to_string();
-    assert!(text.contains("2.19.1") && text.contains("2.20.0") && text.to_lowercase().contains("r740"), "{text}");
+    assert!(
+        text.contains("2.19.1") && text.contains("2.20.0") && text.to_lowercase().contains("r740"),
+        "{text}"
+    );
     made(&files[..1]).unwrap();
     made(&[files[1].clone(), files[2].clone()]).unwrap();
     assert_eq!(made(&[]), Err(SetError::Empty));

@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::{entry, file, golden, set};
-use crate::{
-    Component, Decision, FirmwareSet, Installed, Plan, PlanOptions, Restart, ServerFirmware, plan,
-};
+use crate::{Component, Decision, FirmwareSet, Installed, Plan, PlanOptions, Restart, ServerFirmware, plan};
 
 const STRICT: PlanOptions = PlanOptions { allow_downgrade: false };
 const ALLOWED: PlanOptions = PlanOptions { allow_downgrade: true };
@@ -67,7 +65,12 @@ fn table(plan: &Plan) -> String {
         };
         let decision = match &item.decision {
             Decision::Install(entry) => {
-                format!("install {} ({} bytes, restart {})", entry.file.filename, entry.file.size, entry.file.restart.as_str())
+                format!(
+                    "install {} ({} bytes, restart {})",
+                    entry.file.filename,
+                    entry.file.size,
+                    entry.file.restart.as_str()
+                )
             }
             Decision::Skip(reason) => format!("skip: {reason}"),
             Decision::Refuse(refusal) => format!("refuse: {refusal}"),
@@ -101,7 +104,10 @@ fn every_case_of_a_plan_has_its_line_in_the_golden_table() {
 #[test]
 fn the_bmc_comes_before_the_bios_and_only_the_bios_restarts_the_host() {
     let of = |component| file("dell", "PowerEdge R640", component, "2.0");
-    let both = vec![installed(Component::Bios, "B", None, Some("1.0")), installed(Component::Bmc, "A", None, Some("1.0"))];
+    let both = vec![
+        installed(Component::Bios, "B", None, Some("1.0")),
+        installed(Component::Bmc, "A", None, Some("1.0")),
+    ];
     let made = plan(&server(both.clone()), &set(vec![of(Component::Bios), of(Component::Bmc)]), STRICT);
     let order: Vec<Component> = made.installs().map(|(item, _)| item.component).collect();
     assert_eq!(order, [Component::Bmc, Component::Bios]);
@@ -112,7 +118,10 @@ fn the_bmc_comes_before_the_bios_and_only_the_bios_restarts_the_host() {
 
 #[test]
 fn a_file_of_another_vendor_or_for_another_model_is_never_installed() {
-    let host = vec![installed(Component::Bios, "B", None, Some("1.0")), installed(Component::Nic, "N", Some("X710"), Some("1.0"))];
+    let host = vec![
+        installed(Component::Bios, "B", None, Some("1.0")),
+        installed(Component::Nic, "N", Some("X710"), Some("1.0")),
+    ];
     for (vendor, model, component) in [
         ("hpe", "PowerEdge R640", Component::Bios),
         ("dell", "PowerEdge R740", Component::Bios),
@@ -130,7 +139,8 @@ fn a_file_of_another_vendor_or_for_another_model_is_never_installed() {
 fn the_file_of_a_device_s_own_vendor_wins_over_that_of_the_server_s_vendor() {
     let mut nic = installed(Component::Nic, "N", Some("X710"), Some("1.0"));
     nic.vendor = Some("intel".parse().unwrap());
-    let files = vec![file("dell", "X710", Component::Nic, "2.0"), file("intel", "X710", Component::Nic, "3.0")];
+    let files =
+        vec![file("dell", "X710", Component::Nic, "2.0"), file("intel", "X710", Component::Nic, "3.0")];
     let made = plan(&server(vec![nic]), &set(files), STRICT);
     let versions: Vec<String> = made.installs().map(|(_, entry)| entry.file.version().to_string()).collect();
     assert_eq!(versions, ["3.0"]);

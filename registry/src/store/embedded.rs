@@ -12,7 +12,11 @@ use crate::name::{Reference, RepositoryName, Tag};
 
 impl Store {
     /// Stores a blob in a repository, unless the repository has it. Durable when this returns.
-    pub(crate) fn put_blob(self: &Arc<Self>, name: &RepositoryName, content: &Bytes) -> Result<Digest, Error> {
+    pub(crate) fn put_blob(
+        self: &Arc<Self>,
+        name: &RepositoryName,
+        content: &Bytes,
+    ) -> Result<Digest, Error> {
         let digest = Digest::of(Algorithm::Sha256, content);
         if self.has_blob(name, &digest)? {
             return Ok(digest);

@@ -72,9 +72,12 @@ impl Client {
             reason: reason.to_owned(),
         };
         let location = location.ok_or_else(|| unexpected("the upload has no Location"))?;
-        let place = self.base.join(location).map_err(|_| unexpected("the Location of the upload is no URL"))?;
+        let place =
+            self.base.join(location).map_err(|_| unexpected("the Location of the upload is no URL"))?;
         if place.origin() != self.base.origin() {
-            return Err(unexpected("the Location of the upload is on another server; set CONTROLLER_PUBLIC_URL to --url"));
+            return Err(unexpected(
+                "the Location of the upload is on another server; set CONTROLLER_PUBLIC_URL to --url",
+            ));
         }
         Ok(place)
     }
@@ -97,7 +100,8 @@ impl Client {
         let text = String::from_utf8_lossy(&body).into_owned();
         let document: Option<Value> = serde_json::from_slice(&body).ok();
         let first = document.as_ref().and_then(|body| body.pointer("/errors/0/message")?.as_str());
-        let body = Value::String(first.map_or(text, |message| format!("the registry refused the push: {message}")));
+        let body =
+            Value::String(first.map_or(text, |message| format!("the registry refused the push: {message}")));
         Err(CliError::Refused { status: status.as_u16(), body })
     }
 }

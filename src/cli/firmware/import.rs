@@ -99,7 +99,8 @@ impl ImportCatalogue {
     /// Reads the catalogues and checks the files of the wanted entries.
     fn preview(&self) -> Result<Vec<Row>, CliError> {
         let local = |why: firmware::catalogue::CatalogueError| {
-            let source = std::error::Error::source(&why).map(|source| format!(": {source}")).unwrap_or_default();
+            let source =
+                std::error::Error::source(&why).map(|source| format!(": {source}")).unwrap_or_default();
             CliError::failed(format!("{why}{source}"))
         };
         let catalogues = match (&self.catalogue, self.format) {
@@ -185,7 +186,13 @@ impl Row {
             Err(_) => self.listed.component,
         };
         let component = component.map(|component| component.to_string()).unwrap_or_default();
-        let cells = [self.state().to_owned(), component, self.listed.version.clone(), self.listed.path.clone(), self.note()];
+        let cells = [
+            self.state().to_owned(),
+            component,
+            self.listed.version.clone(),
+            self.listed.path.clone(),
+            self.note(),
+        ];
         cells.map(|cell| plain(&cell)).to_vec()
     }
 

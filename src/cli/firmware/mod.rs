@@ -100,12 +100,17 @@ async fn named(given: &str, client: &Client) -> Result<String, CliError> {
     match found.as_slice() {
         [one] => Ok(text(one, "/digest")),
         [] => Err(CliError::Local {
-            message: format!("no firmware file has the digest {given}; `shoal firmware list` shows the files"),
+            message: format!(
+                "no firmware file has the digest {given}; `shoal firmware list` shows the files"
+            ),
             exit: Exit::NotFound,
         }),
         many => {
             let names: Vec<String> = many.iter().map(|row| text(row, "/digest")).collect();
-            Err(CliError::Usage(format!("{given} is the beginning of {}; give more digits", names.join(" and "))))
+            Err(CliError::Usage(format!(
+                "{given} is the beginning of {}; give more digits",
+                names.join(" and ")
+            )))
         }
     }
 }

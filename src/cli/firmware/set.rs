@@ -107,7 +107,13 @@ fn list(page: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     }
     let rows = list_of(page, "sets").iter().map(|set| {
         let files = list_of(set, "files").len().to_string();
-        vec![text(set, "/name"), files, text(set, "/labels"), text(set, "/created_at"), text(set, "/created_by")]
+        vec![
+            text(set, "/name"),
+            files,
+            text(set, "/labels"),
+            text(set, "/created_at"),
+            text(set, "/created_by"),
+        ]
     });
     output.table(&["SET", "FILES", "LABELS", "CREATED", "BY"], &rows.collect::<Vec<_>>())
 }

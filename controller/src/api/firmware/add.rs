@@ -55,16 +55,19 @@ impl NewFirmware {
         let component = keep(&mut problems, "/component", self.component.parse());
         let filename = keep(&mut problems, "/filename", self.filename.parse());
         let sha256 = keep(&mut problems, "/sha256", self.sha256.parse());
-        let restart = self.restart.as_ref().map(|text| keep(&mut problems, "/restart", text.parse::<Restart>()));
+        let restart =
+            self.restart.as_ref().map(|text| keep(&mut problems, "/restart", text.parse::<Restart>()));
         let mut models: BTreeSet<Model> = BTreeSet::new();
         for (index, text) in self.models.iter().enumerate() {
             models.extend(keep(&mut problems, &format!("/models/{index}"), text.parse()));
         }
-        let (Some(vendor), Some(component), Some(filename), Some(sha256)) = (vendor, component, filename, sha256)
+        let (Some(vendor), Some(component), Some(filename), Some(sha256)) =
+            (vendor, component, filename, sha256)
         else {
             return Err(problems);
         };
-        let made = FirmwareFile::new((vendor, models, component), &self.version, (filename, sha256, self.size));
+        let made =
+            FirmwareFile::new((vendor, models, component), &self.version, (filename, sha256, self.size));
         match keep(&mut problems, "", made) {
             Some(mut file) if problems.is_empty() => {
                 file.restart = restart.flatten().unwrap_or(file.restart);

@@ -84,13 +84,13 @@ impl From<FirmwareError> for ApiError {
         let message = error.to_string();
         match error {
             FirmwareError::Registry(R::ReadOnly(_)) => Self::new(ErrorCode::RegistryReadOnly, message),
-            FirmwareError::Registry(R::ReferencesUnknown(_) | R::WrongSize { .. } | R::InvalidManifest(_)) => {
-                Self::invalid(vec![Detail::new(
-                    "/sha256",
-                    Rule::Value,
-                    format!("{message} (`shoal firmware add` pushes the bytes first)"),
-                )])
-            }
+            FirmwareError::Registry(
+                R::ReferencesUnknown(_) | R::WrongSize { .. } | R::InvalidManifest(_),
+            ) => Self::invalid(vec![Detail::new(
+                "/sha256",
+                Rule::Value,
+                format!("{message} (`shoal firmware add` pushes the bytes first)"),
+            )]),
             FirmwareError::Registry(R::Pinned { .. } | R::BelowTag { .. } | R::TagKept(_)) => {
                 Self::new(ErrorCode::ConflictFirmwareInUse, message)
             }

@@ -19,8 +19,7 @@ pub(in crate::api) async fn delete(
     let event = NewEvent::info("firmware-set.deleted", format!("the firmware set {name} was deleted"))
         .by(&principal.name)
         .with(json!({ "name": name }));
-    let deleted =
-        api.store().delete_firmware_set(&name, event, api.now()).await?.ok_or_else(unknown_set)?;
+    let deleted = api.store().delete_firmware_set(&name, event, api.now()).await?.ok_or_else(unknown_set)?;
     // The set is gone; a hold that remains is ended by the next start.
     if let Some(files) = &api.firmware
         && let Err(error) = files.release_set(&deleted.id).await

@@ -25,7 +25,8 @@ pub(in crate::api) async fn choose(
     let question = Question::of(&query)?;
     let stored = api.store().firmware_sets().await?;
     let sets = stored.iter().map(set_of).collect::<Result<Vec<_>, ApiError>>()?;
-    let set = firmware::choose(&sets, &question.vendor, &question.model, &question.labels).map_err(refused)?;
+    let set =
+        firmware::choose(&sets, &question.vendor, &question.model, &question.labels).map_err(refused)?;
     let row = stored.iter().find(|row| row.name == set.name().as_str());
     row.map(|row| Json(FirmwareSetView::of(row, set))).ok_or_else(super::unknown_set)
 }

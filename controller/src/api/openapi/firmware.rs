@@ -15,12 +15,16 @@ pub(super) fn firmware() -> Vec<Operation> {
     const ONE: Place = ("firmware", "/api/v1/firmware/{digest}");
     let text = || json!({ "type": "string" });
     vec![
-        post(ALL, "addFirmware", "Make a firmware file of a blob in `firmware/VENDOR/COMPONENT` of the registry")
-            .of_registry()
-            .body::<NewFirmware>()
-            .returns::<view::FirmwareView>(200, "The same file is there already.")
-            .returns::<view::FirmwareView>(201, "The file is added.")
-            .errors(&[ErrorCode::ConflictFirmware, ErrorCode::RegistryReadOnly]),
+        post(
+            ALL,
+            "addFirmware",
+            "Make a firmware file of a blob in `firmware/VENDOR/COMPONENT` of the registry",
+        )
+        .of_registry()
+        .body::<NewFirmware>()
+        .returns::<view::FirmwareView>(200, "The same file is there already.")
+        .returns::<view::FirmwareView>(201, "The file is added.")
+        .errors(&[ErrorCode::ConflictFirmware, ErrorCode::RegistryReadOnly]),
         get(ALL, "listFirmware", "List firmware files by component, vendor and version")
             .of_registry()
             .query("vendor", "Only files of this vendor.", text())
@@ -67,11 +71,15 @@ fn sets() -> Vec<Operation> {
             .returns::<view::FirmwareSetView>(200, "The set."),
         named(delete(SET, "deleteFirmwareSet", "Delete a firmware set; its files stay"))
             .returns_nothing(204, "The set is deleted."),
-        get(("firmware", "/api/v1/firmware-match"), "matchFirmwareSet", "Show the firmware set that fits a server")
-            .query("vendor", "The vendor of the server; required.", text())
-            .query("model", "The model of the server; required.", text())
-            .query("label", "Only sets with this label, KEY=VALUE; may be repeated.", text())
-            .returns::<view::FirmwareSetView>(200, "The one set that fits.")
-            .errors(&[ErrorCode::NoFirmwareSet, ErrorCode::SeveralFirmwareSets]),
+        get(
+            ("firmware", "/api/v1/firmware-match"),
+            "matchFirmwareSet",
+            "Show the firmware set that fits a server",
+        )
+        .query("vendor", "The vendor of the server; required.", text())
+        .query("model", "The model of the server; required.", text())
+        .query("label", "Only sets with this label, KEY=VALUE; may be repeated.", text())
+        .returns::<view::FirmwareSetView>(200, "The one set that fits.")
+        .errors(&[ErrorCode::NoFirmwareSet, ErrorCode::SeveralFirmwareSets]),
     ]
 }

@@ -34,8 +34,14 @@ async fn a_set_is_read_as_it_was_created_until_it_is_deleted() {
     assert_eq!(store.create_firmware_set(made.clone(), 2, event()).await.unwrap(), CreatedFirmwareSet::New);
     let taken = store.create_firmware_set(set("a", &["d3"]), 2, event()).await.unwrap();
     assert_eq!(taken, CreatedFirmwareSet::NameTaken);
-    assert_eq!(store.create_firmware_set(set("b", &["d2"]), 2, event()).await.unwrap(), CreatedFirmwareSet::New);
-    assert_eq!(store.create_firmware_set(set("c", &["d2"]), 2, event()).await.unwrap(), CreatedFirmwareSet::Full);
+    assert_eq!(
+        store.create_firmware_set(set("b", &["d2"]), 2, event()).await.unwrap(),
+        CreatedFirmwareSet::New
+    );
+    assert_eq!(
+        store.create_firmware_set(set("c", &["d2"]), 2, event()).await.unwrap(),
+        CreatedFirmwareSet::Full
+    );
     assert_eq!(store.firmware_set("a").await.unwrap().as_ref(), Some(&made));
     assert_eq!(store.firmware_sets().await.unwrap(), [made.clone(), set("b", &["d2"])]);
     assert_eq!(store.firmware_sets_with("d2").await.unwrap(), ["a", "b"]);

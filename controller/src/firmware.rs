@@ -83,7 +83,7 @@ pub struct FirmwareList {
 pub enum Added {
     /// The file was added.
     New(StoredFirmware),
-    /// The same file with the same description is there.
+    /// A file with equal bytes and an equal description is there.
     Same(StoredFirmware),
     /// Another file for the same component, model and version is there.
     Duplicate(Box<StoredFirmware>),

@@ -4,6 +4,8 @@ CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
 
 CREATE INDEX idx_events_without_run ON events (time) WHERE run IS NULL;
 
+CREATE INDEX idx_firmware_set_files_digest ON firmware_set_files (digest);
+
 CREATE INDEX idx_idempotency_keys_run ON idempotency_keys (run);
 
 CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL;
@@ -127,6 +129,32 @@ CREATE TABLE events (
     actor   TEXT NOT NULL,
     message TEXT NOT NULL,
     data    TEXT
+) STRICT;
+
+CREATE TABLE firmware_set_files (
+    set_name   TEXT NOT NULL REFERENCES firmware_sets (name) ON DELETE CASCADE,
+    repository TEXT NOT NULL,
+    digest     TEXT NOT NULL, -- of the manifest
+    manifest   TEXT NOT NULL, -- the document
+    PRIMARY KEY (set_name, digest)
+) STRICT;
+
+CREATE TABLE firmware_set_models (
+    set_name  TEXT NOT NULL,
+    component TEXT NOT NULL,
+    vendor    TEXT NOT NULL,
+    model     TEXT NOT NULL, -- in lower case
+    digest    TEXT NOT NULL,
+    PRIMARY KEY (set_name, component, vendor, model),
+    FOREIGN KEY (set_name, digest) REFERENCES firmware_set_files (set_name, digest) ON DELETE CASCADE
+) STRICT;
+
+CREATE TABLE firmware_sets (
+    name       TEXT PRIMARY KEY,
+    id         TEXT NOT NULL UNIQUE, -- the owner of the pins in the registry
+    labels     TEXT NOT NULL DEFAULT '{}', -- JSON
+    created_by TEXT NOT NULL,
+    created_at TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE idempotency_keys (

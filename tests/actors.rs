@@ -132,6 +132,15 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let upload = upload.header("docker-upload-uuid").unwrap().to_owned();
     walk.step("cancelUpload", M::DELETE, &format!("/api/v1/registry/uploads/{upload}"), json!({})).await;
 
+    crate::firmware::push(&walk.scene.admin, "firmware/dell/bios", b"a bios").await;
+    let file = crate::firmware::bios(b"a bios", "2.19.1", &["R640"]);
+    let file = walk.step("addFirmware", M::POST, "/api/v1/firmware", file).await["digest"].clone();
+    let set = json!({ "name": "walked", "files": [file] });
+    walk.step("createFirmwareSet", M::POST, "/api/v1/firmware-sets", set).await;
+    walk.step("deleteFirmwareSet", M::DELETE, "/api/v1/firmware-sets/walked", json!({})).await;
+    let file = format!("/api/v1/firmware/{}", file.as_str().unwrap());
+    walk.step("removeFirmware", M::DELETE, &file, json!({})).await;
+
     let session = walk.step("createSession", M::POST, "/api/v1/session", json!({})).await;
     let session = format!("/api/v1/sessions/{}", session["session_id"].as_str().unwrap());
     walk.step("endSession", M::DELETE, &session, json!({})).await;

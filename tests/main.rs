@@ -46,6 +46,7 @@ mod doors;
 mod emulator;
 mod esxi;
 mod faults;
+mod firmware;
 mod guards;
 mod images;
 mod jobs;

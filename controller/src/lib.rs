@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   app       -> api accounts audit auth config keys webhooks telemetry   (the only module that connects the parts)
-//!   api       -> accounts audit auth keys telemetry tls  (one table of routes, one file per action)
+//!   api       -> accounts audit auth firmware keys telemetry tls  (one table of routes, one file per action)
 //!   accounts  -> auth                                    (users and API tokens)
 //!   audit     -> auth                                    (the actions of the audit log, sums of refused requests)
+//!   firmware  ->                                         (firmware files in the registry, and who holds them)
 //!   keys      -> config tls                              (keys of the installation and their rotation)
 //!   webhooks  -> telemetry                               (events for external receivers)
 //!   telemetry -> config
@@ -22,6 +23,7 @@ pub mod audit;
 pub mod auth;
 pub mod config;
 pub mod descriptors;
+pub mod firmware;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod keys;

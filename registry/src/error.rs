@@ -39,6 +39,9 @@ pub enum Error {
     /// The source of an import is not supported.
     #[error("this is not an OCI image layout or an archive of images: {0}")]
     NotAnArchive(String),
+    /// The document is no manifest that the registry supports.
+    #[error("the manifest is not valid: {0}")]
+    InvalidManifest(String),
     /// The pushed content does not fit into a quota.
     #[error("the quota of {limit} bytes for {repositories} is used up: delete content and collect garbage")]
     QuotaExceeded {

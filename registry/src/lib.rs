@@ -55,6 +55,7 @@ struct Readme;
 mod access;
 mod config;
 mod digest;
+mod embedded;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;

@@ -3,6 +3,8 @@
 //! Invariants: the token is sent only to the host of `--url`, because redirects are not followed and no proxy is used; path
 //! segments and query values are percent-encoded; a request has a timeout and a response a size limit.
 
+mod push;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

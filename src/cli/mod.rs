@@ -4,7 +4,7 @@
 //! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
 //! server, job, batch, webhook,
-//! controller, about             clients of a running controller over HTTP; they never open its database
+//! firmware, controller, about             clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! user, token, secret           clients of a running controller; with --offline local, refused while a controller runs
 //! recipe, config, iso, openapi  local
@@ -35,6 +35,7 @@ mod controller;
 mod error;
 mod exit;
 mod hardware;
+mod firmware;
 mod input;
 mod inventory;
 mod iso;
@@ -112,6 +113,13 @@ enum Command {
         connection: ConnectionArgs,
         #[command(subcommand)]
         command: Box<webhook::WebhookCommand>,
+    },
+    /// Add, list and remove firmware files, and make sets of them
+    Firmware {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: Box<firmware::FirmwareCommand>,
     },
     /// Check a BMC before the first job
     Bmc {
@@ -254,6 +262,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Webhook { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(webhook::run(*command, &client, output)))
+        }
+        Command::Firmware { connection, command } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(firmware::run(*command, &client, output)))
         }
         Command::Bmc { connection, command } => {
             return client_runtime()?.block_on(Box::pin(bmc::run(*command, &connection, output)));

@@ -183,6 +183,24 @@ error_codes! {
         why: "The id was mistyped, or the webhook was deleted.",
         what_to_do: "List the webhooks with `shoal webhook list`.",
     }
+    UnknownFirmware = "unknown_firmware", NOT_FOUND, {
+        title: "The firmware file does not exist",
+        happened: "No firmware artifact below `firmware/` in the registry has the digest of the path.",
+        why: "The digest was mistyped, is that of the bytes instead of the manifest, or the file was removed.",
+        what_to_do: "List the files with `shoal firmware list`.",
+    }
+    UnknownFirmwareSet = "unknown_firmware_set", NOT_FOUND, {
+        title: "The firmware set does not exist",
+        happened: "No firmware set has the name of the path.",
+        why: "The name was mistyped, or the set was deleted.",
+        what_to_do: "List the sets with `shoal firmware set list`.",
+    }
+    NoFirmwareSet = "firmware.no_set", NOT_FOUND, {
+        title: "No firmware set fits the server",
+        happened: "No set has the labels of the request and is for the vendor and model of the server.",
+        why: "No set was created for this model, or its labels name another one.",
+        what_to_do: "Create a set with `shoal firmware set create`, or correct the labels `vendor` and `model`.",
+    }
     UnknownUser = "unknown_user", NOT_FOUND, {
         title: "The user does not exist",
         happened: "No user has the name of the path.",
@@ -346,6 +364,30 @@ error_codes! {
         happened: "No further webhook can be created.",
         why: "A controller has at most 32 webhooks.",
         what_to_do: "Delete a webhook with `shoal webhook remove`.",
+    }
+    ConflictFirmware = "conflict.firmware", CONFLICT, {
+        title: "The firmware file is there already",
+        happened: "Another file for the same component, model and version is in the registry.",
+        why: "Two files for one version would make it unknown which one is installed.",
+        what_to_do: "Use the file that the message names, or remove it with `shoal firmware remove` and add this one.",
+    }
+    ConflictFirmwareInUse = "conflict.firmware_in_use", CONFLICT, {
+        title: "The firmware file is in use",
+        happened: "A firmware set or an open job holds the file, or an immutable tag names it.",
+        why: "A file that may still be installed must not disappear.",
+        what_to_do: "Delete the sets that the message names, or wait for the end of the job, then remove the file.",
+    }
+    ConflictFirmwareSet = "conflict.firmware_set", CONFLICT, {
+        title: "The firmware set cannot be created",
+        happened: "The name is taken, the maximum of sets exists, or two files are for one component of one model.",
+        why: "A set says unambiguously which file a component gets. Both files are in the message.",
+        what_to_do: "Leave one of the two files out, choose another name, or delete the other set.",
+    }
+    SeveralFirmwareSets = "firmware.several_sets", CONFLICT, {
+        title: "Several firmware sets fit the server",
+        happened: "More than one set has the labels of the request and is for the vendor and model of the server.",
+        why: "The controller does not choose between sets.",
+        what_to_do: "Name one of the sets in the message, or give a label that only one of them has.",
     }
     ConflictName = "conflict.name", CONFLICT, {
         title: "The name is taken",

@@ -21,6 +21,7 @@ mod error_code;
 mod events;
 mod extract;
 mod feed;
+mod firmware;
 mod health;
 mod host;
 mod jobs;
@@ -51,6 +52,7 @@ use parking_lot::RwLock;
 
 use crate::audit::RefusedAttempts;
 use crate::auth::{Authenticator, RateLimiter, ReportCertificates, ReportSecrets};
+use crate::firmware::FirmwareFiles;
 use crate::keys::Keys;
 use crate::telemetry::Metrics;
 use crate::tls::Certificates;
@@ -106,6 +108,8 @@ pub struct Api {
     pub resolver: Arc<Resolver>,
     /// The registry, if `ENABLE_REGISTRY` is set.
     pub registry: Option<Arc<dyn RegistryAdmin>>,
+    /// The firmware files, if `ENABLE_REGISTRY` is set.
+    pub firmware: Option<FirmwareFiles>,
     /// The live event stream.
     pub feed: Feed,
     /// The certificate of the TLS listeners, if there are any.
@@ -178,6 +182,11 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/audit", get(audit::list)),
         ("/api/v1/drain", post(drain::begin).get(drain::show).delete(drain::end)),
         ("/api/v1/events", get(events::events)),
+        ("/api/v1/firmware", post(firmware::add).get(firmware::list)),
+        ("/api/v1/firmware/{digest}", get(firmware::show).delete(firmware::remove)),
+        ("/api/v1/firmware-sets", post(firmware::create_set).get(firmware::list_sets)),
+        ("/api/v1/firmware-sets/{name}", get(firmware::show_set).delete(firmware::delete_set)),
+        ("/api/v1/firmware-match", get(firmware::match_set)),
         ("/api/v1/registry", get(registry::show)),
         ("/api/v1/registry/gc", post(registry::collect)),
         ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),

@@ -22,6 +22,7 @@ use crate::auth::{
     ReportCertificates, ReportSecrets,
 };
 use crate::config::{KeySetLocation, Settings, TaskIsoMode, read_keys};
+use crate::firmware::FirmwareFiles;
 use crate::keys::{Keys, previous_report_secret};
 use crate::telemetry::Metrics;
 use crate::tls::Certificates;
@@ -95,7 +96,8 @@ impl Controller {
         instance: &str,
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
-        let Dependencies { settings, keys, store, environment, certificates, .. } = dependencies.clone();
+        let Dependencies { settings, keys, store, registry, environment, certificates, .. } =
+            dependencies.clone();
         let metrics = Arc::new(Metrics::default());
         let bmc = Arc::new(bmc_services(dependencies.clone(), &metrics)?);
         let services = Arc::new(provision_services(dependencies, bmc, &metrics)?);
@@ -133,6 +135,7 @@ impl Controller {
         };
         let api = Api {
             registry: None,
+            firmware: registry.clone().map(FirmwareFiles::new),
             tls: certificates,
             feed: feed.clone(),
             engine: engine.clone(),

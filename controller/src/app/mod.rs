@@ -376,6 +376,11 @@ async fn start_in(
         Arc::clone(&clock),
         Arc::clone(&api.refused),
     );
+    if let Some(files) = &api.firmware {
+        // Before the first response: what a set holds must not be deleted by a request.
+        let reconciled = files.reconcile(&store.firmware_sets().await?).await;
+        reconciled.map_err(setting("make the holds of firmware sets equal to the sets"))?;
+    }
     let guarded = match &registry {
         Some(registry) => {
             let access = registry::RegistryAccess {

@@ -97,6 +97,14 @@ actions! {
     WebhookDisable = "webhook.disable";
     /// Dead letters of a webhook were delivered again.
     WebhookRedeliver = "webhook.redeliver";
+    /// A firmware file was added.
+    FirmwareAdd = "firmware.add";
+    /// A firmware file was removed.
+    FirmwareRemove = "firmware.remove";
+    /// A firmware set was created.
+    FirmwareSetCreate = "firmware-set.create";
+    /// A firmware set was deleted.
+    FirmwareSetDelete = "firmware-set.delete";
     /// A blob was pushed.
     RegistryPushBlob = "registry.push-blob";
     /// A blob was mounted from another repository.
@@ -185,6 +193,10 @@ impl AuditAction {
             ("POST", "webhooks/{id}/enable") => Self::WebhookEnable,
             ("POST", "webhooks/{id}/disable") => Self::WebhookDisable,
             ("POST", "webhooks/{id}/dead-letters/redeliver") => Self::WebhookRedeliver,
+            ("POST", "firmware") => Self::FirmwareAdd,
+            ("DELETE", "firmware/{digest}") => Self::FirmwareRemove,
+            ("POST", "firmware-sets") => Self::FirmwareSetCreate,
+            ("DELETE", "firmware-sets/{name}") => Self::FirmwareSetDelete,
             ("POST", "registry/gc") => Self::RegistryCollect,
             ("POST", "registry/retention") => Self::RegistryRetain,
             ("POST", "registry/scrub") => Self::RegistryScrub,
@@ -207,6 +219,8 @@ impl AuditAction {
             Some("secrets") => "secret",
             Some("webhooks") => "webhook",
             Some("registry") => "upload",
+            Some("firmware") => "firmware",
+            Some("firmware-sets") => "firmware-set",
             _ => "route",
         }
     }

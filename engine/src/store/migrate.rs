@@ -23,6 +23,7 @@ struct Script {
 /// All scripts, in order. The version of a script is its position in this list, from 1.
 const SCRIPTS: &[Script] = &[
     Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") },
+    Script { name: "0002_firmware_sets", sql: include_str!("../../../migrations/0002_firmware_sets.sql") },
     Script { name: "0003_hardware", sql: include_str!("../../../migrations/0003_hardware.sql") },
 ];
 
@@ -269,6 +270,29 @@ mod tests {
             })
             .unwrap();
         assert_eq!(row, ("{}".to_owned(), None, None));
+    }
+
+    #[test]
+    fn a_database_without_firmware_sets_keeps_its_rows_and_gets_the_tables() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        apply(&mut connection, Path::new("unused"), now(), &SCRIPTS[..1]).unwrap();
+        connection.execute("INSERT INTO settings (key, value) VALUES ('kept', 'x')", []).unwrap();
+        connection.pragma_update(None, "foreign_keys", true).unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        apply(&mut connection, &copy.path().join("shoal.db"), now(), &SCRIPTS[..2]).unwrap();
+        let kept: String = connection
+            .query_row("SELECT value FROM settings WHERE key = 'kept'", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(kept, "x");
+        connection
+            .execute_batch(
+                "INSERT INTO firmware_sets VALUES ('a', 'id', '{}', 'x', 'y');
+                 INSERT INTO firmware_set_files VALUES ('a', 'r', 'd1', '{}'), ('a', 'r', 'd2', '{}');
+                 INSERT INTO firmware_set_models VALUES ('a', 'bios', 'v', 'm', 'd1');",
+            )
+            .unwrap();
+        let second = "INSERT INTO firmware_set_models VALUES ('a', 'bios', 'v', 'm', 'd2')";
+        assert!(connection.execute(second, []).is_err(), "a second file for one component of one model");
     }
 
     #[test]

@@ -61,6 +61,7 @@ mod collect_tests;
 #[cfg(test)]
 mod commit_tests;
 mod disk;
+mod embedded;
 #[cfg(test)]
 mod faults;
 mod immutable;

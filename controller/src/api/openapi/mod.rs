@@ -12,6 +12,7 @@
 //! Specification: OpenAPI 3.1.0, JSON Schema 2020-12.
 
 mod conditions;
+mod firmware;
 mod operation;
 mod operations;
 pub(super) mod types;
@@ -82,6 +83,7 @@ fn document() -> Value {
             { "name": "servers", "description": "Registered machines and their BMCs." },
             { "name": "reports", "description": "Reports of the maintenance OS." },
             { "name": "webhooks", "description": "Events for other systems." },
+            { "name": "firmware", "description": "Firmware files and sets." },
             { "name": "registry", "description": "Administration of the OCI registry." },
             { "name": "accounts", "description": "Users and API tokens." },
             { "name": "controller", "description": "The controller itself." },

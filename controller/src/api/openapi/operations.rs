@@ -21,6 +21,7 @@ use super::super::servers::inventory::ServerInventoryView;
 use super::super::servers::{change, doctor, release, view as server};
 use super::super::session;
 use super::super::webhooks::{create as webhook_create, dead_letters, switch, view as webhook};
+use super::firmware::firmware;
 use super::operation::{Operation, delete, get, patch, post};
 use super::types;
 use crate::accounts::{ChangedUser, NewToken, NewUser, TokenView, UserView};
@@ -33,6 +34,7 @@ pub(super) fn operations() -> Vec<Operation> {
         batches(),
         accounts(),
         controller(),
+        firmware(),
         registry(),
         keys(),
         servers(),

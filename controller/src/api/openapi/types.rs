@@ -56,6 +56,10 @@ schemas! {
     Condition = json_schema!({ "type": "string", "enum": [
         "queued", "restored", "gated", "blocked", "working", "cancelling", "abandoned", "waiting", "retrying", "due", "held", "ended",
     ] });
+    /// The component that a firmware file is for.
+    FirmwareComponent = json_schema!({ "type": "string", "enum": firmware::Component::ALL.map(firmware::Component::as_str) });
+    /// Whether the host must restart before a firmware file is in use.
+    FirmwareRestart = json_schema!({ "type": "string", "enum": ["none", "host"] });
     /// How the certificate of a BMC is checked.
     TlsMode = json_schema!({ "type": "string", "enum": ["insecure", "pinned", "verify"] });
     /// The status of a check of a BMC.

@@ -4,6 +4,7 @@ mod accounts;
 mod admission;
 mod audit;
 mod creation;
+mod firmware_sets;
 mod job_cache;
 mod leases;
 mod locks;

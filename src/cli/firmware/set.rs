@@ -1,0 +1,135 @@
+//! `shoal firmware set`.
+
+use clap::Subcommand;
+use reqwest::header::HeaderMap;
+use serde_json::{Map, Value, json};
+
+use super::super::client::Client;
+use super::super::error::CliError;
+use super::super::output::{Output, text};
+use super::import::ImportCatalogue;
+use super::{HEAD, list_of, named, row};
+
+/// Commands for firmware sets.
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum SetCommand {
+    /// Create a set; its files are held until the set is deleted
+    Create {
+        /// The name of the set
+        name: String,
+        /// A file by its digest or the first 6 digits or more; may be given more than once
+        #[arg(long = "file", value_name = "DIGEST", required = true)]
+        files: Vec<String>,
+        /// A label; vendor=… and model=… say for which servers the set is
+        #[arg(long = "label", value_name = "KEY=VALUE", value_parser = super::super::server::label)]
+        labels: Vec<(String, String)>,
+    },
+    /// List the sets
+    List,
+    /// Show a set with its files in the order of installation
+    Show {
+        /// The name of the set
+        set: String,
+    },
+    /// Delete a set; its files stay
+    Delete {
+        /// The name of the set
+        set: String,
+    },
+    /// Show the one set that fits servers of a vendor and model
+    Match {
+        /// The vendor of the server
+        #[arg(long)]
+        vendor: String,
+        /// The model of the server
+        #[arg(long)]
+        model: String,
+        /// Only sets with this label; may be given more than once
+        #[arg(long = "label", value_name = "KEY=VALUE", value_parser = super::super::server::label)]
+        labels: Vec<(String, String)>,
+    },
+    /// Add the files of a vendor's catalogue that are in a folder, after a preview
+    Import(ImportCatalogue),
+}
+
+pub(super) async fn run(
+    command: SetCommand,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    match command {
+        SetCommand::Create { name, files, labels } => {
+            let mut digests = Vec::new();
+            for file in &files {
+                digests.push(named(file, client).await?);
+            }
+            let created = create(&name, &digests, &labels, client).await?;
+            show(&created, output)
+        }
+        SetCommand::List => {
+            let page = client.get(&["firmware-sets"], &[]).await?.body;
+            list(&page, output)
+        }
+        SetCommand::Show { set } => {
+            let shown = client.get(&["firmware-sets", &set], &[]).await?.body;
+            show(&shown, output)
+        }
+        SetCommand::Delete { set } => {
+            client.delete(&["firmware-sets", &set], HeaderMap::new()).await?;
+            output.note(format!("firmware set {set} deleted"));
+            Ok(())
+        }
+        SetCommand::Match { vendor, model, labels } => {
+            let mut query = vec![("vendor", vendor), ("model", model)];
+            query.extend(labels.into_iter().map(|(key, value)| ("label", format!("{key}={value}"))));
+            let found = client.get(&["firmware-match"], &query).await?.body;
+            show(&found, output)
+        }
+        SetCommand::Import(import) => import.run(client, output).await,
+    }
+}
+
+/// Creates a set of files by the digests of their manifests.
+pub(super) async fn create(
+    name: &str,
+    digests: &[String],
+    labels: &[(String, String)],
+    client: &Client,
+) -> Result<Value, CliError> {
+    let labels: Map<String, Value> = labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    let body = json!({ "name": name, "labels": labels, "files": digests });
+    Ok(client.post(&["firmware-sets"], &body, HeaderMap::new()).await?.body)
+}
+
+fn list(page: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    if output.json {
+        return output.document(page);
+    }
+    let rows = list_of(page, "sets").iter().map(|set| {
+        let files = list_of(set, "files").len().to_string();
+        vec![
+            text(set, "/name"),
+            files,
+            text(set, "/labels"),
+            text(set, "/created_at"),
+            text(set, "/created_by"),
+        ]
+    });
+    output.table(&["SET", "FILES", "LABELS", "CREATED", "BY"], &rows.collect::<Vec<_>>())
+}
+
+pub(super) fn show(set: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    if output.json {
+        return output.document(set);
+    }
+    let part = |pointer: &str| text(set, pointer);
+    output.fields(&[
+        ("set", part("/name")),
+        ("id", part("/id")),
+        ("labels", part("/labels")),
+        ("created", part("/created_at")),
+        ("by", part("/created_by")),
+    ])?;
+    let rows: Vec<Vec<String>> = list_of(set, "files").iter().map(row).collect();
+    output.table(&HEAD, &rows)
+}

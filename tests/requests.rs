@@ -31,6 +31,8 @@ fn word(operation: RequestKind) -> &'static str {
         RequestKind::Insert => "insert",
         RequestKind::Eject => "eject",
         RequestKind::Configure => "configure",
+        RequestKind::Update => "update",
+        RequestKind::RestartBmc => "restart_bmc",
         RequestKind::Unknown => "unknown",
     }
 }

@@ -24,7 +24,9 @@ use tokio::time::Instant;
 
 use crate::json;
 use crate::redact::Redactor;
+use crate::tls::Fingerprint;
 use crate::transport::{Request, Response, Transport, TransportError};
+use crate::upload::UploadBody;
 
 /// Maximum number of recorded exchanges.
 const MAX_EXCHANGES: usize = 1024;
@@ -111,6 +113,23 @@ impl Transport for RecordingTransport {
         let sent = self.inner.send(request, deadline).await;
         self.note(&method, &path, &sent, started.elapsed());
         sent
+    }
+
+    async fn upload(
+        &self,
+        request: Request,
+        body: UploadBody,
+        deadline: Duration,
+    ) -> Result<Response, TransportError> {
+        let (method, path) = (request.method.clone(), request.path.clone());
+        let started = Instant::now();
+        let sent = self.inner.upload(request, body, deadline).await;
+        self.note(&method, &path, &sent, started.elapsed());
+        sent
+    }
+
+    fn peer_fingerprint(&self) -> Option<Fingerprint> {
+        self.inner.peer_fingerprint()
     }
 
     fn release_idle(&self) {

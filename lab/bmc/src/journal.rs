@@ -33,6 +33,10 @@ pub enum RequestKind {
     Insert,
     /// `VirtualMedia.EjectMedia`, or the eject of the vendor.
     Eject,
+    /// A request that brings a firmware image or starts an update.
+    Update,
+    /// A restart of the BMC.
+    RestartBmc,
     /// A request that only this vendor needs: enabling slots, writing the location of an image, an OEM boot device.
     Configure,
     /// A request that the simulated BMC does not know.
@@ -40,9 +44,18 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// Whether the request would change the host, a slot or the boot override.
+    /// Whether the request would change the host, its firmware, the BMC, a slot or the boot override.
     pub fn is_mutation(self) -> bool {
-        matches!(self, Self::PatchSystem | Self::Reset | Self::Insert | Self::Eject | Self::Configure)
+        matches!(
+            self,
+            Self::PatchSystem
+                | Self::Reset
+                | Self::Insert
+                | Self::Eject
+                | Self::Update
+                | Self::RestartBmc
+                | Self::Configure
+        )
     }
 }
 

@@ -5,6 +5,7 @@
 //!                 ├─ resources  slots (SlotConfig), their place in the tree (SlotTree), ServicePolicy
 //!                 ├─ host       PowerPolicy, BootPolicy
 //!                 ├─ media      MediaPolicy (UrlRules, InsertRules, ReadStyle)
+//!                 ├─ firmware   UpdatePolicy
 //!                 ├─ protocol   SessionPolicy, EtagPolicy, ResponsePolicy, TaskPolicy, ErrorPolicy
 //!                 └─ faults
 //! ```
@@ -16,6 +17,7 @@ mod host;
 mod media;
 mod service;
 pub(super) mod time;
+mod update;
 
 use std::time::Duration;
 
@@ -34,6 +36,7 @@ pub use service::{
     ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, IfMatchRule,
     LoginOem, MonitorAfter, ResponsePolicy, ServicePolicy, SessionPolicy, Success, TaskPolicy,
 };
+pub use update::{BiosUpdate, Component, PushForm, SimplePolicy, UpdateAnswer, UpdatePolicy, WaitingTask};
 
 /// The configuration of one simulated BMC.
 #[derive(Clone, Debug)]
@@ -72,6 +75,8 @@ pub struct SimBmcConfig {
     pub tasks: TaskPolicy,
     /// Shape of error responses.
     pub errors: ErrorPolicy,
+    /// The update service.
+    pub update: UpdatePolicy,
     /// How long a request without a response is held before its connection is cut.
     pub hang_limit: Duration,
     /// Maximum number of journal entries.
@@ -107,6 +112,7 @@ impl SimBmcConfig {
             responses: ResponsePolicy::default(),
             tasks: TaskPolicy::default(),
             errors: ErrorPolicy::default(),
+            update: UpdatePolicy::default(),
             hang_limit: Duration::from_secs(600),
             journal_capacity: 1024,
             started_at: jiff::Timestamp::now(),

@@ -144,8 +144,8 @@ impl Transport for HttpTransport {
         in_time(deadline, self.exchange_with(request, body)).await
     }
 
-    fn peer_fingerprint(&self) -> Option<Fingerprint> {
-        self.peer.get()
+    fn peer_certificate(&self) -> Option<[u8; 32]> {
+        self.peer.get().map(|fingerprint| fingerprint.0)
     }
 
     fn release_idle(&self) {

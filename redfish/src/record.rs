@@ -24,7 +24,6 @@ use tokio::time::Instant;
 
 use crate::json;
 use crate::redact::Redactor;
-use crate::tls::Fingerprint;
 use crate::transport::{Request, Response, Transport, TransportError};
 use crate::upload::UploadBody;
 
@@ -128,8 +127,8 @@ impl Transport for RecordingTransport {
         sent
     }
 
-    fn peer_fingerprint(&self) -> Option<Fingerprint> {
-        self.inner.peer_fingerprint()
+    fn peer_certificate(&self) -> Option<[u8; 32]> {
+        self.inner.peer_certificate()
     }
 
     fn release_idle(&self) {

@@ -16,7 +16,6 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
-use crate::tls::Fingerprint;
 use crate::upload::UploadBody;
 
 /// Maximum size of a response body.
@@ -91,12 +90,14 @@ pub trait Transport: Send + Sync {
         body: UploadBody,
         deadline: Duration,
     ) -> Result<Response, TransportError> {
-        let body = Some(body.collect().await?);
+        let unreadable =
+            |error: std::io::Error| TransportError::not_sent(TransportErrorKind::Config, error.to_string());
+        let body = Some(body.collect().await.map_err(unreadable)?);
         self.send(Request { body, ..request }, deadline).await
     }
 
-    /// The fingerprint of the certificate in the latest handshake, also when it was refused; `None` without TLS.
-    fn peer_fingerprint(&self) -> Option<Fingerprint> {
+    /// SHA-256 of the certificate in the latest handshake, also when it was refused; `None` without TLS.
+    fn peer_certificate(&self) -> Option<[u8; 32]> {
         None
     }
 

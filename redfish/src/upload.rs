@@ -16,14 +16,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, ReadBuf};
-
-use crate::observe::Fence;
-use crate::transport::{TransportError, TransportErrorKind};
 
 /// Size of the pieces in which an image is read and sent.
 const PIECE: usize = 64 * 1024;
@@ -69,13 +65,8 @@ impl UploadProgress {
     }
 }
 
-/// Decides before each piece whether the sender still owns the server.
-#[derive(Clone)]
-pub(crate) struct PieceFence {
-    pub(crate) fence: Arc<dyn Fence>,
-    /// For how long the sender must own the server when it sends a piece.
-    pub(crate) owned_for: Duration,
-}
+/// Says before each piece whether the sender still owns the server.
+pub(crate) type PieceFence = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The body of an upload.
 pub struct UploadBody {
@@ -122,14 +113,14 @@ impl UploadBody {
     /// # Errors
     ///
     /// When the body is larger than 64 MiB, the image cannot be read, or the sender no longer owns the server.
-    pub async fn collect(mut self) -> Result<Bytes, TransportError> {
-        let failed = |detail: String| TransportError::not_sent(TransportErrorKind::Config, detail);
+    pub async fn collect(mut self) -> io::Result<Bytes> {
         if self.left > MAX_COLLECTED {
-            return Err(failed(format!("{} bytes are too many for a transport without streams", self.left)));
+            let detail = format!("{} bytes are too many for a transport without streams", self.left);
+            return Err(io::Error::other(detail));
         }
         let mut bytes = BytesMut::new();
         while let Some(piece) = self.next().await {
-            bytes.extend_from_slice(&piece.map_err(|error| failed(error.to_string()))?);
+            bytes.extend_from_slice(&piece?);
         }
         Ok(bytes.freeze())
     }
@@ -143,7 +134,7 @@ impl UploadBody {
         if self.left == 0 {
             return Poll::Ready(None);
         }
-        if self.fence.as_ref().is_some_and(|fence| !fence.fence.allows(fence.owned_for)) {
+        if self.fence.as_ref().is_some_and(|allows| !allows()) {
             self.progress.0.fenced.store(true, Ordering::Relaxed);
             return Poll::Ready(Some(Err(io::Error::other("this controller no longer owns the server"))));
         }
@@ -206,14 +197,6 @@ impl Body for UploadBody {
 mod tests {
     use super::*;
 
-    struct Until(AtomicU64);
-
-    impl Fence for Until {
-        fn allows(&self, _: Duration) -> bool {
-            self.0.fetch_sub(1, Ordering::Relaxed) > 1
-        }
-    }
-
     fn body(image: Vec<u8>, length: u64, fence: Option<PieceFence>) -> (UploadBody, UploadProgress) {
         let progress = UploadProgress::default();
         let image = Box::new(io::Cursor::new(image));
@@ -235,14 +218,14 @@ mod tests {
     async fn a_stream_that_ends_early_never_makes_a_complete_body() {
         let (upload, progress) = body(vec![b'x'; 3], 4, None);
         let error = upload.collect().await.unwrap_err();
-        assert!(error.detail.contains("1 bytes early"), "{error}");
+        assert!(error.to_string().contains("1 bytes early"), "{error}");
         assert!(progress.is_unreadable() && !progress.is_complete());
     }
 
     #[tokio::test]
     async fn a_sender_that_lost_the_server_stops_before_the_last_byte() {
-        let fence =
-            PieceFence { fence: Arc::new(Until(AtomicU64::new(3))), owned_for: Duration::from_secs(30) };
+        let left = AtomicU64::new(3);
+        let fence: PieceFence = Box::new(move || left.fetch_sub(1, Ordering::Relaxed) > 1);
         let (upload, progress) = body(vec![b'x'; 3], 3, Some(fence));
         upload.collect().await.unwrap_err();
         assert!(progress.is_fenced() && !progress.is_complete());

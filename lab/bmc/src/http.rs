@@ -397,7 +397,10 @@ where
             reader.feed(data);
         }
     }
-    Ok(reader.finish())
+    // Many BMCs refuse a chunked upload; it is read as one that is not valid.
+    let announced =
+        headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    Ok(reader.finish().filter(|_| announced == Some(length)))
 }
 
 /// Reads a body to its end or until it exceeds the limit; the rest stays unread.

@@ -96,7 +96,11 @@ impl View<'_> {
             Resource::Oem(Oem::Attributes) => self.attributes(),
             _ => return None,
         };
-        body["@odata.id"] = json!(self.uri(resource));
+        body["@odata.id"] = json!(match (resource, body["Id"].as_str()) {
+            // A vendor that ignores the case of paths shows the id as it is.
+            (Resource::FirmwareNamed(_), Some(id)) => self.uri(&Resource::FirmwareNamed(id.to_owned())),
+            _ => self.uri(resource),
+        });
         if let Some(tag) = self.opaque(resource).and_then(|opaque| etag::given(self.config.etag, &opaque)) {
             body["@odata.etag"] = json!(tag);
         }

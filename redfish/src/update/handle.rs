@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::RedfishError;
 use crate::json;
-use crate::update::choice::{Choice, Route};
+use crate::update::choice::Choice;
 use crate::update::service::ApplyTime;
 
 /// The format of stored updates.
@@ -84,6 +84,21 @@ pub struct PreparedUpdate {
     pub task_service: Option<String>,
     /// Ids of the tasks that existed before.
     pub tasks_before: Vec<String>,
+    /// Where the BMC stores an upload that is started by a second request.
+    pub staged: Option<StagedUpload>,
+}
+
+/// A place where the BMC stores uploads, to find an image whose path did not arrive.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct StagedUpload {
+    /// Path of the collection that lists stored images.
+    pub collection: String,
+    /// Paths of the images that were stored before.
+    pub before: Vec<String>,
+    /// The path of `SimpleUpdate`, which starts the update.
+    pub target: String,
+    /// The apply time that is sent with it.
+    pub apply_time: Option<ApplyTime>,
 }
 
 /// The members of the service that an upload to `HttpPushUri` reads.
@@ -107,19 +122,14 @@ impl PreparedUpdate {
             state_at_service: self.state_at_service,
             task_service: self.task_service.clone(),
             tasks_before: self.tasks_before.clone(),
+            staged: self.staged.clone(),
         }
     }
 
     /// The second request of this update, if it has one; `image` is the path under which the BMC stored the upload.
     pub(crate) fn second(&self, image: Option<String>) -> Option<SecondRequest> {
-        let staged = match &self.choice.route {
-            Route::Push { then, .. } => then.clone(),
-            Route::Simple { .. } | Route::Multipart { .. } => None,
-        };
-        match (staged, image, &self.start) {
-            (Some(target), Some(image), _) => {
-                Some(SecondRequest::SimpleUpdate { target, image, apply_time: self.apply_time })
-            }
+        match (&self.staged, image, &self.start) {
+            (Some(staged), Some(image), _) => Some(staged.request(image)),
             (None, _, Some(target)) => Some(SecondRequest::StartUpdate { target: target.clone() }),
             _ => None,
         }
@@ -165,10 +175,20 @@ pub struct UpdateHandle {
     pub task_service: Option<String>,
     /// Ids of tasks that are not this update.
     pub tasks_before: Vec<String>,
+    /// Where the BMC stores the upload, as long as its path is not known.
+    pub staged: Option<StagedUpload>,
+}
+
+impl StagedUpload {
+    /// The request that starts the update with this stored image.
+    pub(crate) fn request(&self, image: String) -> SecondRequest {
+        SecondRequest::SimpleUpdate { target: self.target.clone(), image, apply_time: self.apply_time }
+    }
 }
 
 impl UpdateHandle {
-    /// The handle after the second request was sent, as long as no task of it is known.
+    /// The handle after the second request was sent, as long as no task of it is known. After a crash between the two, look
+    /// for its task with [`crate::Bmc::find_update`] before the request is sent again.
     pub fn after_start(&self) -> Self {
         let mut tasks_before = self.tasks_before.clone();
         for path in [&self.monitor, &self.task].into_iter().flatten() {
@@ -177,7 +197,7 @@ impl UpdateHandle {
                 tasks_before.push(id);
             }
         }
-        UpdateHandle { monitor: None, task: None, then: None, tasks_before, ..self.clone() }
+        UpdateHandle { monitor: None, task: None, then: None, staged: None, tasks_before, ..self.clone() }
     }
 
     /// Whether the BMC named a monitor or a Task.
@@ -237,6 +257,7 @@ mod tests {
             state_at_service: false,
             task_service: None,
             tasks_before: vec!["3".to_owned()],
+            staged: None,
         }
     }
 

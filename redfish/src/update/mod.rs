@@ -32,7 +32,8 @@ pub(crate) mod tasks;
 
 pub use choice::{Choice, Considered, ImageOffer, NoWay, Route, choose_way};
 pub use handle::{
-    PreparedUpdate, PushOptions, SecondRequest, StoredFormat, UpdateHandle, UpdateRequest, UpdateStart,
+    PreparedUpdate, PushOptions, SecondRequest, StagedUpload, StoredFormat, UpdateHandle, UpdateRequest,
+    UpdateStart,
 };
 pub use inventory::{SoftwareInventory, SoftwareItem};
 pub(crate) use poll::describe;

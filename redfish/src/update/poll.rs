@@ -155,7 +155,10 @@ impl Bmc {
         if !handle.has_task()
             && let Some(found) = self.find_update(handle).await?
         {
-            let path = found.task.clone().unwrap_or_default();
+            let Some(path) = found.task.clone() else {
+                let found = Some(Box::new(found));
+                return Ok(UpdatePoll { found, ..UpdatePoll::of(UpdateState::Uploaded) });
+            };
             let response = self.core.read_once(OPERATION, &path).await?;
             if let Reading::Known(poll) = self.core.read_update(&response, false)? {
                 return Ok(UpdatePoll { found: Some(Box::new(found)), ..poll });
@@ -173,7 +176,7 @@ impl Bmc {
                 ..
             } => {
                 let shown =
-                    self.core.transport.peer_fingerprint().map(|shown: Fingerprint| shown.to_string());
+                    self.core.transport.peer_certificate().map(|shown| Fingerprint(shown).to_string());
                 UpdateState::CertificateChanged { shown }
             }
             ErrorKind::Unauthorized { denial: Denial::Credentials | Denial::TooManyRejections, .. } => {

@@ -78,7 +78,8 @@ impl Core {
         if let Some(cookie) = upload.cookie {
             request.headers.insert(COOKIE, cookie);
         }
-        let fence = PieceFence { fence: self.fence.clone(), owned_for: OWNED_FOR_PIECE };
+        let fence = self.fence.clone();
+        let fence: PieceFence = Box::new(move || fence.allows(OWNED_FOR_PIECE));
         let body = UploadBody::new(
             upload.head,
             upload.image,

@@ -25,8 +25,8 @@ use crate::update::accepted::Accepted;
 use crate::update::choice::{self, Choice, Route};
 use crate::update::form::{Form, file_name};
 use crate::update::handle::{
-    PreparedUpdate, PushOptions, SecondRequest, StoredFormat, UpdateHandle, UpdateRequest, UpdateStart,
-    task_id,
+    PreparedUpdate, PushOptions, SecondRequest, StagedUpload, StoredFormat, UpdateHandle, UpdateRequest,
+    UpdateStart, task_id,
 };
 use crate::update::send::{Upload, session_cookie};
 use crate::update::service::{ApplyTime, UpdateCapability};
@@ -80,6 +80,15 @@ impl Bmc {
             let what = "OnStartUpdateRequest, because the BMC has no action StartUpdate";
             return Err(RedfishError::not_supported(OPERATION, what));
         }
+        let staged = match &choice.route {
+            Route::Push { target, then: Some(then), .. } => Some(StagedUpload {
+                collection: target.clone(),
+                before: core.stored_images(READ, target).await?,
+                target: then.clone(),
+                apply_time,
+            }),
+            _ => None,
+        };
         Ok(PreparedUpdate {
             format: StoredFormat,
             service: service.uri.clone(),
@@ -95,6 +104,7 @@ impl Bmc {
             state_at_service: choice::state_at_service(&profile),
             task_service: service.task_service.clone().filter(|_| tasks.is_some()),
             tasks_before: tasks.into_iter().flatten().map(|path| task_id(&path)).collect(),
+            staged,
             choice,
         })
     }

@@ -17,11 +17,26 @@ use crate::json::{self, Resource};
 use crate::update::handle::{MAX_TASKS, UpdateHandle, task_id};
 use crate::update::service::is_absent;
 
+const OPERATION: Operation = Operation::UpdateState;
 const MAX_PAGES: usize = 8;
 /// Maximum number of new tasks that are read.
 const MAX_READ: usize = 4;
 
 impl Core {
+    /// The paths of the images that a collection lists as stored and not installed.
+    pub(crate) async fn stored_images(
+        &self,
+        operation: Operation,
+        collection: &str,
+    ) -> Result<Vec<String>, RedfishError> {
+        let members = self.members_up_to(operation, collection, MAX_TASKS).await?;
+        let stored = members
+            .into_iter()
+            .map(|member| member.path)
+            .filter(|path| json::last_segment(path).to_ascii_lowercase().starts_with("available-"));
+        Ok(stored.collect())
+    }
+
     /// The paths of all tasks; `None` when the BMC shows no list of tasks.
     pub(crate) async fn task_paths(
         &self,
@@ -88,8 +103,8 @@ pub(crate) fn pick(new: &[Resource]) -> Option<&Resource> {
 }
 
 impl Bmc {
-    /// Looks for the task of an update whose start got no clear response, or whose response named no task. Returns the
-    /// handle with the task; `None` when the BMC shows no task that was not there before.
+    /// Looks for an update whose start got no clear response, or whose response named no task. Returns the handle with the
+    /// task, or with the stored image that waits for its start; `None` when the BMC shows neither.
     ///
     /// `None` does not prove that the BMC has no image: the installed version decides, after the time an update takes.
     ///
@@ -97,7 +112,16 @@ impl Bmc {
     ///
     /// When the list of tasks cannot be read.
     pub async fn find_update(&self, handle: &UpdateHandle) -> Result<Option<UpdateHandle>, RedfishError> {
-        const OPERATION: Operation = Operation::UpdateState;
+        if let Some(found) = self.find_task(handle).await? {
+            return Ok(Some(found));
+        }
+        let Some(staged) = handle.staged.as_ref().filter(|_| handle.then.is_none()) else { return Ok(None) };
+        let stored = self.core.stored_images(OPERATION, &staged.collection).await?;
+        let new = stored.into_iter().find(|path| !staged.before.contains(path));
+        Ok(new.map(|image| UpdateHandle { then: Some(staged.request(image)), ..handle.clone() }))
+    }
+
+    async fn find_task(&self, handle: &UpdateHandle) -> Result<Option<UpdateHandle>, RedfishError> {
         let Some(service) = &handle.task_service else { return Ok(None) };
         let Some(paths) = self.core.task_paths(OPERATION, service).await? else { return Ok(None) };
         let new: Vec<String> =

@@ -11,8 +11,9 @@ use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Job, Stage, TaskView, Upload,
+    Upload,
     image::{ImageFacts, ImageProblem, ImageReader},
+    progress::{Job, Stage, TaskView},
 };
 use crate::{
     actions::object,

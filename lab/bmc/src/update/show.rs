@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::progress::{Stage, Updates};
 use crate::{
     config::{Component, UpdateAnswer},
     etag,
@@ -109,6 +110,14 @@ impl View<'_> {
         let updates = &self.state.updates;
         let any_case = self.config.service.any_case;
         let same = |known: &str, id: &str| known == id || (any_case && known.eq_ignore_ascii_case(id));
+        if let Some((path, facts)) = &updates.stored
+            && path.rsplit('/').next().is_some_and(|known| same(known, id))
+        {
+            return Some(json!({
+                "@odata.type": "#SoftwareInventory.v1_10_0.SoftwareInventory",
+                "Id": id, "Name": facts.component, "Version": facts.version, "Updateable": true,
+            }));
+        }
         if let Some(staged) = id.strip_prefix(STAGED) {
             let item = updates.items.iter().find(|item| same(&item.id, staged))?;
             let version = item.staged.as_ref()?;
@@ -143,7 +152,9 @@ impl View<'_> {
         let items = self.state.updates.items.iter();
         let staged = items.clone().filter(|item| item.staged.is_some());
         let staged = staged.map(|item| Resource::FirmwareNamed(format!("{STAGED}{}", item.id)));
-        items.map(|item| Resource::FirmwareNamed(item.id.clone())).chain(staged).collect()
+        let stored = self.state.updates.stored.as_ref().and_then(|(path, _)| path.rsplit('/').next());
+        let stored = stored.map(|id| Resource::FirmwareNamed(id.to_owned()));
+        items.map(|item| Resource::FirmwareNamed(item.id.clone())).chain(staged).chain(stored).collect()
     }
 
     /// A version as the manager or the system shows it, after an update.
@@ -158,9 +169,9 @@ impl View<'_> {
 
 const STAGED: &str = "staged_";
 
-impl super::Updates {
+impl Updates {
     fn waits_for_host(&self) -> bool {
-        self.job.as_ref().is_some_and(|job| matches!(job.stage, super::Stage::WaitingForHost { .. }))
+        self.job.as_ref().is_some_and(|job| matches!(job.stage, Stage::WaitingForHost { .. }))
     }
 }
 

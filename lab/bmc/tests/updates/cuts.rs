@@ -4,8 +4,9 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger};
 
 use crate::kit::{Bench, Stored, Wanted};
 
-/// Vendors whose starts differ: one request, two requests, no task, a URL and a task that only the list shows.
-const VENDORS: [&str; 4] = ["generic", "smc-x12", "hpe-ilo6", "smc-x11-cfgcd"];
+/// Vendors whose starts differ: one request, two requests, no task, a URL and a task that only the list shows,
+/// a stored upload.
+const VENDORS: [&str; 5] = ["generic", "smc-x12", "hpe-ilo6", "smc-x11-cfgcd", "dell-idrac8"];
 
 /// Runs an update with a fault at request `at`; every error ends the process. Returns whether the fault was used.
 async fn run(vendor: &str, component: &'static str, at: u32, effect: FaultEffect) -> bool {

@@ -54,6 +54,8 @@ impl Wanted {
 pub(crate) struct Stored {
     prepared: Option<String>,
     handle: Option<String>,
+    /// The second request may have been sent.
+    starting: bool,
 }
 
 /// A simulated BMC and its client.
@@ -211,6 +213,24 @@ impl Bench {
         self.watch(stored, found, handle).await
     }
 
+    /// Sends the second request, unless an earlier process sent it and the BMC shows its task.
+    async fn start_uploaded(
+        &mut self,
+        stored: &mut Stored,
+        handle: &UpdateHandle,
+    ) -> Result<UpdateHandle, RedfishError> {
+        if stored.starting
+            && let Some(found) = self.bmc.find_update(&handle.after_start()).await?
+        {
+            return Ok(found);
+        }
+        stored.starting = true;
+        match self.bmc.start_uploaded(handle).await? {
+            UpdateStart::Accepted(handle) => Ok(handle),
+            UpdateStart::MaybeAccepted { error, .. } => Err(*error),
+        }
+    }
+
     /// Polls until the state is final and returns whether the version is installed.
     async fn watch(
         &mut self,
@@ -227,16 +247,7 @@ impl Bench {
             match poll.state {
                 UpdateState::Queued | UpdateState::Running { .. } => self.sim.skip_flash_time(LONG),
                 UpdateState::Uploaded => {
-                    handle = match self.bmc.start_uploaded(&handle).await {
-                        Ok(UpdateStart::Accepted(handle)) => handle,
-                        // The stored handle still names the checked image; the next process polls it first.
-                        Ok(UpdateStart::MaybeAccepted { error, .. }) => return Err(*error),
-                        // A second start of one image is refused: the first one was carried out.
-                        Err(error) if matches!(error.kind, redfish::ErrorKind::Refused { .. }) => {
-                            handle.after_start()
-                        }
-                        Err(error) => return Err(error),
-                    };
+                    handle = self.start_uploaded(stored, &handle).await?;
                     stored.handle = Some(serde_json::to_string(&handle).unwrap());
                 }
                 UpdateState::NeedsHostRestart => {
@@ -245,9 +256,6 @@ impl Bench {
                         _ => ResetType::ForceRestart,
                     };
                     self.bmc.reset(&found.system, reset).await?;
-                    if self.is_installed().await? {
-                        return Ok(true);
-                    }
                 }
                 UpdateState::Away { .. } => {
                     self.sim.set_reachable(true);

@@ -32,6 +32,7 @@ fn word(operation: RequestKind) -> &'static str {
         RequestKind::Insert => "insert",
         RequestKind::Eject => "eject",
         RequestKind::Configure => "configure",
+        RequestKind::Update => "update",
         RequestKind::Unknown => "unknown",
     }
 }

@@ -38,6 +38,16 @@ impl Core {
         operation: Operation,
         path: &str,
     ) -> Result<Vec<Member>, RedfishError> {
+        self.members_up_to(operation, path, MAX_MEMBERS).await
+    }
+
+    /// Reads at most `limit` members of a collection.
+    pub(crate) async fn members_up_to(
+        &self,
+        operation: Operation,
+        path: &str,
+        limit: usize,
+    ) -> Result<Vec<Member>, RedfishError> {
         let mut members: Vec<Member> = Vec::new();
         let mut pages = vec![path.to_owned()];
         while let Some(page) = pages.last() {
@@ -45,8 +55,8 @@ impl Core {
                 1 => self.first_page(operation, page).await?,
                 _ => self.read(operation, page).await?,
             };
-            for member in entries(&page) {
-                if members.len() < MAX_MEMBERS && !members.iter().any(|known| known.path == member.path) {
+            for member in entries(&page, limit) {
+                if members.len() < limit && !members.iter().any(|known| known.path == member.path) {
                     members.push(member);
                 }
             }
@@ -114,9 +124,9 @@ pub(crate) fn offered(root: &Map<String, Value>) -> Option<&'static str> {
     }
 }
 
-fn entries(page: &Resource) -> Vec<Member> {
+fn entries(page: &Resource, limit: usize) -> Vec<Member> {
     let entries = page.fields.get("Members").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let entries = entries.iter().take(MAX_MEMBERS).filter_map(Value::as_object);
+    let entries = entries.iter().take(limit).filter_map(Value::as_object);
     entries.filter_map(entry).collect()
 }
 

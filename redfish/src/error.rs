@@ -55,8 +55,18 @@ pub enum Operation {
     ClearBootOverride,
     /// Enabling virtual media.
     PrepareMedia,
+    /// Reading the update service and the firmware inventory before an update.
+    UpdateService,
+    /// Starting an update of firmware: upload, or request to read the image.
+    Update,
+    /// Reading the state of an update.
+    UpdateState,
     /// Reading or restarting the manager.
     ResetManager,
+    /// Reading settings of the BIOS or the boot order.
+    ReadSettings,
+    /// Writing settings of the BIOS or the boot order.
+    WriteSettings,
 }
 
 impl Operation {
@@ -361,10 +371,40 @@ impl RedfishError {
         }
     }
 
+    /// The next action where a firmware update or settings need another one than virtual media do.
+    fn next_action_of_update(&self) -> Option<&'static str> {
+        let updates = matches!(self.operation, Operation::UpdateService | Operation::Update);
+        let settings = matches!(self.operation, Operation::ReadSettings | Operation::WriteSettings);
+        match &self.kind {
+            ErrorKind::License { .. } if updates || settings => {
+                Some("install the BMC licence that includes this function, or use the BMC's web interface")
+            }
+            ErrorKind::Refused { status: 413, .. } if updates => {
+                Some("the image is too large for this way: choose another one with the flag update_ways")
+            }
+            ErrorKind::Refused { .. } if updates => Some(
+                "read the BMC's message: the image may be for another model, or the BMC may demand a version in between",
+            ),
+            ErrorKind::NotSupported { .. } if updates => {
+                Some("update this component in the BMC's web interface, or use newer firmware of the BMC")
+            }
+            ErrorKind::Unauthorized { denial: Denial::Privilege, .. } if updates || settings => {
+                Some("grant the account the privilege to configure components and the manager")
+            }
+            ErrorKind::Refused { .. } | ErrorKind::NotSupported { .. } if settings => {
+                Some("read the BMC's message and compare names and values with its attribute registry")
+            }
+            _ => None,
+        }
+    }
+
     /// The next action for the operator, as a clause.
     pub fn next_action(&self) -> &'static str {
         if self.maybe_applied {
             return "it may have been carried out: read the state before trying again";
+        }
+        if let Some(action) = self.next_action_of_update() {
+            return action;
         }
         match &self.kind {
             ErrorKind::Unreachable { problem: TransportErrorKind::Resolve, .. } => {

@@ -58,15 +58,15 @@ pub(crate) struct Core {
     pub(crate) no_expand: AtomicBool,
     pub(crate) session: Mutex<Session>,
     pub(crate) keeper: Arc<dyn SessionKeeper>,
-    transport: Arc<dyn Transport>,
-    options: ClientOptions,
-    observer: Arc<dyn Observer>,
-    fence: Arc<dyn Fence>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) options: ClientOptions,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) fence: Arc<dyn Fence>,
     /// Limits of requests; shared with other handles of the same BMC.
     pub(crate) limits: RequestLimits,
     jitter: Jitter,
     /// The BMC returned 406 for `Accept-Encoding: identity`.
-    any_encoding: AtomicBool,
+    pub(crate) any_encoding: AtomicBool,
 }
 
 /// One request of an operation, before authentication.
@@ -137,9 +137,9 @@ pub(crate) struct BmcResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    method: Method,
-    path: String,
-    auth: Option<RequestAuth>,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) auth: Option<RequestAuth>,
 }
 
 impl BmcResponse {
@@ -486,7 +486,7 @@ impl Core {
         }
     }
 
-    fn request(
+    pub(crate) fn request(
         &self,
         call: &Call<'_>,
         path: &str,

@@ -4,6 +4,7 @@
 //!   error_body   bytes -> text of a refusal                      bounded, without secrets and control characters
 //!   task_body    bytes -> result of a poll of a task             never panics, shows no secret
 //!   resource     bytes -> slots, boot, links                     links are paths on this BMC, empty is not inserted
+//!   update       bytes -> update service, task, inventory, registry   bounded, without secrets, paths on this BMC
 //!   walk         {path: document} -> a whole discovery           ends, in a bounded number of requests, all to paths
 //! ```
 
@@ -28,7 +29,12 @@ use crate::media::Slot;
 use crate::message::ErrorBody;
 use crate::options::ClientOptions;
 use crate::profile::Profile;
+use crate::settings::AttributeRegistry;
 use crate::transport::{Request, Response, Transport, TransportError};
+use crate::update::accepted::Accepted;
+use crate::update::service::add_action_info;
+use crate::update::tasks::{is_update, pick};
+use crate::update::{ImageOffer, SoftwareItem, UpdateCapability, UpdatePoll, choose_way, describe};
 
 const SECRET: &str = "correct horse battery staple";
 /// Maximum number of requests of a discovery: pages and members of a few collections, each bounded.
@@ -93,6 +99,60 @@ pub fn resource(body: &[u8]) {
         let slot = Slot::of(&resource, &profile);
         assert!(!(slot.is_empty() && slot.holds("http://10.0.0.1/tabc/boot.iso")));
         assert!(slot.id.len() <= json::MAX_TEXT && slot.media_types.len() <= json::MAX_ENTRIES);
+    }
+}
+
+/// Parses bytes as every document of an update: the service, an accepted start, a task, an inventory member, a registry of
+/// attributes. Texts are bounded and contain no secret, and every path is one on this BMC.
+///
+/// # Panics
+///
+/// When that does not hold.
+pub fn update(body: &[u8]) {
+    update_by(body, &[SECRET]);
+}
+
+fn update_by(body: &[u8], secrets: &[&str]) {
+    let Ok(fields) = json::object(body) else { return };
+    let clean = |path: &String| {
+        path.starts_with('/') && !path.starts_with("//") && !path.contains(char::is_whitespace)
+    };
+    let named = Accepted::read(None, &fields);
+    assert!([&named.monitor, &named.task, &named.other].into_iter().flatten().all(clean), "{named:?}");
+    for poll in describe(&fields, secrets) {
+        assert!(poll.messages.len() <= 16, "{poll:?}");
+        for message in &poll.messages {
+            assert!(
+                message.len() <= 4096 && !message.contains(SECRET) && !message.contains(char::is_control),
+                "{message}"
+            );
+        }
+        let stored = serde_json::to_string(&poll).unwrap_or_default();
+        assert!(serde_json::from_str::<UpdatePoll>(&stored).is_ok_and(|read| read == poll), "{stored}");
+    }
+    let _ = AttributeRegistry::of(&fields).map(|registry| registry.check(&fields));
+    let resource = Resource::new("/redfish/v1/x", &HeaderMap::new(), fields);
+    let _ = (is_update(&resource.fields), pick(std::slice::from_ref(&resource)));
+    let item = SoftwareItem::of(&resource);
+    assert!(item.id.len() <= json::MAX_TEXT && item.related.iter().all(clean));
+    let mut service = UpdateCapability::of(&resource);
+    if let Some(simple) = &mut service.simple {
+        add_action_info(simple, &resource.fields);
+        assert!(clean(&simple.target) && simple.protocols.len() <= json::MAX_ENTRIES);
+    }
+    assert!(
+        [&service.multipart, &service.push, &service.start].into_iter().flatten().all(clean),
+        "{service:?}"
+    );
+    let size = service.max_image_bytes.unwrap_or(1);
+    for name in Profile::names() {
+        let Some(profile) = Profile::named(name) else { continue };
+        let offer = ImageOffer { size, schemes: &["http", "https"] };
+        let why = match choose_way(&service, &profile, &offer) {
+            Ok(choice) => choice.why(),
+            Err(none) => none.to_string(),
+        };
+        assert!(!why.is_empty() && why.len() <= 64 * 1024);
     }
 }
 
@@ -178,7 +238,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Map, Value, json};
 
-    use super::{error_body, error_body_by, resource, task_body, walk, walk_by};
+    use super::{error_body, error_body_by, resource, task_body, update, update_by, walk, walk_by};
     use crate::error::Operation;
     use crate::json::{clip, path_of};
     use crate::message::redact;
@@ -205,6 +265,16 @@ mod tests {
             "ConnectedVia",
             "RelatedProperties",
             "TaskState",
+            "PercentComplete",
+            "#UpdateService.SimpleUpdate",
+            "MultipartHttpPushUri",
+            "HttpPushUri",
+            "HttpPushUriOptions",
+            "MessageArgs",
+            "RelatedItem",
+            "RegistryEntries",
+            "Attributes",
+            "AttributeName",
             "Messages",
             "Oem",
             "#IsoConfig.Mount",
@@ -265,6 +335,7 @@ mod tests {
                 error_body(&body);
                 task_body(&body);
                 resource(&body);
+                update(&body);
             }
         }
 
@@ -316,10 +387,11 @@ mod tests {
 
     #[test]
     fn every_seed_of_the_corpus_passes() {
-        let oracles: [(&str, Oracle); 4] = [
+        let oracles: [(&str, Oracle); 5] = [
             ("redfish_error", error_body),
             ("redfish_task", task_body),
             ("redfish_resource", resource),
+            ("redfish_update", update),
             ("redfish_walk", walk),
         ];
         for (corpus, oracle) in oracles {
@@ -345,6 +417,7 @@ mod tests {
             error_body(body.as_bytes());
             task_body(body.as_bytes());
             resource(body.as_bytes());
+            update(body.as_bytes());
             walk(json!({ "/redfish/v1/": body }).to_string().as_bytes());
         }
     }
@@ -356,6 +429,9 @@ mod tests {
         error_body(body);
         let unredacted = || error_body_by(body, |parsed| parsed.message_text(&[]));
         assert!(catch_unwind(unredacted).is_err());
+        let task = b"{\"TaskState\":\"Exception\",\"Messages\":[{\"Message\":\"no, correct horse battery staple\"}]}";
+        update(task);
+        assert!(catch_unwind(|| update_by(task, &[])).is_err());
 
         let cycle = json!({ "/redfish/v1/": { "Systems": { "@odata.id": "/redfish/v1/Systems" } },
             "/redfish/v1/Systems": { "Members@odata.nextLink": "/redfish/v1/Systems" } });

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use crate::endpoint::Endpoint;
 use crate::tls::{Fingerprint, PeerCertificate, PinMismatch, TlsVerification, client_config};
 use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError, TransportErrorKind};
+use crate::upload::UploadBody;
 
 /// Times of the transport that do not depend on the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -91,10 +92,19 @@ impl HttpTransport {
         self.peer.get()
     }
 
-    async fn exchange(&self, request: Request) -> Result<Response, TransportError> {
+    async fn exchange(&self, mut request: Request) -> Result<Response, TransportError> {
+        let body = request.body.take().map(reqwest::Body::from);
+        self.exchange_with(request, body).await
+    }
+
+    async fn exchange_with(
+        &self,
+        request: Request,
+        body: Option<reqwest::Body>,
+    ) -> Result<Response, TransportError> {
         let url = format!("{}{}", self.base, request.path);
         let mut builder = self.client()?.request(request.method, url).headers(request.headers);
-        if let Some(body) = request.body {
+        if let Some(body) = body {
             builder = builder.body(body);
         }
         let mut response = builder.send().await.map_err(|error| failure(&error))?;
@@ -120,17 +130,40 @@ impl HttpTransport {
 #[async_trait]
 impl Transport for HttpTransport {
     async fn send(&self, request: Request, deadline: Duration) -> Result<Response, TransportError> {
-        match timeout(deadline, self.exchange(request)).await {
-            Ok(result) => result,
-            Err(_) => {
-                let detail = format!("no complete response within {} s", deadline.as_secs_f32());
-                Err(TransportError::maybe_sent(TransportErrorKind::Timeout, detail))
-            }
-        }
+        in_time(deadline, self.exchange(request)).await
+    }
+
+    async fn upload(
+        &self,
+        request: Request,
+        body: UploadBody,
+        deadline: Duration,
+    ) -> Result<Response, TransportError> {
+        // The exact size of the body becomes its Content-Length: many BMCs refuse a chunked upload.
+        let body = Some(reqwest::Body::wrap(body));
+        in_time(deadline, self.exchange_with(request, body)).await
+    }
+
+    fn peer_certificate(&self) -> Option<[u8; 32]> {
+        self.peer.get().map(|fingerprint| fingerprint.0)
     }
 
     fn release_idle(&self) {
         self.client.lock().take();
+    }
+}
+
+/// Waits for an exchange until its deadline.
+async fn in_time(
+    deadline: Duration,
+    exchange: impl Future<Output = Result<Response, TransportError>>,
+) -> Result<Response, TransportError> {
+    match timeout(deadline, exchange).await {
+        Ok(result) => result,
+        Err(_) => {
+            let detail = format!("no complete response within {} s", deadline.as_secs_f32());
+            Err(TransportError::maybe_sent(TransportErrorKind::Timeout, detail))
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! A Redfish client for what provisioning needs: find the host, put media into virtual slots, set a one-time
-//! boot override, switch power; and read each of them back.
+//! boot override, switch power, update firmware, change settings of the BIOS; and read each of them back.
 //!
 //! ```text
-//!   operations   discovery, media, boot, power: read, compare, act, read back     follow a Profile, return ChangeResult
+//!   operations   discovery, media, boot, power, settings, update: read, compare,   follow a Profile, return ChangeResult
+//!        |       act, read back
 //!        |                     methods of the handle Bmc
 //!   resources    json (tolerant parsing), Slot, SystemInfo, BootOverride          a wrong type affects one field only
 //!        |
@@ -58,9 +59,12 @@ mod redact;
 mod resource_cache;
 mod retry;
 mod session;
+pub mod settings;
 mod task;
 pub mod tls;
 pub mod transport;
+pub mod update;
+pub mod upload;
 pub mod version;
 
 pub use bmc::{Bmc, BmcBuilder, ChangeResult};
@@ -81,8 +85,14 @@ pub use options::ClientOptions;
 pub use power_state::{PowerState, ResetType};
 pub use profile::Profile;
 pub use record::{RecordedExchange, RecordingTransport};
+pub use settings::{Bios, BiosCheck, SettingsDiff, SettingsView};
 pub use tls::{Fingerprint, TlsVerification};
 pub use transport::{Request, Response, Transport, TransportError, TransportErrorKind};
+pub use update::{
+    ApplyTime, ImageOffer, PreparedUpdate, SoftwareInventory, SoftwareItem, UpdateCapability, UpdateHandle,
+    UpdateImage, UpdatePoll, UpdateRequest, UpdateStart, UpdateState, choose_way,
+};
+pub use upload::{UploadBody, UploadProgress};
 pub use version::{FirmwareVersion, VersionNumbers};
 
 /// Compiles the example of the README.

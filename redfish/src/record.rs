@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::json;
 use crate::redact::Redactor;
 use crate::transport::{Request, Response, Transport, TransportError};
+use crate::upload::UploadBody;
 
 /// Maximum number of recorded exchanges.
 const MAX_EXCHANGES: usize = 1024;
@@ -111,6 +112,23 @@ impl Transport for RecordingTransport {
         let sent = self.inner.send(request, deadline).await;
         self.note(&method, &path, &sent, started.elapsed());
         sent
+    }
+
+    async fn upload(
+        &self,
+        request: Request,
+        body: UploadBody,
+        deadline: Duration,
+    ) -> Result<Response, TransportError> {
+        let (method, path) = (request.method.clone(), request.path.clone());
+        let started = Instant::now();
+        let sent = self.inner.upload(request, body, deadline).await;
+        self.note(&method, &path, &sent, started.elapsed());
+        sent
+    }
+
+    fn peer_certificate(&self) -> Option<[u8; 32]> {
+        self.inner.peer_certificate()
     }
 
     fn release_idle(&self) {

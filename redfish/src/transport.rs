@@ -16,6 +16,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
+use crate::upload::UploadBody;
+
 /// Maximum size of a response body.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
 
@@ -74,6 +76,30 @@ pub trait Transport: Send + Sync {
     /// When there is no complete response in time; [`TransportError::maybe_sent`] says whether the BMC may have received
     /// the request.
     async fn send(&self, request: Request, deadline: Duration) -> Result<Response, TransportError>;
+
+    /// Sends a request whose body is a stream, and reads the whole response, both within `deadline` from now. A transport
+    /// that cannot send a stream reads the body into memory first, which this default does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Transport::send`]; also when the body cannot be read. Whether the BMC may have the whole body is known by
+    /// the progress of the body.
+    async fn upload(
+        &self,
+        request: Request,
+        body: UploadBody,
+        deadline: Duration,
+    ) -> Result<Response, TransportError> {
+        let unreadable =
+            |error: std::io::Error| TransportError::not_sent(TransportErrorKind::Config, error.to_string());
+        let body = Some(body.collect().await.map_err(unreadable)?);
+        self.send(Request { body, ..request }, deadline).await
+    }
+
+    /// SHA-256 of the certificate in the latest handshake, also when it was refused; `None` without TLS.
+    fn peer_certificate(&self) -> Option<[u8; 32]> {
+        None
+    }
 
     /// Releases connections and other state that the next request can create again.
     fn release_idle(&self) {}

@@ -16,6 +16,7 @@ use super::{
     journal::RequestKind,
     routes::{Oem, Paths, Resource},
     types::ResetType,
+    update::{Upload, UploadReader},
 };
 
 /// The longest body that is read.
@@ -63,15 +64,25 @@ pub(super) struct Call {
     pub(super) operation: RequestKind,
     pub(super) detail: Detail,
     pub(super) body: Body,
+    /// What arrived in an upload of firmware.
+    pub(super) upload: Option<Upload>,
 }
 
 impl Call {
     pub(super) fn parse(config: &SimBmcConfig, paths: &Paths, request: Request<Bytes>) -> Self {
-        let (parts, bytes) = request.into_parts();
+        let (mut parts, bytes) = request.into_parts();
         let full = parts.uri.path();
         let resource = if full.len() <= MAX_PATH_BYTES { paths.resolve(config, full) } else { None };
         let path = full.chars().take(MAX_PATH_BYTES).collect();
-        let body = parse_body(&parts.headers, &bytes);
+        let takes_upload = parts.method == Method::POST
+            && matches!(resource, Some(Resource::UpdateMultipart | Resource::UpdatePush));
+        let (body, upload) = if takes_upload {
+            // Over a socket the upload was read before; in process it is the body.
+            let read = parts.extensions.remove::<Option<Upload>>();
+            (Body::Absent, read.unwrap_or_else(|| read_upload(&parts.headers, &bytes)))
+        } else {
+            (parse_body(&parts.headers, &bytes), None)
+        };
         let operation = operation(&parts.method, resource.as_ref(), &body);
         let detail = match (&resource, &body) {
             (Some(resource), _) if resource.slot().is_some() => {
@@ -93,6 +104,7 @@ impl Call {
             operation,
             detail,
             body,
+            upload,
         }
     }
 
@@ -114,6 +126,16 @@ fn operation(method: &Method, resource: Option<&Resource>, body: &Body) -> Reque
             _ => RequestKind::Eject,
         },
         (&Method::POST, Some(Resource::Reset)) => RequestKind::Reset,
+        (
+            &Method::POST,
+            Some(
+                Resource::UpdateSimple
+                | Resource::UpdateMultipart
+                | Resource::UpdatePush
+                | Resource::UpdateStart,
+            ),
+        ) => RequestKind::Update,
+        (&Method::PATCH, Some(Resource::UpdateService)) => RequestKind::Configure,
         (&Method::POST, Some(Resource::ManagerReset)) => RequestKind::ResetManager,
         (&Method::POST, Some(Resource::Insert(..) | Resource::Oem(Oem::HpInsert(..) | Oem::CfgCdMount))) => {
             RequestKind::Insert
@@ -130,6 +152,18 @@ fn operation(method: &Method, resource: Option<&Resource>, body: &Body) -> Reque
         (&Method::POST | &Method::PATCH, Some(Resource::Oem(_))) => RequestKind::Configure,
         _ => RequestKind::Unknown,
     }
+}
+
+/// A reader for the upload that these headers announce.
+pub(super) fn upload_reader(headers: &HeaderMap) -> UploadReader {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    UploadReader::new(kind)
+}
+
+fn read_upload(headers: &HeaderMap, bytes: &[u8]) -> Option<Upload> {
+    let mut reader = upload_reader(headers);
+    reader.feed(bytes);
+    reader.finish()
 }
 
 fn parse_body(headers: &HeaderMap, bytes: &[u8]) -> Body {

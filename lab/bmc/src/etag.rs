@@ -65,6 +65,14 @@ pub(super) fn check(policy: EtagPolicy, call: &Call, opaque: &str) -> Result<(),
     }
 }
 
+/// Checks an `If-Match` that this vendor demands where the specification does not.
+pub(super) fn check_required(call: &Call, opaque: &str) -> Result<(), ErrorReply> {
+    match call.header(header::IF_MATCH).map(str::trim) {
+        Some(received) if received == opaque || received == "*" => Ok(()),
+        _ => Err(failed()),
+    }
+}
+
 fn failed() -> ErrorReply {
     ErrorReply::new(
         StatusCode::PRECONDITION_FAILED,

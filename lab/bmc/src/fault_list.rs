@@ -29,6 +29,7 @@ impl FaultTrigger {
                 call.operation == RequestKind::Reset && call.detail == Detail::Reset(*kind)
             }
             Self::PatchBoot => call.operation == RequestKind::PatchSystem,
+            Self::Update => call.operation == RequestKind::Update,
             Self::Request { method, path_ends_with } => {
                 call.method.as_str() == method && call.path.ends_with(path_ends_with.as_str())
             }
@@ -122,12 +123,32 @@ impl Faults {
 
     /// Returns the effect on this request (`None`: a new connection) and counts the use.
     pub(super) fn apply(&mut self, call: Option<&Call>, now: &FaultContext) -> Option<FaultEffect> {
+        self.apply_if(call, now, |effect| !matches!(effect, FaultEffect::CutUpload(_)))
+    }
+
+    /// Returns after how many bytes this upload is cut, and counts the use.
+    pub(super) fn cut_upload(&mut self, call: &Call, now: &FaultContext) -> Option<u64> {
+        match self.apply_if(Some(call), now, |effect| matches!(effect, FaultEffect::CutUpload(_))) {
+            Some(FaultEffect::CutUpload(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    fn apply_if(
+        &mut self,
+        call: Option<&Call>,
+        now: &FaultContext,
+        fits: impl Fn(&FaultEffect) -> bool,
+    ) -> Option<FaultEffect> {
         self.0.retain(|Rule { fault, first }| {
             let over = first.zip(fault.lasts).is_some_and(|(first, lasts)| now.at >= first + lasts);
             fault.times != Some(0) && !over
         });
         for Rule { fault, first } in &mut self.0 {
-            if !fault.when.matches(call) || fault.only_if.is_some_and(|state| !state.holds(now)) {
+            if !fits(&fault.effect)
+                || !fault.when.matches(call)
+                || fault.only_if.is_some_and(|state| !state.holds(now))
+            {
                 continue;
             }
             if fault.skip > 0 {

@@ -7,6 +7,7 @@
 //!                 ▼
 //!   connection              NewCertificate, FailHandshake, LegacyTls, Reset, Drop
 //!   before the request      Status, Raw, Answer, RateLimit, Hang, Drop, Reset, BmcRestart     nothing is carried out
+//!   update                  CutUpload (in the middle of it), Flash (carried out, the update goes wrong)
 //!   with the request        Delay, LoseMedia, WrongSerial, Lie, and effects on the body       carried out
 //!   instead of it           AcceptButIgnore                                                   2xx, nothing is carried out
 //!   after it                ApplyButTimeout, ApplyButDrop                                     carried out, no response
@@ -53,6 +54,8 @@ pub enum FaultTrigger {
     ResetTo(ResetType),
     /// A PATCH of the system.
     PatchBoot,
+    /// A request that brings a firmware image or starts an update.
+    Update,
     /// Requests with this method (upper case) and this end of the path.
     Request {
         /// The method.
@@ -185,6 +188,36 @@ pub enum FaultEffect {
     LegacyTls,
     /// Replaces the certificate.
     NewCertificate,
+    /// Carries out the request, and the update it starts fails or lies.
+    Flash(FlashFault),
+    /// Resets the connection after this many bytes of an upload; only for [`FaultTrigger::Update`] over a socket.
+    CutUpload(u64),
+}
+
+/// What an update does wrong.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlashFault {
+    /// It says done, and the old version stays.
+    Lie,
+    /// It stays at 99 %.
+    Hang,
+    /// Its task vanishes when the image is written; the update succeeds.
+    LoseTask,
+    /// Its task ends as `Exception`; the old version stays.
+    Fail {
+        /// The message of the task.
+        message: String,
+    },
+    /// Its task ends as `Completed` with `TaskStatus` Critical; the old version stays.
+    Critical {
+        /// The message of the task.
+        message: String,
+    },
+    /// An update of the BMC ends with a new certificate.
+    NewCertificate,
+    /// An update of the BMC ends with a BMC that does not come back for a day.
+    StayAway,
 }
 
 /// One fault: which requests it affects, when, how often and how.

@@ -39,6 +39,10 @@ impl SimBmc {
             (RequestKind::Logout, Resource::Session(id)) => self.logout(call, *id),
             (RequestKind::PatchSystem, resource) => self.patch_system(call, *resource == Resource::Settings),
             (RequestKind::Reset, _) => self.reset(call),
+            (RequestKind::Update, resource) => self.update(call, resource, effect.as_ref()).await,
+            (RequestKind::Configure, resource @ Resource::UpdateService) => {
+                self.update(call, resource, None).await
+            }
             (RequestKind::ResetManager, _) => self.reset_manager(call),
             (RequestKind::Insert, Resource::Insert(tree, slot)) => self.insert(call, *tree, *slot).await,
             (RequestKind::Eject, Resource::Eject(tree, slot)) => self.eject(call, *tree, *slot),
@@ -65,6 +69,10 @@ impl SimBmc {
     /// The redirect of a vendor whose paths end with a slash, when the request path does not.
     fn slash_redirect(&self, call: &Call) -> Option<Reply> {
         if !self.inner.config.service.slash_redirect || call.path.ends_with('/') || call.path == "/redfish" {
+            return None;
+        }
+        // The paths of uploads are outside of the service and have no final slash.
+        if matches!(call.resource, Some(Resource::UpdateMultipart | Resource::UpdatePush)) {
             return None;
         }
         let reply = Reply::empty(StatusCode::PERMANENT_REDIRECT);

@@ -38,9 +38,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     body::{BodyTransfer, FaultyBody},
-    call::MAX_BODY_BYTES,
+    call::{MAX_BODY_BYTES, upload_reader},
     sim_bmc::{Connection, ConnectionCut, SimBmc},
     tls,
+    update::Upload,
 };
 
 const MAX_CONNECTIONS: usize = 32;
@@ -165,8 +166,21 @@ impl SimBmc {
         reset: &Arc<AtomicBool>,
     ) {
         let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
-            let (parts, body) = request.into_parts();
-            let bytes = timeout(READ_TIMEOUT, read(body)).await.map_err(|_| ConnectionCut::Closed)??;
+            let (mut parts, body) = request.into_parts();
+            let bytes = if self.takes_upload(&parts.method, parts.uri.path()) {
+                let cut = self.upload_cut(head_of(&parts));
+                match read_upload(&parts.headers, body, cut).await {
+                    Ok(upload) => parts.extensions.insert(upload),
+                    Err(severed) => {
+                        self.upload_was_cut();
+                        reset.store(true, Ordering::Relaxed);
+                        return Err(severed);
+                    }
+                };
+                Bytes::new()
+            } else {
+                timeout(READ_TIMEOUT, read(body)).await.map_err(|_| ConnectionCut::Closed)??
+            };
             let answer = self.handle(Request::from_parts(parts, bytes)).await;
             if answer.as_ref().is_err_and(|severed| *severed == ConnectionCut::Reset) {
                 reset.store(true, Ordering::Relaxed);
@@ -347,6 +361,46 @@ impl AsyncWrite for Resettable {
         }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
+}
+
+/// The request line and the headers of a request, without its body.
+fn head_of(parts: &http::request::Parts) -> Request<Bytes> {
+    let mut head = Request::new(Bytes::new());
+    *head.method_mut() = parts.method.clone();
+    *head.uri_mut() = parts.uri.clone();
+    *head.headers_mut() = parts.headers.clone();
+    head
+}
+
+/// Reads an upload piece by piece; with `cut` the connection ends after that many bytes.
+async fn read_upload<B>(
+    headers: &http::HeaderMap,
+    mut body: B,
+    cut: Option<u64>,
+) -> Result<Option<Upload>, ConnectionCut>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut reader = upload_reader(headers);
+    let mut length = 0;
+    loop {
+        let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+        let Some(frame) = timeout(READ_TIMEOUT, next).await.map_err(|_| ConnectionCut::Closed)? else {
+            break;
+        };
+        let frame = frame.map_err(|_| ConnectionCut::Closed)?;
+        if let Some(data) = frame.data_ref() {
+            length += data.len() as u64;
+            if cut.is_some_and(|cut| length > cut) {
+                return Err(ConnectionCut::Reset);
+            }
+            reader.feed(data);
+        }
+    }
+    // Many BMCs refuse a chunked upload; it is read as one that is not valid.
+    let announced =
+        headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    Ok(reader.finish().filter(|_| announced == Some(length)))
 }
 
 /// Reads a body to its end or until it exceeds the limit; the rest stays unread.

@@ -33,6 +33,8 @@ pub enum RequestKind {
     Insert,
     /// `VirtualMedia.EjectMedia`, or the eject of the vendor.
     Eject,
+    /// A request that brings a firmware image or starts an update.
+    Update,
     /// `Manager.Reset`.
     ResetManager,
     /// A request that only this vendor needs: enabling slots, writing the location of an image, an OEM boot device.
@@ -42,15 +44,16 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// Whether the request would change the host, a slot, the boot override or the BMC itself.
+    /// Whether the request would change the host, its firmware, the BMC, a slot or the boot override.
     pub fn is_mutation(self) -> bool {
         matches!(
             self,
             Self::PatchSystem
                 | Self::Reset
-                | Self::ResetManager
                 | Self::Insert
                 | Self::Eject
+                | Self::Update
+                | Self::ResetManager
                 | Self::Configure
         )
     }

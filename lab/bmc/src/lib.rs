@@ -25,6 +25,7 @@
 //!   in both.
 //! - A mutation runs to its end even if the client closes the connection, as on a real BMC.
 //! - The host boots only what is inserted: with an override to `Cd` and no bootable image it boots the disk.
+//! - One update of firmware runs at a time; every complete image is counted, and a version changes only at the end of it.
 //! - The journal holds no secret: no credential, no token, of a media URL only the file name.
 //! - Time is `tokio::time` only; a simulated BMC owns no thread, and no task while nothing is pending.
 //!
@@ -66,6 +67,7 @@ mod task_actions;
 mod tasks;
 mod tls;
 mod types;
+mod update;
 mod vendors;
 mod warm_reset;
 
@@ -75,13 +77,14 @@ mod tests;
 pub use body::BodyTransfer;
 pub use boot::OverrideState;
 pub use config::{
-    AlreadyThere, BootDemands, BootOem, BootPolicy, BootSearch, EjectEmpty, EnableMedia, ErrorPolicy,
-    ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, Graceful, HardwareConfig,
-    IfMatchRule, ImageShown, InsertRules, LoginOem, ManagerPolicy, ManagerRestart, MediaPolicy, MediaVia,
-    MonitorAfter, Occupied, PowerPolicy, ResponsePolicy, SerialShown, ServicePolicy, SessionPolicy,
-    SettingsObject, SimBmcConfig, SimIdentity, SlotConfig, SlotTree, Success, TaskPolicy, UrlRules,
+    AlreadyThere, BiosUpdate, BootDemands, BootOem, BootPolicy, BootSearch, Component, EjectEmpty,
+    EnableMedia, ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath,
+    Graceful, HardwareConfig, IfMatchRule, ImageShown, InsertRules, LoginOem, ManagerPolicy, ManagerRestart,
+    MediaPolicy, MediaVia, MonitorAfter, Occupied, PowerPolicy, PushForm, ResponsePolicy, SerialShown,
+    ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SimIdentity, SimplePolicy, SlotConfig,
+    SlotTree, Success, TaskPolicy, UpdateAnswer, UpdatePolicy, UrlRules, WaitingTask,
 };
-pub use faults::{Fault, FaultCondition, FaultEffect, FaultTrigger, Probability};
+pub use faults::{Fault, FaultCondition, FaultEffect, FaultTrigger, FlashFault, Probability};
 pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};
 pub use http::{ServeError, SimBmcServer};
 pub use http_media::{HttpMediaReader, MediaReaderError, any_certificate};
@@ -92,4 +95,5 @@ pub use sim_bmc::{ConnectionCut, SimBmc};
 pub use state::{SimBmcSnapshot, SlotSnapshot};
 pub use tls::CertificateError;
 pub use types::{MediaKind, OverrideEnabled, Power, ReadStyle, ResetType};
+pub use update::{UpdateRecord, firmware_image};
 pub use vendors::{DEMO_VENDORS, VARIANTS, VENDORS, Vendor, VendorError};

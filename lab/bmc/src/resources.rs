@@ -17,7 +17,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    config::{BootOem, SerialShown, SimBmcConfig},
+    config::{BootOem, Component, SerialShown, SimBmcConfig},
     etag,
     reply::Reply,
     routes::{self, Oem, Resource, Tree},
@@ -51,7 +51,13 @@ impl View<'_> {
             return Some(Reply::json(status, &json!({})));
         }
         if let Some((kind, name, members)) = self.members(resource) {
-            return Some(Reply::ok(&self.collection(resource, kind, name, &members, query)));
+            let reply = Reply::ok(&self.collection(resource, kind, name, &members, query));
+            return Some(match resource {
+                Resource::UpdatePush => {
+                    reply.with(http::header::ETAG, &etag::opaque("f", self.state.updates.images))
+                }
+                _ => reply,
+            });
         }
         let body = self.body(resource)?;
         let opaque = self.opaque(resource);
@@ -83,13 +89,19 @@ impl View<'_> {
             Resource::Chassis => self.chassis(),
             Resource::Part(part) => self.part(*part)?,
             Resource::UpdateService => self.update_service(),
-            Resource::FirmwareItem(index) => self.firmware_item(*index),
+            Resource::FirmwareNamed(id) => self.firmware_named(id)?,
+            Resource::UpdateSimpleInfo => self.simple_update_info(),
+            Resource::TaskService => self.task_service(),
             Resource::Task(id) => self.state.tasks.show(self.config, *id)?,
             Resource::Oem(Oem::CfgCd) => self.cfg_cd(),
             Resource::Oem(Oem::Attributes) => self.attributes(),
             _ => return None,
         };
-        body["@odata.id"] = json!(self.uri(resource));
+        body["@odata.id"] = json!(match (resource, body["Id"].as_str()) {
+            // A vendor that ignores the case of paths shows the id as it is.
+            (Resource::FirmwareNamed(_), Some(id)) => self.uri(&Resource::FirmwareNamed(id.to_owned())),
+            _ => self.uri(resource),
+        });
         if let Some(tag) = self.opaque(resource).and_then(|opaque| etag::given(self.config.etag, &opaque)) {
             body["@odata.etag"] = json!(tag);
         }
@@ -133,8 +145,14 @@ impl View<'_> {
             Resource::ChassisAll => ("ChassisCollection", "Chassis Collection", vec![Resource::Chassis]),
             Resource::Part(part) => return self.parts(*part),
             Resource::Firmware => {
-                let all = (0..service.firmware.len()).map(Resource::FirmwareItem).collect();
-                ("SoftwareInventoryCollection", "Firmware Inventory", all)
+                ("SoftwareInventoryCollection", "Firmware Inventory", self.firmware_members())
+            }
+            // A GET of the inventory where uploads go to it.
+            Resource::UpdatePush => {
+                ("SoftwareInventoryCollection", "Firmware Inventory", self.firmware_members())
+            }
+            Resource::Tasks => {
+                ("TaskCollection", "Task Collection", self.state.tasks.ids().map(Resource::Task).collect())
             }
             _ => return None,
         })
@@ -226,6 +244,9 @@ impl View<'_> {
         if !service.firmware.is_empty() {
             body["UpdateService"] = self.link(&Resource::UpdateService);
         }
+        if self.config.update.takes_images() {
+            body["Tasks"] = self.link(&Resource::TaskService);
+        }
         body
     }
 
@@ -273,27 +294,6 @@ impl View<'_> {
         body
     }
 
-    fn update_service(&self) -> Value {
-        json!({
-            "@odata.type": "#UpdateService.v1_11_3.UpdateService",
-            "Id": "UpdateService",
-            "Name": "Update Service",
-            "ServiceEnabled": true,
-            "FirmwareInventory": self.link(&Resource::Firmware),
-        })
-    }
-
-    fn firmware_item(&self, index: usize) -> Value {
-        let item = &self.config.service.firmware[index];
-        json!({
-            "@odata.type": "#SoftwareInventory.v1_10_0.SoftwareInventory",
-            "Id": item.id,
-            "Name": item.name,
-            "Version": item.version,
-            "Updateable": item.updateable,
-        })
-    }
-
     // === The systems ===
 
     fn system(&self) -> Value {
@@ -308,7 +308,7 @@ impl View<'_> {
             "Manufacturer": identity.manufacturer,
             "Model": identity.model,
             "UUID": identity.uuid,
-            "BiosVersion": identity.bios_version,
+            "BiosVersion": self.version_of(Component::Bios, &identity.bios_version),
             "PowerState": power.as_str(),
             "Status": { "State": if power == Power::Off { "Disabled" } else { "Enabled" }, "Health": "OK" },
             "BootProgress": { "LastState": self.boot_progress(power) },
@@ -437,7 +437,7 @@ impl View<'_> {
             "Name": "Manager",
             "ManagerType": "BMC",
             "Model": identity.manager_model,
-            "FirmwareVersion": identity.firmware_version,
+            "FirmwareVersion": self.version_of(Component::Bmc, &identity.firmware_version),
             "DateTime": self.now.to_string(),
             "DateTimeLocalOffset": "+00:00",
             "PowerState": "On",

@@ -8,7 +8,8 @@
 //!   /redfish/v1/Managers[/{manager}[/Attributes]]       …/Actions/Manager.Reset, …/Actions/Oem/…
 //!   {system or manager}/{VirtualMedia}[/{slot}]         …/Actions/VirtualMedia.{InsertMedia,EjectMedia}
 //!   /redfish/v1/Chassis[/{system}]                      UpdateService[/FirmwareInventory[/{item}]]
-//!   /redfish/v1/TaskService/{Tasks,TaskMonitors}/{id}
+//!   /redfish/v1/TaskService[/{Tasks,TaskMonitors}[/{id}]]
+//!   UpdateService/Actions/UpdateService.{SimpleUpdate,StartUpdate}, and the vendor's paths of uploads
 //! ```
 //!
 //! Invariant: [`uri`] and [`Paths::resolve`] are inverse. A trailing slash is ignored; paths are case-sensitive unless the
@@ -62,7 +63,14 @@ pub(super) enum Resource {
     Chassis,
     UpdateService,
     Firmware,
-    FirmwareItem(usize),
+    FirmwareNamed(String),
+    UpdateSimple,
+    UpdateSimpleInfo,
+    UpdateMultipart,
+    UpdatePush,
+    UpdateStart,
+    TaskService,
+    Tasks,
     Task(u64),
     TaskMonitor(u64),
     Oem(Oem),
@@ -117,7 +125,17 @@ impl Resource {
             Self::Session(_) => &[Method::GET, Method::HEAD, Method::DELETE],
             Self::System | Self::Settings | Self::Oem(Oem::CfgCd | Oem::Attributes) => CHANGE,
             Self::Slot(_, slot) if slot_takes_patch(config, *slot) => CHANGE,
-            Self::Reset | Self::ManagerReset | Self::Insert(..) | Self::Eject(..) | Self::Oem(_) => ACT,
+            Self::UpdateService if config.update.push_options => CHANGE,
+            // Some vendors take an upload at the inventory itself.
+            Self::UpdatePush if config.update.push.as_deref() == Some(INVENTORY) => {
+                &[Method::GET, Method::HEAD, Method::POST]
+            }
+            Self::UpdateSimple
+            | Self::UpdateMultipart
+            | Self::UpdatePush
+            | Self::UpdateStart
+            | Self::ManagerReset => ACT,
+            Self::Reset | Self::Insert(..) | Self::Eject(..) | Self::Oem(_) => ACT,
             _ => READ,
         }
     }
@@ -161,6 +179,7 @@ pub(super) fn shows_slots(config: &SimBmcConfig, tree: Tree) -> bool {
 }
 
 const SERVICE: &str = "/redfish/v1";
+const INVENTORY: &str = "/redfish/v1/UpdateService/FirmwareInventory";
 const IMPORT: &str = "EID_674_Manager.ImportSystemConfiguration";
 
 /// The path of a resource.
@@ -209,9 +228,15 @@ pub(super) fn uri(config: &SimBmcConfig, resource: &Resource) -> String {
         Resource::Chassis => chassis(),
         Resource::UpdateService => format!("{SERVICE}/UpdateService"),
         Resource::Firmware => format!("{SERVICE}/UpdateService/FirmwareInventory"),
-        Resource::FirmwareItem(index) => {
-            format!("{SERVICE}/UpdateService/FirmwareInventory/{}", config.service.firmware[*index].id)
-        }
+        Resource::FirmwareNamed(id) => format!("{INVENTORY}/{id}"),
+        Resource::UpdateSimple => format!("{SERVICE}/UpdateService/Actions/UpdateService.SimpleUpdate"),
+        Resource::UpdateSimpleInfo => format!("{SERVICE}/UpdateService/SimpleUpdateActionInfo"),
+        Resource::UpdateStart => format!("{SERVICE}/UpdateService/Actions/UpdateService.StartUpdate"),
+        // The paths of uploads are the vendor's; some are outside of the service.
+        Resource::UpdateMultipart => return config.update.multipart.clone().unwrap_or_default(),
+        Resource::UpdatePush => return config.update.push.clone().unwrap_or_default(),
+        Resource::TaskService => format!("{SERVICE}/TaskService"),
+        Resource::Tasks => format!("{SERVICE}/TaskService/Tasks"),
         Resource::Task(id) => format!("{SERVICE}/TaskService/Tasks/{}{id}", config.tasks.prefix),
         Resource::TaskMonitor(id) => {
             format!("{SERVICE}/TaskService/TaskMonitors/{}{id}", config.tasks.prefix)
@@ -271,8 +296,8 @@ pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     }
     if !config.service.firmware.is_empty() {
         all.extend([R::UpdateService, R::Firmware]);
-        all.extend((0..config.service.firmware.len()).map(R::FirmwareItem));
     }
+    all.extend(update_resources(config));
     let via = |way: MediaVia| config.media.via.contains(&way);
     if config.media.enable.is_some() {
         all.extend([R::Oem(Oem::EnableMedia), R::Oem(Oem::ConfigureCds)]);
@@ -310,7 +335,26 @@ pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     all
 }
 
+/// The resources of updates that exist from the start.
+fn update_resources(config: &SimBmcConfig) -> Vec<Resource> {
+    use Resource as R;
+    let policy = &config.update;
+    if !policy.takes_images() {
+        return Vec::new();
+    }
+    let mut all = vec![R::TaskService, R::Tasks];
+    if let Some(simple) = &policy.simple {
+        all.push(R::UpdateSimple);
+        all.extend(simple.action_info.then_some(R::UpdateSimpleInfo));
+    }
+    all.extend(policy.multipart.is_some().then_some(R::UpdateMultipart));
+    all.extend(policy.push.is_some().then_some(R::UpdatePush));
+    all.extend(policy.start_action.then_some(R::UpdateStart));
+    all
+}
+
 /// The map from paths to resources, built once.
+
 #[derive(Debug)]
 pub(super) struct Paths(std::collections::HashMap<String, Resource>);
 
@@ -341,7 +385,9 @@ impl Paths {
             true => parent.eq_ignore_ascii_case(collection),
             false => parent == collection,
         };
-        if of("/redfish/v1/SessionService/Sessions") && config.session.offered {
+        if of(INVENTORY) && !config.service.firmware.is_empty() {
+            Some(Resource::FirmwareNamed(id.to_owned()))
+        } else if of("/redfish/v1/SessionService/Sessions") && config.session.offered {
             number("").map(Resource::Session)
         } else if of("/redfish/v1/TaskService/Tasks") {
             number(&config.tasks.prefix).map(Resource::Task)
@@ -371,6 +417,10 @@ mod tests {
             let mut all = all(&config);
             all.push(Resource::Task(7));
             all.push(Resource::TaskMonitor(7));
+            // Where uploads go to the inventory, one path names two resources and the method decides.
+            if config.update.push.as_deref() == Some(INVENTORY) {
+                all.retain(|resource| *resource != Resource::Firmware);
+            }
             if config.session.offered {
                 all.push(Resource::Session(7));
             }

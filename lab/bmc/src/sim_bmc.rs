@@ -37,7 +37,7 @@ use super::{
     reply::{ErrorReply, Reply},
     resources::View,
     response_faults::{apply_effect, canned},
-    routes::Paths,
+    routes::{Paths, Resource},
     state::{NextBoot, SimBmcSnapshot, State},
     tls::Certificates,
     types::OverrideEnabled,
@@ -132,6 +132,7 @@ impl SimBmc {
     /// When the connection is cut without a response: the BMC is unreachable, or a fault in force says so.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ConnectionCut> {
         let call = Arc::new(Call::parse(&self.inner.config, &self.inner.paths, request));
+        self.settle_update();
         let mut guard = RequestGuard::begin(self, &call);
         let effect = {
             let mut state = self.state();
@@ -191,6 +192,21 @@ impl SimBmc {
             _ if self.inner.config.service.legacy_tls => Err(Connection::LegacyTls),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a request is an upload of firmware, whose body is read as a stream.
+    pub(super) fn takes_upload(&self, method: &http::Method, path: &str) -> bool {
+        let resource = self.inner.paths.resolve(&self.inner.config, path);
+        method == http::Method::POST
+            && matches!(resource, Some(Resource::UpdateMultipart | Resource::UpdatePush))
+    }
+
+    /// After how many bytes an upload is cut by a fault.
+    pub(super) fn upload_cut(&self, request: Request<Bytes>) -> Option<u64> {
+        let call = Call::parse(&self.inner.config, &self.inner.paths, request);
+        let mut state = self.state();
+        let now = self.fault_context(&state);
+        state.faults.cut_upload(&call, &now)
     }
 
     fn fault_context(&self, state: &State) -> FaultContext {
@@ -283,6 +299,7 @@ impl SimBmc {
         let mut state = self.state();
         state.sessions.clear();
         state.tasks.clear();
+        state.updates.interrupt();
         state.enabled = None;
         state.next_boot = None;
         self.lose_media(&mut state);
@@ -395,8 +412,10 @@ impl SimBmc {
         let was_running = state.machine.running.is_some();
         let result = act(&mut state);
         let stopped = was_running && state.machine.running.is_none();
-        if state.machine.power_ons != power_ons {
+        let restarted = state.machine.power_ons != power_ons;
+        if restarted {
             state.last_reset = Some(at);
+            self.update_at_restart(&mut state, at);
             if self.inner.config.media.lost_at_power_on {
                 self.lose_media(&mut state);
             }
@@ -408,6 +427,9 @@ impl SimBmc {
             state.changed(at, StateChange::Power(now));
         }
         drop(state);
+        if restarted {
+            self.schedule_update();
+        }
         if stopped {
             self.inner.host.power_off(&self.inner.config.serial);
         }

@@ -7,6 +7,7 @@
 //!          ├─ sessions   tokens, lock-out                                 (auth.rs)
 //!          ├─ faults     faults in force                                  (fault_list.rs)
 //!          ├─ tasks      asynchronous operations                          (tasks.rs)
+//!          ├─ updates    installed firmware, the running update           (update/)
 //!          └─ journal    requests and changes                             (journal.rs)
 //! ```
 //!
@@ -27,6 +28,7 @@ use super::{
     power::PowerMachine,
     tasks::Tasks,
     types::{MediaKind, Power},
+    update::Updates,
 };
 
 /// A medium in a slot.
@@ -96,6 +98,8 @@ pub(super) struct State {
     /// The power changes, newest last.
     pub(super) power_log: VecDeque<(Duration, Power)>,
     pub(super) tasks: Tasks,
+    /// Installed firmware and the running update.
+    pub(super) updates: Updates,
     /// The time at which the slots were enabled, for vendors that need it.
     pub(super) enabled: Option<Duration>,
     pub(super) instances: usize,
@@ -135,6 +139,7 @@ impl State {
             last_command: None,
             power_log: VecDeque::new(),
             tasks: Tasks::default(),
+            updates: Updates::new(config),
             enabled: None,
             instances: config.media.enable.as_ref().map_or(config.slots.len(), |enable| enable.instances),
             cfg_cd: Default::default(),
@@ -259,6 +264,9 @@ impl State {
             boots_from_media: self.counters.boots_from_media,
             boots_from_disk: self.counters.boots_from_disk,
             ejected_while_running: self.counters.ejected_while_running,
+            images: self.updates.images,
+            updates_started: self.updates.started,
+            uploads_cut: self.updates.cut,
             logins: self.counters.logins,
             open_sessions: self.sessions.count(),
             requests: self.counters.requests,
@@ -305,6 +313,12 @@ pub struct SimBmcSnapshot {
     pub boots_from_disk: u64,
     /// How often a medium was removed while an operating system booted with it was running.
     pub ejected_while_running: u64,
+    /// How many complete firmware images arrived, accepted or not.
+    pub images: u64,
+    /// How many updates were started.
+    pub updates_started: u64,
+    /// How many uploads broke off before their end.
+    pub uploads_cut: u64,
     /// How many sessions were opened.
     pub logins: u64,
     /// Sessions open now.

@@ -28,6 +28,8 @@ struct Task {
     name: &'static str,
     /// Status and body of the operation's response; `None` while the task runs.
     done: Option<(StatusCode, Value)>,
+    /// Members that take precedence over those of every task.
+    overlay: Value,
 }
 
 /// The tasks that are kept.
@@ -43,8 +45,35 @@ impl Tasks {
             self.list.pop_front();
         }
         self.last += 1;
-        self.list.push_back(Task { id: self.last, name, done: None });
+        self.list.push_back(Task { id: self.last, name, done: None, overlay: Value::Null });
         self.last
+    }
+
+    /// Sets members of a task; `ended` ends it with success or failure.
+    pub(super) fn overlay(&mut self, id: u64, members: Value, ended: Option<bool>) {
+        let Some(task) = self.list.iter_mut().find(|task| task.id == id) else { return };
+        task.overlay = members;
+        task.done = match ended {
+            Some(true) => Some((StatusCode::NO_CONTENT, Value::Null)),
+            Some(false) => Some((
+                StatusCode::BAD_REQUEST,
+                json!({ "error": {
+                    "code": "Update.1.1.ApplyFailed",
+                    "message": "The update failed.",
+                    "@Message.ExtendedInfo": task.overlay["Messages"].clone(),
+                }}),
+            )),
+            None => None,
+        };
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        self.list.retain(|task| task.id != id);
+    }
+
+    /// The ids of the tasks, oldest first.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.list.iter().map(|task| task.id)
     }
 
     pub(super) fn end(&mut self, id: u64, done: (StatusCode, Value)) {
@@ -84,6 +113,9 @@ impl Tasks {
             task.done.as_ref().and_then(|(_, body)| body.pointer("/error/@Message.ExtendedInfo"))
         {
             body["Messages"] = messages.clone();
+        }
+        for (name, value) in task.overlay.as_object().into_iter().flatten() {
+            body[name] = value.clone();
         }
         Some(body)
     }

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::config::{
     BootPolicy, ErrorPolicy, EtagPolicy, HardwareConfig, ManagerPolicy, MediaPolicy, PowerPolicy,
     ResponsePolicy, ServicePolicy, SessionPolicy, SimBmcConfig, SimIdentity, SlotConfig, SlotTree,
-    TaskPolicy,
+    TaskPolicy, UpdatePolicy,
 };
 
 /// A vendor whose BMC can be simulated.
@@ -136,6 +136,8 @@ struct VendorFile {
     tasks: TaskPolicy,
     #[serde(default)]
     errors: ErrorPolicy,
+    #[serde(default)]
+    update: UpdatePolicy,
 }
 
 impl Vendor {
@@ -229,6 +231,7 @@ impl SimBmcConfig {
             responses: file.responses,
             tasks: file.tasks,
             errors: file.errors,
+            update: file.update,
             hang_limit: Duration::from_secs(600),
             journal_capacity: 1024,
             started_at: jiff::Timestamp::now(),
@@ -255,6 +258,10 @@ impl SimBmcConfig {
         scaled(&mut self.media.attach_time);
         scaled(&mut self.media.eject_time);
         scaled(&mut self.tasks.time);
+        for time in [&mut self.update.check_time, &mut self.update.flash_time, &mut self.update.restart_time]
+        {
+            scaled(time);
+        }
         if let Some(enable) = &mut self.media.enable {
             scaled(&mut enable.settle);
         }

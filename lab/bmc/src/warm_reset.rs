@@ -17,6 +17,7 @@ impl SimBmc {
             running.cancel.cancel();
             state.last_reset = Some(at);
             state.system_revision += 1;
+            self.update_at_restart(state, at);
             Some(self.boot(state, at))
         });
         let Some(boot) = boot else { return false };

@@ -131,6 +131,16 @@ impl RequestLimits {
         Ok(Permit { _mutation: mutation, _in_flight: in_flight, _global: global })
     }
 
+    /// Waits for the right to send one upload. An upload lasts minutes and its caller limits how many there are, so it takes
+    /// no global permit: a hundred uploads do not stop the short requests to other BMCs.
+    pub(crate) async fn upload_permit(&self) -> Result<Permit<'_>, AcquireError> {
+        let inner = &self.0;
+        let mutation = Some(inner.mutations.acquire().await?);
+        let in_flight = inner.in_flight.acquire().await?;
+        inner.bucket.take().await;
+        Ok(Permit { _mutation: mutation, _in_flight: in_flight, _global: None })
+    }
+
     /// Runs `send` unless the circuit is open, and counts its result.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::update_values::{ApplyTimeRule, PushBody, UpdateStateAt, UpdateWay};
 use super::values::{
     Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
     MediaCollection, MediaMethod, MediaPrepare, Restart, Seconds, Set,
@@ -137,6 +138,22 @@ flags! {
     if_match "if_match": IfMatch [IfMatch] = IfMatch::ETag;
     /// How a host is restarted.
     restart "restart": Restart [Restart] = Restart::OffOn;
+    /// Ways in which firmware images reach the BMC, in order of preference; a way that is not listed is not used.
+    update_ways "update_ways": Vec<UpdateWay> [Vec<UpdateWay>] = vec![UpdateWay::Multipart, UpdateWay::Simple, UpdateWay::Push];
+    /// The body of an upload to `HttpPushUri`.
+    update_push_body "update_push_body": PushBody [PushBody] = PushBody::Raw;
+    /// When `Targets` are part of an update: also when there are none, when the caller names some, never.
+    update_targets "update_targets": Include [Include] = Include::WhenAsked;
+    /// The apply time that is sent when the caller asks for none.
+    update_apply_time "update_apply_time": ApplyTimeRule [ApplyTimeRule] = ApplyTimeRule::Unset;
+    /// Members of the part `OemParameters` of a multipart upload; without members the part is left out.
+    update_oem_parameters "update_oem_parameters": Map<String, Value> [Map<String, Value>] = Map::new();
+    /// Where the progress of an update is shown.
+    update_state_at "update_state_at": UpdateStateAt [UpdateStateAt] = UpdateStateAt::Task;
+    /// Whether the host must be powered off before an update of its BIOS; the caller switches it off.
+    update_bios_host_off "update_bios_host_off": bool [bool] = false;
+    /// Maximum duration of an update after it was accepted; the caller decides by the version then.
+    update_timeout "update_timeout_s": Duration [Seconds] = Duration::from_secs(3600);
     /// Why this BMC cannot be used, with the next action; empty when it can be used.
     unsupported "unsupported": String [String] = String::new();
 }

@@ -22,6 +22,7 @@ mod learned;
 mod overrides;
 #[cfg(test)]
 mod tests;
+mod update_values;
 mod values;
 
 pub(crate) use active::ActiveProfile;
@@ -30,6 +31,7 @@ pub use files::Row;
 pub use flags::{FLAGS, Flags, Profile};
 pub use learned::{InsertMember, Learned};
 pub use overrides::OverrideError;
+pub use update_values::{ApplyTimeRule, PushBody, UpdateStateAt, UpdateWay};
 pub use values::{
     Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
     MediaCollection, MediaMethod, MediaPrepare, Restart, Seconds,

@@ -85,6 +85,9 @@ impl Flags {
         if self.boot_targets.as_ref().is_some_and(Vec::is_empty) {
             return Err("at least one boot target");
         }
+        if self.update_ways.as_ref().is_some_and(Vec::is_empty) {
+            return Err("at least one way to update");
+        }
         if self.unsupported.as_ref().is_some_and(|sentence| sentence.len() > 512) {
             return Err("at most 512 bytes");
         }

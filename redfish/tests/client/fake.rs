@@ -170,7 +170,10 @@ impl Fake {
 
     fn reply_to(&self, request: &Request) -> Reply {
         let mut state = self.state.lock().unwrap();
-        let body = request.body.as_ref().map(|body| serde_json::from_slice(body).unwrap());
+        // An upload is kept as text.
+        let body = request.body.as_ref().map(|body| {
+            serde_json::from_slice(body).unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned().into())
+        });
         let (method, path) = (request.method.clone(), request.path.clone());
         state.journal.push(Sent {
             method: method.clone(),

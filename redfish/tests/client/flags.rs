@@ -12,8 +12,9 @@ use crate::fake::{
     Fake, INSERT, MANAGER, MEDIA, RESET, ROOT, Reply, SESSIONS, SLOT, SYSTEM, SYSTEMS, URL, builder, inserted,
 };
 
-/// Flags with times that callers wait; the client itself does not wait.
-const READ_BY_CALLERS: [&str; 2] = ["read_back_lag_s", "boot_read_within_s"];
+/// Flags that callers read: times they wait, and what they do before an update. The client itself does not wait.
+const READ_BY_CALLERS: [&str; 4] =
+    ["read_back_lag_s", "boot_read_within_s", "update_bios_host_off", "update_timeout_s"];
 
 macro_rules! obeyed {
     ($($flag:ident),* $(,)?) => {
@@ -57,7 +58,17 @@ obeyed![
     if_match,
     restart,
     unsupported,
+    update_ways,
+    update_push_body,
+    update_targets,
+    update_apply_time,
+    update_oem_parameters,
+    update_state_at,
 ];
+
+use crate::update_flags::{
+    update_apply_time, update_oem_parameters, update_push_body, update_state_at, update_targets, update_ways,
+};
 
 #[test]
 fn every_flag_has_a_test_of_its_effect() {

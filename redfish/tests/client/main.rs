@@ -14,4 +14,7 @@ mod power;
 mod profiles;
 mod reads;
 mod session;
+mod settings;
 mod tasks;
+mod update_flags;
+mod updates;

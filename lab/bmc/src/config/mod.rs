@@ -6,6 +6,7 @@
 //!                 ├─ host       PowerPolicy, BootPolicy, HardwareConfig
 //!                 ├─ manager    ManagerPolicy
 //!                 ├─ media      MediaPolicy (UrlRules, InsertRules, ReadStyle)
+//!                 ├─ firmware   UpdatePolicy
 //!                 ├─ protocol   SessionPolicy, EtagPolicy, ResponsePolicy, TaskPolicy, ErrorPolicy
 //!                 └─ faults
 //! ```
@@ -18,6 +19,7 @@ mod manager;
 mod media;
 mod service;
 pub(super) mod time;
+mod update;
 
 use std::time::Duration;
 
@@ -37,6 +39,7 @@ pub use service::{
     ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, IfMatchRule,
     LoginOem, MonitorAfter, ResponsePolicy, ServicePolicy, SessionPolicy, Success, TaskPolicy,
 };
+pub use update::{BiosUpdate, Component, PushForm, SimplePolicy, UpdateAnswer, UpdatePolicy, WaitingTask};
 
 /// The configuration of one simulated BMC.
 #[derive(Clone, Debug)]
@@ -79,6 +82,8 @@ pub struct SimBmcConfig {
     pub tasks: TaskPolicy,
     /// Shape of error responses.
     pub errors: ErrorPolicy,
+    /// The update service.
+    pub update: UpdatePolicy,
     /// How long a request without a response is held before its connection is cut.
     pub hang_limit: Duration,
     /// Maximum number of journal entries.
@@ -116,6 +121,7 @@ impl SimBmcConfig {
             responses: ResponsePolicy::default(),
             tasks: TaskPolicy::default(),
             errors: ErrorPolicy::default(),
+            update: UpdatePolicy::default(),
             hang_limit: Duration::from_secs(600),
             journal_capacity: 1024,
             started_at: jiff::Timestamp::now(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::time;
+use super::{time, update::Component};
 
 /// Sessions and lock-out.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -122,6 +122,9 @@ pub struct FirmwareItem {
     /// `Updateable` of the member.
     #[serde(default)]
     pub updateable: bool,
+    /// What the member is.
+    #[serde(default)]
+    pub component: Component,
 }
 
 /// A system that is not the host: a baseboard, an accelerator tray.

@@ -11,4 +11,5 @@ mod kit;
 mod others;
 mod sushy;
 mod tls;
+mod updates;
 mod ways;

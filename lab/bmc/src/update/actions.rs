@@ -1,0 +1,391 @@
+//! Requests that bring an image or start an update.
+//!
+//! ```text
+//!   upload ─ authenticated ─ whole? ─ form as the vendor wants it? ─ an image? ─ of this machine? ─ idle? ─► job, 202
+//!             401              400       400                          400         400                 503
+//! ```
+
+use std::time::Duration;
+
+use http::{StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Upload,
+    image::{ImageFacts, ImageProblem, ImageReader},
+    progress::{Job, Stage, TaskView},
+};
+use crate::{
+    actions::object,
+    call::Call,
+    config::{BiosUpdate, Component, PushForm, SimplePolicy, UpdateAnswer},
+    etag,
+    faults::{FaultEffect, FlashFault},
+    host::MediaUrl,
+    media_reader::MediaRequest,
+    reply::{ErrorReply, Reply},
+    routes::{self, Resource},
+    sim_bmc::SimBmc,
+    state::State,
+    types::Power,
+};
+
+const SIMPLE: &str = "UpdateService.SimpleUpdate";
+const FETCH_LIMIT: Duration = Duration::from_secs(60);
+/// The bytes of an image that are kept to read its first line.
+const LINE: usize = 1024;
+
+impl SimBmc {
+    /// Carries out a request to one of the update resources.
+    pub(crate) async fn update(
+        &self,
+        call: &Call,
+        resource: &Resource,
+        effect: Option<&FaultEffect>,
+    ) -> Result<Reply, ErrorReply> {
+        let fault = match effect {
+            Some(FaultEffect::Flash(fault)) => Some(fault.clone()),
+            _ => None,
+        };
+        match resource {
+            Resource::UpdateSimple => self.simple_update(call, fault).await,
+            Resource::UpdateStart => self.start_update(fault),
+            Resource::UpdateService => self.patch_update_service(call),
+            _ => self.take_upload(call, resource, fault),
+        }
+    }
+
+    fn take_upload(
+        &self,
+        call: &Call,
+        resource: &Resource,
+        fault: Option<FlashFault>,
+    ) -> Result<Reply, ErrorReply> {
+        let config = &self.inner.config;
+        let policy = &config.update;
+        let upload = call.upload.as_ref().ok_or_else(|| refused("The upload is not a valid form."))?;
+        if policy.max_bytes.is_some_and(|limit| upload.bytes > limit + 64 * 1024) {
+            let text = "The supplied payload exceeds the maximum size supported by the service.";
+            return Err(ErrorReply::new(StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge", text));
+        }
+        let mut explicit_start = false;
+        match resource {
+            Resource::UpdateMultipart => {
+                let parameters = self.multipart_parameters(upload)?;
+                let time = parameters.get("@Redfish.OperationApplyTime").and_then(Value::as_str);
+                explicit_start = policy.start_action && time == Some("OnStartUpdateRequest");
+            }
+            _ => self.check_push(call, upload)?,
+        }
+        let facts = upload.image.clone().map_err(problem)?;
+        self.state().updates.images += 1;
+        if *resource == Resource::UpdatePush && policy.push_form == PushForm::Stored {
+            return Ok(self.store_image(facts));
+        }
+        self.begin_update(&facts, explicit_start, fault)
+    }
+
+    fn multipart_parameters(&self, upload: &Upload) -> Result<Map<String, Value>, ErrorReply> {
+        let policy = &self.inner.config.update;
+        if !upload.form || upload.names.last().is_none_or(|name| name != "UpdateFile") {
+            return Err(refused("The part UpdateFile is missing or not the last one."));
+        }
+        let part = |name: &str| match upload.parts.get(name).map(|text| serde_json::from_str::<Value>(text)) {
+            Some(Ok(Value::Object(members))) => Ok(members),
+            _ => Err(refused(&format!("The part {name} is missing or not JSON."))),
+        };
+        let parameters = part("UpdateParameters")?;
+        let known = ["Targets", "@Redfish.OperationApplyTime", "ForceUpdate", "Oem"];
+        if let Some(name) = parameters.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(ErrorReply::property_unknown(name));
+        }
+        if policy.targets_required && !parameters.contains_key("Targets") {
+            return Err(ErrorReply::property_missing("Targets"));
+        }
+        if policy.oem_part && part("OemParameters")?.get("ImageType").is_none() {
+            return Err(refused("OemParameters has no ImageType."));
+        }
+        Ok(parameters)
+    }
+
+    fn check_push(&self, call: &Call, upload: &Upload) -> Result<(), ErrorReply> {
+        match self.inner.config.update.push_form {
+            PushForm::Raw if upload.form => Err(refused("The body has to be the image.")),
+            PushForm::Raw => Ok(()),
+            PushForm::Session => {
+                let token = call.header("x-auth-token").unwrap_or_default();
+                let cookie = format!("sessionKey={token}");
+                let same = upload.parts.get("sessionKey").is_some_and(|key| key == token);
+                if !same || token.is_empty() || call.header(header::COOKIE) != Some(cookie.as_str()) {
+                    return Err(ErrorReply::unauthorized(
+                        "NoValidSession",
+                        "The upload has no valid session key.",
+                    ));
+                }
+                if !upload.parts.contains_key("parameters") {
+                    return Err(refused("The part parameters is missing."));
+                }
+                Ok(())
+            }
+            PushForm::Stored => {
+                if !upload.form {
+                    return Err(refused("The body has to be a form."));
+                }
+                etag::check_required(call, &self.inventory_etag())
+            }
+        }
+    }
+
+    /// Stores an image until `SimpleUpdate` names it.
+    fn store_image(&self, facts: ImageFacts) -> Reply {
+        let config = &self.inner.config;
+        let path = format!("{}/Available-{}", routes::uri(config, &Resource::Firmware), facts.version);
+        self.state().updates.stored = Some((path.clone(), facts));
+        Reply::json(StatusCode::CREATED, &json!({ "@odata.id": path })).with(header::LOCATION, &path)
+    }
+
+    async fn simple_update(&self, call: &Call, fault: Option<FlashFault>) -> Result<Reply, ErrorReply> {
+        let body = object(call)?.ok_or_else(|| ErrorReply::parameter_missing(SIMPLE, "ImageURI"))?;
+        let policy = self.inner.config.update.simple.as_ref();
+        let policy = policy.ok_or_else(|| ErrorReply::not_found(&call.path))?;
+        check_simple(body, policy)?;
+        let uri = body.get("ImageURI").ok_or_else(|| ErrorReply::parameter_missing(SIMPLE, "ImageURI"))?;
+        let uri = uri.as_str().ok_or_else(|| ErrorReply::parameter_type(SIMPLE, "ImageURI"))?;
+        if uri.starts_with('/') {
+            let stored = self.state().updates.stored.clone();
+            let Some((_, facts)) = stored.filter(|(path, _)| path == uri) else {
+                return Err(ErrorReply::parameter_format(
+                    SIMPLE,
+                    "ImageURI",
+                    "no stored image has this path",
+                ));
+            };
+            return self.begin_update(&facts, false, fault);
+        }
+        let scheme = uri.split("://").next().unwrap_or_default();
+        if !policy.protocols.iter().any(|known| known.eq_ignore_ascii_case(scheme)) {
+            return Err(ErrorReply::parameter_format(SIMPLE, "ImageURI", "its scheme is not supported"));
+        }
+        match self.fetch_image(uri).await {
+            Ok(facts) => {
+                self.state().updates.images += 1;
+                self.begin_update(&facts, false, fault)
+            }
+            // A BMC reads the image after its response: only the task shows that it could not.
+            Err(message) => self.begin_failed(message),
+        }
+    }
+
+    async fn fetch_image(&self, uri: &str) -> Result<ImageFacts, String> {
+        let request = MediaRequest {
+            url: MediaUrl::new(uri),
+            head: false,
+            range: None,
+            keep: LINE,
+            to_the_end: true,
+            http_1_0: false,
+            other_address: false,
+        };
+        let fetched = tokio::time::timeout(FETCH_LIMIT, self.inner.media.fetch(request)).await;
+        let response = fetched.map_err(|_| "The image server does not respond.".to_owned())?;
+        let response = response.map_err(|refusal| refusal.to_string())?;
+        if response.status != 200 {
+            return Err(format!("The image server returned status {}.", response.status));
+        }
+        let length = response.length.ok_or_else(|| "The image has no length.".to_owned())?;
+        let mut reader = ImageReader::default();
+        reader.feed(&response.body);
+        reader.finish(Some(length)).map_err(|_| "The image is not valid.".to_owned())
+    }
+
+    /// Starts an update with an image that arrived whole.
+    fn begin_update(
+        &self,
+        facts: &ImageFacts,
+        explicit_start: bool,
+        fault: Option<FlashFault>,
+    ) -> Result<Reply, ErrorReply> {
+        let config = &self.inner.config;
+        let at = self.elapsed();
+        let mut state = self.state();
+        if state.updates.is_busy() {
+            return Err(ErrorReply::busy());
+        }
+        if facts.model.as_ref().is_some_and(|model| *model != config.identity.model) {
+            return Err(refused("The image is for another model."));
+        }
+        let item = find_item(&state, config, &facts.component)
+            .ok_or_else(|| refused("The image is for a device that this server does not have."))?;
+        let bios = state.updates.items[item].component == Component::Bios;
+        if bios && config.update.bios == BiosUpdate::HostOff && state.machine.power() != Power::Off {
+            let text = "The host has to be powered off before its BIOS is updated.";
+            return Err(ErrorReply::new(StatusCode::CONFLICT, "ResourceInUse", text));
+        }
+        Ok(self.begin_job(&mut state, at, (item, &facts.version), explicit_start, fault))
+    }
+
+    fn begin_job(
+        &self,
+        state: &mut State,
+        at: Duration,
+        (item, version): (usize, &str),
+        explicit_start: bool,
+        fault: Option<FlashFault>,
+    ) -> Reply {
+        let config = &self.inner.config;
+        let State { updates, tasks, .. } = state;
+        let task = (!self.shows_state_at_service()).then(|| tasks.begin("Firmware update"));
+        let record = updates.record(updates.items[item].id.clone(), version.to_owned());
+        updates.started += 1;
+        let until = at + updates.skipped + config.update.check_time;
+        let stage = Stage::Checking { until };
+        let job = Job { item, version: version.to_owned(), record, task, explicit_start, fault, stage };
+        updates.show(tasks, &job, TaskView::running("Verifying", "Running", 0));
+        updates.job = Some(job);
+        let shown = task.and_then(|id| tasks.show(config, id));
+        let bmc = self.clone();
+        // After this request has released the state.
+        tokio::spawn(async move { bmc.schedule_update() });
+        self.update_accepted(task, shown)
+    }
+
+    /// An update whose image could not be read: accepted, and its task fails.
+    fn begin_failed(&self, message: String) -> Result<Reply, ErrorReply> {
+        let mut state = self.state();
+        if state.updates.is_busy() {
+            return Err(ErrorReply::busy());
+        }
+        let State { updates, tasks, .. } = &mut *state;
+        let task = (!self.shows_state_at_service()).then(|| tasks.begin("Firmware update"));
+        let job = Job {
+            item: 0,
+            version: String::new(),
+            record: usize::MAX,
+            task,
+            explicit_start: false,
+            fault: None,
+            stage: Stage::Checked,
+        };
+        updates.show(tasks, &job, TaskView::failed("Exception", &message));
+        let shown = task.and_then(|id| tasks.show(&self.inner.config, id));
+        Ok(self.update_accepted(task, shown))
+    }
+
+    /// Starts the update of an image that was checked.
+    fn start_update(&self, fault: Option<FlashFault>) -> Result<Reply, ErrorReply> {
+        let at = self.elapsed();
+        let mut state = self.state();
+        let State { updates, tasks, .. } = &mut *state;
+        let Some(mut job) = updates.job.take_if(|job| matches!(job.stage, Stage::Checked)) else {
+            return Err(refused("No image waits for StartUpdate."));
+        };
+        job.task = (!self.shows_state_at_service()).then(|| tasks.begin("Firmware update"));
+        job.fault = job.fault.or(fault);
+        updates.show(tasks, &job, TaskView::running("Updating", "Running", 0));
+        let now = at + updates.skipped;
+        updates.begin_writing(&self.inner.config.update, tasks, &mut job, now);
+        let task = job.task;
+        updates.job = Some(job);
+        let shown = task.and_then(|id| tasks.show(&self.inner.config, id));
+        let bmc = self.clone();
+        tokio::spawn(async move { bmc.schedule_update() });
+        Ok(self.update_accepted(task, shown))
+    }
+
+    /// The response to an accepted update.
+    fn update_accepted(&self, task: Option<u64>, shown: Option<Value>) -> Reply {
+        let config = &self.inner.config;
+        let Some(id) = task else { return Reply::ok(&json!({})) };
+        let (monitor, task) =
+            (routes::uri(config, &Resource::TaskMonitor(id)), routes::uri(config, &Resource::Task(id)));
+        let shown = shown.unwrap_or_default();
+        let empty = Reply::empty(StatusCode::ACCEPTED);
+        match config.update.answer {
+            UpdateAnswer::TaskAndMonitor => {
+                Reply::json(StatusCode::ACCEPTED, &shown).with(header::LOCATION, &monitor)
+            }
+            UpdateAnswer::TaskLocation => empty.with(header::LOCATION, &task),
+            UpdateAnswer::MonitorLocation => empty.with(header::LOCATION, &monitor),
+            UpdateAnswer::TaskBody => Reply::json(StatusCode::ACCEPTED, &shown),
+            UpdateAnswer::MessageArgs => Reply::json(
+                StatusCode::ACCEPTED,
+                &json!({ "Accepted": {
+                    "code": "Base.v1_10_3.Accepted",
+                    "Message": "Successfully Accepted Request.",
+                    "@Message.ExtendedInfo": [{
+                        "MessageId": "SMC.1.0.OemSimpleupdateAcceptedMessage",
+                        "Severity": "Ok",
+                        "Message": "Please also check the task for the result.",
+                        "MessageArgs": [task],
+                    }],
+                }}),
+            ),
+            UpdateAnswer::ServiceState | UpdateAnswer::Nothing => empty,
+        }
+    }
+
+    fn patch_update_service(&self, call: &Call) -> Result<Reply, ErrorReply> {
+        let body = object(call)?.ok_or_else(ErrorReply::malformed_json)?;
+        for (name, value) in body {
+            match name.as_str() {
+                "HttpPushUriOptions" if value.is_object() => {}
+                "HttpPushUriTargets" if value.is_array() => {}
+                "HttpPushUriOptions" | "HttpPushUriTargets" => return Err(ErrorReply::property_type(name)),
+                _ => return Err(ErrorReply::property_unknown(name)),
+            }
+        }
+        let mut state = self.state();
+        for (name, value) in body {
+            state.updates.push_options[name] = value.clone();
+        }
+        Ok(Reply::no_content())
+    }
+}
+
+fn check_simple(body: &Map<String, Value>, policy: &SimplePolicy) -> Result<(), ErrorReply> {
+    for (name, value) in body {
+        match name.as_str() {
+            "ImageURI" | "@Redfish.OperationApplyTime" | "ForceUpdate" | "Username" | "Password" => {}
+            "Targets" if !policy.refuses_targets => {}
+            "TransferProtocol" => {
+                let word = value.as_str().ok_or_else(|| ErrorReply::parameter_type(SIMPLE, name))?;
+                if !policy.protocols.iter().any(|known| known == word) {
+                    return Err(ErrorReply::parameter_not_in_list(SIMPLE, name, word));
+                }
+            }
+            _ => return Err(ErrorReply::parameter_unknown(SIMPLE, name)),
+        }
+    }
+    let stored = body.get("ImageURI").and_then(Value::as_str).is_some_and(|uri| uri.starts_with('/'));
+    if policy.protocol_required && !stored && !body.contains_key("TransferProtocol") {
+        return Err(ErrorReply::parameter_missing(SIMPLE, "TransferProtocol"));
+    }
+    Ok(())
+}
+
+/// The firmware that an image is for.
+fn find_item(state: &State, config: &crate::SimBmcConfig, component: &str) -> Option<usize> {
+    let named = |at: &usize| {
+        let item = &config.service.firmware[*at];
+        item.name == component || item.id == component || state.updates.items[*at].id == component
+    };
+    let kind = match component.to_ascii_lowercase().as_str() {
+        "bmc" => Some(Component::Bmc),
+        "bios" => Some(Component::Bios),
+        _ => None,
+    };
+    let all = 0..state.updates.items.len();
+    let of_kind = |at: &usize| kind.is_some_and(|kind| state.updates.items[*at].component == kind);
+    all.clone().find(named).or_else(|| all.clone().find(of_kind))
+}
+
+fn problem(problem: ImageProblem) -> ErrorReply {
+    match problem {
+        ImageProblem::NotFirmware => refused("The file is not a firmware image."),
+        ImageProblem::Damaged => refused("The firmware image is damaged or incomplete."),
+    }
+}
+
+fn refused(text: &str) -> ErrorReply {
+    ErrorReply::new(StatusCode::BAD_REQUEST, "Update.1.1.VerificationFailed", text)
+}

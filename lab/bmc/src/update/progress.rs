@@ -1,0 +1,367 @@
+//! What is installed, and the update that runs: data and rules, without requests and timers.
+//!
+//! ```text
+//!   Job { item, version, stage }   Checking ─► Checked ─► Flashing ─► WaitingForHost ─► applied      Updates::step
+//!   TaskView                       how the stage is shown in a task, or at the service
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::image;
+use crate::{
+    config::{BiosUpdate, Component, SimBmcConfig, UpdatePolicy},
+    faults::FlashFault,
+    tasks::Tasks,
+};
+
+/// Maximum number of updates that are remembered.
+const KEPT: usize = 256;
+
+/// One update that was started.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UpdateRecord {
+    /// `Id` of the member of the firmware inventory at the start.
+    pub item: String,
+    /// The version of the image.
+    pub version: String,
+    /// Whether the installed version became that of the image.
+    pub applied: bool,
+}
+
+/// One installed firmware.
+#[derive(Clone, Debug)]
+pub(crate) struct Installed {
+    pub(crate) id: String,
+    pub(crate) version: String,
+    pub(super) component: Component,
+    /// A version that is written and does not run yet.
+    pub(super) staged: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    Checking {
+        until: Duration,
+    },
+    Checked,
+    /// The host must restart: then the image is written, or the written image runs.
+    WaitingForHost {
+        written: bool,
+    },
+    Flashing {
+        from: Duration,
+        until: Duration,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) item: usize,
+    pub(super) version: String,
+    pub(super) record: usize,
+    pub(super) task: Option<u64>,
+    pub(super) explicit_start: bool,
+    pub(super) fault: Option<FlashFault>,
+    pub(super) stage: Stage,
+}
+
+/// The state that an OEM object of the service shows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ShownState {
+    pub(super) state: &'static str,
+    pub(super) percent: u64,
+    pub(super) message: Option<String>,
+}
+
+/// Installed firmware and the running update.
+#[derive(Debug, Default)]
+pub(crate) struct Updates {
+    pub(crate) items: Vec<Installed>,
+    pub(super) job: Option<Job>,
+    pub(super) stored: Option<(String, image::ImageFacts)>,
+    pub(super) skipped: Duration,
+    pub(super) log: VecDeque<UpdateRecord>,
+    pub(super) dropped: usize,
+    pub(super) shown: ShownState,
+    pub(super) push_options: Value,
+    /// Complete images that arrived, by upload or read from a URL.
+    pub(crate) images: u64,
+    /// Updates that were started.
+    pub(crate) started: u64,
+    /// Uploads that broke off before their end.
+    pub(crate) cut: u64,
+}
+
+/// What the caller of [`Updates::step`] must do.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Next {
+    Wait,
+    Again,
+    RestartBmc { new_certificate: bool, for_ever: bool },
+}
+
+impl Updates {
+    pub(crate) fn new(config: &SimBmcConfig) -> Self {
+        let items = config.service.firmware.iter().map(|item| Installed {
+            id: item.id.clone(),
+            version: item.version.clone(),
+            component: item.component,
+            staged: None,
+        });
+        let shown = ShownState { state: "Idle", ..ShownState::default() };
+        Self { items: items.collect(), shown, push_options: json!({}), ..Self::default() }
+    }
+
+    /// Whether another update would be refused.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| !matches!(job.stage, Stage::WaitingForHost { written: true }))
+    }
+
+    /// The version of the first firmware of this kind, if it differs from the configured one.
+    pub(crate) fn replaced(&self, config: &SimBmcConfig, component: Component) -> Option<(String, String)> {
+        let at = self.items.iter().position(|item| item.component == component)?;
+        let (old, new) = (config.service.firmware[at].version.clone(), self.items[at].version.clone());
+        (old != new).then_some((old, new))
+    }
+
+    pub(super) fn record(&mut self, item: String, version: String) -> usize {
+        if self.log.len() == KEPT {
+            self.log.pop_front();
+            self.dropped += 1;
+        }
+        self.log.push_back(UpdateRecord { item, version, applied: false });
+        self.dropped + self.log.len() - 1
+    }
+
+    pub(super) fn apply(&mut self, job: &Job) {
+        let item = &mut self.items[job.item];
+        item.id = item.id.replace(&item.version, &job.version);
+        item.version.clone_from(&job.version);
+        item.staged = None;
+        if let Some(record) = job.record.checked_sub(self.dropped).and_then(|at| self.log.get_mut(at)) {
+            record.applied = true;
+        }
+    }
+
+    pub(super) fn show(&mut self, tasks: &mut Tasks, job: &Job, task: TaskView<'_>) {
+        self.shown = ShownState {
+            state: task.service_state,
+            percent: task.percent,
+            message: Some(task.message.to_owned()).filter(|_| task.service_state == "Error"),
+        };
+        if let Some(id) = job.task {
+            tasks.overlay(id, task.overlay(), task.ended);
+        }
+    }
+
+    /// Advances the update by at most one stage.
+    pub(super) fn step(&mut self, config: &SimBmcConfig, tasks: &mut Tasks, now: Duration) -> Next {
+        let now = now + self.skipped;
+        let policy = &config.update;
+        let Some(mut job) = self.job.take() else { return Next::Wait };
+        match job.stage {
+            Stage::Checked | Stage::WaitingForHost { .. } => {
+                self.job = Some(job);
+                Next::Wait
+            }
+            Stage::Checking { until } if now < until => {
+                self.show(tasks, &job, TaskView::running("Verifying", "Running", 0));
+                self.job = Some(job);
+                Next::Wait
+            }
+            Stage::Checking { until } => {
+                if job.explicit_start {
+                    self.show(tasks, &job, TaskView::done());
+                    job.stage = Stage::Checked;
+                } else {
+                    self.begin_writing(policy, tasks, &mut job, until);
+                }
+                self.job = Some(job);
+                Next::Again
+            }
+            Stage::Flashing { from, until } => self.flash(policy, tasks, job, (from, until), now),
+        }
+    }
+
+    /// After the check of the image: writes it, or waits for the host.
+    pub(super) fn begin_writing(
+        &mut self,
+        policy: &UpdatePolicy,
+        tasks: &mut Tasks,
+        job: &mut Job,
+        at: Duration,
+    ) {
+        let bios = self.items[job.item].component == Component::Bios;
+        if bios && policy.bios == BiosUpdate::AtRestart {
+            self.show(tasks, job, TaskView::waiting(policy));
+            job.stage = Stage::WaitingForHost { written: false };
+            return;
+        }
+        self.begin_flash(policy, tasks, job, at);
+    }
+
+    pub(super) fn begin_flash(
+        &mut self,
+        policy: &UpdatePolicy,
+        tasks: &mut Tasks,
+        job: &mut Job,
+        at: Duration,
+    ) {
+        if job.fault == Some(FlashFault::LoseTask)
+            && let Some(id) = job.task.take()
+        {
+            tasks.remove(id);
+        }
+        if policy.lists_staged {
+            self.items[job.item].staged = Some(job.version.clone());
+        }
+        job.stage = Stage::Flashing { from: at, until: at + policy.flash_time };
+    }
+
+    pub(super) fn flash(
+        &mut self,
+        policy: &UpdatePolicy,
+        tasks: &mut Tasks,
+        mut job: Job,
+        (from, until): (Duration, Duration),
+        now: Duration,
+    ) -> Next {
+        let whole = (until - from).as_millis().max(1);
+        let percent = (now.saturating_sub(from).as_millis() * 100 / whole).min(99);
+        if now < until || job.fault == Some(FlashFault::Hang) {
+            let percent = u64::try_from(percent).unwrap_or(99);
+            self.show(tasks, &job, TaskView::running("Updating", "Running", percent));
+            self.job = Some(job);
+            return Next::Wait;
+        }
+        let fault = job.fault.clone();
+        let component = self.items[job.item].component;
+        match &fault {
+            Some(FlashFault::Fail { message }) => {
+                self.show(tasks, &job, TaskView::failed("Exception", message))
+            }
+            Some(FlashFault::Critical { message }) => {
+                self.show(tasks, &job, TaskView::failed("Completed", message))
+            }
+            Some(FlashFault::Lie) => self.show(tasks, &job, TaskView::done()),
+            _ if component == Component::Bmc => {
+                self.show(tasks, &job, TaskView::done());
+                self.apply(&job);
+                return Next::RestartBmc {
+                    new_certificate: fault == Some(FlashFault::NewCertificate),
+                    for_ever: fault == Some(FlashFault::StayAway),
+                };
+            }
+            // It was written at the restart of the host, or while the host was off.
+            _ if component == Component::Bios && policy.bios == BiosUpdate::Staged => {
+                self.show(tasks, &job, TaskView::waiting(policy));
+                job.stage = Stage::WaitingForHost { written: true };
+                self.job = Some(job);
+                return Next::Wait;
+            }
+            _ => {
+                self.show(tasks, &job, TaskView::done());
+                self.apply(&job);
+            }
+        }
+        Next::Again
+    }
+
+    /// The host restarts: a waiting BIOS is written or runs.
+    pub(super) fn host_restarts(&mut self, config: &SimBmcConfig, tasks: &mut Tasks, now: Duration) {
+        let now = now + self.skipped;
+        let Some(mut job) = self.job.take() else { return };
+        match job.stage {
+            Stage::WaitingForHost { written: true } => {
+                self.apply(&job);
+                self.show(tasks, &job, TaskView::done());
+            }
+            Stage::WaitingForHost { written: false } => {
+                self.begin_flash(&config.update, tasks, &mut job, now);
+                self.job = Some(job);
+            }
+            _ => self.job = Some(job),
+        }
+    }
+
+    /// The time at which the running stage ends by itself.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let job = self.job.as_ref()?;
+        match job.stage {
+            Stage::Checking { until } => Some(until),
+            Stage::Flashing { until, .. } if job.fault != Some(FlashFault::Hang) => Some(until),
+            _ => None,
+        }
+        .map(|until| until.saturating_sub(self.skipped))
+    }
+
+    /// Forgets the update that runs, as a restart of the BMC does.
+    pub(crate) fn interrupt(&mut self) {
+        if self.job.as_ref().is_some_and(|job| !matches!(job.stage, Stage::WaitingForHost { .. })) {
+            self.job = None;
+            self.shown = ShownState { state: "Idle", ..ShownState::default() };
+        }
+        self.stored = None;
+    }
+}
+
+/// How a task is shown.
+pub(super) struct TaskView<'a> {
+    pub(super) service_state: &'static str,
+    pub(super) state: &'a str,
+    pub(super) status: &'static str,
+    pub(super) percent: u64,
+    pub(super) id: &'a str,
+    pub(super) message: &'a str,
+    pub(super) job_state: Option<&'a str>,
+    /// Whether the task ended, and whether it succeeded.
+    pub(super) ended: Option<bool>,
+}
+
+impl<'a> TaskView<'a> {
+    pub(super) fn running(service_state: &'static str, state: &'a str, percent: u64) -> Self {
+        let (id, message) = ("Update.1.1.InstallingOnComponent", "The image is being processed.");
+        TaskView { service_state, state, status: "OK", percent, id, message, job_state: None, ended: None }
+    }
+
+    pub(super) fn done() -> Self {
+        let (id, message) = ("Update.1.1.UpdateSuccessful", "The update was successful.");
+        let ended = Some(true);
+        TaskView { id, message, ended, ..TaskView::running("Complete", "Completed", 100) }
+    }
+
+    pub(super) fn failed(state: &'a str, message: &'a str) -> Self {
+        let (id, status) = ("Update.1.1.ApplyFailed", "Critical");
+        TaskView { id, message, status, ended: Some(false), ..TaskView::running("Error", state, 100) }
+    }
+
+    pub(super) fn waiting(policy: &'a UpdatePolicy) -> Self {
+        let waiting = &policy.waiting;
+        let ended = (waiting.state == "Completed").then_some(true);
+        TaskView {
+            state: &waiting.state,
+            id: &waiting.message_id,
+            message: &waiting.message,
+            job_state: waiting.job_state.as_deref(),
+            ended,
+            ..TaskView::running("Complete", "", if ended.is_some() { 100 } else { 0 })
+        }
+    }
+
+    pub(super) fn overlay(&self) -> Value {
+        let severity = if self.status == "OK" { "OK" } else { "Critical" };
+        let mut overlay = json!({
+            "TaskState": self.state,
+            "TaskStatus": self.status,
+            "PercentComplete": self.percent,
+            "Messages": [{ "MessageId": self.id, "Message": self.message, "MessageSeverity": severity, "MessageArgs": [] }],
+        });
+        if let Some(state) = self.job_state {
+            overlay["Oem"] = json!({ "Vendor": { "JobState": state } });
+        }
+        overlay
+    }
+}

@@ -1,0 +1,102 @@
+//! Time and restarts: advances the running update, restarts the BMC after its own update.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{UpdateRecord, progress::Next};
+use crate::{config::UpdateAnswer, sim_bmc::SimBmc, state::State};
+
+impl State {
+    /// The firmware as an operator of the simulated BMC sees it.
+    fn installed_firmware(&self) -> Vec<(String, String)> {
+        self.updates.items.iter().map(|item| (item.id.clone(), item.version.clone())).collect()
+    }
+}
+
+impl SimBmc {
+    /// The updates that were started, oldest first.
+    pub fn updates(&self) -> Vec<UpdateRecord> {
+        self.state().updates.log.iter().cloned().collect()
+    }
+
+    /// Id and version of each installed firmware.
+    pub fn installed(&self) -> Vec<(String, String)> {
+        self.state().installed_firmware()
+    }
+
+    /// Lets this much time pass for the running update only.
+    pub fn skip_flash_time(&self, time: Duration) {
+        self.state().updates.skipped += time;
+        self.settle_update();
+    }
+
+    /// Advances the running update to the current time.
+    pub(crate) fn settle_update(&self) {
+        loop {
+            let at = self.elapsed();
+            let next = {
+                let mut state = self.state();
+                let State { updates, tasks, .. } = &mut *state;
+                updates.step(&self.inner.config, tasks, at)
+            };
+            match next {
+                Next::Wait => break,
+                Next::Again => self.notify(),
+                Next::RestartBmc { new_certificate, for_ever } => {
+                    self.restart_after_update(new_certificate, for_ever);
+                }
+            }
+        }
+    }
+
+    /// Advances the update when its stage ends, without a request.
+    pub(crate) fn schedule_update(&self) {
+        let due = self.state().updates.due();
+        let Some(due) = due else { return };
+        let after = due.saturating_sub(self.elapsed());
+        let bmc = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            if let Some(inner) = bmc.upgrade() {
+                let bmc = SimBmc { inner };
+                bmc.settle_update();
+                // The next stage has its own end; a skipped time may have passed several.
+                let left = bmc.state().updates.due().is_some_and(|due| due > bmc.elapsed());
+                if left {
+                    bmc.schedule_update();
+                }
+            }
+        });
+    }
+
+    fn restart_after_update(&self, new_certificate: bool, for_ever: bool) {
+        let policy = &self.inner.config.update;
+        let kept = policy.keeps_tasks.then(|| std::mem::take(&mut self.state().tasks));
+        let time = if for_ever { Duration::from_secs(86_400) } else { policy.restart_time };
+        self.restart_bmc(time);
+        let mut state = self.state();
+        if let Some(kept) = kept {
+            state.tasks = kept;
+        }
+        if new_certificate {
+            state.certificate += 1;
+        }
+    }
+
+    /// The host restarts or is powered on.
+    pub(crate) fn update_at_restart(&self, state: &mut State, at: Duration) {
+        let State { updates, tasks, .. } = state;
+        updates.host_restarts(&self.inner.config, tasks, at);
+    }
+
+    /// Notes an upload that broke off.
+    pub(crate) fn upload_was_cut(&self) {
+        self.state().updates.cut += 1;
+        self.notify();
+    }
+
+    /// Whether a response names no task because the service shows the state.
+    pub(super) fn shows_state_at_service(&self) -> bool {
+        self.inner.config.update.answer == UpdateAnswer::ServiceState
+    }
+}

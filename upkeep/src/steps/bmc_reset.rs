@@ -185,7 +185,10 @@ async fn look(
         Err(Look::Error(_)) | Ok(None) => progress.silent = 0,
     }
     if context.now().since(sent_at) < AWAY_WITHIN {
-        return Ok(waiting("a restart was requested; the BMC still responds as before".to_owned(), &progress));
+        return Ok(waiting(
+            "a restart was requested; the BMC still responds as before".to_owned(),
+            &progress,
+        ));
     }
     if !progress.answered && progress.sent < 2 {
         let (connected, found) = identified_bmc(STEP, names::BMC_IDENTIFY, services, context).await?;

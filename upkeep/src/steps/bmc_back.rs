@@ -51,34 +51,10 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let serial = input(STEP, context)?.server;
     let server = services.bmc.server(STEP, &serial).await?;
     let mut progress: BackProgress = context.own_output().unwrap_or_default();
-    let since = reset.sent_at.unwrap_or(context.record.started_at);
     // The time of a hold does not count: a resumed step begins anew.
     let late = context.now().since(context.record.started_at) >= BACK_WITHIN;
     match visit(services, context, &server, &found).await {
-        Ok(visit) => {
-            if let (Some(before), Some(now)) = (&reset.before, &visit.last_reset)
-                && before == now
-            {
-                let summary = format!(
-                    "the BMC was unreachable and responds again, but its LastResetTime is still {now}: it has not restarted"
-                );
-                let next =
-                    "check the network between controller and BMC, then order the restart with type forced";
-                return Err(StepError::fail(failure(names::class::BMC_NOT_RESET, STEP, summary, next)));
-            }
-            let away = context.now().since(since).as_secs();
-            progress.away_s = Some(away);
-            let host = match visit.power == found.was {
-                true => format!("the host is {:?}, as before", visit.power),
-                false => format!("the host was {:?} and is {:?}", found.was, visit.power),
-            };
-            let message = format!("the BMC is back after {away} s, verified as {serial}; {host}");
-            let mut report =
-                StepReport::done().with_output(json!(progress)).event(NewEvent::info("bmc.back", message));
-            report.events.extend(visit.unverified);
-            report.effects.extend(visit.learned);
-            Ok(report)
-        }
+        Ok(visit) => returned(context, &found, &reset, visit, progress),
         Err(Missing::Look(Look::OtherCertificate(error))) => Ok(hold(context, &server, &error, &progress)),
         Err(Missing::Look(Look::Unusable(why))) => {
             let next = format!("correct it with `shoal server update {serial}`");
@@ -117,6 +93,37 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
             Ok(StepReport::wait(wait).with_output(json!(progress)))
         }
     }
+}
+
+/// The report of a BMC that responds as the same machine.
+fn returned(
+    context: &StepContext,
+    found: &Identified,
+    reset: &ResetProgress,
+    visit: Visit,
+    mut progress: BackProgress,
+) -> Result<StepReport, StepError> {
+    if let (Some(before), Some(now)) = (&reset.before, &visit.last_reset)
+        && before == now
+    {
+        let summary = format!(
+            "the BMC was unreachable and responds again, but its LastResetTime is still {now}: it has not restarted"
+        );
+        let next = "check the network between controller and BMC, then order the restart with type forced";
+        return Err(StepError::fail(failure(names::class::BMC_NOT_RESET, STEP, summary, next)));
+    }
+    let away = context.now().since(reset.sent_at.unwrap_or(context.record.started_at)).as_secs();
+    progress.away_s = Some(away);
+    let host = match visit.power == found.was {
+        true => format!("the host is {:?}, as before", visit.power),
+        false => format!("the host was {:?} and is {:?}", found.was, visit.power),
+    };
+    let message = format!("the BMC is back after {away} s, verified; {host}");
+    let mut report =
+        StepReport::done().with_output(json!(progress)).event(NewEvent::info("bmc.back", message));
+    report.events.extend(visit.unverified);
+    report.effects.extend(visit.learned);
+    Ok(report)
 }
 
 /// What a BMC that is back shows.

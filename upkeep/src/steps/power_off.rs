@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use redfish::{PowerState, RedfishError, ResetType, SystemInfo};
+use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
 use serde_json::json;
 
 use super::super::order::{Action, SoftCycle};
@@ -70,7 +70,8 @@ async fn soft_off(
             Ok(_) => {}
             // An earlier request may have been applied; a BMC that shows its power state late refuses the second one.
             Err(error) if again && !error.is_transient() => {}
-            Err(error) if !error.is_transient() && !error.maybe_applied() => {
+            // A conflict (409) is one with the present state of the host, such as its self-test: it is waited for.
+            Err(error) if is_refused(&error) => {
                 let why = format!("the BMC refused the graceful shutdown: {}", error.kind);
                 return without_shutdown(context, connected, system, soft, &why).await;
             }
@@ -104,6 +105,16 @@ async fn soft_off(
                 A system that shuts down later stays off";
     Err(StepError::fail(failure(names::class::SHUTDOWN_IGNORED, STEP, summary, next))
         .with_output(json!(request)))
+}
+
+/// Whether the BMC does not shut the host down, now or later.
+fn is_refused(error: &RedfishError) -> bool {
+    let definite = match &error.kind {
+        ErrorKind::Refused { status, .. } => *status != 409,
+        ErrorKind::NotSupported { .. } | ErrorKind::License { .. } => true,
+        _ => false,
+    };
+    definite && !error.maybe_applied()
 }
 
 /// What follows when no shutdown can be requested.

@@ -1,11 +1,12 @@
 //! Growing the file system of a partition that became larger, and reading its size back.
 //!
 //! ```text
-//! superblock ── ext4, xfs, btrfs ──> mount ── resize2fs | xfs_growfs | btrfs filesystem resize ──> unmount ──> superblock again
-//!            └─ anything else: it stays, and the log says so
+//! superblock ─┬─ ext4 ───────> e2fsck, resize2fs ────────────────────────────────────────┬──> superblock again
+//!             ├─ xfs, btrfs ─> mount, xfs_growfs | btrfs filesystem resize max, unmount ──┘
+//!             └─ anything else: it stays, and the log says so
 //! ```
 //!
-//! All three grow while they are mounted, which also replays their journals.
+//! xfs and btrfs grow only while they are mounted, which also replays their journals.
 //!
 //! Invariants: only the named partition is written. A size that is read back must reach the end of the partition, but for the rest that
 //! the format cannot use. ext4: kernel documentation, `ext4/super`; xfs: `xfs_dsb`; btrfs: `btrfs_super_block`.
@@ -64,17 +65,20 @@ impl Kind {
         }
     }
 
-    /// The program that grows a mounted file system to the end of its device.
+    /// The program that grows a file system to the end of its device; xfs and btrfs are mounted.
     fn program(self, device: &Path, mounted: &Path) -> Program {
         let (device, mounted) = (device.to_string_lossy(), mounted.to_string_lossy());
-        let (name, words): (&str, Vec<&str>) = match self {
-            Self::Ext4 => ("resize2fs", vec![&device]),
-            Self::Xfs => ("xfs_growfs", vec!["-d", &mounted]),
-            Self::Btrfs => ("btrfs", vec!["filesystem", "resize", "max", &mounted]),
-        };
-        let arguments = words.into_iter().map(str::to_owned).collect();
-        Program { name: name.to_owned(), arguments, in_root: false, limit: LIMIT }
+        match self {
+            Self::Ext4 => program("resize2fs", &[&device]),
+            Self::Xfs => program("xfs_growfs", &["-d", &mounted]),
+            Self::Btrfs => program("btrfs", &["filesystem", "resize", "max", &mounted]),
+        }
     }
+}
+
+fn program(name: &str, words: &[&str]) -> Program {
+    let arguments = words.iter().map(|word| (*word).to_owned()).collect();
+    Program { name: name.to_owned(), arguments, in_root: false, limit: LIMIT }
 }
 
 /// Reads what begins a partition.
@@ -163,19 +167,21 @@ pub fn grow(
     }
     let device = host.partition(name, number, (grown.range.start / 512, size / 512))?;
     let program = kind.program(&device, host.root());
-    if !host.has_program(&program.name) {
+    let check =
+        (kind == Kind::Ext4).then(|| self::program("e2fsck", &["-f", "-p", &device.to_string_lossy()]));
+    let missing = std::iter::once(&program).chain(&check).find(|program| !host.has_program(&program.name));
+    if let Some(Program { name, .. }) = missing {
         return Ok(format!(
-            "{shown} stays as it is: {} is not on this medium; use one of the full profile",
-            program.name
+            "{shown} stays as it is: {name} is not on this medium; use one of the full profile"
         ));
     }
-    host.unmount_all().map_err(|source| format!("unmounting: {source}"))?;
-    if let Err(source) = host.mount(&device, kind.driver(), "", host.root()) {
-        return Ok(format!("{shown} stays as it is: it cannot be mounted: {source}"));
+    if let Some(check) = check {
+        // A check that corrected something ends with an error too; then there is nothing left to correct.
+        host.run(&check).or_else(|_| host.run(&check))?;
+        host.run(&program)?;
+    } else if let Some(reason) = grow_mounted(host, kind, &device, &program)? {
+        return Ok(format!("{shown} stays as it is: {reason}"));
     }
-    let ran = host.run(&program);
-    let unmounted = host.unmount_all().map_err(|source| format!("unmounting {shown}: {source}"));
-    ran.and(unmounted)?;
     let after = open()
         .and_then(|disk| {
             disk.forget_cache()?;
@@ -193,6 +199,24 @@ pub fn grow(
         }
         Found::Other(what) => Err(format!("{shown} is {what} after it was grown")),
     }
+}
+
+/// Mounts, runs the program, and unmounts. Returns the reason when it cannot be mounted.
+fn grow_mounted(
+    host: &dyn Host,
+    kind: Kind,
+    device: &Path,
+    program: &Program,
+) -> Result<Option<String>, String> {
+    let unmount =
+        || host.unmount_all().map_err(|source| format!("unmounting {}: {source}", device.display()));
+    unmount()?;
+    if let Err(source) = host.mount(device, kind.driver(), "", host.root()) {
+        return Ok(Some(format!("it cannot be mounted: {source}")));
+    }
+    let ran = host.run(program);
+    let unmounted = unmount();
+    ran.and(unmounted).map(|()| None)
 }
 
 #[cfg(test)]

@@ -283,3 +283,14 @@ fn recipe_of(name: &str) -> Value {
     recipe["disk_hints"] = json!({"serial": format!("SER-{name}")});
     recipe
 }
+
+/// The mutant of the harness.
+#[test]
+fn one_byte_on_a_disk_that_was_not_chosen_is_noticed() {
+    let room = room(2);
+    room.assert_untouched(0);
+    FileDisk::open(room.path(1), 512).unwrap().write_at(GIB / 3, &[1]).unwrap();
+    room.assert_untouched(2);
+    let noticed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| room.assert_untouched(0)));
+    assert!(noticed.is_err());
+}

@@ -24,8 +24,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::host::{Host, Program};
-use super::layout::{Layout, Place, Volume};
+use super::layout::{Layout, Volume};
 use super::loader::{self, BootLoader};
+use super::members::Place;
 use super::nvram::{BootEntry, Nvram};
 use super::storage::Devices;
 use super::texts::KernelFiles;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Partition { size, type, format, mount } --resolve--> sectors of each disk --roles--> root, EFI systems, mounts in order
-//! arrays, volume groups                   --members--> [`super::storage`]
+//! arrays, volume groups                   --members--> [`super::members`]
 //! ```
 //!
 //! Without `mount` in any file system, the first partition of a Linux root type with a Linux file system is `/`. The first EFI system
@@ -15,13 +15,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use recipe::partition::{self, PlacedPartition};
+use recipe::partition;
 use recipe::storage::{ArrayContent, FileSystem, Storage};
 use recipe::{FsFormat, Partition, PartitionType};
 use uuid::Uuid;
 
 use super::host::Program;
-use super::storage::{self, ArrayPlan, GroupPlan};
+use super::members::{self, ArrayPlan, DiskLayout, GroupPlan, Place, derived};
 
 /// Settings of XFS that the GRUB of every supported system reads: those of `lts_5.10.conf`. The file of xfsprogs 6.1.0 itself
 /// is refused by the program beside it.
@@ -30,27 +30,6 @@ const XFS_OPTIONS: [&str; 4] =
 /// Features that older GRUB does not read.
 const EXT4_FEATURES: &str = "^metadata_csum_seed,^orphan_file";
 const MKFS_LIMIT: Duration = Duration::from_secs(1800);
-
-/// The place of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// A partition.
-    Partition {
-        /// The disk, from 0.
-        disk: usize,
-        /// The number of the partition, from 1.
-        number: usize,
-    },
-    /// An array, from 0.
-    Array(usize),
-    /// A logical volume.
-    Logical {
-        /// The volume group, from 0.
-        group: usize,
-        /// The volume in it, from 0.
-        volume: usize,
-    },
-}
 
 /// One file system or swap area with its role in the new system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,15 +48,6 @@ pub struct Volume {
     pub options: Vec<String>,
     /// Whether the firmware reads it.
     pub is_efi_system: bool,
-}
-
-/// One disk with its partitions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskLayout {
-    /// The places of the partitions.
-    pub placed: Vec<PlacedPartition>,
-    /// Whether GRUB can be embedded for BIOS.
-    pub has_bios_boot: bool,
 }
 
 /// The volumes of the disks.
@@ -132,12 +102,11 @@ impl Layout {
             );
         }
         let root = root_of(&mut volumes, &layouts, storage, job)?;
-        let arrays = storage::arrays(storage, &layouts, job);
-        let groups = storage::groups(storage, &layouts, &arrays);
-        let layout = Self { disks: placed, arrays, groups, volumes, job, root };
+        let arrays = members::arrays(storage, &layouts, job);
+        let groups = members::groups(storage, &layouts, &arrays);
         let sectors: Vec<u64> = disks.iter().map(|(_, sector)| *sector).collect();
-        storage::check_sizes(&layout, &sectors)?;
-        Ok(layout)
+        members::check_sizes(&placed, &arrays, &groups, &sectors)?;
+        Ok(Self { disks: placed, arrays, groups, volumes, job, root })
     }
 
     /// Returns the GUIDs of a disk and then of each of its partitions.
@@ -265,10 +234,6 @@ fn root_of(
 
 fn of_disk(what: &str, disk: usize) -> String {
     if disk == 0 { what.to_owned() } else { format!("{what} of disk {}", disk + 1) }
-}
-
-pub(super) fn derived(job: Uuid, number: usize, what: &str) -> Uuid {
-    Uuid::new_v5(&job, format!("{what} {number}").as_bytes())
 }
 
 /// The label, if the file system has room for it.

@@ -17,6 +17,7 @@ mod host;
 mod install;
 mod layout;
 mod loader;
+mod members;
 mod nvram;
 mod storage;
 mod swap;
@@ -24,10 +25,10 @@ mod texts;
 
 pub use host::{Host, LinuxHost, Program, enter_root};
 pub use install::{Installation, Target};
-pub use layout::{DiskLayout, Layout, Place, Volume};
+pub use layout::{Layout, Volume};
+pub use members::{ArrayPlan, DiskLayout, GroupPlan, LogicalPlan, Place};
 pub(crate) use nvram::partition_of;
 pub use nvram::{BootEntry, Nvram};
-pub use storage::{ArrayPlan, GroupPlan, LogicalPlan};
 pub use texts::OsRelease;
 
 #[cfg(test)]

@@ -13,170 +13,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use recipe::Partition;
 use recipe::PartitionSize;
-use recipe::storage::{ArrayContent, ArrayLevel, Storage};
+use recipe::storage::ArrayLevel;
 use uuid::Uuid;
 
 use super::host::Program;
-use super::layout::{Layout, Place, derived};
+use super::layout::Layout;
+use super::members::{EXTENT, LogicalPlan, Place};
 use super::texts::KernelFiles;
 use crate::layer::Tree;
 
 /// The number of the first array: those of the distribution's own numbering begin at 127 and count down, and at 0.
 const FIRST_MD: usize = 100;
 const LIMIT: Duration = Duration::from_secs(600);
-/// What a member of an array or group keeps for itself at least.
-const METADATA: u64 = 1 << 20;
-/// LVM's unit.
-const EXTENT: u64 = 4 << 20;
-
-/// One array.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArrayPlan {
-    /// The name.
-    pub name: String,
-    /// The level.
-    pub level: ArrayLevel,
-    /// Its UUID.
-    pub uuid: Uuid,
-    /// Its partitions.
-    pub members: Vec<Place>,
-    /// The volume group that it belongs to.
-    pub group: Option<String>,
-}
-
-/// One logical volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogicalPlan {
-    /// The name.
-    pub name: String,
-    /// The size.
-    pub size: PartitionSize,
-}
-
-/// One volume group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupPlan {
-    /// The name.
-    pub name: String,
-    /// Its partitions and arrays.
-    pub members: Vec<Place>,
-    /// Its volumes.
-    pub volumes: Vec<LogicalPlan>,
-}
-
-/// Returns the arrays with their members.
-pub(super) fn arrays(storage: &Storage, layouts: &[&[Partition]], job: Uuid) -> Vec<ArrayPlan> {
-    let arrays = storage.arrays.iter().enumerate();
-    arrays
-        .map(|(index, array)| ArrayPlan {
-            name: array.name.clone(),
-            level: array.level,
-            uuid: derived(job, index + 1, "array"),
-            members: partitions_of(&array.name, layouts),
-            group: match &array.content {
-                ArrayContent::MemberOf(group) => Some(group.clone()),
-                ArrayContent::FileSystem(_) => None,
-            },
-        })
-        .collect()
-}
-
-/// Returns the volume groups with their members: partitions, then arrays.
-pub(super) fn groups(storage: &Storage, layouts: &[&[Partition]], arrays: &[ArrayPlan]) -> Vec<GroupPlan> {
-    let groups = storage.volume_groups.iter();
-    groups
-        .map(|group| {
-            let mut members = partitions_of(&group.name, layouts);
-            let inside = arrays.iter().enumerate();
-            let inside = inside.filter(|(_, array)| array.group.as_ref() == Some(&group.name));
-            members.extend(inside.map(|(index, _)| Place::Array(index)));
-            let volumes = group.volumes.iter();
-            let volumes =
-                volumes.map(|volume| LogicalPlan { name: volume.name.clone(), size: volume.size }).collect();
-            GroupPlan { name: group.name.clone(), members, volumes }
-        })
-        .collect()
-}
-
-fn partitions_of(name: &str, layouts: &[&[Partition]]) -> Vec<Place> {
-    let mut members = Vec::new();
-    for (disk, parts) in layouts.iter().enumerate() {
-        let parts = parts.iter().enumerate().filter(|(_, part)| part.member_of.as_deref() == Some(name));
-        members.extend(parts.map(|(index, _)| Place::Partition { disk, number: index + 1 }));
-    }
-    members
-}
-
-/// Refuses what cannot fit before anything is written. The programs refuse the last few MiB that this does not know.
-pub(super) fn check_sizes(layout: &Layout, sectors: &[u64]) -> Result<(), String> {
-    let sector_of = |place: &Place| match place {
-        Place::Partition { disk, .. } => sectors.get(*disk).copied(),
-        _ => None,
-    };
-    let alike = |members: &[Place], what: &str| {
-        let mut found: Vec<u64> = members.iter().filter_map(sector_of).collect();
-        found.dedup();
-        if found.len() > 1 {
-            return Err(format!(
-                "{what} would have members on disks with sectors of 512 and of 4096 bytes; choose disks of one kind"
-            ));
-        }
-        Ok(())
-    };
-    for array in &layout.arrays {
-        alike(&array.members, &format!("array {}", array.name))?;
-        if array_bytes(layout, sectors, array) < METADATA {
-            return Err(format!("the partitions of array {} are too small", array.name));
-        }
-    }
-    for group in &layout.groups {
-        alike(&group.members, &format!("volume group {}", group.name))?;
-        let bytes: u64 = group
-            .members
-            .iter()
-            .map(|place| bytes_of(layout, sectors, *place).saturating_sub(METADATA))
-            .sum();
-        let all = bytes / EXTENT;
-        let wanted = group.volumes.iter().fold(0_u64, |sum, volume| {
-            sum.saturating_add(match volume.size {
-                PartitionSize::Bytes(bytes) => bytes.div_ceil(EXTENT),
-                PartitionSize::Percent(percent) => (all / 100 * u64::from(percent)).max(1),
-                PartitionSize::Rest => 1,
-            })
-        });
-        if wanted > all {
-            return Err(format!(
-                "the volumes of {} need {} MiB and the group has {} MiB; make them smaller or use bigger disks",
-                group.name,
-                wanted.saturating_mul(EXTENT >> 20),
-                all * (EXTENT >> 20)
-            ));
-        }
-    }
-    Ok(())
-}
-
-fn bytes_of(layout: &Layout, sectors: &[u64], place: Place) -> u64 {
-    match place {
-        Place::Partition { disk, number } => {
-            let part = layout.disks.get(disk).and_then(|disk| disk.placed.get(number - 1));
-            let sector = sectors.get(disk).copied().unwrap_or(512);
-            part.map_or(0, |part| (part.last_lba + 1 - part.first_lba) * sector)
-        }
-        Place::Array(index) => {
-            layout.arrays.get(index).map_or(0, |array| array_bytes(layout, sectors, array))
-        }
-        Place::Logical { .. } => 0,
-    }
-}
-
-fn array_bytes(layout: &Layout, sectors: &[u64], array: &ArrayPlan) -> u64 {
-    let members = array.members.iter().map(|place| bytes_of(layout, sectors, *place));
-    let smallest = members.min().unwrap_or(0).saturating_sub(METADATA);
-    array.level.capacity(array.members.len() as u64, smallest)
-}
 
 /// The devices of a layout.
 pub(super) struct Devices<'layout> {

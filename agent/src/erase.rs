@@ -1,7 +1,7 @@
 //! Secure erase of one disk: the strongest method that the disk carries out, proven by reading.
 //!
 //! ```text
-//!  samples before ──> nvme-format-crypto ──> nvme-format ──> discard ──> overwrite ──> samples after
+//!  samples before ──> the disk's own commands ──> discard ──> overwrite ──> samples after
 //!                      └── not offered, refused, or disproven by the samples: the next one ──┘
 //! ```
 //!
@@ -9,6 +9,8 @@
 //! |---|---|---|---|
 //! | `nvme-format-crypto` | the drive replaces the key of its encryption | purge | not be what they were |
 //! | `nvme-format` | the drive erases all user data | purge | not be what they were |
+//! | `ata-secure-erase-enhanced` | the drive overwrites all user data, replaced sectors too | purge | not be what they were |
+//! | `ata-secure-erase` | the drive erases all user data | purge | not be what they were |
 //! | `discard` | the drive unmaps all sectors and returns zeros | clear | be zeros |
 //! | `overwrite` | zeros are written to all sectors | clear | be zeros |
 //!
@@ -45,6 +47,10 @@ pub enum Method {
     NvmeFormatCrypto,
     /// NVMe Format with erase of user data.
     NvmeFormat,
+    /// ATA SECURITY ERASE UNIT in its enhanced mode.
+    AtaSecureEraseEnhanced,
+    /// ATA SECURITY ERASE UNIT.
+    AtaSecureErase,
     /// All sectors are unmapped, and the disk promises zeros.
     Discard,
     /// Zeros are written to all sectors.
@@ -58,6 +64,8 @@ impl Method {
         match self {
             Self::NvmeFormatCrypto => "nvme-format-crypto",
             Self::NvmeFormat => "nvme-format",
+            Self::AtaSecureEraseEnhanced => "ata-secure-erase-enhanced",
+            Self::AtaSecureErase => "ata-secure-erase",
             Self::Discard => "discard",
             Self::Overwrite => "overwrite",
         }
@@ -70,17 +78,21 @@ impl Method {
     /// Returns the level of NIST SP 800-88.
     fn level(self) -> &'static str {
         match self {
-            Self::NvmeFormatCrypto | Self::NvmeFormat => "purge",
             Self::Discard | Self::Overwrite => "clear",
+            Self::NvmeFormatCrypto
+            | Self::NvmeFormat
+            | Self::AtaSecureEraseEnhanced
+            | Self::AtaSecureErase => "purge",
         }
     }
 
     /// Returns what reading cannot prove.
     fn unproven(self) -> &'static str {
         match self {
-            Self::NvmeFormatCrypto | Self::NvmeFormat => {
-                "that spare and replaced cells are erased is the word of the drive"
-            }
+            Self::NvmeFormatCrypto
+            | Self::NvmeFormat
+            | Self::AtaSecureEraseEnhanced
+            | Self::AtaSecureErase => "that spare and replaced cells are erased is the word of the drive",
             Self::Discard => "cells that the drive has unmapped may hold data until it reuses them",
             Self::Overwrite => "sectors that the drive has replaced are not overwritten",
         }
@@ -98,12 +110,23 @@ pub struct Erased {
     pub samples: usize,
     /// What reading cannot prove.
     pub unproven: &'static str,
+    /// What was done before, to make the disk readable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<String>,
     /// The stronger methods, each with the reason why it was not used.
     pub not_used: Vec<String>,
 }
 
 /// The disk's own commands.
 pub trait OwnErase {
+    /// Makes a disk readable that an interrupted erase left unreadable. Returns what it did.
+    ///
+    /// # Errors
+    /// Returns a sentence when the disk can be neither read nor erased.
+    fn prepare(&self) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
     /// Returns the methods that the disk offers, the strongest first; or the reason why it offers none.
     ///
     /// # Errors
@@ -122,7 +145,7 @@ pub struct NoOwnErase;
 
 impl OwnErase for NoOwnErase {
     fn offered(&self) -> Result<Vec<Method>, String> {
-        Err("the disk is not an NVMe drive".to_owned())
+        Err("the disk has no erase command that is known: it is no NVMe and no ATA drive".to_owned())
     }
 
     fn erase(&self, _: Method) -> io::Result<()> {
@@ -140,8 +163,9 @@ pub fn secure(
     progress: &mut dyn FnMut(Method, u8),
 ) -> Result<Erased, String> {
     let places = places(disk.size());
-    let before = digests(disk, &places).map_err(|source| format!("reading before the erase: {source}"))?;
+    let prepared = own.prepare()?;
     let mut not_used = Vec::new();
+    let before = digests(disk, &places).map_err(|source| format!("reading before the erase: {source}"))?;
     let mut methods = own.offered().unwrap_or_else(|reason| {
         not_used.push(reason);
         Vec::new()
@@ -150,7 +174,10 @@ pub fn secure(
     for method in methods {
         progress(method, 0);
         let done = match method {
-            Method::NvmeFormatCrypto | Method::NvmeFormat => own.erase(method),
+            Method::NvmeFormatCrypto
+            | Method::NvmeFormat
+            | Method::AtaSecureEraseEnhanced
+            | Method::AtaSecureErase => own.erase(method),
             Method::Discard => disk.discard_to_zeros(),
             Method::Overwrite => overwrite(disk, &mut |percent| progress(method, percent)),
         };
@@ -163,6 +190,7 @@ pub fn secure(
                     level: method.level(),
                     samples: places.len(),
                     unproven: method.unproven(),
+                    prepared,
                     not_used,
                 });
             }
@@ -363,7 +391,7 @@ mod tests {
         let disk = FileDisk::open(&path, 512).unwrap();
         let mut seen = Vec::new();
         let done = secure(&disk, &NoOwnErase, &mut |method, percent| seen.push((method, percent))).unwrap();
-        assert!(done.not_used[0].contains("not an NVMe drive"), "{done:?}");
+        assert!(done.not_used[0].contains("no NVMe and no ATA drive"), "{done:?}");
         assert!(seen.iter().all(|(_, percent)| *percent <= 100));
         let bytes = std::fs::read(&path).unwrap();
         assert!(bytes.len() == 300 << 20 && is_filled(&bytes, 0));

@@ -61,6 +61,13 @@ impl DiskFacts {
         self.name != other.name && drive(&self.name).is_some() && drive(&self.name) == drive(&other.name)
     }
 
+    /// Whether the disk takes ATA commands through its driver. One behind a USB bridge is left out: bridges interrupt commands that
+    /// take hours.
+    #[must_use]
+    pub fn takes_ata_commands(&self) -> bool {
+        self.vendor.as_deref() == Some("ATA") && !self.by_path.iter().any(|path| path.contains("-usb-"))
+    }
+
     /// Returns one line that identifies the disk for an operator.
     #[must_use]
     pub fn shown(&self) -> String {
@@ -324,6 +331,10 @@ mod tests {
         assert_eq!(disks[0].by_path, ["pci-0000:03:00.0-scsi-0:0:2:0"]);
         assert_eq!(disks[1].by_path, ["pci-0000:00:14.0-usb-0:1:1.0-scsi-0:0:0:0"]);
         assert!(disks[1].removable && disks[1].read_only);
+        let ata = |disk: &DiskFacts| {
+            DiskFacts { vendor: Some("ATA".to_owned()), ..disk.clone() }.takes_ata_commands()
+        };
+        assert!(ata(&disks[0]) && !ata(&disks[1]) && !disks[0].takes_ata_commands());
     }
 
     #[test]

@@ -15,12 +15,14 @@
 //!
 //! docs/maintenance-os.md is the contract with the controller.
 
+pub mod ata;
 pub mod clock;
 pub mod device;
 pub mod discovery;
 pub mod disk_image;
 pub mod erase;
 pub mod facts;
+pub mod file_system;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod gpt;

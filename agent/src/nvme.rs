@@ -220,7 +220,7 @@ impl OwnErase for NvmeNamespace<'_> {
         let erase = match method {
             Method::NvmeFormatCrypto => FormatErase::Crypto,
             Method::NvmeFormat => FormatErase::UserData,
-            Method::Discard | Method::Overwrite => return Err(io::ErrorKind::Unsupported.into()),
+            _ => return Err(io::ErrorKind::Unsupported.into()),
         };
         format(self.device, self.number, erase)
     }

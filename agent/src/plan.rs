@@ -1,14 +1,17 @@
 //! From the task and the facts of the machine to the steps, without reading or writing anything.
 //!
 //! ```text
-//! Task + disks + media --plan--> Plan { disk, steps } | refusal with the step that fails
+//! Task + disks + media --plan--> Plan { disk, more, steps } | refusal with the step that fails
 //!
 //! install-image.target   partition.service -> image-disk.service -> grow-disk.service
 //! install-linux.target   partition.service -> image-linux.service -> bootloader-linux.service -> config-drive.service
 //! erase.target           erase.service
 //! ```
 //!
-//! Invariants: pure. A plan names exactly one disk, whose sector size is supported and which no array or volume uses.
+//! Invariants: pure. A plan names exactly one disk for each choice of the recipe, no disk twice; their sector sizes are supported,
+//! and no array or volume uses them.
+
+use recipe::DiskHints;
 
 use crate::facts::DiskFacts;
 use crate::select;
@@ -67,8 +70,10 @@ impl Step {
 /// The steps and their disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The disk, the only one that is written.
+    /// The disk. No other is written but those of `more`.
     pub disk: DiskFacts,
+    /// The disks of `more_disks`, in their order.
+    pub more: Vec<DiskFacts>,
     /// The steps in order.
     pub steps: Vec<Step>,
 }
@@ -88,20 +93,25 @@ pub struct Failure {
 /// Returns the failed step when not exactly one disk remains, or when that disk cannot be used.
 pub fn plan(task: &Task, disks: &[DiskFacts], media: &[String]) -> Result<Plan, Failure> {
     let failed = |message: String| Failure { unit: unit::SELECT_DISK, message };
-    let disk = select::select(disks, media, task.target_disk.as_deref(), task.disk_hints.as_ref())
-        .map_err(|refused| failed(refused.to_string()))?;
-    if !disk.holders.is_empty() {
-        return Err(failed(format!(
-            "{} is in use by {}; nothing was written. Start the medium with raid=noautodetect, or stop the array",
-            disk.shown(),
-            disk.holders.join(", ")
-        )));
-    }
-    if disk.sector != 512 && disk.sector != 4096 {
-        return Err(failed(format!(
-            "{} has sectors of {} bytes; 512 and 4096 are supported",
-            disk.name, disk.sector
-        )));
+    let choose = |target: Option<&str>, hints: Option<&DiskHints>| {
+        let disk = select::select(disks, media, target, hints).map_err(|refused| refused.to_string())?;
+        usable(disk).map(|()| disk.clone())
+    };
+    let disk = choose(task.target_disk.as_deref(), task.disk_hints.as_ref()).map_err(failed)?;
+    let mut more: Vec<DiskFacts> = Vec::new();
+    if let Target::InstallLinux(linux) = &task.target {
+        for (index, wanted) in linux.storage.more_disks.iter().enumerate() {
+            let chosen = choose(wanted.target_disk.as_deref(), wanted.disk_hints.as_ref())
+                .map_err(|reason| failed(format!("more_disks/{index}: {reason}")))?;
+            if chosen == disk || more.contains(&chosen) {
+                let shown = chosen.shown();
+                return Err(failed(format!(
+                    "more_disks/{index} is {shown}, which is chosen already; give each disk hints that match no other; \
+                     nothing was written"
+                )));
+            }
+            more.push(chosen);
+        }
     }
     let steps = match task.target {
         Target::InstallImage(_) => vec![Step::Wipe, Step::WriteImage, Step::Grow],
@@ -112,7 +122,25 @@ pub fn plan(task: &Task, disks: &[DiskFacts], media: &[String]) -> Result<Plan, 
         // It needs no disk, and the executor makes no plan for it.
         Target::Inventory => Vec::new(),
     };
-    Ok(Plan { disk: disk.clone(), steps })
+    Ok(Plan { disk, more, steps })
+}
+
+/// Refuses a disk that cannot be written.
+fn usable(disk: &DiskFacts) -> Result<(), String> {
+    if !disk.holders.is_empty() {
+        return Err(format!(
+            "{} is in use by {}; nothing was written. Start the medium with raid=noautodetect, or stop the array",
+            disk.shown(),
+            disk.holders.join(", ")
+        ));
+    }
+    if disk.sector != 512 && disk.sector != 4096 {
+        return Err(format!(
+            "{} has sectors of {} bytes; 512 and 4096 are supported",
+            disk.name, disk.sector
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

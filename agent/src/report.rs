@@ -37,6 +37,9 @@ const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 const PROGRESS_PAUSE_AWAY: Duration = Duration::from_secs(120);
 /// Maximum length of `message` and `failed_step` in characters.
 const MAX_TEXT: usize = 256;
+/// Maximum length of the line of another disk in characters, and the number of such lines.
+const MAX_DISK: usize = 100;
+const MAX_MORE: usize = 6;
 /// Bytes of the log in a report. JSON can make two bytes of one, an inventory has up to 32 KiB, and the limit of the
 /// controller is 64 KiB for all.
 const LOG_BYTES: usize = 14 * 1024;
@@ -100,6 +103,9 @@ struct DiskIdentity {
     serial: Option<String>,
     wwn: Option<String>,
     model: Option<String>,
+    /// The other disks of the run, each as one line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    more: Vec<String>,
     /// How `erase.target` erased it.
     #[serde(skip_serializing_if = "Option::is_none")]
     erased: Option<Erased>,
@@ -134,14 +140,17 @@ impl<'run> Reporter<'run> {
         }
     }
 
-    /// Sets the disk of the run. Every later report names it.
-    pub fn set_disk(&self, disk: &DiskFacts) {
+    /// Sets the disk of the run, and the others that it writes. Every later report names them.
+    pub fn set_disk(&self, disk: &DiskFacts, more: &[DiskFacts]) {
+        // The controller keeps a bounded text; the log names each disk.
+        let more = more.iter().map(|disk| disk.shown().chars().take(MAX_DISK).collect()).take(MAX_MORE);
         *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = Some(DiskIdentity {
             name: disk.name.clone(),
             bytes: disk.bytes,
             serial: disk.serial.clone(),
             wwn: disk.wwn.clone(),
             model: disk.model.clone(),
+            more: more.collect(),
             erased: None,
         });
     }

@@ -9,16 +9,18 @@
 //! Invariants: the identity of the disk is reported before the first write. Until the image was found and its first MiB
 //! checked, nothing is written. A second run of the same job does the same again.
 
-use std::{io, time::Duration};
+use std::{io, ops::Range, time::Duration};
 
 use recipe::EraseMode;
 
+use crate::ata::AtaDisk;
 use crate::clock::Clock;
 use crate::device::{Disk, Fence};
 use crate::discovery::FoundTask;
 use crate::disk_image;
 use crate::erase::{self, NoOwnErase, OwnErase};
 use crate::facts::DiskFacts;
+use crate::file_system::{self, Found, Grown};
 use crate::gpt::Table;
 use crate::http::Http;
 use crate::inventory::Inventory;
@@ -91,41 +93,58 @@ fn carry_out(machine: &Machine<'_>, found: &FoundTask, reporter: &Reporter<'_>) 
     }
     let plan = plan::plan(&task, &machine.disks, &machine.media)?;
     machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
-    reporter.set_disk(&plan.disk);
+    for disk in &plan.more {
+        machine.log.line(unit::SELECT_DISK, format!("another disk is {}", disk.shown()));
+    }
+    reporter.set_disk(&plan.disk, &plan.more);
     reporter.progress(unit::SELECT_DISK, 1);
-    let opened = (machine.open)(&plan.disk).and_then(|disk| {
-        // The facts were read some time ago, and names can move: what is opened must still be what was chosen.
-        if disk.size() / disk.sector() == plan.disk.bytes / disk.sector() && disk.sector() == plan.disk.sector
-        {
-            return Ok(disk);
-        }
-        Err(io::Error::other("it has another size than the disk that was selected"))
-    });
-    let disk = opened.map_err(|source| Failure {
-        unit: unit::SELECT_DISK,
-        message: format!(
-            "opening {}: {}; nothing was written",
-            plan.disk.shown(),
-            crate::discovery::chain(&source)
-        ),
-    })?;
+    let disk = open(machine, &plan.disk)?;
     if let Target::InstallLinux(task) = &task.target {
         // The steps close the disk between the table and the file systems.
-        return linux::install(&linux::LinuxRun { machine, reporter, plan: &plan }, disk, task, found);
+        let mut disks = vec![disk];
+        for facts in &plan.more {
+            disks.push(open(machine, facts)?);
+        }
+        return linux::install(&linux::LinuxRun { machine, reporter, plan: &plan }, disks, task, found);
     }
-    let run = Run { machine, reporter, plan: &plan, disk: &*disk };
+    let run = Run { machine, reporter, plan: &plan, facts: &plan.disk, disk: &*disk };
     match &task.target {
-        Target::InstallImage(image) => run.install_image(image, &found.job),
+        Target::InstallImage(image) => {
+            let last = run.install_image(image, &found.job)?;
+            drop(disk);
+            last.map_or(Ok(()), |(grown, kind)| grow_file_system(machine, &plan.disk, &grown, kind))
+        }
         Target::Erase(EraseMode::Quick) => run.step(Step::Erase, || run.quick_erase()),
         Target::Erase(EraseMode::Secure) => run.step(Step::Erase, || run.secure_erase()),
         Target::InstallLinux(_) | Target::Inventory => Ok(()),
     }
 }
 
+/// Opens a disk of the plan for writing.
+fn open(machine: &Machine<'_>, facts: &DiskFacts) -> Result<Box<dyn Disk>, Failure> {
+    let opened = (machine.open)(facts).and_then(|disk| {
+        // The facts were read some time ago, and names can move: what is opened must still be what was chosen.
+        if disk.size() / disk.sector() == facts.bytes / disk.sector() && disk.sector() == facts.sector {
+            return Ok(disk);
+        }
+        Err(io::Error::other("it has another size than the disk that was selected"))
+    });
+    opened.map_err(|source| Failure {
+        unit: unit::SELECT_DISK,
+        message: format!(
+            "opening {}: {}; nothing was written",
+            facts.shown(),
+            crate::discovery::chain(&source)
+        ),
+    })
+}
+
 struct Run<'run> {
     machine: &'run Machine<'run>,
     reporter: &'run Reporter<'run>,
     plan: &'run Plan,
+    /// The facts of the open disk, which is one of the plan.
+    facts: &'run DiskFacts,
     disk: &'run dyn Disk,
 }
 
@@ -137,7 +156,11 @@ impl Run<'_> {
         work().map_err(|message| Failure { unit: step.unit(), message })
     }
 
-    fn install_image(&self, reference: &ImageReference, job: &Job) -> Result<(), Failure> {
+    fn install_image(
+        &self,
+        reference: &ImageReference,
+        job: &Job,
+    ) -> Result<Option<(Grown, Found)>, Failure> {
         let access = job.registry.as_ref();
         let http = if access.is_some() { self.machine.http } else { self.machine.foreign_http };
         let failed = |message: String| Failure { unit: unit::IMAGE_DISK, message };
@@ -155,7 +178,7 @@ impl Run<'_> {
         let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
             .map_err(|source| failed(crate::discovery::chain(&source)))?;
         let start = disk_image::read_start(&mut stream, self.disk).map_err(failed)?;
-        self.step(Step::Wipe, || self.wipe())?;
+        self.step(Step::Wipe, || self.wipe(Vec::new()))?;
         let size = self.step(Step::WriteImage, || {
             let total = self.disk.size().max(1);
             disk_image::write(&start, &mut stream, self.disk, &mut |at| {
@@ -168,12 +191,11 @@ impl Run<'_> {
         self.step(Step::Grow, || self.grow())
     }
 
-    /// Zeroes the places of old signatures. Returns the ranges.
-    fn wipe(&self) -> Result<Vec<std::ops::Range<u64>>, String> {
-        let failed =
-            |source: io::Error| format!("{}: {}", self.plan.disk.name, crate::discovery::chain(&source));
+    /// Zeroes the places of old signatures on the disk, its old partitions and `new`. Returns the ranges.
+    fn wipe(&self, new: Vec<Range<u64>>) -> Result<Vec<Range<u64>>, String> {
+        let failed = |source: io::Error| format!("{}: {}", self.facts.name, crate::discovery::chain(&source));
         let old = wipe::old_partitions(self.disk).map_err(failed)?;
-        let ranges = wipe::ranges(self.disk.size(), &old);
+        let ranges = wipe::ranges(self.disk.size(), &[&old[..], &new[..]].concat());
         let fence = Fence::new(self.disk, ranges.clone());
         for range in &ranges {
             fence.zero(range.clone()).map_err(failed)?;
@@ -190,9 +212,10 @@ impl Run<'_> {
     /// Erases every sector by the strongest method that the disk carries out, and reports which one it was.
     fn secure_erase(&self) -> Result<(), String> {
         let disk = Fence::new(self.disk, std::iter::once(0..self.disk.size()));
-        let own: Box<dyn OwnErase> = match (self.disk.device(), self.plan.disk.nvme_namespace) {
+        let own: Box<dyn OwnErase + '_> = match (self.disk.device(), self.facts.nvme_namespace) {
+            (Some(port), None) if self.facts.takes_ata_commands() => Box::new(AtaDisk { port }),
             (Some(device), Some(number)) => {
-                let others = self.machine.disks.iter().any(|other| other.shares_nvme_drive(&self.plan.disk));
+                let others = self.machine.disks.iter().any(|other| other.shares_nvme_drive(self.facts));
                 Box::new(NvmeNamespace { device, number, others })
             }
             _ => Box::new(NoOwnErase),
@@ -203,6 +226,9 @@ impl Run<'_> {
             }
             self.reporter.progress(unit::ERASE, Step::Erase.percent() + percent.min(97));
         })?;
+        if let Some(prepared) = &erased.prepared {
+            self.machine.log.line(unit::ERASE, prepared);
+        }
         for reason in &erased.not_used {
             self.machine.log.line(unit::ERASE, format!("not used: {reason}"));
         }
@@ -221,9 +247,8 @@ impl Run<'_> {
     }
 
     fn quick_erase(&self) -> Result<(), String> {
-        let ranges = self.wipe()?;
-        let failed =
-            |source: io::Error| format!("{}: {}", self.plan.disk.name, crate::discovery::chain(&source));
+        let ranges = self.wipe(Vec::new())?;
+        let failed = |source: io::Error| format!("{}: {}", self.facts.name, crate::discovery::chain(&source));
         self.disk.forget_cache().map_err(failed)?;
         let mut block = vec![0; 1 << 20];
         for range in ranges {
@@ -232,7 +257,7 @@ impl Run<'_> {
                 let length = usize::try_from(range.end - at).unwrap_or(block.len()).min(block.len());
                 self.disk.read_at(at, &mut block[..length]).map_err(failed)?;
                 if !disk_image::is_zero(&block[..length]) {
-                    return Err(format!("{} returns other bytes than zeros at {at}", self.plan.disk.shown()));
+                    return Err(format!("{} returns other bytes than zeros at {at}", self.facts.shown()));
                 }
                 at += length as u64;
             }
@@ -240,11 +265,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn grow(&self) -> Result<(), String> {
+    /// Moves the backup of the table to the end of the disk and grows the last partition. Returns it with what is on it; nothing for an
+    /// image without a GPT.
+    fn grow(&self) -> Result<Option<(Grown, Found)>, String> {
         let table = Table::read(self.disk).map_err(|source| crate::discovery::chain(&source))?;
         let Some(mut table) = table else {
             self.machine.log.line(unit::GROW, "the image has an MBR; its partitions stay as they are");
-            return Ok(());
+            return Ok(None);
         };
         let grown = table.grow_last();
         let fence = Fence::new(self.disk, Table::written(self.disk));
@@ -252,10 +279,31 @@ impl Run<'_> {
         if let Some(number) = grown {
             self.machine.log.line(unit::GROW, format!("partition {number} ends at the end of the disk now"));
         }
-        Ok(())
+        let Some(number) = table.last_number() else { return Ok(None) };
+        let Some(range) = table.range(number) else { return Ok(None) };
+        let found = file_system::read(self.disk, &range).map_err(|source| {
+            format!("reading partition {number} of {}: {}", self.facts.name, crate::discovery::chain(&source))
+        })?;
+        Ok(Some((Grown { number, range }, found)))
     }
+}
+
+/// Grows the file system of the last partition. The disk is closed: the kernel gives no partition to a program while it is open whole.
+fn grow_file_system(
+    machine: &Machine<'_>,
+    facts: &DiskFacts,
+    grown: &Grown,
+    found: Found,
+) -> Result<(), Failure> {
+    let done = file_system::grow(machine.linux, &facts.name, grown, found, &|| (machine.open)(facts));
+    let said = done.map_err(|message| Failure { unit: unit::GROW, message })?;
+    machine.log.line(unit::GROW, said);
+    Ok(())
 }
 
 #[cfg(test)]
 #[path = "run/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod power_loss;

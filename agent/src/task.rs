@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use recipe::partition::default_linux_layout;
-use recipe::{DiskHints, EraseMode, Partition, Recipe};
+use recipe::{DiskHints, EraseMode, Partition, Recipe, Storage};
 use serde::Deserialize;
 
 use crate::oci::ImageReference;
@@ -61,6 +61,8 @@ pub struct LinuxTask {
     pub image: ImageReference,
     /// The partitions.
     pub layout: Vec<Partition>,
+    /// More disks, arrays and volume groups.
+    pub storage: Storage,
 }
 
 impl LinuxTask {
@@ -79,7 +81,7 @@ impl LinuxTask {
             layout if layout.is_empty() => default_linux_layout(),
             layout => layout,
         };
-        Ok(Self { image, layout })
+        Ok(Self { image, layout, storage: recipe.storage })
     }
 }
 

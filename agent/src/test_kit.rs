@@ -1,5 +1,7 @@
 //! What the tests of this crate share: documents, task images, virtual time, HTTP without and with a socket.
 
+pub(crate) mod cut;
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},

@@ -13,7 +13,7 @@ use jsonschema::error::ValidationErrorKind;
 use super::error::{FieldError, MAX_ERRORS, by_path, child, cut, display};
 
 /// Fields whose values may be quoted in an error.
-const QUOTABLE: [&str; 20] = [
+const QUOTABLE: [&str; 22] = [
     "task_target",
     "target_disk",
     "media_label",
@@ -34,6 +34,8 @@ const QUOTABLE: [&str; 20] = [
     "link",
     "to",
     "via",
+    "member_of",
+    "level",
 ];
 
 /// Maximum length of a quoted value in characters.

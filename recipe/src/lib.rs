@@ -37,6 +37,7 @@ pub mod partition;
 mod read;
 mod rules;
 mod schemas;
+pub mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +54,7 @@ pub use options::{After, DiskHints, EraseMode};
 pub use parse::{MAX_DEPTH, MAX_RECIPE_BYTES, MAX_VALUES};
 pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
 pub use schemas::{RecipeSchemas, SchemaError};
+pub use storage::Storage;
 
 /// The systemd target the maintenance OS starts, which decides what a recipe needs.
 #[derive(
@@ -193,6 +195,8 @@ pub struct Recipe {
     pub firmware_url: Option<String>,
     /// The partitions in disk order; empty when the recipe has none.
     pub partition_layout: Vec<Partition>,
+    /// More disks, arrays and volume groups.
+    pub storage: Storage,
     /// How `erase.target` erases.
     pub erase_mode: EraseMode,
     /// The network of the installer; it uses DHCP without one.
@@ -258,6 +262,13 @@ impl Recipe {
         put("oci_url", self.oci_url.as_ref().map(|url| json!(url)));
         put("firmware_url", self.firmware_url.as_ref().map(|url| json!(without_credentials(url))));
         put("partitions", (!self.partition_layout.is_empty()).then(|| json!(self.partition_layout.len())));
+        for (key, count) in [
+            ("more_disks", self.storage.more_disks.len()),
+            ("arrays", self.storage.arrays.len()),
+            ("volume_groups", self.storage.volume_groups.len()),
+        ] {
+            put(key, (count > 0).then(|| json!(count)));
+        }
         put("media_label", self.media_label.map(|label| json!(label.as_str())));
         for (key, payload) in self.payloads() {
             put(key, payload.map(|payload| json!({ "bytes": payload.len() })));

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::partition::{FsFormat, Partition, PartitionSize, PartitionType};
 use super::schemas::FIRST_ID;
-use super::{Recipe, TaskTarget};
+use super::{Recipe, TaskTarget, storage};
 
 /// One piece of advice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,7 +25,7 @@ pub(super) fn lints(recipe: &Recipe) -> Vec<Lint> {
     match recipe.task_target {
         // A recipe without a layout has the default one, which needs no advice.
         TaskTarget::InstallLinux if recipe.partition_layout.is_empty() => {}
-        TaskTarget::InstallLinux => lints.linux(&recipe.partition_layout),
+        TaskTarget::InstallLinux => lints.linux(recipe),
         TaskTarget::InstallWindows => lints.windows(&recipe.partition_layout),
         TaskTarget::InstallEsxi => lints.esxi(recipe),
         TaskTarget::Rescue => lints.rescue(recipe),
@@ -126,12 +126,13 @@ impl Lints {
         }
     }
 
-    fn linux(&mut self, layout: &[Partition]) {
+    fn linux(&mut self, recipe: &Recipe) {
+        let layout = &recipe.partition_layout[..];
         self.one_efi_system(layout);
         let root = |part: &Partition| {
             part.type_guid.is_linux_root() && !matches!(part.format, FsFormat::Swap | FsFormat::Vfat)
         };
-        let mounted = layout.iter().any(|part| part.mount.as_deref() == Some("/"));
+        let mounted = storage::slots(recipe).iter().any(|slot| slot.mount == Some("/"));
         if !mounted && !layout.iter().any(root) {
             self.add(
                 "/partition_layout",

@@ -348,6 +348,14 @@ pub(super) fn errors(at: &str, network: &Network) -> Vec<FieldError> {
     let links =
         links.chain(network.vlans.iter().map(|(name, link)| (place("vlans", name), &link.addressing)));
     for (at, addressing) in links {
+        for (index, domain) in addressing.nameservers.search.iter().enumerate() {
+            if !is_domain(domain) {
+                let path = format!("{at}/nameservers/search/{index}");
+                let what =
+                    "is no domain name: its labels have 1 to 63 letters, digits, dashes and underscores";
+                fail(&path, format!("{} {what}.", display(&path)));
+            }
+        }
         for (index, route) in addressing.routes.iter().enumerate() {
             if let Destination::Network(network) = route.to
                 && network.addr().is_ipv4() != route.via.is_ipv4()
@@ -358,4 +366,15 @@ pub(super) fn errors(at: &str, network: &Network) -> Vec<FieldError> {
         }
     }
     found
+}
+
+/// Returns whether a text is a domain name: labels of 1 to 63 letters, digits, dashes and underscores, together at most 253.
+/// A dot at the end is accepted.
+#[must_use]
+pub fn is_domain(text: &str) -> bool {
+    let label = |part: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        (1..=63).contains(&part.len()) && part.bytes().all(plain)
+    };
+    text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
 }

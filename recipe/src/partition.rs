@@ -44,13 +44,15 @@ pub struct Partition {
     pub mount: Option<String>,
     /// Words for the program that makes the file system.
     pub mkfs_options: Vec<String>,
+    /// The array or the volume group that it belongs to.
+    pub member_of: Option<String>,
 }
 
 impl Partition {
-    /// Creates a partition without label, mount point and options.
+    /// Creates a partition without label, mount point, options and membership.
     #[must_use]
     pub fn new(size: PartitionSize, type_guid: PartitionType, format: FsFormat) -> Self {
-        Self { size, type_guid, format, label: None, mount: None, mkfs_options: Vec::new() }
+        Self { size, type_guid, format, label: None, mount: None, mkfs_options: Vec::new(), member_of: None }
     }
 }
 

@@ -12,6 +12,9 @@ use super::error::{FieldError, child, display};
 use super::network;
 use super::options::{After, DiskHints, EraseMode};
 use super::partition::{self, FsFormat, Partition, PartitionSize, PartitionType};
+use super::storage::{
+    Array, ArrayContent, ArrayLevel, FileSystem, LogicalVolume, MoreDisk, Storage, VolumeGroup,
+};
 use super::{MediaLabel, Network, Payload, Recipe, TaskTarget};
 
 /// Reads every field; `schema` holds the limits.
@@ -27,6 +30,7 @@ pub(super) fn recipe(
     let mut reader = FieldReader { object, at: String::new(), errors: Vec::new() };
     let task_target = reader.required("task_target", TaskTarget::parse);
     let partition_layout = reader.partitions();
+    let storage = reader.storage();
     let encoding = reader.text("user_data_encoding");
     let mut payload = |name: &str| reader.payload(name, schema);
     let user_data = payload("user_data");
@@ -58,6 +62,7 @@ pub(super) fn recipe(
             oci_url,
             firmware_url,
             partition_layout,
+            storage,
             erase_mode,
             network,
             ssh_authorized_keys,
@@ -201,34 +206,95 @@ impl<'a> FieldReader<'a> {
     }
 
     fn partitions(&mut self) -> Vec<Partition> {
-        let Some(value) = self.object.get("partition_layout") else { return Vec::new() };
+        self.objects("partition_layout", |part| part.partition())
+    }
+
+    /// Reads the objects of an array, each with its own place in the recipe.
+    fn objects<T>(&mut self, name: &str, read: impl Fn(&mut FieldReader<'_>) -> Option<T>) -> Vec<T> {
+        let Some(value) = self.object.get(name) else { return Vec::new() };
         let Some(items) = value.as_array() else {
-            self.fail("partition_layout", "type", "must be an array.");
+            self.fail(name, "type", "must be an array.");
             return Vec::new();
         };
-        let mut partitions = Vec::new();
+        let mut found = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let at = format!("{}/partition_layout/{index}", self.at);
+            let at = format!("{}/{name}/{index}", self.at);
             let Some(object) = item.as_object() else {
                 let message = format!("{} must be an object.", display(&at));
                 self.errors.push(FieldError::new(&at, "type", message));
                 continue;
             };
             let mut reader = FieldReader { object, at, errors: Vec::new() };
-            partitions.extend(reader.partition());
+            found.extend(read(&mut reader));
             self.errors.append(&mut reader.errors);
         }
-        partitions
+        found
     }
 
-    fn partition(&mut self) -> Option<Partition> {
-        let size = self.parsed("size", "size_range", PartitionSize::parse);
-        let type_guid = self.parsed("type_guid", "nil_type", PartitionType::parse);
+    fn storage(&mut self) -> Storage {
+        Storage {
+            more_disks: self.objects("more_disks", |disk| {
+                Some(MoreDisk {
+                    target_disk: disk.text("target_disk").map(str::to_owned),
+                    disk_hints: disk.disk_hints(),
+                    partition_layout: disk.partitions(),
+                })
+            }),
+            arrays: self.objects("arrays", |array| {
+                let name = array.required("name", |name| Some(name.to_owned()));
+                let level = array.level();
+                let member_of = array.text("member_of").map(str::to_owned);
+                let file_system = array.file_system()?;
+                let is_empty = file_system.format == FsFormat::Raw
+                    && file_system.label.is_none()
+                    && file_system.mount.is_none();
+                let content = match member_of {
+                    Some(_) if !is_empty => {
+                        array.fail("member_of", "storage", "needs an array without format, label and mount.");
+                        return None;
+                    }
+                    Some(group) => ArrayContent::MemberOf(group),
+                    None => ArrayContent::FileSystem(file_system),
+                };
+                Some(Array { name: name?, level: level?, content })
+            }),
+            volume_groups: self.objects("volume_groups", |group| {
+                let name = group.required("name", |name| Some(name.to_owned()));
+                let volumes = group.objects("volumes", |volume| {
+                    let name = volume.required("name", |name| Some(name.to_owned()));
+                    let size = volume.parsed("size", "size_range", PartitionSize::parse);
+                    let file_system = volume.file_system();
+                    Some(LogicalVolume { name: name?, size: size?, file_system: file_system? })
+                });
+                Some(VolumeGroup { name: name?, volumes })
+            }),
+        }
+    }
+
+    fn level(&mut self) -> Option<ArrayLevel> {
+        let level = self.object.get("level").and_then(Value::as_u64).and_then(ArrayLevel::of);
+        if level.is_none() {
+            self.fail("level", "enum", "is no level this controller knows: 0, 1, 10, 5 or 6.");
+        }
+        level
+    }
+
+    fn file_system(&mut self) -> Option<FileSystem> {
         let format = match self.object.get("format") {
             None => Some(FsFormat::Raw),
             Some(_) => self.optional("format", FsFormat::parse),
         };
         let label = self.text("label").map(str::to_owned);
+        let mount = self.text("mount").map(str::to_owned);
+        let mkfs_options = self.texts("mkfs_options");
+        Some(FileSystem { format: format?, label, mount, mkfs_options })
+    }
+
+    fn partition(&mut self) -> Option<Partition> {
+        let size = self.parsed("size", "size_range", PartitionSize::parse);
+        let type_guid = self.parsed("type_guid", "nil_type", PartitionType::parse);
+        let member_of = self.text("member_of").map(str::to_owned);
+        let FileSystem { format, label, mount, mkfs_options } = self.file_system()?;
         // A GPT name holds 36 UTF-16 units (UEFI 5.3.3); 32 characters can need 64 of them.
         if let Some(units) = label.as_ref().map(|label| label.encode_utf16().count())
             && units > partition::MAX_NAME_UNITS
@@ -239,9 +305,7 @@ impl<'a> FieldReader<'a> {
             );
             self.fail("label", "maxBytes", &what);
         }
-        let mount = self.text("mount").map(str::to_owned);
-        let mkfs_options = self.texts("mkfs_options");
-        Some(Partition { size: size?, type_guid: type_guid?, format: format?, label, mount, mkfs_options })
+        Some(Partition { size: size?, type_guid: type_guid?, format, label, mount, mkfs_options, member_of })
     }
 
     fn parsed<T, E: std::fmt::Display>(

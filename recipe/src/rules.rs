@@ -10,12 +10,14 @@
 //! | `not_for_target` | `ssh_authorized_keys` and a secure `erase_mode` stand with the target that uses them |
 //! | `mount` | a mount point occurs once, has a file system that Linux mounts, and is no place of the kernel |
 //! | `mkfs_options` | each option has at most one value, none names a device, and the partition has a file system |
+//! | `storage` | arrays and volume groups have the members they need, and members no file system: [`storage::errors`] |
 //! | `network` | names and MAC addresses occur once; links and members exist: [`network::errors`] |
 
 use std::collections::BTreeMap;
 
 use super::error::{FieldError, display};
 use super::partition::{FsFormat, Partition, PartitionSize};
+use super::storage::{self, Slot};
 use super::{EraseMode, Recipe, TaskTarget, network};
 
 /// Folders of the running kernel, on which a partition cannot be mounted.
@@ -29,16 +31,20 @@ pub(super) fn errors(recipe: &Recipe, knows_hints: bool) -> Vec<FieldError> {
     }
     hints(recipe, &mut errors);
     target(recipe, &mut errors);
-    mounts(&recipe.partition_layout, &mut errors);
-    for (index, part) in recipe.partition_layout.iter().enumerate() {
-        mkfs_options(index, part, &mut errors);
+    let slots = storage::slots(recipe);
+    mounts(&slots, &mut errors);
+    for slot in &slots {
+        mkfs_options(slot, &mut errors);
     }
+    errors.extend(storage::errors(recipe));
     if let Some(network) = &recipe.network {
         errors.extend(network::errors("/network", network));
     }
     whole_disk(recipe, &mut errors);
-    rest_once(recipe, &mut errors);
-    percent_sum(recipe, &mut errors);
+    for (at, _, layout) in storage::layouts(recipe) {
+        rest_once(&at, layout, &mut errors);
+        percent_sum(&at, layout, &mut errors);
+    }
     errors
 }
 
@@ -50,11 +56,16 @@ fn disk(recipe: &Recipe, errors: &mut Vec<FieldError>) {
 }
 
 fn hints(recipe: &Recipe, errors: &mut Vec<FieldError>) {
-    let sizes = recipe.disk_hints.as_ref().and_then(|hints| hints.min_bytes.zip(hints.max_bytes));
-    if let Some((least, most)) = sizes.filter(|(least, most)| least > most) {
-        let message =
-            format!("`disk_hints/max_bytes` is {most} and `min_bytes` is {least}; no disk can match.");
-        errors.push(FieldError::new("/disk_hints/max_bytes", "size_order", message));
+    let more = recipe.storage.more_disks.iter().enumerate();
+    let more = more.map(|(index, disk)| (format!("/more_disks/{index}/disk_hints"), &disk.disk_hints));
+    for (at, hints) in std::iter::once(("/disk_hints".to_owned(), &recipe.disk_hints)).chain(more) {
+        let sizes = hints.as_ref().and_then(|hints| hints.min_bytes.zip(hints.max_bytes));
+        if let Some((least, most)) = sizes.filter(|(least, most)| least > most) {
+            let path = format!("{at}/max_bytes");
+            let message =
+                format!("{} is {most} and `min_bytes` is {least}; no disk can match.", display(&path));
+            errors.push(FieldError::new(&path, "size_order", message));
+        }
     }
 }
 
@@ -69,24 +80,24 @@ fn target(recipe: &Recipe, errors: &mut Vec<FieldError>) {
     only("erase_mode", recipe.erase_mode == EraseMode::Secure, TaskTarget::Erase);
 }
 
-fn mounts(layout: &[Partition], errors: &mut Vec<FieldError>) {
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-    for (index, part) in layout.iter().enumerate() {
-        let Some(mount) = part.mount.as_deref() else { continue };
-        let path = format!("/partition_layout/{index}/mount");
+fn mounts(slots: &[Slot<'_>], errors: &mut Vec<FieldError>) {
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    for slot in slots {
+        let Some(mount) = slot.mount else { continue };
+        let path = format!("{}/mount", slot.at);
         let mut fail = |what: String| {
             errors.push(FieldError::new(&path, "mount", format!("{} {what}", display(&path))));
         };
         let below = |folder: &&&str| {
             mount.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        if let Some(other) = seen.insert(mount, index) {
-            fail(format!("is the mount point of partition {} too.", other + 1));
+        if let Some(other) = seen.insert(mount, &slot.shown) {
+            fail(format!("is the mount point of {other} too."));
         } else if let Some(folder) = OF_THE_KERNEL.iter().find(below) {
             fail(format!("is below {folder}, which belongs to the kernel."));
-        } else if !part.format.is_mountable() {
-            fail(format!("needs a file system: {} cannot be mounted.", part.format.as_str()));
-        } else if mount == "/" && part.format == FsFormat::Vfat {
+        } else if !slot.format.is_mountable() {
+            fail(format!("needs a file system: {} cannot be mounted.", slot.format.as_str()));
+        } else if mount == "/" && slot.format == FsFormat::Vfat {
             fail("cannot be vfat: it has no owners and permissions.".to_owned());
         }
     }
@@ -94,17 +105,17 @@ fn mounts(layout: &[Partition], errors: &mut Vec<FieldError>) {
 
 /// Programs take a device as a word of its own or as `device=`. The installer gives the partition itself; a second device
 /// would be written too.
-fn mkfs_options(index: usize, part: &Partition, errors: &mut Vec<FieldError>) {
-    let at = format!("/partition_layout/{index}/mkfs_options");
+fn mkfs_options(slot: &Slot<'_>, errors: &mut Vec<FieldError>) {
+    let at = format!("{}/mkfs_options", slot.at);
     let mut fail = |path: String, what: &str| {
         errors.push(FieldError::new(&path, "mkfs_options", format!("{} {what}", display(&path))));
     };
-    if !part.mkfs_options.is_empty() && !part.format.is_mountable() {
+    if !slot.mkfs_options.is_empty() && !slot.format.is_mountable() {
         fail(at, "is for vfat, ext4, xfs and btrfs; remove it.");
         return;
     }
     let mut is_value = false;
-    for (number, word) in part.mkfs_options.iter().enumerate() {
+    for (number, word) in slot.mkfs_options.iter().enumerate() {
         let path = format!("{at}/{number}");
         let is_option = word.starts_with('-');
         if !is_option && !is_value {
@@ -117,48 +128,50 @@ fn mkfs_options(index: usize, part: &Partition, errors: &mut Vec<FieldError>) {
 }
 
 fn whole_disk(recipe: &Recipe, errors: &mut Vec<FieldError>) {
-    let Some(disk) = recipe.target_disk.as_deref().filter(|disk| disk.starts_with("/dev/disk/by-")) else {
-        return;
-    };
-    // udev names a partition after its disk: NAME-part1.
-    let partition = disk
-        .rsplit_once("-part")
-        .filter(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
-    if let Some((whole, _)) = partition {
-        let message = format!("`target_disk` names a partition; give the whole disk, {whole}.");
-        errors.push(FieldError::new("/target_disk", "whole_disk", message));
+    let more = recipe.storage.more_disks.iter().enumerate();
+    let more = more.map(|(index, disk)| (format!("/more_disks/{index}/target_disk"), &disk.target_disk));
+    for (path, disk) in std::iter::once(("/target_disk".to_owned(), &recipe.target_disk)).chain(more) {
+        let Some(disk) = disk.as_deref().filter(|disk| disk.starts_with("/dev/disk/by-")) else { continue };
+        // udev names a partition after its disk: NAME-part1.
+        let partition = disk
+            .rsplit_once("-part")
+            .filter(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+        if let Some((whole, _)) = partition {
+            let message = format!("{} names a partition; give the whole disk, {whole}.", display(&path));
+            errors.push(FieldError::new(&path, "whole_disk", message));
+        }
     }
 }
 
-fn rest_once(recipe: &Recipe, errors: &mut Vec<FieldError>) {
-    let rests =
-        recipe.partition_layout.iter().enumerate().filter(|(_, part)| part.size == PartitionSize::Rest);
+fn rest_once(at: &str, layout: &[Partition], errors: &mut Vec<FieldError>) {
+    let rests = layout.iter().enumerate().filter(|(_, part)| part.size == PartitionSize::Rest);
     for (index, _) in rests.skip(1) {
+        let path = format!("{at}/{index}/size");
         let message = format!(
-            "`partition_layout/{index}/size` is a second 100%. 100% means the space that the other partitions leave, \
-             so only one partition can have it; set a size or a share such as 50% here."
+            "{} is a second 100%. 100% means the space that the other partitions leave, \
+             so only one partition can have it; set a size or a share such as 50% here.",
+            display(&path)
         );
-        errors.push(FieldError::new(&format!("/partition_layout/{index}/size"), "rest_twice", message));
+        errors.push(FieldError::new(&path, "rest_twice", message));
     }
 }
 
-fn percent_sum(recipe: &Recipe, errors: &mut Vec<FieldError>) {
-    let sum: u32 = recipe
-        .partition_layout
+fn percent_sum(at: &str, layout: &[Partition], errors: &mut Vec<FieldError>) {
+    let sum: u32 = layout
         .iter()
         .map(|part| if let PartitionSize::Percent(percent) = part.size { u32::from(percent) } else { 0 })
         .sum();
-    let rest = recipe.partition_layout.iter().any(|part| part.size == PartitionSize::Rest);
+    let rest = layout.iter().any(|part| part.size == PartitionSize::Rest);
+    let shown = display(at);
     let message = if sum > 100 {
-        format!(
-            "The shares in `partition_layout` add up to {sum}%; they are shares of the whole disk, at most 100%."
-        )
+        format!("The shares in {shown} add up to {sum}%; they are shares of the whole disk, at most 100%.")
     } else if sum == 100 && rest {
-        "The shares in `partition_layout` add up to 100% of the disk and leave nothing for the partition of size 100%, \
-         which means the rest."
-            .to_owned()
+        format!(
+            "The shares in {shown} add up to 100% of the disk and leave nothing for the partition of size 100%, \
+             which means the rest."
+        )
     } else {
         return;
     };
-    errors.push(FieldError::new("/partition_layout", "percent_sum", message));
+    errors.push(FieldError::new(at, "percent_sum", message));
 }

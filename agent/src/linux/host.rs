@@ -20,8 +20,13 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::log::Log;
+use crate::modules;
+
 /// The word by which this program starts another one in the new root.
 const ENTER: &str = "--in-root";
+/// Where programs are searched.
+const FOLDERS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const KEPT_OUTPUT: usize = 2048;
 const POLL: Duration = Duration::from_millis(20);
 /// How many times the root can be mounted over itself.
@@ -51,11 +56,30 @@ pub trait Host {
     /// Returns a sentence when the kernel does not show exactly these.
     fn partitions(&self, disk: &str, expected: &[(u64, u64)]) -> Result<Vec<PathBuf>, String>;
 
+    /// Makes the kernel read the table of a disk. Returns the device of one partition by its number from 1, whose place is `expected`
+    /// in sectors of 512 bytes: first and count.
+    ///
+    /// # Errors
+    /// Returns a sentence when the kernel does not show it.
+    fn partition(&self, disk: &str, number: usize, expected: (u64, u64)) -> Result<PathBuf, String>;
+
     /// Runs a program to its end.
     ///
     /// # Errors
     /// Returns a sentence with the end of its output when it is missing, fails or takes too long.
     fn run(&self, program: &Program) -> Result<(), String>;
+
+    /// Returns whether the machine has a program of its own.
+    fn has_program(&self, name: &str) -> bool;
+
+    /// Loads modules of the kernel. One that it does not have as a module is built in, or its absence is what a program says.
+    fn load_modules(&self, names: &[&str]);
+
+    /// Waits until the kernel shows a block device, and returns it.
+    ///
+    /// # Errors
+    /// Returns a sentence when it does not appear.
+    fn block_device(&self, device: &Path) -> Result<PathBuf, String>;
 
     /// Mounts a file system. `at` is [`Host::root`] or a folder in it, as an open directory below `/proc/self/fd`.
     ///
@@ -110,18 +134,12 @@ impl LinuxHost {
 
 impl Host for LinuxHost {
     fn partitions(&self, disk: &str, expected: &[(u64, u64)]) -> Result<Vec<PathBuf>, String> {
-        let begun = Instant::now();
-        loop {
-            let read = reread(&Path::new("/dev").join(disk)).and_then(|()| devices(disk, expected));
-            match read {
-                Ok(devices) => return Ok(devices),
-                Err(reason) if begun.elapsed() > PARTITION_TIME => {
-                    return Err(format!("the kernel does not show the partitions of {disk}: {reason}"));
-                }
-                // Something may still hold an old partition open: a scan of the search for the medium.
-                Err(_) => std::thread::sleep(POLL * 10),
-            }
-        }
+        let all = expected.iter().enumerate();
+        shown(disk, || all.clone().map(|(index, place)| device(disk, index + 1, *place)).collect())
+    }
+
+    fn partition(&self, disk: &str, number: usize, expected: (u64, u64)) -> Result<PathBuf, String> {
+        shown(disk, || device(disk, number, expected))
     }
 
     fn run(&self, program: &Program) -> Result<(), String> {
@@ -134,8 +152,32 @@ impl Host for LinuxHost {
             false => Command::new(&program.name),
         };
         command.args(&program.arguments).current_dir("/").env_clear().env("LC_ALL", "C");
-        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env("PATH", FOLDERS);
         bounded(&mut command, &program.name, program.limit)
+    }
+
+    fn has_program(&self, name: &str) -> bool {
+        FOLDERS.split(':').any(|folder| Path::new(folder).join(name).exists())
+    }
+
+    fn load_modules(&self, names: &[&str]) {
+        // A kernel of an operator's own system has no index; it loads what it needs by itself.
+        let folder = crate::init::mounts::module_folder();
+        let text = fs::read_to_string(folder.join(modules::INDEX)).unwrap_or_default();
+        let Ok(index) = modules::ModuleIndex::parse(&text) else { return };
+        let log = Log::new(Vec::new());
+        modules::Loader::default().load_named(names, &folder, &index, &modules::RunningKernel, &log);
+    }
+
+    fn block_device(&self, device: &Path) -> Result<PathBuf, String> {
+        let begun = Instant::now();
+        while !device.exists() {
+            if begun.elapsed() > PARTITION_TIME {
+                return Err(format!("the kernel does not show {}", device.display()));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(device.to_owned())
     }
 
     fn mount(&self, device: &Path, kind: &str, data: &str, at: &Path) -> io::Result<()> {
@@ -203,25 +245,33 @@ fn reread(disk: &Path) -> Result<(), String> {
     sent.map_err(|source| format!("reading the new table of {}: {source}", disk.display()))
 }
 
-/// Returns the devices of the partitions, if sysfs shows exactly the expected ones.
-fn devices(disk: &str, expected: &[(u64, u64)]) -> Result<Vec<PathBuf>, String> {
-    let between = if disk.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
-    let mut found = Vec::with_capacity(expected.len());
-    for (index, (start, sectors)) in expected.iter().enumerate() {
-        let name = format!("{disk}{between}{}", index + 1);
-        let number = |file: &str| -> Option<u64> {
-            fs::read_to_string(format!("/sys/class/block/{name}/{file}")).ok()?.trim().parse().ok()
-        };
-        if (number("start"), number("size")) != (Some(*start), Some(*sectors)) {
-            return Err(format!("{name} is missing or at another place"));
+/// Reads the table of a disk again until the kernel shows what is expected.
+fn shown<T>(disk: &str, find: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    let begun = Instant::now();
+    loop {
+        match reread(&Path::new("/dev").join(disk)).and_then(|()| find()) {
+            Ok(found) => return Ok(found),
+            Err(reason) if begun.elapsed() > PARTITION_TIME => {
+                return Err(format!("the kernel does not show the partitions of {disk}: {reason}"));
+            }
+            // Something may still hold an old partition open: a scan of the search for the medium.
+            Err(_) => std::thread::sleep(POLL * 10),
         }
-        let device = Path::new("/dev").join(&name);
-        if !device.exists() {
-            return Err(format!("{} does not exist", device.display()));
-        }
-        found.push(device);
     }
-    Ok(found)
+}
+
+/// Returns the device of a partition, if sysfs shows it at the expected place.
+fn device(disk: &str, number: usize, (start, sectors): (u64, u64)) -> Result<PathBuf, String> {
+    let between = if disk.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
+    let name = format!("{disk}{between}{number}");
+    let value = |file: &str| -> Option<u64> {
+        fs::read_to_string(format!("/sys/class/block/{name}/{file}")).ok()?.trim().parse().ok()
+    };
+    if (value("start"), value("size")) != (Some(start), Some(sectors)) {
+        return Err(format!("{name} is missing or at another place"));
+    }
+    let device = Path::new("/dev").join(&name);
+    if device.exists() { Ok(device) } else { Err(format!("{} does not exist", device.display())) }
 }
 
 /// Runs a program for a bounded time.

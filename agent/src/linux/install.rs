@@ -1,16 +1,19 @@
-//! The steps of `install-linux.target` on one disk.
+//! The steps of `install-linux.target` on its disks.
 //!
 //! ```text
-//! open (exclusive) --is_partitioned--> [wipe, GPT] --closed--> partitions shown by the kernel
-//!   --observe: root mounts and has the stamp of this job--> keep : file systems made, mounted, layers, fstab, stamp
-//!   --> boot loader --> seed --> log, flush, unmount
+//! open all disks (exclusive) --is_partitioned--> [wipe, GPT] --closed--> partitions shown by the kernel
+//!   --observe: arrays and groups start, root mounts and has the stamp of this job--> keep
+//!   : arrays, groups and file systems made, mounted, layers, fstab, stamp
+//!   --> initramfs, boot loader --> seed --> log, flush, unmount, arrays and groups stopped
 //! ```
 //!
 //! Invariant: the stamp is written after everything of the image is on the medium, so it is never there without the image.
 
 use std::{
+    cell::{Cell, RefCell},
     collections::BTreeMap,
     io::Read,
+    ops::Range,
     os::fd::AsRawFd as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -23,8 +26,11 @@ use uuid::Uuid;
 use super::host::{Host, Program};
 use super::layout::{Layout, Volume};
 use super::loader::{self, BootLoader};
+use super::members::Place;
 use super::nvram::{BootEntry, Nvram};
-use super::{swap, texts};
+use super::storage::Devices;
+use super::texts::KernelFiles;
+use super::{storage, swap, texts};
 use crate::device::{Disk, FileDisk};
 use crate::gpt::Table;
 use crate::job::Job;
@@ -37,6 +43,15 @@ const SEED: &str = "var/lib/cloud/seed/nocloud";
 const LOG_FILE: &str = "var/log/shoal-install/agent.log";
 const GRUB_LIMIT: Duration = Duration::from_secs(600);
 
+/// A disk of an installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The kernel's name.
+    pub name: String,
+    /// The sector size.
+    pub sector: u64,
+}
+
 /// One installation.
 pub struct Installation<'run> {
     /// The machine.
@@ -45,16 +60,18 @@ pub struct Installation<'run> {
     pub log: &'run Log,
     /// The job.
     pub job: &'run Job,
-    /// The kernel's name of the disk.
-    pub disk: &'run str,
-    /// The sector size of the disk.
-    pub sector: u64,
+    /// The disks, in the order of the layout.
+    pub disks: Vec<Target>,
     /// The volumes.
     pub layout: Layout,
     /// The digest of the image, which the stamp names.
     pub image: String,
-    devices: Vec<PathBuf>,
+    partitions: Vec<Vec<PathBuf>>,
     gone: Vec<Uuid>,
+    /// The programs that stop arrays and groups, the last started one last.
+    stops: RefCell<Vec<Program>>,
+    /// Whether the new root has the devices of this machine.
+    is_bound: Cell<bool>,
 }
 
 impl<'run> Installation<'run> {
@@ -64,42 +81,83 @@ impl<'run> Installation<'run> {
         host: &'run dyn Host,
         log: &'run Log,
         job: &'run Job,
-        (disk, sector): (&'run str, u64),
+        disks: Vec<Target>,
         layout: Layout,
         image: String,
     ) -> Self {
-        Self { host, log, job, disk, sector, layout, image, devices: Vec::new(), gone: Vec::new() }
-    }
-
-    /// Returns whether the disk has exactly the table of this job.
-    ///
-    /// # Errors
-    /// Returns the error of the disk.
-    pub fn is_partitioned(&self, disk: &dyn Disk) -> Result<bool, String> {
-        // A damaged table is one that is written again.
-        let Ok(Some(found)) = Table::read(disk) else { return Ok(false) };
-        let wanted = self.table(disk)?;
-        Ok(found.disk_guid == wanted.disk_guid && found.entries == wanted.entries)
-    }
-
-    /// Remembers the partitions of the table that is about to be replaced: boot entries of theirs are deleted later.
-    pub fn remember_old(&mut self, disk: &dyn Disk) {
-        if let Ok(Some(old)) = Table::read(disk) {
-            self.gone = old.entries.iter().flatten().map(|entry| entry.unique_guid).collect();
+        Self {
+            host,
+            log,
+            job,
+            disks,
+            layout,
+            image,
+            partitions: Vec::new(),
+            gone: Vec::new(),
+            stops: RefCell::default(),
+            is_bound: Cell::new(false),
         }
     }
 
-    /// Writes the table.
+    /// Checks that the medium has the programs of the layout, and loads its drivers. Nothing is written.
+    ///
+    /// # Errors
+    /// Returns a sentence that names the first program that is missing.
+    pub fn prepare_host(&self) -> Result<(), String> {
+        let missing =
+            storage::needed_programs(&self.layout).into_iter().find(|name| !self.host.has_program(name));
+        if let Some(name) = missing {
+            return Err(format!(
+                "{name} is not on this medium; use a medium of the full profile; nothing was written"
+            ));
+        }
+        self.host.load_modules(&storage::modules(&self.layout));
+        Ok(())
+    }
+
+    /// Returns whether every disk has exactly the table of this job.
+    ///
+    /// # Errors
+    /// Returns the error of the disk.
+    pub fn is_partitioned(&self, disks: &[Box<dyn Disk>]) -> Result<bool, String> {
+        for (index, disk) in disks.iter().enumerate() {
+            // A damaged table is one that is written again.
+            let Ok(Some(found)) = Table::read(&**disk) else { return Ok(false) };
+            let wanted = self.table(index, &**disk)?;
+            if found.disk_guid != wanted.disk_guid || found.entries != wanted.entries {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Remembers the partitions of a table that is about to be replaced: boot entries of theirs are deleted later.
+    pub fn remember_old(&mut self, disk: &dyn Disk) {
+        if let Ok(Some(old)) = Table::read(disk) {
+            self.gone.extend(old.entries.iter().flatten().map(|entry| entry.unique_guid));
+        }
+    }
+
+    /// Returns the bytes of the new partitions of a disk: what lies there now can have signatures that no old table names.
+    #[must_use]
+    pub fn new_partitions(&self, disk: usize) -> Vec<Range<u64>> {
+        let sector = self.disks.get(disk).map_or(512, |disk| disk.sector);
+        let placed = self.layout.disks.get(disk).map_or(&[][..], |disk| &disk.placed);
+        placed.iter().map(|part| part.first_lba * sector..(part.last_lba + 1) * sector).collect()
+    }
+
+    /// Writes the table of a disk.
     ///
     /// # Errors
     /// Returns a sentence when the disk refuses it.
-    pub fn write_table(&self, disk: &dyn Disk) -> Result<(), String> {
-        let table = self.table(disk)?;
+    pub fn write_table(&self, index: usize, disk: &dyn Disk) -> Result<(), String> {
+        let table = self.table(index, disk)?;
         table.write(disk).map_err(|source| crate::discovery::chain(&source))
     }
 
-    fn table(&self, disk: &dyn Disk) -> Result<Table, String> {
-        Table::new(disk, &self.layout.placed, self.layout.guids())
+    fn table(&self, index: usize, disk: &dyn Disk) -> Result<Table, String> {
+        let layout = self.layout.disks.get(index).ok_or("the layout has fewer disks")?;
+        Table::new(disk, &layout.placed, self.layout.guids(index))
             .map_err(|source| crate::discovery::chain(&source))
     }
 
@@ -108,15 +166,58 @@ impl<'run> Installation<'run> {
     /// # Errors
     /// Returns a sentence when the kernel does not show them.
     pub fn find_devices(&mut self) -> Result<(), String> {
-        let unit = self.sector / 512;
-        let expected: Vec<(u64, u64)> = self
-            .layout
-            .placed
-            .iter()
-            .map(|part| (part.first_lba * unit, (part.last_lba + 1 - part.first_lba) * unit))
-            .collect();
-        self.devices = self.host.partitions(self.disk, &expected)?;
+        let mut partitions = Vec::with_capacity(self.disks.len());
+        for (disk, layout) in self.disks.iter().zip(&self.layout.disks) {
+            let unit = disk.sector / 512;
+            let placed = layout.placed.iter();
+            let expected: Vec<(u64, u64)> = placed
+                .map(|part| (part.first_lba * unit, (part.last_lba + 1 - part.first_lba) * unit))
+                .collect();
+            partitions.push(self.host.partitions(&disk.name, &expected)?);
+        }
+        self.partitions = partitions;
         Ok(())
+    }
+
+    fn devices(&self) -> Devices<'_> {
+        Devices { layout: &self.layout, partitions: &self.partitions }
+    }
+
+    /// Makes the arrays and volume groups.
+    ///
+    /// # Errors
+    /// Returns a sentence when a program fails.
+    pub fn make_storage(&self) -> Result<(), String> {
+        self.run_storage(self.devices().make())?;
+        for array in &self.layout.arrays {
+            let (level, members) = (array.level.number(), array.members.len());
+            let text = format!("array {} has level {level} and {members} members", array.name);
+            self.log.line(unit::PARTITION, text);
+        }
+        Ok(())
+    }
+
+    /// Starts the arrays and volume groups that an earlier run of this job made.
+    fn start_storage(&self) -> Result<(), String> {
+        self.run_storage(self.devices().start())
+    }
+
+    fn run_storage(&self, programs: Vec<(Program, Option<Program>)>) -> Result<(), String> {
+        for (program, stop) in programs {
+            // A program that fails can leave what must be stopped.
+            self.stops.borrow_mut().extend(stop);
+            self.host.run(&program)?;
+        }
+        Ok(())
+    }
+
+    fn stop_storage(&self) -> Result<(), String> {
+        let mut outcome = Ok(());
+        let stops: Vec<Program> = self.stops.borrow_mut().drain(..).rev().collect();
+        for stop in stops {
+            outcome = outcome.and(self.host.run(&stop));
+        }
+        outcome
     }
 
     /// Mounts the file systems and returns whether they hold the whole image of this job. If not, nothing stays mounted.
@@ -125,13 +226,17 @@ impl<'run> Installation<'run> {
     /// Returns a sentence when the root cannot be unmounted.
     pub fn is_installed(&self) -> Result<bool, String> {
         self.unmount()?;
-        if self.mount().is_ok_and(|tree| {
+        let installed = self.start_storage().and_then(|()| self.mount()).is_ok_and(|tree| {
             let stamp = tree.read_file(STAMP, 4096).unwrap_or_default();
             stamp == self.stamp()
-        }) {
+        });
+        if installed {
             return Ok(true);
         }
-        self.unmount()?;
+        // What never started cannot be stopped: the disks that are opened next show whether something stayed.
+        if let Err(reason) = self.unmount() {
+            self.log.line(unit::PARTITION, reason);
+        }
         Ok(false)
     }
 
@@ -146,19 +251,28 @@ impl<'run> Installation<'run> {
     /// # Errors
     /// Returns a sentence when a program fails.
     pub fn make_file_systems(&self) -> Result<(), String> {
-        for (volume, device) in self.layout.volumes.iter().zip(&self.devices) {
+        let sector = self.disks.iter().map(|disk| disk.sector).max().unwrap_or(512);
+        for volume in &self.layout.volumes {
+            let device = self.device(volume)?;
+            let shown = volume.shown(&self.layout);
             if volume.format == FsFormat::Swap {
-                let made = FileDisk::open(device, self.sector)
+                let made = FileDisk::open(&device, sector)
                     .and_then(|disk| swap::make(&disk, volume.uuid, volume.label.as_deref()));
                 made.map_err(|source| format!("making swap on {}: {source}", device.display()))?;
-                self.log.line(unit::PARTITION, format!("partition {} is swap", volume.number));
-            } else if let Some(program) = volume.mkfs(device) {
+                self.log.line(unit::PARTITION, format!("{shown} is swap"));
+            } else if let Some(program) = volume.mkfs(&device) {
                 self.host.run(&program)?;
-                let text = format!("partition {} is {}", volume.number, volume.format.as_str());
-                self.log.line(unit::PARTITION, text);
+                self.log.line(unit::PARTITION, format!("{shown} is {}", volume.format.as_str()));
             }
         }
         Ok(())
+    }
+
+    /// Returns the device of a volume, which the kernel shows.
+    fn device(&self, volume: &Volume) -> Result<PathBuf, String> {
+        let device = self.devices().at(volume.place);
+        let device = device.ok_or_else(|| format!("{} has no device", volume.shown(&self.layout)))?;
+        self.host.block_device(&device)
     }
 
     /// Mounts all file systems. Returns the root.
@@ -168,10 +282,7 @@ impl<'run> Installation<'run> {
     pub fn mount(&self) -> Result<Tree, String> {
         let mut tree = None;
         for volume in self.layout.mounted() {
-            let device = self
-                .devices
-                .get(volume.number - 1)
-                .ok_or_else(|| format!("partition {} has no device", volume.number))?;
+            let device = self.device(volume)?;
             let mount = volume.mount.as_deref().unwrap_or_default();
             let data = if volume.format == FsFormat::Vfat { "umask=0077" } else { "" };
             let failed = |source: std::io::Error| {
@@ -186,7 +297,7 @@ impl<'run> Installation<'run> {
             match &tree {
                 None => {
                     self.host
-                        .mount(device, volume.format.as_str(), data, self.host.root())
+                        .mount(&device, volume.format.as_str(), data, self.host.root())
                         .map_err(failed)?;
                     let ownership =
                         if self.host.is_privileged() { Ownership::Keep } else { Ownership::Ignore };
@@ -196,7 +307,7 @@ impl<'run> Installation<'run> {
                     // The open directory is the mount point: a link of the image cannot lead elsewhere.
                     let folder = root.make_folder(mount).map_err(failed)?;
                     let at = format!("/proc/self/fd/{}", folder.as_raw_fd());
-                    self.host.mount(device, volume.format.as_str(), data, Path::new(&at)).map_err(failed)?;
+                    self.host.mount(&device, volume.format.as_str(), data, Path::new(&at)).map_err(failed)?;
                 }
             }
         }
@@ -247,21 +358,29 @@ impl<'run> Installation<'run> {
     /// Returns a sentence when the image has none that starts on this machine's firmware.
     pub fn install_boot_loader(&self, tree: &Tree) -> Result<(), String> {
         let system = loader::system_of(tree);
-        let words = loader::words_of(tree);
-        let kernels = loader::kernels_of(tree)?;
+        let mut words = loader::words_of(tree);
+        let kernels = self.make_initramfs(tree, loader::kernels_of(tree)?)?;
+        let more = storage::command_line(&self.layout);
+        if !more.is_empty() {
+            words = format!("{words} {more}").trim().to_owned();
+        }
         let found = loader::find(tree, &system);
-        let efi = self.layout.efi_system();
         let variables = self.host.efi_variables();
         if variables.is_none() || !matches!(found, Some(BootLoader::SystemdBoot { .. })) {
             loader::write_menu(tree, &self.layout, &system, &kernels, &words)?;
         }
-        match (&found, efi) {
-            (Some(found), Some(volume)) => {
-                let mount = volume.mount.as_deref().unwrap_or_default().trim_start_matches('/');
-                let file = loader::install(tree, mount, found, &self.layout, &system, &kernels, &words)?;
-                self.log.line(unit::BOOTLOADER, format!("{} is started by {file}", system.name));
-                if let Some(folder) = variables {
-                    self.write_boot_entry(folder, volume, &system.name, file);
+        match (&found, self.layout.efi_system()) {
+            (Some(found), Some(_)) => {
+                // The last one that is written is the first of the firmware.
+                for volume in self.layout.efi_systems().rev() {
+                    let mount = volume.mount.as_deref().unwrap_or_default().trim_start_matches('/');
+                    let file = loader::install(tree, mount, found, &self.layout, &system, &kernels, &words)?;
+                    let text =
+                        format!("{} is started by {file} of {}", system.name, volume.shown(&self.layout));
+                    self.log.line(unit::BOOTLOADER, text);
+                    if let Some(folder) = variables {
+                        self.write_boot_entry(folder, volume, &system.name, file);
+                    }
                 }
             }
             (Some(_), None) if variables.is_some() => {
@@ -286,14 +405,42 @@ impl<'run> Installation<'run> {
         Ok(())
     }
 
+    /// Makes an initramfs for each kernel that starts the arrays and groups, if there are any. Returns the kernels with their files.
+    fn make_initramfs(&self, tree: &Tree, kernels: Vec<KernelFiles>) -> Result<Vec<KernelFiles>, String> {
+        let programs = storage::prepare(tree, &self.layout, &kernels)?;
+        if programs.is_empty() {
+            return Ok(kernels);
+        }
+        self.bind_kernel()?;
+        for program in &programs {
+            self.host.run(program)?;
+            self.log.line(
+                unit::BOOTLOADER,
+                format!("{} made an initramfs for the arrays and groups", program.name),
+            );
+        }
+        loader::kernels_of(tree)
+    }
+
+    fn bind_kernel(&self) -> Result<(), String> {
+        if !self.is_bound.get() {
+            let bound = self.host.bind_kernel();
+            bound.map_err(|source| format!("showing /dev to the new system: {source}"))?;
+            self.is_bound.set(true);
+        }
+        Ok(())
+    }
+
     fn write_boot_entry(&self, folder: &Path, volume: &Volume, name: &str, file: String) {
-        let Some(part) = self.layout.placed.get(volume.number - 1) else { return };
+        let Place::Partition { disk, number } = volume.place else { return };
+        let placed = self.layout.disks.get(disk).and_then(|disk| disk.placed.get(number - 1));
+        let Some(part) = placed else { return };
         let entry = BootEntry {
-            description: name.to_owned(),
-            partition: u32::try_from(volume.number).unwrap_or(u32::MAX),
+            description: if disk == 0 { name.to_owned() } else { format!("{name} (disk {})", disk + 1) },
+            partition: u32::try_from(number).unwrap_or(u32::MAX),
             first_lba: part.first_lba,
             sectors: part.last_lba + 1 - part.first_lba,
-            guid: self.layout.guid(volume.number),
+            guid: self.layout.guid(disk, number),
             file,
         };
         let text = match Nvram::new(folder).install(&entry, &self.gone) {
@@ -316,17 +463,21 @@ impl<'run> Installation<'run> {
                  grub-install and the modules i386-pc (package grub-pc-bin, grub2-pc)"
                 .to_owned());
         };
-        self.host.bind_kernel().map_err(|source| format!("showing /dev to the new system: {source}"))?;
-        self.host.run(&Program {
-            name: name.to_owned(),
-            arguments: vec![
-                "--target=i386-pc".to_owned(),
-                "--boot-directory=/boot".to_owned(),
-                format!("/dev/{}", self.disk),
-            ],
-            in_root: true,
-            limit: GRUB_LIMIT,
-        })
+        self.bind_kernel()?;
+        let bootable = self.disks.iter().zip(&self.layout.disks).filter(|(_, layout)| layout.has_bios_boot);
+        for (disk, _) in bootable {
+            self.host.run(&Program {
+                name: name.to_owned(),
+                arguments: vec![
+                    "--target=i386-pc".to_owned(),
+                    "--boot-directory=/boot".to_owned(),
+                    format!("/dev/{}", disk.name),
+                ],
+                in_root: true,
+                limit: GRUB_LIMIT,
+            })?;
+        }
+        Ok(())
     }
 
     /// Writes the seed of cloud-init and what the first start of a copy needs.
@@ -372,11 +523,13 @@ impl<'run> Installation<'run> {
         self.unmount()
     }
 
-    /// Unmounts everything.
+    /// Unmounts everything, and stops arrays and groups that this run started.
     ///
     /// # Errors
     /// Returns a sentence when something stays in use.
     pub fn unmount(&self) -> Result<(), String> {
-        self.host.unmount_all().map_err(|source| format!("unmounting the new root: {source}"))
+        self.is_bound.set(false);
+        self.host.unmount_all().map_err(|source| format!("unmounting the new root: {source}"))?;
+        self.stop_storage()
     }
 }

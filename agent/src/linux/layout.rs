@@ -1,22 +1,27 @@
-//! From the partitions of a recipe to volumes: place, UUID, mount point, and the command that makes the file system.
+//! From the partitions, arrays and volume groups of a recipe to volumes: place, UUID, mount point, and the command that makes the
+//! file system.
 //!
 //! ```text
-//! Partition { size, type, format, mount } --resolve--> sectors --roles--> root, EFI system, mounts in order
+//! Partition { size, type, format, mount } --resolve--> sectors of each disk --roles--> root, EFI systems, mounts in order
+//! arrays, volume groups                   --members--> [`super::members`]
 //! ```
 //!
-//! Without `mount` in any partition, the first one of a Linux root type with a Linux file system is `/`. The first EFI system
-//! partition is `/boot/efi` unless it has a mount point.
+//! Without `mount` in any file system, the first partition of a Linux root type with a Linux file system is `/`. The first EFI system
+//! partition is `/boot/efi` unless it has a mount point. EFI system partitions of further disks are `/boot/efi2` and so on: each gets
+//! the boot loader, so that the machine starts without the first disk.
 //!
-//! Invariants: exactly one volume is the root. UUIDs are functions of the job id and the number of the partition.
+//! Invariants: exactly one volume is the root. UUIDs are functions of the job id and the place of the volume.
 
 use std::path::Path;
 use std::time::Duration;
 
-use recipe::partition::{self, PlacedPartition};
+use recipe::partition;
+use recipe::storage::{ArrayContent, FileSystem, Storage};
 use recipe::{FsFormat, Partition, PartitionType};
 use uuid::Uuid;
 
 use super::host::Program;
+use super::members::{self, ArrayPlan, DiskLayout, GroupPlan, Place, derived};
 
 /// Settings of XFS that the GRUB of every supported system reads: those of `lts_5.10.conf`. The file of xfsprogs 6.1.0 itself
 /// is refused by the program beside it.
@@ -26,11 +31,11 @@ const XFS_OPTIONS: [&str; 4] =
 const EXT4_FEATURES: &str = "^metadata_csum_seed,^orphan_file";
 const MKFS_LIMIT: Duration = Duration::from_secs(1800);
 
-/// One partition with its role in the new system.
+/// One file system or swap area with its role in the new system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// The number of the partition, from 1.
-    pub number: usize,
+    /// Where it is.
+    pub place: Place,
     /// The file system.
     pub format: FsFormat,
     /// The label, if the file system has room for it.
@@ -45,64 +50,70 @@ pub struct Volume {
     pub is_efi_system: bool,
 }
 
-/// The volumes of a disk.
+/// The volumes of the disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The places of the partitions.
-    pub placed: Vec<PlacedPartition>,
-    /// The partitions with their roles, in the order of their numbers.
+    /// The disks; the first one is that of the recipe's `target_disk` or `disk_hints`.
+    pub disks: Vec<DiskLayout>,
+    /// The arrays, in the order in which they are made.
+    pub arrays: Vec<ArrayPlan>,
+    /// The volume groups, in the order in which they are made.
+    pub groups: Vec<GroupPlan>,
+    /// The volumes with their roles: partitions by disk and number, then arrays, then logical volumes.
     pub volumes: Vec<Volume>,
     job: Uuid,
     root: usize,
 }
 
 impl Layout {
-    /// Places the partitions on a disk and assigns their roles.
+    /// Places the partitions on one disk and assigns their roles.
     ///
     /// # Errors
     /// Returns a sentence when the partitions do not fit or none of them can be the root.
     pub fn new(parts: &[Partition], bytes: u64, sector: u64, job: Uuid) -> Result<Self, String> {
-        let placed = partition::resolve(parts, bytes, sector).map_err(|source| source.to_string())?;
-        let mut volumes: Vec<Volume> = parts
-            .iter()
-            .enumerate()
-            .map(|(index, part)| Volume {
-                number: index + 1,
-                format: part.format,
-                label: part.label.clone().filter(|label| {
-                    let fits = part.format.label_bytes().is_none_or(|limit| label.len() <= limit);
-                    !label.is_empty() && fits
-                }),
-                uuid: derived(job, index + 1, "file system"),
-                mount: part.mount.clone(),
-                options: part.mkfs_options.clone(),
-                is_efi_system: part.type_guid == PartitionType::EFI_SYSTEM && part.format == FsFormat::Vfat,
-            })
-            .collect();
-        let is_linux = |volume: &Volume| volume.format.is_mountable() && volume.format != FsFormat::Vfat;
-        let named = volumes.iter().position(|volume| volume.mount.as_deref() == Some("/"));
-        let guessed = || {
-            volumes.iter().zip(parts).position(|(volume, part)| {
-                volume.mount.is_none() && is_linux(volume) && part.type_guid.is_linux_root()
-            })
-        };
-        let root = named.or_else(guessed).ok_or(
-            "no partition can be the root: give one the mount \"/\", and ext4, xfs or btrfs as format",
-        )?;
-        volumes[root].mount = Some("/".to_owned());
-        let free = !volumes.iter().any(|volume| volume.mount.as_deref() == Some("/boot/efi"));
-        let efi = volumes.iter_mut().find(|volume| volume.is_efi_system);
-        if let Some(efi) = efi.filter(|efi| efi.mount.is_none() && free) {
-            efi.mount = Some("/boot/efi".to_owned());
-        }
-        Ok(Self { placed, volumes, job, root })
+        Self::over(parts, &Storage::default(), &[(bytes, sector)], job)
     }
 
-    /// Returns the GUIDs of the disk and then of each partition.
-    pub fn guids(&self) -> impl FnMut() -> Uuid {
+    /// Places the partitions on several disks, each of so many bytes and with so large sectors, and assigns the roles of what is on
+    /// them.
+    ///
+    /// # Errors
+    /// Returns a sentence when something does not fit or nothing can be the root.
+    pub fn over(
+        parts: &[Partition],
+        storage: &Storage,
+        disks: &[(u64, u64)],
+        job: Uuid,
+    ) -> Result<Self, String> {
+        let layouts = storage.layouts(parts);
+        let (mut placed, mut volumes) = (Vec::new(), Vec::new());
+        for (disk, (parts, (bytes, sector))) in layouts.iter().zip(disks).enumerate() {
+            let places = partition::resolve(parts, *bytes, *sector).map_err(|source| match disk {
+                0 => source.to_string(),
+                _ => format!("disk {}: {source}", disk + 1),
+            })?;
+            let has_bios_boot = parts.iter().any(|part| part.type_guid == PartitionType::BIOS_BOOT);
+            placed.push(DiskLayout { placed: places, has_bios_boot });
+            volumes.extend(
+                parts
+                    .iter()
+                    .enumerate()
+                    .map(|(index, part)| Volume::of_partition(disk, index + 1, part, job)),
+            );
+        }
+        let root = root_of(&mut volumes, &layouts, storage, job)?;
+        let arrays = members::arrays(storage, &layouts, job);
+        let groups = members::groups(storage, &layouts, &arrays);
+        let sectors: Vec<u64> = disks.iter().map(|(_, sector)| *sector).collect();
+        members::check_sizes(&placed, &arrays, &groups, &sectors)?;
+        Ok(Self { disks: placed, arrays, groups, volumes, job, root })
+    }
+
+    /// Returns the GUIDs of a disk and then of each of its partitions.
+    pub fn guids(&self, disk: usize) -> impl FnMut() -> Uuid {
         let (job, mut number) = (self.job, 0);
         move || {
-            let guid = derived(job, number, "partition");
+            let guid = derived(job, number, &of_disk("partition", disk));
             number += 1;
             guid
         }
@@ -110,8 +121,8 @@ impl Layout {
 
     /// Returns the GUID of a partition.
     #[must_use]
-    pub fn guid(&self, number: usize) -> Uuid {
-        derived(self.job, number, "partition")
+    pub fn guid(&self, disk: usize, number: usize) -> Uuid {
+        derived(self.job, number, &of_disk("partition", disk))
     }
 
     /// Returns the volume of `/`.
@@ -120,10 +131,15 @@ impl Layout {
         &self.volumes[self.root]
     }
 
-    /// Returns the volume that the firmware reads, if it is mounted.
+    /// Returns the volumes that the firmware reads and that are mounted, the first disk's first.
+    pub fn efi_systems(&self) -> impl DoubleEndedIterator<Item = &Volume> {
+        self.volumes.iter().filter(|volume| volume.is_efi_system && volume.mount.is_some())
+    }
+
+    /// Returns the first volume that the firmware reads, if it is mounted.
     #[must_use]
     pub fn efi_system(&self) -> Option<&Volume> {
-        self.volumes.iter().find(|volume| volume.is_efi_system && volume.mount.is_some())
+        self.efi_systems().next()
     }
 
     /// Returns the volume on which `/boot` lies, and the path of `/boot` in it.
@@ -143,13 +159,144 @@ impl Layout {
         });
         mounted
     }
+
+    /// Returns whether the new system needs md or LVM to start.
+    #[must_use]
+    pub fn has_storage(&self) -> bool {
+        !self.arrays.is_empty() || !self.groups.is_empty()
+    }
 }
 
-fn derived(job: Uuid, number: usize, what: &str) -> Uuid {
-    Uuid::new_v5(&job, format!("{what} {number}").as_bytes())
+/// Selects the root, and gives EFI system partitions without a mount point one.
+fn root_of(
+    volumes: &mut Vec<Volume>,
+    layouts: &[&[Partition]],
+    storage: &Storage,
+    job: Uuid,
+) -> Result<usize, String> {
+    let is_linux = |volume: &Volume| volume.format.is_mountable() && volume.format != FsFormat::Vfat;
+    let types: Vec<PartitionType> =
+        layouts.iter().flat_map(|parts| parts.iter()).map(|part| part.type_guid).collect();
+    for (index, array) in storage.arrays.iter().enumerate() {
+        if let ArrayContent::FileSystem(file_system) = &array.content {
+            let uuid = derived(job, index + 1, "file system of array");
+            volumes.push(Volume::of_file_system(Place::Array(index), file_system, uuid));
+        }
+    }
+    for (group, found) in storage.volume_groups.iter().enumerate() {
+        for (volume, logical) in found.volumes.iter().enumerate() {
+            let uuid = derived(job, volume + 1, &format!("file system of group {}", group + 1));
+            volumes.push(Volume::of_file_system(
+                Place::Logical { group, volume },
+                &logical.file_system,
+                uuid,
+            ));
+        }
+    }
+    let named = volumes.iter().position(|volume| volume.mount.as_deref() == Some("/"));
+    let guessed = || {
+        volumes
+            .iter()
+            .zip(&types)
+            .position(|(volume, kind)| volume.mount.is_none() && is_linux(volume) && kind.is_linux_root())
+    };
+    let root = named
+        .or_else(guessed)
+        .ok_or("no partition can be the root: give one the mount \"/\", and ext4, xfs or btrfs as format")?;
+    volumes[root].mount = Some("/".to_owned());
+    // A disk without a layout of its own has the mount points of the first one's layout.
+    for volume in volumes.iter_mut().filter(|volume| volume.is_copy(storage)) {
+        volume.mount = None;
+    }
+    let mut taken: Vec<String> = volumes.iter().filter_map(|volume| volume.mount.clone()).collect();
+    let has_first = taken.iter().any(|mount| mount == "/boot/efi");
+    let mut seen = Vec::new();
+    for volume in volumes.iter_mut().filter(|volume| volume.is_efi_system) {
+        let Place::Partition { disk, .. } = volume.place else { continue };
+        // Of several on one disk the firmware takes the first.
+        let is_first_of_disk = !seen.contains(&disk);
+        seen.push(disk);
+        if volume.mount.is_some() || !is_first_of_disk || (disk == 0 && has_first) {
+            continue;
+        }
+        let wanted = if taken.iter().any(|mount| mount == "/boot/efi") {
+            format!("/boot/efi{}", disk + 1)
+        } else {
+            "/boot/efi".to_owned()
+        };
+        if !taken.contains(&wanted) {
+            taken.push(wanted.clone());
+            volume.mount = Some(wanted);
+        }
+    }
+    Ok(root)
+}
+
+fn of_disk(what: &str, disk: usize) -> String {
+    if disk == 0 { what.to_owned() } else { format!("{what} of disk {}", disk + 1) }
+}
+
+/// The label, if the file system has room for it.
+fn label_of(format: FsFormat, label: Option<&String>) -> Option<String> {
+    let fits =
+        |label: &&String| !label.is_empty() && format.label_bytes().is_none_or(|limit| label.len() <= limit);
+    label.filter(fits).cloned()
 }
 
 impl Volume {
+    fn of_partition(disk: usize, number: usize, part: &Partition, job: Uuid) -> Self {
+        Self {
+            place: Place::Partition { disk, number },
+            format: part.format,
+            label: label_of(part.format, part.label.as_ref()),
+            uuid: derived(job, number, &of_disk("file system", disk)),
+            mount: part.mount.clone(),
+            options: part.mkfs_options.clone(),
+            is_efi_system: part.type_guid == PartitionType::EFI_SYSTEM && part.format == FsFormat::Vfat,
+        }
+    }
+
+    fn of_file_system(place: Place, file_system: &FileSystem, uuid: Uuid) -> Self {
+        Self {
+            place,
+            format: file_system.format,
+            label: label_of(file_system.format, file_system.label.as_ref()),
+            uuid,
+            mount: file_system.mount.clone(),
+            options: file_system.mkfs_options.clone(),
+            is_efi_system: false,
+        }
+    }
+
+    /// Whether it is a partition of a disk that has the layout of the first one.
+    fn is_copy(&self, storage: &Storage) -> bool {
+        let Place::Partition { disk, .. } = self.place else { return false };
+        let more = disk.checked_sub(1).and_then(|index| storage.more_disks.get(index));
+        more.is_some_and(|disk| disk.partition_layout.is_empty())
+    }
+
+    /// Returns its name for the log.
+    #[must_use]
+    pub fn shown(&self, layout: &Layout) -> String {
+        match self.place {
+            Place::Partition { disk: 0, number } => format!("partition {number}"),
+            Place::Partition { disk, number } => format!("partition {number} of disk {}", disk + 1),
+            Place::Array(index) => {
+                format!("array {}", layout.arrays.get(index).map_or("", |array| array.name.as_str()))
+            }
+            Place::Logical { group, volume } => {
+                let group = layout.groups.get(group);
+                let volume = group.and_then(|group| group.volumes.get(volume));
+                let name = |text: Option<&String>| text.cloned().unwrap_or_default();
+                format!(
+                    "volume {}/{}",
+                    name(group.map(|group| &group.name)),
+                    name(volume.map(|volume| &volume.name))
+                )
+            }
+        }
+    }
+
     /// Returns the identifier of the file system as `UUID=` names it.
     #[must_use]
     pub fn identity(&self) -> String {

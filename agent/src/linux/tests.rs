@@ -24,6 +24,7 @@ use crate::run::{Machine, run};
 use crate::test_kit::{FakeHttp, VirtualClock, disk_image, is_filled, job_json, task_image};
 
 mod loop_device;
+mod several_disks;
 
 const JOB: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 const GIB: u64 = 1 << 30;
@@ -42,6 +43,11 @@ struct FakeHost {
     root: PathBuf,
     efi: Option<PathBuf>,
     programs: Mutex<Vec<Program>>,
+    modules: Mutex<Vec<String>>,
+    /// Programs that the medium does not have.
+    lacks: Vec<&'static str>,
+    /// Making a file system with this label makes an empty root.
+    root_label: String,
 }
 
 impl FakeHost {
@@ -51,7 +57,15 @@ impl FakeHost {
         fs::create_dir(&root).unwrap();
         let efi = folder.path().join("efivars");
         fs::create_dir(&efi).unwrap();
-        Self { efi: is_efi.then_some(efi), root, folder, programs: Mutex::default() }
+        Self {
+            efi: is_efi.then_some(efi),
+            root,
+            folder,
+            programs: Mutex::default(),
+            modules: Mutex::default(),
+            lacks: Vec::new(),
+            root_label: "root".to_owned(),
+        }
     }
 
     fn programs(&self) -> Vec<String> {
@@ -79,8 +93,26 @@ impl Host for FakeHost {
         Ok(expected.iter().enumerate().map(device).collect())
     }
 
+    fn partition(&self, disk: &str, number: usize, (_, sectors): (u64, u64)) -> Result<PathBuf, String> {
+        let path = self.folder.path().join(format!("{disk}{number}"));
+        fs::File::create(&path).unwrap().set_len(sectors * 512).unwrap();
+        Ok(path)
+    }
+
+    fn has_program(&self, name: &str) -> bool {
+        !self.lacks.contains(&name)
+    }
+
+    fn load_modules(&self, names: &[&str]) {
+        self.modules.lock().unwrap().extend(names.iter().map(|name| (*name).to_owned()));
+    }
+
+    fn block_device(&self, device: &Path) -> Result<PathBuf, String> {
+        Ok(device.to_owned())
+    }
+
     fn run(&self, program: &Program) -> Result<(), String> {
-        if program.name == "mke2fs" {
+        if program.name == "mke2fs" && program.arguments.iter().any(|word| word == &self.root_label) {
             fs::remove_dir_all(self.root()).unwrap();
             fs::create_dir(self.root()).unwrap();
         }
@@ -376,13 +408,14 @@ fn the_root_is_the_named_one_or_the_first_that_can_be_one() {
         ..Partition::new(PartitionSize::Bytes(GIB), PartitionType::LINUX_FILESYSTEM, format)
     };
     let root =
-        |parts: &[Partition]| Layout::new(parts, 8 * GIB, 512, job()).map(|layout| layout.root().number);
+        |parts: &[Partition]| Layout::new(parts, 8 * GIB, 512, job()).map(|layout| layout.root().place);
+    let second = Ok(Place::Partition { disk: 0, number: 2 });
     assert_eq!(
         root(&[part(FsFormat::Swap, None), part(FsFormat::Xfs, None), part(FsFormat::Ext4, None)]),
-        Ok(2)
+        second
     );
-    assert_eq!(root(&[part(FsFormat::Xfs, Some("/srv")), part(FsFormat::Ext4, None)]), Ok(2));
-    assert_eq!(root(&[part(FsFormat::Xfs, None), part(FsFormat::Ext4, Some("/"))]), Ok(2));
+    assert_eq!(root(&[part(FsFormat::Xfs, Some("/srv")), part(FsFormat::Ext4, None)]), second);
+    assert_eq!(root(&[part(FsFormat::Xfs, None), part(FsFormat::Ext4, Some("/"))]), second);
     assert!(root(&[part(FsFormat::Vfat, None)]).is_err());
     let nested = [
         part(FsFormat::Xfs, Some("/var/log")),
@@ -516,7 +549,7 @@ proptest! {
         let parts: Vec<_> = sizes.iter().map(part).collect();
         if let Ok(layout) = Layout::new(&parts, 8 * GIB, sector, job()) {
             prop_assert_eq!(layout.mounted().len(), 1);
-            prop_assert!(layout.placed.iter().all(|part| (part.last_lba + 1) * sector <= 8 * GIB));
+            prop_assert!(layout.disks[0].placed.iter().all(|part| (part.last_lba + 1) * sector <= 8 * GIB));
         }
     }
 }

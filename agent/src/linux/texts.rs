@@ -72,9 +72,12 @@ pub(super) fn command_line(default_grub: &str) -> String {
 /// Returns `/etc/fstab`.
 pub(super) fn fstab(layout: &Layout) -> String {
     let mut text = "# Written by the installer of Shoal. File systems are named by UUID.\n".to_owned();
+    // A machine with one on each disk starts when a disk is missing.
+    let efi = if layout.efi_systems().count() > 1 { "umask=0077,nofail" } else { "umask=0077" };
     for volume in layout.mounted() {
         let (mount, uuid) = (volume.mount.as_deref().unwrap_or_default(), volume.identity());
         let (options, order) = match (volume.format, mount) {
+            (FsFormat::Vfat, _) if volume.is_efi_system => (efi, 2),
             (FsFormat::Vfat, _) => ("umask=0077", 2),
             (FsFormat::Ext4, "/") => ("errors=remount-ro", 1),
             (FsFormat::Ext4, _) => ("defaults", 2),

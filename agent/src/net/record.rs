@@ -103,6 +103,7 @@ pub struct Record {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
+    #[serde(default = "version")]
     version: u32,
     #[serde(default, rename = "renderer")]
     _renderer: Option<String>,
@@ -112,6 +113,10 @@ struct Document {
     bonds: BTreeMap<String, Bond>,
     #[serde(default)]
     vlans: BTreeMap<String, Vlan>,
+}
+
+fn version() -> u32 {
+    2
 }
 
 // With `flatten`, unknown keys are refused by the outer structure only.
@@ -136,14 +141,20 @@ struct Match {
 #[serde(deny_unknown_fields)]
 struct Bond {
     interfaces: BTreeSet<String>,
+    #[serde(default)]
     parameters: Parameters,
     #[serde(flatten)]
     common: Common,
 }
 
+fn active_backup() -> String {
+    "active-backup".to_owned()
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Parameters {
+    #[serde(default = "active_backup")]
     mode: String,
     mii_monitor_interval: Option<u32>,
     lacp_rate: Option<String>,
@@ -295,6 +306,17 @@ impl Record {
     }
 }
 
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            mode: active_backup(),
+            mii_monitor_interval: None,
+            lacp_rate: None,
+            transmit_hash_policy: None,
+        }
+    }
+}
+
 impl Parameters {
     fn mode(self) -> Result<BondMode, String> {
         let monitor_ms = self.mii_monitor_interval.unwrap_or(MONITOR_MS);
@@ -430,3 +452,6 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod from_recipe;

@@ -6,16 +6,8 @@ use std::{fmt::Write, net::IpAddr};
 const MAX_SERVERS: usize = 3;
 const MAX_DOMAINS: usize = 6;
 
-/// Returns whether a text is a domain name: nothing else can be in a line of the configuration.
-#[must_use]
-pub fn is_domain(text: &str) -> bool {
-    let label = |part: &str| {
-        !part.is_empty()
-            && part.len() <= 63
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-    };
-    text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
-}
+// Nothing else can be in a line of the configuration.
+pub use recipe::network::is_domain;
 
 /// Returns the configuration for these name servers and search domains. What is no domain name is left out.
 #[must_use]

@@ -3,7 +3,8 @@
 use recipe::PartitionType;
 
 use crate::device::Disk;
-use crate::linux::{Installation, Layout};
+use crate::facts::DiskFacts;
+use crate::linux::{Installation, Layout, Place, Target};
 use crate::oci::{BlobReader, Image, LayerReader, Registry};
 use crate::plan::{Failure, Plan, Step};
 use crate::task::{LinuxTask, unit};
@@ -18,9 +19,23 @@ pub(super) struct LinuxRun<'run> {
 }
 
 impl LinuxRun<'_> {
-    /// Zeroes the places of old signatures on an open disk.
-    fn wipe(&self, disk: &dyn Disk) -> Result<(), String> {
-        Run { machine: self.machine, reporter: self.reporter, plan: self.plan, disk }.wipe().map(drop)
+    /// Zeroes the places of old signatures on the open disks, then writes their tables. No disk has a new table while another one
+    /// still has old signatures.
+    fn write_tables(&self, installation: &Installation<'_>, disks: &[Box<dyn Disk>]) -> Result<(), String> {
+        for ((index, disk), facts) in disks.iter().enumerate().zip(self.facts()) {
+            let (machine, reporter, plan) = (self.machine, self.reporter, self.plan);
+            let run = Run { machine, reporter, plan, facts, disk: &**disk };
+            run.wipe(installation.new_partitions(index))?;
+        }
+        for (index, disk) in disks.iter().enumerate() {
+            installation.write_table(index, &**disk)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the disks of the plan, the first one first.
+    fn facts(&self) -> impl Iterator<Item = &DiskFacts> {
+        std::iter::once(&self.plan.disk).chain(&self.plan.more)
     }
 
     fn step<T>(&self, step: Step, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
@@ -30,10 +45,10 @@ impl LinuxRun<'_> {
     }
 }
 
-/// Installs Linux on the disk, which is open exclusively until its table is written.
+/// Installs Linux on the disks, which are open exclusively until their tables are written.
 pub(super) fn install(
     run: &LinuxRun<'_>,
-    disk: Box<dyn Disk>,
+    disks: Vec<Box<dyn Disk>>,
     task: &LinuxTask,
     found: &FoundTask,
 ) -> Result<(), Failure> {
@@ -49,20 +64,17 @@ pub(super) fn install(
     machine
         .log
         .line(unit::IMAGE_LINUX, format!("the image is {} with {} layers", image.digest, image.layers.len()));
-    let layout = Layout::new(&task.layout, disk.size(), disk.sector(), found.job.job_id)
+    let sizes: Vec<(u64, u64)> = disks.iter().map(|disk| (disk.size(), disk.sector())).collect();
+    let layout = Layout::over(&task.layout, &task.storage, &sizes, found.job.job_id)
         .map_err(failed(unit::PARTITION))?;
-    let embeds = task.layout.iter().any(|part| part.type_guid == PartitionType::BIOS_BOOT);
-    if machine.linux.efi_variables().is_none() && !embeds {
-        return Err(failed(unit::PARTITION)(format!(
-            "this machine was started by BIOS, and partition_layout has no BIOS boot partition; add one of 1M with the type_guid {}, \
-             or start the machine by UEFI; nothing was written",
-            PartitionType::BIOS_BOOT
-        )));
+    if machine.linux.efi_variables().is_none() {
+        check_for_bios(&layout).map_err(failed(unit::PARTITION))?;
     }
-    let place = (run.plan.disk.name.as_str(), disk.sector());
+    let targets = run.facts().map(|disk| Target { name: disk.name.clone(), sector: disk.sector }).collect();
     let mut installation =
-        Installation::new(machine.linux, machine.log, &found.job, place, layout, image.digest.clone());
-    let outcome = carry_out(run, disk, &mut installation, &registry, &image, found);
+        Installation::new(machine.linux, machine.log, &found.job, targets, layout, image.digest.clone());
+    installation.prepare_host().map_err(failed(unit::PARTITION))?;
+    let outcome = carry_out(run, disks, &mut installation, &registry, &image, found);
     if outcome.is_err()
         && let Err(reason) = installation.unmount()
     {
@@ -71,9 +83,36 @@ pub(super) fn install(
     outcome
 }
 
+/// Refuses a layout that a machine started by BIOS cannot start from.
+fn check_for_bios(layout: &Layout) -> Result<(), String> {
+    let missing = |disks: &str| {
+        format!(
+            "this machine was started by BIOS, and partition_layout has no BIOS boot partition{disks}; add one of 1M with the type_guid {}, \
+             or start the machine by UEFI; nothing was written",
+            PartitionType::BIOS_BOOT
+        )
+    };
+    if !layout.disks.iter().any(|disk| disk.has_bios_boot) {
+        return Err(missing(""));
+    }
+    // A copy of /boot is worth nothing on a disk that the firmware cannot start.
+    if let Place::Array(index) = layout.boot().0.place
+        && let Some(array) = layout.arrays.get(index)
+    {
+        for place in &array.members {
+            if let Place::Partition { disk, .. } = place
+                && layout.disks.get(*disk).is_some_and(|disk| !disk.has_bios_boot)
+            {
+                return Err(missing(&format!(" on disk {}, which has a copy of /boot", disk + 1)));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn carry_out(
     run: &LinuxRun<'_>,
-    disk: Box<dyn Disk>,
+    disks: Vec<Box<dyn Disk>>,
     installation: &mut Installation<'_>,
     registry: &Registry<'_>,
     image: &Image,
@@ -81,25 +120,29 @@ fn carry_out(
 ) -> Result<(), Failure> {
     let log = run.machine.log;
     let is_installed = run.step(Step::Partition, || {
-        if installation.is_partitioned(&*disk)? {
-            drop(disk);
+        if installation.is_partitioned(&disks)? {
+            drop(disks);
             installation.find_devices()?;
             if installation.is_installed()? {
                 log.line(unit::PARTITION, "an earlier run of this job wrote partitions and image; they stay");
                 return Ok(true);
             }
-            let again = (run.machine.open)(&run.plan.disk)
-                .map_err(|source| format!("opening {} again: {source}", run.plan.disk.name))?;
-            run.wipe(&*again)?;
-            installation.write_table(&*again)?;
+            let mut again = Vec::new();
+            for facts in run.facts() {
+                let disk = (run.machine.open)(facts);
+                again.push(disk.map_err(|source| format!("opening {} again: {source}", facts.name))?);
+            }
+            run.write_tables(installation, &again)?;
         } else {
-            installation.remember_old(&*disk);
-            run.wipe(&*disk)?;
-            installation.write_table(&*disk)?;
+            for disk in &disks {
+                installation.remember_old(&**disk);
+            }
+            run.write_tables(installation, &disks)?;
             // The kernel gives no partition to a program while this one has the whole disk.
-            drop(disk);
+            drop(disks);
         }
         installation.find_devices()?;
+        installation.make_storage()?;
         installation.make_file_systems()?;
         Ok(false)
     })?;

@@ -19,7 +19,7 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 /// A controller with a registry that holds `layer` as the only layer of an artifact.
-fn controller(layer: Vec<u8>, media_type: &str) -> FakeHttp {
+pub(super) fn controller(layer: Vec<u8>, media_type: &str) -> FakeHttp {
     let config = b"{}".to_vec();
     let manifest = json!({
         "schemaVersion": 2,

@@ -107,6 +107,19 @@ fn second() -> Vec<(&'static str, Value)> {
             recipe["ssh_authorized_keys"] = json!(["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGV4 a"]);
             recipe
         }),
+        ("an array without its members", {
+            let mut recipe = super::storage::mirror();
+            recipe["arrays"][0]["level"] = json!(6);
+            recipe["partition_layout"][0]["member_of"] = json!("boot");
+            recipe["partition_layout"][2]["member_of"] = json!("nowhere");
+            recipe
+        }),
+        ("a partition that would be on every disk", {
+            let mut recipe = super::storage::mirror();
+            recipe["partition_layout"][1] =
+                json!({ "size": "1G", "type_guid": "8300", "format": "ext4", "mount": "/boot" });
+            recipe
+        }),
         ("an unknown end", json!({ "task_target": "inventory.target", "after": "reboot" })),
     ]
 }

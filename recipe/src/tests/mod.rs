@@ -6,6 +6,7 @@ mod limits;
 mod matrix;
 mod properties;
 mod second;
+mod storage;
 mod versions;
 
 use std::sync::LazyLock;

@@ -204,6 +204,12 @@ fn names_addresses_and_links_of_a_network_are_checked() {
             "/network/ethernets/lan/nameservers/addresses/0",
             "pattern",
         ),
+        (
+            "/ethernets/lan/nameservers",
+            json!({ "search": ["lab..example"] }),
+            "/network/ethernets/lan/nameservers/search/0",
+            "network",
+        ),
         ("/ethernets/lan/mtu", json!(100), "/network/ethernets/lan/mtu", "minimum"),
         (
             "/ethernets/lan/gateway4",

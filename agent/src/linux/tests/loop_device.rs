@@ -51,8 +51,24 @@ impl Host for LoopHost {
         Ok(devices)
     }
 
+    fn partition(&self, _: &str, _: usize, place: (u64, u64)) -> Result<PathBuf, String> {
+        Ok(self.partitions("", &[place])?.remove(0))
+    }
+
     fn run(&self, program: &Program) -> Result<(), String> {
         self.inner.run(program)
+    }
+
+    fn has_program(&self, name: &str) -> bool {
+        self.inner.has_program(name)
+    }
+
+    fn load_modules(&self, names: &[&str]) {
+        self.inner.load_modules(names);
+    }
+
+    fn block_device(&self, device: &Path) -> Result<PathBuf, String> {
+        self.inner.block_device(device)
     }
 
     fn mount(&self, device: &Path, kind: &str, data: &str, at: &Path) -> std::io::Result<()> {
@@ -131,4 +147,39 @@ fn a_small_system_on_real_file_systems_passes_the_checks_of_foreign_programs() {
         assert_eq!(found, volume.identity(), "{device}");
     }
     assert_eq!(tool("blkid", &["-p", "-o", "value", "-s", "TYPE", &devices[1]]), "swap");
+}
+
+#[test]
+#[ignore = "needs root, loop devices and the programs of the full medium; run by .ci/run"]
+fn file_systems_that_were_made_smaller_than_their_partition_are_grown_and_read_back() {
+    use crate::file_system::{Found, Grown, grow, read};
+
+    for (program, words) in [
+        ("mke2fs", vec!["-q", "-F", "-t", "ext4"]),
+        ("mkfs.xfs", vec!["-q", "-f"]),
+        ("mkfs.btrfs", vec!["-q", "-f"]),
+    ] {
+        let (folder, disk) = sparse_disk();
+        let small = folder.path().join("small");
+        fs::File::create(&small).unwrap().set_len(400 << 20).unwrap();
+        tool(program, &[&words[..], &[small.to_str().unwrap()]].concat());
+        let host = LoopHost {
+            inner: LinuxHost::at(&folder.path().join("mounted")),
+            image: disk.clone(),
+            devices: Mutex::default(),
+        };
+        let (from, to) = (1 << 20, 1025 << 20);
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let (of, onto) = (format!("if={}", text(&small)), format!("of={}", text(&disk)));
+        tool("dd", &[&of, &onto, "bs=1M", "seek=1", "conv=notrunc", "status=none"]);
+        let grown = Grown { number: 1, range: from..to };
+        let open = || Ok(Box::new(FileDisk::open(&disk, 512)?) as Box<dyn Disk>);
+        let found = read(&*open().unwrap(), &grown.range).unwrap();
+        assert!(matches!(found, Found::Growable { bytes, .. } if bytes <= 400 << 20), "{program}: {found:?}");
+        let said = grow(&host, "loop", &grown, found, &open).unwrap();
+        assert!(said.contains("grew from"), "{program}: {said}");
+        let again =
+            grow(&host, "loop", &grown, read(&*open().unwrap(), &grown.range).unwrap(), &open).unwrap();
+        assert!(again.contains("all of it"), "{program}: {again}");
+    }
 }

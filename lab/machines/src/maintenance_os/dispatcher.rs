@@ -63,6 +63,10 @@ fn read(recipe: Value, files: &TaskFiles) -> Result<Task, String> {
             recipe.task_target
         ));
     }
+    let lists = [&recipe.more_disks, &recipe.arrays, &recipe.volume_groups];
+    if lists.iter().any(|list| !list.is_empty()) {
+        return Err("this simulated machine has one disk, without arrays and volume groups".to_owned());
+    }
     let missing = |field| format!("recipe.json has no {field}");
     let image = recipe.oci_url.ok_or_else(|| missing("oci_url"))?;
     let layout = recipe.partition_layout.iter().enumerate().map(|(index, item)| {

@@ -50,6 +50,12 @@ pub(super) struct RecipeDocument {
     pub(super) oci_url: Option<String>,
     #[serde(default)]
     pub(super) partition_layout: Vec<PartitionDocument>,
+    #[serde(default)]
+    pub(super) more_disks: Vec<serde_json::Value>,
+    #[serde(default)]
+    pub(super) arrays: Vec<serde_json::Value>,
+    #[serde(default)]
+    pub(super) volume_groups: Vec<serde_json::Value>,
 }
 
 /// One item of `partition_layout`.

@@ -240,7 +240,10 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     let backup = data.path().join("backup");
     let made = data.command_of(&["backup", backup.to_str().unwrap()]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    at_rest("the copy of the database in the backup", &bytes_of_files(&backup, "provisioner.db"));
+    at_rest(
+        "the copy of the database in the backup",
+        &bytes_of_files(&backup.join("data"), "provisioner.db"),
+    );
     std::fs::remove_file(data.path().join("data/master.key")).unwrap();
     for (folder, what) in [(data.path().join("data"), "the data directory"), (backup, "the backup")] {
         assert!(stored.absent_below(what, &folder) > 3, "{what} has files");

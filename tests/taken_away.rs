@@ -26,10 +26,11 @@ async fn succeeds(data: &DataDir, arguments: &[&str]) -> String {
 /// Moves the data directory away and puts a backup in its place, with the master key.
 async fn restore(data: &DataDir, backup: &Path) -> String {
     let place = data.path().join("data");
-    let master = std::fs::read(place.join("master.key")).unwrap();
-    std::fs::rename(&place, data.path().join("lost")).unwrap();
+    let lost = data.path().join("lost");
+    std::fs::rename(&place, &lost).unwrap();
     let said = succeeds(data, &["restore", backup.to_str().unwrap()]).await;
-    std::fs::write(place.join("master.key"), master).unwrap();
+    // A copy keeps the mode of the file.
+    std::fs::copy(lost.join("master.key"), place.join("master.key")).unwrap();
     said
 }
 

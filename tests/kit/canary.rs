@@ -48,7 +48,7 @@ pub(crate) struct Canaries {
 impl Canaries {
     pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = (&'static str, &'a str)>) -> Self {
         let of = |(what, secret): (&'static str, &str)| {
-            assert!(secret.len() >= 8, "{what} is too short to be told from other text");
+            assert!(secret.len() >= 8, "{what} is too short to differ from other text");
             forms(secret).into_iter().map(move |(form, bytes)| (what, form, bytes)).collect::<Vec<_>>()
         };
         let forms: Vec<_> = secrets.into_iter().flat_map(of).collect();

@@ -150,7 +150,7 @@ impl ReportCertificates {
         Ok(Self { roots, verifier, revocation: None, servers })
     }
 
-    /// The same with the revocation lists of a file. Blocks on the disk.
+    /// Adds the revocation lists of a file. Blocks on the disk.
     ///
     /// # Errors
     /// [`ReportAuthoritiesError::Revocation`] when the file has no usable list.

@@ -138,6 +138,28 @@ impl Store {
             .await
     }
 
+    /// Accepts an API token of restored data again. A token that is accepted already stays as it is, without an event.
+    pub async fn confirm_api_token(
+        &self,
+        name: &str,
+        event: NewEvent,
+        now: Time,
+    ) -> Result<AccountWritten<StoredToken>, StoreError> {
+        const OPERATION: &str = "confirm an API token of restored data";
+        let name = name.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                let Some(token) = find(connection, &name)? else {
+                    return Ok(AccountWritten::Unknown);
+                };
+                if accept(connection, OPERATION, ListedLogin::Token(&token.id))? {
+                    append_events(connection, OPERATION, None, None, now, &[event])?;
+                }
+                Ok(AccountWritten::Done(StoredToken { unconfirmed: false, ..token }))
+            })
+            .await
+    }
+
     /// Deletes an API token.
     pub async fn revoke_api_token(
         &self,
@@ -208,7 +230,7 @@ impl Store {
     }
 }
 
-pub(super) fn find(connection: &Connection, name: &str) -> Result<Option<StoredToken>, StoreError> {
+fn find(connection: &Connection, name: &str) -> Result<Option<StoredToken>, StoreError> {
     const OPERATION: &str = "read an API token by its name";
     first(connection, OPERATION, &format!("SELECT {COLUMNS} WHERE name = ?1"), &[&name], token)
 }

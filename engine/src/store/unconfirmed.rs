@@ -18,11 +18,8 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
-use super::rows::{Columns, all, append_events, execute, of_setting, to_json};
-use super::tokens::StoredToken;
-use super::users::{AccountWritten, StoredUser};
-use super::{Store, StoreError};
-use crate::model::{NewEvent, Time};
+use super::StoreError;
+use super::rows::{Columns, all, execute, of_setting, to_json};
 
 /// The setting with the list; the columns `unconfirmed` of `users` and `api_tokens` read it.
 const LIST: &str = "unconfirmed_logins";
@@ -43,53 +40,6 @@ pub(super) enum ListedLogin<'a> {
     Token(&'a str),
     /// The name of a user.
     User(&'a str),
-}
-
-impl Store {
-    /// Accepts a user of restored data again. A user that is accepted already stays as it is, without an event.
-    pub async fn confirm_user(
-        &self,
-        name: &str,
-        event: NewEvent,
-        now: Time,
-    ) -> Result<AccountWritten<StoredUser>, StoreError> {
-        const OPERATION: &str = "confirm a user of restored data";
-        let name = name.to_owned();
-        self.writer
-            .write(OPERATION, move |connection| {
-                if super::users::find(connection, &name)?.is_none() {
-                    return Ok(AccountWritten::Unknown);
-                }
-                if accept(connection, OPERATION, ListedLogin::User(&name))? {
-                    append_events(connection, OPERATION, None, None, now, &[event])?;
-                }
-                let found = super::users::find(connection, &name)?;
-                Ok(found.map_or(AccountWritten::Unknown, AccountWritten::Done))
-            })
-            .await
-    }
-
-    /// Accepts an API token of restored data again. A token that is accepted already stays as it is, without an event.
-    pub async fn confirm_api_token(
-        &self,
-        name: &str,
-        event: NewEvent,
-        now: Time,
-    ) -> Result<AccountWritten<StoredToken>, StoreError> {
-        const OPERATION: &str = "confirm an API token of restored data";
-        let name = name.to_owned();
-        self.writer
-            .write(OPERATION, move |connection| {
-                let Some(token) = super::tokens::find(connection, &name)? else {
-                    return Ok(AccountWritten::Unknown);
-                };
-                if accept(connection, OPERATION, ListedLogin::Token(&token.id))? {
-                    append_events(connection, OPERATION, None, None, now, &[event])?;
-                }
-                Ok(AccountWritten::Done(StoredToken { unconfirmed: false, ..token }))
-            })
-            .await
-    }
 }
 
 /// Adds every user and API token to the list. Returns the number of those that were not in it.

@@ -167,6 +167,29 @@ impl Store {
             .await
     }
 
+    /// Accepts a user of restored data again. A user that is accepted already stays as it is, without an event.
+    pub async fn confirm_user(
+        &self,
+        name: &str,
+        event: NewEvent,
+        now: Time,
+    ) -> Result<AccountWritten<StoredUser>, StoreError> {
+        const OPERATION: &str = "confirm a user of restored data";
+        let name = name.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                if find(connection, &name)?.is_none() {
+                    return Ok(AccountWritten::Unknown);
+                }
+                if accept(connection, OPERATION, ListedLogin::User(&name))? {
+                    append_events(connection, OPERATION, None, None, now, &[event])?;
+                }
+                let found = find(connection, &name)?;
+                Ok(found.map_or(AccountWritten::Unknown, AccountWritten::Done))
+            })
+            .await
+    }
+
     /// Removes a user.
     pub async fn remove_user(
         &self,
@@ -244,7 +267,7 @@ pub(super) fn name_is_taken(connection: &Connection, name: &str) -> Result<bool,
     Ok(found.is_some())
 }
 
-pub(super) fn find(connection: &Connection, name: &str) -> Result<Option<StoredUser>, StoreError> {
+fn find(connection: &Connection, name: &str) -> Result<Option<StoredUser>, StoreError> {
     first(connection, "read a user", &format!("SELECT {COLUMNS} WHERE name = ?1"), &[&name], user)
 }
 

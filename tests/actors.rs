@@ -155,6 +155,11 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let user = json!({ "name": "bea", "role": "viewer", "password": "some password" });
     walk.step("createUser", M::POST, "/api/v1/users", user).await;
     walk.step("updateUser", M::PATCH, "/api/v1/users/bea", json!({ "role": "operator" })).await;
+    walk.scene.admin.post("/api/v1/tokens", &json!({ "name": "ci", "role": "viewer" })).await.expect(201);
+    mark_as_unconfirmed(&walk.scene);
+    walk.step("confirmUser", M::POST, "/api/v1/users/bea/confirm", json!({})).await;
+    walk.step("confirmToken", M::POST, "/api/v1/tokens/ci/confirm", json!({})).await;
+    walk.scene.admin.delete("/api/v1/tokens/ci").await;
     walk.step("deleteUser", M::DELETE, "/api/v1/users/bea", json!({})).await;
     walk.step("createToken", M::POST, "/api/v1/tokens", json!({ "name": "ci", "role": "viewer" })).await;
     walk.step("rotateToken", M::POST, "/api/v1/tokens/ci/rotate", json!({})).await;
@@ -163,6 +168,7 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let signing = keys["secrets"].as_array().unwrap().iter().find(|key| key["name"] == "signing").unwrap();
     let from = json!({ "from": signing["key_id"] });
     walk.step("rotateSecret", M::POST, "/api/v1/secrets/signing/rotate", from).await;
+    walk.step("makeSupportBundle", M::POST, "/api/v1/support-bundle", json!({})).await;
     walk.step("diagnoseServer", M::POST, "/api/v1/servers/ACT-2/doctor", json!({})).await;
     let condition = json!({ "kind": "inventoryOOB" });
     walk.step("createServerCondition", M::POST, "/api/v1/servers/ACT-2/condition", condition).await;
@@ -192,6 +198,15 @@ fn changing_operations() -> BTreeSet<String> {
     let operations = paths.flat_map(|operations| operations.as_object().unwrap());
     let changing = operations.filter(|(method, _)| *method != "get");
     changing.map(|(_, operation)| operation["operationId"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Marks a user and a token as if their data were restored.
+fn mark_as_unconfirmed(scene: &Scene) {
+    let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
+    database.busy_timeout(TIME_LIMIT).unwrap();
+    let list = "INSERT INTO settings (key, value) SELECT 'unconfirmed_logins',
+                    json_object('users', json_array('bea'), 'tokens', json_array(id)) FROM api_tokens WHERE name = 'ci'";
+    assert_eq!(database.execute(list, []).unwrap(), 1);
 }
 
 /// Marks a server as if its data were restored.

@@ -189,3 +189,30 @@ async fn the_log_is_verified_exported_and_checked_against_an_earlier_export_with
     std::fs::write(&changed, "hello\n").unwrap();
     assert_eq!(verify(&changed, &[]).0, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_commands_on_the_data_directory_and_rotations_there_are_entries() {
+    let mut data = DataDir::new();
+    data.serve().await.kill();
+    let run = |arguments: &[&str]| data.command_of(arguments).output().unwrap().status.code().unwrap();
+    assert_eq!(run(&["token", "revoke", "none", "--offline"]), 1);
+    assert_eq!(run(&["user", "disable", "none", "--offline"]), 1);
+    assert_eq!(run(&["token", "create", "first-start", "--role", "viewer", "--offline"]), 1);
+    assert_eq!(run(&["secret", "rotate", "signing", "--offline"]), 0);
+    assert_eq!(run(&["secret", "rotate", "master", "--offline"]), 0);
+    let log = data.path().join("log.jsonl");
+    assert_eq!(run(&["audit", "export", "--output", log.to_str().unwrap()]), 0);
+    assert_eq!(run(&["audit", "verify", log.to_str().unwrap()]), 0);
+    let log = std::fs::read_to_string(&log).unwrap();
+    let found: Vec<[String; 5]> =
+        log.lines().skip(1).map(|line| shown(&serde_json::from_str(line).unwrap())).collect();
+    let wanted = [
+        ["controller", "controller", "token.create", "token/first-start", "ok"],
+        ["local", "local", "token.revoke", "token/none", "unknown_token"],
+        ["local", "local", "user.change", "user/none", "unknown_user"],
+        ["local", "local", "token.create", "token/first-start", "conflict.name"],
+        ["local", "local", "secret.rotate", "secret/signing", "ok"],
+        ["local", "local", "secret.rotate", "secret/master", "ok"],
+    ];
+    assert_eq!(found, wanted.map(|entry| entry.map(str::to_owned)));
+}

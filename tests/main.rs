@@ -19,9 +19,12 @@
 //!   emulator   one job on sushy-emulator        soak       load while the controller is killed
 //!   conditions power cycles, restarts of the BMC, inventories, their order
 //!   faults     each known fault of a BMC        kill       the controller is killed at every effect of a job
+//!   tls_clients   the TLS listener, asked by openssl and curl
 //!   process    signals, log, first admin token  tls        HTTPS of API, registry and media
 //!   doors      each secret at every door        crowd      idle connections, descriptors, trusted proxies
 //!   restored   copied, old and restored data, backups, locks
+//!   taken_away  logins after a restore
+//!   rotation, rotation_tls   keys, tokens and certificates are replaced under load
 //!   modes      who can open the files of the program
 //!   report_certificates   installation reports by client certificate
 //!   accounts   users, API tokens and their limits    actors     every change names its user or token
@@ -64,11 +67,14 @@ mod reports;
 mod requests;
 mod restored;
 mod rotation;
+mod rotation_tls;
 mod secrets;
 mod sessions;
 mod slots;
 mod soak;
 mod stream;
+mod taken_away;
 mod tls;
+mod tls_clients;
 mod vendors;
 mod webhooks;

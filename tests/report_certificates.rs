@@ -5,8 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
+    date_time_ymd,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -15,6 +16,8 @@ use serde_json::{Value, json};
 use crate::kit::{Scene, silent};
 
 const SHARED: &str = "the shared secret of the certificate tests";
+/// The pause between refused reports, which are limited: the file of lists is read within two seconds.
+const BETWEEN_REFUSALS: std::time::Duration = std::time::Duration::from_millis(900);
 const SUCCESS: &str = r#"{"status":"success"}"#;
 
 /// An authority of client certificates.
@@ -30,7 +33,12 @@ impl Authority {
 
     /// A certificate and its key in PEM, valid until the end of a year.
     fn issue(&self, name: &str, until: i32) -> String {
+        self.issue_numbered(name, until, None)
+    }
+
+    fn issue_numbered(&self, name: &str, until: i32, number: Option<u64>) -> String {
         let mut params = CertificateParams::default();
+        params.serial_number = number.map(SerialNumber::from);
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -38,6 +46,25 @@ impl Authority {
         params.not_after = date_time_ymd(until, 12, 31);
         let key = KeyPair::generate().unwrap();
         params.signed_by(&key, &*self.0).unwrap().pem() + &key.serialize_pem()
+    }
+
+    /// A list that revokes the certificates with these serial numbers.
+    fn revoke(&self, numbers: &[u64], until: i32) -> String {
+        let revoked = |number: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*number),
+            revocation_time: date_time_ymd(2021, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2021, 1, 1),
+            next_update: date_time_ymd(until, 12, 31),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: numbers.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&*self.0).unwrap().pem().unwrap()
     }
 }
 
@@ -132,6 +159,58 @@ async fn a_certificate_that_is_not_accepted_is_refused_even_beside_a_right_secre
     assert_eq!(report(&scene, "CC-3", None, None).await.0, 401);
     assert_eq!(scene.admin.job(&id).await["wait"]["reason"], "report", "nothing was reported");
     assert_eq!(report(&scene, "CC-3", None, Some(SHARED)).await.0, 200, "the shared secret alone");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_certificate_is_refused_as_soon_as_the_file_of_lists_is_replaced() {
+    let authority = Authority::new();
+    let scene = Scene::start_with(vec![silent("CC-8")], |settings, folder: &Path| {
+        let file = |name: &str, text: String| {
+            std::fs::write(folder.join(name), text).unwrap();
+            Some(folder.join(name))
+        };
+        settings.report_client_ca_file = file("report-ca.pem", authority.0.pem());
+        settings.report_client_crl_file = file("report.crl", authority.revoke(&[], 2099));
+    })
+    .await;
+    let id = waiting(&scene, "CC-8").await;
+    let (lost, kept) =
+        (authority.issue_numbered("CC-8", 2099, Some(8)), authority.issue_numbered("CC-8", 2099, Some(9)));
+    // A report without a job id is refused for its content only after its certificate was accepted.
+    let accepted = async |identity: &str| {
+        let url = format!("https://{}/api/v1/status-webhook/CC-8", scene.running.https.unwrap());
+        let response = client(&scene, Some(identity)).post(url).body("no report").send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    assert_eq!(accepted(&lost).await.0, 400);
+    let file = scene.folder.path().join("report.crl");
+    for (list, reason) in [
+        (authority.revoke(&[8], 2099), "its authority has revoked it"),
+        (authority.revoke(&[], 2022), "the revocation list of its authority has expired"),
+    ] {
+        std::fs::write(&file, list).unwrap();
+        let refused = async {
+            loop {
+                let (status, body) = accepted(&lost).await;
+                if status == 403 && body.contains(reason) {
+                    return;
+                }
+                tokio::time::sleep(BETWEEN_REFUSALS).await;
+            }
+        };
+        crate::kit::soon(reason, refused).await;
+    }
+    std::fs::write(&file, authority.revoke(&[8], 2099)).unwrap();
+    let again = async {
+        while accepted(&kept).await.0 != 400 {
+            tokio::time::sleep(BETWEEN_REFUSALS).await;
+        }
+    };
+    crate::kit::soon("the certificate that is not revoked", again).await;
+    assert_eq!(accepted(&lost).await.0, 403);
+    assert_eq!(report(&scene, "CC-8", Some(&kept), None).await.0, 200);
+    assert_eq!(scene.complete_skipping(&id).await["outcome"], "succeeded");
     scene.end().await;
 }
 

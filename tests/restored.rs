@@ -39,6 +39,13 @@ async fn succeeds(arguments: &[&str]) -> String {
     format!("{out}{err}")
 }
 
+/// Accepts the first admin token of restored data, as an operator does on the machine of the controller.
+async fn confirm_first_token(data: &DataDir) {
+    let mut command = data.command_of(&["token", "confirm", "first-start", "--offline"]);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// A controller whose job waits for the report of its machine, which is on.
 async fn waiting_for_a_report() -> (DataDir, ControllerProcess, Farm, String) {
     let mut data = DataDir::new();
@@ -89,6 +96,7 @@ async fn an_old_copy_of_the_data_directory_touches_no_machine_until_its_server_i
     let before = changes(bmc);
     assert_eq!(bmc.snapshot().power, Power::On);
 
+    confirm_first_token(&data).await;
     let revived = data.serve().await;
     let admin = &revived.admin;
     let (status, check) = data_check(admin).await;
@@ -154,6 +162,7 @@ async fn a_backup_of_a_running_controller_moves_its_jobs_to_a_new_place() {
     assert!(said.contains("there is no master key"), "{said}");
     std::fs::copy(format!("{old}/master.key"), format!("{new}/master.key")).unwrap();
     data = data.with("STORAGE_ROOT", &new);
+    confirm_first_token(&data).await;
     let moved = data.serve().await;
     let bmc = &farm.server(SERIAL).unwrap().bmc;
     let before = changes(bmc);

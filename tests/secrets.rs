@@ -8,7 +8,9 @@ use lab_machines::InstallerBehaviour;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::kit::{BMC_PASSWORD, Client, DataDir, healthy, recipe, silent, start_farm};
+use crate::kit::{
+    BMC_PASSWORD, Canaries, Client, DataDir, binary, healthy, recipe, silent, start_farm, unpacked,
+};
 
 const SHARED: &str = "canary-webhook-secret-9Xk4";
 const USER_DATA: &str = "canary-user-data-3Tz8";
@@ -19,6 +21,9 @@ const IMAGE_HASH: &str = "$2y$05$abcdefghijklmnopqrstuuZlDIKNqJBrE3WEj5lKP6sWoSJ
 const SIGNING: &str = "canary-signing-secret-1Jf9";
 const RECEIVER: &str = "canary-receiver-path-8Rn6";
 const GUESS: &str = "canary-guessed-token-2Wd5";
+/// A text that the program shows and stores as it is: the label of a server that fails its job. It must be found in every place,
+/// or the search of that place proves nothing.
+const MUTANT: &str = "mutant-in-a-label-7Ya2";
 const SIGNED_URL: &str = "canary-image-signature-5Hm3";
 
 /// Reads everything that a client can read about jobs and servers.
@@ -106,18 +111,6 @@ async fn registry_token(client: &Client) -> String {
     token.to_owned()
 }
 
-fn absent(secrets: &[(&str, String)], place: &str, text: &str) {
-    for (what, secret) in secrets {
-        if let Some(at) = text.find(secret.as_str()) {
-            let mut from = at.saturating_sub(300);
-            while !text.is_char_boundary(from) {
-                from -= 1;
-            }
-            panic!("{what} is in {place}: …{}", &text[from..at + secret.len()]);
-        }
-    }
-}
-
 fn bytes_of_files(folder: &Path, name_starts: &str) -> Vec<u8> {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let named = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(name_starts));
@@ -154,7 +147,12 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     });
     let job = admin.post("/api/v1/jobs", &body).await.expect(202);
     let id = job["job_id"].as_str().unwrap();
-    let second = admin.create_job("SEC-2").await;
+    let labels = json!({ "labels": { "shown": MUTANT } });
+    admin.patch("/api/v1/servers/SEC-2", &labels).await.expect(200);
+    let failing =
+        json!({ "server_serial": "SEC-2", "recipe": crate::kit::recipe(), "labels": { "shown": MUTANT } });
+    let second =
+        admin.post("/api/v1/jobs", &failing).await.expect(202)["job_id"].as_str().unwrap().to_owned();
     admin.awaits_report(id).await;
 
     // The secrets of the job that its machine receives.
@@ -202,19 +200,29 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     browser.send(change.header("X-CSRF-Token", "a wrong proof")).await.refused(403, "csrf");
     secrets.push(("the cookie of a session", cookie.split_once('=').unwrap().1.to_owned()));
     secrets.push(("the proof of a session", proof));
-    assert_eq!(secrets.len(), 20);
+    let master = std::fs::read_to_string(data.path().join("data/master.key")).unwrap();
+    secrets.push(("the master key", master.split_whitespace().next().unwrap().to_owned()));
+    assert_eq!(secrets.len(), 21);
+    let listed = secrets.iter().map(|(what, secret)| (*what, secret.as_str()));
+    let canaries = Canaries::new(listed.clone());
+    // Everything that is stored is sealed or hashed. A guessed token is no secret of this controller.
+    let stored = Canaries::new(listed.clone().filter(|(what, _)| *what != "a guessed token"));
+    let mutant = Canaries::new([("the mutant", MUTANT)]);
 
     let refused = refusals(admin).await;
-    absent(&secrets, "an error", &refused);
+    canaries.absent("an error", &refused);
     let while_waiting = read_all(admin, &[id, &second]).await;
-    absent(&secrets, "a response", &while_waiting);
+    canaries.absent("a response", &while_waiting);
+    assert!(!mutant.found_in(while_waiting.as_bytes()).is_empty(), "the search of responses finds nothing");
+    images(admin, id, &slots, &secrets).await;
     admin.report("SEC-1", SHARED, &json!({ "status": "success" })).await.expect(200);
     admin.complete(id).await;
     admin.complete(&second).await;
-    absent(&secrets, "a response", &read_all(admin, &[id, &second]).await);
+    canaries.absent("a response", read_all(admin, &[id, &second]).await);
+    support_bundle(&data, admin, &canaries, &mutant).await;
     let place = format!("/api/v1/webhooks/{}", webhook["webhook_id"].as_str().unwrap());
     let tried = admin.until(&place, "a try", |response| !response.json()["last_error"].is_null()).await;
-    absent(&secrets, "a webhook", &tried.text());
+    canaries.absent("a webhook", tried.text());
     let log = bytes_of_files(&data.path().join("data"), "provisioner.db-wal");
     assert!(!log.is_empty());
     assert!(controller.terminate().await.success());
@@ -222,43 +230,119 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     // The admin token is shown once, on standard output, and nowhere in the log.
     let logs = data.logs().replacen(&format!("shown only now: {}", secrets[6].1), "", 1);
     assert!(logs.contains("controller started"));
-    absent(&secrets, "the log", &logs);
-    // Everything that was stored is sealed or hashed: database, its log, and every other file but the key and the images' content.
-    let at_rest: Vec<(&str, String)> =
-        secrets.iter().filter(|(what, _)| *what != "a guessed token").cloned().collect();
-    let database = bytes_of_files(&data.path().join("data"), "provisioner.db");
-    assert!(!database.is_empty());
-    absent(&at_rest, "the database", &String::from_utf8_lossy(&database));
-    absent(&at_rest, "the database log while the controller ran", &String::from_utf8_lossy(&log));
+    canaries.absent("the log", &logs);
+    let at_rest = |place: &str, bytes: &[u8]| {
+        stored.absent(place, bytes);
+        assert!(!mutant.found_in(bytes).is_empty(), "the search of {place} finds nothing");
+    };
+    at_rest("the database log while the controller ran", &log);
+    at_rest("the database", &bytes_of_files(&data.path().join("data"), "provisioner.db"));
     let backup = data.path().join("backup");
     let made = data.command_of(&["backup", backup.to_str().unwrap()]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    at_rest(
+        "the copy of the database in the backup",
+        &bytes_of_files(&backup.join("data"), "provisioner.db"),
+    );
+    std::fs::remove_file(data.path().join("data/master.key")).unwrap();
     for (folder, what) in [(data.path().join("data"), "the data directory"), (backup, "the backup")] {
-        let mut found = 0;
-        each_file(&folder, &mut |path| {
-            found += 1;
-            let place = format!("{what}, {}", path.display());
-            absent(&at_rest, &place, &String::from_utf8_lossy(&std::fs::read(path).unwrap()));
-        });
-        assert!(found > 3, "{what} has {found} files");
+        assert!(stored.absent_below(what, &folder) > 3, "{what} has files");
     }
     let shown = data.command_of(&["config", "show"]).output().unwrap();
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("WEBHOOK_SECRET"), "{shown}");
-    absent(&at_rest, "the shown configuration", &shown);
+    stored.absent("the shown configuration", shown);
 }
 
-/// Visits every file below a folder.
-fn each_file(folder: &Path, visit: &mut impl FnMut(&Path)) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        match entry.file_type().unwrap() {
-            kind if kind.is_dir() => each_file(&entry.path(), visit),
-            kind if kind.is_file() => visit(&entry.path()),
-            _ => {}
+/// Searches the images of a job: they hold the secrets of this job and no other.
+async fn images(
+    admin: &Client,
+    id: &str,
+    slots: &[lab_bmc::SlotSnapshot],
+    secrets: &[(&'static str, String)],
+) {
+    let of_job = ["the job's report token", "the job's pull password", "user data", "the unattend file"];
+    let all = secrets.iter().map(|(what, secret)| (*what, secret.as_str()));
+    let others = Canaries::new(all.clone().filter(|(what, _)| !of_job.contains(what)));
+    let image = admin.task_image(id).await;
+    others.absent("the task image", &image);
+    let own = Canaries::new(all.clone().filter(|(what, _)| *what == "the job's report token"));
+    assert!(!own.found_in(&image).is_empty(), "the search of images finds nothing");
+    let every = Canaries::new(all);
+    for slot in slots {
+        let Some(url) = slot.image.as_ref().filter(|url| url.as_str().ends_with("boot.iso")) else {
+            continue;
+        };
+        let boot = admin.without_token().get(url.as_str()).await;
+        assert_eq!(boot.status, 200);
+        every.absent("the boot image", &boot.body);
+    }
+}
+
+/// Searches a support bundle, as the command writes it.
+async fn support_bundle(data: &DataDir, admin: &Client, canaries: &Canaries, mutant: &Canaries) {
+    let file = data.path().join("support.tar.gz");
+    let mut command = binary(&["support-bundle", "--output", file.to_str().unwrap()]);
+    command.env("SHOAL_URL", &admin.base).env("SHOAL_TOKEN", admin.token());
+    let made = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let files = unpacked(&file);
+    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    let wanted = [
+        "about.json",
+        "settings.json",
+        "readyz.json",
+        "metrics.txt",
+        "tables.json",
+        "events.jsonl",
+        "jobs.jsonl",
+        "log.txt",
+    ];
+    assert_eq!(names, wanted.map(|name| format!("shoal-support/{name}")));
+    for (name, bytes) in &files {
+        assert!(!bytes.is_empty(), "{name}");
+        canaries.absent(name, bytes);
+        assert!(!String::from_utf8_lossy(bytes).contains("cannot be read"), "{name}");
+    }
+    let jobs = &files[6].1;
+    assert!(!mutant.found_in(jobs).is_empty(), "the search of the bundle finds nothing");
+    assert!(String::from_utf8_lossy(jobs).contains("next_action"), "a failed job is explained");
+    assert!(String::from_utf8_lossy(&files[7].1).contains("controller started"), "the log is in the bundle");
+}
+
+/// Every setting that may hold a secret, with values that do: none is shown, whether it is accepted or refused.
+#[test]
+fn no_secret_of_a_setting_is_shown_by_the_commands_for_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let canary = "canary-setting-4Vq7-0123456789abcdef";
+    let canaries = Canaries::new([("the value of a setting", canary)]);
+    let mut tried = 0;
+    for definition in controller::config::DEFINITIONS.iter() {
+        let kind = definition.kind.to_string();
+        let values = if definition.secret() {
+            vec![canary.to_owned(), format!("{canary}\u{1}"), canary.repeat(2048)]
+        } else if kind.contains("URL") || kind.contains("http") {
+            let forms = [
+                "https://user:C@images.example/m.iso?sig=C#C",
+                "ftp://user:C@a/m.iso?C",
+                "https://u:C@[a/m.iso",
+            ];
+            forms.map(|form| form.replace('C', canary)).into()
+        } else {
+            continue;
+        };
+        for value in values {
+            for command in [&["config", "show"][..], &["config", "show", "--json"], &["config", "check"]] {
+                let mut command = binary(command);
+                command.env("STORAGE_ROOT", folder.path().join("data")).env(definition.name, &value);
+                let shown = command.output().unwrap();
+                tried += 1;
+                canaries.absent(definition.name, [shown.stdout, shown.stderr].concat());
+            }
         }
     }
+    assert!(tried > 50, "{tried} commands");
 }
 
 /// Starts a web server with the maintenance image. Returns the URL of the image.

@@ -75,6 +75,10 @@ pub(super) fn restore(
         "after the start nothing is done to a server until it is released: shoal controller restored, shoal server restored \
          SERIAL, shoal server release SERIAL",
     );
+    output.note(
+        "users and API tokens of the backup are refused until they are confirmed, because the backup does not know which of them \
+         were taken away since: shoal user list --offline, shoal user confirm NAME --offline, shoal token confirm NAME --offline",
+    );
     Ok(())
 }
 

@@ -50,7 +50,9 @@ mod restored;
 mod secret;
 mod serve;
 mod server;
+mod session;
 mod settings_args;
+mod support;
 mod timeline;
 mod token;
 mod user;
@@ -163,6 +165,20 @@ enum Command {
         place: Box<accounts::PlaceArgs>,
         #[command(subcommand)]
         command: token::TokenCommand,
+    },
+    /// List and end the logins of browsers
+    Session {
+        #[command(flatten)]
+        connection: client::ConnectionArgs,
+        #[command(subcommand)]
+        command: session::SessionCommand,
+    },
+    /// Write the state of a controller, without secrets, into an archive for a person who helps
+    SupportBundle {
+        #[command(flatten)]
+        connection: client::ConnectionArgs,
+        #[command(flatten)]
+        arguments: support::SupportArgs,
     },
     /// List, verify and export the audit log
     Audit {
@@ -287,6 +303,14 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         }
         Command::Token { place, command } => {
             client_runtime()?.block_on(Box::pin(token::run(command, *place, output)))
+        }
+        Command::Session { connection, command } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(session::run(command, &client, output)))
+        }
+        Command::SupportBundle { connection, arguments } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(support::run(arguments, &client, output)))
         }
         Command::Audit { settings, connection, command } => {
             client_runtime()?.block_on(Box::pin(audit::run(command, *settings, connection, output)))

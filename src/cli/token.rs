@@ -28,6 +28,12 @@ pub(super) enum TokenCommand {
         /// The name of the token
         name: String,
     },
+    /// Accept API tokens of restored data again
+    Confirm {
+        /// The names of the tokens
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
     /// Give an API token another text and print it; the former one is refused with the next request
     Rotate {
         /// The name of the token
@@ -125,6 +131,7 @@ pub(super) async fn run(
     match command {
         TokenCommand::Create(create) => create.run(place, output).await,
         TokenCommand::List => list(place, output).await,
+        TokenCommand::Confirm { names } => confirm(&names, place, output).await,
         TokenCommand::Revoke { name } => {
             match Place::open(place).await? {
                 Place::Online(client) => {
@@ -191,6 +198,27 @@ impl CreateToken {
     }
 }
 
+/// Confirms tokens one after another. The first that cannot be confirmed ends the command.
+async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
+    let place = Place::open(place).await?;
+    for name in names {
+        match &place {
+            Place::Online(client) => {
+                client.post(&["tokens", name, "confirm"], &json!({}), HeaderMap::new()).await?;
+            }
+            Place::Offline(offline) => {
+                let (accounts, now) = (offline.accounts(), now());
+                let confirmed = accounts.confirm_token(name, LOCAL, now);
+                let confirmed =
+                    offline.audited(AuditAction::TokenConfirm, ("token", name), now, confirmed).await;
+                confirmed.map_err(failed)?;
+            }
+        }
+        output.note(format!("token {name} is confirmed and accepted"));
+    }
+    Ok(())
+}
+
 /// The view of a token with its text, as in the response of a controller.
 fn with_text((view, secret): (TokenView, SecretString)) -> Value {
     let mut issued = document(view);
@@ -236,11 +264,12 @@ async fn list(place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError>
             part("/name"),
             part("/role"),
             super::output::plain(&limits.join(" ")),
+            if token["unconfirmed"] == json!(true) { "unconfirmed" } else { "on" }.to_owned(),
             part("/expires_at"),
             part("/last_used_at"),
             part("/created_by"),
         ]
     };
     let rows: Vec<Vec<String>> = page["tokens"].as_array().into_iter().flatten().map(row).collect();
-    output.table(&["TOKEN", "ROLE", "LIMITS", "EXPIRES", "LAST USED", "CREATED BY"], &rows)
+    output.table(&["TOKEN", "ROLE", "LIMITS", "STATE", "EXPIRES", "LAST USED", "CREATED BY"], &rows)
 }

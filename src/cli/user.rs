@@ -15,6 +15,9 @@ use controller::accounts::{ChangedUser, NewUser};
 use controller::audit::AuditAction;
 use controller::auth::Role;
 
+/// What ends the refusal of a user of restored data.
+const CONFIRMED: &str = "confirmed, because the data was restored: shoal user confirm";
+
 /// Commands for users.
 #[derive(Debug, Subcommand)]
 pub(super) enum UserCommand {
@@ -53,6 +56,12 @@ pub(super) enum UserCommand {
     Enable {
         /// The name of the user
         name: String,
+    },
+    /// Accept users of restored data again, with the passwords of that data
+    Confirm {
+        /// The names of the users
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
     },
     /// Remove a user; API tokens that the user created stay
     Remove {
@@ -116,6 +125,7 @@ pub(super) async fn run(
     let (name, change) = match command {
         UserCommand::List => return list(place, output).await,
         UserCommand::Remove { name } => return remove(&name, place, output).await,
+        UserCommand::Confirm { names } => return confirm(&names, place, output).await,
         UserCommand::Add { name, role, password } => {
             let new = NewUser { name, role: role.into(), password: password.read()? };
             return add(new, place, output).await;
@@ -190,6 +200,27 @@ async fn remove(name: &str, place: PlaceArgs, output: &mut Output<'_>) -> Result
     Ok(())
 }
 
+/// Confirms users one after another. The first that cannot be confirmed ends the command.
+async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
+    let place = Place::open(place).await?;
+    for name in names {
+        match &place {
+            Place::Online(client) => {
+                client.post(&["users", name, "confirm"], &json!({}), HeaderMap::new()).await?;
+            }
+            Place::Offline(offline) => {
+                let (accounts, now) = (offline.accounts(), now());
+                let confirmed = accounts.confirm_user(name, LOCAL, now);
+                let confirmed =
+                    offline.audited(AuditAction::UserConfirm, ("user", name), now, confirmed).await;
+                confirmed.map_err(failed)?;
+            }
+        }
+        output.note(format!("user {name} is confirmed and can log in"));
+    }
+    Ok(())
+}
+
 async fn list(place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
     let page = match Place::open(place).await? {
         Place::Online(client) => client.get(&["users"], &[]).await?.body,
@@ -202,7 +233,11 @@ async fn list(place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError>
     }
     let row = |user: &Value| {
         let part = |pointer: &str| text(user, pointer);
-        let state = if user["disabled_at"].is_null() { "on" } else { "disabled" };
+        let state = match (user["disabled_at"].is_null(), &user["unconfirmed"]) {
+            (false, _) => "disabled",
+            (true, Value::Bool(true)) => "unconfirmed",
+            (true, _) => "on",
+        };
         vec![part("/name"), part("/role"), state.to_owned(), part("/created_by"), part("/created_at")]
     };
     let rows: Vec<Vec<String>> = page["users"].as_array().into_iter().flatten().map(row).collect();
@@ -218,6 +253,10 @@ fn show(user: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("user", part("/name")),
         ("role", part("/role")),
         ("disabled since", part("/disabled_at")),
+        (
+            "refused until",
+            if user["unconfirmed"] == json!(true) { CONFIRMED.to_owned() } else { String::new() },
+        ),
         ("created by", part("/created_by")),
         ("created", part("/created_at")),
         ("changed", part("/updated_at")),

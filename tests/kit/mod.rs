@@ -1,5 +1,6 @@
 //! Helpers of the tests: a controller, simulated servers, a client, a clock that can be skipped forward.
 
+mod canary;
 mod client;
 mod clock;
 mod contract;
@@ -7,6 +8,7 @@ mod process;
 mod scene;
 mod servers;
 
+pub(crate) use canary::{Canaries, unpacked};
 pub(crate) use client::{ApiResponse, Client, recipe};
 pub(crate) use contract::{Exchange, violation};
 pub(crate) use process::{ControllerProcess, DataDir, binary, free_port};

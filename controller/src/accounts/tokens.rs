@@ -45,6 +45,8 @@ pub struct TokenView {
     /// When the token was last used, accurate to ten minutes.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub last_used_at: Option<Time>,
+    /// Whether the token is refused because the data was restored and no administrator has confirmed it.
+    pub unconfirmed: bool,
 }
 
 impl From<StoredToken> for TokenView {
@@ -59,8 +61,20 @@ impl From<StoredToken> for TokenView {
             created_at,
             expires_at,
             last_used_at,
+            unconfirmed,
         } = token;
-        Self { token_id, name, role, labels, registry, created_by, created_at, expires_at, last_used_at }
+        Self {
+            token_id,
+            name,
+            role,
+            labels,
+            registry,
+            created_by,
+            created_at,
+            expires_at,
+            last_used_at,
+            unconfirmed,
+        }
     }
 }
 
@@ -167,6 +181,7 @@ impl Accounts<'_> {
             created_at: now,
             expires_at,
             last_used_at: None,
+            unconfirmed: false,
             name: name.clone(),
         };
         let hash = token_hash(text.expose_secret());
@@ -194,6 +209,20 @@ impl Accounts<'_> {
         let hash = token_hash(text.expose_secret());
         let written = self.store.rotate_api_token(name, new_id(), hash, expires_at, event, now).await?;
         Ok((token_of(written, name)?, text))
+    }
+
+    /// Accepts an API token of restored data again.
+    ///
+    /// # Errors
+    /// [`AccountError`] when the token is unknown, or the database fails.
+    pub async fn confirm_token(&self, name: &str, by: &str, now: Time) -> Result<TokenView, AccountError> {
+        let event = NewEvent::info(
+            "token.confirmed",
+            format!("API token {} of restored data confirmed", shown(name)),
+        )
+        .by(by)
+        .with(json!({ "token": shown(name) }));
+        token_of(self.store.confirm_api_token(name, event, now).await?, name)
     }
 
     /// Revokes an API token.

@@ -29,12 +29,15 @@ pub struct UserView {
     /// When role, password or state last changed.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub updated_at: Time,
+    /// Whether logins are refused because the data was restored and no administrator has confirmed the user.
+    pub unconfirmed: bool,
 }
 
 impl From<StoredUser> for UserView {
     fn from(user: StoredUser) -> Self {
-        let StoredUser { name, role, disabled_at, created_by, created_at, updated_at, .. } = user;
-        Self { name, role, disabled_at, created_by, created_at, updated_at }
+        let StoredUser { name, role, disabled_at, created_by, created_at, updated_at, unconfirmed, .. } =
+            user;
+        Self { name, role, disabled_at, created_by, created_at, updated_at, unconfirmed }
     }
 }
 
@@ -99,6 +102,7 @@ impl Accounts<'_> {
             created_by: by.to_owned(),
             created_at: now,
             updated_at: now,
+            unconfirmed: false,
             name: new.name,
         };
         let event = NewEvent::info("user.created", format!("user {} with role {role} created", user.name))
@@ -143,6 +147,18 @@ impl Accounts<'_> {
         let change =
             UserChange { role: role.map(|role| role.to_string()), password_hash, disabled: change.disabled };
         user_of(self.store.change_user(name, change, self.guard(), event, now).await?, name)
+    }
+
+    /// Accepts a user of restored data again, with the password of that data.
+    ///
+    /// # Errors
+    /// [`AccountError`] when the user is unknown, or the database fails.
+    pub async fn confirm_user(&self, name: &str, by: &str, now: Time) -> Result<UserView, AccountError> {
+        let event =
+            NewEvent::info("user.confirmed", format!("user {} of restored data confirmed", shown(name)))
+                .by(by)
+                .with(json!({ "user": shown(name) }));
+        user_of(self.store.confirm_user(name, event, now).await?, name)
     }
 
     /// Removes a user. API tokens that the user created stay.

@@ -117,6 +117,11 @@ impl Build {
 
 /// Shows what this controller is.
 pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Json<About> {
+    Json(about_now(&api))
+}
+
+/// What this controller is now.
+pub(super) fn about_now(api: &Api) -> About {
     let tls = api.tls.as_ref().map(|certificates| certificates.state().into());
-    Json(About { tls, ..About::clone(&api.about) })
+    About { tls, ..About::clone(&api.about) }
 }

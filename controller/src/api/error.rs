@@ -101,6 +101,11 @@ impl ApiError {
         internal()
     }
 
+    /// What happened, for use in another response.
+    pub(super) fn message(&self) -> &str {
+        &self.0.body.message
+    }
+
     /// Adds a header to the response.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: &str) -> Self {
@@ -223,6 +228,10 @@ impl From<AuthFailure> for ApiError {
                 "credentials are required: an API token as Bearer, or user and password as Basic",
             ),
             AuthFailure::Invalid => unauthorized("these credentials are not valid"),
+            AuthFailure::Unconfirmed => unauthorized(
+                "the data of this controller was restored, and no administrator has confirmed this login: shoal user confirm, \
+                 shoal token confirm; on the controller's machine with --offline",
+            ),
             AuthFailure::RateLimited { retry_after } => too_many(retry_after),
             AuthFailure::Unavailable => Self::new(
                 ErrorCode::Unavailable,

@@ -96,8 +96,8 @@ error_codes! {
     Unauthorized = "unauthorized", UNAUTHORIZED, {
         title: "Credentials are missing or wrong",
         happened: "The request has no credentials, or the controller does not accept them.",
-        why: "The token was mistyped, deleted or has expired; the password is wrong; or a report has a \
-              secret that is neither the token of its job nor the configured shared secret.",
+        why: "The token was mistyped, deleted or has expired; the password is wrong; the data was restored and the \
+              login is not confirmed; or a report has a secret that is neither the token of its job nor the configured shared secret.",
         what_to_do: "Send an API token as `Authorization: Bearer TOKEN`, or user and password as Basic. \
                      A report sends the `webhook_token` of `job.json` as `X-Webhook-Secret`.",
     }
@@ -141,7 +141,7 @@ error_codes! {
     ReportCertificate = "report_certificate", FORBIDDEN, {
         title: "The client certificate may not report",
         happened: "A report came with a client certificate that is not accepted for the server of the path.",
-        why: "The certificate has expired, is not valid yet, was not issued for clients by an authority of \
+        why: "The certificate has expired, is not valid yet, is revoked or has no valid list in `REPORT_CLIENT_CRL_FILE`, was not issued for clients by an authority of \
               `REPORT_CLIENT_CA_FILE`, or neither its names nor `REPORT_CERTIFICATES` name the server. A secret beside it does \
               not count.",
         what_to_do: "Use a certificate whose common name, serial number or DNS name is the serial number of the server, add the \

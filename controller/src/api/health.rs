@@ -146,6 +146,11 @@ pub(super) async fn metrics(State(api): State<Api>, request: Request) -> Result<
         let (mut parts, _) = request.into_parts();
         CanRead::from_request_parts(&mut parts, &api).await?;
     }
+    rendered_metrics(&api).await
+}
+
+/// The metrics of now in the OpenMetrics text format.
+pub(super) async fn rendered_metrics(api: &Api) -> Result<Response, ApiError> {
     let counts = api.store().job_counts().await?;
     for status in JobStatus::ALL {
         let jobs = counts.iter().filter(|count| count.status == status).map(|count| count.jobs);

@@ -40,6 +40,7 @@ mod restored;
 mod secrets;
 mod servers;
 mod session;
+mod support;
 mod visible;
 mod webhooks;
 
@@ -52,6 +53,7 @@ use parking_lot::RwLock;
 
 use crate::audit::RefusedAttempts;
 use crate::auth::{Authenticator, RateLimiter, ReportCertificates, ReportSecrets};
+use crate::config::Shown;
 use crate::firmware::FirmwareFiles;
 use crate::keys::Keys;
 use crate::telemetry::Metrics;
@@ -122,6 +124,8 @@ pub struct Api {
     pub addresses: AddressPolicy,
     /// The settings of the API.
     pub settings: ApiSettings,
+    /// The settings of the start with their origins, without secrets.
+    pub configuration: Arc<[Shown]>,
     /// What this controller is.
     pub about: Arc<About>,
 }
@@ -170,12 +174,14 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
             "/api/v1/users/{name}",
             get(accounts::users::show).patch(accounts::users::update).delete(accounts::users::delete),
         ),
+        ("/api/v1/users/{name}/confirm", post(accounts::users::confirm)),
         ("/api/v1/users/{name}/sessions", delete(session::revoke_of_user)),
         ("/api/v1/session", post(session::create).get(session::show).delete(session::delete)),
         ("/api/v1/sessions", get(session::list).delete(session::revoke_own)),
         ("/api/v1/sessions/{id}", delete(session::revoke)),
         ("/api/v1/tokens", post(accounts::tokens::create).get(accounts::tokens::list)),
         ("/api/v1/tokens/{name}", get(accounts::tokens::show).delete(accounts::tokens::revoke)),
+        ("/api/v1/tokens/{name}/confirm", post(accounts::tokens::confirm)),
         ("/api/v1/tokens/{name}/rotate", post(accounts::tokens::rotate)),
         ("/api/v1/me", get(accounts::me::show)),
         ("/api/v1/me/password", post(accounts::me::set_password)),
@@ -211,6 +217,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/servers/{serial}/conditions", get(conditions::list)),
         ("/api/v1/servers/{serial}/restored", get(servers::show_restored)),
         ("/api/v1/servers/{serial}/release", post(servers::release)),
+        ("/api/v1/support-bundle", post(support::make)),
         ("/api/v1/status-webhook/{serial}", post(report::report)),
         ("/api/v1/webhooks", post(webhooks::create).get(webhooks::list)),
         ("/api/v1/webhooks/{id}", get(webhooks::show).delete(webhooks::delete)),

@@ -35,6 +35,7 @@ impl CredentialStore for StoreCredentials {
                 password_hash: user.password_hash,
                 role,
                 disabled: user.disabled_at.is_some(),
+                unconfirmed: user.unconfirmed,
             })
         })
         .transpose()
@@ -99,6 +100,7 @@ pub(super) fn token_record(token: StoredToken) -> Result<TokenRecord, StoreUnava
         },
         expires_at: token.expires_at.map(Time::timestamp),
         last_used_at: token.last_used_at.map(Time::timestamp),
+        unconfirmed: token.unconfirmed,
     })
 }
 

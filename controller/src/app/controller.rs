@@ -166,6 +166,7 @@ impl Controller {
                 max_body_bytes: settings.max_body_bytes,
                 metrics_anonymous: settings.metrics_anonymous,
             },
+            configuration: settings.show().into(),
             about: Arc::new(about(settings, instance, environment)),
         };
         Ok(Self { engine, api, feed })
@@ -356,9 +357,15 @@ pub(super) fn auth_config(settings: &Settings) -> Result<AuthConfig, StartError>
 fn report_certificates(settings: &Settings) -> Result<Option<ReportCertificates>, StartError> {
     let Some(path) = &settings.report_client_ca_file else { return Ok(None) };
     let authorities = std::fs::read(path).map_err(setting("read REPORT_CLIENT_CA_FILE"))?;
-    ReportCertificates::new(&authorities, settings.report_certificates.clone())
-        .map(Some)
-        .map_err(setting("use REPORT_CLIENT_CA_FILE"))
+    let certificates = ReportCertificates::new(&authorities, settings.report_certificates.clone())
+        .map_err(setting("use REPORT_CLIENT_CA_FILE"))?;
+    match &settings.report_client_crl_file {
+        None => Ok(Some(certificates)),
+        Some(path) => certificates
+            .with_revocation_lists(path.clone())
+            .map(Some)
+            .map_err(setting("use REPORT_CLIENT_CRL_FILE")),
+    }
 }
 
 /// The key set of the issuer of JWTs.
@@ -369,7 +376,14 @@ fn key_set(settings: &Settings, location: &KeySetLocation) -> Result<KeySet, Sta
             KeySet::fixed(&json).map_err(setting("use JWT_JWKS"))
         }
         KeySetLocation::Url(url) => {
-            let document = HttpsKeySet::new(url.clone(), tls_of(settings)?, address_policy(settings))
+            let tls = match &settings.jwt_ca_file {
+                None => tls_of(settings)?,
+                Some(path) => {
+                    let roots = std::fs::read(path).map_err(setting("read JWT_CA_FILE"))?;
+                    media::tls_config(&roots).map_err(setting("use JWT_CA_FILE"))?
+                }
+            };
+            let document = HttpsKeySet::new(url.clone(), tls, address_policy(settings))
                 .map_err(setting("set up the client of JWT_JWKS"))?;
             Ok(KeySet::fetched(Arc::new(document)))
         }

@@ -72,7 +72,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::auth::{AuthFailure, Authenticator};
+    use crate::config::{Settings, Sources};
     use crate::tls::{Certificates, TlsAcceptor, TlsOptions};
+    use engine::model::Time;
 
     /// An https server that sends `response` to every request, and the authority of its certificate.
     async fn serving(response: String) -> (SocketAddr, String, tempfile::TempDir) {
@@ -129,5 +132,72 @@ mod tests {
         let long = "x".repeat(MAX_DOCUMENT + 1);
         let refused = fetch(of("200 OK", &long), true, true).await.unwrap_err();
         assert!(refused.contains("longer than"), "{refused}");
+    }
+
+    /// Authenticates a token of an unknown key with these settings: only a key set that was read can say so.
+    async fn asked_with(document: &str, more: &[(&str, &std::path::Path)], trusted: &str) -> AuthFailure {
+        let (address, authority, directory) = serving(of("200 OK", document)).await;
+        let file = directory.path().join("ca.pem");
+        std::fs::write(&file, if trusted == "its own" { authority } else { trusted.to_owned() }).unwrap();
+        let mut flags: Vec<(String, String)> = [
+            ("STORAGE_ROOT", directory.path().display().to_string()),
+            ("AUTH_MODE", "jwt".to_owned()),
+            ("JWT_JWKS", format!("https://localhost:{}/certs", address.port())),
+            ("JWT_ISSUER", "https://login.example".to_owned()),
+            ("JWT_AUDIENCE", "shoal".to_owned()),
+            ("FETCH_ALLOW_CIDRS", "127.0.0.0/8,::1/128".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for (name, path) in more {
+            let path = if path.as_os_str().is_empty() { file.as_path() } else { path };
+            flags.push(((*name).to_owned(), path.display().to_string()));
+        }
+        let sources = Sources { flags, environment: &|_| None, variables: Vec::new(), file: None };
+        let settings = Settings::load(&sources).unwrap();
+        let store =
+            engine::store::Store::open(&directory.path().join("db"), Time::from_timestamp(now())).unwrap();
+        let store = Arc::new(super::super::adapters::StoreCredentials(store));
+        let config = super::super::controller::auth_config(&settings).unwrap();
+        let authenticator = Authenticator::new(config, store).unwrap();
+        let token =
+            format!("Bearer {}.{}.c2lnbmF0dXJl", encoded(r#"{"alg":"EdDSA","kid":"other"}"#), encoded("{}"));
+        authenticator.authenticate(Some(&token), [127, 0, 0, 1].into(), now()).await.unwrap_err()
+    }
+
+    fn encoded(text: &str) -> String {
+        base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, text)
+    }
+
+    fn now() -> jiff::Timestamp {
+        "2026-11-20T08:00:00Z".parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_key_set_of_a_private_authority_is_read_with_that_authority_and_with_no_other() {
+        let document = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"one","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+        let here = std::path::Path::new("");
+        let foreign = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap().cert.pem();
+        let other = tempfile::tempdir().unwrap();
+        let other_file = other.path().join("other.pem");
+        std::fs::write(&other_file, &foreign).unwrap();
+        // (authorities, whether the set was read): a token of an unknown key is then invalid, and otherwise it cannot be checked.
+        for (files, trusted, expected) in [
+            (vec![("JWT_CA_FILE", here)], "its own", AuthFailure::Invalid),
+            (vec![("CONTROLLER_CA_FILE", here)], "its own", AuthFailure::Invalid),
+            (
+                vec![("JWT_CA_FILE", here), ("CONTROLLER_CA_FILE", &other_file)],
+                "its own",
+                AuthFailure::Invalid,
+            ),
+            (
+                vec![("JWT_CA_FILE", &other_file), ("CONTROLLER_CA_FILE", here)],
+                "its own",
+                AuthFailure::Unavailable,
+            ),
+            (vec![("JWT_CA_FILE", here)], foreign.as_str(), AuthFailure::Unavailable),
+        ] {
+            assert_eq!(asked_with(document, &files, trusted).await, expected, "{files:?}");
+        }
     }
 }

@@ -413,6 +413,9 @@ async fn start_in(
     if let Some(certificates) = &certificates {
         work.spawn(Arc::clone(certificates).watch(stop_work.clone()));
     }
+    if let Some(certificates) = &of_running.report_certificates {
+        work.spawn(Arc::clone(certificates).watch(stop_work.clone()));
+    }
     {
         let (engine, stop) = (engine.clone(), stop_work.clone());
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::{StartError, lock, open_data};
+use crate::api::ErrorCode;
+use crate::audit::{AuditAction, local, record};
 use crate::config::Settings;
-use crate::keys::{Keys, RotateError, RotationView, SecretName, SecretView};
+use crate::keys::{Keys, RotateError, RotationState, RotationView, SecretName, SecretView};
 use engine::model::Time;
 use engine::store::Store;
 
@@ -44,12 +46,25 @@ impl OfflineSecrets {
         self.keys.list(None)
     }
 
-    /// Begins or continues a rotation, as [`Keys::rotate`] does.
+    /// Begins or continues a rotation, as [`Keys::rotate`] does. The end of a rotation, and a refused or failed step, are entries
+    /// of the audit log.
     ///
     /// # Errors
-    /// Those of [`Keys::rotate`].
+    /// Those of [`Keys::rotate`], and when the end of the rotation cannot be stored in the audit log.
     pub async fn rotate(&self, name: SecretName, from: &str, now: Time) -> Result<RotationView, RotateError> {
-        self.keys.rotate(name, from, &self.store, None, now).await
+        let rotated = self.keys.rotate(name, from, &self.store, None, now).await;
+        let result = match &rotated {
+            Ok(view) if view.state == RotationState::Sealing => return rotated,
+            Ok(_) => "ok",
+            Err(error) if error.is_refusal() => ErrorCode::ConflictSecret.as_str(),
+            Err(_) => ErrorCode::Internal.as_str(),
+        };
+        let target = ("secret", name.as_str());
+        let recorded = record(&self.store, AuditAction::SecretRotate, &local(), target, result, now).await;
+        match (rotated, recorded) {
+            (Ok(_), Err(lost)) => Err(lost.into()),
+            (rotated, _) => rotated,
+        }
     }
 
     /// The database, for tests.

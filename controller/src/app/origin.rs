@@ -133,7 +133,8 @@ impl Origin {
         if let Verdict::Copied(reason) = verdict {
             tracing::warn!(
                 servers = restored,
-                "{reason}; nothing is done to a server until an operator releases it: shoal controller restored"
+                "{reason}; nothing is done to a server until an operator releases it: shoal controller restored; its users and \
+                 API tokens are refused until they are confirmed: shoal user confirm, shoal token confirm"
             );
         }
         fs::rename(&next, &path).and_then(|()| File::open(storage)?.sync_all()).map_err(failed)?;

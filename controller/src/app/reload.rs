@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  settings, read again and checked --reload--> users, keys, shared report secrets, authorities of BMCs,
-//!                                          |    the certificate of the TLS listeners                       in force at once
+//!                                          |    the certificate of the TLS listeners, revocation lists     in force at once
 //!                                          `--> any other setting that differs       reported, in force after a restart
 //! ```
 //!
@@ -19,12 +19,13 @@ use engine::model::audit::{ActorKind, AuditActor};
 use engine::model::{JobStatus, error_chain};
 
 /// The settings that a reload puts in force.
-const RELOADED: [&str; 13] = [
+const RELOADED: [&str; 14] = [
     "BASIC_USER",
     "BASIC_PASS_HASH",
     "JWT_SECRET",
     "JWT_PUBLIC_KEY_FILE",
     "JWT_JWKS",
+    "JWT_CA_FILE",
     "JWT_ISSUER",
     "JWT_AUDIENCE",
     "JWT_ROLE_CLAIM",
@@ -48,11 +49,19 @@ impl RunningController {
         let authorities = controller::bmc_authorities(settings)?;
         let public = controller::controller_authorities(settings)?;
         let api = &self.parts.api;
+        let reporters = api.report_certificates.as_ref();
+        let revoked = reporters
+            .map(|certificates| certificates.read_lists())
+            .transpose()
+            .map_err(setting("use REPORT_CLIENT_CRL_FILE"))?;
         if let Some(certificates) = &self.certificates {
             certificates.reload().map_err(setting("use TLS_CERT_FILE and TLS_KEY_FILE"))?;
         }
         api.auth.reload(users).map_err(setting("set up authentication"))?;
         *api.report_secrets.write() = secrets;
+        if let (Some(certificates), Some(revoked)) = (reporters, revoked) {
+            certificates.apply(revoked);
+        }
         api.services.bmc.connections.trust(authorities);
         let before = self.parts.settings.show();
         let differ = before.iter().zip(settings.show()).filter(|(old, new)| {

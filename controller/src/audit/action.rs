@@ -71,6 +71,8 @@ actions! {
     UserCreate = "user.create";
     /// The role or state of a user, or the password by an administrator, was changed.
     UserChange = "user.change";
+    /// A user of restored data was confirmed.
+    UserConfirm = "user.confirm";
     /// A user changed the own password.
     UserPassword = "user.password";
     /// A user was removed.
@@ -79,6 +81,8 @@ actions! {
     TokenCreate = "token.create";
     /// An API token got another text.
     TokenRotate = "token.rotate";
+    /// An API token of restored data was confirmed.
+    TokenConfirm = "token.confirm";
     /// An API token was revoked.
     TokenRevoke = "token.revoke";
     /// A browser logged in.
@@ -139,6 +143,8 @@ actions! {
     RegistryRebuild = "registry.rebuild";
     /// Settings were reloaded.
     SettingsReload = "settings.reload";
+    /// A support bundle was made.
+    SupportBundle = "support.bundle";
     /// A backup was made.
     DataBackup = "data.backup";
     /// A backup was restored into this data directory.
@@ -178,10 +184,12 @@ impl AuditAction {
             ("DELETE", "drain") => Self::ControllerDrainEnd,
             ("POST", "users") => Self::UserCreate,
             ("PATCH", "users/{name}") => Self::UserChange,
+            ("POST", "users/{name}/confirm") => Self::UserConfirm,
             ("DELETE", "users/{name}") => Self::UserRemove,
             ("POST", "me/password") => Self::UserPassword,
             ("POST", "tokens") => Self::TokenCreate,
             ("POST", "tokens/{name}/rotate") => Self::TokenRotate,
+            ("POST", "tokens/{name}/confirm") => Self::TokenConfirm,
             ("DELETE", "tokens/{name}") => Self::TokenRevoke,
             ("POST", "session") => Self::SessionCreate,
             ("DELETE", "session" | "sessions" | "sessions/{id}" | "users/{name}/sessions") => {
@@ -197,6 +205,7 @@ impl AuditAction {
             ("DELETE", "firmware/{digest}") => Self::FirmwareRemove,
             ("POST", "firmware-sets") => Self::FirmwareSetCreate,
             ("DELETE", "firmware-sets/{name}") => Self::FirmwareSetDelete,
+            ("POST", "support-bundle") => Self::SupportBundle,
             ("POST", "registry/gc") => Self::RegistryCollect,
             ("POST", "registry/retention") => Self::RegistryRetain,
             ("POST", "registry/scrub") => Self::RegistryScrub,

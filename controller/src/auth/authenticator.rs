@@ -30,7 +30,7 @@ use super::jwt::{self, JwtVerifier};
 use super::limit::{GuessLimiter, Limited, RateLimit, RateLimiter};
 use super::password::{DECOY_HASH, PasswordError, password_hash_usable};
 use super::standing::{Standing, prove};
-use super::store::{CredentialStore, StoreUnavailable, TokenRecord};
+use super::store::{CredentialStore, StoreUnavailable, TokenRecord, UserRecord};
 use super::token::is_api_token;
 use super::token_cache::TokenCache;
 use super::verify::{Busy, PasswordAttempt, PasswordVerifier, VerifyPermit};
@@ -222,8 +222,7 @@ impl Authenticator {
         let rights = match &record.token_id {
             Some(id) => {
                 let token = self.store.api_token_named(&record.name).await?;
-                let valid =
-                    token.filter(|token| token.id == *id && token.expires_at.is_none_or(|end| end > now));
+                let valid = token.filter(|token| token.id == *id && token.is_accepted(now));
                 valid.map(|token| PrincipalRights::of_token(token.role, token.limits))
             }
             None => {
@@ -291,6 +290,9 @@ impl Authenticator {
             if record.expires_at.is_some_and(|end| end <= now) {
                 return Err(AttemptError::Wrong("the API token has expired"));
             }
+            if record.unconfirmed {
+                return Err(AttemptError::Unconfirmed);
+            }
             return Ok(Some(record.into()));
         }
         let config = self.config();
@@ -339,8 +341,7 @@ impl Authenticator {
             return Ok(None);
         }
         let record = self.api_token(token_hash(text), now).await?;
-        let valid =
-            record.filter(|record| record.expires_at.is_none_or(|end| end > now)).map(Principal::from);
+        let valid = record.filter(|record| record.is_accepted(now)).map(Principal::from);
         Ok(valid.filter(|principal| principal.allows(Permission::Report)))
     }
 
@@ -355,7 +356,8 @@ impl Authenticator {
         }
         // Half of a digest of a salted hash: it tells hashes apart and nothing else.
         let mark = |hash: String| token_hash(&hash).chars().take(32).collect();
-        Ok(self.user(name).await?.map(|(hash, role)| (role, mark(hash))))
+        let user = self.user(name).await?.filter(|user| !user.unconfirmed);
+        Ok(user.map(|user| (user.role, mark(user.password_hash))))
     }
 
     /// Forgets what is cached of API tokens. Called after a change of tokens was stored.
@@ -396,7 +398,7 @@ impl Authenticator {
     ) -> Result<Principal, AttemptError> {
         // A disabled user is refused like an unknown one, also in the time that it takes.
         let user = self.user(name).await?;
-        let hash = user.as_ref().map_or(DECOY_HASH, |(hash, _)| hash);
+        let hash = user.as_ref().map_or(DECOY_HASH, |user| &user.password_hash);
         let attempt = PasswordAttempt { name, password, hash };
         let remembered = || user.is_some() && self.passwords.remembers(&attempt, now);
         let right = remembered() || {
@@ -406,7 +408,8 @@ impl Authenticator {
             if remembered() { true } else { self.try_password(permit, &attempt, peer, now).await? }
         };
         match user {
-            Some((_, role)) if right => {
+            Some(UserRecord { unconfirmed: true, .. }) if right => Err(AttemptError::Unconfirmed),
+            Some(UserRecord { role, .. }) if right => {
                 let rights = PrincipalRights::Role(role);
                 Ok(Principal { name: name.to_owned(), rights, method: AuthMethod::Password })
             }
@@ -432,14 +435,17 @@ impl Authenticator {
         Ok(right)
     }
 
-    /// The hash and role of a user, from the configuration or the store.
-    async fn user(&self, name: &str) -> Result<Option<(String, Role)>, StoreUnavailable> {
+    /// A user of the configuration or the store that is not disabled.
+    async fn user(&self, name: &str) -> Result<Option<UserRecord>, StoreUnavailable> {
         match &self.config().basic_user {
-            Some((own, hash)) if own == name => Ok(Some((hash.clone(), Role::Admin))),
-            _ => {
-                let user = self.store.user(name).await?.filter(|record| !record.disabled);
-                Ok(user.map(|record| (record.password_hash, record.role)))
-            }
+            Some((own, hash)) if own == name => Ok(Some(UserRecord {
+                name: own.clone(),
+                password_hash: hash.clone(),
+                role: Role::Admin,
+                disabled: false,
+                unconfirmed: false,
+            })),
+            _ => Ok(self.store.user(name).await?.filter(|record| !record.disabled)),
         }
     }
 
@@ -456,6 +462,10 @@ impl Authenticator {
                 }
                 self.denials.denied(Denial::Credential, peer, error, now);
                 AuthFailure::Invalid
+            }
+            AttemptError::Unconfirmed => {
+                self.denials.denied(Denial::Credential, peer, error, now);
+                AuthFailure::Unconfirmed
             }
             AttemptError::Limited(limited) => AuthFailure::RateLimited { retry_after: limited.retry_after },
             AttemptError::Store(unavailable) => {
@@ -501,6 +511,13 @@ pub enum AuthConfigError {
     Random(#[from] NoRandomness),
 }
 
+impl TokenRecord {
+    /// Whether the token is accepted at this time.
+    fn is_accepted(&self, now: Timestamp) -> bool {
+        !self.unconfirmed && self.expires_at.is_none_or(|end| end > now)
+    }
+}
+
 impl From<TokenRecord> for Principal {
     fn from(record: TokenRecord) -> Self {
         Self {
@@ -530,6 +547,9 @@ enum AttemptError {
     /// A wrong password, which was counted before the verification.
     #[error("user and password do not match")]
     Guess,
+    /// The credential is right, and it is refused until an administrator confirms the login.
+    #[error("the login is of restored data and not confirmed")]
+    Unconfirmed,
     #[error("the JWT is not valid: {0}")]
     Jwt(jwt::JwtError),
     #[error(transparent)]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  handshake   the client proves that it has the key of its certificate; any certificate is taken (`tls::client_auth`)
-//!  report      chain to REPORT_CLIENT_CA_FILE, time, usage ──> names: subject CN, subject serialNumber, DNS names
+//!  report      chain to REPORT_CLIENT_CA_FILE, time, usage,
+//!              not revoked by REPORT_CLIENT_CRL_FILE (`revocation`) ──> names: subject CN, subject serialNumber, DNS names
 //!                name in REPORT_CERTIFICATES ──> the serial numbers that it is mapped to
 //!                any other name ───────────────> the serial number that it is equal to
 //! ```
@@ -13,12 +14,14 @@
 //! Decision D12; docs/operating.md.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::model::Serial;
+use engine::model::{Serial, error_chain};
 use jiff::Timestamp;
+use parking_lot::{Mutex, RwLock};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -26,12 +29,16 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{DistinguishedName, RootCertStore};
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 
 use super::header::is_name;
+use super::revocation::{RevocationFile, RevocationListsError};
 use crate::tls::{PresentedCertificate, der};
 
 /// The maximum of authorities in `REPORT_CLIENT_CA_FILE`.
 const MAX_AUTHORITIES: usize = 64;
+/// The interval of checks for a changed file of revocation lists.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One entry `NAME=SERIAL` of `REPORT_CERTIFICATES`.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -70,6 +77,9 @@ pub enum ReportAuthoritiesError {
     /// The TLS library refuses the authorities together.
     #[error("the authorities in it cannot be used")]
     Verifier(#[source] rustls::server::VerifierBuilderError),
+    /// The revocation lists cannot be used.
+    #[error(transparent)]
+    Revocation(#[from] RevocationListsError),
 }
 
 /// Why a certificate is refused.
@@ -78,6 +88,17 @@ pub enum CertificateRefused {
     /// No authority of the settings issued it, or not for clients.
     #[error("no authority of REPORT_CLIENT_CA_FILE issued it for clients")]
     Untrusted,
+    /// Its issuer has revoked it.
+    #[error("its authority has revoked it")]
+    Revoked,
+    /// No list says whether it is revoked.
+    #[error("REPORT_CLIENT_CRL_FILE has no list of its authority; add one, also one that revokes nothing")]
+    NoList,
+    /// The list that would say whether it is revoked is too old.
+    #[error(
+        "the revocation list of its authority has expired; put the current one into REPORT_CLIENT_CRL_FILE"
+    )]
+    ListExpired,
     /// It has expired.
     #[error("it has expired")]
     Expired,
@@ -91,9 +112,14 @@ pub enum CertificateRefused {
 
 /// Decides which client certificate may report for which server.
 pub struct ReportCertificates {
-    verifier: Arc<dyn ClientCertVerifier>,
+    roots: Arc<RootCertStore>,
+    verifier: RwLock<Arc<dyn ClientCertVerifier>>,
+    revocation: Option<Mutex<RevocationFile>>,
     servers: Vec<CertificateEntry>,
 }
+
+/// Revocation lists that were read and are not in force yet.
+pub struct ReadLists(Option<Arc<dyn ClientCertVerifier>>);
 
 impl fmt::Debug for ReportCertificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,14 +144,79 @@ impl ReportCertificates {
         for authority in found {
             roots.add(authority).map_err(ReportAuthoritiesError::Authority)?;
         }
+        let (roots, provider) = (Arc::new(roots), Arc::new(default_provider()));
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider).build();
+        let verifier = RwLock::new(verifier.map_err(ReportAuthoritiesError::Verifier)?);
+        Ok(Self { roots, verifier, revocation: None, servers })
+    }
+
+    /// Adds the revocation lists of a file. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`ReportAuthoritiesError::Revocation`] when the file has no usable list.
+    pub fn with_revocation_lists(mut self, path: PathBuf) -> Result<Self, ReportAuthoritiesError> {
+        self.revocation = Some(Mutex::new(RevocationFile::new(path)));
+        let read = self.read_lists()?;
+        self.apply(read);
+        Ok(self)
+    }
+
+    /// Reads the file of the revocation lists again, without effect before [`Self::apply`]. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When the file has no usable list.
+    pub fn read_lists(&self) -> Result<ReadLists, RevocationListsError> {
+        let Some(file) = &self.revocation else { return Ok(ReadLists(None)) };
+        let mut file = file.lock();
+        let lists = file.read()?;
         let provider = Arc::new(default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        Ok(Self { verifier: verifier.map_err(ReportAuthoritiesError::Verifier)?, servers })
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.roots), provider)
+            .with_crls(lists)
+            .enforce_revocation_expiration()
+            .build()
+            .map_err(|source| RevocationListsError::Verifier { path: file.path().to_owned(), source })?;
+        Ok(ReadLists(Some(verifier)))
+    }
+
+    /// Puts lists in force.
+    pub fn apply(&self, read: ReadLists) {
+        if let Some(verifier) = read.0 {
+            *self.verifier.write() = verifier;
+        }
+    }
+
+    /// Follows the file of the revocation lists until `stop`. A file that cannot be used is logged and changes nothing.
+    pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
+        if self.revocation.is_none() {
+            return;
+        }
+        while stop.run_until_cancelled(tokio::time::sleep(CHECK_INTERVAL)).await.is_some() {
+            let certificates = Arc::clone(&self);
+            // The disk may be slow. A check that panicked is repeated.
+            let _panicked = tokio::task::spawn_blocking(move || certificates.check_file()).await;
+        }
+    }
+
+    fn check_file(&self) {
+        let Some(file) = &self.revocation else { return };
+        if !file.lock().has_settled() {
+            return;
+        }
+        match self.read_lists() {
+            Ok(read) => {
+                self.apply(read);
+                tracing::info!("the revocation lists of REPORT_CLIENT_CRL_FILE are in force");
+            }
+            Err(error) => tracing::error!(
+                error = %error_chain(&error),
+                "REPORT_CLIENT_CRL_FILE cannot be used; the former revocation lists stay in force until they expire"
+            ),
+        }
     }
 
     /// The names of the authorities, by which clients select a certificate.
     pub fn hints(&self) -> Vec<DistinguishedName> {
-        self.verifier.root_hint_subjects().to_vec()
+        self.verifier.read().root_hint_subjects().to_vec()
     }
 
     /// Returns the name by which a certificate may report for a server.
@@ -143,7 +234,13 @@ impl ReportCertificates {
         // A time before 1970 is before every certificate.
         let seconds = u64::try_from(now.as_second()).unwrap_or(0);
         let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        self.verifier.verify_client_cert(own, intermediates, time).map_err(|error| match error {
+        let verifier = Arc::clone(&self.verifier.read());
+        verifier.verify_client_cert(own, intermediates, time).map_err(|error| match error {
+            rustls::Error::InvalidCertificate(Wrong::Revoked) => CertificateRefused::Revoked,
+            rustls::Error::InvalidCertificate(Wrong::UnknownRevocationStatus) => CertificateRefused::NoList,
+            rustls::Error::InvalidCertificate(
+                Wrong::ExpiredRevocationList | Wrong::ExpiredRevocationListContext { .. },
+            ) => CertificateRefused::ListExpired,
             rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. }) => {
                 CertificateRefused::Expired
             }

@@ -44,6 +44,7 @@ mod limits;
 mod networks;
 mod password;
 mod report;
+mod revocation;
 mod role;
 mod standing;
 mod store;
@@ -62,7 +63,8 @@ use engine::model::audit::{ActorKind, AuditActor};
 pub use authenticator::{AuthConfig, AuthConfigError, Authenticator, Login, Logins};
 pub use client_address::TrustedProxies;
 pub use client_certificate::{
-    CertificateEntry, CertificateRefused, InvalidCertificateEntry, ReportAuthoritiesError, ReportCertificates,
+    CertificateEntry, CertificateRefused, InvalidCertificateEntry, ReadLists, ReportAuthoritiesError,
+    ReportCertificates,
 };
 pub(crate) use denials::{Denial, Denials};
 pub use header::MAX_NAME_BYTES;
@@ -79,6 +81,8 @@ pub use password::{
     MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES, PasswordError, hash_password, password_hash_usable,
 };
 pub use report::{ReportAuth, ReportSecrets, verify_report_secret};
+pub use revocation::RevocationListsError;
+pub(crate) use revocation::lists_in;
 pub use role::{Permission, Role, UnknownName};
 pub use secrets::JOB_USERNAME;
 pub(crate) use standing::{Proof, Standing, of_request, prove};
@@ -239,6 +243,11 @@ pub enum AuthFailure {
     /// The credential is wrong. The error deliberately does not say which part of it.
     #[error("the credential was not accepted; check user, password or token, and whether it has expired")]
     Invalid,
+    /// The credential is right. Its login is of restored data, and no administrator has confirmed it.
+    #[error(
+        "this login is of restored data and not confirmed; confirm it with `shoal user confirm` or `shoal token confirm`"
+    )]
+    Unconfirmed,
     /// Too many wrong credentials came from this address, or too many wrong passwords of this user from there.
     #[error("too many wrong credentials from this address; try again in {} s", retry_after.as_secs() + 1)]
     RateLimited {

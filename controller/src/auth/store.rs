@@ -52,6 +52,8 @@ pub struct UserRecord {
     pub role: Role,
     /// Whether the user cannot log in.
     pub disabled: bool,
+    /// Whether the user is of restored data and no administrator has confirmed it.
+    pub unconfirmed: bool,
 }
 
 impl fmt::Debug for UserRecord {
@@ -60,6 +62,7 @@ impl fmt::Debug for UserRecord {
             .field("name", &self.name)
             .field("role", &self.role)
             .field("disabled", &self.disabled)
+            .field("unconfirmed", &self.unconfirmed)
             .finish_non_exhaustive()
     }
 }
@@ -79,6 +82,8 @@ pub struct TokenRecord {
     pub expires_at: Option<Timestamp>,
     /// The stored time of the last use.
     pub last_used_at: Option<Timestamp>,
+    /// Whether the token is of restored data and no administrator has confirmed it.
+    pub unconfirmed: bool,
 }
 
 /// A web session as the store keeps it, without its secret.

@@ -85,6 +85,7 @@ mod tests {
             limits: super::super::TokenLimits::default(),
             expires_at: None,
             last_used_at: None,
+            unconfirmed: false,
         }
     }
 

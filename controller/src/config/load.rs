@@ -159,7 +159,7 @@ impl RawSettings {
             let definition = setting.definition();
             let Some((text, origin)) = self.text(definition) else { continue };
             if let Err(error) = setting.check(&text) {
-                let value = (!definition.secret()).then_some(text);
+                let value = (!definition.secret()).then(|| shown(definition.kind, text));
                 self.invalid(definition, origin, value, &error.to_string());
             }
         }
@@ -215,14 +215,7 @@ impl RawSettings {
         definitions()
             .map(|definition| {
                 let (text, origin) = self.text(definition).unwrap_or((String::new(), Origin::Default));
-                let value = match definition.kind {
-                    _ if text.is_empty() => text,
-                    SettingKind::Secret if is_reference(&text) => text,
-                    SettingKind::Secret | SettingKind::PasswordHash => REDACTED.to_owned(),
-                    SettingKind::ImageUrl => without_credentials(&text),
-                    _ => text,
-                };
-                Shown { name: definition.name, value, origin }
+                Shown { name: definition.name, value: shown(definition.kind, text), origin }
             })
             .collect()
     }
@@ -232,6 +225,17 @@ fn definitions() -> impl Iterator<Item = &'static Definition> {
     SETTINGS.into_iter().map(|setting| setting.definition())
 }
 
+/// The text of a setting in a form that may be shown.
+fn shown(kind: SettingKind, text: String) -> String {
+    match kind {
+        _ if text.is_empty() => text,
+        SettingKind::Secret if is_reference(&text) => text,
+        SettingKind::Secret | SettingKind::PasswordHash => REDACTED.to_owned(),
+        SettingKind::ImageUrl | SettingKind::KeySet | SettingKind::BaseUrl => without_credentials(&text),
+        _ => text,
+    }
+}
+
 fn is_reference(text: &str) -> bool {
     text.starts_with("env:") || text.starts_with("file:")
 }
@@ -239,7 +243,15 @@ fn is_reference(text: &str) -> bool {
 /// A URL without user, password and query, because they may be secret.
 fn without_credentials(text: &str) -> String {
     match url::Url::parse(text) {
-        Ok(url) if url.host().is_some() => format!("{}{}", url.origin().ascii_serialization(), url.path()),
+        // The origin of a scheme that no browser knows is opaque.
+        Ok(url) if url.host().is_some() => {
+            let host = url.host_str().unwrap_or_default();
+            let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+            let path = if url.path() == "/" { "" } else { url.path() };
+            format!("{}://{host}{port}{path}", url.scheme())
+        }
+        // A text that is no URL has no place at which a password ends.
+        Err(_) if text.contains('@') || text.contains("://") => REDACTED.to_owned(),
         _ => text.to_owned(),
     }
 }

@@ -10,7 +10,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use secrecy::SecretString;
 
-use crate::auth::{JwtKeyError, check_key_set, check_public_keys, check_secret};
+use crate::auth::{JwtKeyError, check_key_set, check_public_keys, check_secret, lists_in};
+use engine::model::error_chain;
 use secrets::{MasterKey, SecretSource};
 
 use super::Settings;
@@ -46,6 +47,7 @@ impl Settings {
         ];
         let certificates = [
             (&table::CONTROLLER_CA_FILE, &self.controller_ca_file),
+            (&table::JWT_CA_FILE, &self.jwt_ca_file),
             (&table::REDFISH_CA_FILE, &self.redfish_ca_file),
             (&table::REPORT_CLIENT_CA_FILE, &self.report_client_ca_file),
         ];
@@ -62,6 +64,11 @@ impl Settings {
             let Some(path) = path else { continue };
             let problem = certificates_in(path).err();
             problems.extend(problem.map(|message| self.problem(setting, message)));
+        }
+        if let Some(path) = &self.report_client_crl_file
+            && let Err(error) = lists_in(path)
+        {
+            problems.push(self.problem(&table::REPORT_CLIENT_CRL_FILE, error_chain(&error).to_string()));
         }
         if let Some(path) = &self.tls_cert_file
             && let Err(message) = certificates_in(path)

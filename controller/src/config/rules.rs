@@ -12,12 +12,12 @@ use super::load::RawSettings;
 use super::suggest::nearest;
 use super::table::{
     AUTH_MODE, AUTH_NONE_ALLOW_REMOTE, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
-    CONTROLLER_HTTPS_ADDR, CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_AUDIENCE, JWT_ISSUER,
-    JWT_JWKS, JWT_PUBLIC_KEY_FILE, JWT_SECRET, MEDIA_HTTP_ADDR, MEDIA_HTTPS_ADDR, REPORT_CERTIFICATES,
-    REPORT_CLIENT_CA_FILE, STEP_TIMEOUTS, TLS_CERT_FILE, TLS_KEY_FILE, TLS_NAMES, WEBHOOK_SECRET,
-    WEBHOOK_SECRET_OLD,
+    CONTROLLER_HTTPS_ADDR, CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_AUDIENCE,
+    JWT_CA_FILE, JWT_ISSUER, JWT_JWKS, JWT_PUBLIC_KEY_FILE, JWT_SECRET, MEDIA_HTTP_ADDR, MEDIA_HTTPS_ADDR,
+    REPORT_CERTIFICATES, REPORT_CLIENT_CA_FILE, REPORT_CLIENT_CRL_FILE, STEP_TIMEOUTS, TLS_CERT_FILE,
+    TLS_KEY_FILE, TLS_NAMES, WEBHOOK_SECRET, WEBHOOK_SECRET_OLD,
 };
-use super::values::{Listener, duration_text};
+use super::values::{KeySetLocation, Listener, duration_text};
 
 /// Returns the problem of every rule that is violated.
 pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
@@ -25,6 +25,7 @@ pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
         user_and_hash(raw),
         jwt_has_its_key(raw),
         public_keys_have_an_issuer(raw),
+        key_set_has_an_authority(raw),
         open_only_on_loopback(raw),
         previous_has_a_current(raw),
         report_certificates_have_an_authority(raw),
@@ -78,6 +79,24 @@ fn public_keys_have_an_issuer(raw: &RawSettings) -> Option<Problem> {
     }
 }
 
+/// Without an authority no certificate is trusted, and every token is refused as long as the controller runs.
+fn key_set_has_an_authority(raw: &RawSettings) -> Option<Problem> {
+    let fetched = matches!(raw.get(&JWT_JWKS), Some(KeySetLocation::Url(_)));
+    match (fetched, raw.is_set(&JWT_CA_FILE)) {
+        (true, false) if !raw.is_set(&CONTROLLER_CA_FILE) => {
+            let message = "JWT_JWKS is a URL, and no authority of its server is given; set JWT_CA_FILE, for a public issuer to \
+                           the file of the system, such as /etc/ssl/certs/ca-certificates.crt";
+            at(raw, &JWT_JWKS, message)
+        }
+        (false, true) => {
+            let message =
+                "JWT_CA_FILE has no effect without a JWT_JWKS that is a URL; set it or omit the file";
+            at(raw, &JWT_CA_FILE, message)
+        }
+        _ => None,
+    }
+}
+
 fn open_only_on_loopback(raw: &RawSettings) -> Option<Problem> {
     let open = raw.get(&AUTH_MODE) == Some(AuthMode::None) && raw.get(&AUTH_NONE_ALLOW_REMOTE) == Some(false);
     let listeners = [
@@ -113,6 +132,11 @@ fn report_certificates_have_an_authority(raw: &RawSettings) -> Option<Problem> {
             let message =
                 "REPORT_CERTIFICATES has no effect without REPORT_CLIENT_CA_FILE; set it or omit both";
             at(raw, &REPORT_CERTIFICATES, message)
+        }
+        (false, false) if raw.is_set(&REPORT_CLIENT_CRL_FILE) => {
+            let message =
+                "REPORT_CLIENT_CRL_FILE has no effect without REPORT_CLIENT_CA_FILE; set it or omit both";
+            at(raw, &REPORT_CLIENT_CRL_FILE, message)
         }
         (true, _) if off => {
             let message = "REPORT_CLIENT_CA_FILE has no effect with CONTROLLER_HTTPS_ADDR=off; set an address or omit the file";

@@ -255,6 +255,9 @@ settings! {
     /// is read when a token needs it, every 10 minutes, and at once for a new kid. It needs JWT_ISSUER and
     /// JWT_AUDIENCE.
     JWT_JWKS jwt_jwks: KeySetLocation = unset, KeySet, values::key_set;
+    /// PEM certificates of the authorities of the server of JWT_JWKS; no others are trusted. For a public issuer the file
+    /// of the system, such as /etc/ssl/certs/ca-certificates.crt. Unset: CONTROLLER_CA_FILE.
+    JWT_CA_FILE jwt_ca_file: PathBuf = unset, Path, values::path;
     /// The issuer that a token must name (iss). Unset: any, for tokens of JWT_SECRET.
     JWT_ISSUER jwt_issuer: String = unset, Text, values::text;
     /// The audience that a token must name (aud). Unset: a token with an audience must name shoal, for tokens
@@ -275,6 +278,9 @@ settings! {
     /// PEM certificates of authorities whose client certificates may report: each for the server whose serial
     /// number it names (CN, serialNumber or DNS name). Unset: clients are not asked for a certificate.
     REPORT_CLIENT_CA_FILE report_client_ca_file: PathBuf = unset, Path, values::path;
+    /// Certificate revocation lists of these authorities, in PEM or one in DER, followed when the file changes. Set: a
+    /// certificate is refused if it is revoked, or if no list of its authority is in the file or it has expired.
+    REPORT_CLIENT_CRL_FILE report_client_crl_file: PathBuf = unset, Path, values::path;
     /// Names of client certificates and the server each reports for, for example installer.example=SN-1. A
     /// name in the list stands for nothing else.
     REPORT_CERTIFICATES report_certificates: Vec<CertificateEntry> =

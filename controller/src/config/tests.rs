@@ -320,6 +320,7 @@ fn settings_that_contradict_each_other_are_refused() {
             vec![("CONTROLLER_CA_FILE", "/ca.pem"), ("CONTROLLER_HTTPS_ADDR", "off")],
             "CONTROLLER_CA_FILE has no effect",
         ),
+        (vec![("REPORT_CLIENT_CRL_FILE", "/a.crl")], "REPORT_CLIENT_CRL_FILE has no effect"),
         (vec![("TLS_CERT_FILE", "/cert.pem")], "TLS_CERT_FILE has no key"),
         (vec![("TLS_KEY_FILE", "/key.pem")], "TLS_KEY_FILE has no certificate"),
         (
@@ -499,9 +500,13 @@ fn single_words() -> usize {
 #[test]
 fn keys_of_an_issuer_need_its_name_and_an_audience() {
     let both = [("JWT_ISSUER", "https://login.example"), ("JWT_AUDIENCE", "shoal")];
-    for key in [("JWT_JWKS", "https://login.example/certs"), ("JWT_PUBLIC_KEY_FILE", "/etc/shoal/key.pem")] {
+    let authority = ("JWT_CA_FILE", "/etc/shoal/ca.pem");
+    for (key, authority) in [
+        (("JWT_JWKS", "https://login.example/certs"), &[authority][..]),
+        (("JWT_PUBLIC_KEY_FILE", "/etc/shoal/key.pem"), &[]),
+    ] {
         let with = |more: &[(&'static str, &'static str)]| {
-            load(&[], &[&[("AUTH_MODE", "jwt"), key], more].concat(), None)
+            load(&[], &[&[("AUTH_MODE", "jwt"), key], authority, more].concat(), None)
         };
         with(&both).unwrap();
         for missing in [&both[..1], &both[1..], &[]] {
@@ -509,6 +514,20 @@ fn keys_of_an_issuer_need_its_name_and_an_audience() {
             assert!(text.contains(&format!("{} needs JWT_ISSUER and JWT_AUDIENCE", key.0)), "{text}");
         }
     }
+}
+
+#[test]
+fn a_key_set_behind_a_url_needs_an_authority_and_only_there_it_has_one() {
+    let base = [("AUTH_MODE", "jwt"), ("JWT_ISSUER", "https://login.example"), ("JWT_AUDIENCE", "shoal")];
+    let url = ("JWT_JWKS", "https://login.example/certs");
+    let with = |more: &[(&'static str, &'static str)]| load(&[], &[&base, more].concat(), None);
+    for authority in ["JWT_CA_FILE", "CONTROLLER_CA_FILE"] {
+        with(&[url, (authority, "/etc/shoal/ca.pem")]).unwrap();
+    }
+    let text = with(&[url]).unwrap_err().to_string();
+    assert!(text.contains("set JWT_CA_FILE") && text.contains("ca-certificates.crt"), "{text}");
+    let text = with(&[("JWT_JWKS", "/etc/jwks"), ("JWT_CA_FILE", "/ca.pem")]).unwrap_err().to_string();
+    assert!(text.contains("JWT_CA_FILE has no effect"), "{text}");
 }
 
 #[test]

@@ -22,6 +22,8 @@ use tracing_subscriber::fmt::MakeWriter;
 const MAX_LINES: usize = 8192;
 /// The maximum number of bytes that wait to be written.
 const MAX_BYTES: usize = 4 << 20;
+/// The maximum number of bytes of written lines that are kept for a support bundle.
+const MAX_RECENT: usize = 512 << 10;
 /// The pause before another attempt to write to a descriptor that does not block and has no space.
 const NO_SPACE_PAUSE: Duration = Duration::from_millis(10);
 /// How long a flush waits for the next line to be written.
@@ -43,6 +45,25 @@ struct Shared {
     /// Notified when a line was written or dropped by the writing thread.
     handled: Condvar,
     dropped: AtomicU64,
+    recent: Mutex<Recent>,
+}
+
+/// The newest lines that the writing thread has handled.
+#[derive(Default)]
+struct Recent {
+    lines: VecDeque<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Recent {
+    fn keep(&mut self, line: Vec<u8>) {
+        self.bytes += line.len();
+        self.lines.push_back(line);
+        while self.bytes > MAX_RECENT {
+            let Some(oldest) = self.lines.pop_front() else { return };
+            self.bytes -= oldest.len();
+        }
+    }
 }
 
 /// The lines that wait, with the line that is being written.
@@ -67,6 +88,7 @@ impl LogQueue {
             queued: Condvar::new(),
             handled: Condvar::new(),
             dropped: AtomicU64::new(0),
+            recent: Mutex::default(),
         });
         let of_thread = Arc::clone(&shared);
         std::thread::Builder::new().name("log".to_owned()).spawn(move || of_thread.run(output, &notice))?;
@@ -83,6 +105,12 @@ impl LogQueue {
         waiting.bytes += line.len();
         waiting.lines.push_back(line.to_vec());
         self.0.queued.notify_one();
+    }
+
+    /// The newest lines, the oldest first, at most [`MAX_RECENT`] bytes. A line that standard error refused is among them.
+    pub(super) fn recent(&self) -> String {
+        let recent = self.0.recent.lock();
+        recent.lines.iter().map(|line| String::from_utf8_lossy(line)).collect()
     }
 
     /// The number of lines dropped since the start of the process.
@@ -115,6 +143,7 @@ impl Shared {
             if write_line(&mut output, &line).is_err() {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
             }
+            self.recent.lock().keep(line);
             // The lines that were dropped while the queue was full came after all lines of the queue.
             let dropped = self.dropped.load(Ordering::Relaxed);
             if last
@@ -264,5 +293,19 @@ mod tests {
         (0..1000).for_each(|number| queue.push(format!("{number}\n").as_bytes()));
         queue.flush();
         assert_eq!(lines.try_iter().count(), 1001);
+    }
+
+    #[test]
+    fn the_newest_written_lines_are_kept_within_a_bound() {
+        let mut recent = Recent::default();
+        for number in 0..100_000 {
+            recent.keep(format!("line {number}\n").into_bytes());
+        }
+        let bytes: usize = recent.lines.iter().map(Vec::len).sum();
+        assert_eq!(bytes, recent.bytes);
+        assert!(bytes <= MAX_RECENT && bytes > MAX_RECENT - 100, "{bytes}");
+        assert_eq!(recent.lines.back().unwrap(), b"line 99999\n");
+        recent.keep(vec![b'x'; MAX_RECENT + 1]);
+        assert_eq!((recent.lines.len(), recent.bytes), (0, 0), "a line beyond the bound is not kept");
     }
 }

@@ -28,6 +28,11 @@ pub fn dropped_log_lines() -> u64 {
     QUEUE.get().map_or(0, LogQueue::dropped)
 }
 
+/// The newest log lines that were written, the oldest first; empty in a process that has not called [`init`].
+pub fn recent_log_lines() -> String {
+    QUEUE.get().map_or_else(String::new, LogQueue::recent)
+}
+
 /// Why logging cannot be initialised or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {

@@ -11,5 +11,5 @@ mod metrics;
 #[cfg(test)]
 mod tests;
 
-pub use logs::{Logs, LogsError, REQUESTED, dropped_log_lines, init, log_panics};
+pub use logs::{Logs, LogsError, REQUESTED, dropped_log_lines, init, log_panics, recent_log_lines};
 pub use metrics::{Metrics, RegistryGauges};

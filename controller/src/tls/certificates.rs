@@ -193,7 +193,10 @@ impl Certificates {
         let current = Arc::clone(&self.current.read());
         let now = self.clock.now();
         let ended = current.until.filter(|until| *until <= now).map(|until| {
-            format!("the certificate ended at {until}; clients that check it refuse this controller")
+            format!(
+                "the certificate ended at {until}; clients that check it refuse this controller: replace the files of TLS_CERT_FILE \
+                 and TLS_KEY_FILE"
+            )
         });
         let trouble = self.trouble.lock().clone().or(ended);
         TlsState {

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
@@ -21,6 +23,12 @@ pub struct PresentedCertificate(pub Arc<[CertificateDer<'static>]>);
 pub(super) struct AskForCertificate {
     pub(super) provider: Arc<CryptoProvider>,
     pub(super) hints: Vec<DistinguishedName>,
+}
+
+impl AskForCertificate {
+    fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
+        &self.provider.signature_verification_algorithms
+    }
 }
 
 impl ClientCertVerifier for AskForCertificate {
@@ -47,8 +55,7 @@ impl ClientCertVerifier for AskForCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
+        verify_tls12_signature(message, certificate, signature, self.algorithms())
     }
 
     fn verify_tls13_signature(
@@ -57,11 +64,10 @@ impl ClientCertVerifier for AskForCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
+        verify_tls13_signature(message, certificate, signature, self.algorithms())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms().supported_schemes()
     }
 }

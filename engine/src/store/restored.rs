@@ -3,7 +3,8 @@
 //! ```text
 //!   settings.origin = [mark, former mark]      the marks of the origin file that belong to this database
 //!
-//!   the file has another mark --restored--> servers.restored = {…}, runs.restored = 1, Redfish sessions forgotten
+//!   the file has another mark --restored--> servers.restored = {…}, runs.restored = 1, Redfish sessions forgotten,
+//!                                              web sessions ended, users and API tokens refused until they are confirmed
 //!   an operator's release     --continue--> restored = NULL / 0, due now, deadlines moved by the age of the data
 //!                             --end-------> the runs end; nothing is sent to the BMC
 //! ```
@@ -17,6 +18,7 @@ use serde_json::json;
 
 use super::commit::{project, write_row};
 use super::rows::{all, append_events, execute, find_run, first, of_server, of_setting, to_json};
+use super::unconfirmed::refuse_all;
 use super::unreadable::end_without_cleanup;
 use super::{Store, StoreError};
 use crate::model::{
@@ -179,12 +181,22 @@ fn restore(connection: &Connection, reason: &str, now: Time) -> Result<usize, St
     )?;
     // The original may use these sessions. A copy must not close them.
     execute(connection, OPERATION, "DELETE FROM bmc_sessions", &[])?;
+    // What was taken away after the data was written is in it as if it were valid: logouts, and users and tokens.
+    execute(connection, OPERATION, "DELETE FROM web_sessions", &[])?;
+    let logins = refuse_all(connection, OPERATION)?;
     execute(
         connection,
         OPERATION,
         "UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name = 'events'",
         &[&SEQ_GAP],
     )?;
+    if logins > 0 {
+        let message = format!(
+            "{reason}; {logins} users and API tokens of it are refused until each is confirmed: shoal user confirm, shoal token confirm"
+        );
+        let event = NewEvent::warn("controller.restored-logins", message).with(json!(restoration));
+        append_events(connection, OPERATION, None, None, now, &[event])?;
+    }
     if servers > 0 {
         let message = format!(
             "{reason}; nothing is done to {servers} servers until an operator releases them: shoal controller restored"

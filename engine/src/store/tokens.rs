@@ -7,13 +7,16 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, params};
 
 use super::rows::{Columns, all, append_events, execute, first, to_json};
+use super::unconfirmed::{ListedLogin, accept};
 use super::users::{AccountWritten, Login, LoginGuard, MAX_ACCOUNTS, is_last_way_in, name_is_taken};
 use super::web_sessions::end_of;
 use super::{Store, StoreError};
 use crate::model::{NewEvent, Time};
 
-const COLUMNS: &str =
-    "id, name, role, labels, registry, created_by, created_at, expires_at, last_used_at FROM api_tokens";
+const COLUMNS: &str = "id, name, role, labels, registry, created_by, created_at, expires_at, last_used_at,
+     EXISTS (SELECT 1 FROM settings, json_each(settings.value, '$.tokens') AS listed
+             WHERE settings.key = 'unconfirmed_logins' AND listed.value = api_tokens.id) AS unconfirmed
+     FROM api_tokens";
 
 /// A row of `api_tokens` without the hash. The token itself is never stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct StoredToken {
     pub expires_at: Option<Time>,
     /// When the token was last used, accurate to ten minutes.
     pub last_used_at: Option<Time>,
+    /// Whether the token is of restored data and no administrator has confirmed it, so that it is refused.
+    pub unconfirmed: bool,
 }
 
 impl Store {
@@ -115,6 +120,7 @@ impl Store {
         let name = name.to_owned();
         self.writer
             .write(OPERATION, move |connection| {
+                let Some(former) = find(connection, &name)? else { return Ok(AccountWritten::Unknown) };
                 let rotated = execute(
                     connection,
                     OPERATION,
@@ -125,8 +131,31 @@ impl Store {
                     return Ok(AccountWritten::Unknown);
                 }
                 end_of(connection, OPERATION, &name)?;
+                accept(connection, OPERATION, ListedLogin::Token(&former.id))?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 Ok(find(connection, &name)?.map_or(AccountWritten::Unknown, AccountWritten::Done))
+            })
+            .await
+    }
+
+    /// Accepts an API token of restored data again. A token that is accepted already stays as it is, without an event.
+    pub async fn confirm_api_token(
+        &self,
+        name: &str,
+        event: NewEvent,
+        now: Time,
+    ) -> Result<AccountWritten<StoredToken>, StoreError> {
+        const OPERATION: &str = "confirm an API token of restored data";
+        let name = name.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                let Some(token) = find(connection, &name)? else {
+                    return Ok(AccountWritten::Unknown);
+                };
+                if accept(connection, OPERATION, ListedLogin::Token(&token.id))? {
+                    append_events(connection, OPERATION, None, None, now, &[event])?;
+                }
+                Ok(AccountWritten::Done(StoredToken { unconfirmed: false, ..token }))
             })
             .await
     }
@@ -148,6 +177,7 @@ impl Store {
                     return Ok(AccountWritten::LastWayIn);
                 }
                 end_of(connection, OPERATION, &name)?;
+                accept(connection, OPERATION, ListedLogin::Token(&found.id))?;
                 execute(connection, OPERATION, "DELETE FROM api_tokens WHERE id = ?1", &[&found.id])?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 Ok(AccountWritten::Done(found))
@@ -216,5 +246,6 @@ fn token(columns: &Columns<'_>) -> Result<StoredToken, StoreError> {
         created_at: columns.time("created_at")?,
         expires_at: columns.time_opt("expires_at")?,
         last_used_at: columns.time_opt("last_used_at")?,
+        unconfirmed: columns.get("unconfirmed")?,
     })
 }

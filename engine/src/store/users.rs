@@ -8,6 +8,7 @@
 use rusqlite::{Connection, params};
 
 use super::rows::{Columns, all, append_events, execute, first};
+use super::unconfirmed::{ListedLogin, accept};
 use super::web_sessions::end_of;
 use super::{Store, StoreError};
 use crate::model::{NewEvent, Time};
@@ -15,7 +16,10 @@ use crate::model::{NewEvent, Time};
 /// The maximum of users, and of API tokens.
 pub const MAX_ACCOUNTS: u32 = 1000;
 
-const COLUMNS: &str = "name, password_hash, role, disabled_at, created_by, created_at, updated_at FROM users";
+const COLUMNS: &str = "name, password_hash, role, disabled_at, created_by, created_at, updated_at,
+     EXISTS (SELECT 1 FROM settings, json_each(settings.value, '$.users') AS listed
+             WHERE settings.key = 'unconfirmed_logins' AND listed.value = users.name) AS unconfirmed
+     FROM users";
 
 /// A row of `users`.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub struct StoredUser {
     pub created_at: Time,
     /// When role, password or state last changed.
     pub updated_at: Time,
+    /// Whether the user is of restored data and no administrator has confirmed it, so that its logins are refused.
+    pub unconfirmed: bool,
 }
 
 /// A change of a user; `None` leaves a value as it is.
@@ -144,6 +150,9 @@ impl Store {
                 if ends_sessions {
                     end_of(connection, OPERATION, &name)?;
                 }
+                if change.password_hash.is_some() {
+                    accept(connection, OPERATION, ListedLogin::User(&name))?;
+                }
                 execute(
                     connection,
                     OPERATION,
@@ -154,6 +163,29 @@ impl Store {
                 )?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 Ok(find(connection, &name)?.map_or(AccountWritten::Unknown, AccountWritten::Done))
+            })
+            .await
+    }
+
+    /// Accepts a user of restored data again. A user that is accepted already stays as it is, without an event.
+    pub async fn confirm_user(
+        &self,
+        name: &str,
+        event: NewEvent,
+        now: Time,
+    ) -> Result<AccountWritten<StoredUser>, StoreError> {
+        const OPERATION: &str = "confirm a user of restored data";
+        let name = name.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                if find(connection, &name)?.is_none() {
+                    return Ok(AccountWritten::Unknown);
+                }
+                if accept(connection, OPERATION, ListedLogin::User(&name))? {
+                    append_events(connection, OPERATION, None, None, now, &[event])?;
+                }
+                let found = find(connection, &name)?;
+                Ok(found.map_or(AccountWritten::Unknown, AccountWritten::Done))
             })
             .await
     }
@@ -175,6 +207,7 @@ impl Store {
                     return Ok(AccountWritten::LastWayIn);
                 }
                 end_of(connection, OPERATION, &name)?;
+                accept(connection, OPERATION, ListedLogin::User(&name))?;
                 execute(connection, OPERATION, "DELETE FROM users WHERE name = ?1", &[&name])?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 Ok(AccountWritten::Done(found))
@@ -206,10 +239,14 @@ pub(super) fn is_last_way_in(
         first(
             connection,
             "look for another administrator",
-            "SELECT 1 AS found FROM users
-                 WHERE ?1 AND role = 'admin' AND disabled_at IS NULL AND name <> ?2
+            "WITH unconfirmed (login) AS
+                 (SELECT listed.value FROM settings, json_tree(settings.value) AS listed
+                  WHERE settings.key = 'unconfirmed_logins' AND listed.type = 'text')
+             SELECT 1 AS found FROM users
+                 WHERE ?1 AND role = 'admin' AND disabled_at IS NULL AND name <> ?2 AND name NOT IN (SELECT login FROM unconfirmed)
              UNION ALL SELECT 1 FROM api_tokens
                  WHERE role = 'admin' AND labels = '{}' AND (expires_at IS NULL OR expires_at > ?3) AND id <> ?4
+                     AND id NOT IN (SELECT login FROM unconfirmed)
              LIMIT 1",
             params![passwords, user, now.to_string(), token],
             |_| Ok(()),
@@ -243,5 +280,6 @@ fn user(columns: &Columns<'_>) -> Result<StoredUser, StoreError> {
         created_by: columns.get("created_by")?,
         created_at: columns.time("created_at")?,
         updated_at: columns.time("updated_at")?,
+        unconfirmed: columns.get("unconfirmed")?,
     })
 }

@@ -8,6 +8,7 @@ mod local;
 mod maintenance;
 mod registry;
 mod servers;
+mod sessions;
 mod watching;
 mod webhooks;
 

@@ -97,6 +97,17 @@ pub(in crate::api) async fn rotate(
     Ok(Json(IssuedToken::of(issued?)))
 }
 
+/// `POST /api/v1/tokens/{name}/confirm`: a token of restored data is accepted again, with the next request.
+pub(in crate::api) async fn confirm(
+    State(api): State<Api>,
+    CanAdminister(principal): CanAdminister,
+    NamePath(name): NamePath,
+) -> Result<Json<TokenView>, ApiError> {
+    let confirmed = accounts(&api).confirm_token(&name, &principal.name, api.now()).await;
+    api.auth.tokens_changed();
+    confirmed.map(Json).map_err(ApiError::from)
+}
+
 /// `DELETE /api/v1/tokens/{name}`: the token is refused with the next request.
 pub(in crate::api) async fn revoke(
     State(api): State<Api>,

@@ -62,6 +62,15 @@ pub(in crate::api) async fn update(
     Ok(Json(accounts(&api).change_user(&name, change, &principal.name, api.now()).await?))
 }
 
+/// `POST /api/v1/users/{name}/confirm`: a user of restored data can log in again, with the next request.
+pub(in crate::api) async fn confirm(
+    State(api): State<Api>,
+    CanAdminister(principal): CanAdminister,
+    NamePath(name): NamePath,
+) -> Result<Json<UserView>, ApiError> {
+    Ok(Json(accounts(&api).confirm_user(&name, &principal.name, api.now()).await?))
+}
+
 /// `DELETE /api/v1/users/{name}`.
 pub(in crate::api) async fn delete(
     State(api): State<Api>,

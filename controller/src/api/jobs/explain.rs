@@ -21,8 +21,13 @@ pub(in crate::api) async fn explain(
     _reader: CanRead,
     JobPath(id): JobPath,
 ) -> Result<Json<JobExplanationView>, ApiError> {
+    explanation(&api, id).await.map(Json)
+}
+
+/// The explanation of a job.
+pub(in crate::api) async fn explanation(api: &Api, id: RunId) -> Result<JobExplanationView, ApiError> {
     let evidence = api.store().last_events(id, EVIDENCE).await?;
-    let (explanation, server_serial, status) = match read(&api, id).await {
+    let (explanation, server_serial, status) = match read(api, id).await {
         Ok((job, snapshot)) => {
             let explanation = api.engine.explain(&snapshot).await?;
             (explanation, job.run.server.map(|server| server.to_string()), Some(job.status))
@@ -34,7 +39,7 @@ pub(in crate::api) async fn explain(
             (engine::unreadable(&hold), server, None)
         }
     };
-    Ok(Json(JobExplanationView { explanation, job_id: id, server_serial, status, evidence }))
+    Ok(JobExplanationView { explanation, job_id: id, server_serial, status, evidence })
 }
 
 /// The reason why a job could not be read.

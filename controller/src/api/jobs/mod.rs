@@ -15,7 +15,7 @@ mod workflows;
 
 pub(super) use create::create;
 pub(super) use events::events;
-pub(super) use explain::explain;
+pub(super) use explain::{explain, explanation};
 pub(super) use list::list;
 pub(super) use log::log;
 pub(super) use order::{

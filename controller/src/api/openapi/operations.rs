@@ -20,6 +20,7 @@ use super::super::secrets;
 use super::super::servers::inventory::ServerInventoryView;
 use super::super::servers::{change, doctor, release, view as server};
 use super::super::session;
+use super::super::support;
 use super::super::webhooks::{create as webhook_create, dead_letters, switch, view as webhook};
 use super::firmware::firmware;
 use super::operation::{Operation, delete, get, patch, post};
@@ -213,6 +214,10 @@ fn accounts() -> Vec<Operation> {
             .merge_patch::<ChangedUser>()
             .returns::<UserView>(200, "The changed user.")
             .errors(&[ErrorCode::ConflictLastAdmin]),
+        post(("accounts", "/api/v1/users/{name}/confirm"), "confirmUser", "Accept a user of restored data")
+            .for_admins()
+            .of_user()
+            .returns::<UserView>(200, "The user, who can log in."),
         delete(USER, "deleteUser", "Remove a user")
             .for_admins()
             .of_user()
@@ -272,6 +277,14 @@ fn accounts() -> Vec<Operation> {
             .of_token()
             .returns_nothing(204, "The token is refused with the next request.")
             .errors(&[ErrorCode::ConflictLastAdmin]),
+        post(
+            ("accounts", "/api/v1/tokens/{name}/confirm"),
+            "confirmToken",
+            "Accept an API token of restored data",
+        )
+        .for_admins()
+        .of_token()
+        .returns::<TokenView>(200, "The token, which is accepted."),
         post(("accounts", "/api/v1/tokens/{name}/rotate"), "rotateToken", "Give an API token another text")
             .for_admins()
             .of_token()
@@ -311,6 +324,13 @@ fn controller() -> Vec<Operation> {
         get(DRAIN, "getDrain", "Show whether jobs begin").returns::<DrainView>(200, "The drain."),
         delete(DRAIN, "endDrain", "End the drain").returns::<DrainView>(200, "No drain is in force."),
         events(get(("controller", "/api/v1/events"), "listEvents", "Page or stream of all events")),
+        post(
+            ("controller", "/api/v1/support-bundle"),
+            "makeSupportBundle",
+            "Return the state of the controller without secrets, for a person who helps",
+        )
+        .for_admins()
+        .returns::<support::SupportBundle>(200, "The files of the bundle."),
         get(("controller", "/api/v1/restored"), "listRestored", "List the servers of restored data")
             .returns::<restored::RestoredList>(200, "The servers that are not released."),
         post(

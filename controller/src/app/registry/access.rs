@@ -173,7 +173,9 @@ impl registry::UserAuthenticator for RegistryUsers {
         let now = self.clock.now().timestamp();
         match self.auth.authenticate(Some(&header), peer, now).await {
             Ok(principal) => self.subject_of(principal).await,
-            Err(AuthFailure::Missing | AuthFailure::Invalid) => Err(Denied::Unauthorized),
+            Err(AuthFailure::Missing | AuthFailure::Invalid | AuthFailure::Unconfirmed) => {
+                Err(Denied::Unauthorized)
+            }
             Err(AuthFailure::RateLimited { .. }) => Err(Denied::RateLimited),
             Err(AuthFailure::Unavailable) => Err(Denied::Unavailable),
         }
@@ -237,7 +239,10 @@ impl RegistryUsers {
     async fn token_of_now(&self, name: &str, id: &str) -> Result<Subject, Denied> {
         let stored = self.store.api_token_named(name).await.map_err(|error| unread(&error))?;
         let record = token_record(stored.ok_or(Denied::Unauthorized)?).map_err(|error| unread(&error))?;
-        if record.id != id || record.expires_at.is_some_and(|end| end <= self.clock.now().timestamp()) {
+        if record.id != id
+            || record.unconfirmed
+            || record.expires_at.is_some_and(|end| end <= self.clock.now().timestamp())
+        {
             return Err(Denied::Unauthorized);
         }
         subject(record.into())

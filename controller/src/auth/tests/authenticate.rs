@@ -36,6 +36,7 @@ fn add_token(store: &Memory, role: Role, expires_at: Option<Timestamp>) -> Strin
         limits: TokenLimits::default(),
         expires_at,
         last_used_at: None,
+        unconfirmed: false,
     };
     store.tokens.lock().unwrap().insert(token_hash(&token), record);
     token
@@ -372,6 +373,7 @@ mod passwords {
                 password_hash: hash.to_owned(),
                 role: Role::Admin,
                 disabled: false,
+                unconfirmed: false,
             };
             store.users.lock().unwrap().insert("bad".to_owned(), record);
             let refused =
@@ -621,6 +623,7 @@ fn no_type_shows_its_secret() {
         password_hash: hash.clone(),
         role: Role::Admin,
         disabled: false,
+        unconfirmed: false,
     };
     let password = SecretString::from(CANARY);
     let attempt = PasswordAttempt { name: "ann", password: &password, hash: &hash };

@@ -1,9 +1,11 @@
 //! Client certificates of reports: which are accepted, and for which server.
 
+use std::sync::Arc;
+
 use engine::model::Serial;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
 use super::*;
@@ -108,4 +110,101 @@ fn authorities_are_pem_certificates() {
         assert!(ReportCertificates::new(text.as_bytes(), Vec::new()).is_err(), "{text}");
     }
     assert_eq!(accepting(&authority("reports"), &[]).hints().len(), 1);
+}
+
+/// A list of an authority that revokes these certificates and is valid until the end of a year.
+fn list(by: &CertifiedIssuer<'static, KeyPair>, revoked: &[u64], until: i32) -> String {
+    let params = CertificateRevocationListParams {
+        this_update: date_time_ymd(2029, 1, 1),
+        next_update: date_time_ymd(until, 12, 31),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: revoked
+            .iter()
+            .map(|serial| RevokedCertParams {
+                serial_number: SerialNumber::from(*serial),
+                revocation_time: date_time_ymd(2029, 6, 1),
+                reason_code: None,
+                invalidity_date: None,
+            })
+            .collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    params.signed_by(&**by).unwrap().pem().unwrap()
+}
+
+/// A certificate for `SN-1` with this serial number of its own.
+fn numbered(by: &CertifiedIssuer<'static, KeyPair>, number: u64) -> PresentedCertificate {
+    let mut params = params("SN-1", &[]);
+    params.serial_number = Some(SerialNumber::from(number));
+    issued(by, &params)
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_and_so_is_one_without_a_valid_list_of_its_authority() {
+    let (by, forger) = (authority("reports"), authority("reports"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lists.pem");
+    let (good, bad) = (numbered(&by, 7), numbered(&by, 8));
+    std::fs::write(&file, list(&by, &[8], 2030)).unwrap();
+    let certificates = accepting(&by, &[]).with_revocation_lists(file.clone()).unwrap();
+    let ask = |shown: &PresentedCertificate| certificates.reporter(shown, &serial("SN-1"), at(0));
+    assert_eq!(ask(&good), Ok("SN-1".to_owned()));
+    assert_eq!(ask(&bad), Err(CertificateRefused::Revoked));
+
+    let reload = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        certificates.read_lists().map(|read| certificates.apply(read))
+    };
+    reload(&list(&by, &[], 2030)).unwrap();
+    assert_eq!(ask(&bad), Ok("SN-1".to_owned()), "another list is in force at once");
+    reload(&list(&by, &[7], 2029)).unwrap();
+    assert_eq!(ask(&good), Err(CertificateRefused::ListExpired), "an old list says nothing");
+    // A list of another authority with the same name has a wrong signature.
+    reload(&list(&forger, &[], 2030)).unwrap();
+    assert!(ask(&good).is_err());
+    reload(&list(&authority("others"), &[], 2030)).unwrap();
+    assert_eq!(ask(&good), Err(CertificateRefused::NoList));
+    reload(&(list(&authority("others"), &[], 2030) + &list(&by, &[8], 2030))).unwrap();
+    assert_eq!((ask(&good), ask(&bad)), (Ok("SN-1".to_owned()), Err(CertificateRefused::Revoked)));
+    for unusable in ["", "no list", "-----BEGIN X509 CRL-----\nAA==\n-----END X509 CRL-----\n", &by.pem()] {
+        assert!(reload(unusable).is_err(), "{unusable}");
+        assert_eq!(ask(&bad), Err(CertificateRefused::Revoked), "the former lists stay in force");
+    }
+    assert!(accepting(&by, &[]).with_revocation_lists(folder.path().join("none")).is_err());
+}
+
+#[test]
+fn a_list_in_der_is_read_as_one_in_pem() {
+    use rustls::pki_types::{CertificateRevocationListDer, pem::PemObject};
+    let by = authority("reports");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("list.crl");
+    let der = CertificateRevocationListDer::from_pem_slice(list(&by, &[8], 2030).as_bytes()).unwrap();
+    std::fs::write(&file, &*der).unwrap();
+    let certificates = accepting(&by, &[]).with_revocation_lists(file).unwrap();
+    let refused = certificates.reporter(&numbered(&by, 8), &serial("SN-1"), at(0));
+    assert_eq!(refused, Err(CertificateRefused::Revoked));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_file_of_lists_is_followed_once_it_is_the_same_for_two_checks() {
+    let by = authority("reports");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lists.pem");
+    std::fs::write(&file, list(&by, &[], 2030)).unwrap();
+    let certificates = Arc::new(accepting(&by, &[]).with_revocation_lists(file.clone()).unwrap());
+    let stop = tokio_util::sync::CancellationToken::new();
+    let watch = tokio::spawn(Arc::clone(&certificates).watch(stop.clone()));
+    let bad = numbered(&by, 8);
+    assert!(certificates.reporter(&bad, &serial("SN-1"), at(0)).is_ok());
+    std::fs::write(&file, list(&by, &[8], 2030)).unwrap();
+    let mut checks = 0;
+    while certificates.reporter(&bad, &serial("SN-1"), at(0)).is_ok() {
+        checks += 1;
+        assert!(checks < 100, "the changed file was not read");
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    stop.cancel();
+    watch.await.unwrap();
 }

@@ -58,8 +58,13 @@ struct Memory {
 
 impl Memory {
     fn add_user(&self, name: &str, password: &str, role: Role) {
-        let record =
-            UserRecord { name: name.to_owned(), password_hash: quick_hash(password), role, disabled: false };
+        let record = UserRecord {
+            name: name.to_owned(),
+            password_hash: quick_hash(password),
+            role,
+            disabled: false,
+            unconfirmed: false,
+        };
         self.users.lock().unwrap().insert(name.to_owned(), record);
     }
 

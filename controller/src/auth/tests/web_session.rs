@@ -87,6 +87,7 @@ async fn a_session_of_an_api_token_ends_with_the_token() {
             limits: TokenLimits::default(),
             expires_at: Some(at(100)),
             last_used_at: None,
+            unconfirmed: false,
         };
         store.tokens.lock().unwrap().insert(secrets::token_hash(text), record);
         let secret = log_in(&authenticator, &store, &format!("Bearer {text}")).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::store::{AccountWritten, LoginGuard, StoredToken, StoredUser, UserChange};
 
-const GUARD: Option<LoginGuard> = Some(LoginGuard { passwords: true });
+pub(super) const GUARD: Option<LoginGuard> = Some(LoginGuard { passwords: true });
 
 fn event() -> NewEvent {
     NewEvent::info("test.account", "x").by("ada")
@@ -20,10 +20,11 @@ fn user(name: &str, role: &str) -> StoredUser {
         created_by: "ada".to_owned(),
         created_at: at(0),
         updated_at: at(0),
+        unconfirmed: false,
     }
 }
 
-fn token(name: &str, role: &str) -> StoredToken {
+pub(super) fn token(name: &str, role: &str) -> StoredToken {
     StoredToken {
         id: format!("id of {name}"),
         name: name.to_owned(),
@@ -34,6 +35,7 @@ fn token(name: &str, role: &str) -> StoredToken {
         created_at: at(0),
         expires_at: None,
         last_used_at: None,
+        unconfirmed: false,
     }
 }
 
@@ -49,20 +51,25 @@ fn word<T>(written: Result<AccountWritten<T>, StoreError>) -> &'static str {
 }
 
 impl Kit {
-    async fn add_user(&self, name: &str, role: &str) -> &'static str {
+    pub(super) async fn add_user(&self, name: &str, role: &str) -> &'static str {
         word(self.store.create_user(user(name, role), event()).await)
     }
 
-    async fn add_token(&self, new: StoredToken) -> &'static str {
+    pub(super) async fn add_token(&self, new: StoredToken) -> &'static str {
         let hash = format!("hash of {}", new.name);
         word(self.store.create_api_token(new, hash, event()).await)
     }
 
-    async fn revoke(&self, name: &str, guard: Option<LoginGuard>) -> &'static str {
+    pub(super) async fn revoke(&self, name: &str, guard: Option<LoginGuard>) -> &'static str {
         word(self.store.revoke_api_token(name, guard, event(), at(5)).await)
     }
 
-    async fn change(&self, name: &str, change: UserChange, guard: Option<LoginGuard>) -> &'static str {
+    pub(super) async fn change(
+        &self,
+        name: &str,
+        change: UserChange,
+        guard: Option<LoginGuard>,
+    ) -> &'static str {
         word(self.store.change_user(name, change, guard, event(), at(5)).await)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::UnfinishedRuns;
-use crate::store::{ReleasedServer, TakeOver, back_up, check_copy};
+use crate::store::{AccountWritten, ReleasedServer, TakeOver, UserChange, back_up, check_copy};
 
 const REASON: &str = "the data directory is a copy";
 
@@ -157,6 +157,56 @@ async fn a_restored_server_keeps_its_first_reason_and_forgets_its_session() {
     assert_eq!(restore(&kit, 2).await, 0);
     assert_eq!(kit.store.restored_servers().await.unwrap()[0].restoration.since, at(1));
     assert_eq!(kit.store.restored_count().await.unwrap().unwrap().0, 1);
+}
+
+#[tokio::test]
+async fn restored_data_ends_web_sessions_and_refuses_logins_until_each_is_confirmed_or_has_a_new_secret() {
+    let kit = Kit::new();
+    for name in ["confirmed", "passwd", "left", "removed"] {
+        kit.add_user(name, "admin").await;
+    }
+    for name in ["t-confirmed", "t-rotated", "t-left"] {
+        kit.add_token(accounts::token(name, "admin")).await;
+    }
+    kit.outside()
+        .execute(
+            "INSERT INTO web_sessions VALUES ('s', 'hash', 'left', NULL, '', '', '', ?1, ?1, ?1)",
+            [at(100).to_string()],
+        )
+        .unwrap();
+    assert_eq!(kit.store.web_sessions(None).await.unwrap().len(), 1);
+    restore(&kit, 1).await;
+    assert_eq!(kit.store.web_sessions(None).await.unwrap(), [], "a cookie of the past opens nothing");
+    let event = || NewEvent::info("test", "x");
+    let refused = async |kit: &Kit| {
+        let users = kit.store.users().await.unwrap().into_iter().filter(|user| user.unconfirmed);
+        let mut names: Vec<String> = users.map(|user| user.name).collect();
+        let tokens = kit.store.api_tokens().await.unwrap().into_iter().filter(|token| token.unconfirmed);
+        names.extend(tokens.map(|token| token.name));
+        names
+    };
+    let all = ["confirmed", "left", "passwd", "removed", "t-confirmed", "t-left", "t-rotated"];
+    assert_eq!(refused(&kit).await, all);
+    // A login that is made afterwards is not refused, and it is the last way in: those that are refused are none.
+    kit.add_token(accounts::token("new", "admin")).await;
+    assert_eq!(kit.revoke("new", accounts::GUARD).await, "last");
+    kit.store.confirm_user("confirmed", event(), at(2)).await.unwrap();
+    kit.store.confirm_api_token("t-confirmed", event(), at(2)).await.unwrap();
+    let password = UserChange { password_hash: Some("other".to_owned()), ..UserChange::default() };
+    kit.change("passwd", password, None).await;
+    let rotated =
+        kit.store.rotate_api_token("t-rotated", "id 2".into(), "hash 2".into(), None, event(), at(2)).await;
+    assert!(matches!(rotated.unwrap(), AccountWritten::Done(token) if !token.unconfirmed));
+    kit.store.remove_user("removed", None, event(), at(2)).await.unwrap();
+    kit.add_user("removed", "viewer").await;
+    assert_eq!(refused(&kit).await, ["left", "t-left"]);
+    assert!(matches!(
+        kit.store.confirm_user("other", event(), at(2)).await.unwrap(),
+        AccountWritten::Unknown
+    ));
+    assert_eq!(kit.revoke("new", accounts::GUARD).await, "done", "a confirmed administrator can log in");
+    restore(&kit, 3).await;
+    assert_eq!(refused(&kit).await.len(), 7, "data that is restored again is refused again");
 }
 
 #[tokio::test]

@@ -44,6 +44,7 @@ impl Kit {
             created_by: "ada".to_owned(),
             created_at: at(0),
             updated_at: at(0),
+            unconfirmed: false,
         };
         self.store.create_user(user, event()).await.unwrap();
     }
@@ -133,6 +134,7 @@ async fn a_change_of_a_login_ends_its_sessions_in_the_same_transaction() {
             created_at: at(0),
             expires_at: None,
             last_used_at: None,
+            unconfirmed: false,
         };
         kit.store.create_api_token(token, format!("hash of {name}"), event()).await.unwrap();
         kit.log_in(name, name, 1, None).await;

@@ -31,6 +31,7 @@ pub mod job;
 pub mod layer;
 pub mod linux;
 pub mod log;
+pub mod medium;
 pub mod modules;
 pub mod net;
 pub mod nvme;
@@ -42,6 +43,7 @@ pub mod search;
 pub mod select;
 pub mod serials;
 pub mod task;
+pub mod transmit;
 pub mod wipe;
 
 #[cfg(test)]

@@ -4,17 +4,19 @@ use recipe::PartitionType;
 
 use crate::device::Disk;
 use crate::linux::{Installation, Layout};
-use crate::oci::{BlobReader, Image, LayerReader, Registry};
+use crate::medium::MediumVolume;
+use crate::oci::{BlobReader, Image, ImageSource, LayerReader};
 use crate::plan::{Failure, Plan, Step};
 use crate::task::{LinuxTask, unit};
 
-use super::{FoundTask, Machine, Reporter, Run};
+use super::{FoundTask, Machine, Reporter, Run, with_image};
 
 /// What the steps of an installation share.
 pub(super) struct LinuxRun<'run> {
     pub(super) machine: &'run Machine<'run>,
     pub(super) reporter: &'run Reporter<'run>,
     pub(super) plan: &'run Plan,
+    pub(super) volume: Option<&'run MediumVolume>,
 }
 
 impl LinuxRun<'_> {
@@ -39,13 +41,24 @@ pub(super) fn install(
 ) -> Result<(), Failure> {
     let failed = |step: &'static str| move |message: String| Failure { unit: step, message };
     let machine = run.machine;
-    let access = found.job.registry.as_ref();
-    let http = if access.is_some() { machine.http } else { machine.foreign_http };
     // The image and the layout are checked before the first write.
-    let registry = Registry::new(http, machine.clock, access, &task.image)
-        .map_err(|source| failed(unit::IMAGE_LINUX)(source.to_string()))?;
-    let image =
-        registry.resolve(&task.image).map_err(|source| failed(unit::IMAGE_LINUX)(source.to_string()))?;
+    let source = (found, run.reporter, run.volume);
+    with_image(machine, source, &task.image, |source, image| {
+        install_from(run, disk, task, found, source, &image)
+    })
+    .map_err(failed(unit::IMAGE_LINUX))?
+}
+
+fn install_from(
+    run: &LinuxRun<'_>,
+    disk: Box<dyn Disk>,
+    task: &LinuxTask,
+    found: &FoundTask,
+    source: &dyn ImageSource,
+    image: &Image,
+) -> Result<(), Failure> {
+    let failed = |step: &'static str| move |message: String| Failure { unit: step, message };
+    let machine = run.machine;
     machine
         .log
         .line(unit::IMAGE_LINUX, format!("the image is {} with {} layers", image.digest, image.layers.len()));
@@ -62,7 +75,7 @@ pub(super) fn install(
     let place = (run.plan.disk.name.as_str(), disk.sector());
     let mut installation =
         Installation::new(machine.linux, machine.log, &found.job, place, layout, image.digest.clone());
-    let outcome = carry_out(run, disk, &mut installation, &registry, &image, found);
+    let outcome = carry_out(run, disk, &mut installation, source, image, found);
     if outcome.is_err()
         && let Err(reason) = installation.unmount()
     {
@@ -75,7 +88,7 @@ fn carry_out(
     run: &LinuxRun<'_>,
     disk: Box<dyn Disk>,
     installation: &mut Installation<'_>,
-    registry: &Registry<'_>,
+    source: &dyn ImageSource,
     image: &Image,
     found: &FoundTask,
 ) -> Result<(), Failure> {
@@ -109,7 +122,7 @@ fn carry_out(
             let total = image.layers.iter().map(|layer| layer.size).sum::<u64>().max(1);
             let mut done = 0_u64;
             for layer in &image.layers {
-                let blob = BlobReader::new(registry, layer);
+                let blob = BlobReader::new(source, layer);
                 let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
                     .map_err(|source| crate::discovery::chain(&source))?;
                 installation.apply(&tree, &mut stream, &mut |_| ())?;

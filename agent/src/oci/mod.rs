@@ -6,7 +6,7 @@
 //!                                                    sha256 = digest          sha256 = diff_id
 //! ```
 //!
-//! The same from the medium of a task with `delivery: media`: [`MediumLayout`].
+//! A task with `delivery: media` has the documents and blobs on its medium: [`MediumLayout`].
 //!
 //! Invariants: no blob is held in memory or on a disk. A reader of a layer ends without an error only when size, digest and
 //! diff_id hold. OCI image and distribution specifications 1.1.

@@ -29,6 +29,7 @@
 //!   report_certificates   installation reports by client certificate
 //!   accounts   users, API tokens and their limits    actors     every change names its user or token
 //!   sessions   logins of browsers, security headers
+//!   delivery   OS images on media, results by reads of them
 //!   audit      the audit log and its offline check
 //! ```
 //! What each file proves: docs/testing.md.
@@ -44,6 +45,7 @@ mod bmc;
 mod conditions;
 mod crash;
 mod crowd;
+mod delivery;
 mod demo;
 mod doors;
 mod emulator;

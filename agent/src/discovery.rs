@@ -13,8 +13,11 @@
 //! be read is skipped with a reason. A job for another machine is never returned. docs/maintenance-os.md, decision D3a.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use iso9660::{Image, ReadAt};
+use recipe::Delivery;
+use serde::Deserialize;
 
 use crate::job::{Job, MAX_JOB_BYTES};
 use crate::serials::MachineSerials;
@@ -48,7 +51,29 @@ pub struct FoundTask {
     pub job: Job,
     /// The files by name, or the reason why one of them cannot be read. The job can then report the reason.
     pub files: Result<BTreeMap<String, Vec<u8>>, String>,
+    /// The path of the device.
+    pub path: PathBuf,
     rank: usize,
+}
+
+impl FoundTask {
+    /// Returns the folder of the medium that holds the task: empty, or with a slash at its end.
+    #[must_use]
+    pub fn place(&self) -> &'static str {
+        PLACES.get(self.rank).copied().unwrap_or_default()
+    }
+
+    /// Returns how the OS image and the result travel. Without a readable recipe it is the network.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
+        #[derive(Deserialize)]
+        struct Recipe {
+            delivery: Option<String>,
+        }
+        let bytes = self.files.as_ref().ok().and_then(|files| files.get("recipe.json"));
+        let recipe = bytes.and_then(|bytes| serde_json::from_slice::<Recipe>(bytes).ok());
+        recipe.and_then(|recipe| Delivery::parse(&recipe.delivery?)).unwrap_or_default()
+    }
 }
 
 /// No medium holds a task of this machine.
@@ -86,7 +111,7 @@ pub fn read_medium(device: &str, source: impl ReadAt) -> Result<Vec<FoundTask>, 
             image.read(&path, MAX_JOB_BYTES).map_err(|source| format!("/{path}: {}", chain(&source)))?;
         let job = Job::parse(&bytes).map_err(|reason| format!("/{path}: {reason}"))?;
         let files = read_files(&image, place);
-        found.push(FoundTask { device: device.to_owned(), job, files, rank });
+        found.push(FoundTask { device: device.to_owned(), path: PathBuf::from(device), job, files, rank });
     }
     Ok(found)
 }

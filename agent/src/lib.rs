@@ -33,6 +33,7 @@ pub mod job;
 pub mod layer;
 pub mod linux;
 pub mod log;
+pub mod medium;
 pub mod modules;
 pub mod net;
 pub mod nvme;
@@ -44,6 +45,7 @@ pub mod search;
 pub mod select;
 pub mod serials;
 pub mod task;
+pub mod transmit;
 pub mod wipe;
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use agent::init;
 use agent::inventory;
 use agent::linux::{LinuxHost, enter_root};
 use agent::log::Log;
+use agent::medium::open_medium;
 use agent::modules::{self, Loader, ModuleIndex, RunningKernel};
 use agent::report::{Delivery, Outcome};
 use agent::run::{Machine, run};
@@ -148,10 +149,11 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &linux,
         inventory: &|| inventory::read(sys, Path::new("/proc")),
+        medium: &open_medium,
         report_limit: arguments.report_limit,
     };
     let (outcome, delivery) = run(&machine, &found);
-    Ok(outcome == Outcome::Success && delivery == Delivery::Acknowledged)
+    Ok(outcome == Outcome::Success && matches!(delivery, Delivery::Acknowledged | Delivery::Said))
 }
 
 fn module_index(folder: &Path) -> Result<ModuleIndex, String> {

@@ -25,6 +25,8 @@ use crate::http::{Http, Method, Request};
 use crate::inventory::Inventory;
 use crate::job::Job;
 use crate::log::Log;
+use crate::medium::MediumVolume;
+use crate::transmit::{Fault, Transmitter};
 
 const SECRET_HEADER: &str = "x-webhook-secret";
 const VERSION: &str = concat!("shoal-agent/", env!("CARGO_PKG_VERSION"));
@@ -67,6 +69,8 @@ pub enum Delivery {
     Refused(u16),
     /// The time for it ended.
     GaveUp,
+    /// It was said by reads of the medium, which nothing acknowledges.
+    Said,
 }
 
 #[derive(Serialize)]
@@ -111,9 +115,15 @@ struct DiskIdentity {
     erased: Option<Erased>,
 }
 
+/// The way of the reports.
+enum Channel<'run> {
+    Http(&'run dyn Http),
+    Medium(Transmitter<'run>),
+}
+
 /// Sends the reports of one run.
 pub struct Reporter<'run> {
-    http: &'run dyn Http,
+    channel: Channel<'run>,
     clock: &'run dyn Clock,
     job: &'run Job,
     log: &'run Log,
@@ -128,8 +138,31 @@ impl<'run> Reporter<'run> {
     /// Creates the reporter of a job.
     #[must_use]
     pub fn new(http: &'run dyn Http, clock: &'run dyn Clock, job: &'run Job, log: &'run Log) -> Self {
+        Self::by(Channel::Http(http), clock, job, log)
+    }
+
+    /// Creates the reporter of a job that reports by reads of its medium.
+    #[must_use]
+    pub fn by_medium(
+        clock: &'run dyn Clock,
+        job: &'run Job,
+        log: &'run Log,
+        volume: Result<&MediumVolume, String>,
+    ) -> Self {
+        Self::by(Channel::Medium(Transmitter::new(clock, job, log, volume)), clock, job, log)
+    }
+
+    /// Returns the place in which a reader of the OS image leaves the class of its failure.
+    pub fn fault(&self) -> Fault {
+        match &self.channel {
+            Channel::Http(_) => Fault::default(),
+            Channel::Medium(transmitter) => transmitter.fault(),
+        }
+    }
+
+    fn by(channel: Channel<'run>, clock: &'run dyn Clock, job: &'run Job, log: &'run Log) -> Self {
         Self {
-            http,
+            channel,
             clock,
             job,
             log,
@@ -170,6 +203,10 @@ impl<'run> Reporter<'run> {
     /// Reports the progress of a step. One attempt; a failure is ignored. Returns at once when the step was reported less
     /// than five seconds ago, or two minutes after a failure.
     pub fn progress(&self, step: &str, percent: u8) {
+        if let Channel::Medium(transmitter) = &self.channel {
+            transmitter.progress(step);
+            return;
+        }
         let now = self.clock.elapsed();
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,6 +238,10 @@ impl<'run> Reporter<'run> {
     /// Sends the final report until the controller acknowledges or refuses it, or until `limit` has passed.
     #[must_use]
     pub fn deliver(&self, outcome: &Outcome, limit: Option<Duration>) -> Delivery {
+        if let Channel::Medium(transmitter) = &self.channel {
+            transmitter.deliver(outcome, limit);
+            return Delivery::Said;
+        }
         let mut body = Body {
             finished_at: Some(self.clock.now()),
             inventory: self.inventory.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -270,7 +311,8 @@ impl<'run> Reporter<'run> {
         let request = Request { method: Method::Post, body: bytes, ..Request::get(&self.job.webhook_url) }
             .with("content-type", "application/json")
             .with(SECRET_HEADER, &self.job.webhook_token);
-        let response = self.http.send(&request).map_err(|source| source.to_string())?;
+        let Channel::Http(http) = &self.channel else { return Err("there is no network".to_owned()) };
+        let response = http.send(&request).map_err(|source| source.to_string())?;
         let retry_after = response
             .header("retry-after")
             .and_then(|value| value.trim().parse().ok())

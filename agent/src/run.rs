@@ -9,9 +9,9 @@
 //! Invariants: the identity of the disk is reported before the first write. Until the image was found and its first MiB
 //! checked, nothing is written. A second run of the same job does the same again.
 
-use std::{io, ops::Range, time::Duration};
+use std::{io, ops::Range, sync::Arc, time::Duration};
 
-use recipe::EraseMode;
+use recipe::{Delivery as ImageDelivery, EraseMode};
 
 use crate::ata::AtaDisk;
 use crate::clock::Clock;
@@ -24,11 +24,11 @@ use crate::file_system::{self, Found, Grown};
 use crate::gpt::Table;
 use crate::http::Http;
 use crate::inventory::Inventory;
-use crate::job::Job;
 use crate::linux::Host;
 use crate::log::Log;
+use crate::medium::{Medium, MediumVolume};
 use crate::nvme::NvmeNamespace;
-use crate::oci::{BlobReader, ImageReference, LayerReader, Registry};
+use crate::oci::{BlobReader, Image, ImageReference, ImageSource, LayerReader, MediumLayout, Registry};
 use crate::plan::{self, Failure, Plan, Step};
 use crate::report::{Delivery, Outcome, Reporter};
 use crate::task::{Target, Task, unit};
@@ -38,6 +38,9 @@ mod linux;
 
 /// Opens the disk of a plan for writing.
 pub type OpenDisk<'run> = dyn Fn(&DiskFacts) -> io::Result<Box<dyn Disk>> + 'run;
+
+/// Opens the medium of a task with `delivery: media`.
+pub type OpenMedium<'run> = dyn Fn(&FoundTask) -> io::Result<Arc<dyn Medium>> + 'run;
 
 /// What a run needs from the machine.
 pub struct Machine<'run> {
@@ -59,14 +62,18 @@ pub struct Machine<'run> {
     pub linux: &'run dyn Host,
     /// Reads the inventory.
     pub inventory: &'run dyn Fn() -> Inventory,
+    /// Opens the medium of a task.
+    pub medium: &'run OpenMedium<'run>,
     /// How long the final report is repeated; forever without a limit.
     pub report_limit: Option<Duration>,
 }
 
 /// Carries out a task and reports its end.
 pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, Delivery) {
-    let reporter = Reporter::new(machine.http, machine.clock, &found.job, machine.log);
-    let outcome = match carry_out(machine, found, &reporter) {
+    let volume = volume(machine.medium, found);
+    let reporter = reporter(machine, found, &volume);
+    let volume = volume.as_ref().map_err(Clone::clone);
+    let outcome = match carry_out(machine, found, &reporter, volume) {
         Ok(()) => Outcome::Success,
         Err(failure) => {
             machine.log.line(failure.unit, format!("failed: {}", failure.message));
@@ -77,11 +84,64 @@ pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, Delivery) {
     (outcome, delivery)
 }
 
-fn carry_out(machine: &Machine<'_>, found: &FoundTask, reporter: &Reporter<'_>) -> Result<(), Failure> {
+/// The volume of a task with `delivery: media`; `None` for the others.
+type Volume<'run> = Result<&'run Option<MediumVolume>, String>;
+
+/// Opens the volume of a task with `delivery: media`; `None` for the others.
+///
+/// # Errors
+/// Returns a sentence when the medium cannot be read or has no volume.
+pub fn volume(medium: &OpenMedium<'_>, found: &FoundTask) -> Result<Option<MediumVolume>, String> {
+    if found.delivery() == ImageDelivery::Network {
+        return Ok(None);
+    }
+    let opened = medium(found).map_err(|source| format!("opening the medium {}: {source}", found.device))?;
+    MediumVolume::open(opened, found).map(Some)
+}
+
+fn reporter<'run>(
+    machine: &Machine<'run>,
+    found: &'run FoundTask,
+    volume: &Result<Option<MediumVolume>, String>,
+) -> Reporter<'run> {
+    match volume {
+        Ok(None) => Reporter::new(machine.http, machine.clock, &found.job, machine.log),
+        Ok(Some(volume)) => Reporter::by_medium(machine.clock, &found.job, machine.log, Ok(volume)),
+        Err(reason) => Reporter::by_medium(machine.clock, &found.job, machine.log, Err(reason.clone())),
+    }
+}
+
+/// Runs `work` with the source of the OS image: the medium, or the registry.
+fn with_image<T>(
+    machine: &Machine<'_>,
+    (found, reporter, volume): (&FoundTask, &Reporter<'_>, Option<&MediumVolume>),
+    reference: &ImageReference,
+    work: impl FnOnce(&dyn ImageSource, Image) -> T,
+) -> Result<T, String> {
+    if let Some(volume) = volume {
+        let layout = MediumLayout::new(volume, machine.clock, reporter.fault());
+        let image = layout.resolve().map_err(|source| source.to_string())?;
+        return Ok(work(&layout, image));
+    }
+    let access = found.job.registry.as_ref();
+    let http = if access.is_some() { machine.http } else { machine.foreign_http };
+    let registry =
+        Registry::new(http, machine.clock, access, reference).map_err(|source| source.to_string())?;
+    let image = registry.resolve(reference).map_err(|source| source.to_string())?;
+    Ok(work(&registry, image))
+}
+
+fn carry_out(
+    machine: &Machine<'_>,
+    found: &FoundTask,
+    reporter: &Reporter<'_>,
+    volume: Volume<'_>,
+) -> Result<(), Failure> {
     let dispatcher = |message: String| Failure { unit: unit::DISPATCHER, message };
     reporter.progress(unit::DISPATCHER, 0);
     let files = found.files.as_ref().map_err(|reason| dispatcher(reason.clone()))?;
     let task = Task::parse(files).map_err(dispatcher)?;
+    let volume = volume.map_err(dispatcher)?.as_ref();
     if task.target == Target::Inventory {
         reporter.progress(unit::INVENTORY, 10);
         reporter.set_inventory((machine.inventory)());
@@ -105,12 +165,20 @@ fn carry_out(machine: &Machine<'_>, found: &FoundTask, reporter: &Reporter<'_>) 
         for facts in &plan.more {
             disks.push(open(machine, facts)?);
         }
-        return linux::install(&linux::LinuxRun { machine, reporter, plan: &plan }, disks, task, found);
+        return linux::install(
+            &linux::LinuxRun { machine, reporter, plan: &plan, volume },
+            disks,
+            task,
+            found,
+        );
     }
     let run = Run { machine, reporter, plan: &plan, facts: &plan.disk, disk: &*disk };
     match &task.target {
-        Target::InstallImage(image) => {
-            let last = run.install_image(image, &found.job)?;
+        Target::InstallImage(reference) => {
+            let written = with_image(machine, (found, reporter, volume), reference, |source, image| {
+                run.install_image(source, &image)
+            });
+            let last = written.map_err(|message| Failure { unit: unit::IMAGE_DISK, message })??;
             drop(disk);
             last.map_or(Ok(()), |(grown, kind)| grow_file_system(machine, &plan.disk, &grown, kind))
         }
@@ -158,15 +226,10 @@ impl Run<'_> {
 
     fn install_image(
         &self,
-        reference: &ImageReference,
-        job: &Job,
+        source: &dyn ImageSource,
+        image: &Image,
     ) -> Result<Option<(Grown, Found)>, Failure> {
-        let access = job.registry.as_ref();
-        let http = if access.is_some() { self.machine.http } else { self.machine.foreign_http };
         let failed = |message: String| Failure { unit: unit::IMAGE_DISK, message };
-        let registry = Registry::new(http, self.machine.clock, access, reference)
-            .map_err(|source| failed(source.to_string()))?;
-        let image = registry.resolve(reference).map_err(|source| failed(source.to_string()))?;
         let [layer] = &image.layers[..] else {
             let count = image.layers.len();
             return Err(failed(format!("a disk image is an artifact with one layer; this one has {count}")));
@@ -174,7 +237,7 @@ impl Run<'_> {
         self.machine
             .log
             .line(unit::IMAGE_DISK, format!("the image is {}, {} bytes", image.digest, layer.size));
-        let blob = BlobReader::new(&registry, layer);
+        let blob = BlobReader::new(source, layer);
         let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
             .map_err(|source| failed(crate::discovery::chain(&source)))?;
         let start = disk_image::read_start(&mut stream, self.disk).map_err(failed)?;
@@ -307,3 +370,7 @@ mod tests;
 
 #[cfg(test)]
 mod power_loss;
+
+#[cfg(test)]
+#[path = "run/media_tests.rs"]
+mod media_tests;

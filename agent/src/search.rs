@@ -118,7 +118,10 @@ fn round(devices: Vec<PathBuf>, log: &Log, reasons: &mut BTreeSet<String>) -> (V
         let Ok((path, read)) = receiver.recv_timeout(DEVICE_TIME) else { break };
         waiting.remove(&path);
         match read {
-            Ok(found) => {
+            Ok(mut found) => {
+                for task in &mut found {
+                    task.path.clone_from(&path);
+                }
                 media.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
                 tasks.extend(found);
             }

@@ -22,8 +22,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use engine::model::{Clock, Grant, GrantReads, RunId, Serial, StoredGrant, Time, error_chain};
 use http::StatusCode;
@@ -38,6 +38,7 @@ use super::boot::BootExtents;
 use super::grant_store::{GrantStore, GrantStoreUnavailable};
 use super::library::{Library, LibraryError};
 use super::offload::offload;
+use super::os_medium::{BeaconChannel, OpenOsImage, OsBlobs, OsImage};
 use super::reads::{PendingReads, ReadRecorder, within_timeout};
 use super::recent_images::RecentImages;
 use super::serve::{ReadObserver, empty, respond};
@@ -75,6 +76,9 @@ pub enum GrantError {
     /// The spliced image cannot be rebuilt.
     #[error("open media grant: rebuild the spliced image")]
     Spliced(#[source] SplicedError),
+    /// A content of the OS image is gone.
+    #[error("open media grant: open the OS image: {0}; the job needs a new image")]
+    OsImage(String),
     /// The maintenance image cannot be opened.
     #[error("open media grant: open the maintenance image")]
     Library(#[source] LibraryError),
@@ -90,11 +94,17 @@ impl GrantError {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown | Self::Ended => StatusCode::NOT_FOUND,
-            Self::Changed { .. } | Self::Task(_) | Self::Spliced(_) => StatusCode::GONE,
+            Self::Changed { .. } | Self::Task(_) | Self::Spliced(_) | Self::OsImage(_) => StatusCode::GONE,
             Self::Library(LibraryError::Missing { .. } | LibraryError::Changed { .. }) => StatusCode::GONE,
             Self::Library(_) | Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
+}
+
+/// Is notified of what the beacon of a medium says. Called on the thread of a request: an implementation must not block.
+pub trait BeaconListener: Send + Sync {
+    /// Called for each message and for the end of a channel. A message can come more than once, also before the power-on.
+    fn heard(&self, run: RunId, news: beacon::News);
 }
 
 /// The limits of the cache of open grants.
@@ -154,6 +164,8 @@ struct Inner {
     ends: AtomicU64,
     cache: Mutex<Cache>,
     recent: Mutex<RecentImages>,
+    os_blobs: OnceLock<Arc<dyn OsBlobs>>,
+    listener: Arc<OnceLock<Arc<dyn BeaconListener>>>,
 }
 
 #[derive(Default)]
@@ -179,11 +191,17 @@ struct LiveGrant {
     ended: AtomicBool,
     reads: Arc<PendingReads>,
     recorder: Arc<ReadRecorder>,
+    beacon: Option<BeaconChannel>,
+    listener: Arc<OnceLock<Arc<dyn BeaconListener>>>,
 }
 
 impl ReadObserver for LiveGrant {
     fn read(&self, offset: u64, len: u64) {
         self.recorder.note(&self.reads, len, self.boot.touch(offset, len));
+        let news = self.beacon.as_ref().and_then(|beacon| beacon.read(offset, len));
+        if let (Some(news), Some(listener), false) = (news, self.listener.get(), self.ended()) {
+            listener.heard(self.run, news);
+        }
     }
 
     fn ended(&self) -> bool {
@@ -233,7 +251,32 @@ impl MediaGrants {
             ends: AtomicU64::new(0),
             cache: Mutex::default(),
             recent: Mutex::default(),
+            os_blobs: OnceLock::new(),
+            listener: Arc::default(),
         }))
+    }
+
+    /// Sets the content store of OS images. Only the first call has an effect.
+    pub fn set_os_blobs(&self, blobs: Arc<dyn OsBlobs>) {
+        let _ = self.0.os_blobs.set(blobs);
+    }
+
+    /// Sets the listener of beacons. Only the first call has an effect.
+    pub fn set_beacon_listener(&self, listener: Arc<dyn BeaconListener>) {
+        let _ = self.0.listener.set(listener);
+    }
+
+    /// Opens the contents of an OS image.
+    ///
+    /// # Errors
+    /// [`GrantError::OsImage`] when a content is gone, [`GrantError::Unavailable`] when the content store does not respond.
+    pub async fn open_os_image(&self, image: &OsImage) -> Result<OpenOsImage, GrantError> {
+        let blobs = self.0.os_blobs.get().ok_or_else(|| unreadable("the registry is disabled".to_owned()))?;
+        let opened = OpenOsImage::open(image.clone(), &**blobs).await;
+        opened.map_err(|why| match why.gone {
+            true => GrantError::OsImage(why.reason),
+            false => unreadable(why.reason),
+        })
     }
 
     /// A new grant with `token` for one use of an image of `size` bytes, with the inputs from which the image is rebuilt. The store keeps
@@ -397,7 +440,7 @@ impl MediaGrants {
         let StoredGrant { grant, server, reads, .. } = stored;
         let digest = ImageDigest::parse(&grant.sha256)
             .ok_or_else(|| unreadable("the stored digest of a grant is not a SHA-256 digest".to_owned()))?;
-        let (body, boot, weight) = match (grant.artifact, grant.inputs) {
+        let (body, boot, weight, beacon) = match (grant.artifact, grant.inputs) {
             (Artifact::Task, inputs) => {
                 let _permit = self.0.rebuilds.acquire().await;
                 // A BMC begins with several parallel requests: the others waited here for the first one.
@@ -405,8 +448,8 @@ impl MediaGrants {
                     return Ok(RestoredImage::Elsewhere(live));
                 }
                 let recent = self.0.recent.lock().take(digest);
-                let (body, weight) = match (recent, inputs) {
-                    (Some(recent), _) => recent,
+                let (body, weight, beacon) = match (recent, inputs) {
+                    (Some((body, weight)), _) => (body, weight, None),
                     (None, Some(inputs)) => self.rebuild(grant.run, inputs).await?,
                     (None, None) => {
                         return Err(unreadable(
@@ -414,7 +457,7 @@ impl MediaGrants {
                         ));
                     }
                 };
-                (body, BootExtents::default(), weight)
+                (body, BootExtents::default(), weight, beacon)
             }
             (Artifact::Boot, Some(inputs)) => {
                 let _permit = self.0.rebuilds.acquire().await;
@@ -424,23 +467,32 @@ impl MediaGrants {
                 let inputs = unseal(&self.0.sealing, grant.run, &inputs)?;
                 let splice = SpliceInputs::from_bytes(&inputs).map_err(GrantError::Spliced)?;
                 let image = self.0.library.image(splice.maintenance()).await.map_err(GrantError::Library)?;
-                let weight = splice.weight();
-                let rebuilt = offload(move || splice.rebuild(&image.body, digest)).await;
+                let os_image = self.os_image_of(splice.task()).await?;
+                let weight = splice.weight() + os_image.as_ref().map_or(0, OpenOsImage::weight);
+                let work = move || {
+                    let (body, boot, beacon) = splice.rebuild(&image.body, os_image.as_ref(), digest)?;
+                    Ok((
+                        body,
+                        boot,
+                        beacon.and_then(|offset| BeaconChannel::new(offset, splice.task().job())),
+                    ))
+                };
+                let rebuilt = offload(work).await;
                 let rebuilt = rebuilt.map_err(|stopped| {
                     GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)))
                 })?;
-                let (body, boot) = rebuilt.map_err(|error| match error {
+                let (body, boot, beacon) = rebuilt.map_err(|error| match error {
                     SplicedError::Changed { expected, found } => GrantError::Changed { expected, found },
                     other => GrantError::Spliced(other),
                 })?;
-                (body, boot, weight)
+                (body, boot, weight, beacon)
             }
             (Artifact::Boot, None) => {
                 let image = self.0.library.image(digest).await.map_err(GrantError::Library)?;
                 if image.body.len() != grant.size {
                     return Err(GrantError::Changed { expected: digest, found: image.body.digest() });
                 }
-                (image.body, image.boot, 1024)
+                (image.body, image.boot, 1024, None)
             }
         };
         if body.digest() != digest {
@@ -456,24 +508,45 @@ impl MediaGrants {
             ended: AtomicBool::new(false),
             reads: Arc::new(PendingReads::new(grant.token_hash, span, reads)),
             recorder: self.0.recorder.clone(),
+            beacon,
+            listener: Arc::clone(&self.0.listener),
         })))
     }
 
-    /// Rebuilds the image of a task from its recorded inputs and returns it with its weight in bytes.
-    async fn rebuild(&self, run: RunId, inputs: String) -> Result<(ImageBody, usize), GrantError> {
-        let sealing = Arc::clone(&self.0.sealing);
-        let work = move || {
-            let inputs = unseal(&sealing, run, &inputs)?;
-            let task = TaskInputs::from_bytes(&inputs).map_err(GrantError::Task)?;
-            let body = task.rebuild().map_err(|error| match error {
-                TaskImageError::Changed { expected, found } => GrantError::Changed { expected, found },
-                other => GrantError::Task(other),
-            })?;
-            Ok((body, task.weight()))
+    /// Opens the OS image of a task, if it has one.
+    async fn os_image_of(&self, task: &TaskInputs) -> Result<Option<OpenOsImage>, GrantError> {
+        match task.os_image() {
+            Some(image) => self.open_os_image(image).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Rebuilds the image of a task from its recorded inputs and returns it with its weight in bytes and its beacon.
+    async fn rebuild(
+        &self,
+        run: RunId,
+        inputs: String,
+    ) -> Result<(ImageBody, usize, Option<BeaconChannel>), GrantError> {
+        let stopped = |stopped| GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)));
+        let failed = |error| match error {
+            TaskImageError::Changed { expected, found } => GrantError::Changed { expected, found },
+            other => GrantError::Task(other),
         };
-        offload(work).await.unwrap_or_else(|stopped| {
-            Err(GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped))))
-        })
+        let sealing = Arc::clone(&self.0.sealing);
+        let read = move || {
+            let inputs = unseal(&sealing, run, &inputs)?;
+            TaskInputs::from_bytes(&inputs).map_err(GrantError::Task)
+        };
+        let task = offload(read).await.map_err(stopped)??;
+        let os_image = self.os_image_of(&task).await?;
+        let work = move || {
+            let Some(os_image) = os_image else {
+                return Ok((task.rebuild().map_err(failed)?, task.weight(), None));
+            };
+            let (body, offset) = task.rebuild_with(&os_image).map_err(failed)?;
+            Ok((body, task.weight() + os_image.weight(), BeaconChannel::new(offset, task.job())))
+        };
+        offload(work).await.map_err(stopped)?
     }
 
     /// Puts a grant into the cache, unless a grant ended since `ends` was read.

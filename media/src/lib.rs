@@ -15,6 +15,7 @@
 //! | `serve` | one HTTP response |
 //! | `job_document` | `job.json` and the other files of a task image |
 //! | `task_image` | the task image: plan, record inputs, rebuild |
+//! | `os_medium` | the OS image of a job with `delivery: media`: its volume, its contents, the beacon |
 //! | `spliced` | the boot image of a single slot: the maintenance image with the task's files added |
 //! | `file` | atomic writes of images and texts |
 //! | `library/` | the maintenance images |
@@ -42,6 +43,7 @@ mod grants;
 mod job_document;
 mod library;
 mod offload;
+mod os_medium;
 mod outgoing;
 mod range;
 mod reads;
@@ -55,17 +57,22 @@ mod token;
 #[cfg(test)]
 mod tests;
 
+pub use beacon::News as BeaconNews;
 pub use body::{Backing, ISO_CONTENT_TYPE, ImageBody, ImageDigest};
 pub use boot::BootExtents;
 pub use file::{write_bytes, write_image};
 pub use grant_store::{GrantStore, GrantStoreUnavailable};
-pub use grants::{CacheLimits, GrantError, MediaGrants, OpenGrant, grant_span};
+pub use grants::{BeaconListener, CacheLimits, GrantError, MediaGrants, OpenGrant, grant_span};
 pub use job_document::{JobDocument, PullAccess, RenderInput, render};
 pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
     shown_location, tls_config,
 };
 pub use offload::{WorkLost, offload};
+pub use os_medium::{
+    OS_BLOBS_MAX, OS_IMAGE_MAX, OpenBlob, OpenOsImage, OsBlob, OsBlobs, OsBlobsUnavailable, OsImage,
+    OsImageRefused,
+};
 pub use outgoing::{AddressPolicy, AddressRefused, FilePolicy, FileRefused, SourcePolicy};
 pub use range::{Selection, evaluate};
 pub use reads::FLUSH_EVERY;
@@ -76,7 +83,7 @@ pub use signed_url::{SignedQuery, UrlSigner};
 pub use spliced::{SpliceInputs, SplicedError, SplicedImage};
 pub use task_image::{
     INPUTS_MAX, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError, TaskImageInput,
-    TaskInputs, plan, record_inputs, record_inputs_with_body,
+    TaskInputs, plan, record_inputs, record_inputs_with_body, record_inputs_with_os_image,
 };
 pub use token::{
     Artifact, ImageUse, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, NoTokenSeed, SeedOfRun,

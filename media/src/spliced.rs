@@ -17,12 +17,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use iso9660::{Content, ImagePlan, ReadAt, SegmentData, Splice, SpliceError, SpliceOptions};
+use iso9660::{Content, ImagePlan, ReadAt, Splice, SpliceError, SpliceOptions};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::body::{Backing, ImageBody, ImageDigest};
 use super::boot::BootExtents;
+use super::os_medium::{OpenOsImage, hash_plan};
 use super::task_image::{TaskImageError, TaskInputs};
 
 /// The version of the recorded inputs and of the identity.
@@ -79,6 +80,8 @@ pub struct SplicedImage {
     /// Notes about the splice for the operator, one sentence each.
     pub notes: Vec<String>,
     plan: ImagePlan,
+    /// The offset of the beacon, if the task has an OS image.
+    beacon: Option<u64>,
 }
 
 impl SpliceInputs {
@@ -100,21 +103,41 @@ impl SpliceInputs {
         self.task.weight()
     }
 
-    /// Plans the image over the bytes of the maintenance image. Reads some of them, so call it on a thread that may block.
+    /// The task whose files are added.
+    #[must_use]
+    pub fn task(&self) -> &TaskInputs {
+        &self.task
+    }
+
+    /// Plans the image over the bytes of the maintenance image, with the OS image of the task if it has one. Reads some bytes, so
+    /// call it on a thread that may block.
     ///
     /// # Errors
     /// When the files cannot be added to the maintenance image, for example because it has a UDF file system.
-    pub fn plan(&self, maintenance: &ImageBody) -> Result<SplicedImage, SplicedError> {
-        let files: Vec<(&str, Content)> = self
+    pub fn plan(
+        &self,
+        maintenance: &ImageBody,
+        os_image: Option<&OpenOsImage>,
+    ) -> Result<SplicedImage, SplicedError> {
+        let parts =
+            os_image.map(|image| image.parts(self.task.epoch())).transpose().map_err(SplicedError::Task)?;
+        if parts.is_none() && self.task.os_image().is_some() {
+            return Err(SplicedError::Task(TaskImageError::OsImageClosed));
+        }
+        let mut files: Vec<(&str, Content)> = self
             .task
             .files()
             .iter()
             .map(|(name, bytes)| (name.as_str(), Content::from(bytes.as_slice())))
             .collect();
+        let added = parts.iter().flat_map(|parts| &parts.files);
+        files.extend(added.map(|(name, content)| (name.as_str(), content.clone())));
         let source: Arc<dyn ReadAt> = Arc::new(maintenance.clone());
         let options = SpliceOptions::new(self.task.epoch());
         let spliced = Splice::plan(source, &files, &options).map_err(SplicedError::Splice)?;
+        let beacon = parts.as_ref().map(|parts| parts.beacon_in(&spliced.plan));
         Ok(SplicedImage {
+            beacon: beacon.transpose().map_err(SplicedError::Task)?,
             identity: self.identity(&spliced.plan),
             len: spliced.plan.len(),
             notes: spliced.notes.iter().map(ToString::to_string).collect(),
@@ -128,36 +151,27 @@ impl SpliceInputs {
         hash.update(FORMAT.to_le_bytes());
         hash.update(self.maintenance.as_bytes());
         hash.update(self.task.digest().as_bytes());
-        for segment in plan.segments() {
-            hash.update(segment.offset.to_le_bytes());
-            hash.update(segment.len.to_le_bytes());
-            match segment.data {
-                SegmentData::Bytes(bytes) => {
-                    hash.update([1]);
-                    hash.update(bytes);
-                }
-                SegmentData::Zeros => hash.update([2]),
-                SegmentData::Source(_) => hash.update([3]),
-            }
-        }
+        hash_plan(&mut hash, plan);
         ImageDigest::new(hash.finalize().into())
     }
 
-    /// Plans the image again and returns it if it has the identity `expected`.
+    /// Plans the image again and returns it, with the offset of its beacon, if it has the identity `expected`.
     ///
     /// # Errors
     /// [`SplicedError::Changed`] when the identity differs, and the errors of [`SpliceInputs::plan`].
     pub fn rebuild(
         &self,
         maintenance: &ImageBody,
+        os_image: Option<&OpenOsImage>,
         expected: ImageDigest,
-    ) -> Result<(ImageBody, BootExtents), SplicedError> {
-        let image = self.plan(maintenance)?;
+    ) -> Result<(ImageBody, BootExtents, Option<u64>), SplicedError> {
+        let image = self.plan(maintenance, os_image)?;
         if image.identity != expected {
             return Err(SplicedError::Changed { expected, found: image.identity });
         }
         let boot = BootExtents::of(&image.plan);
-        Ok((ImageBody::identified(image.plan, image.identity, Backing::Disk, "splice"), boot))
+        let body = ImageBody::identified(image.plan, image.identity, Backing::Disk, "splice");
+        Ok((body, boot, image.beacon))
     }
 
     /// Serialises the inputs for the store. The bytes contain the secrets of the job: seal them.

@@ -18,12 +18,14 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use iso9660::{ImageOptions, ImagePlan, PlanError, Profile, Tree};
+use iso9660::{Content, ImageOptions, ImagePlan, PlanError, Profile, Tree};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::body::{Backing, ImageBody, ImageDigest};
+use super::os_medium::{OpenOsImage, OsImage, VolumeParts, hash_plan};
 
 /// The files that every task image has.
 pub const REQUIRED_FILES: [&str; 3] = ["job.json", "recipe.json", "recipe.schema.json"];
@@ -35,10 +37,12 @@ pub const MEDIA_LABELS: [&str; 3] = ["CIDATA", "CONFIG-2", "OEMDRV"];
 /// The maximum size of all files of a task image together, in bytes.
 pub const TASK_FILES_MAX: usize = 10 << 20;
 /// The maximum size of recorded inputs in bytes: the files in base64 and their names.
-pub const INPUTS_MAX: usize = TASK_FILES_MAX / 3 * 4 + (64 << 10);
+pub const INPUTS_MAX: usize = TASK_FILES_MAX / 3 * 4 + (128 << 10);
 
 /// The version of the recorded inputs and of the layout rules.
 const INPUTS_FORMAT: u32 = 1;
+/// The version of recorded inputs with an OS image.
+const OS_IMAGE_FORMAT: u32 = 2;
 
 /// The inputs of a task image.
 #[derive(Clone)]
@@ -118,12 +122,20 @@ pub enum TaskImageError {
     },
     /// The recorded inputs have another version.
     #[error(
-        "read the inputs of a task image: they have format {found} and this version reads {INPUTS_FORMAT}; serve the image with the version that recorded it"
+        "read the inputs of a task image: they have format {found} and this version reads up to {OS_IMAGE_FORMAT}; serve the image with the version that recorded it"
     )]
     Format {
         /// The format of the recorded inputs.
         found: u32,
     },
+    /// The files of the OS image are not adjacent.
+    #[error(
+        "plan task image: the files of the OS image are not adjacent; report it with the recipe (without its secrets)"
+    )]
+    Scattered,
+    /// The image has an OS image, which must be opened first.
+    #[error("rebuild task image: it has an OS image whose contents are not open")]
+    OsImageClosed,
     /// The inputs no longer give the recorded bytes.
     #[error(
         "rebuild task image: its bytes hash to {found} and the grant was issued for {expected}; the image is not served"
@@ -142,7 +154,7 @@ pub enum TaskImageError {
 /// [`TaskImageError`] when a file name or the label is not allowed, a required file is missing, or the files are too large.
 pub fn plan(input: &TaskImageInput) -> Result<ImagePlan, TaskImageError> {
     let volume_id = volume_id(input)?;
-    layout(&volume_id, input.created_at.as_second(), &input.files)
+    layout(&volume_id, input.created_at.as_second(), &input.files, &[])
 }
 
 /// The volume id of a job's image.
@@ -157,11 +169,19 @@ fn volume_id(input: &TaskImageInput) -> Result<String, TaskImageError> {
     }
 }
 
-fn layout(volume_id: &str, epoch: i64, files: &[(String, Vec<u8>)]) -> Result<ImagePlan, TaskImageError> {
+fn layout(
+    volume_id: &str,
+    epoch: i64,
+    files: &[(String, Vec<u8>)],
+    parts: &[(String, Content)],
+) -> Result<ImagePlan, TaskImageError> {
     check(files)?;
     let mut tree = Tree::new();
     for (name, bytes) in files {
         tree.add_file(name, bytes.as_slice()).map_err(TaskImageError::Layout)?;
+    }
+    for (name, content) in parts {
+        tree.add_file(name, content.clone()).map_err(TaskImageError::Layout)?;
     }
     ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, volume_id, epoch)).map_err(TaskImageError::Layout)
 }
@@ -190,8 +210,10 @@ pub struct TaskInputs {
     volume_id: String,
     epoch: i64,
     files: Vec<(String, Vec<u8>)>,
+    /// The SHA-256 of the image; with an OS image, a SHA-256 over its inputs.
     sha256: ImageDigest,
     len: u64,
+    os_image: Option<OsImage>,
 }
 
 /// [`TaskInputs`] as JSON, with the keys in this order.
@@ -204,6 +226,8 @@ struct TaskInputsDocument {
     files: Vec<(String, String)>,
     sha256: String,
     len: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    os_image: Option<OsImage>,
 }
 
 /// The key that every format has.
@@ -233,9 +257,43 @@ pub fn record_inputs_with_body(input: &TaskImageInput) -> Result<(TaskInputs, Im
         files: input.files.clone(),
         sha256,
         len: plan.len(),
+        os_image: None,
     };
     let body = task.body(plan);
     Ok((task, body))
+}
+
+/// Plans the task image of a job with its OS image and returns the inputs from which it can be rebuilt. Contents are not hashed: the
+/// digest is a SHA-256 over the inputs, and the agent verifies the contents.
+///
+/// # Errors
+/// The errors of [`plan`].
+pub fn record_inputs_with_os_image(
+    input: &TaskImageInput,
+    os_image: &OpenOsImage,
+) -> Result<TaskInputs, TaskImageError> {
+    let (volume_id, epoch) = (volume_id(input)?, input.created_at.as_second());
+    let parts = os_image.parts(epoch)?;
+    let plan = layout(&volume_id, epoch, &input.files, &parts.files)?;
+    parts.beacon_in(&plan)?;
+    Ok(TaskInputs {
+        volume_id,
+        epoch,
+        files: input.files.clone(),
+        sha256: identity(&plan, &parts, os_image.image()),
+        len: plan.len(),
+        os_image: Some(os_image.image().clone()),
+    })
+}
+
+/// The identity of a task image with an OS image.
+fn identity(plan: &ImagePlan, parts: &VolumeParts, os_image: &OsImage) -> ImageDigest {
+    let mut hash = Sha256::new();
+    hash.update(b"shoal task image with an OS image ");
+    hash.update(OS_IMAGE_FORMAT.to_le_bytes());
+    hash_plan(&mut hash, plan);
+    parts.identify(&mut hash, os_image);
+    ImageDigest::new(hash.finalize().into())
 }
 
 impl TaskInputs {
@@ -261,6 +319,17 @@ impl TaskInputs {
         self.epoch
     }
 
+    /// The OS image, if the task image has one.
+    #[must_use]
+    pub fn os_image(&self) -> Option<&OsImage> {
+        self.os_image.as_ref()
+    }
+
+    /// The bytes of `job.json`.
+    pub(super) fn job(&self) -> &[u8] {
+        self.files.iter().find(|(name, _)| name == "job.json").map_or(&[], |(_, bytes)| bytes)
+    }
+
     /// Whether the image has no bytes; false for every planned image.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -279,12 +348,13 @@ impl TaskInputs {
     /// Never in practice: JSON can express every value.
     pub fn to_bytes(&self) -> Result<Vec<u8>, TaskImageError> {
         let document = TaskInputsDocument {
-            format: INPUTS_FORMAT,
+            format: if self.os_image.is_some() { OS_IMAGE_FORMAT } else { INPUTS_FORMAT },
             volume_id: self.volume_id.clone(),
             epoch: self.epoch,
             files: self.files.iter().map(|(name, bytes)| (name.clone(), BASE64.encode(bytes))).collect(),
             sha256: self.sha256.to_hex(),
             len: self.len,
+            os_image: self.os_image.clone(),
         };
         serde_json::to_vec(&document).map_err(TaskImageError::Encode)
     }
@@ -305,7 +375,7 @@ impl TaskInputs {
         let position =
             |error: serde_json::Error| invalid(format!("they cannot be parsed at column {}", error.column()));
         let InputsFormat { format } = serde_json::from_slice(bytes).map_err(position)?;
-        if format != INPUTS_FORMAT {
+        if format != INPUTS_FORMAT && format != OS_IMAGE_FORMAT {
             return Err(TaskImageError::Format { found: format });
         }
         let document: TaskInputsDocument = serde_json::from_slice(bytes).map_err(position)?;
@@ -319,15 +389,38 @@ impl TaskInputs {
                 Err(_) => Err(invalid(format!("the file {name} is not base64"))),
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { volume_id: document.volume_id, epoch: document.epoch, files, sha256, len: document.len })
+        if document.os_image.is_some() != (format == OS_IMAGE_FORMAT) {
+            return Err(invalid("the OS image does not belong to their format".to_owned()));
+        }
+        let TaskInputsDocument { volume_id, epoch, len, os_image, .. } = document;
+        Ok(Self { volume_id, epoch, files, sha256, len, os_image })
+    }
+
+    /// Plans the image with an OS image again and returns it, with the offset of its beacon, if it has the recorded identity.
+    ///
+    /// # Errors
+    /// [`TaskImageError::Changed`] when identity or length differ from the recorded ones.
+    pub fn rebuild_with(&self, os_image: &OpenOsImage) -> Result<(ImageBody, u64), TaskImageError> {
+        let parts = os_image.parts(self.epoch)?;
+        let plan = layout(&self.volume_id, self.epoch, &self.files, &parts.files)?;
+        let found = identity(&plan, &parts, os_image.image());
+        if found != self.sha256 || plan.len() != self.len {
+            return Err(TaskImageError::Changed { expected: self.sha256, found });
+        }
+        let beacon = parts.beacon_in(&plan)?;
+        Ok((self.dated(ImageBody::identified(plan, self.sha256, Backing::Disk, "task")), beacon))
     }
 
     /// Plans and hashes the image again and returns it if it has the recorded digest.
     ///
     /// # Errors
-    /// [`TaskImageError::Changed`] when digest or length differ from the recorded ones.
+    /// [`TaskImageError::Changed`] when digest or length differ from the recorded ones, [`TaskImageError::OsImageClosed`] when
+    /// the image has an OS image.
     pub fn rebuild(&self) -> Result<ImageBody, TaskImageError> {
-        let plan = layout(&self.volume_id, self.epoch, &self.files)?;
+        if self.os_image.is_some() {
+            return Err(TaskImageError::OsImageClosed);
+        }
+        let plan = layout(&self.volume_id, self.epoch, &self.files, &[])?;
         let found = ImageDigest::of(&plan).map_err(TaskImageError::Hash)?;
         if found != self.sha256 || plan.len() != self.len {
             return Err(TaskImageError::Changed { expected: self.sha256, found });
@@ -337,7 +430,10 @@ impl TaskInputs {
 
     /// The image body over a plan that has the recorded digest.
     fn body(&self, plan: ImagePlan) -> ImageBody {
-        let body = ImageBody::new(plan, self.sha256, Backing::Memory);
+        self.dated(ImageBody::new(plan, self.sha256, Backing::Memory))
+    }
+
+    fn dated(&self, body: ImageBody) -> ImageBody {
         match Timestamp::from_second(self.epoch) {
             Ok(created_at) => body.modified_at(created_at),
             Err(_) => body,

@@ -12,7 +12,7 @@ use super::steps::{BuiltTaskImage, ImageName, task_image};
 use bmc::bmc_address;
 use engine::model::{Effect, NewRun, RunId, Server, Snapshot, Stage, StepName, Time};
 use engine::{StepPolicy, Workflow};
-use recipe::{Lint, Recipe};
+use recipe::{Delivery, Lint, Recipe};
 
 /// One step of the preview.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -126,6 +126,13 @@ impl Services {
         known: &Option<media::ImportedImage>,
         now: Time,
     ) -> Result<(PlannedImage, Option<bool>), String> {
+        let os_image = match recipe.delivery {
+            Delivery::Network => None,
+            Delivery::Media => {
+                let (_, image) = self.medium_image(recipe).await.map_err(|why| why.to_string())??;
+                Some(image)
+            }
+        };
         let held =
             match recipe.oci_url.as_deref().filter(|_| self.settings.registry).and_then(ImageName::parse) {
                 Some(image) => {
@@ -143,10 +150,18 @@ impl Services {
             boot_digest: known.as_ref().map(|image| image.digest.to_hex()).unwrap_or_default(),
             boot_len: known.as_ref().map_or(0, |image| image.len),
             own_registry: held == Some(true),
+            os_image,
+        };
+        let open = match &validated.os_image {
+            Some(image) => {
+                let opened = self.grants.open_os_image(image).await;
+                Some(opened.map_err(|why| engine::model::error_chain(&why).to_string())?)
+            }
+            None => None,
         };
         let tokens = media::tokens_of(&Snapshot::new(run, now)).map_err(|why| why.to_string())?;
         let BuiltTaskImage { inputs, .. } =
-            task_image(self, (run.id, now), &tokens, &server.serial, recipe, &validated)
+            task_image(self, (run.id, now), &tokens, &server.serial, recipe, &validated, open)
                 .map_err(|error| error.to_string())?;
         let image =
             PlannedImage { location: None, sha256: Some(inputs.digest().to_hex()), size: Some(inputs.len()) };

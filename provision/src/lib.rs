@@ -23,8 +23,10 @@
 
 mod completion;
 mod dry_run;
+mod media_report;
 mod names;
 mod order;
+mod os_image;
 mod outputs;
 mod remark;
 mod report;
@@ -46,8 +48,10 @@ use engine::{ChildRefused, ChildRequest, Remark, Step, StepPolicy, WaitReason, W
 use recipe::TaskTarget;
 
 pub use dry_run::{DryRun, PlannedImage, PlannedStep};
+pub use media_report::deliver_news;
 pub use order::{JobOrder, OrderError, ReadyOrder};
-pub use report::{InstallReport, ReportError, ReportOutcome, parse as parse_report};
+pub use os_image::MediumImage;
+pub use report::{InstallReport, ReportError, ReportOutcome, Via, parse as parse_report};
 pub use services::{
     ControllerAuthorities, OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, Services,
 };

@@ -123,6 +123,9 @@ pub enum OrderError {
     /// The location of the maintenance ISO cannot be used.
     #[error("{0}")]
     MaintenanceIso(String),
+    /// The OS image cannot be put onto a medium.
+    #[error("{0}")]
+    OsImage(String),
     /// The deadline has passed, so the job could only fail.
     #[error("the deadline has already passed; give a later one")]
     DeadlinePassed,

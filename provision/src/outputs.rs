@@ -22,6 +22,9 @@ pub(super) struct Validated {
     pub(super) boot_len: u64,
     /// Whether the OS image comes from this controller's registry.
     pub(super) own_registry: bool,
+    /// The OS image on the medium, with `delivery: media` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) os_image: Option<media::OsImage>,
 }
 
 impl Validated {

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use engine::Remark;
 use engine::model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepName};
 
+use super::media_report;
 use super::names;
 use super::outputs::{Discovered, Validated};
 use super::second_way;
@@ -91,6 +92,13 @@ fn boot(snapshot: &Snapshot, reports: bool) -> Option<Remark> {
                 _ => "",
             };
             let (bytes, size) = (boot.reads.bytes, boot.size);
+            let said = media_report::heard(snapshot);
+            let silent = match (&said.unusable, said.done, said.started) {
+                (Some(words), ..) => format!(" and reports by its medium are not possible ({words})"),
+                (None, Some(unit), _) => format!(" and said by its medium that {unit} is done"),
+                (None, None, true) => " and said by its medium that the installation runs".to_owned(),
+                (None, None, false) => silent.to_owned(),
+            };
             let facts = format!(
                 "the machine booted from the media{silent}: the boot image was last read at {last}, {bytes} bytes in all of an image of {size}{task}"
             );

@@ -177,6 +177,15 @@ fn object(reported: Option<Value>, most: usize) -> Option<Map<String, Value>> {
     (length <= most).then_some(object)
 }
 
+/// The way of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// A request of the machine.
+    Network,
+    /// Reads of the machine's medium.
+    Media,
+}
+
 /// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportOutcome {
@@ -210,6 +219,20 @@ impl InstallReport {
     /// # Errors
     /// Returns an error when the store fails.
     pub async fn deliver(self, engine: &Engine, job: &Job, by: &str) -> Result<ReportOutcome, SignalError> {
+        self.deliver_via(engine, job, by, Via::Network).await
+    }
+
+    /// Delivers the report as [`InstallReport::deliver`] does; its signal and event name the way.
+    ///
+    /// # Errors
+    /// Returns an error when the store fails.
+    pub async fn deliver_via(
+        self,
+        engine: &Engine,
+        job: &Job,
+        by: &str,
+        via: Via,
+    ) -> Result<ReportOutcome, SignalError> {
         let id = job.run.id;
         let (status, event, details, failed_step) = match self {
             Self::Progress { step, percent, .. } => {
@@ -258,10 +281,14 @@ impl InstallReport {
         if let Some(step) = failed_step {
             payload["failed_step"] = Value::String(step);
         }
-        let event = match details.disk {
-            Some(disk) => event.with(json!({ "disk": disk })),
-            None => event,
+        let event = match (details.disk, via) {
+            (_, Via::Media) => event.with(json!({ "via": "media" })),
+            (Some(disk), Via::Network) => event.with(json!({ "disk": disk })),
+            (None, Via::Network) => event,
         };
+        if via == Via::Media {
+            payload["via"] = Value::from("media");
+        }
         let mut effects = Vec::new();
         effects.extend(details.log.map(|text| Effect::InstallLogged { text }));
         if let (Some(serial), Some(inventory)) = (&job.run.server, details.inventory) {
@@ -310,7 +337,7 @@ fn implied_by(outcome: Outcome) -> &'static str {
 }
 
 /// Returns the job's snapshot and the time of the last power-on intent. After that intent a report is valid in every step.
-async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, SignalError> {
+pub(super) async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, SignalError> {
     let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(None) };
     let announced = snapshot
         .records_of(names::POWER_ON)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::os_image::MediumImage;
 use bmc::{BmcServices, Unavailable};
 use engine::model::{Outcome, RunId, Snapshot, StepName};
 use media::{Library, MediaGrants, SeedOfRun};
@@ -20,6 +21,8 @@ pub trait OsImages: Send + Sync {
     async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable>;
     /// Returns whether this controller's registry holds this image, without a pin.
     async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable>;
+    /// Returns what this controller's registry holds for a medium under a name: `reference` is a tag or a digest.
+    async fn for_medium(&self, repository: &str, reference: &str) -> Result<MediumImage, Unavailable>;
     /// Removes all pins of `owner`.
     async fn release(&self, owner: &str) -> Result<(), Unavailable>;
     /// Checks that the registry can store images.

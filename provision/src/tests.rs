@@ -102,6 +102,9 @@ impl OsImages for Stubs {
     async fn holds(&self, _: &str, _: &str) -> Result<bool, Unavailable> {
         Ok(false)
     }
+    async fn for_medium(&self, _: &str, _: &str) -> Result<super::MediumImage, Unavailable> {
+        Ok(super::MediumImage::Missing)
+    }
     async fn release(&self, _: &str) -> Result<(), Unavailable> {
         Ok(())
     }

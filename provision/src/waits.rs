@@ -3,6 +3,7 @@
 //! ```text
 //!  media_import            ends when the image is in the library
 //!  report                  ends by a signal: the installation report
+//!  media_report            ends by the same signal, or by the power state; for recipes with `delivery: media`
 //!  install_signs           ends by a completion sign; for targets that cannot report
 //!  those of `bmc::waits`   end when a read of the BMC shows the change, or the BMC responds
 //! ```
@@ -28,6 +29,15 @@ pub(super) const REPORT: WaitReason = WaitReason {
     next_action: "check the events for media reads: without reads the machine did not boot from the media; with reads, check its console",
 };
 
+/// The machine is being installed without a network and reports by reads of its medium.
+pub(super) const MEDIA_REPORT: WaitReason = WaitReason {
+    name: "media_report",
+    means: "the maintenance OS to report, by reads of its medium, how the installation ended",
+    ends_by: "a report that arrives as reads at the media address, or the power state: the machine powers itself off after a \
+              success and stays on after a failure",
+    next_action: "check the events for media reads: without reads the machine did not boot from the media; with reads, check its console",
+};
+
 /// The machine is being installed and cannot report.
 pub(super) const SIGNS: WaitReason = WaitReason {
     name: "install_signs",
@@ -38,7 +48,7 @@ pub(super) const SIGNS: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub(super) const ALL: [&WaitReason; 13] = [
+pub(super) const ALL: [&WaitReason; 14] = [
     &MEDIA_IMPORT,
     &waits::POWER_OFF,
     &waits::SHUTDOWN,
@@ -51,6 +61,7 @@ pub(super) const ALL: [&WaitReason; 13] = [
     &waits::BMC_BUSY,
     &waits::BMC_SILENT,
     &REPORT,
+    &MEDIA_REPORT,
     &SIGNS,
 ];
 

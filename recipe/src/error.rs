@@ -37,7 +37,8 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    pub(super) fn new(path: &str, code: &str, message: impl AsRef<str>) -> Self {
+    /// An error at a place of the document; the message is a sentence.
+    pub fn new(path: &str, code: &str, message: impl AsRef<str>) -> Self {
         let field = path.rsplit_once('/').map_or("", |(_, last)| last);
         Self {
             path: cut(path, MAX_PATH_CHARS),

@@ -13,7 +13,7 @@ use jsonschema::error::ValidationErrorKind;
 use super::error::{FieldError, MAX_ERRORS, by_path, child, cut, display};
 
 /// Fields whose values may be quoted in an error.
-const QUOTABLE: [&str; 22] = [
+const QUOTABLE: [&str; 23] = [
     "task_target",
     "target_disk",
     "media_label",
@@ -25,6 +25,7 @@ const QUOTABLE: [&str; 22] = [
     "format",
     "label",
     "after",
+    "delivery",
     "erase_mode",
     "mount",
     "hctl",

@@ -50,7 +50,7 @@ pub use error::{FieldError, MAX_ERRORS};
 pub use image_reference::{ImageReference, ImageReferenceError, Selector, is_sha256};
 pub use lint::Lint;
 pub use network::Network;
-pub use options::{After, DiskHints, EraseMode};
+pub use options::{After, Delivery, DiskHints, EraseMode};
 pub use parse::{MAX_DEPTH, MAX_RECIPE_BYTES, MAX_VALUES};
 pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
 pub use schemas::{RecipeSchemas, SchemaError};
@@ -185,6 +185,8 @@ pub struct Recipe {
     pub task_target: TaskTarget,
     /// What the machine does after a success.
     pub after: After,
+    /// How the OS image and the result travel.
+    pub delivery: Delivery,
     /// The disk to install to, always a whole disk.
     pub target_disk: Option<String>,
     /// The disk by its properties.
@@ -253,6 +255,7 @@ impl Recipe {
         put("target_disk", self.target_disk.as_ref().map(|disk| json!(disk)));
         put("disk_hints", self.disk_hints.as_ref().map(|hints| json!(hints)));
         put("after", (self.after != After::default()).then(|| json!(self.after.as_str())));
+        put("delivery", (self.delivery != Delivery::default()).then(|| json!(self.delivery.as_str())));
         put("erase_mode", (self.erase_mode != EraseMode::default()).then(|| json!(self.erase_mode.as_str())));
         put("network_links", self.network.as_ref().map(|network| json!(network.links())));
         put(

@@ -69,6 +69,40 @@ impl After {
     }
 }
 
+/// How the OS image and the result of the installation travel.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::IntoStaticStr,
+    strum::EnumString,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "lowercase")]
+pub enum Delivery {
+    /// By the network of the machine.
+    #[default]
+    Network,
+    /// By the medium: the machine needs no network.
+    Media,
+}
+
+impl Delivery {
+    /// Returns the name that recipes use.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns the value with this name, if known.
+    pub fn parse(name: &str) -> Option<Self> {
+        name.parse().ok()
+    }
+}
+
 /// How `erase.target` erases.
 #[derive(
     Debug,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::error::{FieldError, child, display};
 use super::network;
-use super::options::{After, DiskHints, EraseMode};
+use super::options::{After, Delivery, DiskHints, EraseMode};
 use super::partition::{self, FsFormat, Partition, PartitionSize, PartitionType};
 use super::storage::{
     Array, ArrayContent, ArrayLevel, FileSystem, LogicalVolume, MoreDisk, Storage, VolumeGroup,
@@ -47,6 +47,7 @@ pub(super) fn recipe(
     let oci_url = reader.text("oci_url").map(str::to_owned);
     let firmware_url = reader.text("firmware_url").map(str::to_owned);
     let after = reader.optional("after", After::parse).unwrap_or_default();
+    let delivery = reader.optional("delivery", Delivery::parse).unwrap_or_default();
     let erase_mode = reader.optional("erase_mode", EraseMode::parse).unwrap_or_default();
     let disk_hints = reader.disk_hints();
     let network = reader.network();
@@ -57,6 +58,7 @@ pub(super) fn recipe(
             schema_id: schema_id.to_owned(),
             task_target,
             after,
+            delivery,
             target_disk,
             disk_hints,
             oci_url,

@@ -8,6 +8,7 @@
 //! | `required` | a target that writes a disk has `target_disk` or `disk_hints` (version 1 requires `target_disk` by its schema) |
 //! | `size_order` | `min_bytes` is not above `max_bytes` |
 //! | `not_for_target` | `ssh_authorized_keys` and a secure `erase_mode` stand with the target that uses them |
+//! | `delivery` | `delivery: media` stands with a target that installs an OS image |
 //! | `mount` | a mount point occurs once, has a file system that Linux mounts, and is no place of the kernel |
 //! | `mkfs_options` | each option has at most one value, none names a device, and the partition has a file system |
 //! | `storage` | arrays and volume groups have the members they need, and members no file system: [`storage::errors`] |
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use super::error::{FieldError, display};
 use super::partition::{FsFormat, Partition, PartitionSize};
 use super::storage::{self, Slot};
-use super::{EraseMode, Recipe, TaskTarget, network};
+use super::{Delivery, EraseMode, Recipe, TaskTarget, network};
 
 /// Folders of the running kernel, on which a partition cannot be mounted.
 const OF_THE_KERNEL: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
@@ -31,6 +32,7 @@ pub(super) fn errors(recipe: &Recipe, knows_hints: bool) -> Vec<FieldError> {
     }
     hints(recipe, &mut errors);
     target(recipe, &mut errors);
+    delivery(recipe, &mut errors);
     let slots = storage::slots(recipe);
     mounts(&slots, &mut errors);
     for slot in &slots {
@@ -78,6 +80,19 @@ fn target(recipe: &Recipe, errors: &mut Vec<FieldError>) {
     };
     only("ssh_authorized_keys", !recipe.ssh_authorized_keys.is_empty(), TaskTarget::Rescue);
     only("erase_mode", recipe.erase_mode == EraseMode::Secure, TaskTarget::Erase);
+}
+
+fn delivery(recipe: &Recipe, errors: &mut Vec<FieldError>) {
+    let installs = matches!(recipe.task_target, TaskTarget::InstallLinux | TaskTarget::InstallImage);
+    if recipe.delivery == Delivery::Media && !installs {
+        let message = format!(
+            "`delivery` is media, which is for {} and {}; this recipe is for {}.",
+            TaskTarget::InstallLinux,
+            TaskTarget::InstallImage,
+            recipe.task_target
+        );
+        errors.push(FieldError::new("/delivery", "delivery", message));
+    }
 }
 
 fn mounts(slots: &[Slot<'_>], errors: &mut Vec<FieldError>) {

@@ -117,7 +117,7 @@ impl Scene {
 
     /// Skips to the next check of the job's wait, if the wait has one. The machine is given its time to report.
     fn skip_wait(&self, job: &Value) {
-        if job["wait"]["reason"] == "report" {
+        if ["report", "media_report"].iter().any(|reason| job["wait"]["reason"] == *reason) {
             return;
         }
         let Some(poll_at) = job["wait"]["poll_at"].as_str() else { return };

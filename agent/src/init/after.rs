@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! `after: off`   success, acknowledged: off     failure: off after ten minutes, in which the console can be read
+//! by the medium  success: off     failure: stay     (the recipe does not matter: the power state is part of the report)
 //! anything else  stay
 //! ```
 //!
@@ -43,6 +44,9 @@ pub fn wish(files: &BTreeMap<String, Vec<u8>>) -> After {
 pub fn ending(after: After, outcome: &Outcome, delivery: &Delivery) -> Ending {
     match (after, outcome, delivery) {
         (After::Off, Outcome::Success, Delivery::Acknowledged) => Ending::Off(Duration::ZERO),
+        // The power state is the acknowledgement: the controller reads it, then powers the machine on if the recipe says so.
+        (_, Outcome::Success, Delivery::Said) => Ending::Off(Duration::ZERO),
+        (_, Outcome::Failed { .. }, Delivery::Said) => Ending::Stay,
         (After::Off, Outcome::Failed { .. }, _) => Ending::Off(FAILED_TIME),
         _ => Ending::Stay,
     }
@@ -84,5 +88,14 @@ mod tests {
             ending(After::Off, &Outcome::Success, &Delivery::Acknowledged),
             Ending::Off(Duration::ZERO)
         );
+    }
+
+    #[test]
+    fn a_machine_that_reports_by_its_medium_is_off_after_a_success_and_on_after_a_failure() {
+        let failed = Outcome::Failed { step: "a".to_owned(), message: "b".to_owned() };
+        for after in [After::Off, After::Restart] {
+            assert_eq!(ending(after, &Outcome::Success, &Delivery::Said), Ending::Off(Duration::ZERO));
+            assert_eq!(ending(after, &failed, &Delivery::Said), Ending::Stay);
+        }
     }
 }

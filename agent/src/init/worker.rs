@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! drivers, links on (a thread) -> search, again and again -> clock -> network until the controller responds
+//!      (with `delivery: media` no network is configured and nothing is waited for)
 //!      accepted -> the task, or the report of an earlier fault -> ending        refused -> stays on, touches no disk
 //! ```
 
@@ -23,16 +24,18 @@ use crate::discovery::FoundTask;
 use crate::http::HttpClient;
 use crate::linux::LinuxHost;
 use crate::log::Log;
+use crate::medium::open_medium;
 use crate::net::connect::{Connector, Reach};
 use crate::net::record::{Below, Record};
 use crate::net::system::SystemKernel;
 use crate::net::{self};
 use crate::report::{Outcome, Reporter};
-use crate::run::{Machine, run};
+use crate::run::{Machine, run, volume};
 use crate::search::{block_devices, search};
 use crate::serials::MachineSerials;
 use crate::task::unit;
 use crate::{facts, inventory};
+use recipe::Delivery;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 const PAUSE: Duration = Duration::from_secs(60);
@@ -93,10 +96,18 @@ fn carry_out(
     let (sys, dev) = (Path::new("/sys"), Path::new("/dev"));
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
-    let reporter = Reporter::new(&http, clock, &found.job, log);
-    connect(found, drivers, clock, log, &reporter)?;
     let after = found.files.as_ref().map(wish).unwrap_or_default();
+    let by_medium = found.delivery() == Delivery::Media;
+    if !by_medium {
+        connect(found, drivers, clock, log, &Reporter::new(&http, clock, &found.job, log))?;
+    }
     if let Some(message) = fault {
+        let volume = volume(&open_medium, found);
+        let reporter = match &volume {
+            Ok(None) => Reporter::new(&http, clock, &found.job, log),
+            Ok(Some(volume)) => Reporter::by_medium(clock, &found.job, log, Ok(volume)),
+            Err(reason) => Reporter::by_medium(clock, &found.job, log, Err(reason.clone())),
+        };
         let outcome = Outcome::Failed { step: unit::DISPATCHER.to_owned(), message };
         let delivery = reporter.deliver(&outcome, None);
         return Ok(ending(after, &outcome, &delivery));
@@ -113,6 +124,7 @@ fn carry_out(
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &LinuxHost::default(),
         inventory: &|| inventory::read(sys, Path::new("/proc")),
+        medium: &open_medium,
         report_limit: None,
     };
     let (outcome, delivery) = run(&machine, found);

@@ -242,6 +242,7 @@ pub(super) fn install(
         },
         linux: host,
         inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
+        medium: &crate::medium::open_medium,
         report_limit: None,
     };
     let (outcome, _) = run(&machine, &found);

@@ -17,18 +17,18 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::manifest::Layer;
-use super::registry::{Failure, PATIENCE, PullError, Registry};
+use super::registry::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, PullError};
+use super::source::{Failure, ImageSource};
+use beacon::Class;
 
 const BLOCK: usize = 256 * 1024;
 const BLOCKS_AHEAD: usize = 16;
 /// A connection without a byte for this time is given up.
 const STALL: Duration = Duration::from_secs(60);
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Reads one blob.
 pub struct BlobReader<'run> {
-    registry: &'run Registry<'run>,
+    source: &'run dyn ImageSource,
     digest: String,
     size: u64,
     offset: u64,
@@ -72,7 +72,7 @@ impl Pump {
             self.block = match self.blocks.recv_timeout(stall) {
                 Ok(Ok(block)) => block,
                 Ok(Err(source)) => return Err(crate::discovery::chain(&source)),
-                Err(RecvTimeoutError::Timeout) => return Err("the registry sends nothing".to_owned()),
+                Err(RecvTimeoutError::Timeout) => return Err("it sends nothing".to_owned()),
                 Err(RecvTimeoutError::Disconnected) => return Ok(0),
             };
             self.at = 0;
@@ -87,16 +87,16 @@ impl Pump {
 impl<'run> BlobReader<'run> {
     /// Creates the reader of a layer's blob. The first request is sent by the first read.
     #[must_use]
-    pub fn new(registry: &'run Registry<'run>, layer: &Layer) -> Self {
+    pub fn new(source: &'run dyn ImageSource, layer: &Layer) -> Self {
         Self {
-            registry,
+            source,
             digest: layer.digest.clone(),
             size: layer.size,
             offset: 0,
             sha256: Sha256::new(),
             pump: None,
             pause: FIRST_PAUSE,
-            last_byte_at: registry.clock.elapsed(),
+            last_byte_at: source.clock().elapsed(),
             stall: STALL,
             verified: false,
             resumes: 0,
@@ -122,19 +122,13 @@ impl<'run> BlobReader<'run> {
     }
 
     fn what(&self) -> String {
-        format!("pulling {} of {}", self.digest, self.registry.repository())
+        format!("pulling {} of {}", self.digest, self.source.name())
     }
 
     fn open(&mut self) -> Result<Pump, Failure> {
-        let range = (self.offset > 0).then(|| ("range", format!("bytes={}-", self.offset)));
-        let headers: Vec<_> = range.into_iter().collect();
-        let response = self.registry.get("blobs", &self.digest, &headers, true, &self.what())?;
-        let begins = match response.status {
-            206 => response.header("content-range").and_then(range_start),
-            _ => Some(0),
-        };
-        let mut pump = Pump::start(response.body);
-        match begins {
+        let opened = self.source.open_blob(&self.digest, self.offset, &self.what())?;
+        let mut pump = Pump::start(opened.body);
+        match opened.begins {
             Some(start) if start == self.offset => Ok(pump),
             // The registry ignores ranges: the bytes that are known are read again and dropped.
             Some(0) => {
@@ -178,6 +172,7 @@ impl<'run> BlobReader<'run> {
         if self.verified {
             return Ok(());
         }
+        self.source.failed(Class::Image);
         let (what, expected) = (self.what(), self.digest.clone());
         Err(io::Error::new(io::ErrorKind::InvalidData, PullError::Digest { what, expected, actual }))
     }
@@ -197,7 +192,7 @@ impl Read for BlobReader<'_> {
                     self.sha256.update(&buffer[..read]);
                     self.offset += read as u64;
                     self.pause = FIRST_PAUSE;
-                    self.last_byte_at = self.registry.clock.elapsed();
+                    self.last_byte_at = self.source.clock().elapsed();
                     return Ok(read);
                 }
                 // A token expires while a large blob streams: the next request asks for another one.
@@ -207,19 +202,15 @@ impl Read for BlobReader<'_> {
                 Err(Failure::Permanent(error)) => return Err(io::Error::other(error)),
                 Err(Failure::Transient(reason)) => reason,
             };
-            let waited = self.registry.clock.elapsed().saturating_sub(self.last_byte_at);
+            let waited = self.source.clock().elapsed().saturating_sub(self.last_byte_at);
             if waited + self.pause > PATIENCE {
+                self.source.failed(Class::Medium);
                 return Err(io::Error::other(PullError::Unreachable { what: self.what(), reason }));
             }
-            self.registry.forget_token();
+            self.source.try_again();
             self.resumes += 1;
-            self.registry.clock.sleep(self.pause);
+            self.source.clock().sleep(self.pause);
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
     }
-}
-
-/// The first byte of `Content-Range: bytes 5-9/10`.
-fn range_start(value: &str) -> Option<u64> {
-    value.trim().strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
 }

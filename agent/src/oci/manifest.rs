@@ -4,6 +4,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::registry::{PullError, Registry};
+use super::source::ImageSource;
 use recipe::{ImageReference, Selector, is_sha256};
 
 const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -75,77 +76,88 @@ impl Registry<'_> {
     /// Returns an error when the registry refuses a request or does not respond for ten minutes, a document does not
     /// match its digest, or the image cannot be installed.
     pub fn resolve(&self, reference: &ImageReference) -> Result<Image, PullError> {
-        let (mut digest, mut document) = self.manifest(
-            reference.selector.as_str(),
-            match &reference.selector {
-                Selector::Digest(digest) => Some(digest),
-                Selector::Tag(_) => None,
-            },
-        )?;
-        let refused = |digest: &str, reason: String| PullError::Document {
-            what: format!("manifest {digest} of {}", self.repository()),
-            reason,
+        let expected = match &reference.selector {
+            Selector::Digest(digest) => Some(digest),
+            Selector::Tag(_) => None,
         };
-        if let Some(manifests) = &document.manifests {
-            let architecture = architecture();
-            let chosen = choose(manifests, architecture)
-                .ok_or_else(|| refused(&digest, format!("the index has no image for linux/{architecture}")))?
-                .to_owned();
-            (digest, document) = self.manifest(&chosen, Some(&chosen))?;
-        }
-        let layers = document.layers.unwrap_or_default();
-        if layers.is_empty() || layers.len() > MAX_LAYERS {
-            return Err(refused(
-                &digest,
-                format!("it has {} layers; 1 to {MAX_LAYERS} are allowed", layers.len()),
-            ));
-        }
-        if let Some(wrong) = layers.iter().find(|layer| !is_sha256(&layer.digest)) {
-            let shown: String = wrong.digest.chars().take(80).collect();
-            return Err(refused(&digest, format!("the layer digest {shown} is not a sha256")));
-        }
-        let diff_ids = match &document.config {
-            Some(config) if IMAGE_CONFIGS.contains(&&*config.media_type) => self.diff_ids(config)?,
-            _ => Vec::new(),
-        };
-        if !diff_ids.is_empty() && diff_ids.len() != layers.len() {
-            let reason = format!("it has {} layers, its configuration {}", layers.len(), diff_ids.len());
-            return Err(refused(&digest, reason));
-        }
-        let mut diff_ids = diff_ids.into_iter();
-        let layers = layers.into_iter().map(|layer| Layer {
-            digest: layer.digest,
-            size: layer.size,
-            media_type: layer.media_type,
-            diff_id: diff_ids.next(),
-        });
-        Ok(Image { digest, layers: layers.collect() })
+        resolve(self, reference.selector.as_str(), expected)
     }
+}
 
-    /// Reads a manifest or an index. Without an expected digest, that of the bytes is returned.
-    fn manifest(&self, name: &str, expected: Option<&String>) -> Result<(String, Document), PullError> {
-        let bytes = self.document("manifests", name, ACCEPTED, MAX_DOCUMENT)?;
-        let what = format!("manifest {name} of {}", self.repository());
-        let digest = verified(&what, &bytes, expected)?;
-        let document = serde_json::from_slice(&bytes)
-            .map_err(|source| PullError::Document { what, reason: source.to_string() })?;
-        Ok((digest, document))
+/// Resolves a name or digest of a source to one image for this machine's architecture.
+pub(super) fn resolve(
+    source: &dyn ImageSource,
+    name: &str,
+    expected: Option<&String>,
+) -> Result<Image, PullError> {
+    let (mut digest, mut document) = manifest(source, name, expected)?;
+    let refused = |digest: &str, reason: String| PullError::Document {
+        what: format!("manifest {digest} of {}", source.name()),
+        reason,
+    };
+    if let Some(manifests) = &document.manifests {
+        let architecture = architecture();
+        let chosen = choose(manifests, architecture)
+            .ok_or_else(|| refused(&digest, format!("the index has no image for linux/{architecture}")))?
+            .to_owned();
+        (digest, document) = manifest(source, &chosen, Some(&chosen))?;
     }
+    let layers = document.layers.unwrap_or_default();
+    if layers.is_empty() || layers.len() > MAX_LAYERS {
+        return Err(refused(
+            &digest,
+            format!("it has {} layers; 1 to {MAX_LAYERS} are allowed", layers.len()),
+        ));
+    }
+    if let Some(wrong) = layers.iter().find(|layer| !is_sha256(&layer.digest)) {
+        let shown: String = wrong.digest.chars().take(80).collect();
+        return Err(refused(&digest, format!("the layer digest {shown} is not a sha256")));
+    }
+    let diff_ids = match &document.config {
+        Some(config) if IMAGE_CONFIGS.contains(&&*config.media_type) => diff_ids(source, config)?,
+        _ => Vec::new(),
+    };
+    if !diff_ids.is_empty() && diff_ids.len() != layers.len() {
+        let reason = format!("it has {} layers, its configuration {}", layers.len(), diff_ids.len());
+        return Err(refused(&digest, reason));
+    }
+    let mut diff_ids = diff_ids.into_iter();
+    let layers = layers.into_iter().map(|layer| Layer {
+        digest: layer.digest,
+        size: layer.size,
+        media_type: layer.media_type,
+        diff_id: diff_ids.next(),
+    });
+    Ok(Image { digest, layers: layers.collect() })
+}
 
-    fn diff_ids(&self, config: &Descriptor) -> Result<Vec<String>, PullError> {
-        let what = format!("configuration {} of {}", config.digest, self.repository());
-        let refused = |reason: String| PullError::Document { what: what.clone(), reason };
-        if !is_sha256(&config.digest) || config.size > MAX_DOCUMENT {
-            return Err(refused("its digest is not a sha256, or it is too large".to_owned()));
-        }
-        let bytes = self.document("blobs", &config.digest, "*/*", MAX_DOCUMENT)?;
-        verified(&what, &bytes, Some(&config.digest))?;
-        let parsed: Configuration =
-            serde_json::from_slice(&bytes).map_err(|source| refused(source.to_string()))?;
-        match parsed.rootfs.diff_ids.iter().all(|id| is_sha256(id)) {
-            true => Ok(parsed.rootfs.diff_ids),
-            false => Err(refused("a diff_id is not a sha256".to_owned())),
-        }
+/// Reads a manifest or an index. Without an expected digest, that of the bytes is returned.
+fn manifest(
+    source: &dyn ImageSource,
+    name: &str,
+    expected: Option<&String>,
+) -> Result<(String, Document), PullError> {
+    let bytes = source.document("manifests", name, ACCEPTED, MAX_DOCUMENT)?;
+    let what = format!("manifest {name} of {}", source.name());
+    let digest = verified(&what, &bytes, expected)?;
+    let document = serde_json::from_slice(&bytes)
+        .map_err(|source| PullError::Document { what, reason: source.to_string() })?;
+    Ok((digest, document))
+}
+
+fn diff_ids(source: &dyn ImageSource, config: &Descriptor) -> Result<Vec<String>, PullError> {
+    let what = format!("configuration {} of {}", config.digest, source.name());
+    let refused = |reason: String| PullError::Document { what: what.clone(), reason };
+    if !is_sha256(&config.digest) || config.size > MAX_DOCUMENT {
+        return Err(refused("its digest is not a sha256, or it is too large".to_owned()));
+    }
+    let bytes = source.document("blobs", &config.digest, "*/*", MAX_DOCUMENT)?;
+    verified(&what, &bytes, Some(&config.digest))?;
+    let parsed: Configuration =
+        serde_json::from_slice(&bytes).map_err(|source| refused(source.to_string()))?;
+    match parsed.rootfs.diff_ids.iter().all(|id| is_sha256(id)) {
+        true => Ok(parsed.rootfs.diff_ids),
+        false => Err(refused("a diff_id is not a sha256".to_owned())),
     }
 }
 

@@ -6,19 +6,25 @@
 //!                                                    sha256 = digest          sha256 = diff_id
 //! ```
 //!
+//! A task with `delivery: media` has the documents and blobs on its medium: [`MediumLayout`].
+//!
 //! Invariants: no blob is held in memory or on a disk. A reader of a layer ends without an error only when size, digest and
 //! diff_id hold. OCI image and distribution specifications 1.1.
 
 mod blob;
 mod decode;
+mod layout;
 mod manifest;
 mod registry;
+mod source;
 
 pub use blob::BlobReader;
 pub use decode::{LayerReader, decompressed};
+pub use layout::MediumLayout;
 pub use manifest::{Image, Layer};
 pub use recipe::{ImageReference, ImageReferenceError, Selector};
 pub use registry::{PullError, Registry};
+pub use source::{Failure, ImageSource, OpenedBlob};
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ use base64::Engine as _;
 use serde::Deserialize;
 use url::Url;
 
+use super::source::{Failure, ImageSource, OpenedBlob};
 use crate::clock::Clock;
 use crate::http::{Http, Request, Response};
 use crate::job::PullAccess;
@@ -26,8 +27,8 @@ use recipe::ImageReference;
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_TOKEN_BYTES: u64 = 256 * 1024;
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a registry that does not respond is waited for, from the last success.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -74,8 +75,8 @@ pub enum PullError {
 
 /// One repository of a registry.
 pub struct Registry<'run> {
-    pub(super) http: &'run dyn Http,
-    pub(super) clock: &'run dyn Clock,
+    http: &'run dyn Http,
+    clock: &'run dyn Clock,
     base: Url,
     repository: String,
     credentials: Option<String>,
@@ -90,11 +91,6 @@ struct Token {
 
 /// A response, or the reason why there is none yet.
 type Attempt = Result<Response, Failure>;
-
-pub(super) enum Failure {
-    Transient(String),
-    Permanent(PullError),
-}
 
 impl<'run> Registry<'run> {
     /// Creates the client of the repository of `reference`: at the registry of the job if it has one, otherwise at the host
@@ -134,7 +130,7 @@ impl<'run> Registry<'run> {
     }
 
     /// Requests a document and waits for a registry that is away.
-    pub(super) fn document(
+    fn request_document(
         &self,
         kind: &str,
         name: &str,
@@ -163,7 +159,7 @@ impl<'run> Registry<'run> {
     }
 
     /// Sends one request for `kind` (`manifests` or `blobs`). Redirects and authentication are part of it.
-    pub(super) fn get(
+    fn get(
         &self,
         kind: &str,
         name: &str,
@@ -272,9 +268,43 @@ impl<'run> Registry<'run> {
     }
 
     /// Forgets the token, so that the next request asks for another one. A token can expire while a blob streams.
-    pub(super) fn forget_token(&self) {
+    fn forget_token(&self) {
         *self.authorization.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+impl ImageSource for Registry<'_> {
+    fn name(&self) -> &str {
+        &self.repository
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.clock
+    }
+
+    fn document(&self, kind: &str, name: &str, accept: &str, limit: u64) -> Result<Vec<u8>, PullError> {
+        self.request_document(kind, name, accept, limit)
+    }
+
+    fn open_blob(&self, digest: &str, offset: u64, what: &str) -> Result<OpenedBlob, Failure> {
+        let range = (offset > 0).then(|| ("range", format!("bytes={offset}-")));
+        let headers: Vec<_> = range.into_iter().collect();
+        let response = self.get("blobs", digest, &headers, true, what)?;
+        let begins = match response.status {
+            206 => response.header("content-range").and_then(range_start),
+            _ => Some(0),
+        };
+        Ok(OpenedBlob { begins, body: response.body })
+    }
+
+    fn try_again(&self) {
+        self.forget_token();
+    }
+}
+
+/// The first byte of `Content-Range: bytes 5-9/10`.
+fn range_start(value: &str) -> Option<u64> {
+    value.trim().strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
 }
 
 fn failure(what: &str, status: u16) -> Failure {

@@ -5,17 +5,19 @@ use recipe::PartitionType;
 use crate::device::Disk;
 use crate::facts::DiskFacts;
 use crate::linux::{Installation, Layout, Place, Target};
-use crate::oci::{BlobReader, Image, LayerReader, Registry};
+use crate::medium::MediumVolume;
+use crate::oci::{BlobReader, Image, ImageSource, LayerReader};
 use crate::plan::{Failure, Plan, Step};
 use crate::task::{LinuxTask, unit};
 
-use super::{FoundTask, Machine, Reporter, Run};
+use super::{FoundTask, Machine, Reporter, Run, with_image};
 
 /// What the steps of an installation share.
 pub(super) struct LinuxRun<'run> {
     pub(super) machine: &'run Machine<'run>,
     pub(super) reporter: &'run Reporter<'run>,
     pub(super) plan: &'run Plan,
+    pub(super) volume: Option<&'run MediumVolume>,
 }
 
 impl LinuxRun<'_> {
@@ -54,13 +56,24 @@ pub(super) fn install(
 ) -> Result<(), Failure> {
     let failed = |step: &'static str| move |message: String| Failure { unit: step, message };
     let machine = run.machine;
-    let access = found.job.registry.as_ref();
-    let http = if access.is_some() { machine.http } else { machine.foreign_http };
     // The image and the layout are checked before the first write.
-    let registry = Registry::new(http, machine.clock, access, &task.image)
-        .map_err(|source| failed(unit::IMAGE_LINUX)(source.to_string()))?;
-    let image =
-        registry.resolve(&task.image).map_err(|source| failed(unit::IMAGE_LINUX)(source.to_string()))?;
+    let source = (found, run.reporter, run.volume);
+    with_image(machine, source, &task.image, |source, image| {
+        install_from(run, disks, task, found, source, &image)
+    })
+    .map_err(failed(unit::IMAGE_LINUX))?
+}
+
+fn install_from(
+    run: &LinuxRun<'_>,
+    disks: Vec<Box<dyn Disk>>,
+    task: &LinuxTask,
+    found: &FoundTask,
+    source: &dyn ImageSource,
+    image: &Image,
+) -> Result<(), Failure> {
+    let failed = |step: &'static str| move |message: String| Failure { unit: step, message };
+    let machine = run.machine;
     machine
         .log
         .line(unit::IMAGE_LINUX, format!("the image is {} with {} layers", image.digest, image.layers.len()));
@@ -74,7 +87,7 @@ pub(super) fn install(
     let mut installation =
         Installation::new(machine.linux, machine.log, &found.job, targets, layout, image.digest.clone());
     installation.prepare_host().map_err(failed(unit::PARTITION))?;
-    let outcome = carry_out(run, disks, &mut installation, &registry, &image, found);
+    let outcome = carry_out(run, disks, &mut installation, source, image, found);
     if outcome.is_err()
         && let Err(reason) = installation.unmount()
     {
@@ -114,7 +127,7 @@ fn carry_out(
     run: &LinuxRun<'_>,
     disks: Vec<Box<dyn Disk>>,
     installation: &mut Installation<'_>,
-    registry: &Registry<'_>,
+    source: &dyn ImageSource,
     image: &Image,
     found: &FoundTask,
 ) -> Result<(), Failure> {
@@ -152,7 +165,7 @@ fn carry_out(
             let total = image.layers.iter().map(|layer| layer.size).sum::<u64>().max(1);
             let mut done = 0_u64;
             for layer in &image.layers {
-                let blob = BlobReader::new(registry, layer);
+                let blob = BlobReader::new(source, layer);
                 let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
                     .map_err(|source| crate::discovery::chain(&source))?;
                 installation.apply(&tree, &mut stream, &mut |_| ())?;

@@ -14,7 +14,7 @@ use crate::test_kit::{FakeHttp, VirtualClock, bootable_image, disk_image, is_fil
 
 const MIB: u64 = 1 << 20;
 
-fn digest(bytes: &[u8]) -> String {
+pub(super) fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
@@ -40,14 +40,14 @@ pub(super) fn controller(layer: Vec<u8>, media_type: &str) -> FakeHttp {
 }
 
 /// Two disks of a machine; the task may write to the first only.
-struct Room {
+pub(super) struct Room {
     folders: Vec<tempfile::TempDir>,
     paths: BTreeMap<String, PathBuf>,
     facts: Vec<DiskFacts>,
 }
 
 impl Room {
-    fn new(sizes: &[u64]) -> Self {
+    pub(super) fn new(sizes: &[u64]) -> Self {
         let mut room = Self { folders: Vec::new(), paths: BTreeMap::new(), facts: Vec::new() };
         for (index, mib) in sizes.iter().enumerate() {
             let name = format!("sd{}", char::from(b'a' + index as u8));
@@ -72,11 +72,24 @@ impl Room {
         let image = task_image(&job, "", &[("recipe.json", &recipe)]);
         let found = read_medium("sr0", image).unwrap().remove(0);
         let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
+        let (outcome, delivery) = self.run_with(http, &found, &crate::medium::open_medium, &clock, &log);
+        assert_eq!(delivery, Delivery::Acknowledged);
+        outcome
+    }
+
+    pub(super) fn run_with(
+        &self,
+        http: &FakeHttp,
+        found: &FoundTask,
+        medium: &OpenMedium<'_>,
+        clock: &VirtualClock,
+        log: &Log,
+    ) -> (Outcome, Delivery) {
         let machine = Machine {
             http,
             foreign_http: http,
-            clock: &clock,
-            log: &log,
+            clock,
+            log,
             disks: self.facts.clone(),
             media: vec!["sr0".to_owned()],
             open: &|facts| {
@@ -84,18 +97,17 @@ impl Room {
             },
             linux: &crate::linux::LinuxHost::default(),
             inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
+            medium,
             report_limit: None,
         };
-        let (outcome, delivery) = run(&machine, &found);
-        assert_eq!(delivery, Delivery::Acknowledged);
-        outcome
+        run(&machine, found)
     }
 
-    fn bytes(&self, name: &str) -> Vec<u8> {
+    pub(super) fn bytes(&self, name: &str) -> Vec<u8> {
         std::fs::read::<&Path>(self.paths[name].as_ref()).unwrap()
     }
 
-    fn is_untouched(&self, name: &str) -> bool {
+    pub(super) fn is_untouched(&self, name: &str) -> bool {
         let fill = 0xd0 + (name.as_bytes()[2] - b'a');
         is_filled(&self.bytes(name), fill)
     }

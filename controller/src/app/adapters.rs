@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
+use super::os_medium;
 use crate::auth::{
     CredentialStore, RegistryScope, ServerScope, SessionRecord, StoreUnavailable, TokenLimits, TokenRecord,
     UserRecord,
@@ -18,7 +19,7 @@ use engine::model::{
 };
 use engine::store::{SealPurpose, Store, StoreError, StoredToken, TextSeal};
 use media::{GrantStore, GrantStoreUnavailable};
-use provision::{OsImages, ProvisionMetrics};
+use provision::{MediumImage, OsImages, ProvisionMetrics};
 use secrets::{ColumnSeal, Key, MasterKey};
 
 /// Reads users, API tokens and pull grants from the database.
@@ -236,6 +237,13 @@ impl OsImages for RegistryOsImages {
             Ok(_) => Ok(true),
             Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
             Err(error) => Err(Unavailable(error_chain(&error).to_string())),
+        }
+    }
+
+    async fn for_medium(&self, repository: &str, reference: &str) -> Result<MediumImage, Unavailable> {
+        match &self.0 {
+            Some(registry) => os_medium::find(registry, repository, reference).await,
+            None => Ok(MediumImage::Missing),
         }
     }
 

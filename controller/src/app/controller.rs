@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::key_set::HttpsKeySet;
-use super::{MAX_IMAGE, StartError, adapters, load, setting};
+use super::{MAX_IMAGE, StartError, adapters, load, os_medium, setting};
 use crate::api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, WebSessions};
 use crate::auth::{
     AuthConfig, AuthMode, Authenticator, JwtKeys, JwtRules, JwtVerifier, KeySet, RateLimit, RateLimiter,
@@ -126,6 +126,9 @@ impl Controller {
                 grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
             },
         );
+        let (beacons, said) = os_medium::beacons();
+        services.grants.set_beacon_listener(Arc::new(beacons));
+        tokio::spawn(os_medium::deliver(engine.clone(), said, stop.clone()));
         let feed = Feed::new(store.clone(), stop);
         let report_secrets = Arc::new(RwLock::new(report_secrets(settings, environment.clock.now())?));
         let renew_report_secrets = {
@@ -256,6 +259,9 @@ fn provision_services(
         .map_err(setting("open the library of maintenance ISOs"))?;
     let grant_store = Arc::new(adapters::StoreGrants::new(store.clone(), Arc::clone(clock)));
     let grants = MediaGrants::new(grant_store, library.clone(), keys.master(), Arc::clone(clock));
+    if let Some(registry) = registry {
+        grants.set_os_blobs(Arc::new(os_medium::RegistryBlobs(registry.clone())));
+    }
     Ok(Services {
         bmc,
         schemas: RecipeSchemas::builtin(),

@@ -18,6 +18,7 @@ mod lock;
 mod offline_accounts;
 mod offline_secrets;
 mod origin;
+mod os_medium;
 mod pressure;
 mod private;
 mod purposes;

@@ -41,7 +41,8 @@ use crate::{
     http::HttpError,
     machine::{DiskSpec, Machine, NoBootableDisk},
     maintenance_os::{
-        AfterReport, InstallResult, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, Tools, unit,
+        AfterReport, InstallOutcome, InstallResult, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium,
+        ReportDelivery, Tools, unit,
     },
 };
 
@@ -407,8 +408,18 @@ impl MachineHost {
             BootSource::Disk => self.boot_from_disk(boot.generation).await,
         };
         let reported = matches!(&result, BootResult::Maintenance(report) if report.job_id.is_some());
+        // Without a network the power state is a part of the report: off after a success.
+        let said_success = matches!(
+            &result,
+            BootResult::Maintenance(InstallResult {
+                delivery: ReportDelivery::Said,
+                outcome: InstallOutcome::Succeeded(_),
+                ..
+            })
+        );
         self.remember(BootRecord { generation: boot.generation, result });
         match self.after_report {
+            _ if said_success => boot.halt(),
             AfterReport::PowerOff if reported => boot.halt(),
             AfterReport::Reboot if reported => boot.reboot(),
             _ => {}

@@ -160,6 +160,16 @@ impl HttpDisc {
         }
     }
 
+    /// Reads the block around an offset from the server, around the cache.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not send it.
+    pub async fn touch(&self, offset: u64) -> Result<(), DiscError> {
+        let first = offset / BLOCK_BYTES * BLOCK_BYTES;
+        let last = (first + BLOCK_BYTES).min(self.length).saturating_sub(1);
+        self.drive.read(first, last, self.length).await.map(drop)
+    }
+
     fn block(&self, index: u64) -> io::Result<Bytes> {
         if let Some(block) = self.cache.lock().get(index) {
             return Ok(block);

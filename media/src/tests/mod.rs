@@ -9,6 +9,7 @@ mod golden;
 mod grant_life;
 mod http;
 mod log_lines;
+mod os_medium;
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -13,11 +13,12 @@ use super::super::report::SIGNAL;
 use super::super::services::Services;
 use super::super::waits;
 use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
-use super::{discovered_bmc, names, reading_policy};
+use super::{await_media, discovered_bmc, names, reading_policy, recipe};
 use bmc::failure;
 use bmc::power::power_on_permit;
 use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, StepName, Wait};
 use engine::{Step, StepContext, StepError, StepOutcome, StepPolicy, StepReport, WaitRequest};
+use recipe::Delivery;
 
 const STEP: &StepName = names::AWAIT_REPORT;
 
@@ -31,14 +32,23 @@ impl Step for AwaitReport {
     }
 
     async fn run(&self, context: &StepContext) -> StepReport {
+        let by_media = recipe(STEP, context).is_ok_and(|recipe| recipe.delivery == Delivery::Media);
+        let reason = if by_media { &waits::MEDIA_REPORT } else { &waits::REPORT };
+        let within = boot_again::time_left(context, reason, self.0.settings.job_timeout);
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
-            return conclude(report);
+            return match await_media::needs_confirmation(report) {
+                true => await_media::confirm(&self.0, context, report, within).await,
+                false => conclude(report),
+            };
         }
         let mut past: BootLook = context.own_output().unwrap_or_default();
-        let within = boot_again::time_left(context, &waits::REPORT, self.0.settings.job_timeout);
         let looked = boot_again::look_if_due(&self.0, context, &mut past, within).await;
         let events = match (looked, &context.previous_wait) {
             (Looked::SecondWay(report), _) => return *report,
+            (_, Some(_)) if by_media => match await_media::by_power(&self.0, context).await {
+                Ok(report) => return report,
+                Err(events) => events,
+            },
             // Woken without a report: a restart of the controller, or the deadline. One read-only observation (decision D8).
             (Looked::NotDue, Some(_)) => {
                 match tokio::time::timeout(OBSERVE_TIMEOUT, self.observe(context)).await {
@@ -52,12 +62,16 @@ impl Step for AwaitReport {
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let permit_time_left = self.permit_time_left(context);
         let look = boot_again::due(context, &past, within).map(|due| due.since(context.now()));
+        let observe = by_media.then_some(await_media::OBSERVE_EVERY);
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
-            reason: &waits::REPORT,
+            reason,
             signals: vec![SIGNAL],
-            poll: permit_time_left.into_iter().chain(look).min(),
+            poll: permit_time_left.into_iter().chain(look).chain(observe).min(),
             within,
-            detail: "the host was powered on; the maintenance OS has not reported yet".to_owned(),
+            detail: match by_media {
+                true => await_media::detail(context),
+                false => "the host was powered on; the maintenance OS has not reported yet".to_owned(),
+            },
         }));
         report.events = events;
         report = report.with_output(json!(past));
@@ -68,7 +82,8 @@ impl Step for AwaitReport {
     }
 
     fn on_signal(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
-        (signal.name == SIGNAL).then(|| conclude(signal))
+        // The power state confirms a success that came by the medium, and a worker reads it.
+        (signal.name == SIGNAL && !await_media::needs_confirmation(signal)).then(|| conclude(signal))
     }
 
     fn on_wait_deadline(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {

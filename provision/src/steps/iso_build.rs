@@ -16,8 +16,8 @@ use bmc::{failure, output_of};
 use engine::model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, Snapshot, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use media::{
-    self, ImageBody, ImageUse, JobDocument, MediaToken, NoTokenSeed, PullAccess, RenderInput, TaskImageInput,
-    TaskInputs,
+    self, ImageBody, ImageUse, JobDocument, MediaToken, NoTokenSeed, OpenOsImage, PullAccess, RenderInput,
+    TaskImageInput, TaskInputs,
 };
 use recipe::{Payload, Recipe};
 use secrets::{JOB_USERNAME, JobTokens, token_hash};
@@ -86,14 +86,17 @@ pub(super) fn media_token_for(
 async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepError> {
     let validated: Validated = output_of(STEP, context, names::VALIDATE)?;
     let begun = context.clock.elapsed();
-    let BuiltTaskImage { inputs, body, pull } = task_of(services, context, &validated)?;
+    let BuiltTaskImage { inputs, body, pull, .. } = task_of(services, context, &validated).await?;
     let digest = inputs.digest().to_hex();
     services.metrics.image_built(context.clock.elapsed().saturating_sub(begun), inputs.len());
-    let path = match &services.settings.task_iso_dir {
-        Some(folder) => Some(write_file(folder, context, &inputs, body.clone()).await?),
-        None => None,
+    // An image with an OS image is never stored: its bytes are in the registry.
+    let path = match (&services.settings.task_iso_dir, &body) {
+        (Some(folder), Some(body)) => Some(write_file(folder, context, &inputs, body.clone()).await?),
+        _ => None,
     };
-    services.grants.keep_recent(&inputs, body);
+    if let Some(body) = body {
+        services.grants.keep_recent(&inputs, body);
+    }
     let sealed = inputs.to_bytes().map_err(broken)?;
     let task =
         grant(services, context, Artifact::Task, &digest, Some(&sealed), inputs.len(), GrantUse::FIRST)?;
@@ -135,14 +138,16 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
 pub(crate) struct BuiltTaskImage {
     /// The recorded inputs of the image.
     pub(crate) inputs: TaskInputs,
-    /// The bytes of the image.
-    pub(super) body: ImageBody,
+    /// The bytes of the image; none of an image with an OS image, which is planned again when it is read.
+    pub(super) body: Option<ImageBody>,
+    /// The OS image with its contents open.
+    pub(super) os_image: Option<OpenOsImage>,
     /// The repository the maintenance OS may pull from, and the password in the image.
     pull: Option<(String, SecretString)>,
 }
 
 /// Plans the task image of the run; every call returns the same image.
-pub(super) fn task_of(
+pub(super) async fn task_of(
     services: &Services,
     context: &StepContext,
     validated: &Validated,
@@ -150,7 +155,20 @@ pub(super) fn task_of(
     let run = &context.snapshot.run;
     let serial = input(STEP, context)?.server;
     let tokens = media::tokens_of(&context.snapshot).map_err(broken)?;
-    task_image(services, (run.id, run.created_at), &tokens, &serial, &recipe(STEP, context)?, validated)
+    let os_image = match &validated.os_image {
+        Some(image) => Some(services.grants.open_os_image(image).await.map_err(not_open)?),
+        None => None,
+    };
+    let recipe = recipe(STEP, context)?;
+    task_image(services, (run.id, run.created_at), &tokens, &serial, &recipe, validated, os_image)
+}
+
+/// The contents of the OS image cannot be opened.
+fn not_open(why: media::GrantError) -> StepError {
+    let gone = matches!(why, media::GrantError::OsImage(_));
+    let next = "push the OS image to the registry of this controller again, then retry the job";
+    let failure = failure(class::MEDIA, STEP, engine::model::error_chain(&why).to_string(), next);
+    if gone { StepError::fail(failure) } else { StepError::retry(failure) }
 }
 
 /// Plans the task image of any job, also for a dry run.
@@ -161,11 +179,12 @@ pub(crate) fn task_image(
     serial: &Serial,
     recipe: &Recipe,
     validated: &Validated,
+    os_image: Option<OpenOsImage>,
 ) -> Result<BuiltTaskImage, StepError> {
     let pull = recipe
         .oci_url
         .as_deref()
-        .filter(|_| validated.own_registry)
+        .filter(|_| validated.own_registry && os_image.is_none())
         .and_then(ImageName::parse)
         .map(|image| (image.repository, tokens.pull_password(&id.to_string())));
     let id_text = id.to_string();
@@ -174,8 +193,16 @@ pub(crate) fn task_image(
         pull: pull.as_ref().map(|(_, secret)| secret),
     };
     let document = document(services, (id, created_at), serial, recipe, validated, &secrets);
-    let (inputs, body) = plan_image(services, (id, created_at), recipe, &document)?;
-    Ok(BuiltTaskImage { inputs, body, pull })
+    let input = image_input(services, (id, created_at), recipe, &document)?;
+    let failed = |why| broken(engine::model::error_chain(&why));
+    let (inputs, body) = match &os_image {
+        Some(os_image) => (media::record_inputs_with_os_image(&input, os_image).map_err(failed)?, None),
+        None => {
+            let (inputs, body) = media::record_inputs_with_body(&input).map_err(failed)?;
+            (inputs, Some(body))
+        }
+    };
+    Ok(BuiltTaskImage { inputs, body, os_image, pull })
 }
 
 /// Builds the grant of one image of this job and seals its recorded inputs.
@@ -244,12 +271,12 @@ fn document(
     }
 }
 
-fn plan_image(
+fn image_input(
     services: &Services,
     (id, created_at): (RunId, Time),
     recipe: &Recipe,
     document: &JobDocument,
-) -> Result<(TaskInputs, ImageBody), StepError> {
+) -> Result<TaskImageInput, StepError> {
     let schema = services.schemas.text(&recipe.schema_id).ok_or_else(|| broken("its schema is gone"))?;
     let bytes = |payload: &Option<Payload>| payload.as_ref().map(|payload| payload.as_bytes().to_vec());
     let (user_data, network_config, vendor_data) =
@@ -266,13 +293,12 @@ fn plan_image(
         ks_cfg: ks_cfg.as_deref(),
     })
     .map_err(broken)?;
-    media::record_inputs_with_body(&TaskImageInput {
+    Ok(TaskImageInput {
         job_id: id.0,
         created_at: created_at.timestamp(),
         files,
         volume_id: recipe.media_label.map(|label| label.as_str().to_owned()),
     })
-    .map_err(|why| broken(engine::model::error_chain(&why)))
 }
 
 /// Writes the image and its description (`TASK_ISO_MODE=file`): temporary name, fsync, rename.

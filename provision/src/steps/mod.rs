@@ -1,6 +1,7 @@
 //! The steps, one file per action. A step observes before it acts and can be called again at any time.
 
 mod await_completion;
+mod await_media;
 mod await_report;
 mod boot_again;
 mod boot_override;

@@ -1,5 +1,6 @@
 //! Signs that the machine has booted from the media: its reports, and the reads of the images.
 
+use super::super::media_report;
 use super::super::outputs::{Built, Discovered, Validated};
 use super::super::report::{PROGRESS, SIGNAL};
 use super::super::services::Services;
@@ -14,7 +15,8 @@ const READ_AHEAD: u64 = 4;
 
 /// Returns whether the machine has sent a report.
 pub(super) fn has_reported(context: &StepContext) -> bool {
-    context.snapshot.signals.iter().any(|signal| [SIGNAL, PROGRESS].contains(&signal.name.as_str()))
+    let names = [SIGNAL, PROGRESS, media_report::STEP];
+    context.snapshot.signals.iter().any(|signal| names.contains(&signal.name.as_str()))
 }
 
 /// Returns whether an image of the job was read after `since`. The BMC itself reads images when they are inserted.

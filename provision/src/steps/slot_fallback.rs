@@ -141,13 +141,13 @@ pub(super) async fn splice(
     };
     let digest = ImageDigest::parse(&validated.boot_digest)
         .ok_or_else(|| unusable("its digest is invalid".to_owned()))?;
-    let task = task_of(services, context, &validated)?.inputs;
+    let BuiltTaskImage { inputs: task, os_image, .. } = task_of(services, context, &validated).await?;
     let maintenance = services.library.image(digest).await.map_err(|why| {
         StepError::fail(failure(class::MEDIA, step, error_chain(&why).to_string(), "import it again"))
     })?;
     let inputs = SpliceInputs::new(digest, task);
     let bytes = inputs.to_bytes().map_err(|why| unusable(error_chain(&why).to_string()))?;
-    let planned = media::offload(move || inputs.plan(&maintenance.body)).await;
+    let planned = media::offload(move || inputs.plan(&maintenance.body, os_image.as_ref())).await;
     let image = planned
         .map_err(|_panic| unusable("the planning panicked".to_owned()))?
         .map_err(|why| unusable(error_chain(&why).to_string()))?;
@@ -224,7 +224,7 @@ pub(super) async fn next_plan(
             splice(step, services, context, for_use).await.map_err(|error| with_refusal(error, &refusal))?,
         );
     } else {
-        grants = issue_grants(services, context, &validated, for_use)?;
+        grants = issue_grants(services, context, &validated, for_use).await?;
     }
     let hash = |artifact| {
         let of = |grant: &&Grant| grant.artifact == artifact;
@@ -265,19 +265,21 @@ pub(super) async fn next_plan(
 }
 
 /// Issues new grants for both images.
-fn issue_grants(
+async fn issue_grants(
     services: &Services,
     context: &StepContext,
     validated: &Validated,
     for_use: GrantUse,
 ) -> Result<Vec<Grant>, StepError> {
-    let BuiltTaskImage { inputs, body, .. } = task_of(services, context, validated)?;
+    let BuiltTaskImage { inputs, body, .. } = task_of(services, context, validated).await?;
     let bytes = inputs.to_bytes().map_err(|why| {
         let summary = format!("the task image could not be stored: {}", error_chain(&why));
         StepError::fail(failure(class::MEDIA, names::ISO_BUILD, summary, "create the job again"))
     })?;
     let digest = inputs.digest().to_hex();
-    services.grants.keep_recent(&inputs, body);
+    if let Some(body) = body {
+        services.grants.keep_recent(&inputs, body);
+    }
     Ok(vec![
         grant(services, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len, for_use)?,
         grant(services, context, Artifact::Task, &digest, Some(&bytes), inputs.len(), for_use)?,

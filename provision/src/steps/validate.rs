@@ -14,7 +14,7 @@ use bmc::{MediaBases, bmc_address, failure, unavailable, wait_for_bmc};
 use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepPolicy, StepReport};
 use media::ImportError;
-use recipe::Recipe;
+use recipe::{Delivery, Recipe};
 
 const STEP: &StepName = names::VALIDATE;
 /// The time one call waits for an import before the step returns a wait.
@@ -47,7 +47,10 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
     let controller_url = addresses.controller_for(bmc).map_err(unreachable)?;
     let MediaBases { first: media_base, secure: secure_media_base } =
         addresses.media_for(&server, bmc).map_err(unreachable)?;
-    let own_registry = own_registry(services, context, &recipe, &controller_url).await?;
+    let (own_registry, os_image) = match recipe.delivery {
+        Delivery::Network => (own_registry(services, context, &recipe, &controller_url).await?, None),
+        Delivery::Media => (true, Some(medium_image(services, context, &recipe).await?)),
+    };
     let image = match import(services, &job_input.maintenance_iso_url).await? {
         Some(image) => image,
         None => {
@@ -62,8 +65,13 @@ async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepRepo
         boot_digest: image.digest.to_hex(),
         boot_len: image.len,
         own_registry,
+        os_image,
     };
-    let from = if own_registry { "the registry of this controller" } else { "another registry" };
+    let from = match (&validated.os_image, own_registry) {
+        (Some(_), _) => "the registry of this controller, on the medium",
+        (None, true) => "the registry of this controller",
+        (None, false) => "another registry",
+    };
     let message = match &recipe.oci_url {
         Some(url) => {
             format!("recipe valid; OS image {url} from {from}; maintenance ISO of {} bytes", image.len)
@@ -114,6 +122,30 @@ async fn own_registry(
         ));
     }
     Ok(held)
+}
+
+/// Returns the OS image that the medium holds, and pins it until the end of the job.
+async fn medium_image(
+    services: &Services,
+    context: &StepContext,
+    recipe: &Recipe,
+) -> Result<media::OsImage, StepError> {
+    let found = services.medium_image(recipe).await.map_err(|why| unavailable(STEP, &why))?;
+    let (name, image) = found
+        .map_err(|why| wrong(why, "push the image to the registry of this controller, then retry the job"))?;
+    // By digest: a tag may have moved since the look.
+    let owner = context.snapshot.run.id.to_string();
+    let held = services.images.hold(&name.repository, &name.reference, &owner).await;
+    if !held.map_err(|why| unavailable(STEP, &why))? {
+        return Err(wrong(
+            format!(
+                "{}@{} was deleted from the registry of this controller",
+                name.repository, name.reference
+            ),
+            "push the image again, then retry the job",
+        ));
+    }
+    Ok(image)
 }
 
 /// A parsed image reference `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]`.

@@ -5,7 +5,7 @@ use strum::VariantArray;
 
 use super::super::network::{BondMode, Destination};
 use super::super::partition::{self, PartitionType};
-use super::super::{After, EraseMode, FsFormat, PartitionSize, TaskTarget};
+use super::super::{After, Delivery, EraseMode, FsFormat, PartitionSize, TaskTarget};
 use super::*;
 
 /// A recipe with every field of version 2 that a Linux installation has.
@@ -132,6 +132,20 @@ fn targets_need_their_disk_and_their_image_and_nothing_more() {
 }
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGV4YW1wbGVleGFtcGxlZXhhbXBsZWV4YW1wbGU a@b";
+
+#[test]
+fn an_os_image_on_the_medium_is_for_targets_that_install_one() {
+    for target in ["install-linux.target", "install-image.target"] {
+        let recipe = json!({
+            "task_target": target, "oci_url": "h:1/a:1", "disk_hints": { "serial": "S" }, "delivery": "media",
+        });
+        assert_eq!(accepted(&recipe).delivery, Delivery::Media);
+    }
+    assert_eq!(accepted(&everything()).delivery, Delivery::Network);
+    let erase = json!({ "task_target": "erase.target", "target_disk": "/dev/sda", "delivery": "media" });
+    assert_eq!(refused(&erase), pairs(&[("/delivery", "delivery")]));
+    assert_eq!(refused(&with("delivery", json!("post"))), pairs(&[("/delivery", "enum")]));
+}
 
 #[test]
 fn what_belongs_to_one_target_is_refused_with_another() {

@@ -35,6 +35,7 @@ use crate::auth::Principal;
 use engine::model::{Batch, BatchId, NewRun, RunId, Serial, Time};
 use engine::store::CreatedBatch;
 use provision::JobOrder;
+use recipe::{Delivery, Recipe};
 
 /// The maximum of rows in one request.
 const MAX_ROWS: usize = 10_000;
@@ -173,8 +174,9 @@ async fn create_chunk(
     let (services, batch, name) = (api.services.clone(), batch.clone(), principal.name.clone());
     let id_source = Arc::clone(api.engine.id_source());
     // Validation of hundreds of recipes takes CPU time, so it runs outside of the threads that serve requests.
-    let (prepared, runs) = media::offload(move || {
+    let (mut prepared, mut runs, on_media) = media::offload(move || {
         let mut runs: Vec<NewRun> = Vec::new();
+        let mut on_media: Vec<(RunId, Recipe)> = Vec::new();
         let prepare = |(index, request): (usize, JobRequest)| {
             let shown_serial = request.server_serial.clone();
             let key = batch.idempotency_key.as_ref().map(|key| format!("{key}#{index}"));
@@ -192,15 +194,26 @@ async fn create_chunk(
                     services.accept(order, RunId(id_source.new_id(now)), &name, now).map_err(refused)?;
                 let id = ready.run.id;
                 runs.push(ready.run);
+                if ready.recipe.delivery == Delivery::Media {
+                    on_media.push((id, ready.recipe));
+                }
                 Ok((id, serial))
             });
             (index, shown_serial, replay, row)
         };
         let rows: Vec<_> = chunk.into_iter().map(prepare).collect();
-        (rows, runs)
+        (rows, runs, on_media)
     })
     .await
     .map_err(|_panic| ApiError::new(ErrorCode::Internal, "see the log"))?;
+    for (id, recipe) in on_media {
+        let Err(why) = api.services.check_medium(&recipe).await else { continue };
+        runs.retain(|run| run.id != id);
+        let is = |row: &Row| matches!(row, Ok((made, _)) if *made == id);
+        if let Some((.., row)) = prepared.iter_mut().find(|(.., row)| is(row)) {
+            *row = Err(refused(why));
+        }
+    }
     let mut outcomes = api.engine.create_many(runs).await?.into_iter();
     let mut results = Vec::with_capacity(prepared.len());
     for (index, shown_serial, replay, row) in prepared {

@@ -81,6 +81,7 @@ pub(super) async fn submit(
             let resources = api.store().resources_of(vec![serial.clone()]).await?;
             let order = with_server_resources(order, resources.get(&serial));
             let ready = api.services.accept(order, new_id, &principal.name, now).map_err(refused)?;
+            api.services.check_medium(&ready.recipe).await.map_err(refused)?;
             of_new_job(&serial, new_id);
             (api.engine.create(Creation { run: ready.run }).await?, ready.lints)
         }

@@ -19,6 +19,7 @@ use engine::Created;
 use engine::model::{RunId, Serial, Time};
 use engine::store::ServerResources;
 use provision::{JobOrder, OrderError, step_names};
+use recipe::FieldError;
 
 /// The longest idempotency key.
 const MAX_KEY: usize = 128;
@@ -277,6 +278,10 @@ pub(in crate::api) fn refused(error: OrderError) -> ApiError {
         ),
         OrderError::MaintenanceIso(why) => {
             ApiError::invalid(vec![Detail::new("/maintenance_iso_url", Rule::Format, why)])
+        }
+        OrderError::OsImage(why) => {
+            let detail = Detail::from(FieldError::new("/oci_url", "os_image", why));
+            ApiError::invalid(vec![Detail { path: "/recipe/oci_url".to_owned(), ..detail }])
         }
         OrderError::DeadlinePassed => {
             ApiError::invalid(vec![Detail::new("/deadline", Rule::Range, error.to_string())])

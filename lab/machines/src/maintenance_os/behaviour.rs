@@ -51,6 +51,8 @@ pub struct InstallerBehaviour {
     pub report_backoff: Backoff,
     /// Attempts and delays for a pull from the registry.
     pub pull_backoff: Backoff,
+    /// The pause between two reads of the medium by which a machine without a network reports.
+    pub beacon_pause: Duration,
     /// What the machine does after the report.
     pub after_report: AfterReport,
 }
@@ -70,6 +72,7 @@ impl Default for InstallerBehaviour {
             pace: Duration::ZERO,
             report_backoff: backoff(20, 10),
             pull_backoff: backoff(5, 5),
+            beacon_pause: Duration::from_secs(1),
             after_report: AfterReport::default(),
         }
     }

@@ -81,3 +81,12 @@ impl PartitionDocument {
         Ok(Partition { label: self.label.clone(), ..Partition::new(size, type_guid, format) })
     }
 }
+
+/// Returns whether a recipe says `delivery: media`.
+pub(super) fn is_by_media(recipe: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Recipe {
+        delivery: Option<String>,
+    }
+    serde_json::from_slice::<Recipe>(recipe).is_ok_and(|recipe| recipe.delivery.as_deref() == Some("media"))
+}

@@ -17,6 +17,7 @@ use super::{
     dispatcher::{TargetDisk, Task},
     documents::PullAccess,
     media::chain,
+    medium::TaskMedium,
     report::Reporter,
 };
 use crate::{
@@ -28,6 +29,7 @@ use crate::{
         Authorization, ExtraFile, Layer, PulledImage, RegistryClient, RegistryError, UnpackLimits, unpack,
     },
 };
+use beacon::{Message, Step};
 use recipe::partition;
 
 /// Directory in the root file system where cloud-init looks for a seed.
@@ -48,6 +50,7 @@ pub(super) struct Installer<'run> {
     pub(super) tools: &'run Tools,
     pub(super) http: &'run reqwest::Client,
     pub(super) reporter: &'run Reporter,
+    pub(super) medium: Option<&'run Arc<TaskMedium>>,
     pub(super) console: &'run MachineConsole,
     pub(super) cancel: &'run CancellationToken,
     pub(super) tracker: &'run TaskTracker,
@@ -77,7 +80,7 @@ impl Installer<'_> {
         work: impl Future<Output = Result<T, String>>,
     ) -> Result<T, UnitFailure> {
         self.console.print(unit, "started");
-        if self.behaviour.report_progress {
+        if self.behaviour.report_progress && self.medium.is_none() {
             self.reporter.progress(unit, percent).await;
         }
         tokio::time::sleep(self.behaviour.pace).await;
@@ -86,6 +89,9 @@ impl Installer<'_> {
         } else {
             Box::pin(work).await
         };
+        if let (Ok(_), Some(medium), Some(step)) = (&result, self.medium, Step::of_unit(unit)) {
+            medium.say(Message::Done(step), self.behaviour.beacon_pause).await;
+        }
         result.map_err(|reason| UnitFailure { unit, reason })
     }
 
@@ -139,8 +145,18 @@ impl Installer<'_> {
         disk: &Arc<DiskImage>,
     ) -> Result<PulledImage, String> {
         let root = disk.root().map_err(|source| source.to_string())?;
-        let client = self.registry(task, registry).map_err(|source| chain(&source))?;
-        let image = self.retry_pull(|| client.resolve(&task.image)).await?;
+        let client = match self.medium {
+            Some(_) => None,
+            None => Some(self.registry(task, registry).map_err(|source| chain(&source))?),
+        };
+        let image = match (&client, self.medium) {
+            (Some(client), _) => self.retry_pull(|| client.resolve(&task.image)).await?,
+            (None, Some(medium)) => {
+                let medium = Arc::clone(medium);
+                self.tools.blocking(self.tracker, move || medium.resolve()).await??
+            }
+            (None, None) => return Err("there is no source of the image".to_owned()),
+        };
         self.console.print(unit::IMAGE_LINUX, format!("{} is {}", image.repository, image.digest));
         let room = root.bytes().saturating_sub(disk::HEADER_BYTES as u64);
         let size = image.layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.size));
@@ -154,7 +170,16 @@ impl Installer<'_> {
         let mut layers: Vec<(Layer, PathBuf)> = Vec::with_capacity(image.layers.len());
         for (index, layer) in image.layers.iter().enumerate() {
             let file = scratch.path().join(index.to_string());
-            self.retry_pull(|| client.fetch_layer(&image, layer, &file)).await?;
+            match (&client, self.medium) {
+                (Some(client), _) => {
+                    self.retry_pull(|| client.fetch_layer(&image, layer, &file)).await?;
+                }
+                (None, Some(medium)) => {
+                    let (medium, layer, file) = (Arc::clone(medium), layer.clone(), file.clone());
+                    self.tools.blocking(self.tracker, move || medium.fetch_layer(&layer, &file)).await??;
+                }
+                (None, None) => {}
+            }
             self.console
                 .print(unit::IMAGE_LINUX, format!("layer {} verified, {} bytes", layer.digest, layer.size));
             layers.push((layer.clone(), file));

@@ -27,6 +27,7 @@ mod dispatcher;
 mod documents;
 mod install;
 mod media;
+mod medium;
 mod report;
 
 #[cfg(test)]
@@ -34,6 +35,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use beacon::{Class, Message, Step};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -46,6 +48,7 @@ use self::{
     documents::{JobDocument, TaskFiles},
     install::{Installer, UnitFailure},
     media::{Drive, FoundMedia, chain, find_task},
+    medium::TaskMedium,
     report::Reporter,
 };
 use crate::{
@@ -178,13 +181,15 @@ pub struct MaintenanceOs {
 /// The state after the installation and before the report.
 struct Attempt {
     outcome: InstallOutcome,
+    /// The medium by which the machine reports; `None` when it reports by the network.
+    medium: Option<Arc<TaskMedium>>,
     reporter: Option<Reporter>,
     target: Option<String>,
 }
 
 impl Attempt {
     fn silent(outcome: InstallOutcome) -> Self {
-        Self { outcome, reporter: None, target: None }
+        Self { outcome, medium: None, reporter: None, target: None }
     }
 }
 
@@ -248,11 +253,18 @@ impl MaintenanceOs {
             },
         };
         let reporter = Reporter::new(http.clone(), job, boot.generation, started_at, boot.cancel.clone());
+        let mut medium = None;
         let (outcome, target) = match files {
             Err(reason) => (failed(unit::DISPATCHER, reason), None),
-            Ok(files) => self.carry_out(boot, console, tracker, &http, &reporter, *files).await,
+            Ok(files) => match self.medium_of(boot, tracker, &files).await {
+                Ok(found) => {
+                    medium = found;
+                    self.carry_out(boot, console, tracker, &http, (&reporter, medium.as_ref()), *files).await
+                }
+                Err(reason) => (failed(unit::DISPATCHER, reason), None),
+            },
         };
-        Attempt { outcome, reporter: Some(reporter), target }
+        Attempt { outcome, medium, reporter: Some(reporter), target }
     }
 
     async fn read_media(
@@ -298,13 +310,35 @@ impl MaintenanceOs {
         Ok(found)
     }
 
+    /// Opens the medium of a task with `delivery: media`; `None` for the others.
+    async fn medium_of(
+        &self,
+        boot: &MediaBoot,
+        tracker: &TaskTracker,
+        files: &TaskFiles,
+    ) -> Result<Option<Arc<TaskMedium>>, String> {
+        if !documents::is_by_media(&files.recipe) {
+            return Ok(None);
+        }
+        let mut discs = Vec::with_capacity(boot.media.len());
+        for medium in &boot.media {
+            let client = self.tools.media.clone();
+            let opened = HttpDisc::open(client, &medium.url, self.tools.disc, boot.cancel.clone()).await;
+            discs.extend(opened.ok().map(Arc::new));
+        }
+        let job = files.job.clone();
+        let found = self.tools.blocking(tracker, move || TaskMedium::find(&discs, &job)).await??;
+        found.say(Message::Started, self.behaviour.beacon_pause).await;
+        Ok(Some(Arc::new(found)))
+    }
+
     async fn carry_out(
         &self,
         boot: &MediaBoot,
         console: &MachineConsole,
         tracker: &TaskTracker,
         http: &reqwest::Client,
-        reporter: &Reporter,
+        (reporter, medium): (&Reporter, Option<&Arc<TaskMedium>>),
         files: TaskFiles,
     ) -> (InstallOutcome, Option<String>) {
         if self.behaviour.fail_at.as_deref() == Some(unit::DISPATCHER) {
@@ -324,6 +358,7 @@ impl MaintenanceOs {
             tools: &self.tools,
             http,
             reporter,
+            medium,
             console,
             cancel: &boot.cancel,
             tracker,
@@ -339,6 +374,21 @@ impl MaintenanceOs {
         let Some(reporter) = attempt.reporter.as_ref().filter(|_| !self.behaviour.never_report) else {
             return ReportDelivery::NotSent;
         };
+        if let Some(medium) = &attempt.medium {
+            let message = match &attempt.outcome {
+                InstallOutcome::Succeeded(_) => Message::Success,
+                InstallOutcome::Failed { failed_step, .. } => Message::Failed {
+                    step: Step::of_unit(failed_step).unwrap_or(Step::Dispatcher),
+                    class: Some(Class::Machine),
+                },
+                InstallOutcome::Refused { .. }
+                | InstallOutcome::NotBootable { .. }
+                | InstallOutcome::PowerLost => return ReportDelivery::NotSent,
+            };
+            medium.say(message, self.behaviour.beacon_pause).await;
+            console.print(unit::REPORT, format!("said by reads of the medium: {message:?}"));
+            return ReportDelivery::Said;
+        }
         let report = match &attempt.outcome {
             InstallOutcome::Succeeded(_) => reporter.success(attempt.target.as_deref().unwrap_or_default()),
             InstallOutcome::Failed { failed_step, reason } => {
@@ -359,6 +409,7 @@ impl MaintenanceOs {
             unit::REPORT,
             match &delivery {
                 ReportDelivery::NotSent => "not sent".to_owned(),
+                ReportDelivery::Said => "said by reads of the medium".to_owned(),
                 ReportDelivery::Acknowledged { attempts } => {
                     format!("acknowledged after {attempts} attempts")
                 }

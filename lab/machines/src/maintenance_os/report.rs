@@ -23,6 +23,8 @@ const DISPATCHER_VERSION: &str = concat!("shoal-sim/", env!("CARGO_PKG_VERSION")
 pub enum ReportDelivery {
     /// No report was sent: the installer is configured so, or there is no task.
     NotSent,
+    /// It was said by reads of the medium, which nothing acknowledges.
+    Said,
     /// The controller acknowledged the report with 2xx.
     Acknowledged {
         /// Number of attempts.

@@ -1,0 +1,208 @@
+//! `delivery: media`: the image comes from the medium, the result goes by reads of it, and no request is sent.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use beacon::{Class, CodeBook, Decoder, Message, News, SECTOR, Step};
+use iso9660::{Content, Image, ImageOptions, ImagePlan, Profile, ReadAt, Tree, Window};
+use serde_json::json;
+
+use super::tests::{Room, digest};
+use super::*;
+use crate::discovery::read_medium;
+use crate::test_kit::{FakeHttp, VirtualClock, bootable_image, job_json};
+
+const MIB: u64 = 1 << 20;
+
+struct Zeros(u64);
+
+impl ReadAt for Zeros {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_exact_at(&self, _offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        buffer.fill(0);
+        Ok(())
+    }
+}
+
+/// A medium that notes the sectors that are read for messages, and fails as told.
+struct FakeMedium {
+    image: Arc<ImagePlan>,
+    touched: Arc<Mutex<Vec<u64>>>,
+    /// How many times opening it again fails.
+    away: Arc<AtomicU32>,
+}
+
+impl ReadAt for FakeMedium {
+    fn len(&self) -> u64 {
+        self.image.len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.image.read_exact_at(offset, buffer)
+    }
+}
+
+impl Medium for FakeMedium {
+    fn touch(&self, offset: u64) -> io::Result<()> {
+        self.touched.lock().unwrap().push(offset);
+        Ok(())
+    }
+
+    fn reopen(&self) -> io::Result<Arc<dyn Medium>> {
+        let away = self.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if away.is_ok() {
+            return Err(io::Error::other("no medium found"));
+        }
+        let (image, touched) = (Arc::clone(&self.image), Arc::clone(&self.touched));
+        Ok(Arc::new(Self { image, touched, away: Arc::clone(&self.away) }))
+    }
+}
+
+/// The volume with a disk image of one layer; `stored` is what the blob holds.
+fn volume(layer: &[u8], stored: &[u8]) -> ImagePlan {
+    let config = b"{}";
+    let manifest = json!({
+        "schemaVersion": 2,
+        "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": digest(config), "size": 2},
+        "layers": [{"mediaType": "application/octet-stream", "digest": digest(layer), "size": layer.len()}],
+    });
+    let manifest = manifest.to_string().into_bytes();
+    let index = json!({"schemaVersion": 2, "manifests": [
+        {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": digest(&manifest), "size": manifest.len()},
+    ]});
+    let blob = |bytes: &[u8]| format!("blobs/sha256/{}", &digest(bytes)[7..]);
+    let mut tree = Tree::new();
+    tree.add_file("index.json", index.to_string()).unwrap();
+    tree.add_file(&blob(&manifest), manifest.clone()).unwrap();
+    tree.add_file(&blob(config), config.to_vec()).unwrap();
+    tree.add_file(&blob(layer), stored.to_vec()).unwrap();
+    tree.add_file("beacon", Content::source(Zeros(beacon::FILE_LEN))).unwrap();
+    ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "OS_IMAGE", 1_700_000_000)).unwrap()
+}
+
+/// A medium with the task in `place`; the volume is divided into two parts.
+fn medium(place: &str, volume: ImagePlan) -> FakeMedium {
+    let recipe = json!({
+        "task_target": "install-image.target", "oci_url": "c.test:1/os/disk:1", "delivery": "media",
+        "disk_hints": {"serial": "SER-sda"},
+    });
+    let volume = Arc::new(volume);
+    let mut tree = Tree::new();
+    let job = job_json("SN1", "2026-01-02T03:04:05Z");
+    tree.add_file(&format!("{place}job.json"), job.to_string()).unwrap();
+    tree.add_file(&format!("{place}recipe.json"), recipe.to_string()).unwrap();
+    let half = 2 * MIB;
+    for (number, (offset, len)) in [(0, half), (half, volume.len() - half)].into_iter().enumerate() {
+        let part = Window::new(Arc::clone(&volume), offset, len).unwrap();
+        tree.add_file(&format!("{place}os-image.{number:03}"), Content::source(part)).unwrap();
+    }
+    let image = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "TASK_1", 1_700_000_000)).unwrap();
+    FakeMedium { image: Arc::new(image), touched: Arc::default(), away: Arc::default() }
+}
+
+/// What a controller hears: the reads in their order, each with read-ahead.
+fn heard(medium: &FakeMedium, place: &str) -> Vec<Message> {
+    let outer = Image::open(Arc::clone(&medium.image)).unwrap();
+    let start = outer.extents(&format!("{place}os-image.000")).unwrap()[0].offset;
+    let window = Window::new(Arc::clone(&medium.image), start, medium.image.len() - start).unwrap();
+    let base = start + Image::open(window).unwrap().extents("beacon").unwrap()[0].offset;
+    let book = CodeBook::new(b"report-secret", "01890a5d-ac96-774b-bcce-b302099a8057");
+    let mut decoder = Decoder::new(book);
+    let mut messages = Vec::new();
+    for offset in medium.touched.lock().unwrap().iter() {
+        match decoder.read(offset - base, SECTOR + (256 << 10)) {
+            Some(News::Message(message)) if messages.last() != Some(&message) => messages.push(message),
+            Some(News::Unusable(reason)) => panic!("{reason:?}"),
+            _ => {}
+        }
+    }
+    messages
+}
+
+fn install(room: &Room, place: &str, medium: FakeMedium, clock: &VirtualClock) -> (Outcome, Vec<Message>) {
+    let found = read_medium("sr0", Arc::clone(&medium.image)).unwrap().remove(0);
+    let (medium, http, log) = (Arc::new(medium), FakeHttp::statuses([]), Log::new(Vec::new()));
+    let given = Arc::clone(&medium);
+    let open = move |_: &FoundTask| Ok(Arc::clone(&given) as Arc<dyn Medium>);
+    let (outcome, delivery) = room.run_with(&http, &found, &open, clock, &log);
+    assert_eq!(delivery, Delivery::Said);
+    assert!(http.requests().is_empty(), "a machine without a network sent a request");
+    let messages = heard(&medium, place);
+    (outcome, messages)
+}
+
+#[test]
+fn a_machine_without_a_network_installs_the_image_of_its_medium_and_says_each_step() {
+    let image = bootable_image(4 * MIB, 512);
+    for place in ["", "task/"] {
+        let (room, clock) = (Room::new(&[14, 14]), VirtualClock::default());
+        let (outcome, messages) = install(&room, place, medium(place, volume(&image, &image)), &clock);
+        assert_eq!(outcome, Outcome::Success);
+        let done = |step| Message::Done(step);
+        let expected = [
+            Message::Started,
+            done(Step::Partition),
+            done(Step::Image),
+            done(Step::Loader),
+            Message::Success,
+        ];
+        assert_eq!(messages, expected);
+        assert!(room.bytes("sda")[MIB as usize..3 * MIB as usize] == image[MIB as usize..3 * MIB as usize]);
+        assert!(room.is_untouched("sdb"));
+        let second = clock.pauses().iter().filter(|pause| **pause == Duration::from_secs(1)).count();
+        assert!(second >= 6 * 5, "reads are a second apart: {second}");
+    }
+}
+
+#[test]
+fn a_blob_with_another_digest_on_the_medium_is_said_as_a_damaged_image() {
+    let image = bootable_image(4 * MIB, 512);
+    let mut other = image.clone();
+    let last = other.len() - 1;
+    other[last] ^= 1;
+    let room = Room::new(&[14]);
+    let (outcome, messages) =
+        install(&room, "", medium("", volume(&image, &other)), &VirtualClock::default());
+    assert!(
+        matches!(outcome, Outcome::Failed { ref message, .. } if message.contains("hashes to")),
+        "{outcome:?}"
+    );
+    assert_eq!(messages.last(), Some(&Message::Failed { step: Step::Image, class: Some(Class::Image) }));
+}
+
+#[test]
+fn a_medium_that_vanishes_is_waited_for_and_after_ten_minutes_it_is_the_reason() {
+    let image = bootable_image(4 * MIB, 512);
+    let (room, clock) = (Room::new(&[14]), VirtualClock::default());
+    let short = medium("", volume(&image, &image));
+    short.away.store(5, Ordering::SeqCst);
+    assert_eq!(install(&room, "", short, &clock).0, Outcome::Success);
+    let gone = medium("", volume(&image, &image));
+    gone.away.store(u32::MAX, Ordering::SeqCst);
+    let (outcome, messages) = install(&room, "", gone, &VirtualClock::default());
+    assert!(
+        matches!(outcome, Outcome::Failed { ref message, .. } if message.contains("no medium found")),
+        "{outcome:?}"
+    );
+    assert_eq!(messages.last(), Some(&Message::Failed { step: Step::Image, class: Some(Class::Medium) }));
+}
+
+#[test]
+fn a_medium_without_an_os_image_is_a_failure_of_the_dispatcher() {
+    let recipe =
+        json!({"task_target": "install-image.target", "oci_url": "c.test:1/a:1", "delivery": "media"});
+    let job = job_json("SN1", "2026-01-02T03:04:05Z");
+    let image = crate::test_kit::task_image(&job, "", &[("recipe.json", recipe.to_string().as_bytes())]);
+    let found = read_medium("sr0", image).unwrap().remove(0);
+    let refused = super::volume(&|_| Err(io::Error::other("never opened")), &found);
+    assert!(refused.is_err_and(|reason| reason.contains("never opened")));
+}

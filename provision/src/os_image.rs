@@ -1,0 +1,79 @@
+//! The OS image of a job with `delivery: media`: checked when the job is accepted, and again, for good, by `validate`.
+//!
+//! ```text
+//! oci_url --own registry?--> manifest --[index: linux/amd64]--> blobs, all stored? --> OsImage, which the medium holds
+//!    `- refused with a sentence: not held, another platform, too large, a blob is missing
+//! ```
+
+use bmc::Unavailable;
+use media::OsImage;
+use recipe::{Delivery, Recipe};
+
+use super::order::OrderError;
+use super::services::Services;
+use super::steps::ImageName;
+
+/// What the registry of the controller holds under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MediumImage {
+    /// Nothing.
+    Missing,
+    /// Something that cannot be installed from a medium; the reason is a sentence.
+    Refused(String),
+    /// An image.
+    Found {
+        /// The digest that the name stands for: of the manifest, or of the index around it.
+        digest: String,
+        /// What the medium holds.
+        image: OsImage,
+    },
+}
+
+impl Services {
+    /// Checks the OS image of a recipe with `delivery: media`. A registry that does not respond refuses nothing here: the job
+    /// waits for it.
+    ///
+    /// # Errors
+    /// [`OrderError::OsImage`] when the image cannot be put onto a medium.
+    pub async fn check_medium(&self, recipe: &Recipe) -> Result<(), OrderError> {
+        if recipe.delivery != Delivery::Media {
+            return Ok(());
+        }
+        match self.medium_image(recipe).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(reason)) => Err(OrderError::OsImage(reason)),
+            // The job checks it again, and waits.
+            Err(_unavailable) => Ok(()),
+        }
+    }
+
+    /// Looks the OS image of a recipe with `delivery: media` up. Returns the name's digest and the image, or the reason why it is
+    /// refused.
+    pub(super) async fn medium_image(
+        &self,
+        recipe: &Recipe,
+    ) -> Result<Result<(ImageName, OsImage), String>, Unavailable> {
+        if !self.settings.registry {
+            return Ok(Err(
+                "delivery media needs the registry of this controller: set ENABLE_REGISTRY".to_owned()
+            ));
+        }
+        let Some(url) = recipe.oci_url.as_deref() else {
+            return Ok(Err("delivery media needs an oci_url".to_owned()));
+        };
+        let Some(name) = ImageName::parse(url) else {
+            return Ok(Err(format!(
+                "oci_url {url} has no host or no repository; write it as HOST[:PORT]/REPOSITORY:TAG"
+            )));
+        };
+        Ok(match self.images.for_medium(&name.repository, &name.reference).await? {
+            MediumImage::Found { digest, image } => Ok((ImageName { reference: digest, ..name }, image)),
+            MediumImage::Refused(reason) => Err(reason),
+            MediumImage::Missing => Err(format!(
+                "the registry of this controller does not hold {}:{}, and delivery media takes the OS image from it; push it: \
+                 skopeo copy … docker://{url}",
+                name.repository, name.reference
+            )),
+        })
+    }
+}

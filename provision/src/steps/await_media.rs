@@ -1,0 +1,151 @@
+//! The wait of a job with `delivery: media`: its machine has no network, and reports by reads of its medium.
+//!
+//! ```text
+//!  report by media: success --host off: confirmed--------------------> done
+//!                           `-on: every 10 s, 3 minutes at most------> done, with a warning
+//!                   failed  -----------------------------------------> failed
+//!  no report, every 30 s:   host on, or the medium was not read -----> wait
+//!                           host off, all steps done, or the channel
+//!                             unusable, or it said nothing at all ---> done, by the power state
+//!                           host off in the middle of a step --------> failed
+//! ```
+//!
+//! The agent powers the machine off after a success and leaves it on after a failure. So the power state confirms a result, and
+//! replaces it where reads of the machine do not reach the controller.
+//!
+//! Invariant: nothing is changed here; a host that is off stays off until cleanup.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redfish::PowerState;
+use serde_json::json;
+
+use super::super::media_report::{Heard, heard};
+use super::super::outputs::{BootLook, Discovered};
+use super::super::second_way;
+use super::super::services::Services;
+use super::super::{class, waits};
+use super::await_report::{conclude, observe_failed, observe_timed_out};
+use super::boot_again::OBSERVE_TIMEOUT;
+use super::{discovered_bmc, names, signs};
+use bmc::failure;
+use engine::model::{NewEvent, Signal, StepName};
+use engine::{StepContext, StepOutcome, StepReport, WaitRequest};
+
+const STEP: &StepName = names::AWAIT_REPORT;
+/// The time in which a machine that reported success powers off.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(180);
+const CONFIRM_POLL: Duration = Duration::from_secs(10);
+/// The pause between two looks at the power state.
+pub(super) const OBSERVE_EVERY: Duration = Duration::from_secs(30);
+/// The time after a power-on in which "off" may be stale.
+const STALE_FOR: Duration = Duration::from_secs(60);
+
+/// Whether a report came by the medium and needs the power state as its confirmation.
+pub(super) fn needs_confirmation(report: &Signal) -> bool {
+    let said = |key: &str| report.payload.get(key).and_then(serde_json::Value::as_str);
+    said("via") == Some("media") && said("status") == Some("success")
+}
+
+/// Concludes a report that came by the medium, or waits for its confirmation.
+pub(super) async fn confirm(
+    services: &Arc<Services>,
+    context: &StepContext,
+    report: &Signal,
+    within: Duration,
+) -> StepReport {
+    let (power, events) = power(services, context).await;
+    if power == Some(PowerState::Off) {
+        let event =
+            NewEvent::info("report.confirmed", "the machine powered itself off, which confirms the report");
+        return conclude(report).event(event);
+    }
+    let waited = context.now().since(report.received_at);
+    if waited >= CONFIRM_WITHIN || within <= CONFIRM_POLL {
+        let message = format!(
+            "success was read from the medium, and the machine did not power off within {} s; the report counts",
+            waited.as_secs()
+        );
+        return conclude(report).event(NewEvent::warn("report.unconfirmed", message));
+    }
+    let mut waiting = StepReport::new(StepOutcome::Wait(WaitRequest {
+        reason: &waits::MEDIA_REPORT,
+        signals: Vec::new(),
+        poll: Some(CONFIRM_POLL),
+        within,
+        detail: "success was read from the medium; the machine powers itself off, which confirms it"
+            .to_owned(),
+    }));
+    waiting.events = events;
+    waiting.with_output(json!(context.own_output::<BootLook>().unwrap_or_default()))
+}
+
+/// Looks whether the power state ends a wait without a report. Returns the report of the step if it does, otherwise the events of
+/// the look.
+pub(super) async fn by_power(
+    services: &Arc<Services>,
+    context: &StepContext,
+) -> Result<StepReport, Vec<NewEvent>> {
+    let Some(since) = second_way::powered_on_at(&context.snapshot) else { return Err(Vec::new()) };
+    if context.now().since(since) < STALE_FOR {
+        return Err(Vec::new());
+    }
+    let (power, events) = power(services, context).await;
+    if power != Some(PowerState::Off) {
+        return Err(events);
+    }
+    let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return Err(events) };
+    let found = super::slot_fallback::current(&context.snapshot, found);
+    if !signs::may_have_booted(STEP, services, context, &found, since).await.unwrap_or(false) {
+        let message =
+            "the host is off, and its media were not read since the power-on; the job does not power it on";
+        return Err(vec![NewEvent::warn("redfish.host-off", message)]);
+    }
+    let Heard { unusable, started, done, complete } = heard(&context.snapshot);
+    if started && !complete && unusable.is_none() {
+        let after =
+            done.map_or_else(String::new, |unit| format!("; the last step that it said is done is {unit}"));
+        return Ok(StepReport::fail(failure(
+            class::INSTALLER,
+            STEP,
+            format!("the machine powered off before it said that it is installed{after}"),
+            "check the machine's power supply and console; then retry the job",
+        )));
+    }
+    let why = match (complete, unusable) {
+        (true, _) => "it said that all steps are done",
+        (false, Some(_)) => "its medium is copied or cached, so it cannot say more",
+        (false, None) => "it said nothing by its medium",
+    };
+    let message = format!(
+        "the machine powered itself off, as it does after a success ({why}): the installation is taken as finished"
+    );
+    let event =
+        NewEvent::warn("install.observed", message).with(json!({ "via": "media", "sign": "power_off" }));
+    Ok(StepReport::done().with_output(json!({ "completion": "observed", "at": context.now() })).event(event))
+}
+
+/// The sentence of the wait.
+pub(super) fn detail(context: &StepContext) -> String {
+    match heard(&context.snapshot) {
+        Heard { unusable: Some(words), .. } => words,
+        Heard { done: Some(unit), .. } => format!("the machine said by its medium that {unit} is done"),
+        Heard { started: true, .. } => "the machine said by its medium that the installation runs".to_owned(),
+        Heard { .. } => "the host was powered on; it has said nothing by its medium yet".to_owned(),
+    }
+}
+
+async fn power(services: &Arc<Services>, context: &StepContext) -> (Option<PowerState>, Vec<NewEvent>) {
+    let read = async {
+        let known = discovered_bmc(STEP, services, context).await;
+        let (connected, found) = known.map_err(|error| observe_failed(&error))?;
+        let power = connected.bmc.power_state(&found.discovery.system).await;
+        power.map_err(|error| NewEvent::warn("redfish.observe-failed", error.to_string()))
+    };
+    match tokio::time::timeout(OBSERVE_TIMEOUT, read).await {
+        Ok(Ok(power)) => (Some(power), Vec::new()),
+        Ok(Err(event)) => (None, vec![event]),
+        Err(_elapsed) => (None, vec![observe_timed_out()]),
+    }
+}

@@ -31,7 +31,7 @@ fn forms(secret: &str) -> Vec<(&'static str, Vec<u8>)> {
         for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
             let text = engine.encode(&aligned);
             let end = text.len() - usize::from(aligned.len() % 3 != 0);
-            forms.push(("base64", text[edge..end].as_bytes().to_vec()));
+            forms.push(("base64", text.as_bytes()[edge..end].to_vec()));
         }
     }
     forms

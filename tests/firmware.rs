@@ -195,7 +195,7 @@ async fn what_a_run_holds_is_not_collected_and_changed_bytes_are_found_before_on
     files.hold_for_run(run, &[(name.as_str(), &digest)]).await.unwrap();
     files.remove(&stored).await.unwrap_err();
     let later = SystemTime::now() + std::time::Duration::from_secs(30 * 86_400);
-    let options = registry::GcOptions { untagged: true, now: later, ..Default::default() };
+    let options = registry::GcOptions { untagged: true, ..registry::GcOptions::at(later) };
     let stays = registry.collect(options.clone()).await.unwrap();
     assert_eq!((stays.manifests, stays.blobs), (0, 0), "the run holds it");
     damage(folder.path(), &sha256(bytes));

@@ -107,7 +107,17 @@ fn a_reader_without_the_secret_sends_nothing_before_it_is_not_believed() {
         }
     }
     assert!(!news.iter().any(|news| matches!(news, News::Message(_))), "{news:?}");
-    assert_eq!(decoder.unusable(), Some(Unusable::Strange));
+    assert!(decoder.unusable().is_some());
+}
+
+#[test]
+fn many_reads_that_belong_to_no_message_make_the_channel_unusable() {
+    let book = book();
+    let (one, other) = (book.reads(Symbol::Success)[0][2], book.reads(Symbol::Started)[0][2]);
+    let mut decoder = Decoder::new(book);
+    let news: Vec<News> =
+        (0..80).filter_map(|n| decoder.read(if n % 2 == 0 { one } else { other }, SECTOR)).collect();
+    assert_eq!(news, [News::Unusable(Unusable::Strange)]);
 }
 
 #[test]

@@ -63,3 +63,17 @@ async fn no_image_of_a_bmc_arrives_twice_whichever_request_is_lost() {
         lose_each_request(vendor, "bmc").await;
     }
 }
+
+/// The mutant of this harness: a caller that does not look first.
+#[tokio::test]
+async fn a_caller_that_starts_again_without_looking_is_noticed() {
+    let bench = Bench::new("generic", Wanted::new("bios", "99.1")).await;
+    bench.discover().await.unwrap();
+    bench.sim.inject(Fault::once(FaultTrigger::Update, FaultEffect::ApplyButDrop));
+    let prepared = bench.prepare().await.unwrap();
+    for _ in 0..2 {
+        // Maybe accepted both times: the second upload finds the BMC busy.
+        bench.start(&prepared).await.unwrap();
+    }
+    assert_eq!(bench.sim.snapshot().images, 2);
+}

@@ -38,6 +38,7 @@ pub mod modules;
 pub mod net;
 pub mod nvme;
 pub mod oci;
+pub mod outcome;
 pub mod plan;
 pub mod report;
 pub mod run;

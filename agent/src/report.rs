@@ -26,6 +26,7 @@ use crate::inventory::Inventory;
 use crate::job::Job;
 use crate::log::Log;
 use crate::medium::MediumVolume;
+use crate::outcome::Outcome;
 use crate::transmit::{Fault, Transmitter};
 
 const SECRET_HEADER: &str = "x-webhook-secret";
@@ -45,20 +46,6 @@ const MAX_MORE: usize = 6;
 /// Bytes of the log in a report. JSON can make two bytes of one, an inventory has up to 32 KiB, and the limit of the
 /// controller is 64 KiB for all.
 const LOG_BYTES: usize = 14 * 1024;
-
-/// The end of an installation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All steps are done.
-    Success,
-    /// A step failed.
-    Failed {
-        /// The name of the unit.
-        step: String,
-        /// One sentence for the operator.
-        message: String,
-    },
-}
 
 /// How the delivery of the final report ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +105,7 @@ struct DiskIdentity {
 /// The way of the reports.
 enum Channel<'run> {
     Http(&'run dyn Http),
-    Medium(Transmitter<'run>),
+    Medium(Box<Transmitter<'run>>),
 }
 
 /// Sends the reports of one run.
@@ -149,7 +136,7 @@ impl<'run> Reporter<'run> {
         log: &'run Log,
         volume: Result<&MediumVolume, String>,
     ) -> Self {
-        Self::by(Channel::Medium(Transmitter::new(clock, job, log, volume)), clock, job, log)
+        Self::by(Channel::Medium(Box::new(Transmitter::new(clock, job, log, volume))), clock, job, log)
     }
 
     /// Returns the place in which a reader of the OS image leaves the class of its failure.

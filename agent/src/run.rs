@@ -29,8 +29,9 @@ use crate::log::Log;
 use crate::medium::{Medium, MediumVolume};
 use crate::nvme::NvmeNamespace;
 use crate::oci::{BlobReader, Image, ImageReference, ImageSource, LayerReader, MediumLayout, Registry};
+use crate::outcome::Outcome;
 use crate::plan::{self, Failure, Plan, Step};
-use crate::report::{Delivery, Outcome, Reporter};
+use crate::report::{Delivery, Reporter};
 use crate::task::{Target, Task, unit};
 use crate::wipe;
 

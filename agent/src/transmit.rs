@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::job::Job;
 use crate::log::Log;
 use crate::medium::{Medium, MediumVolume};
-use crate::report::Outcome;
+use crate::outcome::Outcome;
 
 /// The unit under which messages are logged.
 const UNIT: &str = "provision-report.service";

@@ -43,7 +43,8 @@ use super::reads::{PendingReads, ReadRecorder, within_timeout};
 use super::recent_images::RecentImages;
 use super::serve::{ReadObserver, empty, respond};
 use super::spliced::{SpliceInputs, SplicedError};
-use super::task_image::{TaskImageError, TaskInputs};
+use super::task_image::TaskInputs;
+use super::task_image_error::TaskImageError;
 use super::token::{Artifact, ImageUse, MediaPath, MediaToken};
 
 /// The maximum number of images that are rebuilt at the same time.

@@ -52,6 +52,7 @@ mod serve;
 mod signed_url;
 mod spliced;
 mod task_image;
+mod task_image_error;
 mod token;
 
 #[cfg(test)]
@@ -82,9 +83,10 @@ pub use signed_url::fuzz;
 pub use signed_url::{SignedQuery, UrlSigner};
 pub use spliced::{SpliceInputs, SplicedError, SplicedImage};
 pub use task_image::{
-    INPUTS_MAX, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError, TaskImageInput,
-    TaskInputs, plan, record_inputs, record_inputs_with_body, record_inputs_with_os_image,
+    INPUTS_MAX, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TaskImageInput, TaskInputs, plan,
+    record_inputs, record_inputs_with_body, record_inputs_with_os_image,
 };
+pub use task_image_error::{TASK_FILES_MAX, TaskImageError};
 pub use token::{
     Artifact, ImageUse, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, NoTokenSeed, SeedOfRun,
     Suffix, TOKEN_MAX, TOKEN_MIN, media_path, media_url, tokens_of,

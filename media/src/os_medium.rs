@@ -30,7 +30,7 @@ use sha2::{Digest, Sha256};
 
 use super::body::ImageDigest;
 use super::job_document::JobDocument;
-use super::task_image::TaskImageError;
+use super::task_image_error::TaskImageError;
 
 /// The largest OS image that is put onto a medium: manifest, configuration and layers together.
 pub const OS_IMAGE_MAX: u64 = 64 << 30;

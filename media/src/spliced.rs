@@ -24,7 +24,8 @@ use sha2::{Digest, Sha256};
 use super::body::{Backing, ImageBody, ImageDigest};
 use super::boot::BootExtents;
 use super::os_medium::{OpenOsImage, hash_plan};
-use super::task_image::{TaskImageError, TaskInputs};
+use super::task_image::TaskInputs;
+use super::task_image_error::TaskImageError;
 
 /// The version of the recorded inputs and of the identity.
 const FORMAT: u32 = 1;

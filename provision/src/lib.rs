@@ -24,6 +24,7 @@
 mod completion;
 mod dry_run;
 mod media_report;
+mod medium_image;
 mod names;
 mod order;
 mod os_image;
@@ -49,8 +50,8 @@ use recipe::TaskTarget;
 
 pub use dry_run::{DryRun, PlannedImage, PlannedStep};
 pub use media_report::deliver_news;
+pub use medium_image::MediumImage;
 pub use order::{JobOrder, OrderError, ReadyOrder};
-pub use os_image::MediumImage;
 pub use report::{InstallReport, ReportError, ReportOutcome, Via, parse as parse_report};
 pub use services::{
     ControllerAuthorities, OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, Services,

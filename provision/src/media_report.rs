@@ -113,7 +113,7 @@ pub(super) struct Heard {
 pub(super) fn heard(snapshot: &Snapshot) -> Heard {
     let kind = image_kind(snapshot);
     let said = |key: &str| snapshot.signals.iter().any(|signal| signal.name == STEP && signal.key == key);
-    let done = Step::ALL.into_iter().filter(|step| step.has_end() && said(step.unit(kind))).next_back();
+    let done = Step::ALL.into_iter().rfind(|step| step.has_end() && said(step.unit(kind)));
     let channel = snapshot.signals.iter().find(|signal| signal.name == CHANNEL);
     let unusable = channel.map(|signal| signal.payload["words"].as_str().unwrap_or_default().to_owned());
     Heard {

@@ -9,25 +9,10 @@ use bmc::Unavailable;
 use media::OsImage;
 use recipe::{Delivery, Recipe};
 
+use super::medium_image::MediumImage;
 use super::order::OrderError;
 use super::services::Services;
 use super::steps::ImageName;
-
-/// What the registry of the controller holds under a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MediumImage {
-    /// Nothing.
-    Missing,
-    /// Something that cannot be installed from a medium; the reason is a sentence.
-    Refused(String),
-    /// An image.
-    Found {
-        /// The digest that the name stands for: of the manifest, or of the index around it.
-        digest: String,
-        /// What the medium holds.
-        image: OsImage,
-    },
-}
 
 impl Services {
     /// Checks the OS image of a recipe with `delivery: media`. A registry that does not respond refuses nothing here: the job

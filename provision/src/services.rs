@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::os_image::MediumImage;
+use super::medium_image::MediumImage;
 use bmc::{BmcServices, Unavailable};
 use engine::model::{Outcome, RunId, Snapshot, StepName};
 use media::{Library, MediaGrants, SeedOfRun};

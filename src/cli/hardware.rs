@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::error::CliError;
-use super::inventory::{rows, size};
 use super::output::{Output, join, text};
 
 /// Shows an out-of-band inventory.
@@ -71,3 +70,16 @@ const TABLES: [Table; 6] = [
     ),
     ("firmware", &["FIRMWARE", "NAME", "VERSION"], &["/id", "/name", "/version"]),
 ];
+
+/// The objects of a list; none if it is no list.
+pub(super) fn rows<'a>(inventory: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    inventory.get(list).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// A number of bytes in GiB; empty if it is no number.
+pub(super) fn size(bytes: Option<&Value>) -> String {
+    bytes
+        .and_then(Value::as_u64)
+        .map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)))
+        .unwrap_or_default()
+}

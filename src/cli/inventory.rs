@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::error::CliError;
-use super::hardware;
+use super::hardware::{self, rows, size};
 use super::output::{Output, join, text};
 
 /// Shows the inventory of a server.
@@ -91,17 +91,4 @@ fn show_reported(response: &Value, inventory: &Value, output: &mut Output<'_>) -
         output.table(&["INTERFACE", "MAC", "LINK", "SPEED", "DRIVER"], &interfaces)?;
     }
     Ok(())
-}
-
-/// The objects of a list; none if it is no list.
-pub(super) fn rows<'a>(inventory: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
-    inventory.get(list).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// A number of bytes in GiB; empty if it is no number.
-pub(super) fn size(bytes: Option<&Value>) -> String {
-    bytes
-        .and_then(Value::as_u64)
-        .map(|bytes| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)))
-        .unwrap_or_default()
 }

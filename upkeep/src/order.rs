@@ -189,6 +189,10 @@ impl Action {
     pub fn of(kind: Kind, parameters: Value) -> Result<Self, BadParameters> {
         let bad = |why: String| BadParameters { kind, why };
         let parameters = if parameters.is_null() { json!({}) } else { parameters };
+        // An array would be read as the parameters in their order.
+        if !parameters.is_object() {
+            return Err(bad("the parameters are a JSON object".to_owned()));
+        }
         let action = Self::deserialize(json!({ "kind": kind, "parameters": parameters }))
             .map_err(|why| bad(why.to_string()))?;
         match &action {

@@ -14,7 +14,8 @@ use std::{collections::BTreeMap, time::Duration};
 use recipe::After;
 use serde::Deserialize;
 
-use crate::report::{Delivery, Outcome};
+use crate::outcome::Outcome;
+use crate::report::Delivery;
 
 /// How long a failed machine stays on at least.
 pub const FAILED_TIME: Duration = Duration::from_secs(600);

@@ -19,7 +19,7 @@ use crate::discovery::read_medium;
 use crate::facts::DiskFacts;
 use crate::gpt::Table;
 use crate::log::Log;
-use crate::report::Outcome;
+use crate::outcome::Outcome;
 use crate::run::{Machine, run};
 use crate::test_kit::{FakeHttp, VirtualClock, disk_image, is_filled, job_json, task_image};
 

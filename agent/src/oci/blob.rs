@@ -16,8 +16,9 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
+use super::error::PullError;
 use super::manifest::Layer;
-use super::registry::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, PullError};
+use super::registry::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE};
 use super::source::{Failure, ImageSource};
 use beacon::Class;
 

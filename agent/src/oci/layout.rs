@@ -13,8 +13,9 @@ use beacon::Class;
 use recipe::is_sha256;
 use serde::Deserialize;
 
+use super::error::PullError;
 use super::manifest::{Image, resolve};
-use super::registry::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, PullError};
+use super::registry::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE};
 use super::source::{Failure, ImageSource, OpenedBlob};
 use crate::clock::Clock;
 use crate::medium::{ExtentReader, MediumVolume};

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::registry::{PullError, Registry};
+use super::error::PullError;
+use super::registry::Registry;
 use super::source::ImageSource;
 use recipe::{ImageReference, Selector, is_sha256};
 

@@ -13,6 +13,7 @@
 
 mod blob;
 mod decode;
+mod error;
 mod layout;
 mod manifest;
 mod registry;
@@ -20,10 +21,11 @@ mod source;
 
 pub use blob::BlobReader;
 pub use decode::{LayerReader, decompressed};
+pub use error::PullError;
 pub use layout::MediumLayout;
 pub use manifest::{Image, Layer};
 pub use recipe::{ImageReference, ImageReferenceError, Selector};
-pub use registry::{PullError, Registry};
+pub use registry::Registry;
 pub use source::{Failure, ImageSource, OpenedBlob};
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use base64::Engine as _;
 use serde::Deserialize;
 use url::Url;
 
+use super::error::PullError;
 use super::source::{Failure, ImageSource, OpenedBlob};
 use crate::clock::Clock;
 use crate::http::{Http, Request, Response};
@@ -31,47 +32,6 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a registry that does not respond is waited for, from the last success.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
-
-/// An image cannot be pulled.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PullError {
-    /// The registry refused a request for good.
-    #[error("{what}: the registry responded with {status}{hint}")]
-    Refused {
-        /// What was requested.
-        what: String,
-        /// The status code.
-        status: u16,
-        /// What the status means for a pull.
-        hint: &'static str,
-    },
-    /// The registry did not respond in time.
-    #[error("{what}: {reason}")]
-    Unreachable {
-        /// What was requested.
-        what: String,
-        /// The failure of the last attempt.
-        reason: String,
-    },
-    /// A document breaks a rule.
-    #[error("{what}: {reason}")]
-    Document {
-        /// The document.
-        what: String,
-        /// The rule.
-        reason: String,
-    },
-    /// Content does not match its digest.
-    #[error("{what}: the digest is {expected}, the content hashes to {actual}")]
-    Digest {
-        /// The content.
-        what: String,
-        /// The digest that was asked for.
-        expected: String,
-        /// The digest of the content.
-        actual: String,
-    },
-}
 
 /// One repository of a registry.
 pub struct Registry<'run> {

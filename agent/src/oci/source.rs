@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::registry::PullError;
+use super::error::PullError;
 use crate::clock::Clock;
 use beacon::Class;
 

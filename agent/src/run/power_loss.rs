@@ -7,7 +7,7 @@ use super::tests::controller;
 use crate::device::{Disk as _, FileDisk};
 use crate::gpt::Table;
 use crate::linux::LinuxHost;
-use crate::report::Outcome;
+use crate::outcome::Outcome;
 use crate::test_kit::cut::{Cut, Room};
 use crate::test_kit::{FakeHttp, bootable_image};
 

@@ -23,7 +23,7 @@ use crate::discovery::read_medium;
 use crate::facts::DiskFacts;
 use crate::linux::{Host, Program};
 use crate::log::Log;
-use crate::report::Outcome;
+use crate::outcome::Outcome;
 use crate::run::{Machine, run};
 
 /// When the power is lost. Clones are of the same power.

@@ -260,7 +260,7 @@ pub fn read(catalogues: &[(PathBuf, Format)], each: &mut dyn FnMut(Listed)) -> R
         if too_many {
             return Err(CatalogueError::TooMany);
         }
-        let done = done.and_then(|()| if entries == before { Err(Malformed::Empty) } else { Ok(()) });
+        let done = if done.is_ok() && entries == before { Err(Malformed::Empty) } else { done };
         done.map_err(|why| CatalogueError::Malformed { path: path.clone(), format: *format, why })?;
     }
     Ok(())

@@ -55,6 +55,7 @@ mod manager_actions;
 mod media_actions;
 mod media_reader;
 mod oem;
+mod parts;
 mod power;
 mod reply;
 mod resources;

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{
     config::{BootOem, Component, SerialShown, SimBmcConfig},
     etag,
+    parts::Part,
     reply::Reply,
     routes::{self, Oem, Resource, Tree},
     state::State,
@@ -287,7 +288,7 @@ impl View<'_> {
                 "ManagedBy": [self.link(&Resource::Manager)],
             },
         });
-        body["PowerSubsystem"] = self.link(&Resource::Part(routes::Part::PowerSubsystem));
+        body["PowerSubsystem"] = self.link(&Resource::Part(Part::PowerSubsystem));
         if identity.serial == SerialShown::Chassis {
             body["SerialNumber"] = json!(self.serial);
         }

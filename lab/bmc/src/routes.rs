@@ -4,7 +4,7 @@
 //!   /redfish                                            versions (open)
 //!   /redfish/v1/                                        service root (open)
 //!   /redfish/v1/SessionService[/Sessions[/{n}]]         POST Sessions is open
-//!   /redfish/v1/Systems[/{system}[/{settings}]]         …/Actions/ComputerSystem.Reset, …/ResetActionInfo, parts (hardware.rs)
+//!   /redfish/v1/Systems[/{system}[/{settings}]]         …/Actions/ComputerSystem.Reset, …/ResetActionInfo, parts (parts.rs)
 //!   /redfish/v1/Managers[/{manager}[/Attributes]]       …/Actions/Manager.Reset, …/Actions/Oem/…
 //!   {system or manager}/{VirtualMedia}[/{slot}]         …/Actions/VirtualMedia.{InsertMedia,EjectMedia}
 //!   /redfish/v1/Chassis[/{system}]                      UpdateService[/FirmwareInventory[/{item}]]
@@ -18,7 +18,7 @@
 use http::Method;
 
 use super::config::{BootOem, MediaVia, SimBmcConfig, SlotTree};
-use super::hardware;
+use super::parts::{self, Part};
 
 /// The parent under which slots are shown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,23 +74,6 @@ pub(super) enum Resource {
     Task(u64),
     TaskMonitor(u64),
     Oem(Oem),
-}
-
-/// A part of the machine.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Part {
-    Processors,
-    Processor(usize),
-    MemoryAll,
-    Memory(usize),
-    StorageAll,
-    Storage,
-    Drive(usize),
-    Interfaces,
-    Interface(usize),
-    PowerSubsystem,
-    PowerSupplies,
-    PowerSupply(usize),
 }
 
 /// Resources and actions of some vendors.
@@ -215,10 +198,10 @@ pub(super) fn uri(config: &SimBmcConfig, resource: &Resource) -> String {
         Resource::Managers => format!("{SERVICE}/Managers"),
         Resource::Manager => manager(),
         Resource::ManagerReset => format!("{}/Actions/Manager.Reset", manager()),
-        Resource::Part(part) if hardware::is_of_chassis(*part) => {
-            format!("{}/{}", chassis(), hardware::path(*part))
+        Resource::Part(part) if parts::is_of_chassis(*part) => {
+            format!("{}/{}", chassis(), parts::path(*part))
         }
-        Resource::Part(part) => format!("{}/{}", system(), hardware::path(*part)),
+        Resource::Part(part) => format!("{}/{}", system(), parts::path(*part)),
         Resource::Slots(tree) => slots(*tree),
         Resource::Slot(tree, index) => slot(*tree, *index),
         Resource::Insert(tree, index) => format!("{}/Actions/VirtualMedia.InsertMedia", slot(*tree, *index)),
@@ -277,7 +260,7 @@ fn hp_action(config: &SimBmcConfig) -> &'static str {
 pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     use Resource as R;
     let mut all = vec![R::Versions, R::Root, R::Systems, R::System, R::Reset, R::Managers, R::Manager];
-    all.extend(hardware::all(config).into_iter().map(R::Part));
+    all.extend(parts::all(config).into_iter().map(R::Part));
     if !config.manager.reset_types.is_empty() {
         all.push(R::ManagerReset);
     }

@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::task_input;
 use crate::os_medium::{OpenBlob, OpenOsImage, OsBlob, OsBlobs, OsBlobsUnavailable, OsImage, OsImageRefused};
-use crate::task_image::{TaskImageError, TaskInputs, record_inputs_with_os_image};
+use crate::task_image::{TaskInputs, record_inputs_with_os_image};
+use crate::task_image_error::TaskImageError;
 use crate::{ImageDigest, OS_IMAGE_MAX};
 
 struct Blobs(HashMap<ImageDigest, OpenBlob>);
@@ -29,7 +30,8 @@ fn stored(contents: &[&[u8]]) -> (Blobs, Vec<OsBlob>) {
     for bytes in contents {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
-        let (digest, len) = (ImageDigest::new(Sha256::digest(bytes).into()), bytes.len() as u64);
+        let digest = ImageDigest::new(Sha256::digest(bytes).into());
+        let len = u64::try_from(bytes.len()).unwrap();
         blobs.0.insert(digest, OpenBlob { file: Arc::new(file), len });
         list.push(OsBlob { digest, len });
     }

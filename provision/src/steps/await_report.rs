@@ -5,19 +5,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::PowerState;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::super::class;
 use super::super::outputs::BootLook;
 use super::super::report::SIGNAL;
 use super::super::services::Services;
 use super::super::waits;
 use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
+use super::reported::{conclude, observe_failed, observe_timed_out};
 use super::{await_media, discovered_bmc, names, reading_policy, recipe};
-use bmc::failure;
 use bmc::power::power_on_permit;
 use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, StepName, Wait};
-use engine::{Step, StepContext, StepError, StepOutcome, StepPolicy, StepReport, WaitRequest};
+use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
 use recipe::Delivery;
 
 const STEP: &StepName = names::AWAIT_REPORT;
@@ -144,40 +143,4 @@ impl AwaitReport {
         }
         events
     }
-}
-
-/// Builds the event of a failed observation; the job continues to wait.
-pub(super) fn observe_failed(error: &StepError) -> NewEvent {
-    NewEvent::warn("redfish.observe-failed", error.to_string())
-}
-
-/// Builds the event of an observation that timed out.
-pub(super) fn observe_timed_out() -> NewEvent {
-    let message = format!(
-        "the BMC could not be read within {} s; the job continues to wait",
-        OBSERVE_TIMEOUT.as_secs()
-    );
-    NewEvent::warn("redfish.observe-failed", message)
-}
-
-/// Builds the step report that follows from an installation report.
-pub(super) fn conclude(signal: &Signal) -> StepReport {
-    let said = |key: &str| signal.payload.get(key).and_then(Value::as_str);
-    let mut report = match (said("status"), said("failed_step")) {
-        (Some("success"), _) => StepReport::done(),
-        (_, failed_step) => {
-            let unit = failed_step.unwrap_or("unknown");
-            let message = said("message").map_or(String::new(), |message| format!(": {message}"));
-            StepReport::fail(failure(
-                class::INSTALLER,
-                &StepName::from(unit),
-                format!("{unit} failed on the machine{message}"),
-                format!(
-                    "read the journal of {unit} on the machine's console, correct the recipe, create the job again"
-                ),
-            ))
-        }
-    };
-    report.consumed.push((signal.name.clone(), signal.key.clone()));
-    report.with_output(json!({ "reported_at": signal.received_at }))
 }

@@ -12,6 +12,7 @@ mod iso_build;
 mod mount;
 mod power;
 mod reinsert;
+mod reported;
 mod signs;
 mod slot_fallback;
 mod validate;

@@ -9,7 +9,7 @@ use super::super::client::Client;
 use super::super::error::CliError;
 use super::super::output::{Output, plain};
 use super::add::push;
-use super::set;
+use super::set_view;
 use firmware::catalogue::{Additions, CheckResult, Format, Listed, Problem, check, find, read};
 use firmware::{Component, Model};
 
@@ -72,7 +72,7 @@ impl ImportCatalogue {
         let failed = rows.iter().filter(|row| row.failed()).count();
         let set = match &self.set {
             Some(name) if !self.dry_run && failed == 0 => {
-                Some(set::create(name, &digests, &self.labels, client).await?)
+                Some(set_view::create(name, &digests, &self.labels, client).await?)
             }
             _ => None,
         };
@@ -83,7 +83,7 @@ impl ImportCatalogue {
             let cells = rows.iter().map(Row::cells).collect::<Vec<_>>();
             output.table(&["STATE", "COMPONENT", "VERSION", "FILE", "NOTE"], &cells)?;
             if let Some(set) = &set {
-                set::show(set, output)?;
+                set_view::show(set, output)?;
             }
         }
         if failed > 0 {

@@ -3,6 +3,7 @@
 mod add;
 mod import;
 mod set;
+mod set_view;
 
 use clap::Subcommand;
 use reqwest::header::HeaderMap;

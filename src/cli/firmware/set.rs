@@ -2,13 +2,14 @@
 
 use clap::Subcommand;
 use reqwest::header::HeaderMap;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::super::client::Client;
 use super::super::error::CliError;
 use super::super::output::{Output, text};
 use super::import::ImportCatalogue;
-use super::{HEAD, list_of, named, row};
+use super::set_view::{create, show};
+use super::{list_of, named};
 
 /// Commands for firmware sets.
 #[derive(Debug, Subcommand)]
@@ -89,18 +90,6 @@ pub(super) async fn run(
     }
 }
 
-/// Creates a set of files by the digests of their manifests.
-pub(super) async fn create(
-    name: &str,
-    digests: &[String],
-    labels: &[(String, String)],
-    client: &Client,
-) -> Result<Value, CliError> {
-    let labels: Map<String, Value> = labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
-    let body = json!({ "name": name, "labels": labels, "files": digests });
-    Ok(client.post(&["firmware-sets"], &body, HeaderMap::new()).await?.body)
-}
-
 fn list(page: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json {
         return output.document(page);
@@ -116,20 +105,4 @@ fn list(page: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ]
     });
     output.table(&["SET", "FILES", "LABELS", "CREATED", "BY"], &rows.collect::<Vec<_>>())
-}
-
-pub(super) fn show(set: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    if output.json {
-        return output.document(set);
-    }
-    let part = |pointer: &str| text(set, pointer);
-    output.fields(&[
-        ("set", part("/name")),
-        ("id", part("/id")),
-        ("labels", part("/labels")),
-        ("created", part("/created_at")),
-        ("by", part("/created_by")),
-    ])?;
-    let rows: Vec<Vec<String>> = list_of(set, "files").iter().map(row).collect();
-    output.table(&HEAD, &rows)
 }

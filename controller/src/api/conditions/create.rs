@@ -12,11 +12,12 @@ use sha2::{Digest, Sha256};
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
-use super::super::extract::{CanWrite, JsonBody, Parameters, SerialPath, unknown_job, unknown_server};
+use super::super::extract::{CanWrite, JsonBody, Parameters, SerialPath, unknown_job};
 use super::super::jobs::order::idempotency_key;
 use super::super::openapi::types;
 use super::super::servers::release;
 use super::super::{request_audit, request_span};
+use super::request::{Request, refused};
 use super::view::ConditionView;
 use super::{dry_run, kind_of, newest, server_of};
 use engine::model::{Idempotency, Job, RunId, Serial, Time};
@@ -56,13 +57,6 @@ pub(in crate::api) struct NewCondition {
     /// The revision of the newest condition of this kind when it was read; 0 for none. Same as `If-Match`.
     #[schemars(range(min = 0))]
     revision: Option<i64>,
-}
-
-/// A checked request.
-pub(super) struct Request {
-    pub(super) server: Serial,
-    pub(super) kind: Kind,
-    pub(super) order: UpkeepOrder,
 }
 
 /// Creates a condition. The response is sent after the condition is stored.
@@ -193,24 +187,5 @@ pub(super) fn expect_revision(
             ),
         )),
         _ => Ok(()),
-    }
-}
-
-/// The refusal of a condition that was not created.
-pub(super) fn refused(server: &Serial, kind: Kind, created: &Created) -> ApiError {
-    match created {
-        Created::Conflict { holder } => ApiError::new(
-            ErrorCode::ConflictCondition,
-            format!(
-                "server {server} has the open condition {holder}, so {kind} was not created: wait for its end, cancel it \
-                 (shoal job cancel {holder}), or request a condition of another kind with `queue` to wait behind it"
-            ),
-        )
-        .detail(Detail::new("/kind", Rule::ActiveJob, holder.to_string())),
-        Created::KeyReused(id) => ApiError::new(
-            ErrorCode::IdempotencyKeyReused,
-            format!("this idempotency key belongs to another request, job {id}; use a new key for a new condition"),
-        ),
-        Created::UnknownServer | Created::New(_) | Created::Replay(_) => unknown_server(server.as_str()),
     }
 }

@@ -102,6 +102,7 @@ async fn expand_shows_members_where_it_is_offered_and_is_refused_elsewhere() {
 #[tokio::test(start_paused = true)]
 async fn every_link_of_every_vendor_resolves() {
     for vendor in VENDORS {
+        let fixed = config(vendor.name).service.fixed_status;
         let bmc = Bmc::of(vendor.name).await;
         // Some resources exist only while the host is on.
         bmc.power("On").await;
@@ -113,6 +114,12 @@ async fn every_link_of_every_vendor_resolves() {
                 continue;
             }
             let shown = bmc.get(&path).await;
+            // What a vendor links and cannot show is part of its data.
+            if let Some(fixed) = fixed.iter().find(|fixed| path.ends_with(fixed.ends_with.as_str())) {
+                assert_eq!(shown.status, fixed.status, "{}: {path}", vendor.name);
+                seen.push(path);
+                continue;
+            }
             assert_eq!(shown.status, 200, "{}: {path}", vendor.name);
             assert_eq!(shown.text("/@odata.id"), path, "{}", vendor.name);
             collect(&shown.body, &mut open);

@@ -31,7 +31,7 @@ fn stored(contents: &[&[u8]]) -> (Blobs, Vec<OsBlob>) {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         let digest = ImageDigest::new(Sha256::digest(bytes).into());
-        let len = u64::try_from(bytes.len()).unwrap();
+        let len = bytes.len();
         blobs.0.insert(digest, OpenBlob { file: Arc::new(file), len });
         list.push(OsBlob { digest, len });
     }

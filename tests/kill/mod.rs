@@ -224,7 +224,8 @@ impl Lane {
         self.controller.take().unwrap().kill();
         let passed = controller::withdraw(self.data.path());
         let known = count(&self.data, "SELECT count(*) FROM bmc_sessions WHERE server = ?1", SERIAL);
-        if known == 0 {
+        // A restart of the BMC ends the session of the stored row, so the row says nothing about the session that is open.
+        if known == 0 || self.work == Work::Condition("bmcReset") {
             self.unknown += self.bmc().snapshot().open_sessions;
         }
         between(&self.data);

@@ -28,14 +28,15 @@ impl Store {
         read.unwrap_or_default()
     }
 
-    /// The oldest unfinished run of a server: id, phase, step and lease owner. Only for an in-place store; runs no hooks.
+    /// The unfinished run of a server that a worker has, otherwise the oldest one: id, phase, step and lease owner. Runs that
+    /// wait for the server may be older than the one that has it. Only for an in-place store; runs no hooks.
     pub fn peek_server(&self, serial: &Serial) -> Option<(RunId, String, Option<StepName>, Option<String>)> {
         let read = self.in_place()?.peek(|connection| {
             first(
                 connection,
                 OPERATION,
                 "SELECT id, phase, step, lease_owner FROM runs WHERE server = ?1 AND phase <> 'ended'
-                 ORDER BY created_at, id LIMIT 1",
+                 ORDER BY lease_owner IS NULL, created_at, id LIMIT 1",
                 params![serial.as_str()],
                 |columns| {
                     Ok((

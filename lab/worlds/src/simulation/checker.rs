@@ -103,6 +103,10 @@ impl InvariantChecker {
         request: &Request,
     ) -> BmcChange {
         let what = &request.path;
+        if request.path.ends_with("/Manager.Reset") {
+            // A restart of the BMC ends its virtual media, also those that an abandoned cleanup left inserted.
+            self.observed().media_loss_allowed.insert(serial.clone());
+        }
         match store.peek_server(serial) {
             Some((run, _, _, Some(holder))) if holder == sender => {
                 if starts_host(request) {

@@ -444,24 +444,24 @@ mod tests {
     const RESTART: &[u8] = b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n\
         {\"event\": \"STOP\"}\n{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true, \"reason\": \"guest-reset\"}}\n";
 
+    /// The run of a QEMU that restarted its machine and ended; its last events are not read yet.
+    async fn ended_run(console: &VmConsole, media: Media) -> (Run<'_>, Process) {
+        let command = process::command(Path::new("setpriv"), Path::new("true"), [""; 0]);
+        let process = Process::start(command, "test", |_| {}).await.unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(RESTART).await.unwrap();
+        let kinds = vec![MediaKind::Cd; media.len()];
+        let mut run = Run { life: Life::new(), qmp: None, kill_at: None, console, kinds, media };
+        run.connected(Qmp::open(ours).await, &process).await;
+        (run, process)
+    }
+
     #[tokio::test]
     async fn the_reason_that_qemu_gave_counts_when_a_medium_is_changed_while_it_ends() {
         let folder = tempfile::tempdir().unwrap();
         let console = VmConsole::new(&folder.path().join("console")).unwrap();
-        let command = process::command(Path::new("setpriv"), Path::new("true"), [""; 0]);
-        let mut process = Process::start(command, "test", |_| {}).await.unwrap();
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.write_all(RESTART).await.unwrap();
-        let mut run = Run {
-            life: Life::new(),
-            qmp: None,
-            kill_at: None,
-            console: &console,
-            kinds: vec![MediaKind::Cd],
-            media: vec![Some("http://127.0.0.1/boot.iso".to_owned())],
-        };
-        run.connected(Qmp::open(ours).await, &process).await;
-        drop(theirs);
+        let (mut run, mut process) =
+            ended_run(&console, vec![Some("http://127.0.0.1/boot.iso".to_owned())]).await;
         run.change_media(vec![None]).await;
         run.input(Input::PowerButton, &process).await;
         process.wait().await;
@@ -473,20 +473,7 @@ mod tests {
     async fn the_reason_that_qemu_gave_counts_when_its_end_is_noticed_first() {
         let folder = tempfile::tempdir().unwrap();
         let console = VmConsole::new(&folder.path().join("console")).unwrap();
-        let command = process::command(Path::new("setpriv"), Path::new("true"), [""; 0]);
-        let mut process = Process::start(command, "test", |_| {}).await.unwrap();
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.write_all(RESTART).await.unwrap();
-        let mut run = Run {
-            life: Life::new(),
-            qmp: None,
-            kill_at: None,
-            console: &console,
-            kinds: Vec::new(),
-            media: Vec::new(),
-        };
-        run.connected(Qmp::open(ours).await, &process).await;
-        drop(theirs);
+        let (mut run, mut process) = ended_run(&console, Vec::new()).await;
         process.wait().await;
         run.last_events(&process).await;
         assert_eq!(run.life.end(), End::Restart);

@@ -1,4 +1,6 @@
-//! `shoal controller`: the drain of a controller, and the release of restored data.
+//! `shoal controller`: readiness and drain of a controller, and the release of restored data.
+
+use std::time::Duration;
 
 use clap::Subcommand;
 use reqwest::header::HeaderMap;
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::error::CliError;
 use super::output::{Output, join, text};
-use super::restored;
+use super::{ready, restored};
 
 /// Commands for the controller.
 #[derive(Debug, Subcommand)]
@@ -22,6 +24,13 @@ pub(super) enum ControllerCommand {
     Undrain,
     /// Show whether jobs start, and how many run or wait
     Status,
+    /// Show whether the controller can do its work, and which check fails
+    Ready {
+        /// Wait up to this many seconds until all checks pass, for example after a start
+        #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true,
+            value_parser = clap::value_parser!(u64).range(0..=86_400))]
+        wait: u64,
+    },
     /// List the servers to which nothing is done because their data is a copy, was restored, or is old
     Restored,
     /// Release all servers of restored data, for example after a move to a new host
@@ -42,6 +51,9 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     let response = match command {
+        ControllerCommand::Ready { wait } => {
+            return ready::run(client, Duration::from_secs(wait), output).await;
+        }
         ControllerCommand::Restored => return restored::list(client, output).await,
         ControllerCommand::Release { jobs, .. } => return restored::release_all(jobs, client, output).await,
         ControllerCommand::Drain { reason } => {

@@ -6,6 +6,7 @@ mod images;
 mod jobs;
 mod local;
 mod maintenance;
+mod readiness;
 mod registry;
 mod servers;
 mod sessions;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use controller::config::Settings;
+use lab_machines::{HostKind, ServerSpec};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -190,6 +191,40 @@ async fn a_host_that_boots_releases_its_power_on_permit_to_the_next_host() {
     admin.awaits_report(&second).await;
     for id in [first, second] {
         admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+        scene.complete_skipping(&id).await;
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_installer_cannot_report_releases_its_power_on_permit_after_the_settle_time() {
+    let settle = Duration::from_secs(120);
+    // An idle host reads no boot image, so that only time releases the permit.
+    let idle = |serial: &str| ServerSpec { host: HostKind::Idle, ..silent(serial) };
+    let scene = Scene::start_with(vec![idle("POWER-1"), idle("POWER-2")], |settings, _| {
+        settings.esxi_installer_url = settings.maintenance_iso_url.take();
+        settings.max_power_ons = 1;
+        settings.power_on_settle = settle;
+    })
+    .await;
+    let recipe = json!({ "task_target": "install-esxi.target", "ks_cfg": "vmaccepteula\nreboot\n" });
+    let order = |serial: &str| {
+        let body = json!({ "server_serial": serial, "recipe": recipe });
+        let admin = scene.admin.clone();
+        async move {
+            let job = admin.post("/api/v1/jobs", &body).await.expect(202);
+            job["job_id"].as_str().unwrap().to_owned()
+        }
+    };
+    let installs = |job: &Value| job["wait"]["reason"] == "install_signs";
+    let first = order("POWER-1").await;
+    scene.wait_skipping(&first, "the first installation", installs).await;
+    let second = order("POWER-2").await;
+    scene.wait_skipping(&second, "the queue", |job| job["wait"]["reason"] == "power_permit").await;
+    scene.skip(settle);
+    scene.wait_skipping(&second, "the second installation", installs).await;
+    for id in [first, second] {
+        scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
         scene.complete_skipping(&id).await;
     }
     scene.end().await;

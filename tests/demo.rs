@@ -39,6 +39,29 @@ async fn a_deliberate_failure_of_the_demo_counts_as_expected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_demo_installs_firmware_and_explains_the_bmc_that_lies() {
+    let output = demo(&["demo", "--firmware", "--json"]).await;
+    assert!(output.status.success(), "{}", said(&output));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(last["as_expected"], json!(true));
+    let outcomes: Vec<&str> = last["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|result| result["outcome"].as_str().unwrap())
+        .collect();
+    assert_eq!(outcomes, ["succeeded", "succeeded", "failed"]);
+    let lie = &last["results"][2];
+    assert_eq!(lie["failure"]["class"], "version_unchanged");
+    let explained = lie["machine"].as_str().unwrap();
+    assert!(
+        explained.contains("is not installed: the BMC") && explained.contains("What to do:"),
+        "{explained}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_demo_of_a_virtual_machine_says_which_files_it_needs_and_how_to_make_them() {
     let output = demo(&["demo", "--vm", "--image", "registry.example/debian:12"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

@@ -157,7 +157,8 @@ impl FromStr for Restart {
 }
 
 /// A firmware file.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(try_from = "StoredFile")]
 pub struct FirmwareFile {
     /// The vendor that made the file.
     pub vendor: Vendor,
@@ -174,6 +175,29 @@ pub struct FirmwareFile {
     pub size: u64,
     /// Whether the host must restart.
     pub restart: Restart,
+}
+
+/// A stored file before it was checked.
+#[derive(Deserialize)]
+struct StoredFile {
+    vendor: Vendor,
+    models: BTreeSet<Model>,
+    component: Component,
+    version: String,
+    filename: FileName,
+    sha256: Sha256Digest,
+    size: u64,
+    restart: Restart,
+}
+
+impl TryFrom<StoredFile> for FirmwareFile {
+    type Error = InvalidIdentity;
+
+    fn try_from(stored: StoredFile) -> Result<Self, InvalidIdentity> {
+        let StoredFile { vendor, models, component, version, filename, sha256, size, restart } = stored;
+        let file = Self::new((vendor, models, component), &version, (filename, sha256, size))?;
+        Ok(Self { restart, ..file })
+    }
 }
 
 impl FirmwareFile {

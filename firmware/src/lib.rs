@@ -27,6 +27,7 @@ mod file;
 pub mod fuzz;
 mod identity;
 mod plan;
+mod recognise;
 mod set;
 mod verified;
 mod version;
@@ -43,6 +44,7 @@ pub use identity::{Component, InvalidIdentity, Model, Vendor};
 pub use plan::{
     Decision, Installed, Plan, PlanOptions, PlannedItem, Refusal, ServerFirmware, SkipReason, plan,
 };
+pub use recognise::{OwnVersions, Recognised, ShownFirmware, candidates, recognise};
 pub use redfish::FirmwareVersion;
 pub use set::{Entry, FirmwareSet, MAX_FILES, MatchError, SetError, SetName, choose};
 pub use verified::{VerifiedFirmware, VerifyError};

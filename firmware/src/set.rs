@@ -79,7 +79,7 @@ impl From<SetName> for String {
 }
 
 /// A file of a set, with the place of its artifact.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Entry {
     /// The repository.
     pub repository: String,

@@ -136,7 +136,7 @@ impl RequestArgs {
             || self.idempotency_key.is_some()
     }
 
-    async fn send(
+    pub(super) async fn send(
         self,
         serial: &str,
         kind: &str,
@@ -160,8 +160,7 @@ impl RequestArgs {
             None => HeaderMap::new(),
         };
         if self.dry_run {
-            let query = [("dry_run", "true".to_owned())];
-            let preview = client.post_query(&path, &query, &body, headers).await?.body;
+            let preview = preview_with(serial, &body, headers, client).await?;
             return if output.json { output.document(&preview) } else { show_preview(&preview, output) };
         }
         let condition = client.post(&path, &body, headers).await?.body;
@@ -199,6 +198,21 @@ pub(super) async fn list(serial: &str, client: &Client, output: &mut Output<'_>)
     output.table(&["KIND", "STATE", "REVISION", "CONTROLLER", "CHANGED", "JOB", "STATUS"], &rows)
 }
 
+/// What a request would do.
+pub(super) async fn preview(serial: &str, body: &Value, client: &Client) -> Result<Value, CliError> {
+    preview_with(serial, body, HeaderMap::new(), client).await
+}
+
+async fn preview_with(
+    serial: &str,
+    body: &Value,
+    headers: HeaderMap,
+    client: &Client,
+) -> Result<Value, CliError> {
+    let query = [("dry_run", "true".to_owned())];
+    Ok(client.post_query(&["servers", serial, "condition"], &query, body, headers).await?.body)
+}
+
 fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let list = |pointer: &str| {
         let list = preview.pointer(pointer).and_then(Value::as_array);
@@ -217,5 +231,9 @@ fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError
         ("gates", list("/gates")),
         ("priority", text(preview, "/priority")),
         ("deadline", text(preview, "/deadline_at")),
-    ])
+    ])?;
+    match preview["plan"].is_array() || preview["plan_missing"].is_string() {
+        true => super::firmware::install::show_plan(preview, output),
+        false => Ok(()),
+    }
 }

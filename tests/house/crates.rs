@@ -76,7 +76,7 @@ fn the_crates_for_iso_registry_and_redfish_know_nothing_of_the_rest() {
 #[test]
 fn workflows_never_use_each_other_and_only_the_program_uses_the_laboratory() {
     let workflows = ["provision", "diagnostics", "upkeep"];
-    let below = ["beacon", "bmc", "media", "engine", "redfish", "iso9660", "recipe", "secrets"];
+    let below = ["beacon", "bmc", "media", "engine", "firmware", "redfish", "iso9660", "recipe", "secrets"];
     for (package, used) in manifests() {
         let laboratory = package.starts_with("lab-") || package == "shoal";
         for other in used {

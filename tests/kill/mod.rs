@@ -32,7 +32,10 @@ use reqwest::Method;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::kit::{Client, ControllerProcess, DataDir, POLL_INTERVAL, TIME_LIMIT, soon, start_farm, with_bmc};
+use crate::kit::{
+    BMC_PASSWORD, BMC_USER, Client, ControllerProcess, DataDir, POLL_INTERVAL, TIME_LIMIT, soon, start_farm,
+    with_bmc,
+};
 use work::Work;
 
 const SERIAL: &str = "KILL-1";
@@ -142,6 +145,7 @@ impl Lane {
         let farm = start_farm(vec![spec], data.path()).await;
         controller.admin.register(&farm.servers()[0]).await;
         controller.admin.push_image().await;
+        work.prepare(&controller.admin).await;
         Self { data, controller: Some(controller), farm, work, runs: 0, unknown: 0 }
     }
 
@@ -158,7 +162,7 @@ impl Lane {
         self.runs += 1;
         let run = format!("run-{}", self.runs);
         let seen = self.bmc().journal().last().map_or(0, |entry| entry.sequence);
-        let resets = self.bmc().manager_resets();
+        let resets = self.work.count(self.bmc());
         match death {
             Some(Death::Point(point)) => controller::order(self.data.path(), &run, point.into()),
             Some(Death::Unsent(point)) => {
@@ -225,7 +229,7 @@ impl Lane {
         let passed = controller::withdraw(self.data.path());
         let known = count(&self.data, "SELECT count(*) FROM bmc_sessions WHERE server = ?1", SERIAL);
         // A restart of the BMC ends the session of the stored row, so the row says nothing about the session that is open.
-        if known == 0 || self.work == Work::Condition("bmcReset") {
+        if known == 0 || self.work.restarts_bmc() {
             self.unknown += self.bmc().snapshot().open_sessions;
         }
         between(&self.data);
@@ -445,6 +449,38 @@ async fn killed_at_a_few_effects_of_a_condition_the_end_is_the_same() {
 async fn killed_at_every_effect_of_a_condition_the_end_is_the_same() {
     for kind in ["powerCycleHard", "powerCycleSoft", "bmcReset"] {
         ends_of_work_are_the_same(restarting(), Work::Condition(kind), 4, 1).await;
+    }
+}
+
+/// Describes a machine of a vendor whose flash takes a moment, by the clock of the controllers.
+fn flashing(vendor: &str) -> ServerSpec {
+    let bmc = lab_bmc::SimBmcConfig::vendor(vendor, SERIAL, BMC_USER, BMC_PASSWORD).unwrap();
+    let mut bmc = bmc.in_time(0.01);
+    bmc.starts_on = true;
+    bmc.journal_capacity = 4096;
+    bmc.update.check_time = Duration::from_millis(30);
+    bmc.update.flash_time = Duration::from_millis(120);
+    bmc.update.restart_time = Duration::from_millis(200);
+    let mut spec = machine(|_| {});
+    spec.host = lab_machines::HostKind::Idle;
+    spec.bmc = Some(Box::new(bmc));
+    spec
+}
+
+/// The vendors of the matrix: a task that vanishes when the BMC restarts, and progress at the service without any task.
+const FLASHED: [&str; 2] = ["generic", "hpe-ilo6"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_a_few_effects_of_an_installation_of_firmware_every_image_arrives_once() {
+    ends_of_work_are_the_same(flashing("generic"), Work::Firmware("generic", &["bios"]), 3, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes: two vendors, BMC and BIOS; run by .ci/run at every tenth effect, by .ci/long at every one"]
+async fn killed_at_every_effect_of_an_installation_of_firmware_every_image_arrives_once() {
+    for vendor in FLASHED {
+        let work = Work::Firmware(vendor, &["bmc", "bios"]);
+        ends_of_work_are_the_same(flashing(vendor), work, 4, 10).await;
     }
 }
 

@@ -1,10 +1,11 @@
-//! What a controller is killed at: an installation, or a condition of the server.
+//! What a controller is killed at: an installation, a condition of the server, or an installation of firmware.
 
 use lab_bmc::{Power, SimBmc};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{End, SERIAL};
+use crate::firmware_install::{File, set_named};
 use crate::kit::{Client, recipe};
 
 /// The work of a lane.
@@ -14,9 +15,34 @@ pub(super) enum Work {
     Install,
     /// A condition of the server.
     Condition(&'static str),
+    /// The firmware of these components of this vendor's server is installed; every run installs other versions.
+    Firmware(&'static str, &'static [&'static str]),
 }
 
+/// The versions that runs install in turn.
+const VERSIONS: [&str; 2] = ["98.1", "99.2"];
+
 impl Work {
+    /// Makes what every run needs.
+    pub(super) async fn prepare(self, client: &Client) {
+        if let Self::Firmware(vendor, components) = self {
+            for version in VERSIONS {
+                let files: Vec<File<'_>> =
+                    components.iter().map(|component| File::of(component, version)).collect();
+                set_named(version, client, vendor, &files).await;
+            }
+        }
+    }
+
+    /// Whether the BMC restarts, which ends its sessions.
+    pub(super) fn restarts_bmc(self) -> bool {
+        match self {
+            Self::Condition(kind) => kind == "bmcReset",
+            Self::Firmware(_, components) => components.contains(&"bmc"),
+            Self::Install => false,
+        }
+    }
+
     /// Requests the work. Returns the id of its job, or `None` without a response.
     pub(super) async fn order(self, client: &Client, run: &str) -> Option<String> {
         let (place, body, id) = match self {
@@ -30,6 +56,13 @@ impl Work {
                     _ => json!({}),
                 };
                 let body = json!({ "kind": kind, "parameters": parameters });
+                (format!("/api/v1/servers/{SERIAL}/condition"), body, "id")
+            }
+            Self::Firmware(..) => {
+                let number: usize = run.rsplit('-').next().unwrap().parse().unwrap();
+                let set = VERSIONS[number % VERSIONS.len()];
+                let parameters = json!({ "firmware_set": set, "allow_downgrade": true });
+                let body = json!({ "kind": "firmwareInstall", "parameters": parameters });
                 (format!("/api/v1/servers/{SERIAL}/condition"), body, "id")
             }
         };
@@ -50,16 +83,33 @@ impl Work {
             Self::Install => assert_eq!(boots("BootedMedia"), 1, "{end:?}"),
             Self::Condition("bmcReset") => assert_eq!(boots("Booted"), 0, "{end:?}"),
             Self::Condition(_) => assert_eq!(boots("BootedDisk"), 1, "{end:?}"),
+            Self::Firmware(..) => {}
         }
         if self != Self::Condition("bmcReset") {
             assert_eq!(bmc.snapshot().power, Power::On, "{end:?}");
         }
     }
 
-    /// What the machine counts besides its changes.
+    /// What the machine has counted so far besides its changes: restarts of the BMC, or images that arrived.
+    pub(super) fn count(self, bmc: &SimBmc) -> u64 {
+        match self {
+            Self::Firmware(..) => bmc.snapshot().images,
+            Self::Install | Self::Condition(_) => bmc.manager_resets(),
+        }
+    }
+
+    /// What the machine counted in a run.
     pub(super) fn counted(self, bmc: &SimBmc, before: u64) -> Option<String> {
-        (self == Self::Condition("bmcReset"))
-            .then(|| format!("{} restarts of the BMC", bmc.manager_resets() - before))
+        let count = self.count(bmc) - before;
+        match self {
+            Self::Condition("bmcReset") => Some(format!("{count} restarts of the BMC")),
+            Self::Firmware(..) => {
+                let updates = bmc.updates();
+                let last = updates.iter().rev().take(usize::try_from(count).unwrap());
+                Some(format!("{count} images arrived, applied: {}", last.filter(|one| one.applied).count()))
+            }
+            Self::Install | Self::Condition(_) => None,
+        }
     }
 }
 

@@ -5,18 +5,21 @@
 //!  power.cycle            power.identify -> power.off -> power.on              finish: power.restore, power.release
 //!  bmc.reset              bmc.identify -> bmc.reset -> bmc.back                finish: bmc.release
 //!  inventory.out-of-band  inventory.read                                       finish: inventory.release
+//!  firmware.install       see `install`
 //!
 //!  kind of the server condition      workflow                purpose      lock `server/SERIAL`
 //!  powerCycleHard, powerCycleSoft    power.cycle             change       waits for it
 //!  bmcReset                          bmc.reset               change       waits for it
 //!  inventoryOOB                      inventory.out-of-band   observe      waits for it
+//!  firmwareInstall                   firmware.install        change       waits for it
 //! ```
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`order`] | from a kind and its parameters to a run, with its locks |
 //! | [`waits`] | the wait reasons, with their texts |
-//! | `steps` | the steps, one file per action |
+//! | `steps` | the steps of the short workflows, one file per action |
+//! | `install`, `install_order` | the installation of firmware: its steps, its parameters |
 //! | `difference` | what changed between two out-of-band inventories |
 //!
 //! They are one room because they share order, locks, identity check and the end of the session, and because each is too small
@@ -29,7 +32,12 @@
 //! - Two runs never touch one BMC at the same time: each waits for the lock of the server, by priority and age (decision D13).
 //! - This crate and the other workflows do not use each other. What they share is in `bmc`.
 
+mod certificate;
 pub mod difference;
+mod identified;
+mod install;
+mod install_order;
+mod look;
 mod names;
 pub mod order;
 mod steps;
@@ -49,6 +57,8 @@ use bmc::{BmcServices, Unavailable};
 use engine::model::{NewRun, Serial, StepName, Verb};
 use engine::{ChildRefused, ChildRequest, Step, WaitReason, Workflow};
 
+pub use install::{FirmwareFileError, FirmwareStore, PlanItem, planned};
+pub use install_order::{HostRestart, InstallFirmware};
 pub use names::{CERTIFICATE_CHANGED, class};
 pub use order::{Action, Kind, UpkeepInput, UpkeepOrder};
 
@@ -58,8 +68,10 @@ pub const POWER_CYCLE: &str = "power.cycle";
 pub const BMC_RESET: &str = "bmc.reset";
 /// The workflow that reads what a server is made of.
 pub const INVENTORY: &str = "inventory.out-of-band";
+/// The workflow that installs firmware.
+pub const FIRMWARE_INSTALL: &str = "firmware.install";
 /// The workflows of this crate.
-pub const WORKFLOWS: [&str; 3] = [POWER_CYCLE, BMC_RESET, INVENTORY];
+pub const WORKFLOWS: [&str; 4] = [POWER_CYCLE, BMC_RESET, INVENTORY, FIRMWARE_INSTALL];
 /// The version of each workflow.
 const VERSION: u32 = 1;
 
@@ -76,6 +88,8 @@ pub struct UpkeepServices {
     pub bmc: Arc<BmcServices>,
     /// The stored inventories.
     pub hardware: Box<dyn HardwareLookup>,
+    /// The firmware files.
+    pub firmware: Box<dyn FirmwareStore>,
     /// How many hosts may power on at the same time; `None` for no limit.
     pub power_ons: Option<u32>,
 }
@@ -104,6 +118,10 @@ impl Workflow for Upkeep {
     }
 
     fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
+        if self.name == FIRMWARE_INSTALL {
+            // The plan of a run adds steps.
+            return install::step(name, &self.services);
+        }
         let plan = names::plan(self.name);
         let known = plan.forward.iter().chain(plan.finish).any(|step| *step == name);
         if known { steps::step(name, &self.services) } else { None }
@@ -119,7 +137,11 @@ impl Workflow for Upkeep {
     }
 
     fn finish_timeout(&self) -> Duration {
-        Duration::from_secs(15 * 60)
+        match self.name {
+            // An update that runs at the end of a run is let finish.
+            FIRMWARE_INSTALL => Duration::from_secs(4 * 3600),
+            _ => Duration::from_secs(15 * 60),
+        }
     }
 
     /// A run lasts minutes and may have switched its host off, so operators do not hold it. A run that holds itself can be

@@ -2,7 +2,7 @@
 
 use engine::model::{HoldClass, RunPlan, StepInstance, StepName};
 
-use super::{BMC_RESET, INVENTORY, POWER_CYCLE};
+use super::{BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE};
 use bmc::QUEUE;
 
 pub(super) const POWER_IDENTIFY: &StepName = &StepName::new("power.identify");
@@ -17,6 +17,21 @@ pub(super) const BMC_RELEASE: &StepName = &StepName::new("bmc.release");
 pub(super) const READ: &StepName = &StepName::new("inventory.read");
 pub(super) const INVENTORY_RELEASE: &StepName = &StepName::new("inventory.release");
 
+pub(super) const FW_VALIDATE: &StepName = &StepName::new("firmware.validate");
+pub(super) const FW_IDENTIFY: &StepName = &StepName::new("firmware.identify");
+pub(super) const FW_POWER_ON: &StepName = &StepName::new("firmware.power-on");
+pub(super) const FW_PLAN: &StepName = &StepName::new("firmware.plan");
+pub(super) const FW_HOST_OFF: &StepName = &StepName::new("firmware.host-off");
+pub(super) const FW_UPLOAD: &StepName = &StepName::new("firmware.upload");
+pub(super) const FW_WATCH: &StepName = &StepName::new("firmware.watch");
+pub(super) const FW_SHUT_DOWN: &StepName = &StepName::new("firmware.shut-down");
+pub(super) const FW_HOST_ON: &StepName = &StepName::new("firmware.host-on");
+pub(super) const FW_VERIFY: &StepName = &StepName::new("firmware.verify");
+pub(super) const FW_CONFIRM: &StepName = &StepName::new("firmware.confirm");
+pub(super) const FW_SETTLE: &StepName = &StepName::new("firmware.settle");
+pub(super) const FW_POWER_RESTORE: &StepName = &StepName::new("firmware.power-restore");
+pub(super) const FW_RELEASE: &StepName = &StepName::new("firmware.release");
+
 /// The BMC shows another certificate after its restart than the registered one.
 pub const CERTIFICATE_CHANGED: HoldClass = HoldClass::new("certificate_changed");
 
@@ -30,9 +45,29 @@ pub mod class {
     pub const BMC_NOT_RESET: FailureClass = FailureClass::new("bmc_not_reset");
     /// The BMC restarted and has not returned.
     pub const BMC_NOT_BACK: FailureClass = FailureClass::new("bmc_not_back");
+    /// The set must not be installed on this server: see the plan.
+    pub const PLAN_REFUSED: FailureClass = FailureClass::new("plan_refused");
+    /// The bytes of a firmware file are not the recorded ones, or the file is gone.
+    pub const FIRMWARE_FILE: FailureClass = FailureClass::new("firmware_file");
+    /// The BMC refused an image.
+    pub const IMAGE_REFUSED: FailureClass = FailureClass::new("image_refused");
+    /// It is not known whether the BMC has an image, so it is not sent again.
+    pub const UPLOAD_UNKNOWN: FailureClass = FailureClass::new("upload_unknown");
+    /// The BMC says that an update failed, and the version agrees.
+    pub const UPDATE_FAILED: FailureClass = FailureClass::new("update_failed");
+    /// An update does not end.
+    pub const UPDATE_STUCK: FailureClass = FailureClass::new("update_stuck");
+    /// An update has ended, and another version than the new one is installed.
+    pub const VERSION_UNCHANGED: FailureClass = FailureClass::new("version_unchanged");
+    /// The maintenance window ended before the host could be restarted.
+    pub const WINDOW_OVER: FailureClass = FailureClass::new("window_over");
     /// The power state that the BMC shows does not allow to verify the change.
     pub const UNVERIFIED: FailureClass = FailureClass::new("unverified");
 }
+
+/// The steps of one component, in their order; those that the BMC or the component does not need are skipped.
+pub(super) const OF_COMPONENT: [&StepName; 6] =
+    [FW_HOST_OFF, FW_UPLOAD, FW_WATCH, FW_SHUT_DOWN, FW_HOST_ON, FW_VERIFY];
 
 /// The steps of a workflow.
 pub(super) struct Plan {
@@ -48,6 +83,10 @@ pub(super) fn plan(workflow: &str) -> Plan {
         }
         BMC_RESET => Plan { forward: &[BMC_IDENTIFY, RESET, BACK], finish: &[BMC_RELEASE] },
         INVENTORY => Plan { forward: &[READ], finish: &[INVENTORY_RELEASE] },
+        FIRMWARE_INSTALL => Plan {
+            forward: &[FW_VALIDATE, FW_IDENTIFY, FW_POWER_ON, FW_PLAN, FW_CONFIRM],
+            finish: &[FW_SETTLE, FW_POWER_RESTORE, FW_RELEASE],
+        },
         _ => Plan { forward: &[], finish: &[] },
     }
 }

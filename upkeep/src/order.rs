@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use strum::VariantArray;
 
-use super::{BMC_RESET, INVENTORY, POWER_CYCLE, VERSION, names};
+use super::install_order::InstallFirmware;
+use super::{BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE, VERSION, names};
 use engine::ChildRequest;
 use engine::model::{
     Idempotency, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunRequest, Serial, Snapshot,
@@ -67,6 +68,10 @@ pub enum Kind {
     #[serde(rename = "inventoryOOB")]
     #[strum(serialize = "inventoryOOB")]
     InventoryOob,
+    /// The firmware of a set is installed.
+    #[serde(rename = "firmwareInstall")]
+    #[strum(serialize = "firmwareInstall")]
+    FirmwareInstall,
 }
 
 impl Kind {
@@ -91,6 +96,7 @@ impl Kind {
             Self::PowerCycleHard | Self::PowerCycleSoft => POWER_CYCLE,
             Self::BmcReset => BMC_RESET,
             Self::InventoryOob => INVENTORY,
+            Self::FirmwareInstall => FIRMWARE_INSTALL,
         }
     }
 
@@ -102,7 +108,18 @@ impl Kind {
     fn purpose(self) -> Purpose {
         match self {
             Self::InventoryOob => Purpose::Observe,
-            Self::PowerCycleHard | Self::PowerCycleSoft | Self::BmcReset => Purpose::Change,
+            Self::PowerCycleHard | Self::PowerCycleSoft | Self::BmcReset | Self::FirmwareInstall => {
+                Purpose::Change
+            }
+        }
+    }
+
+    /// The time limit of a run without a deadline, including the time in queues.
+    fn time_limit(self) -> Duration {
+        match self {
+            // A component may take an hour, and a server has several.
+            Self::FirmwareInstall => TIME_LIMIT * 3,
+            _ => TIME_LIMIT,
         }
     }
 }
@@ -169,6 +186,9 @@ pub enum Action {
     /// See [`Kind::InventoryOob`].
     #[serde(rename = "inventoryOOB")]
     Inventory(ReadInventory),
+    /// See [`Kind::FirmwareInstall`].
+    #[serde(rename = "firmwareInstall")]
+    Firmware(Box<InstallFirmware>),
 }
 
 /// Why parameters are refused.
@@ -199,6 +219,7 @@ impl Action {
             Self::Soft(soft) if !(1..=MAX_GRACE).contains(&soft.grace_seconds) => {
                 Err(bad(format!("grace_seconds is a number from 1 to {MAX_GRACE}")))
             }
+            Self::Firmware(install) => install.checked().map_err(bad).map(|()| action),
             _ => Ok(action),
         }
     }
@@ -210,6 +231,7 @@ impl Action {
             Self::Soft(_) => Kind::PowerCycleSoft,
             Self::Reset(_) => Kind::BmcReset,
             Self::Inventory(_) => Kind::InventoryOob,
+            Self::Firmware(_) => Kind::FirmwareInstall,
         }
     }
 
@@ -220,6 +242,7 @@ impl Action {
             Self::Soft(soft) => json!(soft),
             Self::Reset(reset) => json!(reset),
             Self::Inventory(read) => json!(read),
+            Self::Firmware(install) => json!(install),
         }
     }
 
@@ -242,6 +265,7 @@ impl Action {
                 "restarts the BMC and waits until it is away and back; the host keeps running".to_owned()
             }
             Self::Inventory(_) => "reads what the server is made of; changes nothing".to_owned(),
+            Self::Firmware(install) => install.sentence(),
         }
     }
 }
@@ -353,7 +377,7 @@ impl UpkeepInput {
             purpose: kind.purpose(),
             request: RunRequest::default(),
             priority: 0,
-            deadline_at: now.plus(TIME_LIMIT),
+            deadline_at: now.plus(kind.time_limit()),
             created_by: created_by.to_owned(),
             created_at: now,
             input: json!(self),

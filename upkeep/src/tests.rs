@@ -17,6 +17,23 @@ impl HardwareLookup for NoHardware {
     }
 }
 
+struct NoFirmware;
+
+#[async_trait]
+impl FirmwareStore for NoFirmware {
+    async fn hold(&self, _: RunId, _: &[firmware::Entry]) -> Result<(), FirmwareFileError> {
+        Ok(())
+    }
+
+    async fn open(&self, _: &firmware::Entry) -> Result<firmware::VerifiedFirmware, FirmwareFileError> {
+        Err(FirmwareFileError::Unusable("there is no file".to_owned()))
+    }
+
+    async fn release(&self, _: RunId) -> Result<(), FirmwareFileError> {
+        Ok(())
+    }
+}
+
 fn now() -> Time {
     "2026-11-20T08:00:00Z".parse().unwrap()
 }
@@ -24,7 +41,12 @@ fn now() -> Time {
 fn workflows() -> Vec<Arc<dyn Workflow>> {
     let server = test_support::server("XF-1".parse().unwrap(), "http://192.0.2.7".to_owned(), now()).unwrap();
     let bmc = Arc::new(test_support::services(server, SharedSessions::default()));
-    Upkeep::workflows(&Arc::new(UpkeepServices { bmc, hardware: Box::new(NoHardware), power_ons: None }))
+    Upkeep::workflows(&Arc::new(UpkeepServices {
+        bmc,
+        hardware: Box::new(NoHardware),
+        firmware: Box::new(NoFirmware),
+        power_ons: None,
+    }))
 }
 
 fn order(kind: Kind) -> UpkeepOrder {

@@ -5,6 +5,9 @@
 //!  shutdown_pending            the cleanup waits out a shutdown that it cannot take back
 //!  bmc_away                    ends when the BMC stops responding, or shows that it has restarted
 //!  bmc_back                    ends when the BMC responds to a login and shows the same machine
+//!  flashing, upload_look, version   end when the BMC shows the end of an update, or the installed version
+//!  restart_forbidden, restart_window   end when the host may be restarted, or was
+//!  flash_ends                  the cleanup lets a running update finish
 //!  those of `bmc::waits`       end when a read of the BMC shows the change, or the BMC responds
 //! ```
 
@@ -44,8 +47,62 @@ pub const BMC_BACK: WaitReason = WaitReason {
     next_action: "wait up to 20 minutes; then check that the BMC has power and network, and whether it received another address",
 };
 
+/// A BMC writes a firmware image.
+pub const FLASHING: WaitReason = WaitReason {
+    name: "flashing",
+    means: "the BMC to check and write the firmware image",
+    ends_by: "a read of the task that shows its end, or the installed version, or the end of the profile's update_timeout_s",
+    next_action: "do not restart the BMC and do not remove power: an update that is cut may leave a server that does not start",
+};
+
+/// It is not known whether the BMC has the image.
+pub const UPLOAD_LOOK: WaitReason = WaitReason {
+    name: "upload_look",
+    means: "the BMC to show whether it has the firmware image",
+    ends_by: "a task of the update, the installed version, or a minute in which the BMC shows neither and is not busy",
+    next_action: "nothing: an image that may have arrived is not sent again before the BMC has shown that it did not",
+};
+
+/// The new version is read until it is shown three times.
+pub const VERSION: WaitReason = WaitReason {
+    name: "version",
+    means: "the BMC to show the new version",
+    ends_by: "three reads of the inventory with the new version, or ten minutes after the end of the update",
+    next_action: "nothing; some BMCs show the new version minutes after the restart of the host",
+};
+
+/// The order forbids the restart of the host.
+pub const RESTART_FORBIDDEN: WaitReason = WaitReason {
+    name: "restart_forbidden",
+    means: "an operator to restart the host, because the order forbids it to the run",
+    ends_by: "a read of the inventory that shows the new version",
+    next_action: "restart the host when it suits; the new firmware is stored and is put into use by the restart",
+};
+
+/// The maintenance window has not begun.
+pub const RESTART_WINDOW: WaitReason = WaitReason {
+    name: "restart_window",
+    means: "the beginning of the maintenance window (restart_from)",
+    ends_by: "the time restart_from, at which the host is restarted; or a restart by an operator",
+    next_action: "nothing; the new firmware is stored and is put into use by the restart",
+};
+
+/// A run that ends lets a running update finish.
+pub const FLASH_ENDS: WaitReason = WaitReason {
+    name: "flash_ends",
+    means: "the end of the update that the BMC carries out, because it must not be interrupted",
+    ends_by: "a read that shows the end of the update; the run ends right after it",
+    next_action: "nothing: a cancel was accepted and no further component is changed; do not restart the BMC",
+};
+
 /// All wait reasons.
-pub const ALL: [&WaitReason; 11] = [
+pub const ALL: [&WaitReason; 17] = [
+    &FLASHING,
+    &UPLOAD_LOOK,
+    &VERSION,
+    &RESTART_FORBIDDEN,
+    &RESTART_WINDOW,
+    &FLASH_ENDS,
     &GRACEFUL_SHUTDOWN,
     &SHUTDOWN_PENDING,
     &BMC_AWAY,

@@ -12,6 +12,7 @@ mod adapters;
 pub mod backup;
 mod connections;
 mod controller;
+mod firmware_store;
 mod key_set;
 mod listen;
 mod lock;

@@ -26,6 +26,8 @@ pub(crate) mod lenovo;
 mod words;
 mod xml;
 
+pub(crate) use words::component as component_of;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};

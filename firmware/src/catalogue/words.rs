@@ -5,7 +5,7 @@ use crate::identity::Component;
 const TABLE: &str = include_str!("../../components.txt");
 
 /// The component of the first description that names one; the descriptions go from the most to the least exact.
-pub(super) fn component(descriptions: &[&str]) -> Option<Component> {
+pub(crate) fn component(descriptions: &[&str]) -> Option<Component> {
     descriptions.iter().find_map(|description| {
         let text = format!(" {} ", description.to_lowercase());
         let mut lines =

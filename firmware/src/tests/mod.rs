@@ -4,6 +4,7 @@ mod artifact;
 mod catalogue;
 mod matching;
 mod plan;
+mod recognise;
 mod verified;
 mod version;
 

@@ -60,6 +60,9 @@ pub struct DemoArgs {
     /// Simulate the BMCs of these vendors, one server each: names from `shoal sim --list`, or `five`, or `all`.
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "servers")]
     pub vendors: Vec<String>,
+    /// Install firmware on three simulated servers of three vendors; one BMC restarts in the middle, and one lies.
+    #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one", "vm"])]
+    pub firmware: bool,
     /// Install a virtual machine (QEMU) in place of simulated servers. Needs --medium and --image.
     #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one"])]
     pub vm: bool,

@@ -24,7 +24,7 @@ use super::super::services::Services;
 use super::super::waits;
 use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
 use super::reported::{conclude, observe_failed, observe_timed_out};
-use super::{discovered_bmc, names, reading_policy, signs, slot_fallback};
+use super::{discovered_bmc, names, power_on_permit, reading_policy, signs, slot_fallback};
 use bmc::failure;
 use engine::model::{Failure, NewEvent, Signal, Snapshot, StepName, Time, Wait};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
@@ -97,15 +97,17 @@ impl Step for AwaitCompletion {
                 } else {
                     "the host is being installed; no completion sign yet".to_owned()
                 };
+                let permit = power_on_permit::time_left(&self.0, context);
                 let wait = WaitRequest {
                     reason: &waits::SIGNS,
                     signals: vec![SIGNAL],
-                    poll: Some(OBSERVE_INTERVAL),
+                    poll: permit.into_iter().chain([OBSERVE_INTERVAL]).min(),
                     within,
                     detail,
                 };
                 let output = Output { watch: watch.with_baseline(&observation), look: past };
-                StepReport::new(StepOutcome::Wait(wait)).with_output(json!(output))
+                let waits = StepReport::new(StepOutcome::Wait(wait)).with_output(json!(output));
+                power_on_permit::release_when_over(waits, permit, context)
             }
         };
         report.events.splice(0..0, events);

@@ -1,7 +1,6 @@
 //! `webhook.wait`: waits for the installation report. The transaction that stores the report ends the wait.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::PowerState;
@@ -13,9 +12,8 @@ use super::super::services::Services;
 use super::super::waits;
 use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
 use super::reported::{conclude, observe_failed, observe_timed_out};
-use super::{await_media, discovered_bmc, names, reading_policy, recipe};
-use bmc::power::power_on_permit;
-use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, StepName, Wait};
+use super::{await_media, discovered_bmc, names, power_on_permit, reading_policy, recipe};
+use engine::model::{Failure, NewEvent, Signal, Snapshot, StepName, Wait};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
 use recipe::Delivery;
 
@@ -59,7 +57,7 @@ impl Step for AwaitReport {
         };
         // Thousands of jobs may wait at once for an hour, so idle connections are released.
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
-        let permit_time_left = self.permit_time_left(context);
+        let permit_time_left = power_on_permit::time_left(&self.0, context);
         let look = boot_again::due(context, &past, within).map(|due| due.since(context.now()));
         let observe = by_media.then_some(await_media::OBSERVE_EVERY);
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
@@ -73,11 +71,8 @@ impl Step for AwaitReport {
             },
         }));
         report.events = events;
-        report = report.with_output(json!(past));
-        if permit_time_left.is_none() && context.has_permit(&power_on_permit()) {
-            report = report.effect(Effect::PermitReleased { resource: power_on_permit() });
-        }
-        report
+        let report = report.with_output(json!(past));
+        power_on_permit::release_when_over(report, permit_time_left, context)
     }
 
     fn on_signal(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
@@ -102,17 +97,6 @@ impl Step for AwaitReport {
 }
 
 impl AwaitReport {
-    /// Returns how long the host still counts as powering on, if the job holds a permit.
-    fn permit_time_left(&self, context: &StepContext) -> Option<Duration> {
-        let limits = &self.0.settings.limits;
-        if limits.power_ons.is_none() || !context.has_permit(&power_on_permit()) {
-            return None;
-        }
-        let on = context.snapshot.records_of(names::POWER_ON).filter_map(|record| record.ended_at).max();
-        let left = on.unwrap_or(context.now()).plus(limits.power_on_settle).since(context.now());
-        (left > Duration::ZERO).then_some(left)
-    }
-
     /// Reads media and power state; differences only become events.
     async fn observe(&self, context: &StepContext) -> Vec<NewEvent> {
         let (connected, found) = match discovered_bmc(STEP, &self.0, context).await {

@@ -11,6 +11,7 @@ mod eject;
 mod iso_build;
 mod mount;
 mod power;
+mod power_on_permit;
 mod reinsert;
 mod reported;
 mod signs;

@@ -2,6 +2,7 @@
 
 mod add;
 mod import;
+pub(super) mod install;
 mod set;
 mod set_view;
 
@@ -44,6 +45,10 @@ pub(super) enum FirmwareCommand {
         /// The digest of the file or of its manifest, or its first 6 digits or more
         firmware: String,
     },
+    /// Show what a set means for a server: what is installed, skipped or refused, and why
+    Plan(install::PlanFirmware),
+    /// Install a set on a server: every version is verified, a running update is never cut
+    Install(Box<install::InstallFirmware>),
     /// Create, list, match and delete sets of firmware files, and import vendors' catalogues
     Set {
         #[command(subcommand)]
@@ -77,6 +82,8 @@ pub(super) async fn run(
             output.note(format!("firmware {digest} removed"));
             Ok(())
         }
+        FirmwareCommand::Plan(plan) => plan.run(client, output).await,
+        FirmwareCommand::Install(install) => install.run(client, output).await,
         FirmwareCommand::Set { command } => set::run(command, client, output).await,
     }
 }

@@ -12,16 +12,18 @@
 
 use std::time::Duration;
 
-use redfish::{RedfishError, SystemSelector, TransportErrorKind};
+use redfish::SystemSelector;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::super::certificate;
+use super::super::identified::{Identified, input};
+use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::bmc_reset::{Look, ResetProgress};
-use super::{Identified, input};
+use super::bmc_reset::ResetProgress;
 use bmc::{class, failure, from_redfish, identity, output_of, wait_for_bmc};
-use engine::model::{Effect, Hold, NewEvent, Server, StepName};
-use engine::{StepContext, StepError, StepOutcome, StepReport};
+use engine::model::{Effect, NewEvent, Server, StepName};
+use engine::{StepContext, StepError, StepReport};
 
 const STEP: &StepName = names::BACK;
 /// How long a BMC may take to return.
@@ -33,8 +35,6 @@ const MAX_DENIALS: u32 = 3;
 const AFTER_DENIAL: Duration = Duration::from_secs(45);
 /// The delay between two looks at a BMC that restarts, which takes minutes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval between two reminders of a hold.
-const REMIND: Duration = Duration::from_secs(24 * 3600);
 
 /// The output of the step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -55,7 +55,10 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let late = context.now().since(context.record.started_at) >= BACK_WITHIN;
     match visit(services, context, &server, &found).await {
         Ok(visit) => returned(context, &found, &reset, visit, progress),
-        Err(Missing::Look(Look::OtherCertificate(error))) => Ok(hold(context, &server, &error, &progress)),
+        Err(Missing::Look(Look::OtherCertificate(error))) => {
+            Ok(certificate::hold(context, &server, certificate::shown_fingerprint(&error))
+                .with_output(json!(progress)))
+        }
         Err(Missing::Look(Look::Unusable(why))) => {
             let next = format!("correct it with `shoal server update {serial}`");
             Err(StepError::fail(failure(class::INPUT, STEP, why, next)))
@@ -176,36 +179,4 @@ async fn visit(
         .learned_fingerprint
         .map(|fingerprint| Effect::ServerPinned { serial: server.serial.clone(), fingerprint });
     Ok(Visit { power: discovery.system.power_state, last_reset, unverified, learned })
-}
-
-/// The hold of a BMC that returned with another certificate.
-fn hold(context: &StepContext, server: &Server, error: &RedfishError, progress: &BackProgress) -> StepReport {
-    let serial = &server.serial;
-    let shown = shown_fingerprint(error);
-    let detail = format!(
-        "the BMC of {serial} returned with another certificate: {} is registered, {shown} is shown. Nothing is sent to it. \
-         Compare the fingerprint with the one in the BMC's web interface or on its console; if it is the BMC's, \
-         `shoal server update {serial} --tls-fingerprint {shown} --bmc-password-stdin`, then `shoal job resume {}`",
-        server.tls_fingerprint.as_deref().unwrap_or("none"),
-        context.snapshot.run.id,
-    );
-    let now = context.now();
-    StepReport::new(StepOutcome::Hold(Hold {
-        class: names::CERTIFICATE_CHANGED,
-        since: now,
-        remind_at: now.plus(REMIND),
-        verbs: vec!["resume".to_owned(), "cancel".to_owned()],
-        detail,
-    }))
-    .with_output(json!(progress))
-}
-
-/// The fingerprint that the BMC shows.
-fn shown_fingerprint(error: &RedfishError) -> &str {
-    match &error.kind {
-        redfish::ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, detail } => {
-            detail.rsplit_once("shown ").map_or("…", |(_, shown)| shown)
-        }
-        _ => "…",
-    }
 }

@@ -14,17 +14,16 @@
 
 use std::time::Duration;
 
-use redfish::error::Denial;
-use redfish::{ErrorKind, ManagerReset, RedfishError, TransportErrorKind};
+use redfish::{ManagerReset, RedfishError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::super::identified::{Identified, identified_bmc, input};
+use super::super::look::Look;
 use super::super::order::Action;
 use super::super::{UpkeepServices, names, waits};
-use super::{Identified, identified_bmc, input};
 use bmc::{
-    ConnectError, ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, output_of,
-    wait_for_bmc,
+    ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, output_of, wait_for_bmc,
 };
 use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
@@ -52,45 +51,6 @@ pub(super) struct ResetProgress {
     silent: u32,
     /// What showed that the BMC restarts.
     pub(super) sign: Option<String>,
-}
-
-/// What one look at the BMC showed.
-pub(super) enum Look {
-    /// It did not respond.
-    Silent(String),
-    /// It shows another certificate than the registered one.
-    OtherCertificate(RedfishError),
-    /// It rejects the login.
-    Denied(RedfishError),
-    /// Its record cannot be used; an operator changed it.
-    Unusable(String),
-    /// It responded with an error that is none of these.
-    Error(RedfishError),
-}
-
-impl Look {
-    /// Sorts an error of the client.
-    pub(super) fn of(error: RedfishError) -> Self {
-        match &error.kind {
-            ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, .. } => Self::OtherCertificate(error),
-            ErrorKind::Unreachable { .. }
-            | ErrorKind::Timeout { .. }
-            | ErrorKind::CircuitOpen(_)
-            | ErrorKind::Tls { .. } => Self::Silent(error.kind.to_string()),
-            ErrorKind::Unauthorized { denial: Denial::Credentials | Denial::TooManyRejections, .. } => {
-                Self::Denied(error)
-            }
-            _ => Self::Error(error),
-        }
-    }
-
-    /// Sorts an error of a connection.
-    pub(super) fn of_connect(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Record(why) => Self::Unusable(why),
-            ConnectError::Bmc(error) => Self::of(*error),
-        }
-    }
 }
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {

@@ -4,12 +4,12 @@ use redfish::SystemSelector;
 use serde_json::json;
 
 use super::super::UpkeepServices;
-use super::{Identified, input};
+use super::super::identified::{Identified, input};
 use bmc::{from_redfish, identity};
 use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
 
-pub(super) async fn run(
+pub(crate) async fn run(
     step: &StepName,
     services: &UpkeepServices,
     context: &StepContext,

@@ -4,8 +4,8 @@ use redfish::{Hardware, SystemSelector};
 use serde::Deserialize;
 use serde_json::json;
 
+use super::super::identified::input;
 use super::super::{UpkeepServices, difference, names};
-use super::input;
 use bmc::{from_redfish, identity, unavailable};
 use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};

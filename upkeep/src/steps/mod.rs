@@ -2,7 +2,7 @@
 
 mod bmc_back;
 mod bmc_reset;
-mod identify;
+pub(super) mod identify;
 mod inventory_read;
 mod power_off;
 mod power_on;
@@ -12,14 +12,10 @@ mod release;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redfish::{Discovery, PowerState};
-use serde::{Deserialize, Serialize};
 
-use super::order::UpkeepInput;
 use super::{UpkeepServices, names};
-use bmc::{ConnectedBmc, failure, output_of};
 use engine::model::{Snapshot, StepName, Wait};
-use engine::{Step, StepContext, StepError, StepPolicy, StepReport};
+use engine::{Step, StepContext, StepPolicy, StepReport};
 
 /// The step of that name.
 pub(super) fn step(name: &StepName, services: &Arc<UpkeepServices>) -> Option<Arc<dyn Step>> {
@@ -88,45 +84,4 @@ fn is_identify(name: &StepName) -> bool {
 
 fn is_release(name: &StepName) -> bool {
     [names::POWER_RELEASE, names::BMC_RELEASE, names::INVENTORY_RELEASE].contains(&name)
-}
-
-/// What the identity check found; the output of the first step.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Identified {
-    /// The address of the BMC that was checked.
-    bmc_address: String,
-    /// The host and its manager.
-    discovery: Discovery,
-    /// The power state before anything was changed.
-    was: PowerState,
-}
-
-impl Identified {
-    /// Whether the host was on, so that it is on at the end. A state that the BMC does not show counts as on, because
-    /// [`bmc::power`] takes it apart from off; a host that is powering off was asked to be off.
-    fn was_on(&self) -> bool {
-        !matches!(self.was, PowerState::Off | PowerState::PoweringOff)
-    }
-}
-
-/// Reads the stored input of the run.
-fn input(step: &StepName, context: &StepContext) -> Result<UpkeepInput, StepError> {
-    Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
-        let summary = format!("the stored input of this run cannot be read: {why}");
-        StepError::fail(failure(engine::class::INTERNAL, step, summary, "order it again"))
-    })
-}
-
-/// Connects to the BMC that the first step of the run verified.
-async fn identified_bmc(
-    step: &StepName,
-    by: &StepName,
-    services: &UpkeepServices,
-    context: &StepContext,
-) -> Result<(ConnectedBmc, Identified), StepError> {
-    let found = output_of::<Identified>(step, context, by)?;
-    let serial = input(step, context)?.server;
-    let verified = (found.bmc_address.as_str(), &found.discovery);
-    let connected = services.bmc.connect_verified(step, context, &serial, verified).await?;
-    Ok((connected, found))
 }

@@ -16,9 +16,9 @@ use std::time::Duration;
 use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
 use serde_json::json;
 
+use super::super::identified::{Identified, identified_bmc, input};
 use super::super::order::{Action, SoftCycle};
 use super::super::{UpkeepServices, names, waits};
-use super::{Identified, identified_bmc, input};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest};
 use bmc::{ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
 use engine::model::{NewEvent, StepName};

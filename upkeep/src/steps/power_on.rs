@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::super::identified::{identified_bmc, input};
 use super::super::order::Action;
 use super::super::{UpkeepServices, names};
-use super::{identified_bmc, input};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest, power_on_permit};
 use bmc::{ConnectedBmc, failure, wait_for_bmc, waits};
 use engine::model::mutant::{self, Mutant};
@@ -19,7 +19,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let wanted = match input(STEP, context)?.action {
         Action::Hard(hard) => hard.power_on,
         Action::Soft(soft) => soft.power_on,
-        Action::Reset(_) | Action::Inventory(_) => false,
+        Action::Reset(_) | Action::Inventory(_) | Action::Firmware(_) => false,
     };
     let (connected, found) = identified_bmc(STEP, names::POWER_IDENTIFY, services, context).await?;
     if !found.was_on() && !wanted {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use redfish::PowerState;
 use serde_json::json;
 
+use super::super::identified::{Identified, identified_bmc};
 use super::super::{UpkeepServices, names, waits};
-use super::{Identified, identified_bmc};
 use bmc::power::{self, PowerRequest};
 use bmc::{from_redfish, wait_for_bmc};
 use engine::model::{NewEvent, StepName, StepPhase};

@@ -1,7 +1,7 @@
 //! The last step of every upkeep workflow: ends the session at the BMC. Runs at every end; needs no BMC to succeed.
 
 use super::super::UpkeepServices;
-use super::input;
+use super::super::identified::input;
 use bmc::unavailable;
 use engine::model::StepName;
 use engine::{StepContext, StepError, StepReport};

@@ -19,7 +19,7 @@ use super::super::servers::release;
 use super::super::{request_audit, request_span};
 use super::request::{Request, refused};
 use super::view::ConditionView;
-use super::{dry_run, kind_of, newest, server_of};
+use super::{dry_run, firmware, kind_of, newest, server_of};
 use engine::model::{Idempotency, Job, RunId, Serial, Time};
 use engine::{Created, Creation};
 use upkeep::{Action, Kind, UpkeepOrder};
@@ -45,13 +45,16 @@ pub(in crate::api) struct NewCondition {
     /// The parameters of the kind; absent ones have their defaults.
     #[schemars(with = "Option<types::Object>")]
     parameters: Option<Value>,
+    /// For `firmwareInstall`: the set, by its name or id. Same as the parameter `firmware_set`.
+    #[serde(rename = "firmware-set-id", alias = "firmware_set_id")]
+    firmware_set_id: Option<String>,
     /// Whether the condition may wait behind an open condition of another kind. By default it is then refused.
     #[serde(default)]
     queue: bool,
     /// The priority; of the conditions and jobs that wait for a server, a greater one gets it first.
     #[schemars(range(min = -100, max = 100))]
     priority: Option<i32>,
-    /// A condition that has not ended by then fails; the default is four hours.
+    /// A condition that has not ended by then fails; the default is four hours, and twelve for `firmwareInstall`.
     #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
     /// The revision of the newest condition of this kind when it was read; 0 for none. Same as `If-Match`.
@@ -121,7 +124,8 @@ async fn checked(
     key: Option<String>,
 ) -> Result<Request, ApiError> {
     let kind = kind_of("/kind", &body.kind)?;
-    let action = Action::of(kind, body.parameters.unwrap_or(Value::Null))
+    let parameters = with_set(body.parameters.unwrap_or(Value::Null), body.firmware_set_id)?;
+    let action = Action::of(kind, parameters)
         .map_err(|why| ApiError::invalid(vec![Detail::new("/parameters", Rule::Shape, why.to_string())]))?;
     let priority = body.priority.unwrap_or(0);
     let mut problems = Vec::new();
@@ -134,6 +138,7 @@ async fn checked(
     if !problems.is_empty() {
         return Err(ApiError::invalid(problems));
     }
+    let action = firmware::fill(api, &server, action).await?;
     let canonical = json!({
         "kind": kind, "parameters": action.parameters(), "queue": body.queue, "priority": priority,
         "deadline": body.deadline,
@@ -153,6 +158,24 @@ async fn checked(
         ..UpkeepOrder::new(server.clone(), action)
     };
     Ok(Request { server, kind, order })
+}
+
+/// The parameters with the set that the request names beside them.
+fn with_set(mut parameters: Value, set: Option<String>) -> Result<Value, ApiError> {
+    let Some(set) = set else { return Ok(parameters) };
+    if parameters.is_null() {
+        parameters = json!({});
+    }
+    match parameters.as_object_mut() {
+        Some(members) if !members.contains_key("firmware_set") => {
+            members.insert("firmware_set".to_owned(), json!(set));
+            Ok(parameters)
+        }
+        _ => {
+            let message = "name the set once: firmware-set-id, or firmware_set in the parameters";
+            Err(ApiError::invalid(vec![Detail::new("/firmware-set-id", Rule::Shape, message)]))
+        }
+    }
 }
 
 /// The revision that the client has seen, from the body or from `If-Match`.

@@ -11,12 +11,13 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::openapi::types;
 use super::super::servers::release;
-use super::newest;
 use super::request::{Request, refused};
 use super::view::ConditionView;
+use super::{firmware, newest};
+use ::firmware::{Component, Restart};
 use engine::Created;
 use engine::model::{Gate, Job, Phase, Purpose, RunId, Serial, Server, Time};
-use upkeep::Kind;
+use upkeep::{Kind, PlanItem};
 
 /// What a request for a condition would do.
 #[derive(Serialize, JsonSchema)]
@@ -38,6 +39,10 @@ pub(in crate::api) struct PreviewView {
     does: String,
     /// The steps, in their order; those of the cleanup are last.
     steps: Vec<String>,
+    /// For `firmwareInstall`: what happens to each component, by the stored inventory; null when it is not known.
+    plan: Option<Vec<PlanView>>,
+    /// Why there is no plan.
+    plan_missing: Option<String>,
     /// The job that has the server now; the condition waits for its end.
     #[schemars(with = "Option<types::JobId>")]
     waits_for: Option<RunId>,
@@ -46,6 +51,39 @@ pub(in crate::api) struct PreviewView {
     priority: i32,
     #[schemars(with = "types::Timestamp")]
     deadline_at: Time,
+}
+
+/// One component of the plan of an installation.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FirmwarePlanItem")]
+pub(in crate::api) struct PlanView {
+    #[schemars(with = "types::FirmwareComponent")]
+    component: Component,
+    /// The id by which the BMC names the firmware, without its version; null when the server does not have the component.
+    id: Option<String>,
+    /// The installed version, as the BMC shows it.
+    now: Option<String>,
+    /// The version of the file.
+    then: Option<String>,
+    /// `install`, `skip` or `refuse`.
+    decision: String,
+    /// Why.
+    reason: String,
+    /// The digest of the artifact that is installed.
+    digest: Option<String>,
+    /// The bytes that are sent.
+    size: Option<u64>,
+    /// Whether the host restarts.
+    #[schemars(with = "Option<types::FirmwareRestart>")]
+    restart: Option<Restart>,
+}
+
+impl From<PlanItem> for PlanView {
+    fn from(item: PlanItem) -> Self {
+        let PlanItem { component, id, now, then, decision, reason, digest, size, restart, devices: _ } = item;
+        let (now, then) = (now.map(|version| version.to_string()), then.map(|version| version.to_string()));
+        Self { component, id, now, then, decision, reason, digest, size, restart }
+    }
 }
 
 /// The schema of a response to a request for a condition.
@@ -83,6 +121,11 @@ pub(super) async fn respond(
         (None, None) => None,
     };
     let (parameters, does) = (order.input.action.parameters(), order.input.action.sentence());
+    let (plan, plan_missing) = match firmware::preview(api, &serial, &order.input.action).await? {
+        Some(Ok(items)) => (Some(items.into_iter().map(PlanView::from).collect()), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, None),
+    };
     let run = order.run(RunId::new(), caller, api.now());
     let gates = gates(api, &server, run.purpose).await?;
     let body = PreviewView {
@@ -95,6 +138,8 @@ pub(super) async fn respond(
         parameters,
         does,
         steps: run.plan.forward.iter().chain(&run.plan.finish).map(|step| step.name.to_string()).collect(),
+        plan,
+        plan_missing,
         gates,
         priority: run.priority,
         deadline_at: run.deadline_at,

@@ -17,6 +17,7 @@
 
 pub(super) mod create;
 pub(super) mod dry_run;
+mod firmware;
 mod request;
 mod show;
 pub(super) mod view;

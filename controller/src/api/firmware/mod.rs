@@ -15,7 +15,7 @@ pub(super) use remove::remove;
 pub(super) use set_create::{NewFirmwareSet, create as create_set};
 pub(super) use set_delete::delete as delete_set;
 pub(super) use set_list::{list as list_sets, show as show_set};
-pub(super) use set_match::choose as match_set;
+pub(super) use set_match::{choose as match_set, refused as no_set};
 
 use engine::model::error_chain;
 use engine::store::StoredFirmwareSet;
@@ -26,7 +26,7 @@ use super::error::{ApiError, Detail};
 use super::error_code::{ErrorCode, Rule};
 use crate::firmware::{FirmwareError, FirmwareFiles};
 
-fn files(api: &Api) -> Result<&FirmwareFiles, ApiError> {
+pub(in crate::api) fn files(api: &Api) -> Result<&FirmwareFiles, ApiError> {
     api.firmware.as_ref().ok_or_else(|| {
         ApiError::new(
             ErrorCode::NoRegistry,
@@ -42,7 +42,7 @@ fn unknown_firmware() -> ApiError {
     )
 }
 
-fn unknown_set() -> ApiError {
+pub(in crate::api) fn unknown_set() -> ApiError {
     ApiError::new(
         ErrorCode::UnknownFirmwareSet,
         "no firmware set has this name; `shoal firmware set list` shows the sets",
@@ -55,7 +55,7 @@ fn invalid(place: &str, why: &InvalidIdentity) -> Detail {
 }
 
 /// A stored set as a set of files.
-fn set_of(stored: &StoredFirmwareSet) -> Result<FirmwareSet, ApiError> {
+pub(in crate::api) fn set_of(stored: &StoredFirmwareSet) -> Result<FirmwareSet, ApiError> {
     let entries: Result<Vec<Entry>, String> = stored
         .files
         .iter()

@@ -68,7 +68,8 @@ impl Question {
     }
 }
 
-fn refused(error: MatchError) -> ApiError {
+/// The response when no set, or more than one, fits a server.
+pub(in crate::api) fn refused(error: MatchError) -> ApiError {
     let code = match &error {
         MatchError::NoSet { .. } => ErrorCode::NoFirmwareSet,
         MatchError::SeveralSets { .. } => ErrorCode::SeveralFirmwareSets,

@@ -33,6 +33,10 @@ pub(super) fn conditions() -> Vec<Operation> {
                 ErrorCode::ConflictRevision,
                 ErrorCode::ConflictRestored,
                 ErrorCode::ConflictInput,
+                ErrorCode::NoRegistry,
+                ErrorCode::UnknownFirmwareSet,
+                ErrorCode::NoFirmwareSet,
+                ErrorCode::SeveralFirmwareSets,
             ]),
         get(CONDITION, "getServerCondition", "Show the newest condition of a kind")
             .of_server()

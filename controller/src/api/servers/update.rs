@@ -110,16 +110,21 @@ fn changed_since(server: &Server) -> ApiError {
     )
 }
 
-/// Whether a restart of the BMC is held until an operator registers the certificate with which the BMC returned. Until then
+/// Whether a restart of the BMC, by itself or in an update of its firmware, is held until an operator registers the certificate with which the BMC returned. Until then
 /// nothing is sent to the BMC, so its fingerprint may change during the job.
 async fn awaits_certificate(api: &Api, serial: &Serial) -> Result<bool, ApiError> {
-    let filter = JobFilter {
-        server: Some(serial.clone()),
-        workflow: Some(upkeep::BMC_RESET.to_owned()),
-        limit: 1,
-        ..JobFilter::default()
-    };
-    let newest = api.store().jobs(filter).await?.jobs.pop();
-    let hold = newest.and_then(|job| job.run.hold);
-    Ok(hold.is_some_and(|hold| hold.class == upkeep::CERTIFICATE_CHANGED))
+    for workflow in [upkeep::BMC_RESET, upkeep::FIRMWARE_INSTALL] {
+        let filter = JobFilter {
+            server: Some(serial.clone()),
+            workflow: Some(workflow.to_owned()),
+            limit: 1,
+            ..JobFilter::default()
+        };
+        let newest = api.store().jobs(filter).await?.jobs.pop();
+        let hold = newest.and_then(|job| job.run.hold);
+        if hold.is_some_and(|hold| hold.class == upkeep::CERTIFICATE_CHANGED) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

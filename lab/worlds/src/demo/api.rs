@@ -58,6 +58,33 @@ impl DemoApi {
         self.send(self.request(Method::GET, &path), "read events").await
     }
 
+    /// Sends a document.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: &Value,
+        operation: &'static str,
+    ) -> anyhow::Result<Value> {
+        self.send(self.request(Method::POST, path).json(body), operation).await
+    }
+
+    /// Pushes bytes as a blob into a repository, in one request.
+    pub(super) async fn push_blob(
+        &self,
+        repository: &str,
+        sha256: &str,
+        bytes: Vec<u8>,
+    ) -> anyhow::Result<()> {
+        const OPERATION: &str = "push a firmware file";
+        let path = format!("/v2/{repository}/blobs/uploads/?digest=sha256:{sha256}");
+        let request = self.request(Method::POST, &path).header("content-type", "application/octet-stream");
+        let response = request.body(bytes).send().await.context(OPERATION)?;
+        if response.status() != 201 {
+            bail!("{OPERATION}: {}", response.status());
+        }
+        Ok(())
+    }
+
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.base)).bearer_auth(self.token.expose_secret())
     }

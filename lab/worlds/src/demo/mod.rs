@@ -9,6 +9,7 @@
 //! The demo uses the public API only. The controller does not know that it runs in a demo.
 
 mod api;
+mod firmware;
 mod scenario;
 mod timeline;
 mod vm;
@@ -62,6 +63,9 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     if args.vm {
         return vm::run(args, json).await;
     }
+    if args.firmware {
+        return firmware::run(args, json).await;
+    }
     let scenario = Scenario::of(args)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let mut timeline = Timeline::new(json);
@@ -97,6 +101,12 @@ async fn stop(running: RunningController, farm: Farm) {
 
 /// Starts a controller as `serve` does, on a free port of loopback.
 async fn start_controller(folder: &Path) -> anyhow::Result<RunningController> {
+    let settings = controller_settings(folder)?;
+    app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await.context("start the controller")
+}
+
+/// The settings of the controller of a demo.
+fn controller_settings(folder: &Path) -> anyhow::Result<Settings> {
     let iso = write_maintenance_iso(&folder.join("maintenance.iso")).context("build the maintenance ISO")?;
     let flags = [
         ("STORAGE_ROOT", folder.join("data").display().to_string()),
@@ -104,13 +114,12 @@ async fn start_controller(folder: &Path) -> anyhow::Result<RunningController> {
         ("CONTROLLER_HTTPS_ADDR", "127.0.0.1:0".to_owned()),
         ("MAINTENANCE_ISO_URL", iso.display().to_string()),
     ];
-    let settings = Settings::load(&Sources {
+    Ok(Settings::load(&Sources {
         flags: flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         environment: &|_| None,
         variables: Vec::new(),
         file: None,
-    })?;
-    app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await.context("start the controller")
+    })?)
 }
 
 async fn start_farm(scenario: &Scenario, folder: &Path, password: &SecretString) -> anyhow::Result<Farm> {

@@ -1,0 +1,227 @@
+//! Which firmware of a BMC's inventory belongs to which component. Pure.
+//!
+//! ```text
+//!   member of the inventory                           component            by
+//!   "System ROM", id 2                                bios                 the words of firmware/components.txt in its name
+//!   "Management controller", related to a Manager     bmc                  the resource that it is related to
+//!   "UEFI-Backup", "Previous-159-…"                   none                 it is stored, and does not run
+//! ```
+//!
+//! A server has one running BMC firmware and one running BIOS. Of several members that look like one, the member wins whose
+//! version the manager or the system itself shows. The ids of some BMCs contain the version and change with it; [`Installed::id`]
+//! is the id without the version.
+//!
+//! Invariants: no two entries have the same component and id; the result does not depend on the order of the members.
+
+use std::collections::BTreeSet;
+
+use redfish::hardware::FirmwareEntry;
+use redfish::{FirmwareVersion, SoftwareItem};
+
+use crate::catalogue::component_of;
+use crate::identity::{Component, Model, Vendor};
+use crate::plan::Installed;
+
+/// Words in the id or name of an image that is stored and does not run.
+const STORED: [&str; 9] =
+    ["backup", "golden", "recovery", "staged", "pending", "previous", "available-", "rollback", "secondary"];
+
+/// One member of a firmware inventory, however it was read.
+#[derive(Clone, Debug, Default)]
+pub struct ShownFirmware {
+    /// The path of the member; `None` in a stored inventory.
+    pub uri: Option<String>,
+    /// `Id`.
+    pub id: String,
+    /// `Name`.
+    pub name: Option<String>,
+    /// `Version`.
+    pub version: Option<FirmwareVersion>,
+    /// `Updateable`.
+    pub updateable: Option<bool>,
+    /// `Manufacturer`.
+    pub manufacturer: Option<String>,
+    /// Paths of the resources that run this firmware.
+    pub related: Vec<String>,
+    /// Whether the BMC shows it as running.
+    pub active: bool,
+}
+
+impl From<&SoftwareItem> for ShownFirmware {
+    fn from(item: &SoftwareItem) -> Self {
+        Self {
+            uri: Some(item.uri.clone()),
+            id: item.id.clone(),
+            name: item.name.clone(),
+            version: item.version.clone(),
+            updateable: item.updateable,
+            manufacturer: item.manufacturer.clone(),
+            related: item.related.clone(),
+            active: item.is_active(),
+        }
+    }
+}
+
+impl From<&FirmwareEntry> for ShownFirmware {
+    fn from(entry: &FirmwareEntry) -> Self {
+        Self {
+            id: entry.id.clone(),
+            name: entry.name.clone(),
+            version: entry.version.as_deref().map(FirmwareVersion::from),
+            updateable: entry.updateable,
+            active: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// The versions that the manager and the system show themselves.
+#[derive(Clone, Debug, Default)]
+pub struct OwnVersions {
+    /// Of the BMC.
+    pub bmc: Option<FirmwareVersion>,
+    /// Of the BIOS.
+    pub bios: Option<FirmwareVersion>,
+}
+
+/// A recognised firmware with the path under which it is updated.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Recognised {
+    /// What is installed.
+    pub installed: Installed,
+    /// The path of its member in the inventory, which an update may name as its target.
+    pub uri: Option<String>,
+}
+
+/// Recognises the members of an inventory, in the order of components and ids.
+pub fn recognise(shown: &[ShownFirmware], own: &OwnVersions) -> Vec<Recognised> {
+    let mut found: Vec<(Component, &ShownFirmware)> =
+        shown.iter().filter_map(|item| component(item).map(|component| (component, item))).collect();
+    found.sort_by(|a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
+    keep_one(&mut found, Component::Bmc, own.bmc.as_ref());
+    keep_one(&mut found, Component::Bios, own.bios.as_ref());
+    let mut taken: BTreeSet<(Component, String)> = BTreeSet::new();
+    let mut all: Vec<Recognised> = Vec::new();
+    for (component, item) in found {
+        all.push(member(component, item, &mut taken));
+    }
+    for (component, version) in [(Component::Bmc, &own.bmc), (Component::Bios, &own.bios)] {
+        let shown = all.iter_mut().find(|one| one.installed.component == component);
+        match (shown, version) {
+            (Some(one), Some(version)) if one.installed.version.is_none() => {
+                one.installed.version = Some(version.clone());
+            }
+            (None, Some(version)) => all.push(Recognised { uri: None, installed: bare(component, version) }),
+            _ => {}
+        }
+    }
+    all.sort_by(|a, b| {
+        (a.installed.component, &a.installed.id).cmp(&(b.installed.component, &b.installed.id))
+    });
+    all
+}
+
+/// Every running member that looks like a component, in the order of ids; ids as those of [`recognise`].
+pub fn candidates(shown: &[ShownFirmware], component: Component) -> Vec<Recognised> {
+    let mut found: Vec<&ShownFirmware> =
+        shown.iter().filter(|item| self::component(item) == Some(component)).collect();
+    found.sort_by(|a, b| a.id.cmp(&b.id));
+    let mut taken = BTreeSet::new();
+    found.into_iter().map(|item| member(component, item, &mut taken)).collect()
+}
+
+/// A member with an id that no other one of its component has.
+fn member(
+    component: Component,
+    item: &ShownFirmware,
+    taken: &mut BTreeSet<(Component, String)>,
+) -> Recognised {
+    let plain = without_version(&item.id, item.version.as_ref());
+    let mut id = plain.clone();
+    let mut next = 2;
+    while !taken.insert((component, id.clone())) {
+        id = format!("{plain}#{next}");
+        next += 1;
+    }
+    Recognised { uri: item.uri.clone(), installed: installed(component, id, item) }
+}
+
+fn installed(component: Component, id: String, item: &ShownFirmware) -> Installed {
+    let of_device = !component.is_of_server();
+    Installed {
+        component,
+        id,
+        vendor: item.manufacturer.as_deref().filter(|_| of_device).and_then(parsed::<Vendor>),
+        model: item.name.as_deref().filter(|_| of_device).and_then(parsed::<Model>),
+        version: item.version.clone(),
+        updateable: item.updateable,
+    }
+}
+
+fn parsed<T: std::str::FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+/// A firmware that only the manager or the system shows.
+fn bare(component: Component, version: &FirmwareVersion) -> Installed {
+    Installed {
+        component,
+        id: component.as_str().to_owned(),
+        vendor: None,
+        model: None,
+        version: Some(version.clone()),
+        updateable: None,
+    }
+}
+
+/// The component of a member that runs.
+fn component(item: &ShownFirmware) -> Option<Component> {
+    let name = item.name.as_deref().unwrap_or_default();
+    let words = format!("{} {}", item.id, name).to_lowercase();
+    if !item.active || STORED.iter().any(|stored| words.contains(stored)) {
+        return None;
+    }
+    let related = |part: &str| item.related.iter().any(|path| path.contains(part));
+    component_of(&[name])
+        .or_else(|| related("/Managers/").then_some(Component::Bmc))
+        .or_else(|| {
+            // A device of the system has a longer path than the system itself.
+            let system = |path: &String| path.contains("/Systems/") && path.matches('/').count() <= 4;
+            item.related.iter().any(system).then_some(Component::Bios)
+        })
+        .or_else(|| component_of(&[&item.id.replace(['_', '-'], " ")]))
+}
+
+/// Leaves the one member that the server runs.
+fn keep_one(
+    found: &mut Vec<(Component, &ShownFirmware)>,
+    component: Component,
+    own: Option<&FirmwareVersion>,
+) {
+    let rank = |item: &ShownFirmware| {
+        let shown = match (&item.version, own) {
+            (Some(version), Some(own)) => {
+                own.as_str().contains(version.as_str()) || version.as_str().contains(own.as_str())
+            }
+            _ => false,
+        };
+        (!shown, item.related.is_empty(), item.version.is_none())
+    };
+    let best = found.iter().filter(|(of, _)| *of == component).min_by_key(|(_, item)| (rank(item), &item.id));
+    let Some(best) = best.map(|(_, item)| std::ptr::from_ref::<ShownFirmware>(item)) else { return };
+    found.retain(|(of, item)| *of != component || std::ptr::eq(*item, best));
+}
+
+/// The id without the version that it contains.
+fn without_version(id: &str, version: Option<&FirmwareVersion>) -> String {
+    let Some(version) = version.map(FirmwareVersion::as_str).filter(|version| version.len() > 2) else {
+        return id.to_owned();
+    };
+    match id.find(version) {
+        Some(at) if at > 0 => {
+            let rest = &id[at + version.len()..];
+            format!("{}{rest}", id[..at].trim_end_matches(['-', '_']))
+        }
+        _ => id.to_owned(),
+    }
+}

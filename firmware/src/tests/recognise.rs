@@ -1,0 +1,108 @@
+//! Which member of an inventory is which component.
+
+use redfish::SoftwareItem;
+
+use crate::{Component, OwnVersions, ShownFirmware, recognise};
+
+fn shown(id: &str, name: &str, version: &str, related: &[&str]) -> ShownFirmware {
+    ShownFirmware {
+        id: id.to_owned(),
+        name: Some(name.to_owned()),
+        version: Some(version.into()),
+        related: related.iter().map(|path| (*path).to_owned()).collect(),
+        active: true,
+        ..ShownFirmware::default()
+    }
+}
+
+fn found(items: &[ShownFirmware], own: &OwnVersions) -> Vec<(Component, String, String)> {
+    let all = recognise(items, own).into_iter().map(|one| one.installed);
+    all.map(|one| (one.component, one.id, one.version.map(|version| version.to_string()).unwrap_or_default()))
+        .collect()
+}
+
+const MANAGER: &str = "/redfish/v1/Managers/1";
+const SYSTEM: &str = "/redfish/v1/Systems/1";
+
+#[test]
+fn names_ids_and_related_resources_name_the_component() {
+    let own = OwnVersions::default();
+    for (id, name, related, component, kept) in [
+        ("Installed-159-1.10.2", "BIOS", None, Component::Bios, "Installed-159"),
+        (
+            "Installed-25227-1.10.2",
+            "Integrated Dell Remote Access Controller",
+            None,
+            Component::Bmc,
+            "Installed-25227",
+        ),
+        ("2", "System ROM", None, Component::Bios, "2"),
+        ("1", "iLO 6", None, Component::Bmc, "1"),
+        ("BMC", "Management controller", Some(MANAGER), Component::Bmc, "BMC"),
+        ("bios_active", "Host image", Some(SYSTEM), Component::Bios, "bios_active"),
+        ("UEFI", "UEFI firmware", None, Component::Bios, "UEFI"),
+        ("FW_CPLD_0", "CPLD", None, Component::Cpld, "FW_CPLD_0"),
+        ("NIC1", "Network adapter", None, Component::Nic, "NIC1"),
+    ] {
+        let related: Vec<&str> = related.into_iter().collect();
+        let item = shown(id, name, "1.10.2", &related);
+        assert_eq!(found(&[item], &own), [(component, kept.to_owned(), "1.10.2".to_owned())], "{id} {name}");
+    }
+    let unknown = shown("x", "Front panel", "1", &[]);
+    assert_eq!(found(&[unknown], &own), []);
+}
+
+#[test]
+fn of_several_members_the_one_that_the_machine_runs_is_taken() {
+    let own = OwnVersions { bmc: Some("2.10".into()), bios: None };
+    let items = [
+        shown("BMC-A", "BMC firmware", "2.05", &[]),
+        shown("BMC-B", "BMC firmware", "2.10", &[]),
+        shown("BMC-Backup", "BMC firmware", "2.10", &[]),
+        ShownFirmware { active: false, ..shown("BMC-C", "BMC firmware", "2.10", &[]) },
+    ];
+    let expected = [(Component::Bmc, "BMC-B".to_owned(), "2.10".to_owned())];
+    assert_eq!(found(&items, &own), expected);
+    let mut turned = items.to_vec();
+    turned.reverse();
+    assert_eq!(found(&turned, &own), expected, "the order changes nothing");
+}
+
+#[test]
+fn what_only_the_manager_and_the_system_show_is_known_too() {
+    let own = OwnVersions { bmc: Some("2.10".into()), bios: Some("U30".into()) };
+    assert_eq!(
+        found(&[], &own),
+        [
+            (Component::Bmc, "bmc".to_owned(), "2.10".to_owned()),
+            (Component::Bios, "bios".to_owned(), "U30".to_owned())
+        ]
+    );
+}
+
+#[test]
+fn two_devices_of_one_kind_keep_different_ids_after_an_update() {
+    let own = OwnVersions::default();
+    let ids = |version: &str| {
+        let slot = |slot: u32| {
+            shown(
+                &format!("Installed-105442-{version}__NIC.Slot.{slot}-1-1"),
+                "Network adapter",
+                version,
+                &[],
+            )
+        };
+        let all = found(&[slot(1), slot(2)], &own);
+        all.into_iter().map(|(_, id, _)| id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("22.00.6"), ["Installed-105442__NIC.Slot.1-1-1", "Installed-105442__NIC.Slot.2-1-1"]);
+    assert_eq!(ids("22.00.6"), ids("23.10"));
+    let same = [shown("NIC-22.00.6", "NIC", "22.00.6", &[]), shown("NIC_22.00.6", "NIC", "22.00.6", &[])];
+    assert_eq!(found(&same, &own).len(), 2);
+    let stored = SoftwareItem {
+        id: "Previous-159-1".to_owned(),
+        name: Some("BIOS".to_owned()),
+        ..SoftwareItem::default()
+    };
+    assert_eq!(found(&[ShownFirmware::from(&stored)], &own), []);
+}

@@ -1,0 +1,107 @@
+//! `shoal firmware plan` and `shoal firmware install`: what a set means for a server, and its installation, which is a condition
+//! of the server.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::client::Client;
+use super::super::condition::{RequestArgs, preview};
+use super::super::error::CliError;
+use super::super::output::{Output, text};
+use super::list_of;
+
+/// What is installed.
+#[derive(Args, Debug)]
+pub(super) struct WhatArgs {
+    /// The set; without it the one set that fits the vendor and model of the server
+    #[arg(long, value_name = "NAME", conflicts_with = "labels")]
+    set: Option<String>,
+    /// Only a set with this label; may be given more than once
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = super::super::server::label)]
+    labels: Vec<(String, String)>,
+    /// Also install what is older than the installed version, or has no order to it
+    #[arg(long)]
+    allow_downgrade: bool,
+}
+
+impl WhatArgs {
+    fn parameters(self) -> Value {
+        let labels: serde_json::Map<String, Value> =
+            self.labels.into_iter().map(|(key, value)| (key, json!(value))).collect();
+        let mut parameters = json!({ "labels": labels, "allow_downgrade": self.allow_downgrade });
+        if let Some(set) = self.set {
+            parameters["firmware_set"] = json!(set);
+        }
+        parameters
+    }
+}
+
+/// Arguments of `shoal firmware plan`.
+#[derive(Args, Debug)]
+pub(super) struct PlanFirmware {
+    /// The serial number of the server
+    serial: String,
+    #[command(flatten)]
+    what: WhatArgs,
+}
+
+impl PlanFirmware {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let body = json!({ "kind": "firmwareInstall", "parameters": self.what.parameters() });
+        let preview = preview(&self.serial, &body, client).await?;
+        if output.json {
+            return output.document(&preview);
+        }
+        show_plan(&preview, output)
+    }
+}
+
+/// Arguments of `shoal firmware install`.
+#[derive(Args, Debug)]
+pub(super) struct InstallFirmware {
+    /// The serial number of the server
+    serial: String,
+    #[command(flatten)]
+    what: WhatArgs,
+    /// Do not restart the host; wait until an operator has restarted it
+    #[arg(long, conflicts_with_all = ["restart_from", "restart_until"])]
+    no_restart: bool,
+    /// Do not restart the host before this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    restart_from: Option<String>,
+    /// Do not restart the host after this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    restart_until: Option<String>,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+impl InstallFirmware {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let Self { serial, what, no_restart, restart_from, restart_until, request } = self;
+        let mut parameters = what.parameters();
+        if no_restart {
+            parameters["restart"] = json!("forbidden");
+        }
+        for (name, time) in [("restart_from", restart_from), ("restart_until", restart_until)] {
+            if let Some(time) = time {
+                parameters[name] = json!(time);
+            }
+        }
+        request.send(&serial, "firmwareInstall", parameters, client, output).await
+    }
+}
+
+/// Shows what happens to each component.
+pub(in crate::cli) fn show_plan(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    if preview["plan"].is_null() {
+        output.note(text(preview, "/plan_missing"));
+        return Ok(());
+    }
+    let columns = ["/component", "/id", "/now", "/then", "/decision", "/restart", "/size", "/reason"];
+    let rows: Vec<Vec<String>> = list_of(preview, "plan")
+        .iter()
+        .map(|item| columns.map(|pointer| text(item, pointer)).to_vec())
+        .collect();
+    output.table(&["COMPONENT", "FIRMWARE", "NOW", "THEN", "DECISION", "RESTART", "BYTES", "WHY"], &rows)
+}

@@ -1,0 +1,157 @@
+//! A BMC that does not respond while or after it flashes: how long it is waited for, and what ends the wait.
+//!
+//! ```text
+//!   no response, not ready      -> wait, thirty minutes at most, then failure `bmc_not_back`
+//!   logins refused              -> wait with a minute between two, thirty minutes at most
+//!   another certificate         -> hold `certificate_changed`: the operator compares and registers it
+//! ```
+
+use std::time::Duration;
+
+use redfish::{Bmc, UpdateState};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::super::certificate;
+use super::super::identified::{Identified, input};
+use super::super::look::Look;
+use super::super::{UpkeepServices, names, waits};
+use bmc::{class, failure, output_of, wait_for_bmc};
+use engine::model::{StepName, Time};
+use engine::{StepContext, StepError, StepReport};
+
+/// How long a BMC may be away in the middle of an update of its own firmware.
+const AWAY_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// The delay between two looks at a BMC that is away.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+/// The delay after a refused login: a BMC that locks accounts must not be asked often.
+const AFTER_DENIAL: Duration = Duration::from_secs(60);
+
+/// Since when the BMC is away; a part of the output of each step that can meet such a BMC.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Absent {
+    since: Option<Time>,
+    /// When a hold for a certificate began; the time of a hold does not count.
+    held: bool,
+}
+
+/// Why nothing can be read from the BMC now.
+#[derive(Debug)]
+pub(super) enum Absence {
+    Away(String),
+    Certificate(String),
+    Denied(String),
+}
+
+impl Absence {
+    /// What an error of a read means.
+    pub(super) fn of(step: &StepName, look: Look) -> Result<Self, StepError> {
+        Ok(match look {
+            Look::Silent(why) => Self::Away(why),
+            Look::OtherCertificate(error) => {
+                Self::Certificate(certificate::shown_fingerprint(&error).to_owned())
+            }
+            Look::Denied(error) => Self::Denied(error.kind.to_string()),
+            Look::Error(error) => Self::Away(error.to_string()),
+            Look::Unusable(why) => {
+                let next = "correct it with `shoal server update SERIAL`";
+                return Err(StepError::fail(failure(class::INPUT, step, why, next)));
+            }
+        })
+    }
+}
+
+impl Absence {
+    /// What a polled state means, if it is an absence.
+    pub(super) fn of_state(state: &UpdateState) -> Option<Self> {
+        match state {
+            UpdateState::Away { why } => Some(Self::Away(why.clone())),
+            UpdateState::CertificateChanged { shown } => {
+                Some(Self::Certificate(shown.clone().unwrap_or_else(|| "…".to_owned())))
+            }
+            UpdateState::LoginRefused { why } => Some(Self::Denied(why.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Absent {
+    /// The BMC responds again.
+    pub(super) fn over(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether the BMC has been away for as long as it may be.
+    pub(super) fn is_too_long(&self, context: &StepContext) -> bool {
+        self.since.is_some_and(|since| context.now().since(since) >= AWAY_LIMIT)
+    }
+
+    /// The report of a step that met an absent BMC. `output` makes the output of the step with this state in it.
+    pub(super) async fn report(
+        &mut self,
+        (step, services, context): (&StepName, &UpkeepServices, &StepContext),
+        absence: Absence,
+        what: &str,
+        output: impl FnOnce(Self) -> Value,
+    ) -> Result<StepReport, StepError> {
+        let now = context.now();
+        if let Absence::Certificate(shown) = absence {
+            *self = Self { since: None, held: true };
+            let server = services.bmc.server(step, &input(step, context)?.server).await?;
+            return Ok(certificate::hold(context, &server, &shown).with_output(output(self.clone())));
+        }
+        let since = *self.since.get_or_insert(now);
+        if self.is_too_long(context) {
+            let minutes = AWAY_LIMIT.as_secs() / 60;
+            let why = why(&absence);
+            let summary = format!("the BMC is not back after {minutes} minutes, {what}: {why}");
+            let next = "check that the BMC has power and network, and whether it received another address; \
+                        some BMCs start from their second image only after power was removed";
+            return Err(StepError::fail(failure(names::class::BMC_NOT_BACK, step, summary, next))
+                .with_output(output(self.clone())));
+        }
+        let detail = format!(
+            "{what}; the BMC is away since {} min: {}",
+            now.since(since).as_secs() / 60,
+            why(&absence)
+        );
+        let mut wait = wait_for_bmc(&waits::BMC_BACK, AWAY_LIMIT * 2, detail);
+        wait.poll = Some(match absence {
+            Absence::Denied(_) => AFTER_DENIAL,
+            _ => LOOK_INTERVAL,
+        });
+        Ok(StepReport::wait(wait).with_output(output(self.clone())))
+    }
+}
+
+fn why(absence: &Absence) -> &str {
+    match absence {
+        Absence::Away(why) | Absence::Certificate(why) | Absence::Denied(why) => why,
+    }
+}
+
+/// Connects to the BMC that the run verified, also when it may be restarting.
+pub(super) async fn connect(
+    step: &StepName,
+    services: &UpkeepServices,
+    context: &StepContext,
+) -> Result<Result<(Bmc, Identified), Absence>, StepError> {
+    let found: Identified = output_of(step, context, names::FW_IDENTIFY)?;
+    let server = services.bmc.server(step, &input(step, context)?.server).await?;
+    if server.bmc_address != found.bmc_address {
+        let summary = format!(
+            "the BMC address of {} was changed during this run, from {} to {}",
+            server.serial, found.bmc_address, server.bmc_address
+        );
+        let next = "check the BMC at the new address with `shoal bmc doctor`";
+        return Err(StepError::fail(failure(class::INPUT, step, summary, next)));
+    }
+    match services.bmc.connections.connect(&server, &context.lease).await {
+        Ok(connected) => {
+            connected.bmc.recall(&found.discovery);
+            Ok(Ok((connected.bmc, found)))
+        }
+        Err(error) => Absence::of(step, Look::of_connect(error)).map(Err),
+    }
+}

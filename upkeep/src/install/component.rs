@@ -1,0 +1,121 @@
+//! What the steps of one component share: its item of the plan, the outputs of its other steps, its installed version.
+
+use redfish::{Bmc, Discovery, RedfishError, SystemSelector};
+use serde::de::DeserializeOwned;
+
+use super::super::{InstallFirmware, names};
+use super::offer::PlanItem;
+use super::plan::Planned;
+use super::validate::order;
+use bmc::{failure, output_of};
+use engine::model::{Serial, StepName, StepPhase, StepRecord};
+use engine::{StepContext, StepError};
+use firmware::{
+    Component, Entry, FirmwareVersion, Recognised, ShownFirmware, VersionOrder, candidates, compare,
+};
+
+/// The component of a step.
+pub(super) struct Current {
+    pub(super) item: PlanItem,
+    pub(super) entry: Entry,
+    pub(super) order: InstallFirmware,
+}
+
+impl Current {
+    /// The component of the step that runs.
+    pub(super) fn of(step: &StepName, context: &StepContext) -> Result<Self, StepError> {
+        let order = order(step, context)?;
+        let planned: Planned = output_of(step, context, names::FW_PLAN)?;
+        let key = &context.record.key;
+        let item = planned.items.into_iter().find(|item| item.installs() && item.key() == *key);
+        let entry = |item: &PlanItem| {
+            order.files.iter().find(|entry| Some(&entry.digest) == item.digest.as_ref()).cloned()
+        };
+        match item.and_then(|item| entry(&item).map(|entry| (item, entry))) {
+            Some((item, entry)) => Ok(Self { item, entry, order }),
+            None => {
+                let summary = format!("the stored plan does not contain {key}");
+                Err(StepError::fail(failure(engine::class::INTERNAL, step, summary, "order it again")))
+            }
+        }
+    }
+
+    /// The version that must be installed in the end.
+    pub(super) fn target(&self) -> &FirmwareVersion {
+        self.entry.file.version()
+    }
+
+    /// Whether a version that the BMC shows is the new one.
+    pub(super) fn is_target(&self, shown: Option<&FirmwareVersion>) -> bool {
+        shown.is_some_and(|shown| compare(shown, self.target()) == VersionOrder::Same)
+    }
+}
+
+/// The record of another step of a component.
+pub(super) fn record<'a>(context: &'a StepContext, step: &'a StepName, key: &str) -> Option<&'a StepRecord> {
+    context.snapshot.records_of(step).find(|record| record.key == key)
+}
+
+/// The output of another step of the same component.
+pub(super) fn sibling<T: DeserializeOwned>(context: &StepContext, step: &StepName) -> Option<T> {
+    let record = record(context, step, &context.record.key)?;
+    T::deserialize(&record.output).ok()
+}
+
+/// Whether another step of the same component has ended with an effect.
+pub(super) fn sibling_is_done(context: &StepContext, step: &StepName) -> bool {
+    record(context, step, &context.record.key).is_some_and(|record| record.phase == StepPhase::Done)
+}
+
+/// Reads the members of the firmware inventory.
+pub(super) async fn inventory(bmc: &Bmc) -> Result<Vec<ShownFirmware>, RedfishError> {
+    let service = bmc.update_capability().await?;
+    let inventory = bmc.firmware_inventory(&service).await?;
+    Ok(inventory.items.iter().map(ShownFirmware::from).collect())
+}
+
+/// The firmware of a component as the BMC shows it now, with the path of its member. Of several members that look like the
+/// firmware of the server itself, the one with the wanted version is taken: the BMC shows which of them runs by its state.
+pub(super) async fn shown(
+    bmc: &Bmc,
+    serial: &Serial,
+    item: &PlanItem,
+    target: &FirmwareVersion,
+) -> Result<Option<Recognised>, RedfishError> {
+    let all = candidates(&inventory(bmc).await?, item.component);
+    let of_server = item.component.is_in_every_server();
+    if all.is_empty() && of_server {
+        let found = bmc.discover(&SystemSelector::serial(serial.as_str())).await?;
+        return Ok(own(&found, item.component).map(|version| bare(item, version)));
+    }
+    let same = |one: &&Recognised| {
+        one.installed.version.as_ref().is_some_and(|shown| compare(shown, target) == VersionOrder::Same)
+    };
+    let named = |one: &&Recognised| Some(&one.installed.id) == item.id.as_ref();
+    let found = match of_server {
+        true => all.iter().find(same).or_else(|| all.iter().find(named)).or(all.first()),
+        false => all.iter().find(named),
+    };
+    Ok(found.cloned())
+}
+
+/// The version that the manager or the system shows itself.
+fn own(found: &Discovery, component: Component) -> Option<FirmwareVersion> {
+    match component {
+        Component::Bmc => found.manager.as_ref()?.firmware.clone(),
+        Component::Bios => found.system.bios_version.clone(),
+        _ => None,
+    }
+}
+
+fn bare(item: &PlanItem, version: FirmwareVersion) -> Recognised {
+    let installed = firmware::Installed {
+        component: item.component,
+        id: item.id.clone().unwrap_or_default(),
+        vendor: None,
+        model: None,
+        version: Some(version),
+        updateable: None,
+    };
+    Recognised { installed, uri: None }
+}

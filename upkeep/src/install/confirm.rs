@@ -1,0 +1,62 @@
+//! `firmware.confirm`: reads the inventory once more, stores it, and compares it with the whole plan: the update of a later
+//! component may have undone that of an earlier one.
+
+use redfish::RedfishError;
+use serde_json::json;
+
+use super::super::identified::identified_bmc;
+use super::super::{UpkeepServices, names};
+use super::component::inventory;
+use super::plan::Planned;
+use bmc::{failure, from_redfish, output_of};
+use engine::model::{Effect, NewEvent, StepName};
+use engine::{StepContext, StepError, StepReport};
+use firmware::{VersionOrder, candidates, compare};
+
+const STEP: &StepName = names::FW_CONFIRM;
+
+pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
+    let plan: Planned = output_of(STEP, context, names::FW_PLAN)?;
+    let installs: Vec<_> = plan.items.iter().filter(|item| item.installs()).collect();
+    if installs.is_empty() {
+        let summary = "nothing to install: every component has its version".to_owned();
+        let output = json!({ "summary": summary, "items": plan.items });
+        return Ok(StepReport::done().with_output(output).event(NewEvent::info("firmware.current", summary)));
+    }
+    let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
+    let failed = |error: RedfishError| from_redfish(STEP, &error);
+    let shown = inventory(&connected.bmc).await.map_err(failed)?;
+    let mut missing = Vec::new();
+    for item in &installs {
+        let all = candidates(&shown, item.component);
+        let is_new = all.iter().any(|one| {
+            let same_device =
+                item.component.is_in_every_server() || Some(&one.installed.id) == item.id.as_ref();
+            let versions = one.installed.version.as_ref().zip(item.then.as_ref());
+            same_device && versions.is_some_and(|(is, then)| compare(is, then) == VersionOrder::Same)
+        });
+        // What no member of the inventory shows was verified by what the manager or the system itself shows.
+        if !is_new && !all.is_empty() {
+            missing.push(item.what());
+        }
+    }
+    if !missing.is_empty() {
+        let summary = format!(
+            "{} was installed and verified, and another version is installed now: the update of another component replaced it",
+            missing.join(", ")
+        );
+        let next = "order the installation again; compare the versions of the set with what the vendor says about their order";
+        return Err(StepError::fail(failure(names::class::VERSION_UNCHANGED, STEP, summary, next)));
+    }
+    let hardware = connected.bmc.hardware(&found.discovery.system).await.map_err(failed)?;
+    let what: Vec<String> =
+        installs.iter().map(|item| format!("{} (was {})", item.what(), item.version_now())).collect();
+    let summary = format!("installed {}", what.join(", "));
+    let stored =
+        Effect::ServerHardwareRead { serial: connected.server.serial.clone(), hardware: json!(hardware) };
+    let report = StepReport::done()
+        .with_output(json!({ "summary": summary, "items": plan.items }))
+        .event(NewEvent::info("firmware.installed", summary))
+        .effect(stored);
+    Ok(connected.report(report))
+}

@@ -1,0 +1,96 @@
+//! The plan of an installation as operators read it, and as the steps store it. Pure.
+
+use serde::{Deserialize, Serialize};
+
+use firmware::{
+    Component, Decision, FirmwareSet, FirmwareVersion, Installed, Plan, PlanOptions, Restart, ServerFirmware,
+    plan,
+};
+
+use super::super::InstallFirmware;
+
+/// One component of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanItem {
+    /// The component.
+    pub component: Component,
+    /// The id by which the BMC names the firmware, without its version; `None` when the server does not have it.
+    pub id: Option<String>,
+    /// The installed version.
+    pub now: Option<FirmwareVersion>,
+    /// The version of the file.
+    pub then: Option<FirmwareVersion>,
+    /// `install`, `skip` or `refuse`.
+    pub decision: String,
+    /// Why it is skipped or refused; for an installation, the relation of the versions.
+    pub reason: String,
+    /// The digest of the artifact that is installed.
+    pub digest: Option<String>,
+    /// The bytes that are sent.
+    pub size: Option<u64>,
+    /// Whether the host must restart.
+    pub restart: Option<Restart>,
+    /// How many devices of the component the server has.
+    pub devices: usize,
+}
+
+impl PlanItem {
+    /// Whether the file is installed.
+    pub fn installs(&self) -> bool {
+        self.decision == "install"
+    }
+
+    /// The key of the steps of this component.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.component, self.id.as_deref().unwrap_or_default())
+    }
+
+    /// What is installed, in a few words.
+    pub fn what(&self) -> String {
+        let then = self.then.as_ref().map_or("", FirmwareVersion::as_str);
+        match (&self.id, self.devices) {
+            (Some(id), 2..) => format!("{} {then} of {id}", self.component),
+            _ => format!("{} {then}", self.component),
+        }
+    }
+
+    /// The version that a text names.
+    pub fn version_now(&self) -> &str {
+        self.now.as_ref().map_or("no shown version", FirmwareVersion::as_str)
+    }
+}
+
+/// What an order means for a server.
+///
+/// # Errors
+/// When the files of the order are no set.
+pub fn planned(order: &InstallFirmware, server: &ServerFirmware) -> Result<Vec<PlanItem>, String> {
+    let name = "order".parse().map_err(|why: firmware::InvalidIdentity| why.to_string())?;
+    let set = FirmwareSet::new(name, std::collections::BTreeMap::new(), order.files.clone())
+        .map_err(|why| why.to_string())?;
+    let options = PlanOptions { allow_downgrade: order.allow_downgrade };
+    Ok(items(&plan(server, &set, options), &server.installed))
+}
+
+fn items(plan: &Plan, installed: &[Installed]) -> Vec<PlanItem> {
+    let all = plan.items.iter().map(|item| {
+        let (decision, reason, entry) = match &item.decision {
+            Decision::Install(entry) => ("install", "another version is installed".to_owned(), Some(entry)),
+            Decision::Skip(reason) => ("skip", reason.to_string(), None),
+            Decision::Refuse(refusal) => ("refuse", refusal.to_string(), None),
+        };
+        PlanItem {
+            component: item.component,
+            id: item.id.clone(),
+            now: item.now.clone(),
+            then: item.then.clone(),
+            decision: decision.to_owned(),
+            reason,
+            digest: entry.map(|entry| entry.digest.clone()),
+            size: entry.map(|entry| entry.file.size),
+            restart: entry.map(|entry| entry.file.restart),
+            devices: installed.iter().filter(|one| one.component == item.component).count(),
+        }
+    });
+    all.collect()
+}

@@ -1,0 +1,161 @@
+//! The restart of the host that a component needs: off before the upload where the BMC wants it so, else off and on afterwards.
+//!
+//! ```text
+//!   host-off    profile update_bios_host_off, component bios       before the upload
+//!   shut-down   the task asks for it, or the file does and the version is the old one     graceful, then forced
+//!   host-on     after either of the two
+//!
+//!   order                        host was on
+//!   restart: forbidden           wait until the BMC shows the new version: an operator restarts the host
+//!   restart_from in the future   wait until then
+//!   restart_until in the past    failure `window_over`: the image is stored and is used after the next restart
+//! ```
+
+use std::time::Duration;
+
+use redfish::RedfishError;
+use serde_json::json;
+
+use super::super::identified::identified_bmc;
+use super::super::install_order::HostRestart;
+use super::super::{UpkeepServices, names, waits};
+use super::component::{self, Current, sibling, sibling_is_done};
+use super::power;
+use super::watch::{Watched, Word};
+use bmc::power::PowerRequest;
+use bmc::{failure, from_redfish};
+use engine::model::{NewEvent, StepName};
+use engine::{StepContext, StepError, StepReport, WaitRequest};
+use firmware::{Component, Restart};
+
+/// The delay between two reads of the version while an operator restarts the host.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+/// The longest wait for an operator; the deadline of the run ends it before.
+const OPERATOR_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Whether the order permits the restart now.
+enum Permission {
+    Given,
+    Later(WaitRequest),
+}
+
+/// What the order says about a restart of the host.
+fn permission(step: &StepName, context: &StepContext, current: &Current) -> Result<Permission, StepError> {
+    let order = &current.order;
+    let what = current.item.what();
+    if order.restart == HostRestart::Forbidden {
+        return Ok(Permission::Later(WaitRequest {
+            reason: &waits::RESTART_FORBIDDEN,
+            signals: Vec::new(),
+            poll: Some(LOOK_INTERVAL),
+            within: OPERATOR_LIMIT,
+            detail: format!("{what} is used after a restart of the host, which the order forbids"),
+        }));
+    }
+    let now = context.now();
+    if let Some(from) = order.restart_from.filter(|from| *from > now) {
+        return Ok(Permission::Later(WaitRequest {
+            reason: &waits::RESTART_WINDOW,
+            signals: Vec::new(),
+            poll: Some(from.since(now).min(LOOK_INTERVAL * 10)),
+            within: OPERATOR_LIMIT,
+            detail: format!("{what} is used after a restart of the host, which may happen from {from} on"),
+        }));
+    }
+    if let Some(until) = order.restart_until.filter(|until| *until <= now) {
+        let summary = format!(
+            "the maintenance window ended at {until} before the host was restarted; {what} is not installed yet"
+        );
+        let next = "an image that is stored already is used after the next restart of the host; order the installation \
+                    again with another window, which then only verifies what is installed";
+        return Err(StepError::fail(failure(names::class::WINDOW_OVER, step, summary, next)));
+    }
+    Ok(Permission::Given)
+}
+
+/// Switches the host off before the upload of its BIOS, where the BMC takes it only then.
+pub(super) async fn host_off(
+    services: &UpkeepServices,
+    context: &StepContext,
+) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::FW_HOST_OFF;
+    let current = Current::of(STEP, context)?;
+    if current.item.component != Component::Bios {
+        return Ok(StepReport::skipped());
+    }
+    let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
+    if !connected.bmc.profile().update_bios_host_off {
+        return Ok(StepReport::skipped());
+    }
+    let begun = context.own_output::<PowerRequest>().is_some();
+    if found.was_on() && !begun {
+        match permission(STEP, context, &current)? {
+            Permission::Given => {}
+            Permission::Later(wait) => {
+                // An operator who switches the host off ends the wait.
+                let state = connected.bmc.power_state(&found.discovery.system).await;
+                if state.map_err(|error| from_redfish(STEP, &error))? != redfish::PowerState::Off {
+                    connected.bmc.release_idle();
+                    let detail = format!("this BMC takes a BIOS only while the host is off; {}", wait.detail);
+                    return Ok(StepReport::wait(WaitRequest { detail, ..wait }));
+                }
+            }
+        }
+    }
+    bmc::power::shut_down(STEP, context, &connected, &found.discovery.system, false).await
+}
+
+/// Shuts the host down where the component needs a restart.
+pub(super) async fn shut_down(
+    services: &UpkeepServices,
+    context: &StepContext,
+) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::FW_SHUT_DOWN;
+    let current = Current::of(STEP, context)?;
+    let Some(watched) = sibling::<Watched>(context, names::FW_WATCH) else {
+        return Ok(StepReport::skipped());
+    };
+    let asked = watched.word == Word::HostRestart;
+    if sibling_is_done(context, names::FW_HOST_OFF) || !(asked || current.entry.file.restart == Restart::Host)
+    {
+        return Ok(StepReport::skipped());
+    }
+    let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
+    if context.own_output::<PowerRequest>().is_none() {
+        let serial = &connected.server.serial;
+        let shown = component::shown(&connected.bmc, serial, &current.item, current.target()).await;
+        let shown = shown.map_err(|error: RedfishError| from_redfish(STEP, &error))?;
+        if current.is_target(shown.as_ref().and_then(|one| one.installed.version.as_ref())) {
+            let message = format!("{} is installed without a restart by this run", current.item.what());
+            return Ok(StepReport::skipped().event(NewEvent::info("firmware.restart", message)));
+        }
+        if found.was_on()
+            && let Permission::Later(wait) = permission(STEP, context, &current)?
+        {
+            connected.bmc.release_idle();
+            return Ok(StepReport::wait(wait));
+        }
+    }
+    let mut report = bmc::power::shut_down(STEP, context, &connected, &found.discovery.system, false).await?;
+    if report.output.is_none() {
+        // The host was off: the power-on that follows is its restart.
+        let kept: PowerRequest = context.own_output().unwrap_or_default();
+        report = report.with_output(json!(kept));
+    }
+    Ok(report)
+}
+
+/// Powers the host on after one of the two.
+pub(super) async fn host_on(
+    services: &UpkeepServices,
+    context: &StepContext,
+) -> Result<StepReport, StepError> {
+    const STEP: &StepName = names::FW_HOST_ON;
+    let off = [names::FW_HOST_OFF, names::FW_SHUT_DOWN];
+    if !off.into_iter().any(|step| sibling_is_done(context, step)) {
+        return Ok(StepReport::skipped());
+    }
+    let off_at = off.into_iter().filter_map(|step| sibling::<PowerRequest>(context, step)?.sent_at).max();
+    let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
+    power::on(STEP, services, context, (&connected, &found), off_at).await
+}

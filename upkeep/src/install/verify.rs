@@ -1,0 +1,186 @@
+//! `firmware.verify`: reads the inventory until it shows the new version three times. The word of the BMC is no proof.
+//!
+//! ```text
+//!   new version     three reads, one after the other      ─► done
+//!   old version     the task still runs                   ─► wait, update_timeout at most
+//!                   ten minutes after the end             ─► failure `version_unchanged`: what it said, what is installed
+//!   no response     see `absent`
+//! ```
+
+use std::time::Duration;
+
+use redfish::{Bmc, RedfishError, UpdateState};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::super::identified::input;
+use super::super::look::Look;
+use super::super::{UpkeepServices, names, waits};
+use super::absent::{self, Absence, Absent};
+use super::component::{self, Current, record, sibling};
+use super::watch::{Watched, Word};
+use bmc::{failure, wait_for_bmc};
+use engine::model::{NewEvent, StepName, Time};
+use engine::{StepContext, StepError, StepReport};
+use firmware::FirmwareVersion;
+
+const STEP: &StepName = names::FW_VERIFY;
+/// Reads with the new version, one after the other, that prove it. A BMC that restarts shows old and new ones in turn.
+const GOOD_READS: u32 = 3;
+/// The delay between two reads.
+const READ_INTERVAL: Duration = Duration::from_secs(10);
+/// How long an inventory may show the old version after the end of an update.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10 * 60);
+
+/// The output of the step.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Verified {
+    /// Good reads so far.
+    good: u32,
+    /// The version of the last read.
+    version: Option<String>,
+    /// When the update was last seen running.
+    running_at: Option<Time>,
+    absent: Absent,
+}
+
+pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
+    let current = Current::of(STEP, context)?;
+    let mut verified: Verified = context.own_output().unwrap_or_default();
+    let watched = sibling::<Watched>(context, names::FW_WATCH);
+    let seen = match absent::connect(STEP, services, context).await? {
+        Ok((bmc, _)) => {
+            let seen = read(context, &current, &bmc, watched.as_ref()).await;
+            bmc.release_idle();
+            match seen {
+                Ok(seen) => seen,
+                Err(error) => Err(Absence::of(STEP, Look::of(error))?),
+            }
+        }
+        Err(absence) => Err(absence),
+    };
+    let seen = match seen {
+        Ok(seen) => seen,
+        Err(absence) => {
+            verified.good = 0;
+            let what = format!("the version of {} is read", current.item.what());
+            let mut absent = verified.absent.clone();
+            let parts = (STEP, services, context);
+            return absent
+                .report(parts, absence, &what, |absent| json!(Verified { absent, ..verified }))
+                .await;
+        }
+    };
+    verified.absent.over();
+    verified.version = seen.version.as_ref().map(ToString::to_string);
+    if current.is_target(seen.version.as_ref()) {
+        verified.good += 1;
+        return Ok(good(&current, verified));
+    }
+    verified.good = 0;
+    if seen.running {
+        verified.running_at = Some(context.now());
+    }
+    Ok(not_yet(context, &current, watched.as_ref(), verified, seen.running))
+}
+
+/// One read.
+struct Seen {
+    version: Option<FirmwareVersion>,
+    running: bool,
+}
+
+async fn read(
+    context: &StepContext,
+    current: &Current,
+    bmc: &Bmc,
+    watched: Option<&Watched>,
+) -> Result<Result<Seen, Absence>, RedfishError> {
+    let Ok(serial) = input(STEP, context).map(|input| input.server) else {
+        return Ok(Ok(Seen { version: None, running: false }));
+    };
+    let shown = component::shown(bmc, &serial, &current.item, current.target()).await?;
+    let version = shown.and_then(|one| one.installed.version);
+    if current.is_target(version.as_ref()) {
+        return Ok(Ok(Seen { version, running: false }));
+    }
+    let Some(watched) = watched else { return Ok(Ok(Seen { version, running: false })) };
+    let poll = bmc.poll_update(&watched.handle).await?;
+    if let Some(absence) = Absence::of_state(&poll.state) {
+        return Ok(Err(absence));
+    }
+    let running = matches!(poll.state, UpdateState::Queued | UpdateState::Running { .. });
+    Ok(Ok(Seen { version, running }))
+}
+
+fn good(current: &Current, verified: Verified) -> StepReport {
+    let what = current.item.what();
+    if verified.good < GOOD_READS {
+        let detail = format!("{what} is shown as installed; it is read {GOOD_READS} times");
+        let mut wait = wait_for_bmc(&waits::VERSION, SHOWN_WITHIN * 2, detail);
+        wait.poll = Some(READ_INTERVAL);
+        return StepReport::wait(wait).with_output(json!(verified));
+    }
+    let message =
+        format!("{what} is installed (it was {}), read {GOOD_READS} times", current.item.version_now());
+    let event = NewEvent::info("firmware.verified", message).with(
+        json!({ "component": current.item.component, "was": current.item.now, "is": verified.version }),
+    );
+    StepReport::done().with_output(json!(verified)).event(event)
+}
+
+/// The report of a read with another version.
+fn not_yet(
+    context: &StepContext,
+    current: &Current,
+    watched: Option<&Watched>,
+    verified: Verified,
+    running: bool,
+) -> StepReport {
+    let now = context.now();
+    let ended = [names::FW_WATCH, names::FW_HOST_ON, names::FW_SHUT_DOWN]
+        .into_iter()
+        .filter_map(|step| record(context, step, &context.record.key)?.ended_at)
+        .chain(verified.running_at)
+        .max();
+    let since = now.since(ended.unwrap_or(context.record.started_at));
+    let installed = verified.version.clone().unwrap_or_else(|| "no version".to_owned());
+    let what = current.item.what();
+    let limit = watched.map_or(SHOWN_WITHIN, |watched| Duration::from_secs(watched.limit_s));
+    // An update that begins with the restart of the host has its own time.
+    let restarted =
+        record(context, names::FW_HOST_ON, &context.record.key).and_then(|record| record.ended_at);
+    let began = restarted.or(watched.map(|watched| watched.accepted_at));
+    let stuck = running && began.is_some_and(|began| now.since(began) >= limit);
+    if !stuck && (running || since < SHOWN_WITHIN) {
+        let detail = match (running, watched) {
+            (true, Some(watched)) => watched.sentence(&what, now),
+            _ => format!("{what} was installed; the BMC shows {installed}"),
+        };
+        let reason = if running { &waits::FLASHING } else { &waits::VERSION };
+        let mut wait = wait_for_bmc(reason, limit * 2 + SHOWN_WITHIN, detail);
+        wait.poll = Some(READ_INTERVAL);
+        return StepReport::wait(wait).with_output(json!(verified));
+    }
+    if stuck {
+        let summary = format!("the update to {what} has not ended after {} min", limit.as_secs() / 60);
+        let next = "do not remove power yet: look into the web interface of the BMC";
+        return StepReport::fail(failure(names::class::UPDATE_STUCK, STEP, summary, next))
+            .with_output(json!(verified));
+    }
+    let said = match watched.map(|watched| watched.word) {
+        Some(Word::Done) => "says that the update succeeded",
+        Some(Word::HostRestart) => "asked for a restart of the host, which took place",
+        Some(Word::Gone) => "lost the task of the update",
+        Some(Word::None) | None => "shows no end of the update",
+    };
+    let summary = format!(
+        "{what} is not installed: the BMC {said}, and {} minutes later its inventory shows {installed}",
+        SHOWN_WITHIN.as_secs() / 60
+    );
+    let next = "restart the BMC (`shoal server reset-bmc SERIAL`), read the inventory (`shoal server inventory SERIAL --refresh`); \
+                if it still shows the old version, install the image in the web interface and read what it says";
+    StepReport::fail(failure(names::class::VERSION_UNCHANGED, STEP, summary, next))
+        .with_output(json!(verified))
+}

@@ -1,0 +1,335 @@
+//! `firmware.watch`: follows an update by one poll for each wake-up, and holds nothing in between.
+//!
+//! ```text
+//!   queued, running          wait                                   longer than update_timeout ─► failure `update_stuck`
+//!   uploaded                 second request, once                   (a checkpoint before it; after a crash: look first)
+//!   needs a host restart     done, word HostRestart
+//!   needs a BMC restart      restart it, once, then wait
+//!   done                     done, word Done                        firmware.verify reads the version
+//!   failed                   the new version? done : failure `update_failed`
+//!   gone                     the new version? done : wait for update_timeout, then done, word Gone
+//!   away, other certificate, login refused                          see `absent`
+//! ```
+
+use std::time::Duration;
+
+use redfish::{Bmc, ManagerReset, RedfishError, UpdateHandle, UpdatePoll, UpdateStart, UpdateState};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::super::identified::{Identified, input};
+use super::super::look::Look;
+use super::super::{UpkeepServices, names, waits};
+use super::absent::{self, Absence, Absent};
+use super::component::{self, Current, sibling};
+use super::upload::Upload;
+use bmc::{failure, from_redfish, lease_lost, wait_for_bmc};
+use engine::model::{NewEvent, StepName, Time};
+use engine::{StepContext, StepError, StepReport};
+
+const STEP: &StepName = names::FW_WATCH;
+/// The longest delay between two polls that a BMC can ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// A progress event is written for each step of this many percent.
+const EVENT_STEP: u8 = 25;
+
+/// What the BMC said at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Word {
+    /// Nothing final.
+    #[default]
+    None,
+    /// It succeeded.
+    Done,
+    /// It continues with the restart of the host.
+    HostRestart,
+    /// The task vanished.
+    Gone,
+}
+
+/// The output of the step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Watched {
+    pub(super) handle: UpdateHandle,
+    pub(super) accepted_at: Time,
+    pub(super) limit_s: u64,
+    pub(super) word: Word,
+    /// The last messages of the task.
+    pub(super) messages: Vec<String>,
+    /// The last progress.
+    percent: Option<u8>,
+    /// The progress of the last event.
+    logged: u8,
+    /// The second request may have been sent.
+    starting: bool,
+    /// The restart of the BMC that the update needs was requested.
+    bmc_restarted: bool,
+    absent: Absent,
+}
+
+impl Watched {
+    /// The begin of the watch: what the upload stored.
+    pub(super) fn of(upload: Upload) -> Option<Self> {
+        Some(Self {
+            handle: upload.handle?,
+            accepted_at: upload.accepted_at?,
+            limit_s: upload.limit_s,
+            word: Word::None,
+            messages: Vec::new(),
+            percent: None,
+            logged: 0,
+            starting: false,
+            bmc_restarted: false,
+            absent: Absent::default(),
+        })
+    }
+
+    /// Whether the update has taken longer than an update may take.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        now.since(self.accepted_at) >= Duration::from_secs(self.limit_s)
+    }
+
+    /// How far the update is, for operators.
+    pub(super) fn sentence(&self, what: &str, now: Time) -> String {
+        let minutes = now.since(self.accepted_at).as_secs() / 60;
+        let said = match self.percent {
+            Some(percent) => format!("its task says {percent} %"),
+            None => "it shows no progress".to_owned(),
+        };
+        let limit = self.limit_s / 60;
+        format!("the BMC flashes {what} since {minutes} min; {said}; after {limit} min it counts as stuck")
+    }
+}
+
+pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
+    let current = Current::of(STEP, context)?;
+    let begun = || sibling::<Upload>(context, names::FW_UPLOAD).and_then(Watched::of);
+    let Some(mut watched) = context.own_output::<Watched>().or_else(begun) else {
+        return Ok(StepReport::skipped());
+    };
+    let seen = match absent::connect(STEP, services, context).await? {
+        Ok((bmc, found)) => {
+            let seen = look(context, &current, &bmc, &found, &mut watched).await;
+            bmc.release_idle();
+            seen?
+        }
+        Err(absence) => Err(absence),
+    };
+    match seen {
+        Ok(report) => Ok(report),
+        Err(absence) => {
+            let what = watched.sentence(&current.item.what(), context.now());
+            let mut absent = watched.absent.clone();
+            let parts = (STEP, services, context);
+            absent.report(parts, absence, &what, |absent| json!(Watched { absent, ..watched })).await
+        }
+    }
+}
+
+type Seen = Result<Result<StepReport, Absence>, StepError>;
+
+/// Polls once and decides.
+async fn look(
+    context: &StepContext,
+    current: &Current,
+    bmc: &Bmc,
+    found: &Identified,
+    watched: &mut Watched,
+) -> Seen {
+    let poll = match bmc.poll_update(&watched.handle).await {
+        Ok(poll) => poll,
+        Err(error) => return Err(from_redfish(STEP, &error).with_output(json!(watched))),
+    };
+    if let Some(absence) = Absence::of_state(&poll.state) {
+        return Ok(Err(absence));
+    }
+    watched.absent.over();
+    if let Some(found) = &poll.found {
+        watched.handle = (**found).clone();
+    }
+    if !poll.messages.is_empty() {
+        watched.messages.clone_from(&poll.messages);
+    }
+    let done = |watched: &Watched, event: NewEvent| {
+        Ok(Ok(StepReport::done().with_output(json!(watched)).event(event)))
+    };
+    let what = current.item.what();
+    match &poll.state {
+        UpdateState::Uploaded => start_uploaded(context, current, bmc, watched).await,
+        UpdateState::NeedsBmcRestart if !watched.bmc_restarted => {
+            restart_bmc(context, bmc, found, watched).await?;
+            Ok(Ok(go_on(context, current, watched, &poll)))
+        }
+        UpdateState::NeedsHostRestart => {
+            watched.word = Word::HostRestart;
+            let message =
+                format!("{what} is stored; the BMC says that it is used after a restart of the host");
+            done(watched, NewEvent::info("firmware.stored", message))
+        }
+        UpdateState::Done => {
+            watched.word = Word::Done;
+            let message =
+                format!("the BMC says that the update to {what} succeeded; the version is read next");
+            done(watched, NewEvent::info("firmware.flashed", message))
+        }
+        UpdateState::Failed | UpdateState::Gone => ended(context, current, bmc, watched, &poll).await,
+        UpdateState::Running { percent } => {
+            watched.percent = *percent;
+            Ok(Ok(go_on(context, current, watched, &poll)))
+        }
+        _ => Ok(Ok(go_on(context, current, watched, &poll))),
+    }
+    .map(|seen| seen.map(|report| stuck_after(context, current, watched, report)))
+}
+
+/// The report of an update that goes on.
+fn go_on(context: &StepContext, current: &Current, watched: &mut Watched, poll: &UpdatePoll) -> StepReport {
+    let now = context.now();
+    let asked = poll.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER);
+    let detail = watched.sentence(&current.item.what(), now);
+    let percent = watched.percent.unwrap_or_default();
+    let log = percent >= watched.logged.saturating_add(EVENT_STEP);
+    if log {
+        watched.logged = percent;
+    }
+    let limit = Duration::from_secs(watched.limit_s);
+    let mut wait = wait_for_bmc(&waits::FLASHING, limit * 2 + Duration::from_secs(3600), detail.clone());
+    wait.poll = Some(interval(now.since(watched.accepted_at)).max(asked));
+    let report = StepReport::wait(wait).with_output(json!(watched));
+    if log { report.event(NewEvent::info("firmware.progress", detail)) } else { report }
+}
+
+/// The delay between two polls, which grows with the time that an update takes.
+fn interval(since: Duration) -> Duration {
+    match since.as_secs() {
+        0..60 => Duration::from_secs(5),
+        60..600 => Duration::from_secs(15),
+        _ => Duration::from_secs(30),
+    }
+}
+
+/// A wait of an update that takes longer than updates take is a failure.
+fn stuck_after(
+    context: &StepContext,
+    current: &Current,
+    watched: &Watched,
+    report: StepReport,
+) -> StepReport {
+    let waits = matches!(report.outcome, engine::StepOutcome::Wait(_));
+    if !waits || !watched.is_overdue(context.now()) {
+        return report;
+    }
+    let said = watched.messages.first().map_or(String::new(), |message| format!("; it says: {message}"));
+    let summary =
+        format!("{}: it has not ended{said}", watched.sentence(&current.item.what(), context.now()));
+    let next = "do not remove power yet: look into the web interface of the BMC. A BMC that shows no progress for hours needs a \
+                restart: `shoal server reset-bmc SERIAL`; update_timeout_s in the quirks of the server changes the limit";
+    StepReport::fail(failure(names::class::UPDATE_STUCK, STEP, summary, next)).with_output(json!(watched))
+}
+
+/// What follows when the task failed or vanished: the version decides.
+async fn ended(
+    context: &StepContext,
+    current: &Current,
+    bmc: &Bmc,
+    watched: &mut Watched,
+    poll: &UpdatePoll,
+) -> Seen {
+    let serial = input(STEP, context)?.server;
+    let shown = match component::shown(bmc, &serial, &current.item, current.target()).await {
+        Ok(shown) => shown.and_then(|one| one.installed.version),
+        Err(error) => return absent_or_error(error),
+    };
+    let what = current.item.what();
+    if current.is_target(shown.as_ref()) {
+        watched.word = Word::Done;
+        let message =
+            format!("the task of the update to {what} is gone or failed, and the new version is installed");
+        return Ok(Ok(StepReport::done()
+            .with_output(json!(watched))
+            .event(NewEvent::info("firmware.flashed", message))));
+    }
+    let installed = shown.map_or_else(|| "no shown version".to_owned(), |version| version.to_string());
+    if poll.state == UpdateState::Failed {
+        let said = watched.messages.join("; ");
+        let said = if said.is_empty() { "without a message".to_owned() } else { format!("it says: {said}") };
+        let summary =
+            format!("the BMC failed to install {what}, {said}; {installed} is installed, as before");
+        let next = "read the log of the BMC; an image that is not signed for this model, or that needs another version first, is \
+                    refused this way";
+        return Ok(Ok(StepReport::fail(failure(names::class::UPDATE_FAILED, STEP, summary, next))
+            .with_output(json!(watched))));
+    }
+    if !watched.is_overdue(context.now()) {
+        // A vanished task says nothing: the flash may still run.
+        watched.percent = None;
+        return Ok(Ok(go_on(context, current, watched, poll)));
+    }
+    watched.word = Word::Gone;
+    let message = format!("the task of the update to {what} vanished; {installed} is installed");
+    Ok(Ok(StepReport::done()
+        .with_output(json!(watched))
+        .event(NewEvent::warn("firmware.task-gone", message))))
+}
+
+fn absent_or_error(error: RedfishError) -> Seen {
+    Ok(Err(Absence::of(STEP, Look::of(error))?))
+}
+
+/// Sends the request that starts an uploaded image, once: after a crash its task is looked for first.
+async fn start_uploaded(context: &StepContext, current: &Current, bmc: &Bmc, watched: &mut Watched) -> Seen {
+    if watched.starting {
+        let sent = watched.handle.after_start();
+        let found = match bmc.find_update(&sent).await {
+            Ok(found) => found,
+            Err(error) => return absent_or_error(error),
+        };
+        if let Some(found) = found {
+            watched.handle = found;
+            watched.starting = false;
+            let poll = UpdatePoll {
+                state: UpdateState::Queued,
+                messages: Vec::new(),
+                retry_after: None,
+                found: None,
+            };
+            return Ok(Ok(go_on(context, current, watched, &poll)));
+        }
+    }
+    watched.starting = true;
+    context.checkpoint(json!(watched)).await.map_err(|_lost| lease_lost(STEP))?;
+    match bmc.start_uploaded(&watched.handle).await {
+        Ok(UpdateStart::Accepted(handle)) => {
+            watched.handle = handle;
+            watched.starting = false;
+        }
+        // The next look finds its task, or sends the request again: it starts the image that the BMC has.
+        Ok(UpdateStart::MaybeAccepted { .. }) => {}
+        Err(error) => {
+            return Err(bmc::from_redfish_change(STEP, &error).with_output(json!(watched)));
+        }
+    }
+    let poll =
+        UpdatePoll { state: UpdateState::Queued, messages: Vec::new(), retry_after: None, found: None };
+    Ok(Ok(go_on(context, current, watched, &poll)))
+}
+
+/// Restarts the BMC, because the update continues with its restart.
+async fn restart_bmc(
+    context: &StepContext,
+    bmc: &Bmc,
+    found: &Identified,
+    watched: &mut Watched,
+) -> Result<(), StepError> {
+    watched.bmc_restarted = true;
+    context.checkpoint(json!(watched)).await.map_err(|_lost| lease_lost(STEP))?;
+    let Some(manager) = &found.discovery.manager else { return Ok(()) };
+    let failed = |error: RedfishError| from_redfish(STEP, &error);
+    let status = bmc.manager_status(manager).await.map_err(failed)?;
+    let reset = bmc.manager_reset_type(&status, ManagerReset::Graceful).await.map_err(failed)?;
+    match bmc.reset_manager(&status, reset).await {
+        Err(error) if !error.maybe_applied() => Err(failed(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,45 @@
+//! What a look at a BMC showed that may restart.
+
+use redfish::error::Denial;
+use redfish::{ErrorKind, RedfishError, TransportErrorKind};
+
+use bmc::ConnectError;
+
+/// What one look at the BMC showed.
+pub(super) enum Look {
+    /// It did not respond.
+    Silent(String),
+    /// It shows another certificate than the registered one.
+    OtherCertificate(RedfishError),
+    /// It rejects the login.
+    Denied(RedfishError),
+    /// Its record cannot be used; an operator changed it.
+    Unusable(String),
+    /// It responded with an error that is none of these.
+    Error(RedfishError),
+}
+
+impl Look {
+    /// Sorts an error of the client.
+    pub(super) fn of(error: RedfishError) -> Self {
+        match &error.kind {
+            ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, .. } => Self::OtherCertificate(error),
+            ErrorKind::Unreachable { .. }
+            | ErrorKind::Timeout { .. }
+            | ErrorKind::CircuitOpen(_)
+            | ErrorKind::Tls { .. } => Self::Silent(error.kind.to_string()),
+            ErrorKind::Unauthorized { denial: Denial::Credentials | Denial::TooManyRejections, .. } => {
+                Self::Denied(error)
+            }
+            _ => Self::Error(error),
+        }
+    }
+
+    /// Sorts an error of a connection.
+    pub(super) fn of_connect(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Record(why) => Self::Unusable(why),
+            ConnectError::Bmc(error) => Self::of(*error),
+        }
+    }
+}

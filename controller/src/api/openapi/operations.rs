@@ -35,6 +35,7 @@ pub(super) fn operations() -> Vec<Operation> {
         batches(),
         accounts(),
         controller(),
+        super::insight::insight(),
         firmware(),
         registry(),
         keys(),

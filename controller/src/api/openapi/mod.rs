@@ -13,6 +13,7 @@
 
 mod conditions;
 mod firmware;
+mod lists;
 mod operation;
 mod operations;
 pub(super) mod types;

@@ -21,6 +21,7 @@ mod error_code;
 mod events;
 mod extract;
 mod feed;
+mod filters;
 mod firmware;
 mod health;
 mod host;

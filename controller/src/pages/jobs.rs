@@ -25,7 +25,7 @@ async fn jobs(visit: &Visit) -> Result<Response, Refusal> {
     };
     let query = JobsQuery::parse(visit.query.get("q"));
     let cursor = Some(visit.query.get("cursor")).filter(|cursor| !cursor.is_empty());
-    let mut path = format!("/api/v1/jobs?limit={PAGE}");
+    let mut path = format!("/api/v1/jobs?limit={PAGE}&order=attention");
     for (name, value) in [("filter", query.text().as_str()), ("cursor", cursor.unwrap_or_default())] {
         if !value.is_empty() {
             path.push_str(&format!("&{name}={}", encoded(value)));

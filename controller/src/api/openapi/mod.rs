@@ -14,6 +14,7 @@
 mod conditions;
 mod firmware;
 mod insight;
+mod lists;
 mod operation;
 mod operations;
 pub(super) mod types;

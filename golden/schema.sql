@@ -28,6 +28,8 @@ CREATE INDEX idx_pull_grants_run ON pull_grants (run);
 
 CREATE INDEX idx_run_inputs_retry_of ON run_inputs (retry_of) WHERE retry_of IS NOT NULL;
 
+CREATE INDEX idx_run_labels_run ON run_labels (run);
+
 CREATE INDEX idx_runs_batch ON runs (batch, workflow, phase, outcome) WHERE batch <> '';
 
 CREATE INDEX idx_runs_created ON runs (created_at, id) WHERE parent IS NULL;
@@ -36,7 +38,14 @@ CREATE INDEX idx_runs_due ON runs (queue, lane, priority, next_run_at) WHERE nex
 
 CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
 
+CREATE INDEX idx_runs_failure_class ON runs (failure_class, created_at, id)
+    WHERE failure_class IS NOT NULL AND parent IS NULL;
+
 CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
+
+CREATE INDEX idx_runs_open ON runs (created_at, id) WHERE phase <> 'ended' AND parent IS NULL;
+
+CREATE INDEX idx_runs_outcome ON runs (outcome, created_at, id) WHERE outcome IS NOT NULL AND parent IS NULL;
 
 CREATE INDEX idx_runs_overdue ON runs (queue, deadline_at)
     WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL AND restored = 0;
@@ -51,6 +60,8 @@ CREATE INDEX idx_runs_state ON runs (workflow, phase, outcome) WHERE parent IS N
 
 CREATE INDEX idx_runs_unstarted ON runs (queue, batch, rank, id)
     WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at AND restored = 0;
+
+CREATE INDEX idx_server_labels_serial ON server_labels (serial);
 
 CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 
@@ -241,6 +252,13 @@ CREATE TABLE run_inputs (
     retry_of TEXT REFERENCES runs (id) ON DELETE SET NULL -- the ended run that this one repeats
 ) STRICT;
 
+CREATE TABLE run_labels (
+    key   TEXT NOT NULL,
+    value TEXT NOT NULL,
+    run   TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    PRIMARY KEY (key, value, run)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE run_steps (
     run        TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     stage      TEXT NOT NULL CHECK (stage IN ('forward', 'finish')),
@@ -308,6 +326,13 @@ CREATE TABLE runs (
 CREATE TABLE schema_migrations (
                  version INTEGER PRIMARY KEY, name TEXT NOT NULL, sha256 TEXT NOT NULL, applied_at TEXT NOT NULL
              ) STRICT;
+
+CREATE TABLE server_labels (
+    key    TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    serial TEXT NOT NULL REFERENCES servers (serial) ON DELETE CASCADE ON UPDATE CASCADE,
+    PRIMARY KEY (key, value, serial)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE server_observed (
     serial          TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
@@ -434,6 +459,25 @@ CREATE TRIGGER audit_log_is_pruned_up_to_the_anchor BEFORE DELETE ON audit_log
 WHEN OLD.seq > coalesce((SELECT seq FROM audit_anchor), 0)
 BEGIN
     SELECT RAISE(ABORT, 'an audit entry after the anchor is not deleted');
+END;
+
+CREATE TRIGGER labels_of_changed_server AFTER UPDATE OF labels ON servers WHEN NEW.labels <> OLD.labels
+BEGIN
+    DELETE FROM server_labels WHERE serial = NEW.serial;
+    INSERT INTO server_labels (key, value, serial)
+    SELECT label.key, label.value, NEW.serial FROM json_each(NEW.labels) AS label;
+END;
+
+CREATE TRIGGER labels_of_new_run AFTER INSERT ON run_inputs WHEN NEW.labels <> '{}'
+BEGIN
+    INSERT INTO run_labels (key, value, run)
+    SELECT label.key, label.value, NEW.run FROM json_each(NEW.labels) AS label;
+END;
+
+CREATE TRIGGER labels_of_new_server AFTER INSERT ON servers WHEN NEW.labels <> '{}'
+BEGIN
+    INSERT INTO server_labels (key, value, serial)
+    SELECT label.key, label.value, NEW.serial FROM json_each(NEW.labels) AS label;
 END;
 
 CREATE VIEW job_events AS

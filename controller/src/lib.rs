@@ -1,8 +1,9 @@
 //! The controller: HTTP API, settings, authentication, outgoing webhooks, and the module that connects all parts.
 //!
 //! ```text
-//!   app       -> api accounts audit auth config keys webhooks telemetry   (the only module that connects the parts)
+//!   app       -> api pages accounts audit auth config keys webhooks telemetry (the only module that connects the parts)
 //!   api       -> accounts audit auth firmware keys telemetry tls  (one table of routes, one file per action)
+//!   pages     -> auth                                    (the web interface, a client of the API in this process)
 //!   accounts  -> auth                                    (users and API tokens)
 //!   audit     -> auth                                    (the actions of the audit log, sums of refused requests)
 //!   firmware  ->                                         (firmware files in the registry, and who holds them)
@@ -27,6 +28,7 @@ pub mod firmware;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod keys;
+pub mod pages;
 pub mod telemetry;
 pub mod tls;
 pub mod webhooks;

@@ -21,39 +21,10 @@ use super::dispatcher::Engine;
 use super::interrupt::CANCEL_GRACE;
 use super::workflow::{Remark, StepPolicy, WaitReason, Workflow, WorkflowRegistry};
 use crate::model::{
-    Gate, Hold, HoldClass, Lease, Outcome, PERMIT, Phase, Restoration, Run, Snapshot, StepName, Time, Wait,
+    Condition, Gate, Hold, HoldClass, Lease, Outcome, PERMIT, Phase, Restoration, Run, Snapshot, StepName,
+    Time, Wait,
 };
 use crate::store::{QueuePosition, StoreError};
-
-/// The kind of state that a run is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Condition {
-    /// The run was created and no worker has been free yet.
-    Queued,
-    /// The data is a copy or old, and no operator has released the server: the run is not claimed in any phase.
-    Restored,
-    /// A closed gate prevents the start.
-    Gated,
-    /// Another run tree has the lock or permit that the run needs.
-    Blocked,
-    /// A worker executes a step.
-    Working,
-    /// A cancel was requested while a worker executes a step.
-    Cancelling,
-    /// The lease of the worker has expired.
-    Abandoned,
-    /// The run is parked until a signal or a time.
-    Waiting,
-    /// The run is parked between two attempts.
-    Retrying,
-    /// The run is between two steps; the next free worker takes it.
-    Due,
-    /// The run is stopped until an operator decides.
-    Held,
-    /// The run has ended.
-    Ended,
-}
 
 /// Why a run is in its state, and what an operator can do.
 #[derive(Clone, Debug, PartialEq, Serialize)]

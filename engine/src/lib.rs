@@ -44,9 +44,9 @@ mod tests;
 
 pub use deliver::{SignalDelivery, SignalError, VerbError};
 pub use dispatcher::{Engine, EngineConfig};
-pub use explain::{Blockers, Condition, Explanation, explain, unreadable};
+pub use explain::{Blockers, Explanation, explain, unreadable};
 pub use lease::{LeaseGuard, LeaseLost};
-pub use model::Verb;
+pub use model::{Condition, Verb};
 pub use pressure::PressureGauge;
 pub use step_error::{StepEnd, StepError};
 pub use verbs::VerbRefused;

@@ -21,6 +21,7 @@ mod error_code;
 mod events;
 mod extract;
 mod feed;
+mod filters;
 mod firmware;
 mod health;
 mod host;
@@ -29,6 +30,7 @@ mod media;
 mod middleware;
 mod openapi;
 mod overload;
+mod overview;
 mod plain;
 mod query;
 mod registry;
@@ -40,6 +42,7 @@ mod restored;
 mod secrets;
 mod servers;
 mod session;
+mod settings;
 mod support;
 mod visible;
 mod webhooks;
@@ -73,11 +76,12 @@ pub use feed::Feed;
 pub(crate) use host::host_refusal;
 pub use media::MediaAccess;
 pub use openapi::openapi;
+pub use overview::OverviewCache;
 pub(crate) use overload::{Overload, overload_response};
 pub use plain::plain_router;
 pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
-    ScrubStatus, UploadView, UploadsStatus,
+    RepositoryView, ScrubStatus, UploadView, UploadsStatus,
 };
 pub use session::WebSessions;
 
@@ -126,6 +130,8 @@ pub struct Api {
     pub settings: ApiSettings,
     /// The settings of the start with their origins, without secrets.
     pub configuration: Arc<[Shown]>,
+    /// The numbers of the overview.
+    pub overview: OverviewCache,
     /// What this controller is.
     pub about: Arc<About>,
 }
@@ -161,6 +167,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs/{id}/events", get(jobs::events)),
         ("/api/v1/jobs/{id}/explain", get(jobs::explain)),
         ("/api/v1/jobs/{id}/log", get(jobs::log)),
+        ("/api/v1/jobs/{id}/media", get(jobs::media)),
         ("/api/v1/jobs/{id}/cancel", post(jobs::cancel)),
         ("/api/v1/jobs/{id}/hold", post(jobs::hold)),
         ("/api/v1/jobs/{id}/resume", post(jobs::resume)),
@@ -193,9 +200,11 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/firmware-sets", post(firmware::create_set).get(firmware::list_sets)),
         ("/api/v1/firmware-sets/{name}", get(firmware::show_set).delete(firmware::delete_set)),
         ("/api/v1/firmware-match", get(firmware::match_set)),
+        ("/api/v1/overview", get(overview::show)),
         ("/api/v1/registry", get(registry::show)),
         ("/api/v1/registry/gc", post(registry::collect)),
         ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),
+        ("/api/v1/registry/repositories", get(registry::list_repositories)),
         ("/api/v1/registry/retention", post(registry::retain)),
         ("/api/v1/registry/scrub", post(registry::scrub)),
         ("/api/v1/registry/uploads", get(registry::list_uploads)),
@@ -211,12 +220,14 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
             post(servers::begin_maintenance).delete(servers::end_maintenance),
         ),
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
+        ("/api/v1/servers/{serial}/card", get(servers::card)),
         ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
         ("/api/v1/servers/{serial}/inventory", get(servers::inventory)),
         ("/api/v1/servers/{serial}/condition", post(conditions::create).get(conditions::show)),
         ("/api/v1/servers/{serial}/conditions", get(conditions::list)),
         ("/api/v1/servers/{serial}/restored", get(servers::show_restored)),
         ("/api/v1/servers/{serial}/release", post(servers::release)),
+        ("/api/v1/settings", get(settings::show)),
         ("/api/v1/support-bundle", post(support::make)),
         ("/api/v1/status-webhook/{serial}", post(report::report)),
         ("/api/v1/webhooks", post(webhooks::create).get(webhooks::list)),

@@ -43,11 +43,12 @@ pub(super) fn labels_of(method: &Method, route: &str) -> Labels {
         "/api/v1/jobs/{id}"
         | "/api/v1/jobs/{id}/events"
         | "/api/v1/jobs/{id}/explain"
+        | "/api/v1/jobs/{id}/media"
         | "/api/v1/jobs/{id}/cancel"
         | "/api/v1/jobs/{id}/hold"
         | "/api/v1/jobs/{id}/resume"
         | "/api/v1/jobs/{id}/retry" => Labels::OfJob,
-        "/api/v1/servers/{serial}" if reads => Labels::OfServer,
+        "/api/v1/servers/{serial}" | "/api/v1/servers/{serial}/card" if reads => Labels::OfServer,
         "/api/v1/servers/{serial}/maintenance"
         | "/api/v1/servers/{serial}/probe"
         | "/api/v1/servers/{serial}/doctor"

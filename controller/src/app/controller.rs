@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::key_set::HttpsKeySet;
 use super::{MAX_IMAGE, StartError, adapters, firmware_store, load, os_medium, setting};
-use crate::api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, WebSessions};
+use crate::api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, WebSessions};
 use crate::auth::{
     AuthConfig, AuthMode, Authenticator, JwtKeys, JwtRules, JwtVerifier, KeySet, RateLimit, RateLimiter,
     ReportCertificates, ReportSecrets,
@@ -171,6 +171,7 @@ impl Controller {
                 metrics_anonymous: settings.metrics_anonymous,
             },
             configuration: settings.show().into(),
+            overview: OverviewCache::default(),
             about: Arc::new(about(settings, instance, environment)),
         };
         Ok(Self { engine, api, feed })

@@ -23,6 +23,7 @@ use super::connections::{Admission, AdmissionParts, Serves};
 use super::listen::{self, Served};
 use crate::api::{Api, media_router, plain_router, router};
 use crate::config::Settings;
+use crate::pages::with_pages;
 use crate::tls::{Certificates, GivenPair, TlsAcceptor, TlsOptions};
 use bmc::Addresses;
 use engine::model::Clock;
@@ -109,7 +110,8 @@ impl Sockets {
             }
         }
         let elsewhere = (!settings.controller_http_allow_remote).then(|| plain_router(api.clone()));
-        let router = router(api, registry);
+        let clock = std::sync::Arc::clone(api.engine.clock());
+        let router = with_pages(router(api, registry), clock);
         let served = Served { router: router.clone(), elsewhere, tls: None, admission: of_main.clone() };
         serve(self.http, served, stop_http);
         if let Some(bound) = self.https {

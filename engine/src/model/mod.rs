@@ -2,11 +2,13 @@
 
 pub mod audit;
 pub mod batch;
+mod condition;
 pub mod effect;
 pub mod error_chain;
 pub mod event;
 pub mod failpoint;
 pub mod fairness;
+pub mod filter;
 pub mod gate;
 pub mod grant;
 pub mod id_source;
@@ -27,10 +29,12 @@ pub mod verb;
 pub mod webhook;
 
 pub use batch::{Batch, BatchId};
+pub use condition::Condition;
 pub use effect::{Effect, NewJob, PERMIT, permit_resource};
 pub use error_chain::error_chain;
 pub use event::{Event, EventLevel, NewEvent};
 pub use fairness::{Fairness, QueueHead, rank};
+pub use filter::{Filter, FilterError, Subject};
 pub use gate::{Gate, GateClosure, Pressure};
 pub use grant::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, StoredGrant};
 pub use id_source::{IdSource, SystemIdSource, system_id_source};

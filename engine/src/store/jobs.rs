@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, ToSql, params};
+use rusqlite::{Connection, params};
 
 use super::events::last_events_json;
 use super::job_cache::{CacheTicket, CachedJob};
 use super::rows::{self, Columns, RUN, ReadSnapshot, all, execute, first};
 use super::{Store, StoreError};
 use crate::model::{
-    BatchId, Job, JobStatus, JsonText, NewJob, Outcome, PROVISION, Phase, ProvisionRecord, RunId, Serial,
-    StepPhase, StepSummary, Time,
+    Job, JobStatus, JsonText, NewJob, Outcome, Phase, ProvisionRecord, RunId, Serial, StepPhase, StepSummary,
+    Time,
 };
 
 /// The columns that [`job`] reads besides those of the run. The state comes from the run.
-const JOB: &str = "runs.batch, run_inputs.labels, run_inputs.retry_of, \
+pub(super) const JOB: &str = "runs.batch, run_inputs.labels, run_inputs.retry_of, \
      (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = runs.id \
       AND (phase = 'stuck' OR stage = 'finish' AND phase = 'failed')) AS cleanup_remaining, \
      jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
@@ -24,34 +24,8 @@ const JOB: &str = "runs.batch, run_inputs.labels, run_inputs.retry_of, \
 /// The location of an image that was sealed with another master key.
 const UNOPENED: &str = "(sealed with another master key)";
 /// The tables of [`JOB`].
-const TABLES: &str = "runs JOIN run_inputs ON run_inputs.run = runs.id LEFT JOIN jobs ON jobs.id = runs.id";
-
-/// A filter for a list of jobs.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobFilter {
-    /// Only jobs in this public state.
-    pub status: Option<JobStatus>,
-    /// Only jobs with this outcome.
-    pub outcome: Option<Outcome>,
-    /// Only jobs of this workflow.
-    pub workflow: Option<String>,
-    /// Only jobs of this server.
-    pub server: Option<Serial>,
-    /// Only jobs with a failure of this class.
-    pub failure_class: Option<String>,
-    /// Only jobs of this batch.
-    pub batch: Option<BatchId>,
-    /// Only jobs that this job started as its children. Without it, jobs that no other job started.
-    pub parent: Option<RunId>,
-    /// Only jobs with all of these labels.
-    pub labels: Vec<(String, String)>,
-    /// Only jobs of servers with all of these labels.
-    pub server_labels: BTreeMap<String, String>,
-    /// The maximum of jobs to return.
-    pub limit: u32,
-    /// Only jobs after this one in the order of the list (newest first).
-    pub after: Option<(Time, RunId)>,
-}
+pub(super) const TABLES: &str =
+    "runs JOIN run_inputs ON run_inputs.run = runs.id LEFT JOIN jobs ON jobs.id = runs.id";
 
 /// The number of jobs with one public state and outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,15 +36,6 @@ pub struct JobCount {
     pub outcome: Option<Outcome>,
     /// The number of jobs.
     pub jobs: u64,
-}
-
-/// One page of a list of jobs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JobPage {
-    /// The jobs, newest first.
-    pub jobs: Vec<Job>,
-    /// The last job of this page, as `after` of the next page; `None` on the last page.
-    pub next: Option<(Time, RunId)>,
 }
 
 /// A job with its steps and latest events, from one read transaction.
@@ -166,27 +131,6 @@ impl Store {
         .await
     }
 
-    /// One page of jobs, the newest first.
-    pub async fn jobs(&self, filter: JobFilter) -> Result<JobPage, StoreError> {
-        const OPERATION: &str = "list jobs";
-        self.read(OPERATION, move |connection| {
-            let (conditions, values) = conditions(&filter);
-            let one_more = i64::from(filter.limit) + 1;
-            let mut values: Vec<&dyn ToSql> = values.iter().map(|value| &**value).collect();
-            values.push(&one_more);
-            let sql = format!(
-                "SELECT {RUN}, {JOB} FROM {TABLES} WHERE {conditions}
-                 ORDER BY runs.created_at DESC, runs.id DESC LIMIT ?"
-            );
-            let mut jobs = all(connection, OPERATION, &sql, &values, job)?;
-            let more = jobs.len() > filter.limit as usize;
-            jobs.truncate(filter.limit as usize);
-            let next = jobs.last().filter(|_| more).map(|job| (job.run.created_at, job.run.id));
-            Ok(JobPage { jobs, next })
-        })
-        .await
-    }
-
     /// The number of jobs in each public state.
     pub async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError> {
         const OPERATION: &str = "count jobs";
@@ -202,67 +146,6 @@ impl Store {
         })
         .await
     }
-}
-
-/// The SQL condition of a filter, with its parameters in order. Only what is filtered is in the text, so that SQLite chooses
-/// the index of it.
-fn conditions(filter: &JobFilter) -> (String, Vec<Box<dyn ToSql>>) {
-    let (mut texts, mut values) = (Vec::new(), Vec::<Box<dyn ToSql>>::new());
-    match filter.status {
-        None => {}
-        Some(JobStatus::Queued) => texts.push("runs.phase = 'queued'"),
-        Some(JobStatus::Provisioning) => {
-            texts.push("runs.phase IN ('running', 'waiting', 'held') AND runs.workflow = ?");
-            values.push(Box::new(PROVISION));
-        }
-        Some(JobStatus::Running) => {
-            texts.push("runs.phase IN ('running', 'waiting', 'held') AND runs.workflow <> ?");
-            values.push(Box::new(PROVISION));
-        }
-        Some(JobStatus::Succeeded) => {
-            texts.push("runs.phase IN ('unwinding', 'finishing') AND runs.outcome = 'succeeded'");
-        }
-        Some(JobStatus::Failed) => {
-            texts.push("runs.phase IN ('unwinding', 'finishing') AND runs.outcome <> 'succeeded'");
-        }
-        Some(JobStatus::Complete) => texts.push("runs.phase = 'ended'"),
-    }
-    let mut equal = |text: &'static str, value: Option<String>| {
-        if let Some(value) = value {
-            texts.push(text);
-            values.push(Box::new(value));
-        }
-    };
-    equal("runs.outcome = ?", filter.outcome.map(|outcome| outcome.as_str().to_owned()));
-    equal("runs.workflow = ?", filter.workflow.clone());
-    equal("runs.server = ?", filter.server.as_ref().map(Serial::to_string));
-    equal("runs.failure_class = ?", filter.failure_class.clone());
-    equal("runs.batch <> '' AND runs.batch = ?", filter.batch.map(|batch| batch.to_string()));
-    equal("runs.parent = ?", filter.parent.map(|parent| parent.to_string()));
-    if filter.parent.is_none() {
-        texts.push("runs.parent IS NULL");
-    }
-    for (key, value) in &filter.labels {
-        texts.push(
-            "EXISTS (SELECT 1 FROM json_each(run_inputs.labels) AS label WHERE label.key = ? AND label.value = ?)",
-        );
-        values.push(Box::new(key.clone()));
-        values.push(Box::new(value.clone()));
-    }
-    for (key, value) in &filter.server_labels {
-        texts.push(
-            "EXISTS (SELECT 1 FROM servers, json_each(servers.labels) AS label
-                     WHERE servers.serial = runs.server AND label.key = ? AND label.value = ?)",
-        );
-        values.push(Box::new(key.clone()));
-        values.push(Box::new(value.clone()));
-    }
-    if let Some((time, id)) = filter.after {
-        texts.push("(runs.created_at, runs.id) < (?, ?)");
-        values.push(Box::new(time.to_string()));
-        values.push(Box::new(id.to_string()));
-    }
-    (texts.join(" AND "), values)
 }
 
 /// The public state and number of a group of runs.
@@ -308,7 +191,7 @@ fn steps(
     )
 }
 
-fn job(columns: &Columns<'_>) -> Result<Job, StoreError> {
+pub(super) fn job(columns: &Columns<'_>) -> Result<Job, StoreError> {
     let run = rows::run(columns)?;
     let batch = columns.text("batch")?;
     let batch = match batch {

@@ -2,17 +2,56 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rusqlite::{Connection, params};
-use serde_json::Value;
+use rusqlite::types::Value;
+use rusqlite::{Connection, ToSql, params};
+use serde_json::Value as Json;
 
-use super::rows::{Columns, all, append_events, execute, first, to_json};
+use super::filters::{self, Present, Sql};
+use super::rows::{Columns, ReadSnapshot, all, append_events, execute, first, to_json};
 use super::{Store, StoreError};
-use crate::model::{NewEvent, PendingCleanup, Serial, Server, Time, TlsMode};
+use crate::model::{Filter, NewEvent, PendingCleanup, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
     tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, revision, created_at, \
      updated_at, observed, learned, pending_cleanup, maintenance, restored \
      FROM servers LEFT JOIN server_observed ON server_observed.serial = servers.serial";
+
+/// A filter for a list of servers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerFilter {
+    /// Only servers that satisfy this filter.
+    pub filter: Filter,
+    /// Only servers with all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// The present time and shortages, on which conditions of jobs depend.
+    pub present: Option<Present>,
+    /// The maximum of servers to return.
+    pub limit: u32,
+    /// Only servers behind this one in the order of the list.
+    pub after: Option<Serial>,
+}
+
+impl ServerFilter {
+    /// The SQL condition, with its parameters in order.
+    pub(super) fn conditions(&self) -> Sql {
+        let epoch = Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH);
+        let present = self.present.unwrap_or(Present { now: epoch, pressure: false });
+        let mut all = Sql::new("servers.serial > ?");
+        all.values.push(Value::Text(self.after.as_ref().map_or("", Serial::as_str).to_owned()));
+        for term in self.filter.terms() {
+            let Sql { text, values } = filters::of_server(term, present);
+            all.text = format!("{} AND {text}", all.text);
+            all.values.extend(values);
+        }
+        for (key, value) in &self.labels {
+            all.text.push_str(
+                " AND servers.serial IN (SELECT serial FROM server_labels WHERE key = ? AND value = ?)",
+            );
+            all.values.extend([Value::Text(key.clone()), Value::Text(value.clone())]);
+        }
+        all
+    }
+}
 
 /// The resources that a server shares with other servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,27 +117,38 @@ impl Store {
 
     /// One page of servers, in the order of their serial numbers.
     pub async fn servers(&self, after: Option<Serial>, limit: u32) -> Result<Vec<Server>, StoreError> {
-        self.servers_with_labels(after, BTreeMap::new(), limit).await
+        self.filtered_servers(ServerFilter { after, limit, ..ServerFilter::default() }).await
     }
 
-    /// One page of the servers that have all of these labels, in the order of their serial numbers.
-    pub async fn servers_with_labels(
-        &self,
-        after: Option<Serial>,
-        labels: BTreeMap<String, String>,
-        limit: u32,
-    ) -> Result<Vec<Server>, StoreError> {
+    /// One page of the servers that satisfy a filter, in the order of their serial numbers.
+    pub async fn filtered_servers(&self, filter: ServerFilter) -> Result<Vec<Server>, StoreError> {
         const OPERATION: &str = "list servers";
         self.read(OPERATION, move |connection| {
-            let sql = format!(
-                "SELECT {COLUMNS} WHERE servers.serial > ?1 AND NOT EXISTS (
-                     SELECT 1 FROM json_each(?2) AS wanted WHERE NOT EXISTS (
-                         SELECT 1 FROM json_each(servers.labels) AS label
-                         WHERE label.key = wanted.key AND label.value = wanted.value))
-                 ORDER BY servers.serial LIMIT ?3"
-            );
-            let after = after.as_ref().map_or("", Serial::as_str);
-            all(connection, OPERATION, &sql, params![after, to_json(OPERATION, &labels)?, limit], server)
+            let Sql { text, mut values } = filter.conditions();
+            values.push(Value::Integer(i64::from(filter.limit)));
+            let sql = format!("SELECT {COLUMNS} WHERE {text} ORDER BY servers.serial LIMIT ?");
+            let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+            all(connection, OPERATION, &sql, &values, server)
+        })
+        .await
+    }
+
+    /// The serial numbers of the servers that satisfy a filter, at most `filter.limit`, and the number of all of them. Both are
+    /// of one point in time.
+    pub async fn server_serials(&self, filter: ServerFilter) -> Result<(Vec<Serial>, u64), StoreError> {
+        const OPERATION: &str = "find the servers of a filter";
+        self.read(OPERATION, move |connection| {
+            let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
+            let Sql { text, mut values } = ServerFilter { after: None, ..filter.clone() }.conditions();
+            let bound: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+            let sql = format!("SELECT count(*) AS servers FROM servers WHERE {text}");
+            let count = first(connection, OPERATION, &sql, &bound, |columns| columns.count("servers"))?;
+            values.push(Value::Integer(i64::from(filter.limit)));
+            let bound: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+            let sql = format!("SELECT serial FROM servers WHERE {text} ORDER BY servers.serial LIMIT ?");
+            let serials =
+                all(connection, OPERATION, &sql, &bound, |columns| columns.parse("serial", str::parse))?;
+            Ok((serials, count.unwrap_or(0)))
         })
         .await
     }
@@ -380,7 +430,7 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
 pub(super) fn observed(
     connection: &Connection,
     serial: &Serial,
-    observed: Option<&Value>,
+    observed: Option<&Json>,
     now: Time,
 ) -> Result<(), StoreError> {
     const OPERATION: &str = "write what was observed of a server";
@@ -402,7 +452,7 @@ pub(super) fn observed(
 }
 
 /// Writes the learned behaviour of a server's BMC.
-pub(super) fn learned(connection: &Connection, serial: &Serial, learned: &Value) -> Result<(), StoreError> {
+pub(super) fn learned(connection: &Connection, serial: &Serial, learned: &Json) -> Result<(), StoreError> {
     const OPERATION: &str = "write the learned behaviour of a BMC";
     execute(
         connection,

@@ -9,8 +9,10 @@ use async_trait::async_trait;
 
 use super::kit::{Act, Kit, LEASE, new_run};
 use crate::model::{
-    GateClosure, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Time, UnfinishedRuns,
+    Filter, GateClosure, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Subject, Time,
+    UnfinishedRuns,
 };
+use crate::store::{JobFilter, Present};
 use crate::{Condition, Explanation, PressureGauge, Verb};
 
 /// A gauge of a full disk.
@@ -71,6 +73,7 @@ impl Book {
     async fn write(&mut self, kit: &Kit, title: &str, run: RunId) {
         let explained = kit.explain(run).await;
         sane(&explained);
+        listed_under(kit, run, explained.condition).await;
         self.seen.insert(explained.condition);
         let Explanation {
             condition,
@@ -99,6 +102,21 @@ impl Book {
         )
         .unwrap();
     }
+}
+
+/// Asserts that a list with the filter `condition:` has the run under this condition and under no other.
+async fn listed_under(kit: &Kit, run: RunId, expected: Condition) {
+    let (now, pressure) = (kit.now(), kit.engine.pressure().is_some());
+    let mut found = Vec::new();
+    for condition in Condition::ALL {
+        let filter = Filter::of_value(Subject::Jobs, "condition", condition.as_str(), now).unwrap();
+        let present = Some(Present { now, pressure });
+        let filter = JobFilter { filter, present, limit: 500, ..JobFilter::default() };
+        let (ids, count) = kit.engine.store().job_ids(filter).await.unwrap();
+        assert_eq!(ids.len() as u64, count);
+        found.extend(ids.contains(&run).then_some(condition));
+    }
+    assert_eq!(found, [expected], "the list and `explain` name one condition");
 }
 
 /// A time to the second: the jitter of a retry is below one second.

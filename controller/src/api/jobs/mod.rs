@@ -6,6 +6,7 @@ mod events;
 mod explain;
 mod list;
 pub(super) mod log;
+pub(super) mod media;
 pub(super) mod order;
 mod retry;
 mod show;
@@ -18,6 +19,7 @@ pub(super) use events::events;
 pub(super) use explain::{explain, explanation};
 pub(super) use list::list;
 pub(super) use log::log;
+pub(super) use media::media;
 pub(super) use order::{
     JobRequest, MAX_LABELS, created_job, find_replay, idempotency_key, refused, with_server_resources,
 };

@@ -13,6 +13,8 @@
 
 mod conditions;
 mod firmware;
+mod insight;
+mod lists;
 mod operation;
 mod operations;
 pub(super) mod types;

@@ -23,6 +23,7 @@ use super::super::session;
 use super::super::support;
 use super::super::webhooks::{create as webhook_create, dead_letters, switch, view as webhook};
 use super::firmware::firmware;
+use super::lists::{job_filters, server_filters};
 use super::operation::{Operation, delete, get, patch, post};
 use super::types;
 use crate::accounts::{ChangedUser, NewToken, NewUser, TokenView, UserView};
@@ -35,6 +36,7 @@ pub(super) fn operations() -> Vec<Operation> {
         batches(),
         accounts(),
         controller(),
+        super::insight::insight(),
         firmware(),
         registry(),
         keys(),
@@ -71,18 +73,17 @@ fn jobs() -> Vec<Operation> {
                 ErrorCode::ConflictActiveJob,
                 ErrorCode::NoMaintenanceIso,
             ]),
-        get(JOBS, "listJobs", "List jobs, the newest first")
+        job_filters(get(JOBS, "listJobs", "List jobs, the newest first"))
             .query("status", "Only jobs in this state.", reference("JobStatus"))
             .query("outcome", "Only jobs that ended so.", reference("Outcome"))
             .query("workflow", "Only jobs of this workflow, such as `provision` or `power.cycle`.", text())
             .query("server_serial", "Only jobs of this server.", reference("SerialNumber"))
-            .query("label", "Only jobs with this label, KEY=VALUE; may be repeated.", text())
             .query(
                 "parent",
                 "The jobs that this job started; without it, jobs that no job started.",
                 reference("JobId"),
             )
-            .query("failure_class", "Only jobs that failed for a reason of this class.", text())
+            .query("failure_class", "The same as `class`.", text())
             .query("batch", "Only jobs of this batch.", reference("BatchId"))
             .query("cursor", "The field `next` of the previous page.", text())
             .page_size(50, 500)
@@ -453,7 +454,7 @@ fn servers() -> Vec<Operation> {
             .returns::<server::ServerView>(201, "The server is registered.")
             .with_header(ETAG.0, ETAG.1)
             .errors(&[ErrorCode::ConflictServer]),
-        get(SERVERS, "listServers", "List servers by serial number")
+        server_filters(get(SERVERS, "listServers", "List servers by serial number"))
             .query("cursor", "The field `next` of the previous page.", reference("SerialNumber"))
             .page_size(100, 1000)
             .returns::<server::ServerPage>(200, "One page of servers."),

@@ -5,6 +5,7 @@
 
 mod collect;
 mod read_only;
+mod repositories;
 mod retain;
 pub(super) mod scrub;
 mod show;
@@ -27,6 +28,7 @@ use super::openapi::types;
 
 pub(super) use collect::collect;
 pub(super) use read_only::{begin as begin_read_only, end as end_read_only};
+pub(super) use repositories::list_repositories;
 pub(super) use retain::retain;
 pub(super) use scrub::scrub;
 pub(super) use show::show;
@@ -50,10 +52,33 @@ pub trait RegistryAdmin: Send + Sync {
     async fn retain(&self, dry_run: bool, by: &str) -> Result<Option<Value>, RegistryAdminError>;
     /// Starts a scrub. Returns `false` when one is already running.
     async fn scrub(&self, by: &str) -> Result<bool, RegistryAdminError>;
+    /// Returns every repository with some of its tags.
+    async fn repositories(&self) -> Result<Vec<RepositoryView>, RegistryAdminError>;
     /// Returns every open upload session.
     async fn uploads(&self) -> Result<Vec<UploadView>, RegistryAdminError>;
     /// Cancels an upload session. Returns `false` when no session has this id.
     async fn cancel_upload(&self, id: &str, by: &str) -> Result<bool, RegistryAdminError>;
+}
+
+/// The repositories of the registry.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct RepositoryPage {
+    /// The repositories by name.
+    pub(super) repositories: Vec<RepositoryView>,
+    /// Always null: all repositories are in one page.
+    pub(super) next: Option<String>,
+}
+
+/// A repository.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Repository")]
+pub struct RepositoryView {
+    /// The name.
+    pub name: String,
+    /// The number of tags.
+    pub tags: usize,
+    /// The first tags by name, at most 100.
+    pub names: Vec<String>,
 }
 
 /// The options of one garbage collection.

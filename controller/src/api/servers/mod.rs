@@ -1,6 +1,7 @@
 //! Servers: registered machines with the address and credentials of their BMCs.
 
 mod bmc_error;
+pub(super) mod card;
 pub(super) mod change;
 mod create;
 mod delete;
@@ -15,6 +16,7 @@ mod show;
 mod update;
 pub(super) mod view;
 
+pub(super) use card::card;
 pub(super) use create::create;
 pub(super) use delete::delete;
 pub(super) use doctor::doctor;

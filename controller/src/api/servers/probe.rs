@@ -1,5 +1,5 @@
 //! `GET` and `POST /api/v1/servers/{serial}/probe`: the capability card of a BMC; a probe changes nothing on the BMC.
-//! The certificate it met is pinned if none is registered.
+//! The card is kept for `…/card`. The certificate it met is pinned if none is registered.
 
 use axum::Json;
 use axum::extract::State;
@@ -36,6 +36,7 @@ pub(in crate::api) async fn probe(
     if let Some(fingerprint) = probed.met {
         api.store().pin_server(&serial, server.revision, fingerprint).await?;
     }
+    api.store().keep_card(&serial, server.revision, &probed.card, api.now()).await?;
     let mut card = probed.card;
     if let Some(capture) = probed.capture {
         card["capture"] = capture;

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
-    ScrubStatus, UploadView, UploadsStatus,
+    RepositoryView, ScrubStatus, UploadView, UploadsStatus,
 };
 use crate::config::Settings;
 use engine::model::{Clock, NewEvent, Time, error_chain};
@@ -367,6 +367,21 @@ impl RegistryAdmin for RegistryMaintenance {
                 quarantined: scrub.corrupted.iter().map(ToString::to_string).collect(),
             },
         })
+    }
+
+    async fn repositories(&self) -> Result<Vec<RepositoryView>, RegistryAdminError> {
+        let mut shown = Vec::new();
+        for name in self.0.registry.repositories().await {
+            let tags = match self.0.registry.tags(&name).await {
+                Ok(tags) => tags,
+                // It was removed since it was listed.
+                Err(registry::Error::RepositoryUnknown) => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            let names = tags.iter().take(NAMED).map(ToString::to_string).collect();
+            shown.push(RepositoryView { name: name.to_string(), tags: tags.len(), names });
+        }
+        Ok(shown)
     }
 
     async fn set_read_only(&self, reason: Option<String>, by: &str) -> Result<(), RegistryAdminError> {

@@ -7,6 +7,7 @@ mod creation;
 mod firmware_sets;
 mod job_cache;
 mod leases;
+mod lists;
 mod locks;
 mod records;
 mod restored;

@@ -1,0 +1,255 @@
+// The web interface as a person uses it. Every page is checked for: no message on the console, no request to another origin, no
+// failed request, no violation that axe finds, no sideways scrolling. Two deliberate defects must be reported.
+import { spawn } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const require = createRequire(join(process.env.UI_MODULES, 'node_modules', 'x.js'));
+const { chromium } = require('playwright-core');
+const axe = require('axe-core').source;
+const program = process.argv[2], shots = process.env.UI_SHOTS;
+const folder = mkdtempSync(join(tmpdir(), 'shoal-ui-'));
+const children = [];
+let steps = 0;
+
+function check(condition, message) {
+  if (!condition) throw new Error(message);
+  steps += 1;
+}
+function start(args, env = {}) {
+  const child = spawn(program, args, { cwd: folder, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  child.text = '';
+  child.stdout.on('data', data => { child.text += data; });
+  child.stderr.on('data', data => { child.text += data; });
+  children.push(child);
+  return child;
+}
+const pause = milliseconds => new Promise(done => setTimeout(done, milliseconds));
+async function until(what, wanted, seconds = 90) {
+  for (const end = Date.now() + seconds * 1000; Date.now() < end; await pause(100)) {
+    const found = await wanted();
+    if (found) return found;
+  }
+  throw new Error('timeout: ' + what);
+}
+const freePort = () => new Promise(done => {
+  const server = createServer().listen(0, '127.0.0.1', () => { const { port } = server.address(); server.close(() => done(port)); });
+});
+
+// ---- what every page must hold
+const problems = [];
+function watch(page, origin) {
+  page.on('console', message => { if (['error', 'warning'].includes(message.type())) problems.push(`console: ${message.text()}`); });
+  page.on('pageerror', error => problems.push(`script: ${error}`));
+  page.on('request', request => { if (!request.url().startsWith(origin + '/') && !request.url().startsWith('data:')) problems.push(`request elsewhere: ${request.url()}`); });
+  page.on('response', response => { if (response.status() >= 500) problems.push(`${response.status()} ${response.url()}`); });
+}
+async function violations(page) {
+  await page.evaluate(axe);
+  const found = await page.evaluate(() => window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
+  return found.violations.map(one => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map(node => node.html.slice(0, 160)).join(' | ')}`);
+}
+async function sound(page, where) {
+  const found = await violations(page);
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  check(found.length === 0, `${where}: axe: ${found.join('\n')}`);
+  check(wide <= 0, `${where}: ${wide} px of sideways scrolling`);
+  check(problems.length === 0, `${where}: ${problems.join('\n')}`);
+}
+async function shot(page, name) {
+  if (!shots) return;
+  mkdirSync(shots, { recursive: true });
+  await page.screenshot({ path: join(shots, name + '.png') });
+}
+
+async function main() {
+  const demo = start(['demo', '--keep', '--json', '--fail-one', '--servers', '4']);
+  const kept = await until('the demo', () => demo.text.match(/^\{"keep":.*$/m)?.[0]);
+  const { url, token } = JSON.parse(kept).keep;
+  const port = await freePort();
+  start(['sim', '--serial', 'UI-0001', '--base-port', String(port), '--pace', '300ms'], { SHOAL_SIM_PASSWORD: 'a-password-of-the-test' });
+  await until('the simulated server', () => fetch(`http://127.0.0.1:${port}/redfish/v1/`).then(response => response.ok, () => false));
+
+  const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });
+  try {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', reducedMotion: 'reduce' });
+    const page = await context.newPage();
+    page.setDefaultTimeout(20000);
+    watch(page, url);
+
+    // Log in.
+    await page.goto(url + '/');
+    check(page.url().startsWith(url + '/ui/login'), 'a browser without a login sees the login: ' + page.url());
+    await sound(page, 'login');
+    await page.getByLabel('Password or token').fill('wrong');
+    const refused = page.waitForResponse(response => response.request().method() === 'POST');
+    await page.getByRole('button', { name: 'Log in' }).click();
+    check((await refused).status() === 401, 'a wrong token is refused');
+    // The browser itself reports the status 401 of a page that was asked for.
+    problems.splice(0, problems.length, ...problems.filter(text => !/status of 401/.test(text)));
+    await page.getByRole('alert').waitFor();
+    await sound(page, 'login refused');
+    await page.getByLabel('Password or token').fill(token);
+    await page.getByRole('button', { name: 'Log in' }).click();
+    await page.getByRole('heading', { name: 'Fleet' }).waitFor();
+    const cookie = (await context.cookies()).find(one => one.name === '__Host-shoal');
+    check(cookie?.httpOnly && cookie.sameSite === 'Strict' && cookie.secure, 'the cookie is protected');
+    check(!(await page.content()).includes(token), 'the token is in no page');
+    await sound(page, 'overview');
+    check(await page.locator('#needs li').count() === 1, 'the failed installation needs a person');
+    await page.locator('.live[data-state=live]').waitFor();
+    await shot(page, 'overview-light');
+
+    // Add a server, look at its BMC.
+    await page.getByRole('link', { name: 'Servers', exact: true }).click();
+    await sound(page, 'servers');
+    await page.getByRole('link', { name: 'Add server' }).click();
+    await sound(page, 'new server');
+    await page.getByLabel('Serial number').fill('UI-0001');
+    await page.getByLabel('BMC address').fill('not an address');
+    await page.getByLabel('BMC user').fill('admin');
+    await page.getByLabel('BMC password').fill('a-password-of-the-test');
+    await page.getByLabel('Labels').fill('site=north rack=n04');
+    await page.getByRole('button', { name: 'Add the server' }).click();
+    await page.locator('#errs').waitFor();
+    problems.splice(0, problems.length, ...problems.filter(text => !/status of 400/.test(text)));
+    await sound(page, 'new server refused');
+    await page.getByLabel('BMC address').fill(`http://127.0.0.1:${port}`);
+    await page.getByLabel('BMC password').fill('a-password-of-the-test');
+    await page.getByRole('button', { name: 'Add the server' }).click();
+    await page.getByRole('heading', { name: /UI-0001/ }).waitFor();
+    await page.getByRole('button', { name: 'Look at the BMC' }).click();
+    await page.getByText('The BMC was read just now').waitFor();
+    check(await page.locator('.slot').count() > 0, 'the card shows the slots');
+    await sound(page, 'server');
+
+    // Run a job to its end, and watch it without a reload.
+    await page.getByRole('link', { name: 'New job' }).click();
+    await sound(page, 'new job');
+    check(await page.getByLabel('Server').inputValue() === 'UI-0001', 'the server is filled in');
+    await page.getByRole('button', { name: 'Preview' }).click();
+    await page.getByText('It would be accepted').waitFor();
+    await sound(page, 'preview');
+    await shot(page, 'new-job-light');
+    await page.getByRole('button', { name: 'Create the job' }).click();
+    await page.locator('h1 .state').waitFor();
+    const loads = [];
+    page.on('framenavigated', frame => { if (frame === page.mainFrame()) loads.push(frame.url()); });
+    await page.locator('h1 .state.done').waitFor({ timeout: 90000 });
+    check(loads.length === 0, 'the page followed the job without a reload');
+    check(await page.locator('#steps li').count() > 8, 'the timeline has the steps');
+    await sound(page, 'job done');
+    await shot(page, 'job-done-light');
+
+    // A failure explained, retried.
+    await page.goto(url + '/ui/');
+    await page.locator('#needs h3 a').first().click();
+    await page.getByText('Why it failed').waitFor();
+    check((await page.locator('#why').innerText()).includes('bootloader-linux.service'), 'the failure names its unit');
+    await sound(page, 'job failed');
+    await page.getByRole('link', { name: 'Retry…' }).click();
+    await sound(page, 'retry?');
+    const failed = page.url();
+    await page.getByRole('button', { name: 'Retry' }).click();
+    await page.getByText('This is the new job').waitFor();
+    check(page.url() !== failed, 'the page shows the new job');
+    await page.locator('h1 .state.failed, h1 .state.done').waitFor({ timeout: 90000 });
+
+    // Cancel one: the maintenance of its server keeps it in the queue.
+    await page.goto(url + '/ui/servers/UI-0001');
+    await page.getByRole('link', { name: 'Maintenance…' }).click();
+    await page.getByLabel('Reason').fill('<b>rack</b> is "moved"');
+    await page.getByRole('button', { name: 'Begin maintenance' }).click();
+    await page.getByText('No job starts on this server').waitFor();
+    check((await page.locator('main').innerText()).includes('<b>rack</b> is "moved"'), 'a text is shown as it was written');
+    await page.getByRole('link', { name: 'New job' }).click();
+    await page.getByRole('button', { name: 'Create the job' }).click();
+    await page.getByText('maintenance', { exact: false }).first().waitFor();
+    await page.getByRole('link', { name: 'Cancel…' }).click();
+    await sound(page, 'cancel?');
+    await page.getByLabel('Reason').fill('a test');
+    await page.getByRole('button', { name: 'Cancel the job' }).click();
+    await page.getByText('The cancel is stored').waitFor();
+    await until('the end of the cancelled job', async () => (await page.locator('h1 .state').innerText()).includes('Cancelled'));
+    await sound(page, 'job cancelled');
+
+    // Keys and palette.
+    await page.goto(url + '/ui/jobs');
+    await page.keyboard.press('j');
+    check(await page.locator('tr.here').count() === 1, 'j goes to a row');
+    await page.keyboard.press('g');
+    await page.keyboard.press('s');
+    await page.waitForURL('**/ui/servers');
+    await page.keyboard.press('Control+k');
+    await page.locator('#palette input').fill('UI-00');
+    await page.locator('#palette li[data-found] a').first().waitFor();
+    await page.keyboard.press('Enter');
+    await page.waitForURL('**/ui/servers/UI-0001');
+
+    // Each number of the overview leads to a list that understands its filter.
+    await page.goto(url + '/ui/');
+    const links = await page.locator('#tally a, #waits a, #flow a, #racks a').evaluateAll(all => all.map(one => one.getAttribute('href')));
+    for (const link of links) {
+      await page.goto(url + link);
+      check(await page.getByRole('alert').count() === 0, `${link} is understood`);
+    }
+
+    // Every page in both themes, wide and narrow.
+    const job = failed.replace(/\/retry$/, '').slice(url.length);
+    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/batches', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
+    const forms = [
+      { name: 'desktop-dark', viewport: { width: 1440, height: 900 }, colorScheme: 'dark' },
+      { name: 'desktop-light', viewport: { width: 1440, height: 900 }, colorScheme: 'light' },
+      { name: 'phone-dark', viewport: { width: 390, height: 844 }, colorScheme: 'dark', hasTouch: true },
+      { name: 'phone-light', viewport: { width: 390, height: 844 }, colorScheme: 'light', hasTouch: true },
+    ];
+    const cookies = await context.cookies();
+    for (const { name, ...form } of forms) {
+      const other = await browser.newContext({ ...form, reducedMotion: 'reduce' });
+      await other.addCookies(cookies);
+      const view = await other.newPage();
+      watch(view, url);
+      for (const place of places) {
+        const response = await view.goto(url + place);
+        check(response.ok(), `${place}: ${response.status()}`);
+        await sound(view, `${name} ${place}`);
+        const part = place.split('?')[0].split('/').filter(Boolean).slice(1).join('-').replace(/[0-9a-f]{8}-[0-9a-f-]{27}/, 'failed') || 'overview';
+        await shot(view, `${name}-${part}`);
+      }
+      await other.close();
+    }
+
+    // The deliberate defects: an inline script and an input without a label.
+    const mutated = await browser.newContext();
+    await mutated.addCookies(cookies);
+    const mutant = await mutated.newPage();
+    watch(mutant, url);
+    await mutant.route('**/ui/jobs', async route => {
+      const response = await route.fetch();
+      await route.fulfill({ response, body: (await response.text()).replace('</main>', '<script>document.title = "mutant";</script><input name="mutant"></main>') });
+    });
+    await mutant.goto(url + '/ui/jobs');
+    const noticed = (await violations(mutant)).some(one => one.startsWith('label:'));
+    check(noticed, 'the check cannot fail: axe does not report an input without a label');
+    check(problems.some(text => /Content Security Policy/.test(text)), 'the check cannot fail: an inline script is not reported');
+    check(await mutant.title() !== 'mutant', 'an inline script ran');
+    console.log(`the web interface: ${steps} checks passed`);
+  } finally {
+    await browser.close();
+  }
+}
+
+let failed = null;
+try { await main(); } catch (error) { failed = error; }
+for (const child of children) child.kill('SIGTERM');
+await pause(500);
+for (const child of children) if (child.exitCode === null) child.kill('SIGKILL');
+rmSync(folder, { recursive: true, force: true });
+if (failed) {
+  console.error(String(failed.stack || failed));
+  for (const child of children) console.error(child.text.split('\n').slice(-5).join('\n').replace(/shoal_[a-z0-9]{40}/g, 'shoal_***'));
+  process.exit(1);
+}

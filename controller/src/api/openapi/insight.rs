@@ -1,0 +1,36 @@
+//! The operations that only show what the controller knows: overview, settings, reads of media, kept cards.
+
+use super::super::jobs::media::MediaReadsView;
+use super::super::overview::OverviewView;
+use super::super::registry::RepositoryPage;
+use super::super::servers::card::KeptCard;
+use super::super::settings::SettingsView;
+use super::operation::{Operation, get};
+
+/// The operations, in the order of the table of routes.
+pub(super) fn insight() -> Vec<Operation> {
+    vec![
+        get(("jobs", "/api/v1/jobs/{id}/media"), "getJobMedia", "Show what was read of the images of a job")
+            .of_job()
+            .returns::<MediaReadsView>(200, "The reads of each image."),
+        get(
+            ("controller", "/api/v1/overview"),
+            "getOverview",
+            "Count jobs by state, step and reason, and servers by rack",
+        )
+        .returns::<OverviewView>(200, "The numbers, at most a second old."),
+        get(("servers", "/api/v1/servers/{serial}/card"), "getCard", "Show the card of the last probe of a BMC")
+            .of_server()
+            .returns::<KeptCard>(200, "The card; null before the first probe."),
+        get(
+            ("registry", "/api/v1/registry/repositories"),
+            "listRepositories",
+            "List the repositories with some of their tags",
+        )
+        .of_registry()
+        .returns::<RepositoryPage>(200, "All repositories."),
+        get(("controller", "/api/v1/settings"), "listSettings", "Show the settings and where they come from")
+            .for_admins()
+            .returns::<SettingsView>(200, "All settings, without secrets."),
+    ]
+}

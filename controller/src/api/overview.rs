@@ -1,0 +1,320 @@
+//! `GET /api/v1/overview`: the whole installation in numbers, computed at most once a second for all readers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::sync::Mutex;
+
+use super::Api;
+use super::error::ApiError;
+use super::extract::CanRead;
+use super::openapi::types;
+use engine::model::{Outcome, RunId, Serial, Time};
+use engine::store::{OpenGroup, Overview, RackGroup};
+
+/// How long the numbers are used for other requests.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// The numbers of the last request, and when they were taken. A second request waits for the first instead of counting again.
+#[derive(Clone, Default)]
+pub struct OverviewCache(Arc<Mutex<Option<(Duration, Bytes)>>>);
+
+/// The whole installation in numbers.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Overview")]
+pub(super) struct OverviewView {
+    /// When the numbers were taken.
+    #[schemars(with = "types::Timestamp")]
+    at: Time,
+    /// The number of registered servers.
+    servers: u64,
+    /// The newest position of the event log.
+    last_seq: i64,
+    /// Jobs that were created in the last 24 hours and failed.
+    failed: u64,
+    /// Jobs that were created in the last 24 hours and succeeded.
+    succeeded: u64,
+    /// Jobs that have not ended, by state.
+    open: Vec<OpenJobs>,
+    /// Jobs that failed in the last 24 hours and that no newer job of the server has followed, by class and step; the largest
+    /// group first.
+    failures: Vec<FailedJobs>,
+    /// Held jobs by the class of the hold.
+    holds: Vec<HeldJobs>,
+    /// Waiting jobs by reason; the largest group first.
+    waits: Vec<WaitingJobs>,
+    /// Jobs that wait or work, by step.
+    steps: Vec<JobsAtStep>,
+    /// Jobs that ended in the last 24 hours, by hour.
+    ended: Vec<EndedJobs>,
+    /// Servers by the labels `site` and `rack`, and by the state of their newest job.
+    racks: Vec<RackView>,
+}
+
+/// Jobs in one state.
+#[derive(Serialize, JsonSchema)]
+struct OpenJobs {
+    /// `queued`, `waiting`, `working` or `held`; the conditions of each are those of `explain`.
+    state: String,
+    jobs: u64,
+    /// Since when the oldest is in it.
+    #[schemars(with = "types::Timestamp")]
+    since: Time,
+    /// The next time at which one of them fails, or its wait ends.
+    #[schemars(with = "types::Timestamp")]
+    next_deadline: Time,
+}
+
+/// Jobs that failed of one cause.
+#[derive(Serialize, JsonSchema)]
+struct FailedJobs {
+    /// The class of the failure.
+    class: String,
+    /// The step that failed.
+    step: String,
+    /// What happened to the newest of them.
+    summary: String,
+    /// What to do.
+    next_action: String,
+    jobs: u64,
+    /// The newest of them.
+    #[schemars(with = "types::JobId")]
+    newest_job: RunId,
+    /// When the newest failed.
+    #[schemars(with = "types::Timestamp")]
+    newest_at: Time,
+    /// The servers of the newest of them, at most five.
+    #[schemars(with = "Vec<types::SerialNumber>")]
+    servers: Vec<Serial>,
+}
+
+/// Jobs that are held for reasons of one class.
+#[derive(Serialize, JsonSchema)]
+struct HeldJobs {
+    /// The class of the hold.
+    class: String,
+    /// Why the oldest is held.
+    detail: String,
+    jobs: u64,
+    /// Since when the oldest is held.
+    #[schemars(with = "types::Timestamp")]
+    since: Time,
+}
+
+/// Jobs that wait for one reason.
+#[derive(Serialize, JsonSchema)]
+struct WaitingJobs {
+    /// The reason of the wait.
+    reason: String,
+    jobs: u64,
+    /// Since when the oldest waits.
+    #[schemars(with = "types::Timestamp")]
+    since: Time,
+    /// The next deadline.
+    #[schemars(with = "types::Timestamp")]
+    next_deadline: Time,
+}
+
+/// Jobs at one step.
+#[derive(Serialize, JsonSchema)]
+struct JobsAtStep {
+    step: String,
+    /// Those that wait.
+    waiting: u64,
+    /// Those at work.
+    working: u64,
+}
+
+/// Jobs that ended in one hour.
+#[derive(Serialize, JsonSchema)]
+struct EndedJobs {
+    /// The begin of the hour.
+    #[schemars(with = "types::Timestamp")]
+    hour: Time,
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+}
+
+/// The servers of one rack by the state of their newest job.
+#[derive(Default, Serialize, JsonSchema)]
+#[schemars(rename = "Rack")]
+struct RackView {
+    /// The label `site`; empty without one.
+    site: String,
+    /// The label `rack`; empty without one.
+    rack: String,
+    failed: u64,
+    held: u64,
+    waiting: u64,
+    working: u64,
+    queued: u64,
+    /// The newest installation succeeded.
+    done: u64,
+    /// No installation, or the newest was cancelled.
+    idle: u64,
+}
+
+/// Counts jobs and servers.
+pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Result<Response, ApiError> {
+    let mut kept = api.overview.0.lock().await;
+    let now = api.clock().elapsed();
+    let body = match &*kept {
+        Some((taken, body)) if now.saturating_sub(*taken) < KEPT => body.clone(),
+        _ => {
+            let at = api.now();
+            let view = OverviewView::of(at, api.store().overview(at).await?);
+            let body = serde_json::to_vec(&view).map_err(|error| ApiError::unwritable(&error))?;
+            let body = Bytes::from(body);
+            *kept = Some((now, body.clone()));
+            body
+        }
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+impl OverviewView {
+    fn of(at: Time, overview: Overview) -> Self {
+        let Overview { servers, last_seq, failed, succeeded, open, failures, holds, ended, racks } = overview;
+        Self {
+            at,
+            servers,
+            last_seq,
+            failed,
+            succeeded,
+            waits: waits(&open),
+            steps: steps(&open),
+            open: by_state(&open),
+            failures: failures
+                .into_iter()
+                .map(|group| FailedJobs {
+                    class: group.class,
+                    step: group.step,
+                    summary: group.summary,
+                    next_action: group.next_action,
+                    jobs: group.jobs,
+                    newest_job: group.newest,
+                    newest_at: group.newest_at,
+                    servers: group.servers,
+                })
+                .collect(),
+            holds: holds
+                .into_iter()
+                .map(|group| HeldJobs {
+                    class: group.class,
+                    detail: group.detail,
+                    jobs: group.jobs,
+                    since: group.since,
+                })
+                .collect(),
+            ended: ended_by_hour(&ended),
+            racks: by_rack(&racks),
+        }
+    }
+}
+
+fn by_state(open: &[OpenGroup]) -> Vec<OpenJobs> {
+    let mut states: Vec<OpenJobs> = Vec::new();
+    for group in open {
+        match states.iter_mut().find(|state| state.state == group.state) {
+            Some(state) => {
+                state.jobs += group.jobs;
+                state.since = state.since.min(group.since);
+                state.next_deadline = state.next_deadline.min(group.next_deadline);
+            }
+            None => states.push(OpenJobs {
+                state: group.state.clone(),
+                jobs: group.jobs,
+                since: group.since,
+                next_deadline: group.next_deadline,
+            }),
+        }
+    }
+    states
+}
+
+fn waits(open: &[OpenGroup]) -> Vec<WaitingJobs> {
+    let mut waits: Vec<WaitingJobs> = Vec::new();
+    for group in open.iter().filter(|group| group.state == "waiting") {
+        match waits.iter_mut().find(|wait| wait.reason == group.reason) {
+            Some(wait) => {
+                wait.jobs += group.jobs;
+                wait.since = wait.since.min(group.since);
+                wait.next_deadline = wait.next_deadline.min(group.next_deadline);
+            }
+            None => waits.push(WaitingJobs {
+                reason: group.reason.clone(),
+                jobs: group.jobs,
+                since: group.since,
+                next_deadline: group.next_deadline,
+            }),
+        }
+    }
+    waits.sort_by(|one, other| other.jobs.cmp(&one.jobs).then(one.reason.cmp(&other.reason)));
+    waits
+}
+
+fn steps(open: &[OpenGroup]) -> Vec<JobsAtStep> {
+    let mut steps: Vec<JobsAtStep> = Vec::new();
+    for group in open.iter().filter(|group| !group.step.is_empty()) {
+        let at = match steps.iter().position(|step| step.step == group.step) {
+            Some(at) => at,
+            None => {
+                steps.push(JobsAtStep { step: group.step.clone(), waiting: 0, working: 0 });
+                steps.len() - 1
+            }
+        };
+        match group.state.as_str() {
+            "waiting" => steps[at].waiting += group.jobs,
+            "working" => steps[at].working += group.jobs,
+            _ => {}
+        }
+    }
+    steps.retain(|step| step.waiting + step.working > 0);
+    steps
+}
+
+fn ended_by_hour(ended: &[engine::store::EndedGroup]) -> Vec<EndedJobs> {
+    let mut hours: Vec<EndedJobs> = Vec::new();
+    for group in ended {
+        if hours.last().is_none_or(|last| last.hour != group.hour) {
+            hours.push(EndedJobs { hour: group.hour, succeeded: 0, failed: 0, cancelled: 0 });
+        }
+        if let Some(hour) = hours.last_mut() {
+            match group.outcome {
+                Outcome::Succeeded => hour.succeeded += group.jobs,
+                Outcome::Failed => hour.failed += group.jobs,
+                Outcome::Cancelled => hour.cancelled += group.jobs,
+            }
+        }
+    }
+    hours
+}
+
+fn by_rack(groups: &[RackGroup]) -> Vec<RackView> {
+    let mut racks: Vec<RackView> = Vec::new();
+    for group in groups {
+        if racks.last().is_none_or(|last| (&last.site, &last.rack) != (&group.site, &group.rack)) {
+            racks.push(RackView { site: group.site.clone(), rack: group.rack.clone(), ..RackView::default() });
+        }
+        if let Some(rack) = racks.last_mut() {
+            let number = match group.state.as_str() {
+                "failed" => &mut rack.failed,
+                "held" => &mut rack.held,
+                "waiting" => &mut rack.waiting,
+                "working" => &mut rack.working,
+                "queued" => &mut rack.queued,
+                "succeeded" => &mut rack.done,
+                _ => &mut rack.idle,
+            };
+            *number += group.servers;
+        }
+    }
+    racks
+}

@@ -1,0 +1,48 @@
+//! The fields of a form.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use url::form_urlencoded;
+
+/// The largest form. A recipe is part of one.
+const MAX_FORM: usize = 1 << 20;
+/// How long a form may take to arrive.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum of fields.
+const MAX_FIELDS: usize = 64;
+
+/// The fields of a form.
+#[derive(Default)]
+pub(super) struct Form(Vec<(String, String)>);
+
+impl Form {
+    /// The fields of a query or of a body.
+    pub(super) fn parse(text: &[u8]) -> Self {
+        let fields = form_urlencoded::parse(text).take(MAX_FIELDS);
+        Self(fields.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
+    }
+
+    /// A field; empty when it is not there.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value)
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Form {
+    type Rejection = Response;
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Response> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        if !kind.is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded")) {
+            return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response());
+        }
+        let body = axum::body::to_bytes(request.into_body(), MAX_FORM);
+        match tokio::time::timeout(TIMEOUT, body).await {
+            Ok(Ok(body)) => Ok(Self::parse(&body)),
+            Ok(Err(_too_long)) => Err(StatusCode::PAYLOAD_TOO_LARGE.into_response()),
+            Err(_elapsed) => Err(StatusCode::REQUEST_TIMEOUT.into_response()),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One job, and its verbs: each is a question first.
+
+use axum::extract::Path;
+use axum::http::Method;
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use serde_json::json;
+use ui::State;
+use ui::data::{Explanation, JobDetail, MediaReads, Server};
+use ui::view::{Ask, Effect, JobView, LogView, Tab};
+use uuid::Uuid;
+
+use super::form::Form;
+use super::refusal::Refusal;
+use super::visit::{Change, Visit, encoded, html};
+
+/// Shows one job.
+pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
+    let shown = job(&visit, &encoded(&id)).await;
+    visit.respond(shown).await
+}
+
+async fn job(visit: &Visit, id: &str) -> Result<Response, Refusal> {
+    let (path, explain) = (format!("/api/v1/jobs/{id}"), format!("/api/v1/jobs/{id}/explain"));
+    let media = format!("/api/v1/jobs/{id}/media");
+    let (detail, why, media) = tokio::try_join!(
+        visit.get::<JobDetail>(&path),
+        visit.get::<Explanation>(&explain),
+        visit.get::<MediaReads>(&media),
+    )?;
+    let observed = match &detail.job.server_serial {
+        Some(serial) => visit.get::<Server>(&format!("/api/v1/servers/{}", encoded(serial))).await.ok(),
+        None => None,
+    };
+    let observed = observed.and_then(|server| server.observed);
+    let title = detail.job.server_serial.clone().unwrap_or_else(|| "Job".to_owned());
+    let mut frame = visit.frame(title, Tab::Jobs).await?;
+    if detail.job.status != "complete" {
+        let after = detail.events.last().map_or(0, |event| event.seq);
+        frame.stream = Some(format!("/api/v1/jobs/{id}/events?after={after}"));
+    }
+    html(&JobView::of(frame, &detail, &why, &media.media, observed.as_ref()))
+}
+
+/// The end of the log of the maintenance OS.
+#[derive(Deserialize)]
+struct InstallLog {
+    log: Option<String>,
+}
+
+/// Shows the end of the log of the maintenance OS.
+pub(super) async fn log(visit: Visit, Path(id): Path<String>) -> Response {
+    let shown = async {
+        let id = encoded(&id);
+        let log: InstallLog = visit.get(&format!("/api/v1/jobs/{id}/log")).await?;
+        let frame = visit.frame("Log of the maintenance OS", Tab::Jobs).await?;
+        html(&LogView { f: frame, back: format!("/ui/jobs/{id}"), log: log.log.unwrap_or_default() })
+    };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+/// A verb as a question and as a change.
+struct Verb {
+    word: &'static str,
+    question: &'static str,
+    yes: &'static str,
+    no: &'static str,
+    risk: bool,
+}
+
+const VERBS: [Verb; 4] = [
+    Verb { word: "cancel", question: "Cancel the job", yes: "Cancel the job", no: "Let it go on", risk: true },
+    Verb { word: "hold", question: "Hold the job", yes: "Hold the job", no: "Let it go on", risk: false },
+    Verb { word: "resume", question: "Resume the job", yes: "Resume the job", no: "Not now", risk: false },
+    Verb { word: "retry", question: "Retry the job", yes: "Retry", no: "Not now", risk: false },
+];
+
+fn verb(word: &str) -> Result<&'static Verb, Refusal> {
+    VERBS.iter().find(|verb| verb.word == word).ok_or_else(Refusal::unknown_page)
+}
+
+/// Asks before a verb.
+pub(super) async fn ask(visit: Visit, Path((id, word)): Path<(String, String)>) -> Response {
+    let shown = question(&visit, &encoded(&id), &word).await;
+    visit.respond(shown).await
+}
+
+async fn question(visit: &Visit, id: &str, word: &str) -> Result<Response, Refusal> {
+    let verb = verb(word)?;
+    let detail: JobDetail = visit.get(&format!("/api/v1/jobs/{id}")).await?;
+    let of = detail.job.server_serial.as_deref().map(|serial| format!(" of {serial}")).unwrap_or_default();
+    let offered = detail.verbs.iter().any(|offered| offered == verb.word);
+    let intro = match offered {
+        true => String::new(),
+        false => "The job has moved on since the page was made: this is not offered in its present state.".to_owned(),
+    };
+    let f = visit.frame(format!("{}?", verb.question), Tab::Jobs).await?;
+    html(&Ask {
+        f,
+        question: format!("{}{of}?", verb.question),
+        intro,
+        effects: effects(verb.word, &detail),
+        action: format!("/ui/jobs/{id}/{}", verb.word),
+        key: if verb.word == "retry" { Uuid::now_v7().to_string() } else { String::new() },
+        reason: true,
+        yes: verb.yes.to_owned(),
+        no: verb.no,
+        back: format!("/ui/jobs/{id}"),
+        risk: verb.risk,
+    })
+}
+
+fn effects(word: &str, detail: &JobDetail) -> Vec<Effect> {
+    let effect = |state, text: &str| Effect { state, text: text.to_owned() };
+    match word {
+        "cancel" if detail.steps.is_empty() => {
+            vec![effect(State::Queued, "The job has not begun: nothing was touched, and nothing needs a cleanup.")]
+        }
+        "cancel" => vec![
+            effect(State::Waiting, "What runs on the host is stopped; a disk may be left half written."),
+            effect(State::Done, "What the job changed is undone: slots emptied, boot setting cleared, and read back."),
+            effect(State::Done, "The tokens of its media and of its image end."),
+        ],
+        "hold" => vec![effect(State::Held, "The job stops where it is until an operator resumes or cancels it.")],
+        "resume" => vec![effect(State::Working, "The job continues with the step at which it was held.")],
+        _ => {
+            let mut effects = vec![effect(State::Queued, "A new job with the same request; this one is unchanged.")];
+            if let Some(failure) = &detail.job.failure {
+                let text = format!("Unless this was done, it may fail the same way: {}", failure.next_action);
+                effects.insert(0, Effect { state: State::Waiting, text });
+            }
+            effects
+        }
+    }
+}
+
+/// The new job of a retry.
+#[derive(Deserialize)]
+struct Created {
+    job_id: String,
+}
+
+/// Carries a verb out.
+pub(super) async fn act(visit: Visit, Path((id, word)): Path<(String, String)>, form: Form) -> Response {
+    let done = change(&visit, &encoded(&id), &word, &form).await;
+    visit.respond(done).await
+}
+
+async fn change(visit: &Visit, id: &str, word: &str, form: &Form) -> Result<Response, Refusal> {
+    let verb = verb(word)?;
+    let path = format!("/api/v1/jobs/{id}/{}", verb.word);
+    let body = Some(json!({ "reason": form.get("reason") }));
+    let answer = visit.change(Change { method: Method::POST, path: &path, body, form }).await?;
+    let shown = match verb.word {
+        "retry" => {
+            let created: Created =
+                serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))?;
+            created.job_id
+        }
+        _ => id.to_owned(),
+    };
+    Ok(Redirect::to(&format!("/ui/jobs/{shown}?done={}", verb.word)).into_response())
+}

@@ -1,0 +1,91 @@
+//! The web interface at `/ui/`: pages that are clients of the JSON API.
+//!
+//! ```text
+//!   browser ──> page route ──> visit ──in this process──> the router of the API ──> JSON ──> view ──> HTML
+//!               form (csrf)  ──> the same, with X-CSRF-Token ─────────────────────> 303 to a page
+//! ```
+//!
+//! Invariants: a page has no permission and no data of its own: each request that it makes carries the credentials of the
+//! browser and is authenticated, audited and limited by the API; a change is a form with the proof of the session, and its
+//! response is a redirect; every response has the headers of [`headers`].
+
+mod account;
+mod assets;
+mod form;
+mod headers;
+mod job;
+mod jobs;
+mod login;
+mod new_job;
+mod overview;
+mod refusal;
+mod server;
+mod servers;
+mod tables;
+mod visit;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+
+use engine::model::Clock;
+use visit::Visit;
+
+/// What pages are made from.
+#[derive(Clone)]
+pub(super) struct Pages {
+    /// The router of the API.
+    api: Router,
+    clock: Arc<dyn Clock>,
+}
+
+/// Adds the pages to the router of the API.
+pub fn with_pages(api: Router, clock: Arc<dyn Clock>) -> Router {
+    let pages = Pages { api: api.clone(), clock };
+    let routes = Router::new()
+        .route("/", get(async || Redirect::to("/ui/")))
+        .route("/ui", get(async || Redirect::to("/ui/")))
+        .route("/ui/", get(overview::show))
+        .route("/ui/login", get(login::show).post(login::log_in))
+        .route("/ui/login/done", get(login::done))
+        .route("/ui/logout", post(login::log_out))
+        .route("/ui/theme", post(account::theme))
+        .route("/ui/account", get(account::show))
+        .route("/ui/account/sessions/{id}/end", post(account::end_session))
+        .route("/ui/jobs", get(jobs::list))
+        .route("/ui/jobs/new", get(new_job::new).post(new_job::create))
+        .route("/ui/jobs/{id}", get(job::show))
+        .route("/ui/jobs/{id}/log", get(job::log))
+        .route("/ui/jobs/{id}/{verb}", get(job::ask).post(job::act))
+        .route("/ui/servers", get(servers::list))
+        .route("/ui/servers/new", get(servers::new).post(servers::create))
+        .route("/ui/servers/{serial}", get(server::show))
+        .route("/ui/servers/{serial}/probe", post(server::probe))
+        .route("/ui/servers/{serial}/maintenance", get(server::ask_maintenance).post(server::begin_maintenance))
+        .route("/ui/servers/{serial}/maintenance/end", get(server::ask_end).post(server::end_maintenance))
+        .route("/ui/events", get(tables::events))
+        .route("/ui/batches", get(tables::batches))
+        .route("/ui/batches/{id}", get(tables::batch))
+        .route("/ui/batches/{id}/cancel", get(tables::ask_batch).post(tables::cancel_batch))
+        .route("/ui/users", get(tables::accounts))
+        .route("/ui/tokens/{name}/revoke", get(tables::ask_token).post(tables::revoke))
+        .route("/ui/settings", get(tables::settings))
+        .route("/ui/audit", get(tables::audit))
+        .route("/ui/registry", get(tables::registry))
+        .route("/ui/find", get(tables::find))
+        .route("/ui/drain", get(tables::ask_drain).post(tables::drain))
+        .route("/ui/drain/end", post(tables::undrain))
+        .route("/ui/assets/{name}", get(assets::serve))
+        .route("/ui/{*rest}", get(unknown))
+        .layer(axum::middleware::from_fn(headers::around))
+        .with_state(pages);
+    api.merge(routes)
+}
+
+/// The page of a path that no page has.
+async fn unknown(visit: Visit) -> Response {
+    let refused = refusal::Refusal::unknown_page();
+    visit.respond(Err(refused)).await.into_response()
+}

@@ -1,0 +1,104 @@
+//! One server: its page, the probe of its BMC, its maintenance.
+
+use axum::extract::Path;
+use axum::http::Method;
+use axum::response::{IntoResponse, Redirect, Response};
+use serde_json::json;
+use ui::State;
+use ui::data::{JobPage, KeptCard, Server};
+use ui::view::{Ask, Effect, ServerPageView, Tab};
+
+use super::form::Form;
+use super::refusal::Refusal;
+use super::visit::{Change, Visit, encoded, html};
+
+/// The newest jobs that the page of a server shows.
+const JOBS: u32 = 10;
+
+/// Shows one server.
+pub(super) async fn show(visit: Visit, Path(serial): Path<String>) -> Response {
+    let shown = server(&visit, &encoded(&serial)).await;
+    visit.respond(shown).await
+}
+
+async fn server(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
+    let path = format!("/api/v1/servers/{serial}");
+    let (jobs, card) = (format!("/api/v1/jobs?server_serial={serial}&limit={JOBS}"), format!("{path}/card"));
+    let server: Server = visit.get(&path).await?;
+    let (jobs, card) = tokio::try_join!(visit.get::<JobPage>(&jobs), visit.get::<KeptCard>(&card))?;
+    let frame = visit.frame(server.serial.clone(), Tab::Servers).await?;
+    html(&ServerPageView::of(frame, &server, &jobs, &card))
+}
+
+/// Reads the BMC.
+pub(super) async fn probe(visit: Visit, Path(serial): Path<String>, form: Form) -> Response {
+    let done = change(&visit, &serial, (Method::POST, "probe", "probed"), false, &form).await;
+    visit.respond(done).await
+}
+
+/// Asks before a maintenance.
+pub(super) async fn ask_maintenance(visit: Visit, Path(serial): Path<String>) -> Response {
+    let effects = vec![
+        Effect { state: State::Held, text: "No job starts on the server until the maintenance ends.".to_owned() },
+        Effect { state: State::Working, text: "A job that runs continues to its end.".to_owned() },
+    ];
+    let shown = question(&visit, &serial, ("Begin maintenance", "maintenance", true), effects).await;
+    visit.respond(shown).await
+}
+
+/// Asks before the end of a maintenance.
+pub(super) async fn ask_end(visit: Visit, Path(serial): Path<String>) -> Response {
+    let effects = vec![Effect { state: State::Working, text: "Jobs that wait for it start at once.".to_owned() }];
+    let shown = question(&visit, &serial, ("End maintenance", "maintenance/end", false), effects).await;
+    visit.respond(shown).await
+}
+
+async fn question(
+    visit: &Visit,
+    serial: &str,
+    (words, path, reason): (&str, &str, bool),
+    effects: Vec<Effect>,
+) -> Result<Response, Refusal> {
+    let segment = encoded(serial);
+    let server: Server = visit.get(&format!("/api/v1/servers/{segment}")).await?;
+    let f = visit.frame(format!("{words}?"), Tab::Servers).await?;
+    html(&Ask {
+        f,
+        question: format!("{words} of {}?", server.serial),
+        intro: String::new(),
+        effects,
+        action: format!("/ui/servers/{segment}/{path}"),
+        key: String::new(),
+        reason,
+        yes: words.to_owned(),
+        no: "Not now",
+        back: format!("/ui/servers/{segment}"),
+        risk: false,
+    })
+}
+
+/// Begins a maintenance.
+pub(super) async fn begin_maintenance(visit: Visit, Path(serial): Path<String>, form: Form) -> Response {
+    let done = change(&visit, &serial, (Method::POST, "maintenance", "maintenance"), true, &form).await;
+    visit.respond(done).await
+}
+
+/// Ends a maintenance.
+pub(super) async fn end_maintenance(visit: Visit, Path(serial): Path<String>, form: Form) -> Response {
+    let done = change(&visit, &serial, (Method::DELETE, "maintenance", "maintenance-end"), false, &form).await;
+    visit.respond(done).await
+}
+
+async fn change(
+    visit: &Visit,
+    serial: &str,
+    (method, action, done): (Method, &str, &str),
+    reason: bool,
+    form: &Form,
+) -> Result<Response, Refusal> {
+    let segment = encoded(serial);
+    let path = format!("/api/v1/servers/{segment}/{action}");
+    let body = reason.then(|| json!({ "reason": form.get("reason") }));
+    visit.change(Change { method, path: &path, body, form }).await?;
+    Ok(Redirect::to(&format!("/ui/servers/{segment}?done={done}")).into_response())
+}

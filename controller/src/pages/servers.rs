@@ -1,0 +1,100 @@
+//! The list of servers, and the form that registers one.
+
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde_json::{Map, Value, json};
+use ui::data::{ErrorDetail, ServerPage};
+use ui::view::{NewServerView, ServersView, Tab};
+
+use super::form::Form;
+use super::refusal::Refusal;
+use super::visit::{Change, Visit, encoded, html};
+
+/// Servers on one page.
+const PAGE: u32 = 50;
+
+/// Lists servers.
+pub(super) async fn list(visit: Visit) -> Response {
+    let shown = servers(&visit).await;
+    visit.respond(shown).await
+}
+
+async fn servers(visit: &Visit) -> Result<Response, Refusal> {
+    let query = visit.query.get("q").trim();
+    let cursor = visit.query.get("cursor");
+    let mut path = format!("/api/v1/servers?limit={PAGE}");
+    for (name, value) in [("filter", query), ("cursor", cursor)] {
+        if !value.is_empty() {
+            path.push_str(&format!("&{name}={}", encoded(value)));
+        }
+    }
+    let (page, refused) = match visit.get::<ServerPage>(&path).await {
+        Ok(page) => (page, None),
+        Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
+            (ServerPage { servers: Vec::new(), next: None }, Some(refusal.text()))
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    let frame = visit.frame("Servers", Tab::Servers).await?;
+    html(&ServersView::of(frame, query, &page, cursor.is_empty(), refused))
+}
+
+/// Shows the form that registers a server.
+pub(super) async fn new(visit: Visit) -> Response {
+    let shown = async {
+        let frame = visit.frame("Add a server", Tab::Servers).await?;
+        html(&NewServerView::empty(frame))
+    };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+/// Registers a server. What was wrong is shown in the form again, without the password.
+pub(super) async fn create(visit: Visit, form: Form) -> Response {
+    let done = register(&visit, &form).await;
+    visit.respond(done).await
+}
+
+async fn register(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
+    let serial = form.get("serial").trim();
+    let refused = match labels(form.get("labels")) {
+        Err(detail) => vec![detail],
+        Ok(labels) => {
+            let body = json!({
+                "serial": serial, "bmc_address": form.get("bmc_address").trim(),
+                "bmc_username": form.get("bmc_username"), "bmc_password": form.get("bmc_password"), "labels": labels,
+            });
+            let change = Change { method: Method::POST, path: "/api/v1/servers", body: Some(body), form };
+            match visit.change(change).await {
+                Ok(_) => {
+                    let path = format!("/ui/servers/{}?done=server", encoded(serial));
+                    return Ok(Redirect::to(&path).into_response());
+                }
+                Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => refusal.body.details,
+                Err(refusal) => return Err(refusal),
+            }
+        }
+    };
+    let text = |name: &str| form.get(name).to_owned();
+    let view = NewServerView {
+        f: visit.frame("Add a server", Tab::Servers).await?,
+        serial: serial.to_owned(),
+        bmc_address: text("bmc_address"),
+        bmc_username: text("bmc_username"),
+        labels: text("labels"),
+        refused,
+    };
+    Ok((StatusCode::BAD_REQUEST, html(&view)?).into_response())
+}
+
+/// Labels as `key=value` words.
+pub(super) fn labels(text: &str) -> Result<Map<String, Value>, ErrorDetail> {
+    let pair = |word: &str| match word.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), Value::from(value))),
+        _ => Err(ErrorDetail {
+            path: "/labels".to_owned(),
+            message: format!("labels are written KEY=VALUE, divided by blanks; {word:?} is not"),
+        }),
+    };
+    text.split_whitespace().map(pair).collect()
+}

@@ -1,0 +1,218 @@
+// The whole script: live pages, theme, times, palette, copy, keys. Every page works without it.
+const $ = (query, within = document) => within.querySelector(query);
+const $$ = (query, within = document) => [...within.querySelectorAll(query)];
+const root = document.documentElement;
+const say = text => { $('#say').textContent = text; };
+const cookie = (name, value) => { document.cookie = `${name}=${value}; path=/ui; max-age=31536000; samesite=strict`; };
+const kept = name => document.cookie.split('; ').find(pair => pair.startsWith(name + '='))?.split('=')[1];
+
+function theme(button) {
+  const next = button.value;
+  if (next === 'auto') delete root.dataset.theme; else root.dataset.theme = next;
+  cookie('shoal-theme', next);
+  button.value = { auto: 'light', light: 'dark', dark: 'auto' }[next];
+  button.setAttribute('aria-label', `Theme: ${next}; change to ${button.value}`);
+  say('Theme: ' + next);
+}
+
+function times() {
+  const clock = root.dataset.times !== 'abs';
+  if (clock) root.dataset.times = 'abs'; else delete root.dataset.times;
+  cookie('shoal-times', clock ? 'abs' : 'rel');
+  say(clock ? 'Clock times' : 'Times since');
+}
+
+async function copy(button) { // Plain HTTP has no navigator.clipboard.
+  const text = button.dataset.copy;
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(text);
+  } else {
+    const field = Object.assign(document.createElement('textarea'), { value: text });
+    button.append(field);
+    field.select();
+    document.execCommand('copy');
+    field.remove();
+    button.focus();
+  }
+  button.dataset.copied = '';
+  setTimeout(() => delete button.dataset.copied, 1500);
+  say('Copied ' + text);
+}
+
+// ---- palette: the places of the page first, then what the controller finds
+const hits = () => $$('#palette a').filter(link => !link.parentNode.hidden);
+function choose(list, at) {
+  const chosen = list[(at + list.length) % list.length];
+  $$('#palette a').forEach(link => link.setAttribute('aria-selected', link === chosen));
+  if (!chosen) return;
+  chosen.scrollIntoView({ block: 'nearest' });
+  $('#palette input').setAttribute('aria-activedescendant', chosen.id);
+}
+function palette() {
+  $('#palette').showModal();
+  const input = $('#palette input');
+  input.value = '';
+  input.dispatchEvent(new Event('input'));
+  input.focus();
+}
+let asked = 0, asking;
+function find(text) {
+  clearTimeout(asking);
+  $$('#palette li[data-found]').forEach(item => item.remove());
+  if (text.trim().length < 2) return;
+  const mine = ++asked;
+  asking = setTimeout(async () => {
+    const page = await read('/ui/find?q=' + encodeURIComponent(text)).catch(() => null);
+    if (!page || mine !== asked) return;
+    $$('[data-hit]', page).forEach((link, at) => {
+      const item = Object.assign(document.createElement('li'), { role: 'presentation' });
+      item.dataset.found = '';
+      const hit = document.importNode(link, true);
+      hit.id = 'f' + at;
+      hit.setAttribute('role', 'option');
+      hit.setAttribute('tabindex', '-1');
+      item.append(hit);
+      $('#hits').append(item);
+    });
+    choose(hits(), 0);
+  }, 200);
+}
+$('#palette input')?.addEventListener('input', event => {
+  const words = event.target.value.toLowerCase().split(/\s+/);
+  $$('#palette li:not([data-found])').forEach(item => {
+    item.hidden = !words.every(word => item.textContent.toLowerCase().includes(word));
+  });
+  choose(hits(), 0);
+  find(event.target.value);
+});
+$('#palette')?.addEventListener('keydown', event => {
+  const list = hits(), at = list.findIndex(link => link.getAttribute('aria-selected') === 'true');
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step) { event.preventDefault(); choose(list, at + step); }
+  else if (event.key === 'Enter') { event.preventDefault(); list[at]?.click(); }
+});
+
+// ---- clicks and keys
+document.addEventListener('click', event => {
+  const pressed = event.target.closest('[data-copy], [data-do], [data-close]');
+  if (!pressed) return;
+  if (pressed.dataset.copy) return copy(pressed);
+  if (!pressed.dataset.do) return pressed.closest('dialog').close();
+  event.preventDefault();
+  ({ theme: () => theme(pressed), times, palette })[pressed.dataset.do]();
+});
+const box = $('#single-keys');
+if (box) {
+  box.checked = kept('shoal-keys') !== 'off';
+  box.addEventListener('change', () => cookie('shoal-keys', box.checked ? 'on' : 'off'));
+}
+const typing = target => target.matches('input:not([type=checkbox]), textarea, select');
+let went = 0;
+document.addEventListener('keydown', event => {
+  if ((event.ctrlKey || event.metaKey) && event.key === 'k' && $('#palette')) { event.preventDefault(); return palette(); }
+  if (typing(event.target) || event.ctrlKey || event.metaKey || event.altKey || $('dialog[open]')) return;
+  if (!box || !box.checked) return;
+  const rows = $$('[data-rows] tr'), at = rows.findIndex(row => row.matches('.here'));
+  const go = to => {
+    rows[at]?.classList.remove('here');
+    rows[to]?.classList.add('here');
+    $('a', rows[to])?.focus();
+  };
+  if (went && Date.now() - went < 900) {
+    went = 0;
+    const entry = $(`.nav a[data-key="${CSS.escape(event.key)}"]`);
+    if (entry) location = entry.href;
+    return;
+  }
+  const act = {
+    g: () => { went = Date.now(); },
+    '/': () => { const field = $('.query input'); if (field) field.focus(); else palette(); },
+    j: () => rows.length && go(Math.min(at + 1, rows.length - 1)),
+    k: () => rows.length && go(Math.max(at - 1, 0)),
+    t: times,
+    n: () => { const link = $('a[href^="/ui/jobs/new"]'); if (link) location = link.href; },
+    '?': () => $('#keys').showModal(),
+  }[event.key];
+  if (act) { event.preventDefault(); act(); }
+});
+
+// ---- live: an event says that something changed; the page is read again, at most once a second, and what differs is replaced
+async function read(url) {
+  const response = await fetch(url, { headers: { accept: 'text/html' }, redirect: 'error' });
+  if (!response.ok) throw new Error(response.status);
+  return new DOMParser().parseFromString(await response.text(), 'text/html');
+}
+const busy = element => element.contains(document.activeElement) && document.activeElement !== document.body
+  || $('dialog[open]') || (!getSelection().isCollapsed && element.contains(getSelection().anchorNode));
+let said = $('[data-say]')?.dataset.say, spoke = 0;
+function replace(page) {
+  for (const old of $$('[data-live]')) {
+    const fresh = page.getElementById(old.id);
+    if (!fresh || busy(old) || old.outerHTML === fresh.outerHTML) continue;
+    old.replaceWith(document.importNode(fresh, true));
+  }
+  rows(page);
+  const now = $('[data-say]')?.dataset.say;
+  if (now && now !== said && Date.now() - spoke > 5000) { said = now; spoke = Date.now(); say(now); }
+}
+function rows(page) { // Rows change in place and never move under the hand; new ones are offered.
+  const mine = $('[data-rows]'), theirs = $('[data-rows]', page);
+  if (!mine || !theirs) return;
+  const place = row => $('a', row)?.getAttribute('href');
+  const known = new Map($$('tr', mine).map(row => [place(row), row]));
+  let fresh = 0;
+  for (const row of $$('tr', theirs)) {
+    const old = known.get(place(row));
+    if (!old) { fresh += 1; continue; }
+    if (!busy(old) && !old.matches('.here') && old.outerHTML !== row.outerHTML) old.replaceWith(document.importNode(row, true));
+  }
+  const offer = $('#fresh') ?? Object.assign(document.createElement('a'), { id: 'fresh', className: 'btn s' });
+  offer.href = location.href;
+  offer.textContent = `${fresh} new, show`;
+  if (fresh) $('.pager .acts')?.prepend(offer); else offer.remove();
+}
+const live = $('.live');
+function state(name, text) {
+  if (!live || live.dataset.state === name) return;
+  live.dataset.state = name;
+  live.textContent = text;
+}
+const clock = () => new Date().toISOString().slice(11, 16);
+let stream, changed = false, reading = false, seen = '';
+async function refresh() {
+  if (reading) { changed = true; return; }
+  reading = true;
+  try { replace(await read(location.href)); seen = clock(); } catch { /* The stream says when the controller is gone. */ }
+  setTimeout(() => { reading = false; if (changed) { changed = false; refresh(); } }, 1000);
+}
+let pause = 1000;
+async function follow(url) {
+  stream = new AbortController();
+  const beat = () => { clearTimeout(beat.late); beat.late = setTimeout(() => stream.abort(), 35000); };
+  try {
+    const response = await fetch(url, { headers: { accept: 'text/event-stream' }, signal: stream.signal });
+    if (!response.ok) throw new Error(response.status);
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    state('live', 'Live');
+    pause = 1000;
+    for (beat(); ;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      beat();
+      if (value.includes('data:')) refresh();
+      if (value.includes('event: end')) { clearTimeout(beat.late); state('still', 'Ended'); return; }
+    }
+  } catch { /* Below it is tried again. */ }
+  clearTimeout(beat.late);
+  if (document.hidden) return;
+  state('lost', 'Reconnecting, as of ' + (seen || clock()) + ' UTC');
+  pause = Math.min(pause * 2, 30000);
+  setTimeout(() => follow(url), pause * (0.75 + Math.random() / 2));
+}
+const url = document.body.dataset.stream;
+if (url) {
+  follow(url);
+  document.addEventListener('visibilitychange', () => {
+    if (document.hidden) stream?.abort(); else { refresh(); follow(url); }
+  });
+}

@@ -1,0 +1,771 @@
+//! What the API returns, as far as pages show it. The names are those of the OpenAPI document.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A job of a list, and the part of one job that both have.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Job {
+    /// The id.
+    pub job_id: String,
+    /// The kind of job.
+    pub workflow: String,
+    /// The server, if it has one.
+    pub server_serial: Option<String>,
+    /// The public state.
+    pub status: String,
+    /// How it ended.
+    pub outcome: Option<String>,
+    /// The step that failed.
+    pub failed_step: Option<String>,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// The current step.
+    pub step: Option<String>,
+    /// What it waits for.
+    pub wait: Option<Wait>,
+    /// What an operator must decide.
+    pub hold: Option<Hold>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it changed last.
+    pub last_update: Timestamp,
+    /// When it fails if it has not ended.
+    pub deadline_at: Timestamp,
+    /// The image that the machine boots.
+    pub maintenance_iso_url: Option<String>,
+    /// The digest of the task image.
+    pub task_iso_sha256: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its priority.
+    pub priority: i32,
+    /// The job that it repeats.
+    pub retry_of: Option<String>,
+    /// Its batch.
+    pub batch: Option<String>,
+    /// Its cleanup.
+    pub cleanup: Cleanup,
+}
+
+/// Why a job failed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Failure {
+    /// The kind of failure.
+    pub class: String,
+    /// The step.
+    pub step: String,
+    /// What happened.
+    pub summary: String,
+    /// What to do.
+    pub next_action: String,
+}
+
+/// What a job waits for.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Wait {
+    /// The kind of wait.
+    pub reason: String,
+    /// What is known about it.
+    pub detail: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it ends at the latest.
+    pub deadline: Timestamp,
+}
+
+/// What an operator must decide.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Hold {
+    /// The kind of hold.
+    pub class: String,
+    /// Why it is held.
+    pub detail: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// The cleanup of a job.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Cleanup {
+    /// Its state.
+    pub state: String,
+    /// The steps that are pending.
+    pub remaining: Vec<String>,
+}
+
+/// One page of jobs.
+#[derive(Clone, Debug, Deserialize)]
+pub struct JobPage {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// The cursor of the following page.
+    pub next: Option<String>,
+}
+
+/// A job with its steps and latest events.
+#[derive(Clone, Debug, Deserialize)]
+pub struct JobDetail {
+    /// The job.
+    #[serde(flatten)]
+    pub job: Job,
+    /// The slots that the job uses.
+    pub slot_plan: Option<Value>,
+    /// What an operator can do with it.
+    pub verbs: Vec<String>,
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// Its latest events.
+    pub events: Vec<Event>,
+}
+
+/// A step of a job.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Step {
+    /// Its name.
+    pub step: String,
+    /// Its state.
+    pub phase: String,
+    /// The attempt, from 1.
+    pub attempt: u32,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// An entry of the event log.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Event {
+    /// Its position in the log.
+    pub seq: i64,
+    /// When it happened.
+    pub time: Timestamp,
+    /// `info`, `warn` or `error`.
+    pub level: String,
+    /// The kind of event.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The step.
+    pub step: Option<String>,
+    /// The job.
+    #[serde(default)]
+    pub job_id: Option<String>,
+    /// The server.
+    #[serde(default)]
+    pub server_serial: Option<String>,
+    /// Who caused it.
+    pub actor: String,
+    /// What happened.
+    pub message: String,
+}
+
+/// One page of events.
+#[derive(Clone, Debug, Deserialize)]
+pub struct EventPage {
+    /// The events in the order of the log.
+    pub events: Vec<Event>,
+    /// The position after which to continue.
+    pub next: i64,
+}
+
+/// Why a job is in its state.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Explanation {
+    /// The kind of state.
+    pub condition: String,
+    /// The explanation.
+    pub summary: String,
+    /// When the state began.
+    pub since: Timestamp,
+    /// When it ends at the latest.
+    pub deadline: Option<Timestamp>,
+    /// What ends it.
+    pub ends_by: String,
+    /// What an operator can do.
+    pub next_action: String,
+    /// The reason of a wait, or the class of a hold or failure.
+    pub reason: Option<String>,
+    /// The last events.
+    pub evidence: Vec<Event>,
+}
+
+/// What was read of the images of a job.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MediaReads {
+    /// One row per image.
+    pub media: Vec<MediaRead>,
+}
+
+/// What was read of one image.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MediaRead {
+    /// `boot` or `task`.
+    pub image: String,
+    /// The length of the image in bytes.
+    pub size: u64,
+    /// The bytes that were sent.
+    pub bytes: u64,
+    /// When it was first read.
+    pub first_read_at: Option<Timestamp>,
+    /// When its boot record was first read.
+    pub boot_read_at: Option<Timestamp>,
+    /// When it was last read.
+    pub last_read_at: Option<Timestamp>,
+    /// When it stopped being served.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A registered server.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Server {
+    /// Its serial number.
+    pub serial: String,
+    /// The URL of its BMC.
+    pub bmc_address: String,
+    /// The login at the BMC.
+    pub bmc_username: String,
+    /// The vendor, as the operator gave it.
+    pub vendor: Option<String>,
+    /// The profile that the operator has chosen.
+    pub bmc_profile: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// How the certificate of the BMC is checked.
+    pub tls: String,
+    /// The accepted certificate.
+    pub tls_fingerprint: Option<String>,
+    /// When the BMC responded last.
+    pub last_seen: Option<Timestamp>,
+    /// What the last discovery observed.
+    pub observed: Option<Value>,
+    /// What jobs have learned about the BMC.
+    pub learned: Option<Value>,
+    /// The maintenance during which no job starts.
+    pub maintenance: Option<Closure>,
+    /// Why nothing is done to the server.
+    pub restored: Option<Value>,
+    /// The revision.
+    pub revision: i64,
+}
+
+/// Who closed a gate, and why.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Closure {
+    /// Since when.
+    pub since: Timestamp,
+    /// By whom.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One page of servers.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ServerPage {
+    /// The servers.
+    pub servers: Vec<Server>,
+    /// The cursor of the following page.
+    pub next: Option<String>,
+}
+
+/// The last card of a BMC.
+#[derive(Clone, Debug, Deserialize)]
+pub struct KeptCard {
+    /// The card; null before the first probe.
+    pub card: Option<Value>,
+    /// When the probe was made.
+    pub probed_at: Option<Timestamp>,
+}
+
+/// The whole installation in numbers.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Overview {
+    /// When the numbers were taken.
+    pub at: Timestamp,
+    /// The number of registered servers.
+    pub servers: u64,
+    /// The newest position of the event log.
+    pub last_seq: i64,
+    /// Jobs of the last day that failed.
+    pub failed: u64,
+    /// Jobs of the last day that succeeded.
+    pub succeeded: u64,
+    /// Unended jobs by state.
+    pub open: Vec<OpenJobs>,
+    /// Failures of the last day that no newer job of the server has followed.
+    pub failures: Vec<FailureGroup>,
+    /// Holds by class.
+    pub holds: Vec<HoldGroup>,
+    /// Waits by reason.
+    pub waits: Vec<WaitGroup>,
+    /// Unended jobs by step.
+    pub steps: Vec<StepGroup>,
+    /// Jobs that ended in the last day, by hour and outcome.
+    pub ended: Vec<EndedHour>,
+    /// Servers by site and rack.
+    pub racks: Vec<Rack>,
+}
+
+/// The number of unended jobs in one state.
+#[derive(Clone, Debug, Deserialize)]
+pub struct OpenJobs {
+    /// `queued`, `waiting`, `working` or `held`.
+    pub state: String,
+    /// How many.
+    pub jobs: u64,
+    /// Since when the oldest of them is in it.
+    pub since: Timestamp,
+    /// The next deadline.
+    pub next_deadline: Timestamp,
+}
+
+/// Jobs that failed of one cause.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FailureGroup {
+    /// The class of the failure.
+    pub class: String,
+    /// The step.
+    pub step: String,
+    /// What happened to the newest of them.
+    pub summary: String,
+    /// What to do.
+    pub next_action: String,
+    /// How many.
+    pub jobs: u64,
+    /// The newest of them.
+    pub newest_job: String,
+    /// When the newest failed.
+    pub newest_at: Timestamp,
+    /// Some of the servers.
+    pub servers: Vec<String>,
+}
+
+/// Jobs that are held for one reason.
+#[derive(Clone, Debug, Deserialize)]
+pub struct HoldGroup {
+    /// The class of the hold.
+    pub class: String,
+    /// Why the newest of them is held.
+    pub detail: String,
+    /// How many.
+    pub jobs: u64,
+    /// Since when the oldest is held.
+    pub since: Timestamp,
+}
+
+/// Jobs that wait for one reason.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WaitGroup {
+    /// The reason.
+    pub reason: String,
+    /// How many.
+    pub jobs: u64,
+    /// Since when the oldest waits.
+    pub since: Timestamp,
+    /// The next deadline.
+    pub next_deadline: Timestamp,
+}
+
+/// Jobs at one step.
+#[derive(Clone, Debug, Deserialize)]
+pub struct StepGroup {
+    /// The step.
+    pub step: String,
+    /// Those that wait.
+    pub waiting: u64,
+    /// Those at work.
+    pub working: u64,
+}
+
+/// Jobs that ended in one hour.
+#[derive(Clone, Debug, Deserialize)]
+pub struct EndedHour {
+    /// The begin of the hour.
+    pub hour: Timestamp,
+    /// Those that succeeded.
+    pub succeeded: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
+}
+
+/// The servers of one rack by the state of their newest job.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Rack {
+    /// The label `site`.
+    pub site: String,
+    /// The label `rack`.
+    pub rack: String,
+    /// Newest job failed.
+    pub failed: u64,
+    /// Newest job held.
+    pub held: u64,
+    /// Newest job waiting.
+    pub waiting: u64,
+    /// Newest job working.
+    pub working: u64,
+    /// Newest job queued.
+    pub queued: u64,
+    /// Newest job succeeded.
+    pub done: u64,
+    /// No job, or the newest was cancelled.
+    pub idle: u64,
+}
+
+/// Whether jobs start.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Drain {
+    /// The drain in force.
+    pub drain: Option<Closure>,
+    /// The shortage during which no job starts.
+    pub pressure: Option<Pressure>,
+    /// The runs that a worker executes now.
+    pub active_runs: u64,
+}
+
+/// A shortage.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Pressure {
+    /// What is short.
+    pub detail: String,
+    /// What to do.
+    pub next_action: String,
+}
+
+/// Whether the controller can do its work.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Readiness {
+    /// `ready` or `not ready`.
+    pub status: String,
+    /// The checks by name.
+    pub checks: BTreeMap<String, ReadinessCheck>,
+}
+
+/// A check of readiness.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ReadinessCheck {
+    /// Whether it passed.
+    pub ok: bool,
+    /// The free bytes of the data disk.
+    #[serde(default)]
+    pub free_bytes: Option<u64>,
+    /// What is wrong.
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+/// Who the caller is.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Me {
+    /// The name.
+    pub name: String,
+    /// How the caller logged in.
+    pub login: String,
+    /// The role.
+    pub role: Option<String>,
+    /// The labels of the servers that the caller may see.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Web sessions.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SessionPage {
+    /// The sessions.
+    pub sessions: Vec<Session>,
+}
+
+/// A login of a browser.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Session {
+    /// The id.
+    pub session_id: String,
+    /// The user or API token.
+    pub name: String,
+    /// The address of the client.
+    pub address: String,
+    /// The browser.
+    pub agent: String,
+    /// When it began.
+    pub created_at: Timestamp,
+    /// When it was last used.
+    pub last_used_at: Timestamp,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// Whether it is the one of this request.
+    pub current: bool,
+}
+
+/// A refusal of the API.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct ErrorBody {
+    /// The stable code.
+    #[serde(default)]
+    pub error: String,
+    /// What happened.
+    #[serde(default)]
+    pub message: String,
+    /// The problems, by their place.
+    #[serde(default)]
+    pub details: Vec<ErrorDetail>,
+    /// The id of the request.
+    #[serde(default)]
+    pub request_id: String,
+}
+
+/// One problem of a request.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ErrorDetail {
+    /// The place.
+    pub path: String,
+    /// The problem.
+    pub message: String,
+}
+
+/// A batch with its progress.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Batch {
+    /// The id.
+    pub batch_id: String,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// By whom.
+    pub created_by: String,
+    /// The maximum of jobs that run at once.
+    pub max_parallel: Option<u32>,
+    /// The number of jobs.
+    pub jobs: u64,
+    /// Whether every job has ended.
+    pub complete: bool,
+    /// The jobs by state.
+    pub progress: BatchProgress,
+}
+
+/// The jobs of a batch by state.
+#[derive(Clone, Debug, Deserialize)]
+pub struct BatchProgress {
+    /// Not begun.
+    pub queued: u64,
+    /// Under way.
+    pub running: u64,
+    /// Succeeded.
+    pub succeeded: u64,
+    /// Failed.
+    pub failed: u64,
+    /// Cancelled.
+    pub cancelled: u64,
+}
+
+/// The newest batches.
+#[derive(Clone, Debug, Deserialize)]
+pub struct BatchPage {
+    /// The batches.
+    pub batches: Vec<Batch>,
+}
+
+/// All users.
+#[derive(Clone, Debug, Deserialize)]
+pub struct UserPage {
+    /// The users.
+    pub users: Vec<User>,
+}
+
+/// A user.
+#[derive(Clone, Debug, Deserialize)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The role.
+    pub role: String,
+    /// When the user was disabled.
+    pub disabled_at: Option<Timestamp>,
+    /// Whether the user is of restored data and was not confirmed.
+    pub unconfirmed: bool,
+    /// Who made the user.
+    pub created_by: String,
+    /// When.
+    pub created_at: Timestamp,
+}
+
+/// All API tokens.
+#[derive(Clone, Debug, Deserialize)]
+pub struct TokenPage {
+    /// The tokens.
+    pub tokens: Vec<Token>,
+}
+
+/// An API token.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Token {
+    /// The name.
+    pub name: String,
+    /// The role.
+    pub role: String,
+    /// When it was last used.
+    pub last_used_at: Option<Timestamp>,
+    /// When it ends.
+    pub expires_at: Option<Timestamp>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// All settings.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SettingPage {
+    /// The settings.
+    pub settings: Vec<Setting>,
+}
+
+/// A setting.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Setting {
+    /// The name.
+    pub name: String,
+    /// The value; empty when it is not set.
+    pub value: String,
+    /// Where the value comes from.
+    pub origin: String,
+}
+
+/// One page of the audit log.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AuditPage {
+    /// The entries, the newest first.
+    pub entries: Vec<AuditEntry>,
+    /// The newest entry of the whole log.
+    pub head: String,
+    /// The cursor of the next page.
+    pub next: Option<String>,
+}
+
+/// An entry of the audit log.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AuditEntry {
+    /// When.
+    pub time: Timestamp,
+    /// What was done.
+    pub action: String,
+    /// On what.
+    pub target: String,
+    /// By whom.
+    pub actor: String,
+    /// From where.
+    pub source: String,
+    /// `ok`, or the code of the refusal.
+    pub result: String,
+    /// How many equal requests the entry stands for.
+    pub count: u64,
+}
+
+/// The registry.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Registry {
+    /// Whether pushes are accepted.
+    pub accepts_pushes: bool,
+    /// The free bytes of the data disk.
+    pub free_bytes: u64,
+    /// Why the registry is read-only.
+    pub read_only: Option<String>,
+    /// The number of pins.
+    pub pins: u64,
+    /// The quotas.
+    pub quotas: Vec<Quota>,
+    /// The scrub.
+    pub scrub: ScrubStatus,
+}
+
+/// A quota and its use.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Quota {
+    /// The pattern of the repositories.
+    pub repositories: String,
+    /// The limit.
+    pub limit_bytes: u64,
+    /// What is stored.
+    pub used_bytes: u64,
+}
+
+/// The last scrub.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ScrubStatus {
+    /// When it ended.
+    pub last_verified: Option<Timestamp>,
+    /// The blobs that it read.
+    pub blobs: u64,
+    /// The bytes that it read.
+    pub bytes: u64,
+    /// Corrupted content.
+    pub quarantined: Vec<String>,
+}
+
+/// The repositories of the registry.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Repositories {
+    /// The repositories by name.
+    pub repositories: Vec<Repository>,
+}
+
+/// A repository.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Repository {
+    /// The name.
+    pub name: String,
+    /// The number of tags.
+    pub tags: u64,
+    /// Some of the tags.
+    pub names: Vec<String>,
+}
+
+/// The preview of a job.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DryRun {
+    /// `accept`, `replay` or `refuse`.
+    pub would: String,
+    /// Why the request would be refused.
+    pub refused: Option<Refused>,
+    /// The steps in order.
+    pub steps: Vec<PlannedStep>,
+    /// The slot plan of the last discovery.
+    pub slot_plan: Option<String>,
+    /// Whether the registry holds the OS image.
+    pub os_image_held: Option<bool>,
+    /// The closed gates.
+    pub gates: Vec<Gate>,
+    /// Why the job would fail now.
+    pub blocked_by: Vec<String>,
+    /// Advice.
+    pub warnings: Vec<ErrorDetail>,
+    /// When the job would fail if it had not ended.
+    pub deadline_at: Timestamp,
+}
+
+/// Why a request would be refused.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Refused {
+    /// The error.
+    pub error: ErrorBody,
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PlannedStep {
+    /// The step.
+    pub step: String,
+    /// The time for all attempts, in seconds.
+    pub budget_s: u64,
+    /// The longest wait after it, in seconds.
+    pub wait_s: Option<u64>,
+}
+
+/// A closed gate.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Gate {
+    /// Its name.
+    pub name: String,
+    /// Since when.
+    pub since: Timestamp,
+}

@@ -1,0 +1,114 @@
+//! Small pieces of HTML that escape what they show: their output is used in templates as it is.
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+
+/// An icon of the sprite in `icons.html`.
+#[derive(Template)]
+#[template(source = r##"<svg class="i" aria-hidden="true"><use href="#{{ name }}"/></svg>"##, ext = "html")]
+pub(crate) struct Icon {
+    pub(crate) name: &'static str,
+}
+
+impl HtmlSafe for Icon {}
+
+/// A state in one word, with its icon.
+#[derive(Template)]
+#[template(
+    source = r##"<span class="state {{ class }}"><svg class="i" aria-hidden="true"><use href="#{{ icon }}"/></svg>{{ word }}</span>"##,
+    ext = "html"
+)]
+pub struct Badge {
+    pub(crate) class: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) word: String,
+}
+
+impl HtmlSafe for Badge {}
+
+/// A text that a button copies whole, shown in short.
+#[derive(Template)]
+#[template(
+    source = r##"<button type="button" class="copy" data-copy="{{ text }}" aria-label="Copy {{ what }}: {{ shown }}">{{ shown }}<svg class="i" aria-hidden="true"><use href="#copy"/></svg></button>"##,
+    ext = "html"
+)]
+pub(crate) struct Copy {
+    pub(crate) what: &'static str,
+    pub(crate) text: String,
+    pub(crate) shown: String,
+}
+
+impl HtmlSafe for Copy {}
+
+impl Copy {
+    /// A text shown whole.
+    pub(crate) fn whole(what: &'static str, text: &str) -> Self {
+        Self { what, text: text.to_owned(), shown: text.to_owned() }
+    }
+
+    /// An id: its first and last characters are shown.
+    pub(crate) fn id(what: &'static str, text: &str) -> Self {
+        Self { what, text: text.to_owned(), shown: short_id(text) }
+    }
+}
+
+/// The first and last characters of an id.
+pub(crate) fn short_id(text: &str) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    if characters.len() <= 20 {
+        return text.to_owned();
+    }
+    let (head, tail) = (&characters[..8], &characters[characters.len() - 5..]);
+    head.iter().chain(['…'].iter()).chain(tail).collect()
+}
+
+/// A bar of a part out of a whole.
+#[derive(Template)]
+#[template(
+    source = r##"<svg class="meter" role="meter" aria-valuenow="{{ percent }}" aria-valuemin="0" aria-valuemax="100" aria-label="{{ label }}"><rect class="rail" width="100%" height="100%" rx="4"/><rect class="fill-{{ fill }}" width="{{ percent }}%" height="100%" rx="4"/></svg>"##,
+    ext = "html"
+)]
+pub(crate) struct Meter {
+    percent: u64,
+    fill: &'static str,
+    label: String,
+}
+
+impl HtmlSafe for Meter {}
+
+impl Meter {
+    /// The bar; an empty one when the whole is nothing.
+    pub(crate) fn new(part: u64, whole: u64, fill: &'static str, label: &str) -> Self {
+        let percent = part.saturating_mul(100).checked_div(whole).unwrap_or(0).min(100);
+        Self { percent, fill, label: label.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_escapes_what_it_shows() {
+        let evil = "<script>\"'&";
+        let badge = Badge { class: "failed", icon: "failed", word: evil.to_owned() }.to_string();
+        let copy = Copy::whole("id", evil).to_string();
+        let meter = Meter::new(1, 2, "working", evil).to_string();
+        for html in [badge, copy, meter] {
+            assert!(!html.contains("<script>") && !html.contains("\"'&"), "{html}");
+        }
+    }
+
+    #[test]
+    fn a_bar_is_never_longer_than_its_rail() {
+        assert_eq!(Meter::new(3, 2, "working", "").percent, 100);
+        assert_eq!(Meter::new(1, 0, "working", "").percent, 0);
+        assert_eq!(Meter::new(u64::MAX, u64::MAX, "working", "").percent, 1, "a product that saturates is no panic");
+    }
+
+    #[test]
+    fn an_id_is_shown_by_its_ends() {
+        assert_eq!(short_id("01a205f1-1b43-71f3-9bb7-46f5185387f1"), "01a205f1…387f1");
+        assert_eq!(short_id("9F86W24"), "9F86W24");
+    }
+}

@@ -1,0 +1,45 @@
+//! The caller's account and its logins.
+
+use askama::Template;
+
+use super::frame::Frame;
+use crate::data::SessionPage;
+use crate::time::When;
+use crate::words;
+
+/// The caller's account and its logins.
+#[derive(Template)]
+#[template(path = "account.html")]
+pub struct AccountView {
+    f: Frame,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    id: String,
+    name: String,
+    agent: String,
+    address: String,
+    begun: When,
+    used: When,
+    ends: When,
+    current: bool,
+}
+
+impl AccountView {
+    /// The page.
+    pub fn of(f: Frame, page: &SessionPage) -> Self {
+        let now = f.now;
+        let rows = page.sessions.iter().map(|session| Row {
+            id: words::encoded(&session.session_id),
+            name: session.name.clone(),
+            agent: words::cut(&session.agent),
+            address: session.address.clone(),
+            begun: When::of(session.created_at, now),
+            used: When::of(session.last_used_at, now),
+            ends: When::of(session.expires_at, now),
+            current: session.current,
+        });
+        Self { rows: rows.collect(), f }
+    }
+}

@@ -1,0 +1,230 @@
+//! What every page has around its content: navigation, account, theme, the palette.
+
+use jiff::Timestamp;
+
+use crate::assets;
+use crate::words;
+
+/// The entry of the navigation under which a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tab {
+    /// The overview.
+    Overview,
+    /// Jobs and batches.
+    Jobs,
+    /// Servers.
+    Servers,
+    /// The registry.
+    Registry,
+    /// Events.
+    Events,
+    /// Settings, users, tokens and the audit log.
+    Settings,
+    /// A page that is under none of them.
+    None,
+}
+
+/// The colours of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Theme {
+    /// As the system has it.
+    #[default]
+    System,
+    /// Light.
+    Light,
+    /// Dark.
+    Dark,
+}
+
+impl Theme {
+    /// The theme of a cookie or a form; anything unknown is that of the system.
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "light" => Self::Light,
+            "dark" => Self::Dark,
+            _ => Self::System,
+        }
+    }
+
+    /// The name in the cookie.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::System => "auto",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    /// The theme that follows when the button is pressed.
+    pub(crate) fn next(self) -> &'static str {
+        match self {
+            Self::System => "light",
+            Self::Light => "dark",
+            Self::Dark => "auto",
+        }
+    }
+
+    /// The value of `data-theme`, which overrides the system.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        (self != Self::System).then(|| self.word())
+    }
+}
+
+/// What the caller may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// No page: tokens for reports or the registry.
+    Nothing,
+    /// Read.
+    Viewer,
+    /// Change servers and jobs.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+impl Role {
+    /// The role of that name.
+    pub fn parse(name: Option<&str>) -> Self {
+        match name {
+            Some("admin") => Self::Admin,
+            Some("operator") => Self::Operator,
+            Some("viewer") => Self::Viewer,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// What every page has around its content.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// The title of the page.
+    pub title: String,
+    /// The current entry of the navigation.
+    pub tab: Tab,
+    /// The path of the page with its query, to come back to.
+    pub path: String,
+    /// The name of the caller.
+    pub user: String,
+    /// What the caller may do.
+    pub role: Role,
+    /// The name of the role in the API.
+    pub role_name: String,
+    /// The number of jobs that failed and need a person.
+    pub failed: u64,
+    /// The colours.
+    pub theme: Theme,
+    /// Whether times are shown by the clock.
+    pub clock_times: bool,
+    /// The proof that a form comes from a page of this session; empty without a session.
+    pub csrf: String,
+    /// The version of the program.
+    pub version: &'static str,
+    /// The stream of events that tells the script to read the page again.
+    pub stream: Option<String>,
+    /// What was just done.
+    pub notice: Option<String>,
+    /// The time of the page.
+    pub now: Timestamp,
+}
+
+/// An entry of the navigation.
+pub(crate) struct Entry {
+    pub(crate) path: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) count: u64,
+    pub(crate) current: bool,
+}
+
+/// A place of the palette.
+pub(crate) struct Place {
+    pub(crate) path: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) hint: &'static str,
+    pub(crate) keys: &'static str,
+    least: Role,
+}
+
+const ENTRIES: [(Tab, &str, &str, &str, &str); 6] = [
+    (Tab::Overview, "/ui/", "o", "home", "Overview"),
+    (Tab::Jobs, "/ui/jobs", "j", "jobs", "Jobs"),
+    (Tab::Servers, "/ui/servers", "s", "servers", "Servers"),
+    (Tab::Registry, "/ui/registry", "r", "registry", "Registry"),
+    (Tab::Events, "/ui/events", "e", "events", "Events"),
+    (Tab::Settings, "/ui/settings", "c", "settings", "Settings"),
+];
+
+const PLACES: [Place; 15] = [
+    place("/ui/", "home", "Overview", "", "g o", Role::Viewer),
+    place("/ui/jobs", "jobs", "Jobs", "", "g j", Role::Viewer),
+    place("/ui/jobs?q=outcome%3Afailed", "failed", "Jobs that failed", "outcome:failed", "", Role::Viewer),
+    place("/ui/jobs?q=condition%3Awaiting%2Cretrying", "waiting", "Jobs that wait", "condition:waiting,retrying", "", Role::Viewer),
+    place("/ui/jobs/new", "plus", "New job…", "", "n", Role::Operator),
+    place("/ui/batches", "jobs", "Batches", "", "", Role::Viewer),
+    place("/ui/servers", "servers", "Servers", "", "g s", Role::Viewer),
+    place("/ui/servers/new", "plus", "Add a server…", "", "", Role::Operator),
+    place("/ui/registry", "registry", "Registry", "", "g r", Role::Viewer),
+    place("/ui/events", "events", "Events", "", "g e", Role::Viewer),
+    place("/ui/settings", "settings", "Settings", "", "g c", Role::Admin),
+    place("/ui/users", "user", "Users and tokens", "", "", Role::Admin),
+    place("/ui/audit", "shield", "Audit log", "who did what", "", Role::Admin),
+    place("/ui/drain", "gate", "Drain: let no job begin…", "", "", Role::Operator),
+    place("/ui/account", "user", "Your account and its logins", "", "", Role::Viewer),
+];
+
+const fn place(
+    path: &'static str,
+    icon: &'static str,
+    name: &'static str,
+    hint: &'static str,
+    keys: &'static str,
+    least: Role,
+) -> Place {
+    Place { path, icon, name, hint, keys, least }
+}
+
+impl Frame {
+    /// Whether the caller may change servers and jobs.
+    pub fn may_operate(&self) -> bool {
+        self.role >= Role::Operator
+    }
+
+    /// Whether the caller may administer.
+    pub fn may_administer(&self) -> bool {
+        self.role >= Role::Admin
+    }
+
+    pub(crate) fn role_words(&self) -> &str {
+        words::role(&self.role_name)
+    }
+
+    pub(crate) fn style(&self) -> &'static str {
+        &assets::STYLE.path
+    }
+
+    pub(crate) fn script(&self) -> &'static str {
+        &assets::SCRIPT.path
+    }
+
+    pub(crate) fn clock(&self) -> String {
+        self.now.strftime("%H:%M").to_string()
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        ENTRIES.into_iter().map(|(tab, path, key, icon, name)| Entry {
+            path,
+            key,
+            icon,
+            name,
+            count: if tab == Tab::Jobs { self.failed } else { 0 },
+            current: tab == self.tab,
+        })
+    }
+
+    pub(crate) fn places(&self) -> impl Iterator<Item = &'static Place> + '_ {
+        PLACES.iter().filter(|place| place.least <= self.role)
+    }
+}

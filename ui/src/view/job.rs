@@ -1,0 +1,302 @@
+//! One job: why it is here, what ends it, what to do; then its steps, its media and its events.
+
+use askama::Template;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::filter;
+use super::frame::Frame;
+use super::overview::capital;
+use crate::data::{Event, Explanation, Job, JobDetail, MediaRead, Step};
+use crate::parts::{Badge, Copy, Meter};
+use crate::state::State;
+use crate::time::{When, seconds, took};
+use crate::words;
+
+/// One job.
+#[derive(Template)]
+#[template(path = "job.html")]
+pub struct JobView {
+    f: Frame,
+    id: String,
+    copy_id: Copy,
+    server: String,
+    kind: &'static str,
+    badge: Badge,
+    state: State,
+    over: bool,
+    why: Why,
+    verbs: Vec<Verb>,
+    steps: Vec<StepRow>,
+    steps_sub: String,
+    media: Vec<Medium>,
+    facts: Vec<(&'static str, String)>,
+    labels: Vec<String>,
+    batch: Option<String>,
+    retry_of: Option<String>,
+    like: Option<(String, String)>,
+    digest: Option<Copy>,
+    observed: Vec<(&'static str, String)>,
+    events: Vec<EventRow>,
+    log: bool,
+}
+
+struct Why {
+    head: &'static str,
+    summary: String,
+    since: When,
+    ends_by: String,
+    deadline: Option<When>,
+    gone: Option<Meter>,
+    reason: Option<String>,
+    next_action: String,
+    seen: Option<(When, String)>,
+    machine: Option<String>,
+}
+
+struct Verb {
+    path: String,
+    name: &'static str,
+    icon: Option<&'static str>,
+    class: &'static str,
+}
+
+struct StepRow {
+    state: State,
+    icon: &'static str,
+    name: String,
+    code: String,
+    said: String,
+    took: String,
+    now: bool,
+    start: String,
+    width: String,
+}
+
+struct Medium {
+    name: &'static str,
+    bar: Meter,
+    bytes: String,
+    marks: Vec<(&'static str, &'static str, String)>,
+}
+
+/// An event in a table.
+pub(crate) struct EventRow {
+    pub(crate) seq: i64,
+    pub(crate) at: When,
+    pub(crate) who: String,
+    pub(crate) badge: Option<Badge>,
+    pub(crate) text: String,
+    pub(crate) bad: bool,
+}
+
+impl EventRow {
+    pub(crate) fn of(event: &Event, now: Timestamp) -> Self {
+        let state = match event.level.as_str() {
+            "error" => Some(State::Failed),
+            "warn" => Some(State::Waiting),
+            _ => None,
+        };
+        Self {
+            seq: event.seq,
+            at: When::of(event.time, now),
+            who: event.actor.clone(),
+            badge: state.map(|state| state.badge_saying(&event.level)),
+            text: words::cut(&event.message),
+            bad: event.level == "error",
+        }
+    }
+}
+
+impl JobView {
+    /// The page of a job. `observed` is what is known of its server.
+    pub fn of(
+        f: Frame,
+        detail: &JobDetail,
+        why: &Explanation,
+        media: &[MediaRead],
+        observed: Option<&Value>,
+    ) -> Self {
+        let (job, now) = (&detail.job, f.now);
+        let (state, word) = words::state(job);
+        let over = job.status == "complete";
+        let verbs = if f.may_operate() { verbs(job, &detail.verbs) } else { Vec::new() };
+        let end = if over { job.last_update } else { now };
+        let steps_sub = match over {
+            true => format!("ended after {}", took(job.created_at, job.last_update)),
+            false => format!("created {}", When::of(job.created_at, now).words()),
+        };
+        let like = job.failure.as_ref().map(|failure| {
+            let terms = format!("{} {}", filter::FAILED, filter::term("class", &failure.class));
+            (filter::jobs(&terms), failure.class.clone())
+        });
+        Self {
+            id: job.job_id.clone(),
+            copy_id: Copy::id("job id", &job.job_id),
+            server: job.server_serial.clone().unwrap_or_default(),
+            kind: kind(&job.workflow),
+            badge: state.badge_saying(word),
+            state,
+            over,
+            why: Why::of(job, why, state, now),
+            verbs,
+            steps: steps(job, &detail.steps, &detail.events, state, end),
+            steps_sub,
+            media: media.iter().map(|read| medium(read, now)).collect(),
+            facts: facts(job, detail.slot_plan.as_ref(), now),
+            labels: job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            batch: job.batch.clone(),
+            retry_of: job.retry_of.clone(),
+            like,
+            digest: job.task_iso_sha256.as_deref().map(|digest| Copy {
+                what: "digest of the task image",
+                text: digest.to_owned(),
+                shown: format!("{}…", digest.chars().take(12).collect::<String>()),
+            }),
+            observed: observed.map(super::server::observed_facts).unwrap_or_default(),
+            events: detail.events.iter().rev().map(|event| EventRow::of(event, now)).collect(),
+            log: over && f.may_operate() && job.workflow == "provision",
+            f,
+        }
+    }
+}
+
+fn kind(workflow: &str) -> &'static str {
+    match workflow {
+        "provision" => "Installation",
+        "doctor" => "Diagnostics",
+        "power.cycle" => "Power cycle",
+        "bmc.reset" => "Restart of the BMC",
+        "inventory.out-of-band" => "Inventory",
+        _ => "Job",
+    }
+}
+
+impl Why {
+    fn of(job: &Job, why: &Explanation, state: State, now: Timestamp) -> Self {
+        let head = match state {
+            State::Failed => "Why it failed",
+            State::Done => "It succeeded",
+            State::Cancelled => "It was cancelled",
+            State::Held => "It needs a decision",
+            State::Queued => "Why it has not begun",
+            State::Waiting | State::Working => "Why it is here",
+        };
+        let gone = why.deadline.filter(|end| *end > why.since).map(|end| {
+            let (gone, all) = (seconds(why.since, now).max(0), seconds(why.since, end).max(1));
+            Meter::new(gone.unsigned_abs(), all.unsigned_abs(), "working", "Part of the time until the deadline")
+        });
+        let seen = why.evidence.last().map(|event| (When::of(event.time, now), words::cut(&event.message)));
+        let machine = match job.cleanup.state.as_str() {
+            "done" => Some("everything that the job changed is undone".to_owned()),
+            "running" => Some("the cleanup runs".to_owned()),
+            "incomplete" => Some(format!("not cleaned up: {}", job.cleanup.remaining.join(", "))),
+            _ => None,
+        };
+        Self {
+            head,
+            summary: words::cut(&capital(&why.summary)),
+            since: When::of(why.since, now),
+            ends_by: words::cut(&why.ends_by),
+            deadline: why.deadline.map(|end| When::of(end, now)),
+            gone,
+            reason: why.reason.clone(),
+            next_action: words::cut(&capital(&why.next_action)),
+            seen: seen.filter(|_| job.status != "complete"),
+            machine,
+        }
+    }
+}
+
+fn verbs(job: &Job, offered: &[String]) -> Vec<Verb> {
+    let verb = |word: &str| {
+        let (name, icon, class) = match word {
+            "cancel" => ("Cancel…", None, "risk"),
+            "hold" => ("Hold…", None, ""),
+            "resume" => ("Resume…", Some("working"), "main"),
+            "retry" => ("Retry…", Some("retry"), "main"),
+            _ => return None,
+        };
+        Some(Verb { path: format!("/ui/jobs/{}/{word}", job.job_id), name, icon, class })
+    };
+    // The one that changes most stands last.
+    ["hold", "retry", "resume", "cancel"]
+        .into_iter()
+        .filter(|word| offered.iter().any(|offered| offered == word))
+        .filter_map(verb)
+        .collect()
+}
+
+fn steps(job: &Job, steps: &[Step], events: &[Event], state: State, end: Timestamp) -> Vec<StepRow> {
+    let span = (end.as_millisecond() - job.created_at.as_millisecond()).max(1);
+    let share = |at: Timestamp| {
+        let part = (at.as_millisecond() - job.created_at.as_millisecond()).clamp(0, span);
+        part as f64 * 100.0 / span as f64
+    };
+    let row = |step: &Step| {
+        let current = step.ended_at.is_none() && job.status != "complete";
+        let failed = step.phase == "failed" || job.failed_step.as_ref() == Some(&step.step);
+        let (of_step, icon) = match step.phase.as_str() {
+            _ if failed => (State::Failed, "failed"),
+            "stuck" => (State::Failed, "failed"),
+            "skipped" | "undone" => (State::Queued, "skip"),
+            "intent" if current => (state, state.icon()),
+            "intent" => (State::Queued, "skip"),
+            _ => (State::Done, "done"),
+        };
+        let begun = share(step.started_at);
+        let until = step.ended_at.unwrap_or(end);
+        let said = events.iter().rev().find(|event| event.step.as_ref() == Some(&step.step));
+        let attempt = if step.attempt > 1 { format!(" · attempt {}", step.attempt) } else { String::new() };
+        StepRow {
+            state: of_step,
+            icon,
+            name: words::step(&step.step).to_owned(),
+            code: format!("{}{attempt}", step.step),
+            said: said.map(|event| words::cut(&event.message)).unwrap_or_default(),
+            took: took(step.started_at, until),
+            now: current || failed,
+            start: format!("{begun:.1}"),
+            width: format!("{:.1}", (share(until) - begun).max(0.6)),
+        }
+    };
+    steps.iter().map(row).collect()
+}
+
+fn medium(read: &MediaRead, now: Timestamp) -> Medium {
+    let name = match read.image.as_str() {
+        "boot" => "Boot image",
+        _ => "Task image",
+    };
+    let mark = |what: &'static str, at: Option<Timestamp>, never: &str| match at {
+        Some(at) => ("done", what, When::of(at, now).clock().to_owned()),
+        None => ("skip", what, never.to_owned()),
+    };
+    let boots = read.image == "boot";
+    Medium {
+        name,
+        bar: Meter::new(read.bytes, read.size, "working", &format!("{name}: part that was sent")),
+        bytes: format!("{} sent, the image has {}", words::bytes(read.bytes), words::bytes(read.size)),
+        marks: vec![
+            mark("First read", read.first_read_at, "not yet"),
+            mark("Boot record read", read.boot_read_at, if boots { "not yet" } else { "does not boot" }),
+            mark("Last read", read.last_read_at, "not yet"),
+        ],
+    }
+}
+
+fn facts(job: &Job, slot_plan: Option<&Value>, now: Timestamp) -> Vec<(&'static str, String)> {
+    let mut facts = vec![("Created", When::of(job.created_at, now).words().to_owned())];
+    if job.status != "complete" {
+        facts.push(("Ends at the latest", When::of(job.deadline_at, now).words().to_owned()));
+    }
+    facts.push(("Priority", job.priority.to_string()));
+    if let Some(image) = &job.maintenance_iso_url {
+        facts.push(("Boot image", words::cut(image)));
+    }
+    let plan = slot_plan.and_then(|plan| plan["name"].as_str().or_else(|| plan["plan"].as_str()));
+    if let Some(plan) = plan {
+        facts.push(("Slot plan", words::cut(plan)));
+    }
+    facts
+}

@@ -1,0 +1,25 @@
+//! The login.
+
+use askama::Template;
+
+use crate::assets;
+
+/// The login of a browser.
+#[derive(Template)]
+#[template(path = "login.html")]
+pub struct LoginView {
+    /// Why the last attempt was refused.
+    pub refused: Option<String>,
+    /// The name of the last attempt.
+    pub user: String,
+    /// The page to open after the login.
+    pub next: String,
+    /// Whether the page came over plain HTTP.
+    pub plain_http: bool,
+}
+
+impl LoginView {
+    fn style(&self) -> &'static str {
+        &assets::STYLE.path
+    }
+}

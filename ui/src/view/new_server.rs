@@ -1,0 +1,42 @@
+//! The form that registers a server.
+
+use askama::Template;
+
+use super::frame::Frame;
+use crate::data::ErrorDetail;
+
+/// The form that registers a server. A password is never shown again.
+#[derive(Template)]
+#[template(path = "new_server.html")]
+pub struct NewServerView {
+    /// What is around the page.
+    pub f: Frame,
+    /// The serial number.
+    pub serial: String,
+    /// The address of the BMC.
+    pub bmc_address: String,
+    /// The login at the BMC.
+    pub bmc_username: String,
+    /// Labels as `key=value` words.
+    pub labels: String,
+    /// What was wrong.
+    pub refused: Vec<ErrorDetail>,
+}
+
+impl NewServerView {
+    /// The empty form.
+    pub fn empty(f: Frame) -> Self {
+        Self {
+            f,
+            serial: String::new(),
+            bmc_address: String::new(),
+            bmc_username: String::new(),
+            labels: String::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    fn is_wrong(&self, field: &str) -> bool {
+        self.refused.iter().any(|detail| detail.path.trim_start_matches('/') == field)
+    }
+}

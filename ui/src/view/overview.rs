@@ -1,0 +1,460 @@
+//! The overview: what needs a person, and why the rest waits.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use jiff::{Timestamp, ToSpan};
+
+use super::filter;
+use super::frame::Frame;
+use crate::data::{Drain, Event, Overview, Rack, Readiness};
+use crate::parts::Badge;
+use crate::state::State;
+use crate::time::When;
+use crate::words;
+
+/// The maximum of causes on the page; the rest is a link.
+const CAUSES: usize = 8;
+/// The cells in one row of a rack.
+const PER_ROW: u64 = 6;
+/// The distance of two cells.
+const CELL: u64 = 16;
+/// The maximum of cells of one rack; a larger one shows its counts only.
+const MAX_CELLS: u64 = 120;
+/// The maximum of racks on the page.
+const MAX_RACKS: usize = 60;
+/// The hours of the chart.
+const HOURS: usize = 24;
+
+/// The overview.
+#[derive(Template)]
+#[template(path = "overview.html")]
+pub struct OverviewView {
+    f: Frame,
+    sub: String,
+    tally: Vec<Tally>,
+    needs: Vec<Need>,
+    needs_sub: String,
+    because: Vec<Because>,
+    sites: Vec<Site>,
+    more_racks: usize,
+    key: Vec<(State, String)>,
+    checks: Vec<CheckRow>,
+    flow: Vec<FlowRow>,
+    chart: Chart,
+    chart_sub: String,
+    just: Vec<Just>,
+    empty: bool,
+    media_url: String,
+    drained: bool,
+}
+
+struct Tally {
+    state: State,
+    name: &'static str,
+    number: String,
+    hint: String,
+    path: String,
+}
+
+struct Need {
+    state: State,
+    title: String,
+    text: String,
+    who: Vec<String>,
+    since: When,
+    path: String,
+}
+
+struct Because {
+    number: String,
+    text: String,
+    path: String,
+    oldest: When,
+    deadline: When,
+}
+
+struct Site {
+    name: String,
+    racks: Vec<RackMap>,
+}
+
+struct RackMap {
+    name: String,
+    path: String,
+    words: String,
+    height: u64,
+    paths: Vec<(State, String)>,
+}
+
+struct CheckRow {
+    class: &'static str,
+    icon: &'static str,
+    name: String,
+    value: String,
+    hint: String,
+}
+
+struct FlowRow {
+    name: String,
+    number: String,
+    waiting: u64,
+    working: u64,
+    path: String,
+}
+
+struct Chart {
+    words: String,
+    bars: Vec<Bar>,
+    lines: Vec<(u64, u64)>,
+}
+
+struct Bar {
+    x: u64,
+    done_y: u64,
+    done_height: u64,
+    failed_y: u64,
+    failed_height: u64,
+    label: Option<String>,
+}
+
+/// An event in one line.
+pub(crate) struct Just {
+    pub(crate) badge: Badge,
+    pub(crate) who: String,
+    pub(crate) path: String,
+    pub(crate) text: String,
+    pub(crate) at: When,
+}
+
+impl Just {
+    pub(crate) fn of(event: &Event, now: Timestamp) -> Self {
+        let state = match event.level.as_str() {
+            "error" => State::Failed,
+            "warn" => State::Waiting,
+            _ => State::Queued,
+        };
+        let path = match (&event.job_id, &event.server_serial) {
+            (Some(job), _) => format!("/ui/jobs/{job}"),
+            (None, Some(server)) => format!("/ui/servers/{}", words::encoded(server)),
+            (None, None) => String::new(),
+        };
+        Self {
+            badge: state.badge_saying(&event.level),
+            who: event.server_serial.clone().unwrap_or_else(|| event.actor.clone()),
+            path,
+            text: words::cut(&event.message),
+            at: When::of(event.time, now),
+        }
+    }
+}
+
+impl OverviewView {
+    /// The page.
+    pub fn of(
+        f: Frame,
+        overview: &Overview,
+        drain: &Drain,
+        ready: &Readiness,
+        events: &[Event],
+        media_url: &str,
+    ) -> Self {
+        let now = f.now;
+        let open: u64 = overview.open.iter().map(|group| group.jobs).sum();
+        let sites: std::collections::BTreeSet<&str> =
+            overview.racks.iter().map(|rack| rack.site.as_str()).filter(|site| !site.is_empty()).collect();
+        let place = match sites.len() {
+            0 | 1 => String::new(),
+            many => format!(" in {many} sites"),
+        };
+        let sub = format!(
+            "{}{place}, {}",
+            words::count(overview.servers, "server", "servers"),
+            words::count(open, "job under way or in line", "jobs under way or in line")
+        );
+        let needs = needs(overview, now);
+        let jobs: u64 = overview.failures.iter().map(|group| group.jobs).sum::<u64>()
+            + overview.holds.iter().map(|group| group.jobs).sum::<u64>();
+        let needs_sub = match needs.len() as u64 {
+            0 => "nothing does now".to_owned(),
+            causes => {
+                format!("{}, {}", words::count(jobs, "job", "jobs"), words::count(causes, "cause", "causes"))
+            }
+        };
+        let (sites, more_racks) = sites_of(&overview.racks);
+        Self {
+            sub,
+            tally: tally(overview, now),
+            needs_sub,
+            needs: needs.into_iter().take(CAUSES).collect(),
+            because: because(overview, now),
+            sites,
+            more_racks,
+            key: key(&overview.racks),
+            checks: checks(drain, ready, now),
+            flow: flow(overview),
+            chart: chart(overview, now),
+            chart_sub: ended_words(overview),
+            just: events.iter().rev().map(|event| Just::of(event, now)).collect(),
+            empty: overview.servers == 0 && open == 0 && overview.ended.is_empty(),
+            media_url: media_url.to_owned(),
+            drained: drain.drain.is_some(),
+            f,
+        }
+    }
+}
+
+fn tally(overview: &Overview, now: Timestamp) -> Vec<Tally> {
+    let of = |state: &str| overview.open.iter().find(|group| group.state == state);
+    let number = |state: &str| of(state).map_or(0, |group| group.jobs);
+    let oldest = |state: &str, none: &str| {
+        of(state).map_or(none.to_owned(), |group| format!("oldest {}", When::lasting(group.since, now).words()))
+    };
+    let newest = overview.failures.iter().map(|group| group.newest_at).max();
+    let failed_hint = newest.map_or("none needs a person".to_owned(), |at| {
+        let causes = words::count(overview.failures.len() as u64, "cause", "causes");
+        format!("{causes} open · newest {}", When::of(at, now).words())
+    });
+    let done = overview.succeeded;
+    let judged = done + overview.failed;
+    let rate = (done * 1000).checked_div(judged).map(|mille| format!("{}.{} % succeeded", mille / 10, mille % 10));
+    let row = |state: State, name, number: u64, hint: String, terms: &str| Tally {
+        state,
+        name,
+        number: words::thousands(number),
+        hint,
+        path: filter::jobs(terms),
+    };
+    vec![
+        row(State::Failed, "Failed in 24 h", overview.failed, failed_hint, &format!("{} since:24h", filter::FAILED)),
+        row(State::Held, "Held", number("held"), oldest("held", "no decision is open"), filter::HELD),
+        row(State::Waiting, "Waiting", number("waiting"), oldest("waiting", "none waits"), filter::WAITING),
+        row(State::Working, "Working", number("working"), oldest("working", "no worker is busy"), filter::WORKING),
+        row(State::Queued, "Queued", number("queued"), oldest("queued", "none in line"), filter::QUEUED),
+        row(State::Done, "Done in 24 h", done, rate.unwrap_or("none ended".to_owned()), &format!("{} since:24h", filter::DONE)),
+    ]
+}
+
+fn needs(overview: &Overview, now: Timestamp) -> Vec<Need> {
+    let failures = overview.failures.iter().map(|group| Need {
+        state: State::Failed,
+        title: format!("{}: {}", words::count(group.jobs, "job failed", "jobs failed"), words::step(&group.step)),
+        text: words::cut(&format!("{}. {}", capital(&group.summary), capital(&group.next_action))),
+        who: [group.servers.join(", "), format!("class {}", group.class)].into(),
+        since: When::of(group.newest_at, now),
+        path: match group.jobs {
+            1 => format!("/ui/jobs/{}", group.newest_job),
+            _ => filter::jobs(&format!(
+                "{} {} {} since:24h",
+                filter::FAILED,
+                filter::term("class", &group.class),
+                filter::term("failed_step", &group.step)
+            )),
+        },
+    });
+    let holds = overview.holds.iter().map(|group| Need {
+        state: State::Held,
+        title: words::count(group.jobs, "job is held", "jobs are held"),
+        text: words::cut(&capital(&group.detail)),
+        who: vec![format!("class {}", group.class)],
+        since: When::of(group.since, now),
+        path: filter::jobs(filter::HELD),
+    });
+    failures.chain(holds).collect()
+}
+
+fn because(overview: &Overview, now: Timestamp) -> Vec<Because> {
+    let waits = overview.waits.iter().map(|group| Because {
+        number: words::thousands(group.jobs),
+        text: words::wait(&group.reason).to_owned(),
+        path: filter::jobs(&filter::term("wait", &group.reason)),
+        oldest: When::lasting(group.since, now),
+        deadline: When::of(group.next_deadline, now),
+    });
+    let queued = overview.open.iter().filter(|group| group.state == "queued").map(|group| Because {
+        number: words::thousands(group.jobs),
+        text: "queued: for a worker, a limit, or an open gate".to_owned(),
+        path: filter::jobs(filter::QUEUED),
+        oldest: When::lasting(group.since, now),
+        deadline: When::of(group.next_deadline, now),
+    });
+    waits.chain(queued).collect()
+}
+
+fn states(rack: &Rack) -> [(State, u64); 6] {
+    [
+        (State::Failed, rack.failed),
+        (State::Held, rack.held),
+        (State::Waiting, rack.waiting),
+        (State::Working, rack.working),
+        (State::Done, rack.done),
+        (State::Queued, rack.queued + rack.idle),
+    ]
+}
+
+fn word_of(state: State) -> &'static str {
+    match state {
+        State::Done => "installed",
+        State::Queued => "queued or never used",
+        State::Failed => "failed",
+        State::Held => "held",
+        State::Waiting => "waiting",
+        State::Working | State::Cancelled => "working",
+    }
+}
+
+fn key(racks: &[Rack]) -> Vec<(State, String)> {
+    let mut sums: BTreeMap<State, u64> = BTreeMap::new();
+    for (state, number) in racks.iter().flat_map(states) {
+        *sums.entry(state).or_default() += number;
+    }
+    let order = [State::Failed, State::Held, State::Waiting, State::Working, State::Done, State::Queued];
+    order
+        .into_iter()
+        .map(|state| {
+            let number = sums.get(&state).copied().unwrap_or_default();
+            (state, format!("{} {}", words::thousands(number), word_of(state)))
+        })
+        .collect()
+}
+
+fn sites_of(racks: &[Rack]) -> (Vec<Site>, usize) {
+    let mut sites: Vec<Site> = Vec::new();
+    for rack in racks.iter().take(MAX_RACKS) {
+        let name = match rack.site.as_str() {
+            "" => "Without a label site".to_owned(),
+            site => format!("Site {site}"),
+        };
+        match sites.last_mut() {
+            Some(last) if last.name == name => last.racks.push(rack_map(rack)),
+            _ => sites.push(Site { name, racks: vec![rack_map(rack)] }),
+        }
+    }
+    (sites, racks.len().saturating_sub(MAX_RACKS))
+}
+
+fn rack_map(rack: &Rack) -> RackMap {
+    let all: u64 = states(rack).iter().map(|(_, number)| number).sum();
+    let mut paths = Vec::new();
+    let mut at = 0;
+    for (state, number) in states(rack).into_iter().filter(|(_, number)| *number > 0) {
+        let mut path = String::new();
+        for cell in at..(at + number).min(MAX_CELLS) {
+            path.push_str(&shape(state, cell % PER_ROW * CELL, cell / PER_ROW * CELL));
+        }
+        at += number;
+        if !path.is_empty() {
+            paths.push((state, path));
+        }
+    }
+    let counts = states(rack).into_iter().filter(|(_, number)| *number > 0);
+    let counts: Vec<String> = counts.map(|(state, number)| format!("{number} {}", word_of(state))).collect();
+    let place = [("site", &rack.site), ("rack", &rack.rack)].into_iter().filter(|(_, value)| !value.is_empty());
+    let place: Vec<String> = place.map(|(key, value)| filter::label(key, value)).collect();
+    RackMap {
+        name: if rack.rack.is_empty() { "no label rack".to_owned() } else { rack.rack.clone() },
+        path: filter::servers(&place.join(" ")),
+        words: format!("{}: {}", words::count(all, "server", "servers"), counts.join(", ")),
+        height: all.min(MAX_CELLS).div_ceil(PER_ROW).max(1) * CELL + 2,
+        paths,
+    }
+}
+
+/// The shape of a state, so that colour is not needed to tell one from another.
+fn shape(state: State, x: u64, y: u64) -> String {
+    let (x2, y2) = (x + 2, y + 2);
+    match state {
+        State::Failed => format!("M{} {}l7 7l-7 7l-7-7z", x + 8, y + 1),
+        State::Held => format!("M{x2} {y2}h4.5v12h-4.5zM{}.5 {y2}h4.5v12h-4.5z", x + 9),
+        State::Waiting => format!("M{x2} {y2}h12L{x2} {}z", y + 14),
+        State::Working | State::Done | State::Cancelled => format!("M{x2} {y2}h12v12h-12z"),
+        State::Queued => format!("M{}.5 {}.5h5v5h-5z", x + 5, y + 5),
+    }
+}
+
+fn checks(drain: &Drain, ready: &Readiness, now: Timestamp) -> Vec<CheckRow> {
+    let row = |class, icon, name: &str, value: String, hint: String| CheckRow {
+        class,
+        icon,
+        name: name.to_owned(),
+        value,
+        hint,
+    };
+    let mut rows = vec![match &drain.drain {
+        None => row("done", "gate", "Beginning of jobs", "open".to_owned(), String::new()),
+        Some(closed) => row(
+            "held",
+            "gate",
+            "Beginning of jobs",
+            format!("drained {}", When::of(closed.since, now).words()),
+            words::cut(&format!("by {}: {}", closed.by, closed.reason)),
+        ),
+    }];
+    if let Some(short) = &drain.pressure {
+        rows.push(row("failed", "failed", "Shortage", short.detail.clone(), short.next_action.clone()));
+    }
+    rows.push(row("", "working", "Workers at work", drain.active_runs.to_string(), String::new()));
+    for (name, check) in &ready.checks {
+        let (class, icon) = if check.ok { ("done", "done") } else { ("failed", "failed") };
+        let value = match (check.ok, check.free_bytes) {
+            (_, Some(free)) => format!("{} free", words::bytes(free)),
+            (true, None) => "ready".to_owned(),
+            (false, None) => "not ready".to_owned(),
+        };
+        rows.push(row(class, icon, &capital(name), value, check.message.clone().unwrap_or_default()));
+    }
+    rows
+}
+
+fn flow(overview: &Overview) -> Vec<FlowRow> {
+    let most = overview.steps.iter().map(|group| group.waiting + group.working).max().unwrap_or(1).max(1);
+    let row = |group: &crate::data::StepGroup| FlowRow {
+        name: words::step(&group.step).to_owned(),
+        number: words::thousands(group.waiting + group.working),
+        waiting: group.waiting * 100 / most,
+        working: group.working * 100 / most,
+        path: filter::jobs(&filter::term("step", &group.step)),
+    };
+    overview.steps.iter().map(row).collect()
+}
+
+fn ended_words(overview: &Overview) -> String {
+    let sum = |of: fn(&crate::data::EndedHour) -> u64| overview.ended.iter().map(of).sum::<u64>();
+    let (done, failed, cancelled) = (sum(|hour| hour.succeeded), sum(|hour| hour.failed), sum(|hour| hour.cancelled));
+    format!("24 h: {done} succeeded, {failed} failed, {cancelled} cancelled")
+}
+
+fn chart(overview: &Overview, now: Timestamp) -> Chart {
+    const FLOOR: u64 = 150;
+    const HIGH: u64 = 132;
+    let hour = |at: Timestamp| at.as_second().div_euclid(3600);
+    let by_hour: BTreeMap<i64, (u64, u64)> =
+        overview.ended.iter().map(|ended| (hour(ended.hour), (ended.succeeded, ended.failed))).collect();
+    let most = by_hour.values().map(|(done, failed)| done + failed).max().unwrap_or(0).max(4).next_multiple_of(4);
+    let height = |number: u64| number * HIGH / most;
+    let first = hour(now) - (HOURS as i64 - 1);
+    let bars = (0..HOURS).map(|index| {
+        let (done, failed) = by_hour.get(&(first + index as i64)).copied().unwrap_or_default();
+        let at = now.checked_sub((HOURS as i64 - 1 - index as i64).hours()).unwrap_or(now);
+        let gap = if done > 0 && failed > 0 { 1 } else { 0 };
+        Bar {
+            x: 30 + index as u64 * 16,
+            done_y: FLOOR - height(done),
+            done_height: height(done),
+            failed_y: FLOOR.saturating_sub(height(done) + height(failed) + gap),
+            failed_height: height(failed),
+            label: (index % 4 == 3).then(|| at.strftime("%H").to_string()),
+        }
+    });
+    Chart {
+        words: format!("Jobs ended per hour, {}", ended_words(overview)),
+        bars: bars.collect(),
+        lines: [0, most / 2, most].map(|number| (FLOOR - height(number), number)).into(),
+    }
+}
+
+/// A sentence with a capital at its begin.
+pub(crate) fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
+}

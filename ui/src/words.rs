@@ -1,0 +1,180 @@
+//! Names of the API in words for people.
+
+use crate::data::Job;
+use crate::state::State;
+
+/// The maximum of characters that a page shows of a text of a BMC or an installer.
+const SHOWN: usize = 500;
+
+/// A step in words; an unknown one keeps its name.
+pub(crate) fn step(name: &str) -> &str {
+    match name {
+        "validate" => "Check the recipe",
+        "iso.build" => "Plan the task image",
+        "redfish.discover" => "Find the BMC",
+        "redfish.power-off" => "Power off",
+        "redfish.eject" => "Empty the slots",
+        "redfish.mount.maintenance" => "Mount the boot image",
+        "redfish.mount.task" => "Mount the task image",
+        "redfish.boot-override" => "Boot once from the medium",
+        "redfish.power-on" => "Power on",
+        "webhook.wait" | "redfish.poll" => "The machine installs",
+        "cleanup.power-off" => "Clean up: power off",
+        "cleanup.eject" => "Clean up: empty the slots",
+        "cleanup.boot-override" => "Clean up: clear the boot setting",
+        "cleanup.power-on" => "Clean up: power on",
+        "cleanup.grant" => "Clean up: close the media",
+        other => other,
+    }
+}
+
+/// A reason of a wait in words, to follow "waiting"; an unknown one keeps its name.
+pub(crate) fn wait(reason: &str) -> &str {
+    match reason {
+        "report" | "media_report" => "for the maintenance OS to report",
+        "power_permit" => "for their turn to power on",
+        "power_on" => "for a BMC to show its host as on",
+        "power_off" => "for a BMC to show its host as off",
+        "shutdown" => "for an operating system to shut down",
+        "bmc_busy" => "for a BMC to take changes again",
+        "bmc_silent" => "for a BMC to respond again",
+        "eject" => "for a virtual media slot to be empty",
+        "mount" => "for a BMC to show its inserted media",
+        "settle" => "for a BMC to settle after a change",
+        "boot_override" => "for a BMC to show the boot setting",
+        "media_import" => "for the maintenance ISO to be imported",
+        "retry" => "for the next attempt of a step that failed",
+        other => other,
+    }
+}
+
+/// A kind of job in words.
+pub(crate) fn workflow(name: &str) -> &str {
+    match name {
+        "provision" => "Installation",
+        "doctor" => "Diagnostics",
+        "power.cycle" => "Power cycle",
+        "bmc.reset" => "Restart of the BMC",
+        "inventory.out-of-band" => "Inventory",
+        other => other,
+    }
+}
+
+/// What a role may do, in words.
+pub(crate) fn role(name: &str) -> &str {
+    match name {
+        "admin" => "administrator",
+        "report-only" => "reports only",
+        "registry-only" => "registry only",
+        other => other,
+    }
+}
+
+/// The state of a job, and the word for it.
+pub(crate) fn state(job: &Job) -> (State, &'static str) {
+    if job.status == "complete" {
+        let state = match job.outcome.as_deref() {
+            Some("succeeded") => State::Done,
+            Some("cancelled") => State::Cancelled,
+            _ => State::Failed,
+        };
+        return (state, state.word());
+    }
+    let retries = job.wait.as_ref().is_some_and(|wait| wait.reason == "retry");
+    match () {
+        () if job.hold.is_some() => (State::Held, "Held"),
+        () if retries => (State::Waiting, "Retrying"),
+        () if job.status == "queued" => (State::Queued, "Queued"),
+        () if job.wait.is_some() => (State::Waiting, "Waiting"),
+        () if job.outcome.is_some() => (State::Working, "Cleaning up"),
+        () => (State::Working, "Working"),
+    }
+}
+
+/// Where a job is and why, as one sentence.
+pub(crate) fn why(job: &Job) -> String {
+    let text = match (&job.failure, &job.hold, &job.wait) {
+        (Some(failure), _, _) => failure.summary.clone(),
+        (_, Some(hold), _) => hold.detail.clone(),
+        (_, _, Some(wait)) if wait.detail.is_empty() => format!("waiting {}", self::wait(&wait.reason)),
+        (_, _, Some(wait)) => format!("{}: {}", self::wait(&wait.reason), wait.detail),
+        _ => String::new(),
+    };
+    cut(&text)
+}
+
+/// At most [`SHOWN`] characters of a text.
+pub(crate) fn cut(text: &str) -> String {
+    if text.chars().count() <= SHOWN {
+        return text.to_owned();
+    }
+    text.chars().take(SHOWN).chain(['…']).collect()
+}
+
+/// A number of bytes in the largest unit that gives at least one.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let unit = UNITS.len().saturating_sub(1).min((count.max(1).ilog2() / 10) as usize);
+    if unit == 0 {
+        return format!("{count} {}", if count == 1 { "byte" } else { "bytes" });
+    }
+    let scaled = count as f64 / (1_u64 << (10 * unit)) as f64;
+    let digits = if scaled >= 100.0 { 0 } else { 1 };
+    format!("{scaled:.digits$} {}", UNITS[unit])
+}
+
+/// A number with its noun, in the plural where it is not one.
+pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{} {many}", thousands(number)),
+    }
+}
+
+/// A number with separators between its thousands.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A text as a parameter of a URL.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_exact_where_it_matters() {
+        for (count, text) in
+            [(0, "0 bytes"), (1, "1 byte"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (642_000_000, "612 MiB")]
+        {
+            assert_eq!(bytes(count), text);
+        }
+        assert_eq!(bytes(u64::MAX), "16777216 TiB");
+        assert_eq!((thousands(0), thousands(999), thousands(10_482)), ("0".into(), "999".into(), "10,482".into()));
+        assert_eq!(encoded("a b&c=ü"), "a%20b%26c%3D%C3%BC");
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        assert_eq!(cut(&"ü".repeat(600)).chars().count(), SHOWN + 1);
+        assert_eq!(cut("short"), "short");
+    }
+}

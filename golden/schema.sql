@@ -341,7 +341,7 @@ CREATE TABLE server_observed (
     pending_cleanup TEXT, -- cleanup that a job could not do
     inventory       TEXT, -- what the machine reported that it is made of
     inventoried_at  TEXT
-, hardware TEXT, hardware_read_at TEXT) STRICT;
+, hardware TEXT, hardware_read_at TEXT, card TEXT, probed_at TEXT) STRICT;
 
 CREATE TABLE servers (
     serial                  TEXT PRIMARY KEY,

@@ -28,7 +28,7 @@
 //!   modes      who can open the files of the program
 //!   report_certificates   installation reports by client certificate
 //!   accounts   users, API tokens and their limits    actors     every change names its user or token
-//!   sessions   logins of browsers, security headers
+//!   sessions   logins of browsers, security headers    ui         the web interface over the socket
 //!   delivery   OS images on media, results by reads of them
 //!   audit      the audit log and its offline check
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
@@ -80,5 +80,6 @@ mod stream;
 mod taken_away;
 mod tls;
 mod tls_clients;
+mod ui;
 mod vendors;
 mod webhooks;

@@ -5,7 +5,7 @@ use askama::filters::HtmlSafe;
 
 /// An icon of the sprite in `icons.html`.
 #[derive(Template)]
-#[template(source = r##"<svg class="i" aria-hidden="true"><use href="#{{ name }}"/></svg>"##, ext = "html")]
+#[template(source = r##"<svg class="i" aria-hidden="true"><use href="#i-{{ name }}"/></svg>"##, ext = "html")]
 pub(crate) struct Icon {
     pub(crate) name: &'static str,
 }
@@ -15,7 +15,7 @@ impl HtmlSafe for Icon {}
 /// A state in one word, with its icon.
 #[derive(Template)]
 #[template(
-    source = r##"<span class="state {{ class }}"><svg class="i" aria-hidden="true"><use href="#{{ icon }}"/></svg>{{ word }}</span>"##,
+    source = r##"<span class="state {{ class }}"><svg class="i" aria-hidden="true"><use href="#i-{{ icon }}"/></svg>{{ word }}</span>"##,
     ext = "html"
 )]
 pub struct Badge {
@@ -29,7 +29,7 @@ impl HtmlSafe for Badge {}
 /// A text that a button copies whole, shown in short.
 #[derive(Template)]
 #[template(
-    source = r##"<button type="button" class="copy" data-copy="{{ text }}" aria-label="Copy {{ what }}: {{ shown }}">{{ shown }}<svg class="i" aria-hidden="true"><use href="#copy"/></svg></button>"##,
+    source = r##"<button type="button" class="copy" data-copy="{{ text }}" aria-label="Copy {{ what }}: {{ shown }}">{{ shown }}<svg class="i" aria-hidden="true"><use href="#i-copy"/></svg></button>"##,
     ext = "html"
 )]
 pub(crate) struct Copy {

@@ -78,7 +78,7 @@ fn marks(count: usize) -> String {
 }
 
 /// A field of a JSON column; NULL for a text that is not JSON, which a list shows as an error of that row alone.
-fn field(column: &str, path: &str) -> String {
+pub(super) fn field(column: &str, path: &str) -> String {
     format!("CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{path}') END")
 }
 

@@ -25,7 +25,7 @@ const SCRIPTS: &[Script] = &[
     Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") },
     Script { name: "0002_firmware_sets", sql: include_str!("../../../migrations/0002_firmware_sets.sql") },
     Script { name: "0003_hardware", sql: include_str!("../../../migrations/0003_hardware.sql") },
-    Script { name: "0005_overview", sql: include_str!("../../../migrations/0005_overview.sql") },
+    Script { name: "0005_cards", sql: include_str!("../../../migrations/0005_cards.sql") },
     Script { name: "0006_fleet", sql: include_str!("../../../migrations/0006_fleet.sql") },
 ];
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
+use super::filters::field;
 use super::rows::{Columns, ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use crate::model::{Hold, Outcome, RunId, Serial, Time};
@@ -140,7 +141,7 @@ impl Store {
             let (failed, succeeded) = outcomes(connection, &since)?;
             let one = |sql: &str| first(connection, OPERATION, sql, &[], |columns| columns.get::<i64>("number"));
             let servers = one("SELECT count(*) AS number FROM servers")?.unwrap_or_default();
-            let last_seq = one("SELECT coalesce(max(seq), 0) AS number FROM job_events")?.unwrap_or_default();
+            let last_seq = one("SELECT seq AS number FROM sqlite_sequence WHERE name = 'events'")?.unwrap_or_default();
             Ok(Overview {
                 servers: u64::try_from(servers).unwrap_or_default(),
                 last_seq,
@@ -161,7 +162,7 @@ impl Store {
 fn outcomes(connection: &Connection, since: &str) -> Result<(u64, u64), StoreError> {
     const OPERATION: &str = "count jobs by outcome";
     let sql = "SELECT outcome, count(*) AS jobs FROM runs
-               WHERE parent IS NULL AND created_at >= ?1 AND outcome IS NOT NULL GROUP BY outcome";
+               WHERE parent IS NULL AND outcome IN ('failed', 'succeeded') AND created_at >= ?1 GROUP BY outcome";
     let row = |columns: &Columns<'_>| Ok((columns.text("outcome")?.to_owned(), columns.count("jobs")?));
     let counts: BTreeMap<String, u64> = all(connection, OPERATION, sql, params![since], row)?.into_iter().collect();
     let of = |name: &str| counts.get(name).copied().unwrap_or_default();
@@ -170,11 +171,15 @@ fn outcomes(connection: &Connection, since: &str) -> Result<(u64, u64), StoreErr
 
 fn open(connection: &Connection) -> Result<Vec<OpenGroup>, StoreError> {
     let sql = format!(
-        "SELECT {STATE} AS state, coalesce(step, '') AS step, coalesce(json_extract(wait, '$.reason'), '') AS reason,
+        "SELECT {STATE} AS state, coalesce(step, '') AS step, coalesce({reason}, '') AS reason,
                 count(*) AS jobs,
-                min(coalesce(json_extract(hold, '$.since'), json_extract(wait, '$.since'), updated_at)) AS since,
-                min(coalesce(json_extract(wait, '$.deadline'), deadline_at)) AS next_deadline
-         FROM runs WHERE phase <> 'ended' AND parent IS NULL GROUP BY 1, 2, 3 ORDER BY jobs DESC, 1, 2, 3 LIMIT {MAX_GROUPS}"
+                min(coalesce({held}, {waits}, updated_at)) AS since,
+                min(coalesce({ends}, deadline_at)) AS next_deadline
+         FROM runs WHERE phase <> 'ended' AND parent IS NULL GROUP BY 1, 2, 3 ORDER BY jobs DESC, 1, 2, 3 LIMIT {MAX_GROUPS}",
+        reason = field("wait", "reason"),
+        held = field("hold", "since"),
+        waits = field("wait", "since"),
+        ends = field("wait", "deadline"),
     );
     all(connection, "count unended jobs", &sql, &[], |columns| {
         Ok(OpenGroup {
@@ -189,14 +194,15 @@ fn open(connection: &Connection) -> Result<Vec<OpenGroup>, StoreError> {
 }
 
 fn failures(connection: &Connection, since: &str) -> Result<Vec<FailureGroup>, StoreError> {
-    let sql = "SELECT id, server, updated_at, coalesce(failure_class, '') AS class,
-                      coalesce(json_extract(failure, '$.step'), '') AS step,
-                      coalesce(json_extract(failure, '$.summary'), '') AS summary,
-                      coalesce(json_extract(failure, '$.next_action'), '') AS next_action
-               FROM runs WHERE phase = 'ended' AND parent IS NULL AND outcome = 'failed' AND updated_at >= ?1
+    let [step, summary, next_action] = ["step", "summary", "next_action"].map(|name| field("failure", name));
+    let sql = format!(
+        "SELECT id, server, updated_at, coalesce(failure_class, '') AS class, coalesce({step}, '') AS step,
+                      coalesce({summary}, '') AS summary, coalesce({next_action}, '') AS next_action
+               FROM runs WHERE phase = 'ended' AND parent IS NULL AND +outcome = 'failed' AND updated_at >= ?1
                  AND NOT EXISTS (SELECT 1 FROM runs AS newer WHERE newer.server = runs.server AND newer.parent IS NULL
                                  AND newer.created_at > runs.created_at)
-               ORDER BY updated_at DESC LIMIT ?2";
+               ORDER BY updated_at DESC LIMIT ?2"
+    );
     let mut groups: BTreeMap<(String, String), FailureGroup> = BTreeMap::new();
     let row = |columns: &Columns<'_>| {
         let newest = columns.parse("id", str::parse)?;
@@ -212,7 +218,7 @@ fn failures(connection: &Connection, since: &str) -> Result<Vec<FailureGroup>, S
             jobs: 1,
         })
     };
-    for failed in all(connection, "group failed jobs", sql, params![since, MAX_FAILED], row)? {
+    for failed in all(connection, "group failed jobs", &sql, params![since, MAX_FAILED], row)? {
         let cause = (failed.class.clone(), failed.step.clone());
         match groups.get_mut(&cause) {
             // Rows come newest first, so the texts of a group are those of its newest.
@@ -232,7 +238,7 @@ fn failures(connection: &Connection, since: &str) -> Result<Vec<FailureGroup>, S
 
 fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
     let sql = format!(
-        "SELECT hold FROM runs WHERE phase = 'held' AND parent IS NULL AND hold IS NOT NULL
+        "SELECT hold FROM runs WHERE phase <> 'ended' AND parent IS NULL AND json_valid(hold)
          ORDER BY json_extract(hold, '$.since') LIMIT {MAX_FAILED}"
     );
     let mut groups: Vec<HoldGroup> = Vec::new();

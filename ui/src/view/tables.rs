@@ -218,7 +218,7 @@ impl TableView {
             section("set", "Set here", set, "Every setting has its default."),
             section("usual", "Defaults", usual, "No setting has its default."),
         ];
-        let sub = "Read at the start from flags, environment and file; docs/configuration.md describes each.";
+        let sub = "Read at the start from flags, environment and file; `shoal config show` prints the same.";
         let mut view = Self::new(f, "Settings", sub, sections);
         view.acts = vec![("/ui/users".to_owned(), "Users and tokens"), ("/ui/audit".to_owned(), "Audit log")];
         view

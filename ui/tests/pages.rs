@@ -1,0 +1,364 @@
+//! Every page in an empty and in a filled state, compared with `golden/ui/`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use askama::Template;
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use ui::State;
+use ui::data::{Drain, EventPage, JobPage, Overview, Readiness, ServerPage};
+use ui::view::{
+    AccountView, Ask, Effect, ErrorPage, Frame, JobForm, JobView, JobsQuery, JobsView, LogView, LoginView, NewJobView,
+    NewServerView, OverviewView, Role, ServerPageView, ServersView, Tab, TableView, Theme,
+};
+
+const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
+const BATCH: &str = "01a205f1-0000-7000-8000-46f5185387f1";
+/// What a BMC or an installer may say.
+const EVIL: &str = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>";
+
+fn frame(role: Role) -> Frame {
+    let role_name = match role {
+        Role::Admin => "admin",
+        Role::Operator => "operator",
+        _ => "viewer",
+    };
+    Frame {
+        title: "Page".to_owned(),
+        tab: Tab::Jobs,
+        path: "/ui/jobs".to_owned(),
+        user: "mika".to_owned(),
+        role,
+        role_name: role_name.to_owned(),
+        failed: 2,
+        theme: Theme::Dark,
+        clock_times: false,
+        csrf: "0123456789abcdef".to_owned(),
+        version: "0.1.0",
+        stream: Some("/api/v1/events?after=7".to_owned()),
+        notice: None,
+        now: "2026-11-23T14:32:06Z".parse().unwrap(),
+    }
+}
+
+fn of<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn job(text: &str) -> Value {
+    json!({
+        "job_id": JOB, "workflow": "provision", "server_serial": "9F86W24", "status": "complete", "outcome": "failed",
+        "failed_step": "webhook.wait", "step": null, "wait": null, "hold": null,
+        "failure": { "class": "installer", "step": "webhook.wait", "summary": text, "next_action": "see the console" },
+        "created_at": "2026-11-23T14:06:54.000Z", "last_update": "2026-11-23T14:20:40.000Z",
+        "deadline_at": "2026-11-23T15:06:54.000Z", "maintenance_iso_url": "maintenance.iso", "task_iso_sha256": "4d7665236a2c00",
+        "labels": { "wave": text }, "priority": 10, "retry_of": JOB, "batch": BATCH,
+        "cleanup": { "state": "done", "remaining": [] },
+    })
+}
+
+fn waiting() -> Value {
+    let mut job = job("");
+    job["status"] = json!("provisioning");
+    job["outcome"] = Value::Null;
+    job["failure"] = Value::Null;
+    job["failed_step"] = Value::Null;
+    job["step"] = json!("webhook.wait");
+    job["cleanup"]["state"] = json!("pending");
+    job["wait"] = json!({
+        "reason": "report", "detail": "the image is pulled", "since": "2026-11-23T14:01:10.000Z",
+        "deadline": "2026-11-23T14:33:06.000Z",
+    });
+    job
+}
+
+fn event(seq: i64, level: &str, text: &str) -> Value {
+    json!({
+        "seq": seq, "time": "2026-11-23T14:20:40.000Z", "level": level, "type": "step.failed", "step": "webhook.wait",
+        "job_id": JOB, "server_serial": "9F86W24", "actor": "engine", "message": text,
+    })
+}
+
+fn server(text: &str) -> Value {
+    json!({
+        "serial": "9F86W24", "bmc_address": "https://10.20.6.24", "bmc_username": "shoal", "vendor": null,
+        "bmc_profile": null, "labels": { "site": "north", "rack": "n06", "role": text }, "tls": "pinned",
+        "tls_fingerprint": "ab129c4000", "last_seen": "2026-11-23T14:20:58.000Z",
+        "observed": { "manufacturer": "Contoso", "model": text, "bios_version": "2.4.1", "firmware": "7.10", "slot_plan": "dual", "profile": "generic" },
+        "learned": { "slow_insert": true },
+        "maintenance": { "since": "2026-11-23T11:20:00.000Z", "by": "ann", "reason": text },
+        "restored": null, "revision": 3,
+    })
+}
+
+fn overview(text: &str) -> Overview {
+    of(json!({
+        "at": "2026-11-23T14:32:06.000Z", "servers": 444, "last_seq": 4812, "failed": 9, "succeeded": 346,
+        "open": [
+            { "state": "waiting", "jobs": 41, "since": "2026-11-23T14:01:10.000Z", "next_deadline": "2026-11-23T14:33:07.000Z" },
+            { "state": "queued", "jobs": 126, "since": "2026-11-23T13:48:00.000Z", "next_deadline": "2026-11-23T20:00:00.000Z" },
+        ],
+        "failures": [{
+            "class": "media", "step": "webhook.wait", "summary": text, "next_action": "check the network", "jobs": 6,
+            "newest_job": JOB, "newest_at": "2026-11-23T13:54:12.000Z", "servers": ["9F86W24", "9F86W31"],
+        }],
+        "holds": [{ "class": "operator", "detail": text, "jobs": 2, "since": "2026-11-23T11:20:00.000Z" }],
+        "waits": [{ "reason": "report", "jobs": 33, "since": "2026-11-23T14:01:10.000Z", "next_deadline": "2026-11-23T15:01:10.000Z" }],
+        "steps": [{ "step": "webhook.wait", "waiting": 33, "working": 0 }, { "step": "redfish.eject", "waiting": 1, "working": 4 }],
+        "ended": [{ "hour": "2026-11-23T13:00:00.000Z", "succeeded": 20, "failed": 7, "cancelled": 1 }],
+        "racks": [
+            { "site": "north", "rack": "n03", "failed": 6, "held": 1, "waiting": 9, "working": 4, "queued": 2, "done": 17, "idle": 3 },
+            { "site": "", "rack": text, "failed": 0, "held": 0, "waiting": 0, "working": 0, "queued": 0, "done": 1, "idle": 0 },
+        ],
+    }))
+}
+
+fn nothing() -> Overview {
+    of(json!({
+        "at": "2026-11-23T14:32:06.000Z", "servers": 0, "last_seq": 0, "failed": 0, "succeeded": 0, "open": [], "failures": [],
+        "holds": [], "waits": [], "steps": [], "ended": [], "racks": [],
+    }))
+}
+
+fn drain(drained: bool) -> Drain {
+    let closure = json!({ "since": "2026-11-23T14:00:00.000Z", "by": "ann", "reason": "upgrade" });
+    of(json!({ "drain": if drained { closure } else { Value::Null }, "pressure": null, "active_runs": 4 }))
+}
+
+fn ready(ok: bool) -> Readiness {
+    let disk = json!({ "ok": ok, "free_bytes": 74_800_000_000_u64, "message": if ok { Value::Null } else { json!("full") } });
+    of(json!({ "status": "ready", "checks": { "database": { "ok": true }, "disk": disk } }))
+}
+
+fn job_page(text: &str, role: Role) -> String {
+    let mut detail = job(text);
+    detail["slot_plan"] = json!({ "name": "dual" });
+    detail["verbs"] = json!(["retry"]);
+    detail["steps"] = json!([
+        { "step": "validate", "phase": "done", "attempt": 1, "started_at": "2026-11-23T14:06:54.000Z", "ended_at": "2026-11-23T14:06:54.040Z" },
+        { "step": "webhook.wait", "phase": "failed", "attempt": 2, "started_at": "2026-11-23T14:07:50.000Z", "ended_at": "2026-11-23T14:20:40.000Z" },
+        { "step": "cleanup.eject", "phase": "skipped", "attempt": 1, "started_at": "2026-11-23T14:20:40.000Z", "ended_at": "2026-11-23T14:20:40.000Z" },
+    ]);
+    detail["events"] = json!([event(4720, "info", "the boot record was read"), event(4795, "error", text)]);
+    let why = json!({
+        "condition": "ended", "reason": "installer", "summary": text, "since": "2026-11-23T14:20:40.000Z", "deadline": null,
+        "ends_by": "nothing", "next_action": "set the boot mode", "evidence": [],
+    });
+    let media = json!([{
+        "image": "boot", "size": 641_728_512, "bytes": 417_333_248, "first_read_at": "2026-11-23T14:07:46.000Z",
+        "boot_read_at": null, "last_read_at": "2026-11-23T14:20:31.000Z", "ended_at": null,
+    }]);
+    let media: Vec<ui::data::MediaRead> = of(media);
+    let observed = server(text)["observed"].clone();
+    JobView::of(frame(role), &of(detail), &of(why), &media, Some(&observed)).render().unwrap()
+}
+
+fn server_page(text: &str, role: Role) -> String {
+    let card = json!({
+        "probed_at": "2026-11-23T14:00:42.000Z",
+        "card": {
+            "identity": { "manufacturer": "Contoso", "model": text, "bmc_firmware": "7.10" }, "host": { "power": "On", "serial": "9F86W24" },
+            "boot": { "mode": "UEFI" }, "clock": { "skew_seconds": -412 }, "profile": { "name": "generic", "rule": "by default" },
+            "slot_plan": { "plan": "dual", "reason": "2 CD slots take media" },
+            "slots": [{ "id": text, "media_types": ["CD", "DVD"], "empty": true, "insert": "action" }, { "id": "2", "media_types": ["CD"], "empty": false, "insert": "action" }],
+        },
+    });
+    let jobs: JobPage = of(json!({ "jobs": [waiting(), job(text)], "next": null }));
+    ServerPageView::of(frame(role), &of(server(text)), &jobs, &of(card)).render().unwrap()
+}
+
+fn overview_page(text: &str, role: Role) -> String {
+    let events: EventPage = of(json!({ "events": [event(1, "info", text), event(2, "error", text)], "next": 2 }));
+    OverviewView::of(frame(role), &overview(text), &drain(true), &ready(false), &events.events, "").render().unwrap()
+}
+
+fn jobs_page(text: &str, role: Role) -> String {
+    let page: JobPage = of(json!({ "jobs": [job(text), waiting()], "next": "2026_x" }));
+    let query = JobsQuery::parse("outcome:failed class:media rack=7");
+    JobsView::of(frame(role), &query, &page, Some(&overview(text)), None, None).render().unwrap()
+}
+
+fn servers_page(text: &str, role: Role) -> String {
+    let page: ServerPage = of(json!({ "servers": [server(text)], "next": "9F86W24" }));
+    ServersView::of(frame(role), text, &page, true, Some(text.to_owned())).render().unwrap()
+}
+
+fn tables(text: &str) -> Vec<(&'static str, String)> {
+    let admin = || frame(Role::Admin);
+    let batch = json!({
+        "batch_id": BATCH, "created_at": "2026-11-23T13:48:00.000Z", "created_by": text, "max_parallel": 20, "jobs": 240,
+        "complete": false, "progress": { "queued": 112, "running": 20, "succeeded": 100, "failed": 6, "cancelled": 2 },
+    });
+    let registry = json!({
+        "accepts_pushes": true, "free_bytes": 74_800_000_000_u64, "read_only": null, "pins": 62,
+        "quotas": [{ "repositories": "os-images/**", "limit_bytes": 500, "used_bytes": 187 }],
+        "scrub": { "last_verified": "2026-11-23T02:10:44Z", "blobs": 4118, "bytes": 222_000_000_000_u64, "quarantined": [] },
+    });
+    let repositories = json!({ "repositories": [{ "name": "os-images/ubuntu-rootfs", "tags": 14, "names": ["22.04", text] }] });
+    let users = json!({ "users": [{ "name": text, "role": "operator", "disabled_at": null, "unconfirmed": false, "created_by": "ann", "created_at": "2026-10-13T00:00:00Z" }] });
+    let tokens = json!({ "tokens": [{ "name": text, "role": "admin", "last_used_at": null, "expires_at": null, "created_at": "2026-10-13T00:00:00Z" }] });
+    let settings = json!({ "settings": [{ "name": "MEDIA_HTTP_ADDR", "value": text, "origin": "file" }, { "name": "SITE_LIMIT", "value": "", "origin": "default" }] });
+    let audit = json!({ "entries": [{ "time": "2026-11-23T14:00:00Z", "action": "job.cancel", "target": text, "actor": text, "source": "10.0.0.1", "result": "ok", "count": 3 }], "head": "12:abcdef", "next": "11" });
+    let events = json!({ "events": [event(7, "warn", text)], "next": 7 });
+    let found = (json!({ "jobs": [job(text)], "next": null }), json!({ "servers": [server(text)], "next": null }));
+    let pages = [
+        ("events", TableView::events(admin(), &of(events), Some(3))),
+        ("batches", TableView::batches(admin(), &of(json!({ "batches": [batch] })))),
+        ("batch", TableView::batch(admin(), &of(batch))),
+        ("accounts", TableView::accounts(admin(), &of(users), &of(tokens))),
+        ("settings", TableView::settings(admin(), &of(settings))),
+        ("audit", TableView::audit(admin(), &of(audit))),
+        ("registry", TableView::registry(admin(), &of(registry), &of(repositories), "10.20.0.5:8080")),
+        ("found", TableView::found(admin(), text, &of(found.0), &of(found.1))),
+    ];
+    pages.into_iter().map(|(name, page)| (name, page.render().unwrap())).collect()
+}
+
+fn forms(text: &str, role: Role) -> Vec<(&'static str, String)> {
+    let wrong: Vec<ui::data::ErrorDetail> = of(json!([{ "path": "/recipe/target_disk", "message": text }]));
+    let fields = JobForm { server: text.to_owned(), recipe: text.to_owned(), ..JobForm::default() };
+    let plan = json!({
+        "would": "accept", "refused": null, "steps": [{ "step": "validate", "budget_s": 60, "wait_s": null }], "slot_plan": "dual",
+        "os_image_held": false, "gates": [{ "name": "drain", "since": "2026-11-23T14:00:00Z" }], "blocked_by": [text],
+        "warnings": [{ "path": "/recipe", "message": text }], "deadline_at": "2026-11-23T15:00:00Z",
+    });
+    let sessions = json!({ "sessions": [{
+        "session_id": "1", "name": "mika", "address": "10.0.0.9", "agent": text, "created_at": "2026-11-23T14:00:00Z",
+        "last_used_at": "2026-11-23T14:00:00Z", "expires_at": "2026-11-24T14:00:00Z", "current": false,
+    }] });
+    let mut new_server = NewServerView::empty(frame(role));
+    new_server.serial = text.to_owned();
+    new_server.refused = wrong.clone();
+    let ask = Ask {
+        f: frame(role),
+        question: "Cancel the job of 9F86W24?".to_owned(),
+        intro: text.to_owned(),
+        effects: vec![Effect { state: State::Waiting, text: text.to_owned() }],
+        action: format!("/ui/jobs/{JOB}/cancel"),
+        key: "k".to_owned(),
+        reason: true,
+        yes: "Cancel the job".to_owned(),
+        no: "Let it go on",
+        back: format!("/ui/jobs/{JOB}"),
+        risk: true,
+    };
+    let login = LoginView { refused: Some(text.to_owned()), user: text.to_owned(), next: "/ui/".to_owned(), plain_http: true };
+    let error = of(json!({ "error": "conflict.phase", "message": text, "details": [{ "path": "/a", "message": text }], "request_id": "r" }));
+    vec![
+        ("new-job", NewJobView::of(frame(role), fields, wrong, Some(&of(plan))).render().unwrap()),
+        ("new-server", new_server.render().unwrap()),
+        ("account", AccountView::of(frame(role), &of(sessions)).render().unwrap()),
+        ("ask", ask.render().unwrap()),
+        ("login", login.render().unwrap()),
+        ("error", ErrorPage::of(frame(role), 409, error).render().unwrap()),
+        ("log", LogView { f: frame(role), back: "/ui/".to_owned(), log: text.to_owned() }.render().unwrap()),
+    ]
+}
+
+fn filled(text: &str, role: Role) -> Vec<(&'static str, String)> {
+    let mut pages = vec![
+        ("overview", overview_page(text, role)),
+        ("jobs", jobs_page(text, role)),
+        ("job", job_page(text, role)),
+        ("servers", servers_page(text, role)),
+        ("server", server_page(text, role)),
+    ];
+    pages.extend(tables(text));
+    pages.extend(forms(text, role));
+    pages
+}
+
+fn empty() -> Vec<(&'static str, String)> {
+    let f = || frame(Role::Operator);
+    let jobs: JobPage = of(json!({ "jobs": [], "next": null }));
+    let servers: ServerPage = of(json!({ "servers": [], "next": null }));
+    let events: EventPage = of(json!({ "events": [], "next": 0 }));
+    let overview = OverviewView::of(f(), &nothing(), &drain(false), &ready(true), &[], "http://10.20.0.5:8081");
+    let query = JobsQuery::default();
+    vec![
+        ("overview-empty", overview.render().unwrap()),
+        ("jobs-empty", JobsView::of(f(), &query, &jobs, Some(&nothing()), None, None).render().unwrap()),
+        ("servers-empty", ServersView::of(f(), "", &servers, true, None).render().unwrap()),
+        ("events-empty", TableView::events(f(), &events, None).render().unwrap()),
+        ("batches-empty", TableView::batches(f(), &of(json!({ "batches": [] }))).render().unwrap()),
+        ("new-server-empty", NewServerView::empty(f()).render().unwrap()),
+        ("new-job-empty", NewJobView::of(f(), JobForm::default(), Vec::new(), None).render().unwrap()),
+    ]
+}
+
+#[test]
+fn every_page_is_the_golden_one() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/ui");
+    let mut different = Vec::new();
+    for (name, page) in filled("bootloader-linux.service failed", Role::Operator).into_iter().chain(empty()) {
+        // The names of the assets change with their content, and the icons are in every page.
+        let assets = [(&ui::assets::STYLE.path, "STYLE"), (&ui::assets::SCRIPT.path, "SCRIPT")];
+        let page = assets.into_iter().fold(page, |page, (path, word)| page.replace(path.as_str(), word));
+        let icons = page.split_once("<svg width=\"0\"").and_then(|(_, rest)| rest.split_once("</svg>"));
+        let page = icons.map_or(page.clone(), |(icons, _)| page.replace(icons, ">ICONS"));
+        let path = format!("{folder}/{name}.html");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        }
+        if std::fs::read_to_string(&path).unwrap_or_default() != page {
+            different.push(path);
+        }
+    }
+    assert!(different.is_empty(), "UPDATE_GOLDEN=1 rewrites {different:?}");
+}
+
+#[test]
+fn a_text_of_a_machine_is_data_on_every_page() {
+    for (name, page) in filled(EVIL, Role::Admin) {
+        for part in ["<script>alert", "<img", "onerror=alert(2)>"] {
+            assert!(!page.contains(part), "{name} has {part}");
+        }
+        assert!(page.contains("&#60;script") || name == "batch", "{name} does not show the text");
+    }
+}
+
+#[test]
+fn no_page_has_inline_script_or_style() {
+    for (name, page) in filled("text", Role::Admin).into_iter().chain(empty()) {
+        for part in [" style=", "<style", "javascript:", " onclick=", " onload="] {
+            assert!(!page.contains(part), "{name} has {part}");
+        }
+        let scripts = page.matches("<script").count();
+        assert_eq!(scripts, page.matches("<script src=\"/ui/assets/").count(), "{name}");
+        assert!(page.len() < 64 << 10, "{name} has {} bytes", page.len());
+        let ids: Vec<&str> = page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
+        assert_eq!(ids.len(), unique.len(), "{name} has an id twice: {ids:?}");
+    }
+}
+
+#[test]
+fn a_viewer_is_offered_no_change() {
+    for (name, page) in filled("text", Role::Viewer) {
+        if !["overview", "jobs", "job", "servers", "server"].contains(&name) {
+            continue;
+        }
+        let forms = page.matches("method=\"post\"").count();
+        assert_eq!(forms, 1, "{name}: only the form of the theme");
+        for link in ["/retry\"", "/maintenance", "/jobs/new", "/servers/new", "/ui/drain\"", "/log\""] {
+            assert!(!page.contains(link), "{name} offers {link}");
+        }
+    }
+    assert!(job_page("text", Role::Operator).contains("/retry\""));
+}
+
+proptest! {
+    #[test]
+    fn a_filter_is_kept_whatever_it_is(text in "\\PC{0,200}") {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let kept = JobsQuery::parse(&text).text();
+        let kept: Vec<&str> = kept.split_whitespace().collect();
+        prop_assert_eq!(kept, words);
+    }
+
+    #[test]
+    fn any_text_is_escaped(text in "[<>\"'&a-z]{0,40}") {
+        let page = jobs_page(&text, Role::Admin);
+        prop_assert_eq!(page.matches("<script").count(), 1);
+    }
+}

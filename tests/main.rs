@@ -30,6 +30,7 @@
 //!   accounts   users, API tokens and their limits    actors     every change names its user or token
 //!   sessions   logins of browsers, security headers
 //!   delivery   OS images on media, results by reads of them
+//!   rescue     sessions of `rescue.target`
 //!   audit      the audit log and its offline check
 //! ```
 //! What each file proves: docs/testing.md.
@@ -67,6 +68,7 @@ mod registry;
 mod report_certificates;
 mod reports;
 mod requests;
+mod rescue;
 mod restored;
 mod rotation;
 mod rotation_tls;

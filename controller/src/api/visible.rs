@@ -46,6 +46,7 @@ pub(super) fn labels_of(method: &Method, route: &str) -> Labels {
         | "/api/v1/jobs/{id}/cancel"
         | "/api/v1/jobs/{id}/hold"
         | "/api/v1/jobs/{id}/resume"
+        | "/api/v1/jobs/{id}/finish"
         | "/api/v1/jobs/{id}/retry" => Labels::OfJob,
         "/api/v1/servers/{serial}" if reads => Labels::OfServer,
         "/api/v1/servers/{serial}/maintenance"

@@ -109,6 +109,17 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     walk.scene.admin.post(&format!("/api/v1/jobs/{again}/cancel"), &json!({})).await.expect(202);
     walk.scene.complete_skipping(&again).await;
 
+    let rescue = json!({ "server_serial": "ACT-2", "recipe": { "task_target": "rescue.target" } });
+    let rescue = walk.scene.admin.post("/api/v1/jobs", &rescue).await.expect(202)["job_id"].clone();
+    let rescue = rescue.as_str().unwrap().to_owned();
+    walk.scene.admin.awaits_report(&rescue).await;
+    let token = walk.scene.admin.job_document(&rescue).await["webhook_token"].as_str().unwrap().to_owned();
+    walk.scene.admin.report("ACT-2", &token, &json!({ "status": "reachable" })).await.expect(200);
+    let session = |job: &Value| job["wait"]["reason"] == "rescue_session";
+    walk.scene.admin.wait(&rescue, "the session", session).await;
+    walk.step("finishJob", M::POST, &format!("/api/v1/jobs/{rescue}/finish"), json!({})).await;
+    walk.scene.complete_skipping(&rescue).await;
+
     walk.step("beginDrain", M::POST, "/api/v1/drain", json!({})).await;
     let batch = walk.step("createBatch", M::POST, "/api/v1/batches", json!({ "rows": [order] })).await;
     let batch = batch["batch_id"].as_str().unwrap().to_owned();

@@ -30,6 +30,7 @@
 //!   accounts   users, API tokens and their limits    actors     every change names its user or token
 //!   sessions   logins of browsers, security headers    ui         the web interface over the socket
 //!   delivery   OS images on media, results by reads of them
+//!   rescue     sessions of `rescue.target`
 //!   audit      the audit log and its offline check
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
 //! ```
@@ -69,6 +70,7 @@ mod registry;
 mod report_certificates;
 mod reports;
 mod requests;
+mod rescue;
 mod restored;
 mod rotation;
 mod rotation_tls;

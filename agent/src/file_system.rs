@@ -20,6 +20,9 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// The bytes of a partition that tell its file system.
 const START: usize = 0x1_0000 + 4096;
 
+/// What an NTFS has from byte 3.
+const NTFS: &[u8] = b"NTFS    ";
+
 /// A file system that can be grown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -93,6 +96,19 @@ pub fn read(disk: &dyn Disk, range: &Range<u64>) -> io::Result<Found> {
     Ok(identify(&start))
 }
 
+/// Returns whether a partition begins as NTFS.
+///
+/// # Errors
+/// Returns the error of the disk.
+pub fn is_ntfs(disk: &dyn Disk, range: &Range<u64>) -> io::Result<bool> {
+    let mut start = [0; 512];
+    if range.end.saturating_sub(range.start) < start.len() as u64 {
+        return Ok(false);
+    }
+    disk.read_at(range.start, &mut start)?;
+    Ok(start.get(3..3 + NTFS.len()) == Some(NTFS))
+}
+
 fn identify(start: &[u8]) -> Found {
     let has = |at: usize, magic: &[u8]| start.get(at..at + magic.len()) == Some(magic);
     let le = |at: usize, bytes: usize| {
@@ -128,7 +144,7 @@ fn identify(start: &[u8]) -> Found {
     if has(0x1_0040, b"_BHRfS_M") {
         return Found::Growable { kind: Kind::Btrfs, bytes: le(0x1_0070, 8), unused: 1 << 20 };
     }
-    Found::Other(if has(3, b"NTFS    ") {
+    Found::Other(if has(3, NTFS) {
         "NTFS; Windows grows it by itself at its first start, or by its disk management"
     } else if has(0, b"LUKS\xba\xbe") {
         "encrypted (LUKS); grow it in the installed system"

@@ -136,6 +136,11 @@ impl Table {
         Some(entry.first_lba * self.sector..(entry.last_lba + 1) * self.sector)
     }
 
+    /// Returns the number and the bytes of each partition, in the order of the table.
+    pub fn partitions(&self) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
+        (1..=self.entries.len()).filter_map(|number| Some((number, self.range(number)?)))
+    }
+
     /// Returns the number of the partition that ends last on the disk.
     #[must_use]
     pub fn last_number(&self) -> Option<usize> {

@@ -41,12 +41,14 @@ pub mod oci;
 pub mod outcome;
 pub mod plan;
 pub mod report;
+pub mod rescue;
 pub mod run;
 pub mod search;
 pub mod select;
 pub mod serials;
 pub mod task;
 pub mod transmit;
+pub mod windows;
 pub mod wipe;
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use agent::medium::open_medium;
 use agent::modules::{self, Loader, ModuleIndex, RunningKernel};
 use agent::outcome::Outcome;
 use agent::report::Delivery;
+use agent::rescue::NoRescue;
 use agent::run::{Machine, run};
 use agent::search::{block_devices, search};
 use agent::serials::MachineSerials;
@@ -150,6 +151,7 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &linux,
         inventory: &|| inventory::read(sys, Path::new("/proc")),
+        rescue: &NoRescue,
         medium: &open_medium,
         report_limit: arguments.report_limit,
     };

@@ -4,6 +4,7 @@
 //! Task + disks + media --plan--> Plan { disk, more, steps } | refusal with the step that fails
 //!
 //! install-image.target   partition.service -> image-disk.service -> grow-disk.service
+//! install-windows.target partition.service -> image-windows.service -> grow-disk.service -> unattend-windows.service
 //! install-linux.target   partition.service -> image-linux.service -> bootloader-linux.service -> config-drive.service
 //! erase.target           erase.service
 //! ```
@@ -24,6 +25,10 @@ pub enum Step {
     Wipe,
     /// Writes the disk image.
     WriteImage,
+    /// Writes the disk image of Windows.
+    WriteWindows,
+    /// Writes the answer file into the Windows of the image.
+    Unattend,
     /// Moves the backup table to the end of the disk and grows the last partition.
     Grow,
     /// Erases the disk and proves it by reading.
@@ -45,6 +50,8 @@ impl Step {
         match self {
             Self::Wipe => unit::PARTITION,
             Self::WriteImage => unit::IMAGE_DISK,
+            Self::WriteWindows => unit::IMAGE_WINDOWS,
+            Self::Unattend => unit::UNATTEND,
             Self::Grow => unit::GROW,
             Self::Erase => unit::ERASE,
             Self::Partition => unit::PARTITION,
@@ -59,10 +66,11 @@ impl Step {
     pub fn percent(self) -> u8 {
         match self {
             Self::Wipe | Self::Erase | Self::Partition => 2,
-            Self::WriteImage => 5,
+            Self::WriteImage | Self::WriteWindows => 5,
             Self::WriteLayers => 10,
             Self::BootLoader => 85,
             Self::Grow | Self::ConfigDrive => 95,
+            Self::Unattend => 97,
         }
     }
 }
@@ -115,12 +123,16 @@ pub fn plan(task: &Task, disks: &[DiskFacts], media: &[String]) -> Result<Plan, 
     }
     let steps = match task.target {
         Target::InstallImage(_) => vec![Step::Wipe, Step::WriteImage, Step::Grow],
+        Target::InstallWindows(_, None) => vec![Step::Wipe, Step::WriteWindows, Step::Grow],
+        Target::InstallWindows(_, Some(_)) => {
+            vec![Step::Wipe, Step::WriteWindows, Step::Grow, Step::Unattend]
+        }
         Target::InstallLinux(_) => {
             vec![Step::Partition, Step::WriteLayers, Step::BootLoader, Step::ConfigDrive]
         }
         Target::Erase(_) => vec![Step::Erase],
-        // It needs no disk, and the executor makes no plan for it.
-        Target::Inventory => Vec::new(),
+        // They need no disk, and the executor makes no plan for them.
+        Target::Inventory | Target::Rescue(_) => Vec::new(),
     };
     Ok(Plan { disk, more, steps })
 }

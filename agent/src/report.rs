@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! progress(step, percent) --one attempt, at most one per 5 s and step--> POST webhook_url
-//! deliver(final) --200--> acknowledged      --400 401 404 409--> refused, not repeated
+//! deliver(final or reachable) --200--> acknowledged      --400 401 404 409--> refused, not repeated
 //!                --429, 5xx, no response--> pause 1 s, 2 s, 4 s … 60 s or Retry-After, and again
 //! ```
 //!
@@ -27,6 +27,7 @@ use crate::job::Job;
 use crate::log::Log;
 use crate::medium::MediumVolume;
 use crate::outcome::Outcome;
+use crate::rescue::Reach;
 use crate::transmit::{Fault, Transmitter};
 
 const SECRET_HEADER: &str = "x-webhook-secret";
@@ -84,6 +85,9 @@ struct Body<'a> {
     disk: Option<DiskIdentity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     inventory: Option<Inventory>,
+    /// How the machine is reached, of the report `reachable`.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    reach: Option<&'a Reach>,
 }
 
 /// The disk of a run, for the record of the server.
@@ -222,24 +226,27 @@ impl<'run> Reporter<'run> {
         self.post(&body).map(|(status, _)| status)
     }
 
-    /// Sends the final report until the controller acknowledges or refuses it, or until `limit` has passed.
+    /// Sends the final report, or the one that the machine is reachable, until the controller acknowledges or refuses it, or until `limit` has passed.
     #[must_use]
     pub fn deliver(&self, outcome: &Outcome, limit: Option<Duration>) -> Delivery {
         if let Channel::Medium(transmitter) = &self.channel {
             transmitter.deliver(outcome, limit);
             return Delivery::Said;
         }
-        let mut body = Body {
+        let ended = |status| Body {
             finished_at: Some(self.clock.now()),
             inventory: self.inventory.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             log: Some(self.log.tail(LOG_BYTES)),
-            ..self.body("success")
+            ..self.body(status)
         };
-        if let Outcome::Failed { step, message } = outcome {
-            body.status = "failed";
-            body.failed_step = Some(bounded(step));
-            body.message = Some(bounded(message));
-        }
+        let body = match outcome {
+            Outcome::Success => ended("success"),
+            Outcome::Failed { step, message } => {
+                Body { failed_step: Some(bounded(step)), message: Some(bounded(message)), ..ended("failed") }
+            }
+            // The run goes on: this report ends nothing.
+            Outcome::Reachable(reach) => Body { reach: Some(reach), ..self.body("reachable") },
+        };
         let begun = self.clock.elapsed();
         let mut pause = FIRST_PAUSE;
         loop {
@@ -289,6 +296,7 @@ impl<'run> Reporter<'run> {
             dispatcher_version: VERSION,
             log: None,
             inventory: None,
+            reach: None,
             disk: self.disk.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }

@@ -32,7 +32,9 @@ use crate::oci::{BlobReader, Image, ImageReference, ImageSource, LayerReader, Me
 use crate::outcome::Outcome;
 use crate::plan::{self, Failure, Plan, Step};
 use crate::report::{Delivery, Reporter};
+use crate::rescue::{Reach, RescueHost};
 use crate::task::{Target, Task, unit};
+use crate::windows::{self, Ntfs};
 use crate::wipe;
 
 mod linux;
@@ -63,6 +65,8 @@ pub struct Machine<'run> {
     pub linux: &'run dyn Host,
     /// Reads the inventory.
     pub inventory: &'run dyn Fn() -> Inventory,
+    /// Starts the rescue system.
+    pub rescue: &'run dyn RescueHost,
     /// Opens the medium of a task.
     pub medium: &'run OpenMedium<'run>,
     /// How long the final report is repeated; forever without a limit.
@@ -75,7 +79,11 @@ pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, Delivery) {
     let reporter = reporter(machine, found, &volume);
     let volume = volume.as_ref().map_err(Clone::clone);
     let outcome = match carry_out(machine, found, &reporter, volume) {
-        Ok(()) => Outcome::Success,
+        Ok(None) => Outcome::Success,
+        Ok(Some(reach)) => {
+            machine.log.line(unit::RESCUE, reach.shown());
+            Outcome::Reachable(reach)
+        }
         Err(failure) => {
             machine.log.line(failure.unit, format!("failed: {}", failure.message));
             Outcome::Failed { step: failure.unit.to_owned(), message: failure.message }
@@ -132,12 +140,13 @@ fn with_image<T>(
     Ok(work(&registry, image))
 }
 
+/// Carries out the task. Returns how the machine is reached when an operator goes on from here.
 fn carry_out(
     machine: &Machine<'_>,
     found: &FoundTask,
     reporter: &Reporter<'_>,
     volume: Volume<'_>,
-) -> Result<(), Failure> {
+) -> Result<Option<Reach>, Failure> {
     let dispatcher = |message: String| Failure { unit: unit::DISPATCHER, message };
     reporter.progress(unit::DISPATCHER, 0);
     let files = found.files.as_ref().map_err(|reason| dispatcher(reason.clone()))?;
@@ -146,13 +155,29 @@ fn carry_out(
     if task.target == Target::Inventory {
         reporter.progress(unit::INVENTORY, 10);
         reporter.set_inventory((machine.inventory)());
-        return Ok(());
+        return Ok(None);
     }
+    if let Target::Rescue(keys) = &task.target {
+        reporter.progress(unit::RESCUE, 10);
+        let started = machine.rescue.start(keys, machine.log);
+        return started.map(Some).map_err(|message| Failure { unit: unit::RESCUE, message });
+    }
+    on_disks(machine, found, reporter, &task, volume).map(|()| None)
+}
+
+/// Carries out a task that needs disks.
+fn on_disks(
+    machine: &Machine<'_>,
+    found: &FoundTask,
+    reporter: &Reporter<'_>,
+    task: &Task,
+    volume: Option<&MediumVolume>,
+) -> Result<(), Failure> {
     for disk in &machine.disks {
         // A message has 256 characters; the log of a refusal shows every disk.
         machine.log.line(unit::SELECT_DISK, format!("this machine has {}", disk.shown()));
     }
-    let plan = plan::plan(&task, &machine.disks, &machine.media)?;
+    let plan = plan::plan(task, &machine.disks, &machine.media)?;
     machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
     for disk in &plan.more {
         machine.log.line(unit::SELECT_DISK, format!("another disk is {}", disk.shown()));
@@ -176,16 +201,33 @@ fn carry_out(
     let run = Run { machine, reporter, plan: &plan, facts: &plan.disk, disk: &*disk };
     match &task.target {
         Target::InstallImage(reference) => {
-            let written = with_image(machine, (found, reporter, volume), reference, |source, image| {
-                run.install_image(source, &image)
+            let source = (found, reporter, volume);
+            let written = with_image(machine, source, reference, |source, image| {
+                run.write_image(Step::WriteImage, source, &image)?;
+                run.step(Step::Grow, || run.grow())
             });
             let last = written.map_err(|message| Failure { unit: unit::IMAGE_DISK, message })??;
             drop(disk);
             last.map_or(Ok(()), |(grown, kind)| grow_file_system(machine, &plan.disk, &grown, kind))
         }
+        Target::InstallWindows(reference, answer) => {
+            if answer.is_some() {
+                let has_writer = windows::check(machine.linux);
+                has_writer.map_err(|message| Failure { unit: unit::UNATTEND, message })?;
+            }
+            let source = (found, reporter, volume);
+            let written = with_image(machine, source, reference, |source, image| {
+                run.write_image(Step::WriteWindows, source, &image)?;
+                run.step(Step::Grow, || run.move_backup())
+            });
+            let partitions = written.map_err(|message| Failure { unit: unit::IMAGE_WINDOWS, message })??;
+            drop(disk);
+            let answer = answer.as_deref();
+            answer.map_or(Ok(()), |answer| write_answer(machine, reporter, &plan.disk, &partitions, answer))
+        }
         Target::Erase(EraseMode::Quick) => run.step(Step::Erase, || run.quick_erase()),
         Target::Erase(EraseMode::Secure) => run.step(Step::Erase, || run.secure_erase()),
-        Target::InstallLinux(_) | Target::Inventory => Ok(()),
+        Target::InstallLinux(_) | Target::Inventory | Target::Rescue(_) => Ok(()),
     }
 }
 
@@ -225,34 +267,53 @@ impl Run<'_> {
         work().map_err(|message| Failure { unit: step.unit(), message })
     }
 
-    fn install_image(
-        &self,
-        source: &dyn ImageSource,
-        image: &Image,
-    ) -> Result<Option<(Grown, Found)>, Failure> {
-        let failed = |message: String| Failure { unit: unit::IMAGE_DISK, message };
+    /// Writes the image of a whole disk; `write` is the step that writes.
+    fn write_image(&self, write: Step, source: &dyn ImageSource, image: &Image) -> Result<(), Failure> {
+        let failed = |message: String| Failure { unit: write.unit(), message };
         let [layer] = &image.layers[..] else {
             let count = image.layers.len();
             return Err(failed(format!("a disk image is an artifact with one layer; this one has {count}")));
         };
-        self.machine
-            .log
-            .line(unit::IMAGE_DISK, format!("the image is {}, {} bytes", image.digest, layer.size));
+        self.machine.log.line(write.unit(), format!("the image is {}, {} bytes", image.digest, layer.size));
         let blob = BlobReader::new(source, layer);
         let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
             .map_err(|source| failed(crate::discovery::chain(&source)))?;
         let start = disk_image::read_start(&mut stream, self.disk).map_err(failed)?;
         self.step(Step::Wipe, || self.wipe(Vec::new()))?;
-        let size = self.step(Step::WriteImage, || {
+        let size = self.step(write, || {
             let total = self.disk.size().max(1);
             disk_image::write(&start, &mut stream, self.disk, &mut |at| {
                 // The uncompressed size is not known before the end: the share of the disk is a lower bound.
                 let done = u8::try_from(at.saturating_mul(90) / total).unwrap_or(90);
-                self.reporter.progress(unit::IMAGE_DISK, Step::WriteImage.percent() + done.min(89));
+                self.reporter.progress(write.unit(), write.percent() + done.min(89));
             })
         })?;
-        self.machine.log.line(unit::IMAGE_DISK, format!("{size} bytes are written and read back"));
-        self.step(Step::Grow, || self.grow())
+        self.machine.log.line(write.unit(), format!("{size} bytes are written and read back"));
+        Ok(())
+    }
+
+    /// Moves the backup of the table to the end of the disk, and leaves every partition as it is: Windows extends its own. Returns the
+    /// partitions with NTFS.
+    fn move_backup(&self) -> Result<Vec<Ntfs>, String> {
+        let table = Table::read(self.disk).map_err(|source| crate::discovery::chain(&source))?;
+        let Some(table) = table else {
+            self.machine.log.line(unit::GROW, "the image has an MBR, which stays as it is");
+            return Ok(Vec::new());
+        };
+        let fence = Fence::new(self.disk, Table::written(self.disk));
+        table.write(&fence).map_err(|source| crate::discovery::chain(&source))?;
+        let mut found = Vec::new();
+        for (number, range) in table.partitions() {
+            let is_ntfs = file_system::is_ntfs(self.disk, &range).map_err(|source| {
+                format!(
+                    "reading partition {number} of {}: {}",
+                    self.facts.name,
+                    crate::discovery::chain(&source)
+                )
+            })?;
+            found.extend(is_ntfs.then_some(Ntfs { number, range }));
+        }
+        Ok(found)
     }
 
     /// Zeroes the places of old signatures on the disk, its old partitions and `new`. Returns the ranges.
@@ -350,6 +411,22 @@ impl Run<'_> {
         })?;
         Ok(Some((Grown { number, range }, found)))
     }
+}
+
+/// Writes the answer file into the Windows of the disk, which is closed: the kernel gives no partition to a program while it is open whole.
+fn write_answer(
+    machine: &Machine<'_>,
+    reporter: &Reporter<'_>,
+    facts: &DiskFacts,
+    partitions: &[Ntfs],
+    answer: &[u8],
+) -> Result<(), Failure> {
+    machine.log.line(unit::UNATTEND, "started");
+    reporter.progress(unit::UNATTEND, Step::Unattend.percent());
+    let done = windows::write_answer(machine.linux, &facts.name, partitions, answer);
+    let said = done.map_err(|message| Failure { unit: unit::UNATTEND, message })?;
+    machine.log.line(unit::UNATTEND, said);
+    Ok(())
 }
 
 /// Grows the file system of the last partition. The disk is closed: the kernel gives no partition to a program while it is open whole.

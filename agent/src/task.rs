@@ -16,6 +16,7 @@ use recipe::{DiskHints, EraseMode, Partition, Recipe, Storage};
 use serde::Deserialize;
 
 use crate::oci::ImageReference;
+use crate::rescue::Keys;
 
 /// The names of steps: the unit names of the contract, which are reported as `failed_step`.
 pub mod unit {
@@ -27,6 +28,10 @@ pub mod unit {
     pub const PARTITION: &str = "partition.service";
     /// Writes a disk image.
     pub const IMAGE_DISK: &str = "image-disk.service";
+    /// Writes a disk image with Windows.
+    pub const IMAGE_WINDOWS: &str = "image-windows.service";
+    /// Writes the answer file into the Windows of the image.
+    pub const UNATTEND: &str = "unattend-windows.service";
     /// Applies the layers of a root file system.
     pub const IMAGE_LINUX: &str = "image-linux.service";
     /// Installs the boot loader.
@@ -39,6 +44,8 @@ pub mod unit {
     pub const ERASE: &str = "erase.service";
     /// Reads what the machine is made of.
     pub const INVENTORY: &str = "inventory.service";
+    /// Makes the machine usable for an operator.
+    pub const RESCUE: &str = "rescue.service";
 }
 
 /// What is to be done.
@@ -46,12 +53,16 @@ pub mod unit {
 pub enum Target {
     /// `install-image.target`: an image of a whole disk.
     InstallImage(ImageReference),
+    /// `install-windows.target`: an image of a whole disk with a prepared Windows, and the answer file.
+    InstallWindows(ImageReference, Option<Vec<u8>>),
     /// `install-linux.target`: a root file system with its boot loader.
     InstallLinux(LinuxTask),
     /// `erase.target`.
     Erase(EraseMode),
     /// `inventory.target`: the report says what the machine is made of; nothing is written.
     Inventory,
+    /// `rescue.target`: an operator works on the machine; nothing is written.
+    Rescue(Keys),
 }
 
 /// What an installation of Linux needs beside the disk.
@@ -103,6 +114,9 @@ struct RecipeDocument {
     oci_url: Option<String>,
     erase_mode: Option<String>,
     disk_hints: Option<DiskHints>,
+    unattend_xml: Option<String>,
+    #[serde(default)]
+    ssh_authorized_keys: Vec<String>,
 }
 
 impl Task {
@@ -125,6 +139,11 @@ impl Task {
                 let image = recipe.oci_url.ok_or("recipe.json has no oci_url")?;
                 Target::InstallImage(ImageReference::parse(&image).map_err(|source| source.to_string())?)
             }
+            "install-windows.target" => {
+                let image = recipe.oci_url.ok_or("recipe.json has no oci_url")?;
+                let image = ImageReference::parse(&image).map_err(|source| source.to_string())?;
+                Target::InstallWindows(image, recipe.unattend_xml.map(String::into_bytes))
+            }
             "install-linux.target" => {
                 let image = recipe.oci_url.ok_or("recipe.json has no oci_url")?;
                 let image = ImageReference::parse(&image).map_err(|source| source.to_string())?;
@@ -136,11 +155,12 @@ impl Task {
                     .ok_or("recipe.json: erase_mode is not known; write quick or secure")?,
             }),
             "inventory.target" => Target::Inventory,
+            "rescue.target" => Target::Rescue(Keys::parse(recipe.ssh_authorized_keys)?),
             other => {
                 let name: String = other.chars().take(64).collect();
                 return Err(format!(
-                    "this agent has no {name}; it has install-linux.target, install-image.target, erase.target and \
-                     inventory.target. Use a medium that has it"
+                    "this agent has no {name}; it has install-linux.target, install-image.target, install-windows.target, erase.target, \
+                     inventory.target and rescue.target. Use a medium that has it"
                 ));
             }
         };
@@ -169,6 +189,21 @@ mod tests {
         assert!(matches!(task.target, Target::InstallImage(image) if image.repository == "os/disk"));
         let erase =
             parse(serde_json::json!({"task_target": "erase.target", "target_disk": "/dev/sda"})).unwrap();
+        let windows = serde_json::json!({
+            "task_target": "install-windows.target", "oci_url": "host:1/os/win:1", "unattend_xml": "<unattend/>",
+        });
+        let answer = Some(b"<unattend/>".to_vec());
+        assert!(
+            matches!(parse(windows).unwrap().target, Target::InstallWindows(_, found) if found == answer)
+        );
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGV4YW1wbGV4 a@b";
+        let rescue = serde_json::json!({"task_target": "rescue.target", "ssh_authorized_keys": [key]});
+        assert!(
+            matches!(parse(rescue).unwrap().target, Target::Rescue(keys) if keys.file().starts_with(key))
+        );
+        assert!(
+            parse(serde_json::json!({"task_target": "rescue.target", "ssh_authorized_keys": ["x"]})).is_err()
+        );
         assert_eq!(
             (erase.target, erase.target_disk.as_deref()),
             (Target::Erase(EraseMode::Quick), Some("/dev/sda"))

@@ -90,6 +90,8 @@ impl<'run> Transmitter<'run> {
     pub fn deliver(&self, outcome: &Outcome, limit: Option<Duration>) {
         let begun = self.clock.elapsed();
         let (message, pause, repeats) = match outcome {
+            // The rescue system needs a network, and reads have no word for it.
+            Outcome::Reachable(_) => return,
             Outcome::Success => {
                 let last = self.state.lock().unwrap_or_else(PoisonError::into_inner).step;
                 if let Some(step) = last {

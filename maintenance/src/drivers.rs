@@ -215,6 +215,9 @@ const PROGRAMS: &[Program] = &[
     program("usr/bin/ntfs-3g", "ntfs-3g", false, false),
     program("usr/sbin/blkid", "util-linux", true, false),
     program("usr/bin/busybox", "busybox-static", true, false),
+    // The SSH server of `rescue.target`.
+    program("usr/sbin/dropbear", "dropbear-bin", false, false),
+    program("usr/bin/dropbearkey", "dropbear-bin", false, false),
 ];
 
 /// The drivers of a profile; with each, whether the build ends without it.

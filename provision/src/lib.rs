@@ -3,6 +3,7 @@
 //! ```text
 //!  forward  validate -> iso.build -> redfish.discover -> redfish.power-off -> redfish.eject -> redfish.mount.maintenance
 //!           -> redfish.mount.task -> redfish.boot-override -> redfish.power-on -> webhook.wait | redfish.poll
+//!           rescue.target: webhook.wait until the machine is reachable -> rescue.wait until the session ends
 //!           wait without a read of the media -> once more from redfish.power-off on, by a second way to boot
 //!  finish   cleanup.power-off -> cleanup.eject -> cleanup.boot-override -> cleanup.power-on -> cleanup.grant
 //! ```
@@ -29,6 +30,7 @@ mod names;
 mod order;
 mod os_image;
 mod outputs;
+mod reachable;
 mod remark;
 mod report;
 mod second_way;
@@ -52,6 +54,7 @@ pub use dry_run::{DryRun, PlannedImage, PlannedStep};
 pub use media_report::deliver_news;
 pub use medium_image::MediumImage;
 pub use order::{JobOrder, OrderError, ReadyOrder};
+pub use reachable::{Finished, Reach, finish, may_finish};
 pub use report::{InstallReport, ReportError, ReportOutcome, Via, parse as parse_report};
 pub use services::{
     ControllerAuthorities, OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, Services,
@@ -91,6 +94,9 @@ const FORWARD: [Row; 9] = [
 const REPORTED: Row = (names::AWAIT_REPORT, |services| Arc::new(steps::AwaitReport(services)));
 const OBSERVED: Row = (names::AWAIT_COMPLETION, |services| Arc::new(steps::AwaitCompletion(services)));
 
+/// The wait after [`REPORTED`] of a target whose system stays until an operator has done their work.
+const SESSION: Row = (names::AWAIT_SESSION, |services| Arc::new(steps::AwaitSession(services)));
+
 /// The finish steps in order; they run at every end of a job.
 const FINISH: [Row; 5] = [
     (names::CLEANUP_POWER_OFF, |services| Arc::new(steps::CleanupPowerOff(services))),
@@ -122,8 +128,12 @@ impl Provision {
                 })
                 .collect()
         };
-        let last = if cannot_report(target) { OBSERVED } else { REPORTED };
-        RunPlan { forward: instances(&[&FORWARD[..], &[last]].concat()), finish: instances(&FINISH) }
+        let last: &[Row] = match target {
+            target if cannot_report(target) => &[OBSERVED],
+            TaskTarget::Rescue => &[REPORTED, SESSION],
+            _ => &[REPORTED],
+        };
+        RunPlan { forward: instances(&[&FORWARD[..], last].concat()), finish: instances(&FINISH) }
     }
 }
 
@@ -134,7 +144,7 @@ fn cannot_report(target: TaskTarget) -> bool {
 
 /// Returns the names of all steps in order.
 pub fn step_names() -> impl Iterator<Item = &'static str> {
-    FORWARD.iter().chain(&[REPORTED, OBSERVED]).chain(&FINISH).map(|(name, _)| name.as_str())
+    FORWARD.iter().chain(&[REPORTED, OBSERVED, SESSION]).chain(&FINISH).map(|(name, _)| name.as_str())
 }
 
 /// Limits a policy to a time: all attempts, waits and calls of the step.
@@ -160,7 +170,7 @@ impl Workflow for Provision {
     fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
         FORWARD
             .iter()
-            .chain(&[REPORTED, OBSERVED])
+            .chain(&[REPORTED, OBSERVED, SESSION])
             .chain(&FINISH)
             .find(|(known, _)| *known == name)
             .map(|(_, make)| make(Arc::clone(&self.services)))

@@ -24,6 +24,8 @@ pub(super) const POWER_ON: &StepName = &StepName::new("redfish.power-on");
 pub(super) const AWAIT_REPORT: &StepName = &StepName::new("webhook.wait");
 /// Waits for a completion sign.
 pub(super) const AWAIT_COMPLETION: &StepName = &StepName::new("redfish.poll");
+/// Waits for the end of a rescue session.
+pub(super) const AWAIT_SESSION: &StepName = &StepName::new("rescue.wait");
 /// Powers the host off at the end of the job.
 pub(super) const CLEANUP_POWER_OFF: &StepName = &StepName::new("cleanup.power-off");
 /// Empties the slots that the job filled.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -14,7 +15,7 @@ use engine::model::{
     RunId, RunRequest, Serial, Snapshot, Time, error_chain,
 };
 use media::SeedOfRun;
-use recipe::{FieldError, Lint, Recipe};
+use recipe::{FieldError, Lint, Recipe, TaskTarget};
 use secrets::{JobTokens, token_hash};
 
 /// A request for a job, from a client or from another workflow.
@@ -203,6 +204,10 @@ impl Services {
         now: Time,
     ) -> NewRun {
         let target = recipe.task_target;
+        let session = match target {
+            TaskTarget::Rescue => recipe.session(),
+            _ => Duration::ZERO,
+        };
         let seed = self.seed(id);
         let token = JobTokens::new(&seed.token_seed).webhook_token(&id.to_string());
         let job = NewJob {
@@ -253,7 +258,7 @@ impl Services {
             purpose: Purpose::Change,
             request,
             priority: order.priority,
-            deadline_at: order.deadline.unwrap_or_else(|| now.plus(self.settings.job_timeout)),
+            deadline_at: order.deadline.unwrap_or_else(|| now.plus(self.settings.job_timeout + session)),
             created_by: created_by.to_owned(),
             created_at: now,
             input: json!(input),

@@ -5,6 +5,7 @@
 //!   the same again    -> duplicate, accepted as idempotent, also after the end of the job
 //!   the opposite      -> contradiction: refused, with an event; the job does not change
 //!   progress          -> an event
+//!   reachable         -> `reachable.rs`: the machine waits for an operator
 //!
 //!   with the first final report:   log -> the job's log     inventory -> the server     disk -> data of the event
 //! ```
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::names;
+use super::reachable::{self, Reach};
 use engine::model::{Effect, Job, NewEvent, Outcome, Snapshot, StepPhase, Time};
 use engine::{Engine, SignalDelivery, SignalError};
 
@@ -43,6 +45,13 @@ pub enum InstallReport {
         failed_step: String,
         /// The optional members.
         details: Details,
+    },
+    /// The machine is in the rescue system and waits for an operator.
+    Reachable {
+        /// How it is reached.
+        reach: Reach,
+        /// The job of the report.
+        job_id: Option<String>,
     },
     /// The installation is running.
     Progress {
@@ -79,7 +88,7 @@ pub enum ReportError {
     #[error("the report is not a JSON object: {0}")]
     NotJson(String),
     /// The status is missing or unknown.
-    #[error("status must be success, failed or progress")]
+    #[error("status must be success, failed, progress or reachable")]
     Status,
     /// A failure report without `failed_step`.
     #[error("failed_step is required when status is failed: the name of the unit that failed")]
@@ -119,6 +128,9 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
         log: Option<Value>,
         disk: Option<Value>,
         inventory: Option<Value>,
+        addresses: Option<Value>,
+        ssh_host_key: Option<Value>,
+        consoles: Option<Value>,
     }
     let body: Body = serde_json::from_slice(body).map_err(|why| ReportError::NotJson(why.to_string()))?;
     let cut = |text: String| text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect::<String>();
@@ -147,6 +159,14 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
             // A percentage outside of 0 to 100 is dropped.
             job_id: details.job_id,
             percent: body.percent.filter(|p| (0.0..=100.0).contains(p)).map(|p| p as u8),
+        }),
+        Some("reachable") => Ok(InstallReport::Reachable {
+            reach: Reach::reported(
+                body.addresses.as_ref(),
+                body.ssh_host_key.as_ref(),
+                body.consoles.as_ref(),
+            ),
+            job_id: details.job_id,
         }),
         _ => Err(ReportError::Status),
     }
@@ -210,7 +230,7 @@ impl InstallReport {
     pub fn job_id(&self) -> Option<&str> {
         match self {
             Self::Success(details) | Self::Failed { details, .. } => details.job_id.as_deref(),
-            Self::Progress { job_id, .. } => job_id.as_deref(),
+            Self::Progress { job_id, .. } | Self::Reachable { job_id, .. } => job_id.as_deref(),
         }
     }
 
@@ -235,6 +255,7 @@ impl InstallReport {
     ) -> Result<ReportOutcome, SignalError> {
         let id = job.run.id;
         let (status, event, details, failed_step) = match self {
+            Self::Reachable { reach, .. } => return reachable::deliver(reach, engine, job, by).await,
             Self::Progress { step, percent, .. } => {
                 if job.run.outcome.is_some() {
                     return Ok(ReportOutcome::Duplicate);

@@ -5,6 +5,7 @@
 //!  report                  ends by a signal: the installation report
 //!  media_report            ends by the same signal, or by the power state; for recipes with `delivery: media`
 //!  install_signs           ends by a completion sign; for targets that cannot report
+//!  rescue_session          ends by a signal of an operator or a report; for `rescue.target`
 //!  those of `bmc::waits`   end when a read of the BMC shows the change, or the BMC responds
 //! ```
 //!
@@ -47,8 +48,16 @@ pub(super) const SIGNS: WaitReason = WaitReason {
     next_action: "check the machine's console; if the installation failed, cancel the job before success is assumed",
 };
 
+/// An operator works on the machine in the rescue system.
+pub(super) const RESCUE_SESSION: WaitReason = WaitReason {
+    name: "rescue_session",
+    means: "the end of the rescue session",
+    ends_by: "`shoal job finish JOB`, or the deadline of the session; then the media are ejected and the host is powered as the recipe says",
+    next_action: "log in as the summary says, compare the fingerprint of the host key, repair, then end the session with `shoal job finish JOB`",
+};
+
 /// All wait reasons.
-pub(super) const ALL: [&WaitReason; 14] = [
+pub(super) const ALL: [&WaitReason; 15] = [
     &MEDIA_IMPORT,
     &waits::POWER_OFF,
     &waits::SHUTDOWN,
@@ -63,6 +72,7 @@ pub(super) const ALL: [&WaitReason; 14] = [
     &REPORT,
     &MEDIA_REPORT,
     &SIGNS,
+    &RESCUE_SESSION,
 ];
 
 #[cfg(test)]

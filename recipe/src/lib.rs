@@ -41,7 +41,7 @@ pub mod storage;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use serde::Serialize;
 use serde_json::json;
@@ -55,6 +55,9 @@ pub use parse::{MAX_DEPTH, MAX_RECIPE_BYTES, MAX_VALUES};
 pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
 pub use schemas::{RecipeSchemas, SchemaError};
 pub use storage::Storage;
+
+/// How long a session of `rescue.target` lasts without `session_minutes`.
+const SESSION_MINUTES: u32 = 240;
 
 /// The systemd target the maintenance OS starts, which decides what a recipe needs.
 #[derive(
@@ -205,6 +208,8 @@ pub struct Recipe {
     pub network: Option<Network>,
     /// The SSH public keys of `rescue.target`.
     pub ssh_authorized_keys: Vec<String>,
+    /// How long the session of `rescue.target` lasts, if the recipe says so; [`Recipe::session`] has the default.
+    pub session_minutes: Option<u32>,
     /// cloud-init user data, decoded if the recipe has `user_data_encoding: base64`.
     pub user_data: Option<Payload>,
     /// cloud-init network configuration.
@@ -241,6 +246,12 @@ impl Recipe {
         lint::lints(self)
     }
 
+    /// Returns how long a session of `rescue.target` lasts, from the report that the machine is reachable.
+    #[must_use]
+    pub fn session(&self) -> Duration {
+        Duration::from_secs(60 * u64::from(self.session_minutes.unwrap_or(SESSION_MINUTES)))
+    }
+
     /// Returns the part of a recipe that may be logged: targets and sizes, without payloads and without credentials of URLs.
     pub fn summary(&self) -> serde_json::Value {
         let mut summary = serde_json::Map::new();
@@ -262,6 +273,7 @@ impl Recipe {
             "ssh_keys",
             (!self.ssh_authorized_keys.is_empty()).then(|| json!(self.ssh_authorized_keys.len())),
         );
+        put("session_minutes", self.session_minutes.map(|minutes| json!(minutes)));
         put("oci_url", self.oci_url.as_ref().map(|url| json!(url)));
         put("firmware_url", self.firmware_url.as_ref().map(|url| json!(without_credentials(url))));
         put("partitions", (!self.partition_layout.is_empty()).then(|| json!(self.partition_layout.len())));

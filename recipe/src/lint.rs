@@ -101,7 +101,7 @@ impl Lints {
         if recipe.ssh_authorized_keys.is_empty() {
             self.add(
                 "/ssh_authorized_keys",
-                "Without a key the rescue system has no login over the network.",
+                "Without a key the rescue system has no login over the network, only the shell on its console.",
             );
         }
     }

@@ -52,6 +52,7 @@ pub(super) fn recipe(
     let disk_hints = reader.disk_hints();
     let network = reader.network();
     let ssh_authorized_keys = reader.texts("ssh_authorized_keys");
+    let session_minutes = reader.whole("session_minutes");
     match (task_target, reader.errors) {
         (Some(task_target), errors) if errors.is_empty() => Ok(Recipe {
             raw: raw.to_owned(),
@@ -68,6 +69,7 @@ pub(super) fn recipe(
             erase_mode,
             network,
             ssh_authorized_keys,
+            session_minutes,
             user_data,
             network_config,
             vendor_data,
@@ -182,6 +184,16 @@ impl<'a> FieldReader<'a> {
             self.fail(name, "type", "must be an array of strings.");
         }
         texts.unwrap_or_default()
+    }
+
+    /// Reads a whole number. One such as 1.5e1 is whole for the schema and not for this reader.
+    fn whole(&mut self, name: &str) -> Option<u32> {
+        let value = self.object.get(name)?;
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        if number.is_none() {
+            self.fail(name, "type", "must be a whole number, written without a fraction and an exponent.");
+        }
+        number
     }
 
     /// Reads the hints. The schema names them and their types; a number such as 1.5e3 is whole for it and not for this reader.

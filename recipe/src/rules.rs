@@ -7,7 +7,7 @@
 //! | `percent_sum` | shares fit on the disk: at most 100% together, less when another partition takes the rest |
 //! | `required` | a target that writes a disk has `target_disk` or `disk_hints` (version 1 requires `target_disk` by its schema) |
 //! | `size_order` | `min_bytes` is not above `max_bytes` |
-//! | `not_for_target` | `ssh_authorized_keys` and a secure `erase_mode` stand with the target that uses them |
+//! | `not_for_target` | `ssh_authorized_keys`, `session_minutes` and a secure `erase_mode` stand with the target that uses them |
 //! | `delivery` | `delivery: media` stands with a target that installs an OS image |
 //! | `mount` | a mount point occurs once, has a file system that Linux mounts, and is no place of the kernel |
 //! | `mkfs_options` | each option has at most one value, none names a device, and the partition has a file system |
@@ -79,6 +79,7 @@ fn target(recipe: &Recipe, errors: &mut Vec<FieldError>) {
         }
     };
     only("ssh_authorized_keys", !recipe.ssh_authorized_keys.is_empty(), TaskTarget::Rescue);
+    only("session_minutes", recipe.session_minutes.is_some(), TaskTarget::Rescue);
     only("erase_mode", recipe.erase_mode == EraseMode::Secure, TaskTarget::Erase);
 }
 

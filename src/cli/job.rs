@@ -61,6 +61,8 @@ pub(super) enum JobCommand {
     Hold(JobArgs),
     /// Resume a held job
     Resume(JobArgs),
+    /// End the rescue session of a job with success; its cleanup ejects media and powers the host as the recipe says
+    Finish(JobArgs),
     /// Create a new job with the server and recipe of an ended job
     Retry {
         #[command(flatten)]
@@ -201,6 +203,7 @@ pub(super) async fn run(
         JobCommand::Cancel(args) => args.apply("cancel", "is being cancelled", client, output).await,
         JobCommand::Hold(args) => args.apply("hold", "is held", client, output).await,
         JobCommand::Resume(args) => args.apply("resume", "is resumed", client, output).await,
+        JobCommand::Finish(args) => args.apply("finish", "is being finished", client, output).await,
         JobCommand::Retry { args, watch } => {
             let response = args.post("retry", client).await?;
             let Some(job) = response["job_id"].as_str() else {

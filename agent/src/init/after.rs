@@ -3,6 +3,7 @@
 //! ```text
 //! `after: off`   success, acknowledged: off     failure: off after ten minutes, in which the console can be read
 //! by the medium  success: off     failure: stay     (the recipe does not matter: the power state is part of the report)
+//! rescue         stay: an operator works on it, and the controller ends the session
 //! anything else  stay
 //! ```
 //!
@@ -84,6 +85,8 @@ mod tests {
             assert_eq!(ending(After::Restart, &failed, &delivery), Ending::Stay);
         }
         assert_eq!(ending(After::Restart, &Outcome::Success, &Delivery::Acknowledged), Ending::Stay);
+        let reachable = Outcome::Reachable(crate::rescue::Reach::default());
+        assert_eq!(ending(After::Off, &reachable, &Delivery::Acknowledged), Ending::Stay);
         assert_eq!(ending(After::Off, &Outcome::Success, &Delivery::Refused(409)), Ending::Stay);
         assert_eq!(
             ending(After::Off, &Outcome::Success, &Delivery::Acknowledged),

@@ -19,6 +19,7 @@ pub mod consoles;
 pub mod hotplug;
 pub mod mounts;
 pub mod power;
+pub mod rescue;
 pub mod supervisor;
 pub mod worker;
 

@@ -17,6 +17,7 @@ use std::{
 
 use super::after::{Ending, ending, wish};
 use super::hotplug::{self, Drivers};
+use super::rescue::Rescue;
 use super::{UNIT, consoles, mounts, supervisor};
 use crate::clock::{Clock, SystemClock, set_clock};
 use crate::device::{Disk, FileDisk};
@@ -125,6 +126,7 @@ fn carry_out(
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &LinuxHost::default(),
         inventory: &|| inventory::read(sys, Path::new("/proc")),
+        rescue: &Rescue { drivers },
         medium: &open_medium,
         report_limit: None,
     };

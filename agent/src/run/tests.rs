@@ -39,6 +39,19 @@ pub(super) fn controller(layer: Vec<u8>, media_type: &str) -> FakeHttp {
     })
 }
 
+/// A rescue system with an SSH server that needs no program.
+struct OneMachine;
+
+impl RescueHost for OneMachine {
+    fn start(&self, keys: &crate::rescue::Keys, _log: &Log) -> Result<Reach, String> {
+        if keys.is_empty() {
+            return Err("this medium has no SSH server".to_owned());
+        }
+        let addresses = vec!["192.0.2.7".parse().unwrap()];
+        Ok(Reach { addresses, ssh_host_key: Some("SHA256:x".to_owned()), consoles: vec!["tty1".to_owned()] })
+    }
+}
+
 /// Two disks of a machine; the task may write to the first only.
 pub(super) struct Room {
     folders: Vec<tempfile::TempDir>,
@@ -97,6 +110,7 @@ impl Room {
             },
             linux: &crate::linux::LinuxHost::default(),
             inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
+            rescue: &OneMachine,
             medium,
             report_limit: None,
         };
@@ -120,7 +134,7 @@ fn install() -> serde_json::Value {
 fn step(outcome: &Outcome) -> (&str, &str) {
     match outcome {
         Outcome::Failed { step, message } => (step, message),
-        Outcome::Success => panic!("it succeeded"),
+        Outcome::Success | Outcome::Reachable(_) => panic!("it succeeded"),
     }
 }
 
@@ -215,6 +229,49 @@ fn a_disk_that_changed_since_it_was_selected_is_not_written() {
     let http = controller(bootable_image(4 * MIB, 512), "application/octet-stream");
     assert_eq!(step(&room.run(&http, &install())).0, "select-disk.service");
     assert!(room.is_untouched("sda"));
+}
+
+#[test]
+fn a_rescue_reports_that_the_machine_is_reachable_until_it_is_acknowledged_and_opens_no_disk() {
+    let room = Room::new(&[14]);
+    let http = controller(Vec::new(), "application/octet-stream");
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGV4YW1wbGV4 a@b";
+    let recipe = json!({"task_target": "rescue.target", "ssh_authorized_keys": [key]});
+    assert!(matches!(room.run(&http, &recipe), Outcome::Reachable(_)));
+    let last: serde_json::Value = serde_json::from_slice(&http.requests().last().unwrap().body).unwrap();
+    assert_eq!(
+        [&last["status"], &last["addresses"], &last["ssh_host_key"], &last["consoles"], &last["log"]],
+        [&json!("reachable"), &json!(["192.0.2.7"]), &json!("SHA256:x"), &json!(["tty1"]), &json!(null)]
+    );
+    let without = room.run(&http, &json!({"task_target": "rescue.target"}));
+    assert_eq!(step(&without), ("rescue.service", "this medium has no SSH server"));
+    assert!(room.is_untouched("sda"));
+}
+
+#[test]
+fn a_windows_image_keeps_its_partitions_and_only_the_backup_of_its_table_moves() {
+    let image = bootable_image(6 * MIB, 512);
+    let room = Room::new(&[14, 14]);
+    let recipe = json!({"task_target": "install-windows.target", "oci_url": "c.test:1/os/disk:1", "disk_hints": {"serial": "SER-sda"}});
+    let http = controller(image.clone(), "application/octet-stream");
+    assert_eq!(room.run(&http, &recipe), Outcome::Success);
+    let written = FileDisk::open(&room.paths["sda"], 512).unwrap();
+    let (_folder, path) = disk_image(6 * MIB, 0);
+    std::fs::write(&path, &image).unwrap();
+    let original = Table::read(&FileDisk::open(&path, 512).unwrap()).unwrap().unwrap();
+    let table = Table::read(&written).unwrap().unwrap();
+    let partitions: Vec<_> = table.partitions().collect();
+    assert_eq!(partitions, original.partitions().collect::<Vec<_>>());
+    let range = partitions[0].1.start as usize..partitions[0].1.end as usize;
+    assert_eq!(room.bytes("sda")[range.clone()], image[range]);
+    assert!(room.is_untouched("sdb"));
+    let steps: Vec<serde_json::Value> = http
+        .requests()
+        .iter()
+        .filter(|request| request.url.contains("status-webhook"))
+        .map(|request| serde_json::from_slice::<serde_json::Value>(&request.body).unwrap()["step"].clone())
+        .collect();
+    assert!(steps.contains(&json!("image-windows.service")), "{steps:?}");
 }
 
 #[test]

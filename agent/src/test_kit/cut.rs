@@ -257,6 +257,7 @@ impl Room {
             linux: host,
             inventory: &|| crate::inventory::read(Path::new("/nowhere"), Path::new("/nowhere")),
             medium: &crate::medium::open_medium,
+            rescue: &crate::rescue::NoRescue,
             report_limit: None,
         };
         run(&machine, &found).0

@@ -171,6 +171,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs/{id}/cancel", post(jobs::cancel)),
         ("/api/v1/jobs/{id}/hold", post(jobs::hold)),
         ("/api/v1/jobs/{id}/resume", post(jobs::resume)),
+        ("/api/v1/jobs/{id}/finish", post(jobs::finish)),
         ("/api/v1/jobs/{id}/retry", post(jobs::retry)),
         ("/api/v1/jobs/{id}/media-url", post(media::issue_url)),
         ("/api/v1/batches", post(batches::create).get(batches::list)),

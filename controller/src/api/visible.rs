@@ -47,6 +47,7 @@ pub(super) fn labels_of(method: &Method, route: &str) -> Labels {
         | "/api/v1/jobs/{id}/cancel"
         | "/api/v1/jobs/{id}/hold"
         | "/api/v1/jobs/{id}/resume"
+        | "/api/v1/jobs/{id}/finish"
         | "/api/v1/jobs/{id}/retry" => Labels::OfJob,
         "/api/v1/servers/{serial}" | "/api/v1/servers/{serial}/card" if reads => Labels::OfServer,
         "/api/v1/servers/{serial}/maintenance"

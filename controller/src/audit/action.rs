@@ -33,6 +33,8 @@ actions! {
     JobHold = "job.hold";
     /// A held job was resumed.
     JobResume = "job.resume";
+    /// The rescue session of a job was ended.
+    JobFinish = "job.finish";
     /// A job was created with the request of an ended one.
     JobRetry = "job.retry";
     /// A signed URL of a task image was issued.
@@ -165,6 +167,7 @@ impl AuditAction {
             ("POST", "jobs/{id}/cancel") => Self::JobCancel,
             ("POST", "jobs/{id}/hold") => Self::JobHold,
             ("POST", "jobs/{id}/resume") => Self::JobResume,
+            ("POST", "jobs/{id}/finish") => Self::JobFinish,
             ("POST", "jobs/{id}/retry") => Self::JobRetry,
             ("POST", "jobs/{id}/media-url") => Self::JobMediaUrl,
             ("POST", "status-webhook/{serial}") => Self::JobReport,

@@ -168,6 +168,7 @@ fn network(spec: &VmSpec) -> String {
     let card = format!("user,model=virtio-net-pci,mac={}", spec.mac());
     match &spec.network {
         Network::Open => card,
+        Network::None => "none".to_owned(),
         Network::Controller { program, arguments, only } => {
             let mut command = shell_word(&program.to_string_lossy());
             for argument in arguments {
@@ -250,6 +251,20 @@ mod tests {
             control: "/run/vm/control".into(),
         };
         golden("bios.txt", &text(&start));
+    }
+
+    #[test]
+    fn a_machine_without_a_network_has_no_card() {
+        let mut spec = VmSpec::new("VM-1").unwrap();
+        let mut start = |network| {
+            spec.network = network;
+            let (disks, slots, control) = (Vec::new(), slots(), "/run/vm/control".into());
+            let acceleration = Acceleration::Emulation;
+            text(&VmStart { spec: &spec, acceleration, uefi: None, disks, slots, control })
+        };
+        assert!(start(Network::Open).contains("-nic user,"));
+        let without = start(Network::None);
+        assert!(without.contains("-nic none\n") && !without.contains("virtio-net"), "{without}");
     }
 
     #[test]

@@ -125,6 +125,8 @@ pub enum Network {
         /// Whether nothing else is reached.
         only: bool,
     },
+    /// Nothing: the machine has no network card.
+    None,
 }
 
 /// The address of the controller inside of a machine whose network is [`Network::Controller`].
@@ -138,7 +140,8 @@ impl Network {
     pub fn controller_url(&self, controller: SocketAddr) -> String {
         match self {
             Self::Open => format!("http://{HOST_ADDRESS}:{}", controller.port()),
-            Self::Controller { .. } => format!("http://{GUEST_ADDRESS}"),
+            // A machine without a card reaches no URL.
+            Self::Controller { .. } | Self::None => format!("http://{GUEST_ADDRESS}"),
         }
     }
 }

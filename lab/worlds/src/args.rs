@@ -25,6 +25,9 @@ pub struct VmArgs {
     /// The memory in MiB.
     #[arg(long, value_name = "MB", default_value_t = 2048)]
     pub memory: u32,
+    /// Give the machine no network card: the OS image must be on its medium (`delivery: media`).
+    #[arg(long, requires = "vm")]
+    pub no_network: bool,
     /// How instructions are executed: auto (KVM if it works), kvm, or tcg (emulation).
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = acceleration)]
     pub accel: AccelerationChoice,

@@ -38,7 +38,7 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// Packages that are taken when the distribution has them.
-const OPTIONAL: &[&str] = &["ntfs-3g"];
+const OPTIONAL: &[&str] = &["ntfs-3g", "dropbear-bin"];
 
 /// Packages with firmware, of the component `non-free-firmware`.
 const FIRMWARE: &[&str] =

@@ -7,6 +7,7 @@ use redfish::PowerState;
 use serde_json::json;
 
 use super::super::outputs::BootLook;
+use super::super::reachable::REACHABLE;
 use super::super::report::SIGNAL;
 use super::super::services::Services;
 use super::super::waits;
@@ -38,6 +39,9 @@ impl Step for AwaitReport {
                 false => conclude(report),
             };
         }
+        if let Some(signal) = context.snapshot.pending().find(|signal| signal.name == REACHABLE) {
+            return reached(signal);
+        }
         let mut past: BootLook = context.own_output().unwrap_or_default();
         let looked = boot_again::look_if_due(&self.0, context, &mut past, within).await;
         let events = match (looked, &context.previous_wait) {
@@ -62,7 +66,7 @@ impl Step for AwaitReport {
         let observe = by_media.then_some(await_media::OBSERVE_EVERY);
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason,
-            signals: vec![SIGNAL],
+            signals: vec![SIGNAL, REACHABLE],
             poll: permit_time_left.into_iter().chain(look).chain(observe).min(),
             within,
             detail: match by_media {
@@ -76,6 +80,9 @@ impl Step for AwaitReport {
     }
 
     fn on_signal(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
+        if signal.name == REACHABLE {
+            return Some(reached(signal));
+        }
         // The power state confirms a success that came by the medium, and a worker reads it.
         (signal.name == SIGNAL && !await_media::needs_confirmation(signal)).then(|| conclude(signal))
     }
@@ -94,6 +101,13 @@ impl Step for AwaitReport {
                     .to_owned(),
         })
     }
+}
+
+/// The end of the wait for a machine that is reachable: `rescue.wait` follows.
+fn reached(signal: &Signal) -> StepReport {
+    let mut report = StepReport::done().with_output(json!({ "reachable_at": signal.received_at }));
+    report.consumed.push((signal.name.clone(), signal.key.clone()));
+    report
 }
 
 impl AwaitReport {

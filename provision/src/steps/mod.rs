@@ -3,6 +3,7 @@
 mod await_completion;
 mod await_media;
 mod await_report;
+mod await_session;
 mod boot_again;
 mod boot_override;
 mod cleanup;
@@ -24,6 +25,7 @@ use serde::Deserialize;
 
 pub(super) use await_completion::AwaitCompletion;
 pub(super) use await_report::AwaitReport;
+pub(super) use await_session::AwaitSession;
 pub(super) use boot_override::SetBootOverride;
 pub(super) use cleanup::{CleanupBootOverride, CleanupEject, CleanupGrant, CleanupPowerOff, CleanupPowerOn};
 pub(super) use discover::Discover;

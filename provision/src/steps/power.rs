@@ -14,6 +14,7 @@ use redfish::ResetType;
 use serde_json::json;
 
 use super::super::outputs::{Discovered, Mounted};
+use super::super::reachable::REACHABLE;
 use super::super::report::SIGNAL;
 use super::super::second_way;
 use super::super::services::Services;
@@ -57,7 +58,7 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         return Ok(StepReport::skipped());
     }
     let mut request: PowerRequest = context.own_output().unwrap_or_default();
-    if context.snapshot.pending().any(|signal| signal.name == SIGNAL) {
+    if context.snapshot.pending().any(|signal| [SIGNAL, REACHABLE].contains(&&*signal.name)) {
         // A machine that reports was started, whatever its BMC shows.
         request.unconfirmed = true;
         return Ok(StepReport::done()

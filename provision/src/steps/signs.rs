@@ -2,6 +2,7 @@
 
 use super::super::media_report;
 use super::super::outputs::{Built, Discovered, Validated};
+use super::super::reachable::REACHABLE;
 use super::super::report::{PROGRESS, SIGNAL};
 use super::super::services::Services;
 use super::{class, names};
@@ -15,7 +16,7 @@ const READ_AHEAD: u64 = 4;
 
 /// Returns whether the machine has sent a report.
 pub(super) fn has_reported(context: &StepContext) -> bool {
-    let names = [SIGNAL, PROGRESS, media_report::STEP];
+    let names = [SIGNAL, PROGRESS, REACHABLE, media_report::STEP];
     context.snapshot.signals.iter().any(|signal| names.contains(&signal.name.as_str()))
 }
 

@@ -155,6 +155,10 @@ fn what_belongs_to_one_target_is_refused_with_another() {
     );
     assert_eq!(refused(&with("erase_mode", json!("secure"))), pairs(&[("/erase_mode", "not_for_target")]));
     assert_eq!(refused(&with("erase_mode", json!("shred"))), pairs(&[("/erase_mode", "enum")]));
+    assert_eq!(
+        refused(&with("session_minutes", json!(60))),
+        pairs(&[("/session_minutes", "not_for_target")])
+    );
     for bad in [
         "command=\"x\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGV4",
         "ssh-dss AAAAB3NzaC1kc3MAAACBAA",
@@ -163,6 +167,20 @@ fn what_belongs_to_one_target_is_refused_with_another() {
     ] {
         let recipe = json!({ "task_target": "rescue.target", "ssh_authorized_keys": [bad] });
         assert_eq!(refused(&recipe), pairs(&[("/ssh_authorized_keys/0", "pattern")]), "{bad}");
+    }
+}
+
+#[test]
+fn a_rescue_session_lasts_four_hours_or_what_the_recipe_says() {
+    let rescue = |minutes: Value| json!({ "task_target": "rescue.target", "session_minutes": minutes });
+    let hours = |recipe: &Value| accepted(recipe).session().as_secs() / 3600;
+    assert_eq!(hours(&json!({ "task_target": "rescue.target" })), 4);
+    assert_eq!(hours(&rescue(json!(120))), 2);
+    assert_eq!(accepted(&rescue(json!(120))).summary()["session_minutes"], json!(120));
+    for (bad, rule) in
+        [(json!(4), "minimum"), (json!(10_081), "maximum"), (json!("60"), "type"), (json!(30.5), "type")]
+    {
+        assert_eq!(refused(&rescue(bad.clone())), pairs(&[("/session_minutes", rule)]), "{bad}");
     }
 }
 

@@ -175,6 +175,16 @@ fn events_are_read_page_by_page_as_a_timeline() {
 }
 
 #[test]
+fn a_rescue_session_is_finished_with_a_reason() {
+    let controller = Controller::start(|_| (202, json!({"job_id": "j-1", "status": "provisioning"})));
+    let ran = controller.shoal(&["job", "finish", "j-1", "--reason", "disk replaced"]).ends_with(0);
+    assert_eq!(ran.out, "job j-1 is being finished (provisioning)\n");
+    let seen = controller.seen();
+    assert_eq!(seen[0].uri.path(), "/api/v1/jobs/j-1/finish");
+    assert_eq!(seen[0].json(), json!({"reason": "disk replaced"}));
+}
+
+#[test]
 fn cancelling_sends_the_reason() {
     let controller = Controller::start(|_| (202, json!({"job_id": "j-1", "status": "provisioning"})));
     let ran = controller.shoal(&["job", "cancel", "j-1", "--reason", "wrong server"]).ends_with(0);

@@ -25,4 +25,4 @@ pub(super) use order::{
 };
 pub(super) use retry::retry;
 pub(super) use show::show;
-pub(super) use verbs::{cancel, hold, reason, resume};
+pub(super) use verbs::{cancel, finish, hold, reason, resume};

@@ -1,4 +1,4 @@
-//! `POST /api/v1/jobs/{id}/{cancel,hold,resume}`: the verbs of an operator.
+//! `POST /api/v1/jobs/{id}/{cancel,hold,resume,finish}`: the verbs of an operator.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,6 +16,7 @@ use super::view::{self, JobVerbView, JobView};
 use crate::auth::Principal;
 use engine::Verb;
 use engine::model::{Job, RunId};
+use provision::Finished;
 
 /// The maximum of stored characters of a reason.
 const MAX_REASON: usize = 256;
@@ -63,6 +64,28 @@ pub(in crate::api) async fn resume(
     apply(&api, &principal, id, Verb::Resume, &headers, &body).await
 }
 
+/// Ends the rescue session of a job with success; its cleanup runs.
+pub(in crate::api) async fn finish(
+    State(api): State<Api>,
+    CanWrite(principal): CanWrite,
+    JobPath(id): JobPath,
+    headers: HeaderMap,
+    OptionalJsonBody(body): OptionalJsonBody,
+) -> Result<Response, ApiError> {
+    let reason = reason(&body)?;
+    let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
+    request_span::about(&job);
+    expect_unchanged(&job, &headers)?;
+    match provision::finish(&api.engine, &job, &principal.name, &reason).await? {
+        Finished::Accepted => changed(&api, id).await,
+        Finished::NoSession => Err(ApiError::new(
+            ErrorCode::ConflictPhase,
+            "only a job of rescue.target whose machine has reported that it is reachable has a session to finish; \
+             `shoal job cancel` ends any other job",
+        )),
+    }
+}
+
 async fn apply(
     api: &Api,
     principal: &Principal,
@@ -76,6 +99,11 @@ async fn apply(
     request_span::about(&job);
     expect_unchanged(&job, headers)?;
     api.engine.verb(id, verb, &principal.name, &reason).await?;
+    changed(api, id).await
+}
+
+/// The response to an accepted verb.
+async fn changed(api: &Api, id: RunId) -> Result<Response, ApiError> {
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     // Shows what happens next and what the job waits for.
     let explain = match api.store().snapshot(id).await? {

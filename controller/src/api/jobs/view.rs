@@ -142,7 +142,7 @@ pub(in crate::api) struct JobDetailView<'a> {
     /// The slots that the job uses for virtual media, after the discovery of the BMC.
     #[schemars(with = "Option<types::Object>")]
     slot_plan: Option<Value>,
-    /// What an operator can do with the job now: `cancel`, `hold`, `resume`, `retry`.
+    /// What an operator can do with the job now: `cancel`, `hold`, `resume`, `finish` (a rescue session), `retry`.
     verbs: Vec<&'static str>,
     steps: Vec<StepView<'a>>,
     /// How an installation without report was completed.

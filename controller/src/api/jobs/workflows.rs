@@ -9,6 +9,8 @@
 //!   unknown                  yes    yes    yes     -       (a job of another version of the program)
 //! ```
 //!
+//! A job of `rescue.target` in its session offers `finish` too.
+//!
 //! The first three columns are `Workflow::verbs` of the workflow; the phase of a job decides which of them apply now.
 
 use strum::VariantArray;
@@ -40,11 +42,12 @@ impl Retry {
     }
 }
 
-/// What an operator can do with a job now: the verbs that its workflow offers in its phase, and `retry`.
+/// What an operator can do with a job now: the verbs that its workflow offers in its phase, `finish` and `retry`.
 pub(super) fn available(api: &Api, job: &Job) -> Vec<&'static str> {
     let workflow = api.engine.workflows().get(&job.run.workflow);
     let offered = workflow.map_or(Verb::VARIANTS, |workflow| workflow.verbs());
     let allowed = offered.iter().filter(|verb| verb.allowed(job.run.phase)).map(|verb| verb.as_str());
     let retry = (job.run.phase == Phase::Ended && Retry::of(&job.run.workflow).is_some()).then_some("retry");
-    allowed.chain(retry).collect()
+    let finish = provision::may_finish(job).then_some("finish");
+    allowed.chain(finish).chain(retry).collect()
 }

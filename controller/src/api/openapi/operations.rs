@@ -110,6 +110,11 @@ fn jobs() -> Vec<Operation> {
         verb(("jobs", "/api/v1/jobs/{id}/cancel"), "cancelJob", "Cancel a job; its cleanup runs"),
         verb(("jobs", "/api/v1/jobs/{id}/hold"), "holdJob", "Hold a queued or waiting job"),
         verb(("jobs", "/api/v1/jobs/{id}/resume"), "resumeJob", "Resume a held job"),
+        verb(
+            ("jobs", "/api/v1/jobs/{id}/finish"),
+            "finishJob",
+            "End the rescue session of a job with success",
+        ),
         post(
             ("jobs", "/api/v1/jobs/{id}/retry"),
             "retryJob",

@@ -506,6 +506,12 @@ pub(in crate::api) struct InstallReport {
     /// With `progress`: the share of the step that is done.
     #[schemars(range(min = 0, max = 100))]
     percent: Option<f64>,
+    /// With `reachable`: the addresses of the machine; at most 16 are kept.
+    addresses: Option<Vec<String>>,
+    /// With `reachable`: the fingerprint of the SSH host key; absent without SSH.
+    ssh_host_key: Option<String>,
+    /// With `reachable`: the terminals with a shell; at most 16 are kept.
+    consoles: Option<Vec<String>>,
     /// One sentence for the operator.
     message: Option<String>,
     /// The job, which must be the job of the token.
@@ -524,4 +530,6 @@ enum ReportStatus {
     Failed,
     /// The installation continues.
     Progress,
+    /// The machine is in the rescue system and waits for an operator.
+    Reachable,
 }

@@ -98,7 +98,7 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
         Image::Reference(reference) => reference.clone(),
         Image::Layout(path) => import(&settings, path, &mut timeline).await?,
     };
-    let recipe = recipe(args.recipe.as_deref(), &oci_url)?;
+    let recipe = recipe(args.recipe.as_deref(), &oci_url, args.machine.no_network)?;
     let clock = Arc::new(SteadyClock::new(SystemClock));
     let running = app::start(settings, clock).await.context("start the controller")?;
     timeline.note("controller", &format!("listening on {}, data in a temporary folder", running.api));
@@ -182,8 +182,8 @@ async fn import(settings: &Settings, layout: &Path, timeline: &mut Timeline) -> 
     Ok(format!("{GUEST_ADDRESS}/{REPOSITORY}:{tag}"))
 }
 
-/// The recipe: the given one, or that of the demo for the disk of this machine.
-fn recipe(path: Option<&Path>, oci_url: &str) -> anyhow::Result<String> {
+/// The recipe: the given one, or that of the demo for the disk of this machine. A machine without a network gets the image on its medium.
+fn recipe(path: Option<&Path>, oci_url: &str, on_medium: bool) -> anyhow::Result<String> {
     let mut recipe: Value = match path {
         Some(path) => {
             let text = std::fs::read_to_string(path)
@@ -202,6 +202,9 @@ fn recipe(path: Option<&Path>, oci_url: &str) -> anyhow::Result<String> {
     };
     let object = recipe.as_object_mut().context("the recipe is no JSON object")?;
     object.insert("oci_url".to_owned(), json!(oci_url));
+    if on_medium {
+        object.insert("delivery".to_owned(), json!("media"));
+    }
     Ok(recipe.to_string())
 }
 
@@ -266,13 +269,21 @@ mod tests {
 
     #[test]
     fn the_recipe_names_the_image_and_the_only_disk() {
-        let text = recipe(None, "10.0.2.100/os-images/vm:12").unwrap();
+        let text = recipe(None, "10.0.2.100/os-images/vm:12", false).unwrap();
         RecipeSchemas::builtin().validate(&text).expect("the controller accepts the recipe of the demo");
         let made: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(made["target_disk"], json!("/dev/vda"));
-        assert_eq!(made["oci_url"], json!("10.0.2.100/os-images/vm:12"));
+        assert_eq!(
+            (&made["oci_url"], &made["delivery"]),
+            (&json!("10.0.2.100/os-images/vm:12"), &Value::Null)
+        );
+        let text = recipe(None, "10.0.2.100/os-images/vm:12", true).unwrap();
+        let made = RecipeSchemas::builtin()
+            .validate(&text)
+            .expect("the controller accepts it with the image on the medium");
+        assert_eq!(made.delivery, recipe::Delivery::Media);
         assert!(
-            recipe(Some(Path::new("/does/not/exist.json")), "x")
+            recipe(Some(Path::new("/does/not/exist.json")), "x", false)
                 .unwrap_err()
                 .to_string()
                 .contains("exist.json")

@@ -10,8 +10,8 @@ use super::job_cache::{CacheTicket, CachedJob};
 use super::rows::{self, Columns, RUN, ReadSnapshot, all, execute, first};
 use super::{Store, StoreError};
 use crate::model::{
-    BatchId, Job, JobStatus, JsonText, NewJob, Outcome, PROVISION, Phase, ProvisionRecord, RunId, Serial,
-    StepPhase, StepSummary, Time,
+    BatchId, IdPrefix, Job, JobStatus, JsonText, NewJob, Outcome, PROVISION, Phase, ProvisionRecord, RunId,
+    Serial, StepPhase, StepSummary, Time,
 };
 
 /// The columns that [`job`] reads besides those of the run. The state comes from the run.
@@ -47,6 +47,8 @@ pub struct JobFilter {
     pub labels: Vec<(String, String)>,
     /// Only jobs of servers with all of these labels.
     pub server_labels: BTreeMap<String, String>,
+    /// Only jobs whose id begins so, whether another job started them or not.
+    pub id: Option<IdPrefix>,
     /// The maximum of jobs to return.
     pub limit: u32,
     /// Only jobs after this one in the order of the list (newest first).
@@ -187,6 +189,29 @@ impl Store {
         .await
     }
 
+    /// The number of characters by which each id differs from the ids of all other jobs, in the order of `ids`. Each costs two
+    /// searches of the primary key: no id shares more characters with an id than its neighbours in order do.
+    ///
+    /// # Errors
+    /// Returns an error when the database cannot be read.
+    pub async fn distinct_lengths(&self, ids: Vec<RunId>) -> Result<Vec<usize>, StoreError> {
+        const OPERATION: &str = "compare ids of jobs";
+        self.read(OPERATION, move |connection| {
+            let neighbour = |sql, id: &String| {
+                first(connection, OPERATION, sql, &[id], |columns| Ok(columns.text("id")?.to_owned()))
+            };
+            let mut lengths = Vec::with_capacity(ids.len());
+            for id in ids.iter().map(RunId::to_string) {
+                let before = neighbour("SELECT id FROM runs WHERE id < ?1 ORDER BY id DESC LIMIT 1", &id)?;
+                let after = neighbour("SELECT id FROM runs WHERE id > ?1 ORDER BY id LIMIT 1", &id)?;
+                let shared = [before, after].into_iter().flatten().map(|other| shared_length(&id, &other));
+                lengths.push((shared.max().unwrap_or(0) + 1).min(id.len()));
+            }
+            Ok(lengths)
+        })
+        .await
+    }
+
     /// The number of jobs in each public state.
     pub async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError> {
         const OPERATION: &str = "count jobs";
@@ -202,6 +227,11 @@ impl Store {
         })
         .await
     }
+}
+
+/// How many characters two ids have in common at their beginning.
+fn shared_length(one: &str, other: &str) -> usize {
+    one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
 }
 
 /// The SQL condition of a filter, with its parameters in order. Only what is filtered is in the text, so that SQLite chooses
@@ -239,8 +269,16 @@ fn conditions(filter: &JobFilter) -> (String, Vec<Box<dyn ToSql>>) {
     equal("runs.failure_class = ?", filter.failure_class.clone());
     equal("runs.batch <> '' AND runs.batch = ?", filter.batch.map(|batch| batch.to_string()));
     equal("runs.parent = ?", filter.parent.map(|parent| parent.to_string()));
-    if filter.parent.is_none() {
-        texts.push("runs.parent IS NULL");
+    match &filter.id {
+        // A range of the primary key.
+        Some(prefix) => {
+            texts.push("runs.id >= ? AND runs.id < ?");
+            values.push(Box::new(prefix.as_str().to_owned()));
+            // Behind every character of an id.
+            values.push(Box::new(format!("{}g", prefix.as_str())));
+        }
+        None if filter.parent.is_none() => texts.push("runs.parent IS NULL"),
+        None => {}
     }
     for (key, value) in &filter.labels {
         texts.push(

@@ -9,7 +9,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanRead, Parameters, page_size};
 use super::MAX_LABELS;
-use super::view::{JobPage, JobView};
+use super::view::{JobPage, JobRowView};
 use engine::model::{JobStatus, Outcome, RunId, Time};
 use engine::store::JobFilter;
 
@@ -22,7 +22,9 @@ pub(in crate::api) async fn list(
     let filter = JobFilter { server_labels: servers.0, ..filter(&query)? };
     let page = api.store().jobs(filter).await?;
     let next = page.next.map(|(time, id)| format!("{time}_{id}"));
-    Ok(Json(JobPage { jobs: page.jobs.iter().map(JobView::of).collect(), next }).into_response())
+    let lengths = api.store().distinct_lengths(page.jobs.iter().map(|job| job.run.id).collect()).await?;
+    let row = |(job, length): (_, usize)| JobRowView::of(job, length);
+    Ok(Json(JobPage { jobs: page.jobs.iter().zip(lengths).map(row).collect(), next }).into_response())
 }
 
 fn filter(query: &[(String, String)]) -> Result<JobFilter, ApiError> {
@@ -55,6 +57,10 @@ fn filter(query: &[(String, String)]) -> Result<JobFilter, ApiError> {
                 Ok(parent) => filter.parent = Some(parent),
                 Err(_) => wrong.push(problem("not the id of a job")),
             },
+            "id" => match value.parse() {
+                Ok(prefix) => filter.id = Some(prefix),
+                Err(why) => wrong.push(problem(&format!("{why}"))),
+            },
             "label" => match value.split_once('=') {
                 Some((key, _)) if key.is_empty() || filter.labels.len() >= MAX_LABELS => {
                     wrong.push(problem(&format!("label is KEY=VALUE, at most {MAX_LABELS} times")));
@@ -72,7 +78,7 @@ fn filter(query: &[(String, String)]) -> Result<JobFilter, ApiError> {
             _ => wrong.push(Detail::new(
                 name,
                 Rule::Unknown,
-                "the parameters are status, outcome, workflow, server_serial, failure_class, batch, parent, label, limit, cursor",
+                "the parameters are status, outcome, workflow, server_serial, failure_class, batch, parent, id, label, limit, cursor",
             )),
         }
     }

@@ -44,6 +44,7 @@ mod api;
 mod audit;
 mod batches;
 mod bmc;
+mod command_line;
 mod conditions;
 mod crash;
 mod crowd;

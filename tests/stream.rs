@@ -174,5 +174,9 @@ async fn a_stream_needs_credentials_and_a_valid_position() {
         ask(&scene.admin, wrong).await.refused(400, "validation_error");
     }
     scene.admin.get("/api/v1/events?after=-1").await.refused(400, "validation_error");
+    // A client that does not know a position begins at the end.
+    let all = scene.admin.get("/api/v1/events").await.expect(200);
+    let newest = scene.admin.get("/api/v1/events?after=latest").await.expect(200);
+    assert_eq!((&newest["events"], &newest["next"]), (&json!([]), &all["next"]));
     scene.end().await;
 }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::client::{Client, ConnectionArgs};
 use super::error::CliError;
 use super::exit::Exit;
-use super::output::{Output, plain, text};
+use super::live::{Source, WatchArgs};
+use super::output::{Output, Since, plain, text};
 use super::settings_args::SettingsArgs;
 use engine::audit_export::{
     AuditExportError, AuditVerifyError, head_of_export, verify_database, verify_export, write_export,
@@ -55,12 +56,14 @@ pub(super) struct ListAudit {
     /// Only this target, such as server/SERIAL, or server/* for all that begin so
     #[arg(long, value_name = "TARGET")]
     target: Option<String>,
-    /// Only entries of this time or later, such as 2026-11-23T08:00:00Z
+    /// Only entries of this time or later: a duration before now, such as 2h, or a time such as 2026-11-23T08:00:00Z
     #[arg(long, value_name = "TIME")]
-    since: Option<String>,
+    since: Option<Since>,
     /// The maximum of entries
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: u64,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// Arguments of `shoal audit verify`.
@@ -84,7 +87,10 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     match command {
-        AuditCommand::List(list) => list.run(&Client::new(&connection)?, output).await,
+        AuditCommand::List(list) => {
+            let (client, watch) = (Client::new(&connection)?, list.watch);
+            watch.list(Source::Pauses, output, async |output| list.run(&client, output).await).await
+        }
         AuditCommand::Verify(verify) => verify.run(settings, output),
         AuditCommand::Export { output: file, database } => {
             export(&database_of(database, settings)?, file.as_deref(), output)
@@ -101,9 +107,14 @@ fn database_of(given: Option<PathBuf>, settings: SettingsArgs) -> Result<PathBuf
 }
 
 impl ListAudit {
-    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let filters =
-            [("actor", self.actor), ("action", self.action), ("target", self.target), ("since", self.since)];
+    async fn run(&self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let since = self.since.map(|since| since.time((output.times.now)()).to_string());
+        let filters = [
+            ("actor", self.actor.clone()),
+            ("action", self.action.clone()),
+            ("target", self.target.clone()),
+            ("since", since),
+        ];
         let filters: Vec<(&str, String)> =
             filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let (mut entries, mut cursor) = (Vec::new(), None);

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::error::CliError;
 use super::output::{Output, plain};
+use super::progress::{Direction, ProcessProgress};
 use controller::app::backup::{self, BackupError, BackupSummary};
 use controller::config::Settings;
 use engine::model::{Clock, SystemClock, error_chain};
@@ -34,7 +35,10 @@ pub(super) struct RestoreBackup {
 /// Makes a backup.
 pub(super) fn back_up(command: BackUp, settings: &Settings, output: &mut Output<'_>) -> Result<(), CliError> {
     let BackUp { destination, with_master_key } = command;
-    let made = backup::back_up(settings, &destination, with_master_key, SystemClock.now());
+    let progress = ProcessProgress::new("backup", Direction::Write, None);
+    let made = progress.during(&mut *output.err, || {
+        backup::back_up(settings, &destination, with_master_key, SystemClock.now())
+    });
     let summary = made.map_err(|error| failed(&error))?;
     show("backed up", &summary, output)?;
     for damaged in &summary.damaged {
@@ -57,11 +61,15 @@ pub(super) fn restore(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     if command.verify_only {
-        let summary = backup::verify(&command.backup).map_err(|error| failed(&error))?;
+        let progress = ProcessProgress::new("verification", Direction::Read, None);
+        let verified = progress.during(&mut *output.err, || backup::verify(&command.backup));
+        let summary = verified.map_err(|error| failed(&error))?;
         return show("verified", &summary, output);
     }
-    let summary =
-        backup::restore(settings, &command.backup, SystemClock.now()).map_err(|error| failed(&error))?;
+    let progress = ProcessProgress::new("restore", Direction::Write, None);
+    let restored =
+        progress.during(&mut *output.err, || backup::restore(settings, &command.backup, SystemClock.now()));
+    let summary = restored.map_err(|error| failed(&error))?;
     show("restored", &summary, output)?;
     if settings.master_key.is_none() && !settings.master_key_file().exists() {
         output.note(format!(

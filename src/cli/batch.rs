@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 
 use super::client::{Client, header};
 use super::error::CliError;
+use super::ids;
 use super::input;
 use super::job;
-use super::output::{Output, join, plain, text};
+use super::live::{Source, WatchArgs};
+use super::output::{Column, Format, Output, Since, join, plain, text};
 use super::watch::{self, PollInterval};
 
 /// The longest file of a batch or list of servers, in bytes: the default request limit of a controller.
@@ -23,20 +25,20 @@ pub(super) enum BatchCommand {
     /// Create one job per server, in one request
     Create(CreateBatch),
     /// List the newest batches
-    List,
+    List(ListBatches),
     /// Show the progress of a batch; `shoal job list --batch` lists its jobs
     Show {
-        /// The id of the batch
+        /// The id of the batch, or its beginning
         batch: String,
     },
     /// Follow a batch until all its jobs are complete; the exit code is 0 only if all succeeded
     Watch {
-        /// The id of the batch
+        /// The id of the batch, or its beginning
         batch: String,
     },
     /// Cancel the queued jobs of a batch; running jobs continue
     Cancel {
-        /// The id of the batch
+        /// The id of the batch, or its beginning
         batch: String,
         /// Also cancel running jobs; their cleanup runs
         #[arg(long)]
@@ -45,6 +47,27 @@ pub(super) enum BatchCommand {
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
     },
+}
+
+/// Arguments of `shoal batch list`.
+#[derive(Args, Debug)]
+pub(super) struct ListBatches {
+    /// Only batches created at this time or later: a duration before now, such as 2h, or a time as RFC 3339
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+impl ListBatches {
+    async fn run(&self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let mut batches = client.get(&["batches"], &[]).await?.body;
+        if let (Some(since), Some(rows)) = (self.since, batches["batches"].as_array_mut()) {
+            let from = since.time((output.times.now)());
+            rows.retain(|batch| job::is_since(batch, "/created_at", from));
+        }
+        if output.json { output.document(&batches) } else { list(&batches, output) }
+    }
 }
 
 /// Arguments of `shoal batch create`.
@@ -78,25 +101,21 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     match command {
         BatchCommand::Create(create) => create.run(client, output).await,
-        BatchCommand::List => {
-            let batches = client.get(&["batches"], &[]).await?.body;
-            if output.json {
-                return output.document(&batches);
-            }
-            let rows: Vec<Vec<String>> = batches["batches"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|batch| vec![text(batch, "/batch_id"), progress(batch), text(batch, "/created_at")])
-                .collect();
-            output.table(&["BATCH", "PROGRESS", "CREATED"], &rows)
+        BatchCommand::List(list) => {
+            let watch = list.watch;
+            watch.list(Source::Events(client), output, async |output| list.run(client, output).await).await
         }
         BatchCommand::Show { batch } => {
+            let batch = ids::batch(client, &batch).await?;
             let batch = client.get(&["batches", &batch], &[]).await?.body;
             if output.json { output.document(&batch) } else { show(&batch, output) }
         }
-        BatchCommand::Watch { batch } => watch_to_the_end(client, &batch, output).await,
+        BatchCommand::Watch { batch } => {
+            let batch = ids::batch(client, &batch).await?;
+            watch_to_the_end(client, &batch, output).await
+        }
         BatchCommand::Cancel { batch, all, reason } => {
+            let batch = ids::batch(client, &batch).await?;
             let body = json!({ "all": all, "reason": reason });
             let response = client.post(&["batches", &batch, "cancel"], &body, HeaderMap::new()).await?.body;
             if output.json {
@@ -106,6 +125,32 @@ pub(super) async fn run(
             output.line(format!("{ended} jobs of batch {} are being cancelled", plain(&batch)))
         }
     }
+}
+
+/// Shows batches as a table.
+fn list(batches: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let batches = batches["batches"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let known: Vec<&str> = batches.iter().filter_map(|batch| batch["batch_id"].as_str()).collect();
+    let length = if output.format == Format::Wide { usize::MAX } else { ids::distinct(&known) };
+    let row = |batch: &Value| {
+        let id: String = text(batch, "/batch_id").chars().take(length).collect();
+        vec![
+            id,
+            progress(batch),
+            text(batch, "/jobs"),
+            text(batch, "/created_at"),
+            text(batch, "/created_by"),
+        ]
+    };
+    let rows: Vec<Vec<String>> = batches.iter().map(row).collect();
+    let columns = [
+        Column::new("BATCH", 0),
+        Column::new("PROGRESS", 1),
+        Column::new("JOBS", 3),
+        Column::new("CREATED", 2),
+        Column::wide("CREATED BY"),
+    ];
+    output.columns(&columns, &rows)
 }
 
 impl CreateBatch {

@@ -3,6 +3,7 @@
 //! Invariants: the token is sent only to the host of `--url`, because redirects are not followed and no proxy is used; path
 //! segments and query values are percent-encoded; a request has a timeout and a response a size limit.
 
+mod events;
 mod push;
 
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ use secrets::SecretSource;
 
 use super::error::CliError;
 use super::input;
+
+pub(super) use events::Changes;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -173,6 +176,18 @@ impl Client {
         filters: &[(&str, String)],
         limit: usize,
     ) -> Result<Value, CliError> {
+        self.list_while(path, key, filters, limit, &|_| true).await
+    }
+
+    /// [`Self::list`] up to the first row that `wanted` refuses; `next` is then null.
+    pub(super) async fn list_while(
+        &self,
+        path: &[&str],
+        key: &str,
+        filters: &[(&str, String)],
+        limit: usize,
+        wanted: &(dyn Fn(&Value) -> bool + Sync),
+    ) -> Result<Value, CliError> {
         let mut rows = Vec::new();
         let mut next = Value::Null;
         for _ in 0..MAX_PAGES {
@@ -184,8 +199,12 @@ impl Client {
                 return Err(self.unexpected_response(path, format!("the list {key} is missing")));
             };
             let empty = found.is_empty();
-            rows.append(&mut found);
             next = page["next"].take();
+            if let Some(end) = found.iter().position(|row| !wanted(row)) {
+                found.truncate(end);
+                next = Value::Null;
+            }
+            rows.append(&mut found);
             if next.is_null() || empty || rows.len() >= limit {
                 break;
             }

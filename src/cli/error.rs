@@ -70,6 +70,23 @@ pub(super) enum CliError {
         /// The body, or its beginning as text when it is not JSON.
         body: Value,
     },
+    /// Several things have an id that begins so.
+    #[error(
+        "{} {} have an id that begins with {given}:\n  {}",
+        if *more { format!("more than {}", candidates.len()) } else { candidates.len().to_string() },
+        if *what == "batch" { "batches" } else { "jobs" },
+        candidates.join("\n  ")
+    )]
+    AmbiguousId {
+        /// What they are.
+        what: &'static str,
+        /// The given beginning.
+        given: String,
+        /// The first of them, described.
+        candidates: Vec<String>,
+        /// There are more.
+        more: bool,
+    },
     /// A watched job did not succeed. The output already contains its events.
     #[error("job {job} ended {outcome}")]
     JobEnded {
@@ -97,7 +114,7 @@ impl CliError {
     /// The exit code.
     pub(super) fn exit(&self) -> Exit {
         match self {
-            Self::Usage(_) => Exit::Usage,
+            Self::Usage(_) | Self::AmbiguousId { .. } => Exit::Usage,
             Self::Config(_) => Exit::Configuration,
             Self::Input { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::NotFound,
             Self::Input { .. }
@@ -136,6 +153,9 @@ impl CliError {
             Self::UnexpectedResponse { .. } => {
                 Some("check that --url (SHOAL_URL) is the URL of a Shoal controller")
             }
+            Self::AmbiguousId { .. } => {
+                Some("give more characters of the id, as the first column shows them")
+            }
             Self::Refused { status, body } => refusal_hint(*status, code(body)),
             _ => None,
         }
@@ -148,6 +168,9 @@ impl CliError {
             Self::Config(errors) => {
                 let problems: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
                 json!({"error": {"error": "configuration", "message": self.to_string(), "problems": problems}})
+            }
+            Self::AmbiguousId { candidates, .. } => {
+                json!({"error": {"error": "ambiguous_id", "message": self.to_string(), "candidates": candidates}})
             }
             _ => json!({"error": {"error": "client", "message": self.to_string()}}),
         }

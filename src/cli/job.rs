@@ -12,8 +12,11 @@ use recipe::MAX_RECIPE_BYTES;
 
 use super::client::{Client, header};
 use super::error::CliError;
+use super::ids;
 use super::input;
-use super::output::{Output, join, plain, text};
+use super::job_live;
+use super::live::{Source, WatchArgs};
+use super::output::{Column, Output, Since, join, plain, text, time_of};
 use super::timeline;
 use super::watch::{self, PollInterval, follow};
 
@@ -26,33 +29,36 @@ pub(super) enum JobCommand {
     List(ListJobs),
     /// Show a job
     Show {
-        /// The id of the job
+        /// The id of the job, or its beginning
         job: String,
     },
     /// Show the events of a job
     Events {
-        /// The id of the job
+        /// The id of the job, or its beginning
         job: String,
         /// Only events after this event number
         #[arg(long, value_name = "SEQ", default_value_t = 0)]
         after: u64,
+        /// Only events of this time or later: a duration before now, such as 2h, or a time as RFC 3339
+        #[arg(long, value_name = "TIME")]
+        since: Option<Since>,
         /// Continue until the job is complete
         #[arg(long)]
         follow: bool,
     },
     /// Follow a job until it is complete; the exit code is 0 only if it succeeded
     Watch {
-        /// The id of the job
+        /// The id of the job, or its beginning
         job: String,
     },
     /// Explain the state of a job: reason, deadline, what ends it, and what to do
     Explain {
-        /// The id of the job
+        /// The id of the job, or its beginning
         job: String,
     },
     /// Show the end of the log of the maintenance OS, which its final report carried
     Log {
-        /// The id of the job
+        /// The id of the job, or its beginning
         job: String,
     },
     /// Cancel a job; its cleanup ejects media and restores boot settings
@@ -76,7 +82,7 @@ pub(super) enum JobCommand {
 /// A job and the reason of a verb.
 #[derive(Args, Debug)]
 pub(super) struct JobArgs {
-    /// The id of the job
+    /// The id of the job, or its beginning
     job: String,
     /// The reason, stored in the events of the job
     #[arg(long, value_name = "TEXT")]
@@ -136,9 +142,14 @@ pub(super) struct ListJobs {
     /// Only jobs of this batch
     #[arg(long, value_name = "BATCH")]
     batch: Option<String>,
+    /// Only jobs created at this time or later: a duration before now, such as 2h, or a time as RFC 3339
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
     /// The maximum of listed jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = rows)]
     limit: usize,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// The body of `POST /api/v1/jobs`. The recipe is sent as it was written, because the controller stores its text.
@@ -168,37 +179,31 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     match command {
         JobCommand::Create(create) => create.run(client, output).await,
-        JobCommand::List(list) => list.run(client, output).await,
+        JobCommand::List(list) => {
+            let watch = list.watch;
+            watch.list(Source::Events(client), output, async |output| list.run(client, output).await).await
+        }
         JobCommand::Show { job } => {
+            let job = ids::job(client, &job).await?;
             let job = client.get(&["jobs", &job], &[]).await?.body;
             if output.json { output.document(&job) } else { show(&job, output) }
         }
-        JobCommand::Events { job, after, follow: false } => {
-            let (events, next) = watch::events(client, &job, after).await?;
-            if output.json {
-                return output.document(&json!({"events": events, "next": next}));
-            }
-            events.iter().try_for_each(|event| output.line(timeline::line(event)))
+        JobCommand::Events { job, after, since, follow } => {
+            let job = ids::job(client, &job).await?;
+            events(client, &job, after, since, follow, output).await
         }
-        JobCommand::Events { job, after, follow: true } => {
-            follow(client, &job, after, PollInterval::default(), output, &mut show_event).await.map(|_| ())
+        JobCommand::Watch { job } => {
+            let job = ids::job(client, &job).await?;
+            watch_to_the_end(client, &job, PollInterval::default(), output).await
         }
-        JobCommand::Watch { job } => watch_to_the_end(client, &job, PollInterval::default(), output).await,
         JobCommand::Explain { job } => {
+            let job = ids::job(client, &job).await?;
             let response = client.get(&["jobs", &job, "explain"], &[]).await?.body;
             if output.json { output.document(&response) } else { explain(&response, output) }
         }
         JobCommand::Log { job } => {
-            let response = client.get(&["jobs", &job, "log"], &[]).await?.body;
-            if output.json {
-                return output.document(&response);
-            }
-            match response["log"].as_str() {
-                Some(log) => log.lines().try_for_each(|line| output.line(plain(line))),
-                None => {
-                    output.line("no log: the maintenance OS has sent no final report, or one without a log")
-                }
-            }
+            let job = ids::job(client, &job).await?;
+            log(client, &job, output).await
         }
         JobCommand::Cancel(args) => args.apply("cancel", "is being cancelled", client, output).await,
         JobCommand::Hold(args) => args.apply("hold", "is held", client, output).await,
@@ -222,7 +227,8 @@ pub(super) async fn run(
 impl JobArgs {
     async fn post(&self, verb: &str, client: &Client) -> Result<Value, CliError> {
         let body = self.reason.as_ref().map_or_else(|| json!({}), |reason| json!({"reason": reason}));
-        Ok(client.post(&["jobs", &self.job, verb], &body, HeaderMap::new()).await?.body)
+        let job = ids::job(client, &self.job).await?;
+        Ok(client.post(&["jobs", &job, verb], &body, HeaderMap::new()).await?.body)
     }
 
     async fn apply(
@@ -237,6 +243,48 @@ impl JobArgs {
             return output.document(&response);
         }
         output.line(format!("job {} {done} ({})", plain(&self.job), text(&response, "/status")))
+    }
+}
+
+/// Shows the events of a job, of a time or later.
+async fn events(
+    client: &Client,
+    job: &str,
+    after: u64,
+    since: Option<Since>,
+    following: bool,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    let from = since.map(|since| since.time((output.times.now)()));
+    let is_recent = |event: &Value| from.is_none_or(|from| is_since(event, "/time", from));
+    if following {
+        let mut show = |event: &Value, output: &mut Output<'_>| {
+            if is_recent(event) { show_event(event, output) } else { Ok(()) }
+        };
+        return follow(client, job, after, PollInterval::default(), output, &mut show).await.map(|_| ());
+    }
+    let (mut events, next) = watch::events(client, job, after).await?;
+    events.retain(is_recent);
+    if output.json {
+        return output.document(&json!({"events": events, "next": next}));
+    }
+    events.iter().try_for_each(|event| output.line(timeline::line(event)))
+}
+
+/// Whether the time at a place of a document is not before another. A document without a time passes.
+pub(super) fn is_since(document: &Value, pointer: &str, from: jiff::Timestamp) -> bool {
+    time_of(&text(document, pointer)).is_none_or(|time| time >= from)
+}
+
+/// Shows the log of the final report.
+async fn log(client: &Client, job: &str, output: &mut Output<'_>) -> Result<(), CliError> {
+    let response = client.get(&["jobs", job, "log"], &[]).await?.body;
+    if output.json {
+        return output.document(&response);
+    }
+    match response["log"].as_str() {
+        Some(log) => log.lines().try_for_each(|line| output.line(plain(line))),
+        None => output.line("no log: the maintenance OS has sent no final report, or one without a log"),
     }
 }
 
@@ -326,49 +374,76 @@ impl CreateJob {
 }
 
 impl ListJobs {
-    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    async fn run(&self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let parent = match &self.parent {
+            Some(parent) => Some(ids::job(client, parent).await?),
+            None => None,
+        };
+        let batch = match &self.batch {
+            Some(batch) => Some(ids::batch(client, batch).await?),
+            None => None,
+        };
         let filters: Vec<(&str, String)> = [
-            ("status", self.status),
-            ("outcome", self.outcome),
-            ("workflow", self.workflow),
-            ("parent", self.parent),
-            ("server_serial", self.server),
-            ("failure_class", self.failure_class),
-            ("batch", self.batch),
+            ("status", self.status.clone()),
+            ("outcome", self.outcome.clone()),
+            ("workflow", self.workflow.clone()),
+            ("parent", parent),
+            ("server_serial", self.server.clone()),
+            ("failure_class", self.failure_class.clone()),
+            ("batch", batch),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
-        .chain(self.label.into_iter().map(|label| ("label", label)))
+        .chain(self.label.iter().map(|label| ("label", label.clone())))
         .collect();
-        let jobs = client.list(&["jobs"], "jobs", &filters, self.limit).await?;
+        let from = self.since.map(|since| since.time((output.times.now)()));
+        let is_recent = |job: &Value| from.is_none_or(|from| is_since(job, "/created_at", from));
+        let jobs = client.list_while(&["jobs"], "jobs", &filters, self.limit, &is_recent).await?;
         if output.json {
             return output.document(&jobs);
         }
-        let columns = [
-            "/job_id",
-            "/workflow",
-            "/server_serial",
-            "/status",
-            "/outcome",
-            "/step",
-            "/failed_step",
-            "/created_at",
-        ];
-        let rows: Vec<Vec<String>> = jobs["jobs"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|job| columns.map(|pointer| text(job, pointer)).to_vec())
-            .collect();
-        output.table(
-            &["JOB", "WORKFLOW", "SERVER", "STATUS", "OUTCOME", "STEP", "FAILED STEP", "CREATED"],
-            &rows,
-        )?;
-        if !jobs["next"].is_null() {
-            output.note("there are more jobs; give a larger --limit");
-        }
-        Ok(())
+        list(&jobs, output)
     }
+}
+
+/// Shows jobs as a table.
+fn list(jobs: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    const COLUMNS: [Column<'_>; 11] = [
+        Column::new("JOB", 0),
+        Column::new("WORKFLOW", 6),
+        Column::new("SERVER", 1),
+        Column::new("STATUS", 2),
+        Column::new("OUTCOME", 3),
+        Column::new("STEP", 5),
+        Column::new("FAILED STEP", 7),
+        Column::new("CREATED", 4),
+        Column::wide("CHANGED"),
+        Column::wide("DEADLINE"),
+        Column::wide("BATCH"),
+    ];
+    let row = |job: &Value, output: &Output<'_>| {
+        let part = |pointer| text(job, pointer);
+        vec![
+            output.id(job, "/short_id", "/job_id"),
+            part("/workflow"),
+            part("/server_serial"),
+            part("/status"),
+            part("/outcome"),
+            part("/step"),
+            part("/failed_step"),
+            part("/created_at"),
+            part("/last_update"),
+            part("/deadline_at"),
+            part("/batch"),
+        ]
+    };
+    let rows: Vec<Vec<String>> =
+        jobs["jobs"].as_array().into_iter().flatten().map(|job| row(job, output)).collect();
+    output.columns(&COLUMNS, &rows)?;
+    if !jobs["next"].is_null() {
+        output.note("there are more jobs; give a larger --limit");
+    }
+    Ok(())
 }
 
 /// Reads a recipe without changing its text.
@@ -389,10 +464,15 @@ pub(super) async fn watch_to_the_end(
     interval: PollInterval,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let ended = follow(client, job, 0, interval, output, &mut show_event).await?;
+    let in_place = output.screen.live && !output.json;
+    let ended = if in_place {
+        job_live::follow(client, job, output).await?
+    } else {
+        follow(client, job, 0, interval, output, &mut show_event).await?
+    };
     if output.json {
         output.row(&ended)?;
-    } else {
+    } else if !in_place {
         output.line("")?;
         show(&ended, output)?;
     }

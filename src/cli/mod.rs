@@ -15,8 +15,8 @@
 //! restore                       local, refused while a controller runs
 //! ```
 //!
-//! Invariants: data goes to standard output, all other text to standard error; `--json` is the unchanged response of the
-//! controller; no command prompts; the exit code is one of the list in `shoal --help`. Control characters in text of a
+//! Invariants: data goes to standard output, all other text to standard error; `-o json` (`--json`) is the unchanged response
+//! of the controller, `-o yaml` the same as YAML; a pipe receives no colour and no cut cell; no command prompts; the exit code is one of the list in `shoal --help`. Control characters in text of a
 //! controller or a file are replaced before output.
 //!
 //! See docs/operating.md.
@@ -33,17 +33,22 @@ mod condition;
 mod config;
 mod controller;
 mod error;
+mod examples;
 mod exit;
 mod firmware;
 mod hardware;
+mod ids;
 mod input;
 mod inventory;
 mod iso;
 mod job;
+mod job_live;
+mod live;
 mod maintenance;
 mod openapi;
 mod output;
 mod ready;
+mod progress;
 mod recipe;
 mod registry;
 mod registry_online;
@@ -53,31 +58,44 @@ mod serve;
 mod server;
 mod session;
 mod settings_args;
+mod shell;
 mod support;
 mod timeline;
 mod token;
+mod top;
 mod user;
 mod watch;
 mod webhook;
 
+use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use client::{Client, ConnectionArgs};
 use error::CliError;
-use output::{Output, is_broken_pipe};
+use output::{Format, Output, Screen, Times, is_broken_pipe};
 use settings_args::SettingsArgs;
 
 /// Installs servers through their BMCs: recipe in, installed machine out.
 #[derive(Debug, Parser)]
 #[command(name = "shoal", version, after_help = exit::HELP, arg_required_else_help = true)]
 struct Cli {
-    /// Print JSON instead of text
+    /// Print JSON instead of text: the same as -o json
     #[arg(long, global = true)]
     json: bool,
+    /// The form of lists and things; wide shows all columns, name one id per line. Some commands write a file with -o instead
+    // The type of an option that a command has under this name, because clap copies its value here.
+    #[arg(long, short, global = true, value_name = "FORMAT",
+          value_parser = PossibleValuesParser::new(Format::NAMES).map(PathBuf::from))]
+    output: Option<PathBuf>,
+    /// Show times as RFC 3339 in UTC instead of ages
+    #[arg(long, global = true)]
+    utc: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -109,6 +127,13 @@ enum Command {
         connection: ConnectionArgs,
         #[command(subcommand)]
         command: Box<batch::BatchCommand>,
+    },
+    /// Show what needs a person, what runs and what waits, on one screen; q ends
+    Top {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(flatten)]
+        arguments: top::TopArgs,
     },
     /// Manage outgoing webhooks
     Webhook {
@@ -234,12 +259,46 @@ enum Command {
     /// Build the bootable image of the maintenance OS
     #[command(subcommand)]
     Maintenance(maintenance::MaintenanceCommand),
+    /// Print the completions of a shell: commands, options, serial numbers and ids of jobs
+    Completions(shell::Completions),
+    /// Write manual pages, one for each command
+    Man(shell::Man),
+}
+
+impl Cli {
+    /// Parses a command line, with the form of its output.
+    fn read(
+        arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<(Self, Format), clap::Error> {
+        let mut command = shell::definition();
+        let mut matches = command.try_get_matches_from_mut(arguments)?;
+        let writes_file = has_own_output(&command, &matches);
+        let cli = Self::from_arg_matches_mut(&mut matches)?;
+        let given = cli.output.as_ref().filter(|_| !writes_file).and_then(|name| name.to_str());
+        let usual = if cli.json { Format::Json } else { Format::Text };
+        let format = given.and_then(Format::named).unwrap_or(usual);
+        Ok((cli, format))
+    }
+
+    /// How times are shown.
+    fn times(&self) -> Times {
+        Times { utc: self.utc, ..Times::AGES }
+    }
+}
+
+/// Whether `-o` of the selected command names a file.
+fn has_own_output(command: &clap::Command, matches: &ArgMatches) -> bool {
+    let own = command.get_arguments().find(|argument| argument.get_id() == "output");
+    match matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches))) {
+        Some((command, matches)) => has_own_output(command, matches),
+        None => own.is_some_and(|argument| !argument.is_global_set()),
+    }
 }
 
 /// Parses the arguments of the process and runs the command.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let (cli, format) = match Cli::read(std::env::args_os()) {
+        Ok(read) => read,
         Err(error) => {
             // Help and version end with 0, wrong arguments with 2. A closed terminal is ignored.
             let _ = error.print();
@@ -248,7 +307,7 @@ pub fn main() -> ExitCode {
     };
     // Not locked: `serve` writes its log from many threads.
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    let mut output = Output { out: &mut out, err: &mut err, json: cli.json };
+    let mut output = Output::new(&mut out, &mut err, format).on(Screen::of_stdout(), cli.times());
     match dispatch(cli.command, &mut output) {
         Ok(code) => code,
         Err(error) => report(&error, &mut output),
@@ -257,7 +316,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
     // Images and their files are for other programs and have the modes that their user chose.
-    if !matches!(command, Command::Iso(_)) {
+    if !matches!(command, Command::Iso(_) | Command::Completions(_) | Command::Man(_)) {
         ::controller::app::make_private();
     }
     match command {
@@ -275,6 +334,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Batch { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(batch::run(*command, &client, output)))
+        }
+        Command::Top { connection, arguments } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(top::run(arguments, &client, output)))
         }
         Command::Webhook { connection, command } => {
             let client = Client::new(&connection)?;
@@ -336,6 +399,8 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Openapi => openapi::run(output),
         Command::Iso(command) => iso::run(command, output),
         Command::Maintenance(command) => maintenance::run(command, output),
+        Command::Completions(completions) => completions.run(output),
+        Command::Man(man) => man.run(output),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::error::CliError;
 use super::output::{Output, plain};
+use super::progress::{Direction, ProcessProgress};
 use super::registry_online::RegistryRequest;
 use controller::app::{OfflineRegistry, StartError};
 use controller::audit::AuditAction;
@@ -359,14 +360,28 @@ async fn import(
     repository: Option<&str>,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let imported = match repository {
-        Some(repository) => {
-            let repository: RepositoryName = named("repository", repository)?;
-            let imported = registry.import(source, &repository).await.map_err(|error| failed(&error))?;
-            [(repository, imported)].into()
-        }
-        None => registry.import_registry(source).await.map_err(|error| failed(&error))?,
+    let size = std::fs::metadata(source).ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+    let mut progress = ProcessProgress::new(format!("reading {}", source.display()), Direction::Read, size);
+    let work = async {
+        Ok::<_, CliError>(match repository {
+            Some(repository) => {
+                let repository: RepositoryName = named("repository", repository)?;
+                let imported = registry.import(source, &repository).await.map_err(|error| failed(&error))?;
+                [(repository, imported)].into()
+            }
+            None => registry.import_registry(source).await.map_err(|error| failed(&error))?,
+        })
     };
+    let mut work = std::pin::pin!(work);
+    let imported = loop {
+        tokio::select! {
+            biased;
+            imported = &mut work => break imported,
+            () = tokio::time::sleep(ProcessProgress::PAUSE) => progress.report(&mut *output.err),
+        }
+    };
+    progress.end(&mut *output.err);
+    let imported = imported?;
     let skipped: Vec<String> = imported
         .iter()
         .flat_map(|(repository, imported)| {

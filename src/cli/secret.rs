@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::accounts::{PlaceArgs, document, now};
 use super::client::Client;
 use super::error::CliError;
+use super::live::{Source, WatchArgs};
 use super::output::{Output, plain, text};
 use controller::app::OfflineSecrets;
 use controller::keys::{RotateError, SecretName};
@@ -19,7 +20,7 @@ use engine::model::{Time, error_chain};
 #[derive(Debug, Subcommand)]
 pub(super) enum SecretCommand {
     /// List the keys: name, purpose, id and age, never a value
-    List,
+    List(WatchArgs),
     /// Replace a key by a new one without losing a request; run it again to continue after an interruption
     Rotate {
         /// The name of the key
@@ -97,7 +98,10 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     let place = Place::open(place).await?;
     match command {
-        SecretCommand::List => list(&place.list().await?, output),
+        SecretCommand::List(watch) => {
+            let show = async |output: &mut Output<'_>| list(&place.list().await?, output);
+            watch.list(Source::Pauses, output, show).await
+        }
         SecretCommand::Rotate { name } => rotate(&place, name.into(), output).await,
     }
 }

@@ -12,7 +12,8 @@ use super::client::{Client, header};
 use super::condition;
 use super::error::CliError;
 use super::input;
-use super::output::{Output, join, text};
+use super::live::{Source, WatchArgs};
+use super::output::{Column, Output, join, text};
 use super::restored;
 
 /// The environment variable with the BMC password.
@@ -29,6 +30,8 @@ pub(super) enum ServerCommand {
         /// The maximum of listed servers
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = super::job::rows)]
         limit: usize,
+        #[command(flatten)]
+        watch: WatchArgs,
     },
     /// Show a server, without its password
     Show {
@@ -45,6 +48,8 @@ pub(super) enum ServerCommand {
     Conditions {
         /// The serial number of the server
         serial: String,
+        #[command(flatten)]
+        watch: WatchArgs,
     },
     /// Change a server; values without an argument are unchanged
     Update(UpdateServer),
@@ -183,7 +188,9 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     match command {
         ServerCommand::Add(add) => add.run(client, output).await,
-        ServerCommand::List { limit } => list(limit, client, output).await,
+        ServerCommand::List { limit, watch } => {
+            watch.list(Source::Events(client), output, async |output| list(limit, client, output).await).await
+        }
         ServerCommand::Show { serial } => {
             let server = client.get(&["servers", &serial], &[]).await?.body;
             show(&server, output)
@@ -192,7 +199,10 @@ pub(super) async fn run(
         ServerCommand::Inventory(inventory) => inventory.run(client, output).await,
         ServerCommand::PowerCycle(cycle) => cycle.run(client, output).await,
         ServerCommand::ResetBmc(reset) => reset.run(client, output).await,
-        ServerCommand::Conditions { serial } => condition::list(&serial, client, output).await,
+        ServerCommand::Conditions { serial, watch } => {
+            let show = async |output: &mut Output<'_>| condition::list(&serial, client, output).await;
+            watch.list(Source::Events(client), output, show).await
+        }
         ServerCommand::Restored { serial } => restored::show(&serial, client, output).await,
         ServerCommand::Release { serial, jobs } => restored::release(&serial, jobs, client, output).await,
         ServerCommand::Maintenance(maintenance) => maintenance.run(client, output).await,
@@ -358,6 +368,14 @@ async fn list(limit: usize, client: &Client, output: &mut Output<'_>) -> Result<
     if output.json {
         return output.document(&servers);
     }
+    const COLUMNS: [Column<'_>; 6] = [
+        Column::new("SERIAL", 0),
+        Column::new("BMC", 1),
+        Column::new("VENDOR", 3),
+        Column::new("TLS", 5),
+        Column::new("LAST SEEN", 2),
+        Column::new("LABELS", 4),
+    ];
     let rows: Vec<Vec<String>> = servers["servers"]
         .as_array()
         .into_iter()
@@ -370,7 +388,7 @@ async fn list(limit: usize, client: &Client, output: &mut Output<'_>) -> Result<
                 .collect()
         })
         .collect();
-    output.table(&["SERIAL", "BMC", "VENDOR", "TLS", "LAST SEEN", "LABELS"], &rows)?;
+    output.columns(&COLUMNS, &rows)?;
     if !servers["next"].is_null() {
         output.note("there are more servers; give a larger --limit");
     }

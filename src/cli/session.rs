@@ -6,13 +6,14 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::CliError;
+use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
 
 /// Commands for web sessions.
 #[derive(Debug, Subcommand)]
 pub(super) enum SessionCommand {
     /// List the web sessions: those of the caller, for an administrator all
-    List,
+    List(WatchArgs),
     /// End web sessions; their cookies are refused with the next request
     End(EndSessions),
 }
@@ -39,7 +40,9 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     match command {
-        SessionCommand::List => list(client, output).await,
+        SessionCommand::List(watch) => {
+            watch.list(Source::Pauses, output, async |output| list(client, output).await).await
+        }
         SessionCommand::End(EndSessions { of: Some(name), .. }) => {
             let ended = client.delete(&["users", &name, "sessions"], HeaderMap::new()).await?.body;
             show(&ended, output)

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
 use super::error::CliError;
+use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
 use controller::accounts::{NewToken, TokenView};
 use controller::audit::AuditAction;
@@ -22,7 +23,7 @@ pub(super) enum TokenCommand {
     /// Create an API token and print it; it is not shown again
     Create(CreateToken),
     /// List the API tokens, without their texts
-    List,
+    List(WatchArgs),
     /// Revoke an API token; it is refused with the next request
     Revoke {
         /// The name of the token
@@ -130,7 +131,10 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     match command {
         TokenCommand::Create(create) => create.run(place, output).await,
-        TokenCommand::List => list(place, output).await,
+        TokenCommand::List(watch) => {
+            let place = Place::open(place).await?;
+            watch.list(Source::Pauses, output, async |output| list(&place, output).await).await
+        }
         TokenCommand::Confirm { names } => confirm(&names, place, output).await,
         TokenCommand::Revoke { name } => {
             match Place::open(place).await? {
@@ -244,8 +248,8 @@ fn show(issued: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     output.line(part("/token"))
 }
 
-async fn list(place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
-    let page = match Place::open(place).await? {
+async fn list(place: &Place, output: &mut Output<'_>) -> Result<(), CliError> {
+    let page = match place {
         Place::Online(client) => client.get(&["tokens"], &[]).await?.body,
         Place::Offline(offline) => {
             json!({ "tokens": offline.accounts().tokens().await.map_err(failed)?, "next": null })

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
 use super::error::CliError;
 use super::input;
+use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
 use controller::accounts::{ChangedUser, NewUser};
 use controller::audit::AuditAction;
@@ -32,7 +33,7 @@ pub(super) enum UserCommand {
         password: NewPasswordArgs,
     },
     /// List the users
-    List,
+    List(WatchArgs),
     /// Set another password; the former one is refused with the next request
     Passwd {
         /// The name of the user
@@ -123,7 +124,10 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     let (name, change) = match command {
-        UserCommand::List => return list(place, output).await,
+        UserCommand::List(watch) => {
+            let place = Place::open(place).await?;
+            return watch.list(Source::Pauses, output, async |output| list(&place, output).await).await;
+        }
         UserCommand::Remove { name } => return remove(&name, place, output).await,
         UserCommand::Confirm { names } => return confirm(&names, place, output).await,
         UserCommand::Add { name, role, password } => {
@@ -221,8 +225,8 @@ async fn confirm(names: &[String], place: PlaceArgs, output: &mut Output<'_>) ->
     Ok(())
 }
 
-async fn list(place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {
-    let page = match Place::open(place).await? {
+async fn list(place: &Place, output: &mut Output<'_>) -> Result<(), CliError> {
+    let page = match place {
         Place::Online(client) => client.get(&["users"], &[]).await?.body,
         Place::Offline(offline) => {
             json!({ "users": offline.accounts().users().await.map_err(failed)?, "next": null })

@@ -3,7 +3,7 @@
 //! ```text
 //! GET job ──> GET events after the last seen, page by page ──> complete? ──> done
 //!    ^                                                            │ no
-//!    └── pause: short after an event, longer without events <─────┘
+//!    └── the next event, or a pause where there is no stream <────┘
 //! ```
 //!
 //! The job is read before its events, so that the last event is never missed. A controller that does not respond for a
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::client::Client;
+use super::client::{Changes, Client};
 use super::error::CliError;
 use super::output::Output;
 
@@ -26,15 +26,24 @@ pub(super) struct PollInterval {
     pub(super) longest: Duration,
     /// The maximum of consecutive failed requests.
     pub(super) max_failures: u32,
+    /// Wait for events of the controller; the pauses are for one that sends none.
+    pub(super) stream: bool,
 }
 
 impl Default for PollInterval {
     /// Waits about five minutes for an unreachable controller.
     fn default() -> Self {
-        Self { shortest: Duration::from_millis(200), longest: Duration::from_secs(3), max_failures: 100 }
+        Self {
+            shortest: Duration::from_millis(200),
+            longest: Duration::from_secs(3),
+            max_failures: 100,
+            stream: true,
+        }
     }
 }
 
+/// The longest wait for an event.
+const LONGEST: Duration = Duration::from_secs(60);
 /// The maximum of events per page.
 const PAGE: usize = 500;
 /// The maximum of pages of events between two reads of the job.
@@ -50,6 +59,10 @@ pub(super) async fn follow(
     show: &mut Show<'_>,
 ) -> Result<Value, CliError> {
     let mut retry = RetryState::new(interval);
+    let mut changes = match interval.stream {
+        true => Changes::of(client, &["jobs", job, "events"]),
+        false => Changes::by_pauses(),
+    };
     loop {
         if let Some((state, events, next)) = retry.accept(job_and_events(client, job, seq).await, output)? {
             events.iter().try_for_each(|event| show(event, output))?;
@@ -59,7 +72,7 @@ pub(super) async fn follow(
             retry.record(next > seq);
             seq = next;
         }
-        tokio::time::sleep(retry.pause).await;
+        while !changes.changed(retry.pause, LONGEST).await {}
     }
 }
 

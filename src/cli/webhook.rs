@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::client::Client;
 use super::error::CliError;
 use super::input;
+use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
 
 /// Commands for webhooks.
@@ -18,7 +19,7 @@ pub(super) enum WebhookCommand {
     /// Create a webhook: later events are posted to a URL
     Add(AddWebhook),
     /// List the webhooks
-    List,
+    List(WatchArgs),
     /// Show a webhook, its progress and the deliveries that are retried
     Show {
         /// The id of the webhook
@@ -89,7 +90,9 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     match command {
         WebhookCommand::Add(add) => add.run(client, output).await,
-        WebhookCommand::List => list(client, output).await,
+        WebhookCommand::List(watch) => {
+            watch.list(Source::Events(client), output, async |output| list(client, output).await).await
+        }
         WebhookCommand::Show { webhook } => {
             let shown = client.get(&["webhooks", &webhook], &[]).await?.body;
             show(&shown, output)

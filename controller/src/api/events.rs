@@ -43,7 +43,10 @@ pub(super) async fn respond(
     headers: &HeaderMap,
     query: &HashMap<String, String>,
 ) -> Result<Response, ApiError> {
-    let after = feed::resume_position(headers, query.get("after").map(String::as_str))?;
+    let after = match feed::resume_position(headers, query.get("after").map(String::as_str))? {
+        Some(seq) => seq,
+        None => api.store().last_seq().await?,
+    };
     if feed::accepts_stream(headers) {
         return api.feed.respond(run, after);
     }

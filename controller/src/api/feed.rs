@@ -266,17 +266,19 @@ pub(super) fn accepts_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The position to resume after: `Last-Event-ID`, which a reconnecting client sends, before `after`.
-pub(super) fn resume_position(headers: &HeaderMap, after: Option<&str>) -> Result<i64, ApiError> {
+/// The position to resume after: `Last-Event-ID`, which a reconnecting client sends, before `after`. `None` is the end of the log,
+/// which a client names as `latest` because it does not know the number.
+pub(super) fn resume_position(headers: &HeaderMap, after: Option<&str>) -> Result<Option<i64>, ApiError> {
     let (name, text) = match headers.get("last-event-id") {
         Some(value) => ("Last-Event-ID", value.to_str().ok()),
+        None if after == Some("latest") => return Ok(None),
         None => ("after", Some(after.unwrap_or("0"))),
     };
-    text.and_then(|text| text.parse().ok()).filter(|place| *place >= 0).ok_or_else(|| {
+    text.and_then(|text| text.parse().ok()).filter(|place| *place >= 0).map(Some).ok_or_else(|| {
         ApiError::invalid(vec![Detail::new(
             name,
             Rule::Range,
-            format!("{name} is the seq of an event, a number from 0"),
+            format!("{name} is the seq of an event, a number from 0; after may also be latest"),
         )])
     })
 }

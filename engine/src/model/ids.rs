@@ -40,6 +40,33 @@ impl FromStr for RunId {
     }
 }
 
+/// The beginning of an id: 4 to 36 characters of a UUID in lower case.
+///
+/// Four characters of a time-ordered id are the ids of seven weeks, so that a search never begins with a single letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdPrefix(String);
+
+/// The error of a text that no id begins with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the beginning of an id has 4 to 36 characters of 0-9, a-f and -")]
+pub struct InvalidIdPrefix;
+
+impl IdPrefix {
+    /// The beginning as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for IdPrefix {
+    type Err = InvalidIdPrefix;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.to_ascii_lowercase();
+        let allowed = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f' | b'-'));
+        if allowed && (4..=36).contains(&text.len()) { Ok(Self(text)) } else { Err(InvalidIdPrefix) }
+    }
+}
+
 /// A server's serial number as its maker wrote it: 1 to 64 of `A-Z a-z 0-9 . _ : + -`, beginning with a letter or digit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -38,7 +38,7 @@ pub use filter::{Filter, FilterError, Subject};
 pub use gate::{Gate, GateClosure, Pressure};
 pub use grant::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, StoredGrant};
 pub use id_source::{IdSource, SystemIdSource, system_id_source};
-pub use ids::{RunId, Serial};
+pub use ids::{IdPrefix, InvalidIdPrefix, RunId, Serial};
 pub use job::{Job, JobStatus, PROVISION, ProvisionRecord};
 pub use job_recipe::JobRecipe;
 pub use json_text::JsonText;

@@ -23,7 +23,7 @@ use super::filters::{self, Present, Sql};
 use super::jobs::{JOB, TABLES, job};
 use super::rows::{Columns, RUN, ReadSnapshot, all, first};
 use super::{Store, StoreError};
-use crate::model::{BatchId, Filter, Job, JobStatus, Outcome, RunId, Serial, Time};
+use crate::model::{BatchId, Filter, IdPrefix, Job, JobStatus, Outcome, RunId, Serial, Time};
 
 /// How long a failure needs a person when no later job of the server took its place.
 const UNRESOLVED: Duration = Duration::from_secs(24 * 3600);
@@ -82,6 +82,8 @@ pub struct JobFilter {
     pub batch: Option<BatchId>,
     /// Only jobs that this job started as its children. Without it, jobs that no other job started.
     pub parent: Option<RunId>,
+    /// Only jobs whose id begins so, whether another job started them or not.
+    pub id: Option<IdPrefix>,
     /// Only jobs that have all of these labels themselves.
     pub labels: Vec<(String, String)>,
     /// Only jobs that satisfy this filter.
@@ -215,9 +217,16 @@ impl JobFilter {
         };
         let text =
             |text: &str, value: String| Sql { text: text.to_owned(), values: vec![Value::Text(value)] };
-        match self.parent {
-            None => add(Sql::new("runs.parent IS NULL")),
-            Some(parent) => add(text("runs.parent = ?", parent.to_string())),
+        match (self.parent, &self.id) {
+            (Some(parent), _) => add(text("runs.parent = ?", parent.to_string())),
+            (None, None) => add(Sql::new("runs.parent IS NULL")),
+            (None, Some(_)) => {}
+        }
+        if let Some(prefix) = &self.id {
+            // A range of the primary key. Its end is behind every character of an id.
+            let range = [prefix.as_str().to_owned(), format!("{}g", prefix.as_str())];
+            let values = range.into_iter().map(Value::Text).collect();
+            add(Sql { text: "runs.id >= ? AND runs.id < ?".to_owned(), values });
         }
         if self.order == JobOrder::Attention {
             add(rank_condition(rank, self.present().now));

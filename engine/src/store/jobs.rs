@@ -131,6 +131,29 @@ impl Store {
         .await
     }
 
+    /// The number of characters by which each id differs from the ids of all other jobs, in the order of `ids`. Each costs two
+    /// searches of the primary key: no id shares more characters with an id than its neighbours in order do.
+    ///
+    /// # Errors
+    /// Returns an error when the database cannot be read.
+    pub async fn distinct_lengths(&self, ids: Vec<RunId>) -> Result<Vec<usize>, StoreError> {
+        const OPERATION: &str = "compare ids of jobs";
+        self.read(OPERATION, move |connection| {
+            let neighbour = |sql, id: &String| {
+                first(connection, OPERATION, sql, &[id], |columns| Ok(columns.text("id")?.to_owned()))
+            };
+            let mut lengths = Vec::with_capacity(ids.len());
+            for id in ids.iter().map(RunId::to_string) {
+                let before = neighbour("SELECT id FROM runs WHERE id < ?1 ORDER BY id DESC LIMIT 1", &id)?;
+                let after = neighbour("SELECT id FROM runs WHERE id > ?1 ORDER BY id LIMIT 1", &id)?;
+                let shared = [before, after].into_iter().flatten().map(|other| shared_length(&id, &other));
+                lengths.push((shared.max().unwrap_or(0) + 1).min(id.len()));
+            }
+            Ok(lengths)
+        })
+        .await
+    }
+
     /// The number of jobs in each public state.
     pub async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError> {
         const OPERATION: &str = "count jobs";
@@ -146,6 +169,11 @@ impl Store {
         })
         .await
     }
+}
+
+/// How many characters two ids have in common at their beginning.
+fn shared_length(one: &str, other: &str) -> usize {
+    one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
 }
 
 /// The public state and number of a group of runs.

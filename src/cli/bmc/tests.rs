@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::super::output::Output;
+use super::super::output::{Format, Output};
 use super::*;
 
 fn shown(write: impl FnOnce(&mut Output<'_>) -> Result<(), CliError>) -> String {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    write(&mut Output { out: &mut out, err: &mut err, json: false }).unwrap();
+    write(&mut Output::new(&mut out, &mut err, Format::Text)).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -8,16 +8,29 @@
 //! Invariants: the token is sent to the origin of `--url` only; the deadline grows with the file; the registry stores nothing whose bytes have
 //! another digest.
 
+use std::io;
 use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use reqwest::{Body, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+use tokio::time::sleep;
 use url::Url;
 
+use super::super::output::Output;
+use super::super::progress::Progress;
 use super::{CliError, Client, REQUEST_TIMEOUT, bounded, causes};
 
+/// The pause between two reports of the sent bytes.
+const REPORTS: Duration = Duration::from_millis(250);
+/// The bytes that are read from the file at once.
+const PIECE: usize = 256 << 10;
 /// The slowest upload that is waited for.
 const MIN_BYTES_PER_SECOND: u64 = 128 << 10;
 
@@ -28,6 +41,7 @@ impl Client {
         repository: &str,
         file: &Path,
         (digest, size): (&str, u64),
+        output: &mut Output<'_>,
     ) -> Result<bool, CliError> {
         let there = self.send_raw(self.v2(Method::HEAD, &format!("{repository}/blobs/{digest}"))).await?;
         if there.status().is_success() {
@@ -40,10 +54,22 @@ impl Client {
         place.query_pairs_mut().append_pair("digest", digest);
         let read = |source| CliError::Input { path: file.to_owned(), source };
         let body = tokio::fs::File::open(file).await.map_err(read)?;
+        let sent = Arc::new(AtomicU64::new(0));
         let deadline = REQUEST_TIMEOUT * 4 + Duration::from_secs(size / MIN_BYTES_PER_SECOND);
         let put = self.authorized(self.http.request(Method::PUT, place));
         let put = put.header(CONTENT_TYPE, "application/octet-stream").header(CONTENT_LENGTH, size);
-        let response = self.send_raw(put.timeout(deadline).body(Body::from(body))).await?;
+        let body = Body::wrap_stream(counted(body, Arc::clone(&sent)));
+        let mut progress = Progress::new(format!("pushing {}", file.display()), Some(size));
+        let mut response = pin!(self.send_raw(put.timeout(deadline).body(body)));
+        let response = loop {
+            tokio::select! {
+                biased;
+                response = &mut response => break response,
+                () = sleep(REPORTS) => progress.report(sent.load(Ordering::Relaxed), output.err),
+            }
+        };
+        progress.end(output.err);
+        let response = response?;
         self.accepted(response, StatusCode::CREATED).await?;
         Ok(true)
     }
@@ -58,7 +84,7 @@ impl Client {
         self.authorized(self.http.request(method, url))
     }
 
-    fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
+    pub(super) fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.authorization {
             Some(authorization) => request.header(AUTHORIZATION, authorization.clone()),
             None => request,
@@ -104,4 +130,17 @@ impl Client {
             Value::String(first.map_or(text, |message| format!("the registry refused the push: {message}")));
         Err(CliError::Refused { status: status.as_u16(), body })
     }
+}
+
+/// The bytes of a file, counted when the connection takes them.
+fn counted(
+    file: File,
+    sent: Arc<AtomicU64>,
+) -> impl futures_util::Stream<Item = io::Result<bytes::Bytes>> + Send {
+    futures_util::stream::try_unfold((file, sent), |(mut file, sent)| async move {
+        let mut piece = bytes::BytesMut::with_capacity(PIECE);
+        let read = file.read_buf(&mut piece).await?;
+        sent.fetch_add(read as u64, Ordering::Relaxed);
+        Ok((read > 0).then(|| (piece.freeze(), (file, sent))))
+    })
 }

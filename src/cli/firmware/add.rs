@@ -59,15 +59,20 @@ impl AddFirmware {
         let of = (self.vendor, self.models.into_iter().collect(), self.component);
         let mut file = FirmwareFile::new(of, &self.version, (name, sha256, size)).map_err(usage)?;
         file.restart = self.restart.unwrap_or(file.restart);
-        let added = push(&self.file, &file, client).await?;
+        let added = push(&self.file, &file, client, output).await?;
         show(&added, output)
     }
 }
 
 /// Pushes the bytes of a file and makes it a firmware file; returns the response of the controller.
-pub(super) async fn push(path: &Path, file: &FirmwareFile, client: &Client) -> Result<Value, CliError> {
+pub(super) async fn push(
+    path: &Path,
+    file: &FirmwareFile,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<Value, CliError> {
     let repository = repository(&file.vendor, file.component);
-    client.push_blob(&repository, path, (&file.sha256.to_string(), file.size)).await?;
+    client.push_blob(&repository, path, (&file.sha256.to_string(), file.size), output).await?;
     let body = json!({
         "vendor": file.vendor,
         "models": file.models(),

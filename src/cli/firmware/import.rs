@@ -64,7 +64,7 @@ impl ImportCatalogue {
         if !self.dry_run {
             for row in &mut rows {
                 if let Ok(ready) = &row.checked {
-                    row.added = Some(refused_only(push(&ready.path, &ready.file, client).await)?);
+                    row.added = Some(refused_only(push(&ready.path, &ready.file, client, output).await)?);
                 }
             }
         }

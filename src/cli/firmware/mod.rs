@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::client::Client;
 use super::error::CliError;
 use super::exit::Exit;
+use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
 
 /// The least digits by which a file is named.
@@ -34,6 +35,8 @@ pub(super) enum FirmwareCommand {
         /// Only files for this component, such as bmc or bios
         #[arg(long)]
         component: Option<String>,
+        #[command(flatten)]
+        watch: WatchArgs,
     },
     /// Show a firmware file and the sets that hold it
     Show {
@@ -64,12 +67,15 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     match command {
         FirmwareCommand::Add(add) => add.run(client, output).await,
-        FirmwareCommand::List { vendor, model, component } => {
+        FirmwareCommand::List { vendor, model, component, watch } => {
             let filters = [("vendor", vendor), ("model", model), ("component", component)];
             let query: Vec<(&str, String)> =
                 filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-            let page = client.get(&["firmware"], &query).await?.body;
-            list(&page, output)
+            let show = async |output: &mut Output<'_>| {
+                let page = client.get(&["firmware"], &query).await?.body;
+                list(&page, output)
+            };
+            watch.list(Source::Pauses, output, show).await
         }
         FirmwareCommand::Show { firmware } => {
             let digest = named(&firmware, client).await?;

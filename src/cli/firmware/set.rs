@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::client::Client;
 use super::super::error::CliError;
+use super::super::live::{Source, WatchArgs};
 use super::super::output::{Output, text};
 use super::import::ImportCatalogue;
 use super::set_view::{create, show};
@@ -26,7 +27,7 @@ pub(in crate::cli) enum SetCommand {
         labels: Vec<(String, String)>,
     },
     /// List the sets
-    List,
+    List(WatchArgs),
     /// Show a set with its files in the order of installation
     Show {
         /// The name of the set
@@ -67,9 +68,12 @@ pub(super) async fn run(
             let created = create(&name, &digests, &labels, client).await?;
             show(&created, output)
         }
-        SetCommand::List => {
-            let page = client.get(&["firmware-sets"], &[]).await?.body;
-            list(&page, output)
+        SetCommand::List(watch) => {
+            let show = async |output: &mut Output<'_>| {
+                let page = client.get(&["firmware-sets"], &[]).await?.body;
+                list(&page, output)
+            };
+            watch.list(Source::Pauses, output, show).await
         }
         SetCommand::Show { set } => {
             let shown = client.get(&["firmware-sets", &set], &[]).await?.body;

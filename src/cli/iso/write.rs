@@ -3,18 +3,13 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use iso9660::ImagePlan;
 use sha2::{Digest, Sha256};
 
 use super::super::error::CliError;
 use super::super::output::Output;
-
-/// No progress message before this time.
-const PROGRESS_DELAY: Duration = Duration::from_secs(2);
-/// The interval of progress messages.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+use super::super::progress::Progress;
 
 /// The size and digest of a written image.
 pub(in crate::cli) struct Written {
@@ -31,7 +26,7 @@ pub(super) fn image(
     output: &mut Output<'_>,
 ) -> Result<Written, CliError> {
     let mut hash = digest.then(Sha256::new);
-    let progress = Progress { total: plan.len(), began: Instant::now(), last_message: None };
+    let progress = Progress::new(format!("writing {}", path.display()), Some(plan.len()));
     let bytes = if path.as_os_str() == "-" {
         let (inner, err) = (&mut *output.out, &mut *output.err);
         let mut counted = Counted { inner, err, hash: &mut hash, progress, done: 0 };
@@ -106,30 +101,6 @@ impl Drop for TempFile {
             // A failure to remove the file is ignored: the command has failed already.
             let _left = fs::remove_file(&self.temp);
         }
-    }
-}
-
-struct Progress {
-    total: u64,
-    began: Instant,
-    last_message: Option<Instant>,
-}
-
-impl Progress {
-    /// Writes a progress message if the interval has passed.
-    fn report(&mut self, done: u64, err: &mut dyn Write) {
-        let now = Instant::now();
-        if now
-            < self
-                .last_message
-                .map_or(self.began + PROGRESS_DELAY, |last_message| last_message + PROGRESS_INTERVAL)
-        {
-            return;
-        }
-        self.last_message = Some(now);
-        let percent = done.saturating_mul(100) / self.total.max(1);
-        // A closed standard error is no failure of the command.
-        let _closed = writeln!(err, "{} of {} MiB written ({percent} %)", done >> 20, self.total >> 20);
     }
 }
 

@@ -148,7 +148,7 @@ fn the_help_of_every_command_matches_the_snapshot() {
         }
     }
     let mut all = String::new();
-    let mut command = Cli::command().term_width(100);
+    let mut command = super::super::shell::definition().term_width(100);
     command.build();
     help(&mut command, "", &mut all);
     let mut settings = insta::Settings::clone_current();
@@ -158,4 +158,20 @@ fn the_help_of_every_command_matches_the_snapshot() {
     settings.add_filter(r"\[env: (\w+)=[^\]]*\]", "[env: $1]");
     let _bound = settings.bind_to_scope();
     insta::assert_snapshot!("cli-help", all);
+}
+
+/// What a command line costs before its command begins: the definition, examples included, and its parse. The process itself is
+/// measured by the numbers of docs/testing.md, because a test in a busy machine cannot hold milliseconds.
+#[test]
+fn the_definition_of_the_command_line_is_cheap() {
+    let quickest = (0..20)
+        .map(|_| {
+            let began = std::time::Instant::now();
+            Cli::read(["shoal", "job", "list", "--since", "2h"]).unwrap();
+            began.elapsed()
+        })
+        .min()
+        .unwrap();
+    // Unoptimised code takes about ten times as long as the program that is shipped.
+    assert!(quickest < Duration::from_millis(60), "{quickest:?}");
 }

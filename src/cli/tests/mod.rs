@@ -2,11 +2,13 @@
 
 mod accounts;
 mod arguments;
+mod ids;
 mod images;
 mod jobs;
 mod local;
 mod maintenance;
 mod readiness;
+mod reference;
 mod registry;
 mod servers;
 mod sessions;
@@ -26,13 +28,13 @@ use clap::Parser;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::output::Output;
+use super::output::{Output, Screen};
 use super::{Cli, dispatch, report};
 
 /// Output and exit code of a command.
-struct Ran {
-    out: String,
-    err: String,
+pub(super) struct Ran {
+    pub(super) out: String,
+    pub(super) err: String,
     code: ExitCode,
 }
 
@@ -42,17 +44,17 @@ impl Ran {
     }
 
     #[track_caller]
-    fn ends_with(self, code: u8) -> Self {
+    pub(super) fn ends_with(self, code: u8) -> Self {
         assert_eq!(self.code, ExitCode::from(code), "out: {}\nerr: {}", self.out, self.err);
         self
     }
 }
 
 /// Runs a command line.
-fn shoal(arguments: &[&str]) -> Ran {
-    let cli = Cli::try_parse_from(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap();
+pub(super) fn shoal(arguments: &[&str]) -> Ran {
+    let (cli, format) = Cli::read(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut output = Output { out: &mut out, err: &mut err, json: cli.json };
+    let mut output = Output::new(&mut out, &mut err, format).on(Screen::PIPE, cli.times());
     let code = match dispatch(cli.command, &mut output) {
         Ok(code) => code,
         Err(error) => report(&error, &mut output),

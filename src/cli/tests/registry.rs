@@ -164,7 +164,7 @@ fn online_commands_are_requests_to_the_controller() {
     let on = controller.shoal(&["registry", "read-only", "on", "--reason", "the disk is moved"]).ends_with(0);
     assert_eq!(on.out, "the registry is read-only: the disk is moved\n");
     assert!(controller.shoal(&["registry", "read-only", "off"]).ends_with(0).out.contains("accepts pushes"));
-    let uploads = controller.shoal(&["registry", "uploads"]).ends_with(0).out;
+    let uploads = controller.shoal(&["registry", "uploads", "--utc"]).ends_with(0).out;
     for part in ["0f8f", "team/app", "ci", "2026-01-02"] {
         assert!(uploads.contains(part), "{part} in {uploads}");
     }

@@ -8,19 +8,24 @@ use serde_json::{Value, json};
 use super::super::client::{Client, ConnectionArgs};
 use super::super::error::CliError;
 use super::super::job::watch_to_the_end;
-use super::super::output::Output;
+use super::super::output::{Format, Output};
 use super::super::watch::PollInterval;
 use super::Controller;
 
-const QUICK: PollInterval =
-    PollInterval { shortest: Duration::from_millis(1), longest: Duration::from_millis(2), max_failures: 5 };
+const QUICK: PollInterval = PollInterval {
+    shortest: Duration::from_millis(1),
+    longest: Duration::from_millis(2),
+    max_failures: 5,
+    stream: false,
+};
 
 /// Watches job `j-1` without long pauses.
 fn watch(controller: &Controller, json: bool) -> (Result<(), CliError>, String, String) {
     let connection = ConnectionArgs { url: controller.url.clone(), token: None, ca_file: None };
     let client = Client::new(&connection).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut output = Output { out: &mut out, err: &mut err, json };
+    let format = if json { Format::Json } else { Format::Text };
+    let mut output = Output::new(&mut out, &mut err, format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(watch_to_the_end(&client, "j-1", QUICK, &mut output));
     (result, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())

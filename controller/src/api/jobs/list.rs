@@ -9,7 +9,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanRead, Parameters, page_size};
 use super::super::filters;
-use super::view::{JobPage, JobView};
+use super::view::{JobPage, JobRowView};
 use engine::model::{JobStatus, Outcome, Subject};
 use engine::store::{JobCursor, JobFilter, JobOrder, Present};
 
@@ -22,7 +22,9 @@ pub(in crate::api) async fn list(
     let filter = JobFilter { server_labels: servers.0, ..job_filter(&query, filters::present(&api))? };
     let page = api.store().jobs(filter).await?;
     let next = page.next.map(cursor_text);
-    Ok(Json(JobPage { jobs: page.jobs.iter().map(JobView::of).collect(), next }).into_response())
+    let lengths = api.store().distinct_lengths(page.jobs.iter().map(|job| job.run.id).collect()).await?;
+    let row = |(job, length): (_, usize)| JobRowView::of(job, length);
+    Ok(Json(JobPage { jobs: page.jobs.iter().zip(lengths).map(row).collect(), next }).into_response())
 }
 
 /// The filter of the query of a list of jobs.
@@ -73,6 +75,10 @@ pub(in crate::api) fn job_filter(
             "order" => match JobOrder::parse(value) {
                 Some(order) => filter.order = order,
                 None => wrong.push(problem("order is newest or attention")),
+            },
+            "id" => match value.parse() {
+                Ok(prefix) => filter.id = Some(prefix),
+                Err(why) => wrong.push(problem(&format!("{why}"))),
             },
             "cursor" => match cursor(value) {
                 Some(after) => filter.after = Some(after),

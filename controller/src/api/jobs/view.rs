@@ -169,11 +169,37 @@ struct StepView<'a> {
     ended_at: Option<Time>,
 }
 
+/// A job in a list.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "JobRow")]
+pub(in crate::api) struct JobRowView<'a> {
+    #[serde(flatten)]
+    job: JobView<'a>,
+    /// The beginning of the id, of eight or more characters, by which it differs from the ids of all other jobs. The parameter
+    /// `id` of the list takes it.
+    short_id: String,
+}
+
+/// The least number of characters of a short id.
+const SHORT_ID: usize = 8;
+
+impl<'a> JobRowView<'a> {
+    /// `distinct` is the number of characters by which the id differs from all others.
+    pub(super) fn of(job: &'a Job, distinct: usize) -> Self {
+        let mut short_id = job.run.id.to_string();
+        let shortest = distinct.max(SHORT_ID);
+        // A hyphen at the end distinguishes nothing.
+        let ends_with_hyphen = short_id.as_bytes().get(shortest - 1) == Some(&b'-');
+        short_id.truncate(if ends_with_hyphen { shortest + 1 } else { shortest });
+        Self { job: JobView::of(job), short_id }
+    }
+}
+
 /// One page of jobs.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "JobPage")]
 pub(in crate::api) struct JobPage<'a> {
-    pub(super) jobs: Vec<JobView<'a>>,
+    pub(super) jobs: Vec<JobRowView<'a>>,
     /// The cursor of the following page; null on the last one.
     pub(super) next: Option<String>,
 }

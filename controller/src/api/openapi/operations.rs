@@ -79,6 +79,11 @@ fn jobs() -> Vec<Operation> {
             .query("workflow", "Only jobs of this workflow, such as `provision` or `power.cycle`.", text())
             .query("server_serial", "Only jobs of this server.", reference("SerialNumber"))
             .query(
+                "id",
+                "Only jobs whose id begins with these 4 to 36 characters, whether another job started them or not.",
+                json!({ "type": "string", "minLength": 4, "maxLength": 36 }),
+            )
+            .query(
                 "parent",
                 "The jobs that this job started; without it, jobs that no job started.",
                 reference("JobId"),
@@ -158,7 +163,11 @@ fn verb(place: Place, id: &'static str, summary: &'static str) -> Operation {
 fn events(operation: Operation) -> Operation {
     let position = json!({ "type": "integer", "format": "int64", "minimum": 0 });
     operation
-        .query("after", "The field `seq` of the last event that the client has.", position.clone())
+        .query(
+            "after",
+            "The field `seq` of the last event that the client has; `latest` is the newest event, for what happens from now.",
+            json!({ "anyOf": [position.clone(), { "const": "latest" }] }),
+        )
         .page_size(200, 1000)
         .header("Last-Event-ID", "The position to resume after; it takes precedence over `after`.", position)
         .returns::<EventPage>(

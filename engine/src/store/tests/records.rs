@@ -203,6 +203,40 @@ async fn jobs_are_listed_newest_first_filtered_and_paged() {
 }
 
 #[tokio::test]
+async fn a_job_is_found_by_the_beginning_of_its_id_and_differs_by_its_distinct_length() {
+    let kit = Kit::new();
+    let mut ids = Vec::new();
+    for name in ["A", "B", "C", "D"] {
+        kit.server(name).await;
+        ids.push(kit.create_run(new_job(name, at(1), None, name)).await);
+    }
+    let lengths = kit.store.distinct_lengths(ids.clone()).await.unwrap();
+    for (id, length) in ids.iter().zip(lengths) {
+        let id = id.to_string();
+        let shared = |other: &RunId| {
+            let other = other.to_string();
+            let same = id.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
+            if same == id.len() { 0 } else { same + 1 }
+        };
+        assert_eq!(length, ids.iter().map(shared).max().unwrap(), "{id} in {ids:?}");
+        let found = |prefix: &str| {
+            let filter = JobFilter { id: Some(prefix.parse().unwrap()), limit: 9, ..JobFilter::default() };
+            let store = kit.store.clone();
+            async move { store.jobs(filter).await.unwrap().jobs }
+        };
+        let by_whole = found(&id).await;
+        assert_eq!(by_whole.iter().map(|job| job.run.id.to_string()).collect::<Vec<_>>(), [id.clone()]);
+        assert_eq!(found(&id[..length.max(4)].to_uppercase()).await.len(), 1);
+        assert!(found(&id[..4]).await.len() >= by_whole.len());
+    }
+    let none = JobFilter { id: Some("00000000".parse().unwrap()), limit: 9, ..JobFilter::default() };
+    assert!(kit.store.jobs(none).await.unwrap().jobs.is_empty());
+    for wrong in ["", "abc", "0192g", "0192%", &"0".repeat(37)] {
+        assert!(wrong.parse::<crate::model::IdPrefix>().is_err(), "{wrong}");
+    }
+}
+
+#[tokio::test]
 async fn runs_of_every_workflow_are_jobs() {
     let kit = Kit::new();
     kit.server("A").await;

@@ -1,0 +1,223 @@
+//! The event stream of a controller as a doorbell: it says that something changed, and the caller reads what it shows.
+//!
+//! ```text
+//!   changed() ── not connected ──> connect ── stream ──> Ok at once: the caller reads what happened before
+//!        │                            └── refused ──> pause, then Ok: the caller polls
+//!        └── connected ──> next event, or the tick ── end of the stream ──> not connected
+//! ```
+//!
+//! Invariants: one event holds [`MAX_EVENT_BYTES`] at most; a connection that is silent for three keep-alives is closed; a
+//! burst of events is one change.
+//!
+//! Specification: WHATWG HTML, server-sent events.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Method, Response};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::Client;
+
+/// The longest line of an event.
+const MAX_EVENT_BYTES: usize = 1 << 20;
+/// The controller sends a comment every 15 seconds.
+const SILENCE: Duration = Duration::from_secs(45);
+/// The controller ends a stream after an hour.
+const LASTS: Duration = Duration::from_secs(2 * 3600);
+/// Events that follow within this time are one change.
+const BURST: Duration = Duration::from_millis(100);
+/// The pause before a stream that was refused is tried again.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Notices of changes.
+pub(in crate::cli) struct Changes<'a> {
+    /// Without a client nothing tells of changes: the pauses pass.
+    source: Option<(&'a Client, Vec<String>)>,
+    stream: Option<Open>,
+    /// A controller that refused the stream is not asked before then.
+    retry_at: Option<Instant>,
+}
+
+struct Open {
+    response: Response,
+    lines: Lines,
+    heard_at: Instant,
+}
+
+impl<'a> Changes<'a> {
+    /// Changes of what a path of the API names, such as `events` for all jobs and servers.
+    pub(in crate::cli) fn of(client: &'a Client, path: &[&str]) -> Self {
+        let path = path.iter().map(|&segment| segment.to_owned()).collect();
+        Self { source: Some((client, path)), stream: None, retry_at: None }
+    }
+
+    /// Changes of something without events: only the pauses pass.
+    pub(in crate::cli) fn by_pauses() -> Self {
+        Self { source: None, stream: None, retry_at: None }
+    }
+
+    /// Waits for a change, for `pause` at most without a stream. Returns whether the caller reads again: false only if `tick`
+    /// has passed and nothing has changed.
+    pub(in crate::cli) async fn changed(&mut self, pause: Duration, tick: Duration) -> bool {
+        let now = Instant::now();
+        if self.stream.is_none()
+            && self.source.is_some()
+            && self.retry_at.is_none_or(|retry_at| retry_at <= now)
+        {
+            self.stream = self.open().await;
+            if self.stream.is_some() {
+                return true;
+            }
+            self.retry_at = Some(now + RETRY);
+        }
+        let Some(open) = &mut self.stream else {
+            sleep(pause.min(tick)).await;
+            return pause <= tick;
+        };
+        match open.event(now + tick).await {
+            Heard::Event => {
+                // The rest of the burst.
+                let end = Instant::now() + BURST;
+                while matches!(open.event(end).await, Heard::Event) && Instant::now() < end {}
+                true
+            }
+            Heard::Tick => false,
+            Heard::End => {
+                self.stream = None;
+                sleep(pause.min(tick)).await;
+                true
+            }
+        }
+    }
+
+    async fn open(&self) -> Option<Open> {
+        let (client, path) = self.source.as_ref()?;
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let url = client.url(&path, &[("after", "latest".to_owned())]);
+        let request =
+            client.http.request(Method::GET, url).header(ACCEPT, "text/event-stream").timeout(LASTS);
+        let response = client.authorized(request).send().await.ok()?;
+        let kind =
+            response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let streams = response.status().is_success() && kind.starts_with("text/event-stream");
+        streams.then(|| Open { response, lines: Lines::default(), heard_at: Instant::now() })
+    }
+}
+
+enum Heard {
+    Event,
+    Tick,
+    End,
+}
+
+impl Open {
+    /// Reads up to the next event, or to a point in time.
+    async fn event(&mut self, until: Instant) -> Heard {
+        loop {
+            if let Some(found) = self.lines.next_event() {
+                return found;
+            }
+            let dead_at = self.heard_at + SILENCE;
+            match timeout_at(until.min(dead_at), self.response.chunk()).await {
+                Ok(Ok(Some(bytes))) => {
+                    self.heard_at = Instant::now();
+                    if !self.lines.push(&bytes) {
+                        return Heard::End;
+                    }
+                }
+                Ok(Ok(None) | Err(_)) => return Heard::End,
+                Err(_) if until < dead_at => return Heard::Tick,
+                Err(_) => return Heard::End,
+            }
+        }
+    }
+}
+
+/// Received bytes, up to the end of an event.
+#[derive(Default)]
+struct Lines {
+    buffer: Vec<u8>,
+    /// The present event has data.
+    data: bool,
+    /// The present event is the last of the stream.
+    last: bool,
+}
+
+impl Lines {
+    /// Adds bytes; returns false when a line is too long.
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        self.buffer.extend_from_slice(bytes);
+        self.buffer.len() <= MAX_EVENT_BYTES
+    }
+
+    /// Takes the next event with data, if it is complete.
+    fn next_event(&mut self) -> Option<Heard> {
+        while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+            let rest = self.buffer.split_off(end + 1);
+            let line = std::mem::replace(&mut self.buffer, rest);
+            let line = line.trim_ascii_end();
+            if line.is_empty() {
+                let (data, last) = (std::mem::take(&mut self.data), std::mem::take(&mut self.last));
+                match (data, last) {
+                    (_, true) => return Some(Heard::End),
+                    (true, false) => return Some(Heard::Event),
+                    (false, false) => {}
+                }
+            }
+            self.data |= line.starts_with(b"data:");
+            self.last |= line == b"event: end";
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The number of events in a text that arrives in pieces, and whether it ended the stream.
+    fn heard(text: &str, pieces: &[usize]) -> (usize, bool) {
+        let (mut lines, mut events, mut rest) = (Lines::default(), 0, text.as_bytes());
+        let mut sizes = pieces.iter().copied().cycle();
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(sizes.next().unwrap_or(1).clamp(1, rest.len()));
+            rest = behind;
+            assert!(lines.push(piece));
+            while let Some(found) = lines.next_event() {
+                match found {
+                    Heard::Event => events += 1,
+                    Heard::End => return (events, true),
+                    Heard::Tick => unreachable!(),
+                }
+            }
+        }
+        (events, false)
+    }
+
+    const STREAM: &str =
+        "retry: 2000\n\nid: 1\nevent: job.created\ndata: {}\n\n: nothing new\n\nid: 2\r\ndata: {}\r\n\r\n";
+
+    #[test]
+    fn comments_are_no_events_and_the_end_is_the_end() {
+        assert_eq!(heard(STREAM, &[STREAM.len()]), (2, false));
+        assert_eq!(heard(&format!("{STREAM}event: end\ndata: {{}}\n\ndata: x\n\n"), &[7]), (2, true));
+        assert_eq!(heard("data: half an event\n", &[3]), (0, false));
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused() {
+        let mut lines = Lines::default();
+        assert!(lines.push(&vec![b'x'; MAX_EVENT_BYTES]));
+        assert!(!lines.push(b"x"));
+    }
+
+    proptest! {
+        #[test]
+        fn the_pieces_in_which_a_stream_arrives_do_not_matter(pieces in prop::collection::vec(1_usize..40, 1..10)) {
+            prop_assert_eq!(heard(STREAM, &pieces), (2, false));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Examples in the help of each command, in the manual pages and in docs/cli.md.
+//!
+//! Invariant, held by tests: every command that does something has an example, and every example is a command line that the
+//! program accepts.
+
+use clap::Command;
+
+/// The examples of a command by its path. In the order of `shoal --help`.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    ("serve", &["shoal serve --data /var/lib/shoal", "shoal serve --config /etc/shoal/shoal.toml"]),
+    ("demo", &["shoal demo", "shoal demo --servers 5 --fail-one"]),
+    ("sim", &["shoal sim --servers 3 --vendor dell", "shoal sim --list"]),
+    ("vm-connect", &["shoal vm-connect 127.0.0.1:8443"]),
+    ("selftest", &["shoal selftest", "shoal selftest --faults storm --seeds 20"]),
+    (
+        "server add",
+        &[
+            "shoal server add XF-2041 --bmc-address 192.0.2.41 --bmc-user admin --bmc-password-file bmc.password --label rack=7",
+        ],
+    ),
+    ("server list", &["shoal server list", "shoal server list --watch", "shoal server list -o name"]),
+    ("server show", &["shoal server show XF-2041"]),
+    (
+        "server inventory",
+        &["shoal server inventory XF-2041", "shoal server inventory XF-2041 --refresh --watch"],
+    ),
+    ("server power-cycle", &["shoal server power-cycle XF-2041 --force --grace 60 --watch"]),
+    ("server reset-bmc", &["shoal server reset-bmc XF-2041 --watch"]),
+    ("server conditions", &["shoal server conditions XF-2041"]),
+    (
+        "server update",
+        &["shoal server update XF-2041 --bmc-address 192.0.2.42 --bmc-password-stdin < bmc.password"],
+    ),
+    ("server maintenance begin", &["shoal server maintenance begin XF-2041 --reason 'new memory'"]),
+    ("server maintenance end", &["shoal server maintenance end XF-2041"]),
+    ("server restored", &["shoal server restored XF-2041"]),
+    ("server release", &["shoal server release XF-2041 --jobs end"]),
+    ("server remove", &["shoal server remove XF-2041"]),
+    (
+        "job create",
+        &[
+            "shoal job create --server XF-2041 --recipe recipe.json --dry-run",
+            "shoal job create --server XF-2041 --recipe recipe.json --watch",
+        ],
+    ),
+    (
+        "job list",
+        &[
+            "shoal job list --status provisioning --watch",
+            "shoal job list --outcome failed --since 24h -o wide",
+            "shoal job list -l site=a -o json",
+        ],
+    ),
+    ("job show", &["shoal job show 0192f3a4"]),
+    ("job events", &["shoal job events 0192f3a4 --since 10m", "shoal job events 0192f3a4 --follow"]),
+    ("job watch", &["shoal job watch 0192f3a4"]),
+    ("job explain", &["shoal job explain 0192f3a4"]),
+    ("job log", &["shoal job log 0192f3a4"]),
+    ("job cancel", &["shoal job cancel 0192f3a4 --reason 'wrong rack'"]),
+    ("job hold", &["shoal job hold 0192f3a4 --reason 'the rack is being moved'"]),
+    ("job resume", &["shoal job resume 0192f3a4"]),
+    ("job retry", &["shoal job retry 0192f3a4 --watch"]),
+    (
+        "batch create",
+        &["shoal batch create --servers serials.txt --recipe recipe.json --max-parallel 10 --watch"],
+    ),
+    ("batch list", &["shoal batch list --since 7d"]),
+    ("batch show", &["shoal batch show 0192f3a4"]),
+    ("batch watch", &["shoal batch watch 0192f3a4"]),
+    ("batch cancel", &["shoal batch cancel 0192f3a4 --reason 'wrong image'"]),
+    ("top", &["shoal top", "shoal top --once"]),
+    (
+        "webhook add",
+        &["shoal webhook add https://hooks.example.org/shoal --secret-file hook.secret --type run.ended"],
+    ),
+    ("webhook list", &["shoal webhook list"]),
+    ("webhook show", &["shoal webhook show 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
+    ("webhook remove", &["shoal webhook remove 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
+    ("webhook disable", &["shoal webhook disable 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
+    ("webhook enable", &["shoal webhook enable 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
+    ("webhook dead-letters", &["shoal webhook dead-letters 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
+    ("webhook redeliver", &["shoal webhook redeliver 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
+    (
+        "firmware add",
+        &[
+            "shoal firmware add BIOS_2.19.exe --vendor dell --model 'PowerEdge R650' --component bios --version 2.19",
+        ],
+    ),
+    ("firmware list", &["shoal firmware list --vendor dell"]),
+    ("firmware show", &["shoal firmware show 1f6a2b"]),
+    ("firmware remove", &["shoal firmware remove 1f6a2b"]),
+    ("firmware set create", &["shoal firmware set create r650-2026 --file 1f6a2b --label site=a"]),
+    ("firmware set list", &["shoal firmware set list"]),
+    ("firmware set show", &["shoal firmware set show r650-2026"]),
+    ("firmware set delete", &["shoal firmware set delete r650-2026"]),
+    ("firmware set match", &["shoal firmware set match --vendor dell --model 'PowerEdge R650'"]),
+    ("firmware set import", &["shoal firmware set import /media/usb/firmware"]),
+    ("bmc probe", &["shoal bmc probe XF-2041"]),
+    ("bmc doctor", &["shoal bmc doctor XF-2041 --write"]),
+    ("about", &["shoal about", "shoal about --sbom"]),
+    ("ca export", &["shoal ca export > ca.pem"]),
+    ("controller drain", &["shoal controller drain --reason 'upgrade at noon'"]),
+    ("controller undrain", &["shoal controller undrain"]),
+    ("controller status", &["shoal controller status"]),
+    ("controller restored", &["shoal controller restored"]),
+    ("controller release", &["shoal controller release --old-controller-is-off"]),
+    ("user add", &["shoal user add ann --role operator --password-file ann.password"]),
+    ("user list", &["shoal user list"]),
+    ("user passwd", &["shoal user passwd ann --password-stdin < ann.password"]),
+    ("user role", &["shoal user role ann admin"]),
+    ("user disable", &["shoal user disable ann"]),
+    ("user enable", &["shoal user enable ann"]),
+    ("user confirm", &["shoal user confirm ann"]),
+    ("user remove", &["shoal user remove ann"]),
+    ("token create", &["shoal token create ci --role operator --label site=a --expires 90d"]),
+    ("token list", &["shoal token list"]),
+    ("token revoke", &["shoal token revoke ci"]),
+    ("token confirm", &["shoal token confirm ci"]),
+    ("token rotate", &["shoal token rotate ci"]),
+    ("session list", &["shoal session list"]),
+    ("session end", &["shoal session end --of ann"]),
+    ("support-bundle", &["shoal support-bundle -o support.tar.gz"]),
+    ("audit list", &["shoal audit list --since 24h --action 'server.*'"]),
+    ("audit verify", &["shoal audit verify audit.jsonl"]),
+    ("audit export", &["shoal audit export -o audit.jsonl"]),
+    ("secret list", &["shoal secret list"]),
+    ("secret rotate", &["shoal secret rotate master"]),
+    ("registry ls", &["shoal registry ls"]),
+    ("registry gc", &["shoal registry gc --online --dry-run"]),
+    ("registry retain", &["shoal registry retain --online --dry-run"]),
+    ("registry scrub", &["shoal registry scrub --online"]),
+    ("registry status", &["shoal registry status"]),
+    ("registry read-only", &["shoal registry read-only on --reason 'the disk is moved'"]),
+    ("registry uploads", &["shoal registry uploads"]),
+    ("registry cancel-upload", &["shoal registry cancel-upload 0f8f4c1e"]),
+    ("registry pins", &["shoal registry pins"]),
+    ("registry rebuild", &["shoal registry rebuild"]),
+    ("registry export", &["shoal registry export os-images/debian -o debian.tar --tag 13"]),
+    ("registry import", &["shoal registry import /media/usb/debian.tar --repository os-images/debian"]),
+    ("backup", &["shoal backup /srv/backups/shoal-2026-11-23"]),
+    ("restore", &["shoal restore /srv/backups/shoal-2026-11-23 --verify-only"]),
+    ("recipe validate", &["shoal recipe validate recipe.json"]),
+    ("config show", &["shoal config show --config /etc/shoal/shoal.toml"]),
+    ("config check", &["shoal config check --config /etc/shoal/shoal.toml"]),
+    ("config reference", &["shoal config reference"]),
+    ("openapi", &["shoal openapi > openapi.json"]),
+    ("iso build", &["shoal iso build files -o image.iso"]),
+    ("iso ls", &["shoal iso ls image.iso /EFI"]),
+    ("iso cat", &["shoal iso cat image.iso /EFI/BOOT/GRUB.CFG"]),
+    ("iso extract", &["shoal iso extract image.iso -o files"]),
+    ("iso info", &["shoal iso info image.iso"]),
+    ("iso check", &["shoal iso check image.iso"]),
+    ("iso splice", &["shoal iso splice image.iso answers.cfg -o installer.iso"]),
+    ("maintenance build", &["shoal maintenance build packages --agent agent -o maintenance.iso"]),
+    ("maintenance fetch", &["shoal maintenance fetch packages --firmware"]),
+    ("maintenance inspect", &["shoal maintenance inspect maintenance.iso"]),
+    ("completions", &["shoal completions bash > /etc/bash_completion.d/shoal"]),
+    ("man", &["shoal man /usr/local/share/man/man1"]),
+];
+
+/// The examples of a command.
+pub(super) fn of(path: &str) -> &'static [&'static str] {
+    EXAMPLES.iter().find(|(known, _)| *known == path).map_or(&[], |(_, examples)| examples)
+}
+
+/// A command with the examples in its help, and in that of all commands below it. `path` is empty for the program.
+pub(super) fn with_examples(command: Command, path: &str) -> Command {
+    let examples = of(path);
+    let command = if examples.is_empty() {
+        command
+    } else {
+        let head = if examples.len() == 1 { "Example:" } else { "Examples:" };
+        let before = command.get_after_help().map(|help| format!("{help}\n\n")).unwrap_or_default();
+        command.after_help(format!("{before}{head}\n  {}", examples.join("\n  ")))
+    };
+    command.mut_subcommands(|sub| {
+        let path = format!("{path} {}", sub.get_name());
+        with_examples(sub, path.trim())
+    })
+}
+
+/// The words of an example up to a redirection, as a shell divides them.
+#[cfg(test)]
+pub(super) fn words(example: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);
+    for character in example.chars() {
+        match character {
+            '\'' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            ' ' if !quoted => words.extend(word.take()),
+            '>' | '<' | '|' if !quoted => break,
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// The paths of all commands that do something.
+    fn paths(command: &Command, path: &str, found: &mut Vec<String>) {
+        let subcommands: Vec<&Command> =
+            command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
+        if subcommands.is_empty() {
+            found.push(path.to_owned());
+        }
+        for sub in subcommands {
+            paths(sub, format!("{path} {}", sub.get_name()).trim(), found);
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_every_example_a_command() {
+        let mut known = Vec::new();
+        paths(&Cli::command(), "", &mut known);
+        let without: Vec<&String> = known.iter().filter(|path| of(path).is_empty()).collect();
+        assert!(without.is_empty(), "add examples to src/cli/examples.rs: {without:?}");
+        // Without the laboratory its commands are not there.
+        let unknown: Vec<&str> = EXAMPLES
+            .iter()
+            .map(|(path, _)| *path)
+            .filter(|path| !known.iter().any(|known| known == path))
+            .filter(|path| cfg!(feature = "lab") || !["demo", "sim", "vm-connect", "selftest"].contains(path))
+            .collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_that_the_program_accepts() {
+        for (path, examples) in EXAMPLES {
+            if !cfg!(feature = "lab") && ["demo", "sim", "vm-connect", "selftest"].contains(path) {
+                continue;
+            }
+            for example in *examples {
+                assert!(example.starts_with(&format!("shoal {path}")), "{example} is not of {path}");
+                if let Err(error) = Cli::read(words(example)) {
+                    panic!("{example}\n{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_divided_as_a_shell_does() {
+        assert_eq!(words("shoal a --reason 'new memory' > file"), ["shoal", "a", "--reason", "new memory"]);
+    }
+}

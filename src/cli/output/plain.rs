@@ -1,0 +1,129 @@
+//! Text of other programs and of machines, made safe for a terminal, and its width there.
+
+use serde_json::Value;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Replaces control characters of a text.
+pub(in crate::cli) fn plain(text: &str) -> String {
+    text.chars().map(|character| if unsafe_to_print(character) { '\u{fffd}' } else { character }).collect()
+}
+
+/// Control characters and characters that change the text direction.
+fn unsafe_to_print(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The value at a JSON Pointer as text; empty for null and absent values.
+pub(in crate::cli) fn text(value: &Value, pointer: &str) -> String {
+    match value.pointer(pointer) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => plain(text),
+        Some(Value::Object(map)) if map.is_empty() => String::new(),
+        Some(Value::Array(list)) if list.is_empty() => String::new(),
+        Some(other) => plain(&other.to_string()),
+    }
+}
+
+/// Joins the texts that are not empty.
+pub(in crate::cli) fn join(parts: &[String], between: &str) -> String {
+    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    parts.join(between)
+}
+
+/// The number of terminal columns of a text.
+pub(in crate::cli) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Where the omitted part of a text was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Cut {
+    /// The beginning stays: words.
+    End,
+    /// Both ends stay: ids, digests and paths, which differ at their ends.
+    Middle,
+}
+
+/// Shortens a text to a width; an ellipsis stands for the omitted part.
+pub(in crate::cli) fn shorten(text: &str, room: usize, cut: Cut, ellipsis: &str) -> String {
+    if width(text) <= room {
+        return text.to_owned();
+    }
+    let mark = width(ellipsis);
+    if room <= mark {
+        return beginning(text, room).to_owned();
+    }
+    let room = room - mark;
+    match cut {
+        Cut::End => format!("{}{ellipsis}", beginning(text, room)),
+        Cut::Middle => {
+            let tail = ending(text, room / 2);
+            format!("{}{ellipsis}{tail}", beginning(text, room - width(tail)))
+        }
+    }
+}
+
+/// The longest beginning that fits.
+fn beginning(text: &str, room: usize) -> &str {
+    let mut used = 0;
+    let end = text.char_indices().find(|(_, character)| {
+        used += character.width().unwrap_or(0);
+        used > room
+    });
+    end.map_or(text, |(end, _)| &text[..end])
+}
+
+/// The longest end that fits.
+fn ending(text: &str, room: usize) -> &str {
+    let mut used = 0;
+    let start = text.char_indices().rev().find(|(_, character)| {
+        used += character.width().unwrap_or(0);
+        used > room
+    });
+    start.map_or(text, |(start, character)| &text[start + character.len_utf8()..])
+}
+
+/// Breaks a text at spaces into lines of a width. A longer word stays whole.
+pub(in crate::cli) fn wrap(text: &str, room: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && width(&line) + 1 + width(word) > room {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_where_it_says_least() {
+        assert_eq!(shorten("short", 5, Cut::End, "…"), "short");
+        assert_eq!(shorten("some long words", 8, Cut::End, "…"), "some lo…");
+        assert_eq!(shorten("0192f3a4-5b6c-7abc", 9, Cut::Middle, "…"), "0192…7abc");
+        assert_eq!(shorten("0192f3a4-5b6c-7abc", 9, Cut::Middle, ".."), "0192..abc");
+        assert_eq!(shorten("abc", 1, Cut::Middle, "…"), "a");
+        assert_eq!(shorten("abc", 0, Cut::End, "…"), "");
+    }
+
+    #[test]
+    fn a_wide_character_counts_as_two_columns() {
+        assert_eq!(width("東京"), 4);
+        assert_eq!(shorten("東京都", 4, Cut::End, "…"), "東…");
+    }
+
+    #[test]
+    fn words_are_wrapped_and_none_is_broken() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("a verylongword b", 4), ["a", "verylongword", "b"]);
+        assert_eq!(wrap("", 4), [""]);
+    }
+}

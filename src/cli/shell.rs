@@ -1,0 +1,195 @@
+//! `shoal completions` and `shoal man`: files for shells and for `man`, from the definition of the command line.
+//!
+//! ```text
+//!   definition ── clap_complete ──> completion script ── serials, job ids ──> shoal server list -o name
+//!             └── clap_mangen ────> one page per command
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, CommandFactory, ValueEnum};
+use clap_complete::Shell;
+
+use super::Cli;
+use super::error::CliError;
+use super::examples::with_examples;
+use super::output::Output;
+
+/// A shell with completions.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum ShellName {
+    /// GNU Bash
+    Bash,
+    /// Z shell
+    Zsh,
+    /// fish
+    Fish,
+}
+
+/// Arguments of `shoal completions`.
+#[derive(Args, Debug)]
+pub(super) struct Completions {
+    /// The shell
+    shell: ShellName,
+}
+
+/// Arguments of `shoal man`.
+#[derive(Args, Debug)]
+pub(super) struct Man {
+    /// The directory of the pages; it is made if it does not exist
+    directory: PathBuf,
+}
+
+/// The definition of the command line with its examples.
+pub(super) fn definition() -> Command {
+    with_examples(Cli::command(), "")
+}
+
+impl Completions {
+    /// Prints the script.
+    pub(super) fn run(&self, output: &mut Output<'_>) -> Result<(), CliError> {
+        output.out.write_all(self.script().as_bytes())?;
+        Ok(output.out.flush()?)
+    }
+
+    fn script(&self) -> String {
+        let shell = match self.shell {
+            ShellName::Bash => Shell::Bash,
+            ShellName::Zsh => Shell::Zsh,
+            ShellName::Fish => Shell::Fish,
+        };
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut definition(), "shoal", &mut script);
+        let script = String::from_utf8_lossy(&script).into_owned();
+        match self.shell {
+            ShellName::Bash => with_names_for_bash(&script),
+            ShellName::Fish => script + FISH_NAMES,
+            ShellName::Zsh => script,
+        }
+    }
+}
+
+/// Serials and ids of jobs for Bash: the generated function is called first; what it does not complete is a name.
+fn with_names_for_bash(script: &str) -> String {
+    let registration = script.rfind("if [[ \"${BASH_VERSINFO[0]}\"").unwrap_or(script.len());
+    format!("{}{BASH_NAMES}", &script[..registration])
+}
+
+/// A list that takes long, or has no controller, completes nothing.
+const BASH_NAMES: &str = r#"_shoal_names() {
+    local kind="" word cur="${COMP_WORDS[COMP_CWORD]}"
+    _shoal "$@"
+    [[ "$cur" == -* ]] && return 0
+    case "${COMP_WORDS[1]} ${COMP_WORDS[2]}" in
+        "job create" | "job list" | "batch "*) [[ "${COMP_WORDS[COMP_CWORD-1]}" == --server ]] && kind=server ;;
+        "job "*) [[ $COMP_CWORD -ge 3 ]] && kind=job ;;
+        "server add" | "server list") ;;
+        "server maintenance") [[ $COMP_CWORD -ge 4 ]] && kind=server ;;
+        "server "* | "bmc "*) [[ $COMP_CWORD -ge 3 ]] && kind=server ;;
+    esac
+    [[ -z "$kind" ]] && return 0
+    case "${COMP_WORDS[COMP_CWORD-1]}" in
+        --server) ;;
+        -*) return 0 ;;
+    esac
+    COMPREPLY+=($(compgen -W "$(timeout 2 "${COMP_WORDS[0]}" "$kind" list -o name --limit 500 2>/dev/null)" -- "$cur"))
+}
+complete -F _shoal_names -o bashdefault -o default shoal
+"#;
+
+const FISH_NAMES: &str = r#"
+function __shoal_names
+    timeout 2 shoal $argv[1] list -o name --limit 500 2>/dev/null
+end
+complete -c shoal -n "__fish_seen_subcommand_from server bmc; and not __fish_seen_subcommand_from add list" -f -a "(__shoal_names server)"
+complete -c shoal -n "__fish_seen_subcommand_from job; and not __fish_seen_subcommand_from create list" -f -a "(__shoal_names job)"
+"#;
+
+impl Man {
+    /// Writes the pages.
+    pub(super) fn run(&self, output: &mut Output<'_>) -> Result<(), CliError> {
+        let failed = |error: std::io::Error| {
+            CliError::failed(format!("cannot write manual pages into {}: {error}", self.directory.display()))
+        };
+        fs::create_dir_all(&self.directory).map_err(failed)?;
+        let mut command = definition().disable_help_subcommand(true);
+        command.build();
+        let mut pages = 0;
+        write_pages(&command, &self.directory, &mut pages).map_err(failed)?;
+        output.line(format!("{pages} manual pages written to {}", self.directory.display()))
+    }
+}
+
+/// Writes the page of a command and of all commands below it, which are built, so that they have the names of their pages.
+fn write_pages(command: &Command, directory: &Path, pages: &mut usize) -> std::io::Result<()> {
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).manual("Shoal").render(&mut page)?;
+    fs::write(directory.join(format!("{name}.1")), page)?;
+    *pages += 1;
+    command.get_subcommands().try_for_each(|sub| write_pages(sub, directory, pages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_manual_page_with_its_examples() {
+        let directory = tempfile::tempdir().unwrap();
+        let ran = super::super::tests::shoal(&["man", directory.path().to_str().unwrap()]).ends_with(0);
+        let pages = fs::read_dir(directory.path()).unwrap().count();
+        assert!(ran.out.starts_with(&format!("{pages} manual pages")), "{}", ran.out);
+        let page = fs::read_to_string(directory.path().join("shoal-job-list.1")).unwrap();
+        for part in ["shoal job list", ".SH", "outcome failed", "since"] {
+            assert!(page.replace('\\', "").contains(part), "{part} in {page}");
+        }
+    }
+
+    #[test]
+    fn scripts_complete_commands_and_names() {
+        for shell in [ShellName::Bash, ShellName::Zsh, ShellName::Fish] {
+            let script = Completions { shell }.script();
+            for word in ["power-cycle", "firmware", "wide"] {
+                assert!(script.contains(word), "{shell:?} {word}");
+            }
+        }
+        let bash = Completions { shell: ShellName::Bash }.script();
+        assert_eq!(
+            bash.matches("\ncomplete -F").count(),
+            1,
+            "one registration, after the generated function"
+        );
+    }
+
+    /// Completes a line with Bash and a program that lists names.
+    #[test]
+    #[ignore = "needs bash"]
+    fn bash_completes_serials_and_ids() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let (script, fake) = (directory.path().join("script"), directory.path().join("shoal"));
+        fs::write(&script, Completions { shell: ShellName::Bash }.script()).unwrap();
+        fs::write(&fake, "#!/bin/sh\necho \"$1-1\"; echo \"$1-2\"; echo other\n").unwrap();
+        fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+        let complete = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(|word| format!("'{word}'")).collect();
+            let run = format!(
+                "PATH={}:$PATH; source {}; COMP_WORDS=({}); COMP_CWORD={}; _shoal_names shoal \"${{COMP_WORDS[COMP_CWORD]}}\" \"\"; echo \"${{COMPREPLY[@]}}\"",
+                directory.path().display(),
+                script.display(),
+                words.join(" "),
+                words.len() - 1
+            );
+            let ran = std::process::Command::new("bash").args(["-c", &run]).output().unwrap();
+            assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+            String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+        };
+        assert_eq!(complete("shoal server show server"), "server-1 server-2");
+        assert_eq!(complete("shoal job watch job"), "job-1 job-2");
+        assert_eq!(complete("shoal job create --server serv"), "server-1 server-2");
+        assert!(complete("shoal job wa").contains("watch"));
+        assert_eq!(complete("shoal server add serv"), "");
+    }
+}

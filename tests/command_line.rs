@@ -1,0 +1,305 @@
+//! The program as an operator uses it, against a controller with simulated servers: short ids, forms of output, lists that
+//! follow, and a real sample of the JSON of each command that shows something.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::kit::{Client, Scene, binary, healthy, soon};
+
+/// The arguments whose JSON is a sample in docs/cli.md. `JOB` and `BATCH` stand for ids, `-` separates the words of the command.
+const SAMPLES: [(&str, &[&str]); 22] = [
+    ("server list", &["server", "list"]),
+    ("server show", &["server", "show", "CLI-1"]),
+    ("server inventory", &["server", "inventory", "CLI-1"]),
+    ("server conditions", &["server", "conditions", "CLI-1"]),
+    ("job list", &["job", "list"]),
+    ("job show", &["job", "show", "JOB"]),
+    ("job events", &["job", "events", "JOB"]),
+    ("job explain", &["job", "explain", "JOB"]),
+    ("job log", &["job", "log", "JOB"]),
+    ("batch list", &["batch", "list"]),
+    ("batch show", &["batch", "show", "BATCH"]),
+    ("webhook list", &["webhook", "list"]),
+    ("firmware list", &["firmware", "list"]),
+    ("firmware set list", &["firmware", "set", "list"]),
+    ("about", &["about"]),
+    ("controller status", &["controller", "status"]),
+    ("controller restored", &["controller", "restored"]),
+    ("user list", &["user", "list"]),
+    ("token list", &["token", "list"]),
+    ("session list", &["session", "list"]),
+    ("secret list", &["secret", "list"]),
+    ("audit list", &["audit", "list"]),
+];
+
+/// Runs the program as a client.
+async fn shoal(client: &Client, arguments: &[&str]) -> Output {
+    let mut command = binary(arguments);
+    command.env("SHOAL_URL", &client.base).env("SHOAL_TOKEN", client.token());
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+async fn text(client: &Client, arguments: &[&str]) -> String {
+    let ran = shoal(client, arguments).await;
+    assert!(ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// A controller with a batch of two jobs, of which both have ended.
+async fn scene() -> (Scene, String, String) {
+    let scene = Scene::start(vec![healthy("CLI-1"), healthy("CLI-2")]).await;
+    let rows = json!([{"server_serial": "CLI-1"}, {"server_serial": "CLI-2"}]);
+    let order = json!({"recipe": crate::kit::recipe(), "rows": rows});
+    let batch = scene.admin.post("/api/v1/batches", &order).await.expect(202);
+    let job = |row: usize| batch["rows"][row]["job_id"].as_str().unwrap().to_owned();
+    for row in 0..2 {
+        assert_eq!(scene.admin.complete(&job(row)).await["outcome"], "succeeded");
+    }
+    let id = batch["batch_id"].as_str().unwrap().to_owned();
+    (scene, job(0), id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_ids_of_a_list_are_taken_by_every_command() {
+    let (scene, job, batch) = scene().await;
+    let list = text(&scene.admin, &["job", "list"]).await;
+    let short: Vec<&str> = list.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(short.len(), 2, "{list}");
+    assert!(short.iter().all(|id| (8..36).contains(&id.len())), "{list}");
+    let names = text(&scene.admin, &["job", "list", "-o", "name"]).await;
+    for (short, whole) in short.iter().zip(names.lines()) {
+        assert!(whole.starts_with(short));
+        for command in ["show", "explain", "watch"] {
+            let shown = text(&scene.admin, &["job", command, short, "-o", "json"]).await;
+            assert!(shown.contains(whole), "{command} {short}: {shown}");
+        }
+    }
+    // Jobs of one batch share their first characters.
+    let ran = shoal(&scene.admin, &["job", "cancel", &job[..8]]).await;
+    assert_eq!(ran.status.code(), Some(2));
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("2 jobs have an id that begins with") && said.contains(short[0]), "{said}");
+    assert!(text(&scene.admin, &["batch", "show", &batch[..13]]).await.contains(&batch));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_on_a_pipe_appends_what_changes_driven_by_events() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let scene = Scene::start(vec![healthy("CLI-1")]).await;
+    let mut command = binary(&["job", "list", "--watch", "-o", "json"]);
+    command
+        .env("SHOAL_URL", &scene.admin.base)
+        .env("SHOAL_TOKEN", scene.admin.token())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let out = child.stdout.take().unwrap();
+    let rows = tokio::task::spawn_blocking(move || {
+        let mut rows: Vec<Value> = Vec::new();
+        for line in BufReader::new(out).lines() {
+            rows.push(serde_json::from_str(&line.unwrap()).unwrap());
+            if rows.last().unwrap()["status"] == "complete" {
+                break;
+            }
+        }
+        rows
+    });
+    let job = scene.admin.create_job("CLI-1").await;
+    let rows = soon("the row of the complete job", rows).await.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(rows.iter().all(|row| row["job_id"] == json!(job)), "{rows:#?}");
+    assert!(rows.len() > 2, "each state is a row: {rows:#?}");
+    assert_eq!(rows.last().unwrap()["outcome"], "succeeded");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_that_shows_something_has_the_json_of_its_sample() {
+    let (scene, job, batch) = scene().await;
+    let mut drifted = BTreeMap::new();
+    for (command, arguments) in SAMPLES {
+        let arguments: Vec<&str> = arguments
+            .iter()
+            .map(|word| match *word {
+                "JOB" => job.as_str(),
+                "BATCH" => batch.as_str(),
+                other => other,
+            })
+            .chain(["-o", "json"])
+            .collect();
+        let document: Value = serde_json::from_str(&text(&scene.admin, &arguments).await).unwrap();
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("golden/cli-json")
+            .join(format!("{}.json", command.replace(' ', "-")));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&file, format!("{:#}\n", sample(&document, ""))).unwrap();
+        }
+        let known: Value =
+            serde_json::from_slice(&std::fs::read(&file).unwrap_or_default()).unwrap_or_default();
+        if let Some(place) = difference(&known, &sample(&document, ""), command) {
+            drifted.insert(command, place);
+        }
+        // YAML and names come from the same document.
+        let with = |format| [&arguments[..arguments.len() - 1], &[format]].concat();
+        assert!(!text(&scene.admin, &with("yaml")).await.is_empty());
+        text(&scene.admin, &with("name")).await;
+    }
+    assert!(drifted.is_empty(), "UPDATE_GOLDEN=1 rewrites golden/cli-json: {drifted:#?}");
+    let error = shoal(&scene.admin, &["server", "show", "NONE", "-o", "json"]).await;
+    assert_eq!(error.status.code(), Some(3));
+    let error: Value = serde_json::from_slice(&error.stderr).unwrap();
+    assert_eq!((&error["status"], &error["error"]["error"]), (&json!(404), &json!("unknown_server")));
+    scene.end().await;
+}
+
+#[test]
+fn a_sample_that_lacks_a_member_or_has_another_type_is_noticed() {
+    let known = json!({"jobs": [{"job_id": "a", "wait": null, "steps": 3}], "next": null});
+    assert_eq!(difference(&known, &known, ""), None);
+    for (other, place) in [
+        (json!({"jobs": [{"job_id": "a", "wait": {"reason": "x"}, "steps": 3}], "next": "c"}), None),
+        (json!({"jobs": [{"job_id": "a", "wait": null}], "next": null}), Some("/jobs/0")),
+        (json!({"jobs": [{"job_id": 1, "wait": null, "steps": 3}], "next": null}), Some("/jobs/0/job_id")),
+        (json!({"jobs": [], "next": null}), None),
+        (json!([]), Some("")),
+    ] {
+        assert_eq!(difference(&known, &other, "").as_deref(), place, "{other}");
+    }
+}
+
+/// A document with the values that differ from run to run replaced, and of each list the first row.
+fn sample(document: &Value, key: &str) -> Value {
+    const NUMBERS: [&str; 9] =
+        ["seq", "next", "free_bytes", "size", "bytes", "uptime_s", "revision", "schema_version", "pid"];
+    match document {
+        Value::Object(members) => {
+            members.iter().map(|(key, member)| (key.clone(), sample(member, key))).collect()
+        }
+        Value::Array(rows) => rows.iter().take(1).map(|row| sample(row, key)).collect(),
+        Value::String(text) => json!(steady(text, key)),
+        Value::Number(_) if NUMBERS.contains(&key) => json!(7),
+        other => other.clone(),
+    }
+}
+
+fn steady(text: &str, key: &str) -> String {
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match text {
+        _ if key == "short_id" => "0192f3a4".to_owned(),
+        _ if text.len() == 36 && text.matches('-').count() == 4 => {
+            "0192f3a4-5b6c-7abc-8def-0123456789ab".to_owned()
+        }
+        _ if text.len() == 64 && is_hex(text) => "0".repeat(64),
+        _ if text.len() >= 20 && text.ends_with('Z') && text.contains('T') => {
+            "2026-01-02T10:00:00.000Z".to_owned()
+        }
+        _ if text.contains("127.0.0.1:") => "192.0.2.41".to_owned(),
+        _ if text.starts_with('/') && key.ends_with("path") => "/var/lib/shoal/file".to_owned(),
+        _ => text.to_owned(),
+    }
+}
+
+/// The first place at which two documents have other members or types. Null and an empty list stand for every type.
+fn difference(known: &Value, now: &Value, place: &str) -> Option<String> {
+    match (known, now) {
+        (Value::Null, _) | (_, Value::Null) => None,
+        (Value::Object(one), Value::Object(other)) => {
+            // Maps with keys of their own, such as labels, are equal in type only.
+            if place.ends_with("/labels") || place.ends_with("/data") || place.ends_with("/observed") {
+                return None;
+            }
+            if !one.keys().eq(other.keys()) {
+                return Some(place.to_owned());
+            }
+            one.iter().find_map(|(key, member)| difference(member, &other[key], &format!("{place}/{key}")))
+        }
+        (Value::Array(one), Value::Array(other)) => match (one.first(), other.first()) {
+            (Some(one), Some(other)) => difference(one, other, &format!("{place}/0")),
+            _ => None,
+        },
+        _ if std::mem::discriminant(known) == std::mem::discriminant(now) => None,
+        _ => Some(place.to_owned()),
+    }
+}
+
+/// Runs a command line of the program on a terminal of a size, and returns what the terminal received. `keys` are typed.
+async fn on_a_terminal(client: &Client, size: (u16, u16), arguments: &[&str], keys: &'static str) -> String {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    let (columns, rows) = size;
+    let program = env!("CARGO_BIN_EXE_shoal");
+    let line = format!("stty cols {columns} rows {rows}; {program} {}", arguments.join(" "));
+    let mut command = Command::new("script");
+    command
+        .args(["-qec", &line, "/dev/null"])
+        .env_clear()
+        .envs([("PATH", "/usr/bin:/bin"), ("TERM", "xterm"), ("LANG", "C.UTF-8"), ("SHELL", "/bin/sh")])
+        .envs([("SHOAL_URL", client.base.as_str()), ("SHOAL_TOKEN", client.token())])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let ran = tokio::task::spawn_blocking(move || {
+        let mut child = command.spawn().expect("script of util-linux is installed");
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(keys.as_bytes()).unwrap();
+        // The end of the input would end the terminal before the command has ended.
+        let output = child.wait_with_output().unwrap();
+        drop(input);
+        output
+    });
+    let ran = soon("the end of the command", ran).await.unwrap();
+    String::from_utf8(ran.stdout).unwrap()
+}
+
+/// What a terminal shows without colours.
+fn bare(text: &str) -> String {
+    let mut bare = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('\u{1b}') {
+        bare.push_str(before);
+        let end = behind
+            .find(|character: char| character.is_ascii_alphabetic())
+            .map_or(behind.len(), |end| end + 1);
+        rest = &behind[end..];
+    }
+    bare + rest
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs script of util-linux"]
+async fn a_real_terminal_receives_colours_and_lines_that_fit() {
+    let (scene, job, _) = scene().await;
+    for columns in [40, 80, 200] {
+        let shown = on_a_terminal(&scene.admin, (columns, 24), &["job", "list"], "").await;
+        assert!(shown.contains("\u{1b}[32msucceeded\u{1b}[0m") || columns == 40, "{shown:?}");
+        let lines: Vec<String> = bare(&shown).lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= usize::from(columns)),
+            "{columns}: {lines:?}"
+        );
+    }
+    let watched = on_a_terminal(&scene.admin, (80, 40), &["job", "watch", &job], "").await;
+    assert!(watched.contains("\u{1b}[J") && bare(&watched).contains("✓"), "{watched:?}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs script of util-linux"]
+async fn top_takes_the_whole_terminal_and_gives_it_back_at_q() {
+    let (scene, ..) = scene().await;
+    let shown = on_a_terminal(&scene.admin, (80, 24), &["top"], "q").await;
+    let (before, rest) = shown.split_once("\u{1b}[?1049h").expect("the alternate screen");
+    let (page, _) = rest.split_once("\u{1b}[?25h\u{1b}[?1049l").expect("the first screen again");
+    assert!(before.is_empty() && bare(page).contains("NEEDS A PERSON"), "{shown:?}");
+    assert!(bare(page).lines().all(|line| line.trim_end().chars().count() <= 80), "{shown:?}");
+    let once = text(&scene.admin, &["top"]).await;
+    assert!(once.starts_with("shoal  ") && !once.contains('\u{1b}'), "{once}");
+    scene.end().await;
+}

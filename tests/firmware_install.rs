@@ -145,7 +145,7 @@ async fn installs_both(vendor: &str) {
     assert_eq!(shown["state"], "succeeded");
     assert!(shown["status"]["result"]["summary"].as_str().unwrap().contains("bios 99.1"), "{shown:#}");
     let pins = scene.admin.get("/api/v1/registry").await.expect(200)["pins"].clone();
-    assert_eq!(pins, 3, "the set and the OS image hold; the run does not: {pins}");
+    assert_eq!(pins, 2, "the set holds its files, the run no longer does: {pins}");
     scene.end().await;
 }
 
@@ -262,6 +262,10 @@ fn damage(folder: &std::path::Path, name: &str) {
                 folders.push(path);
             } else if path.file_name().is_some_and(|file| file == name) {
                 let mut bytes = std::fs::read(&path).unwrap();
+                if bytes.len() < SIZE {
+                    // A link or a note of the registry with the name of the blob.
+                    continue;
+                }
                 bytes[1000] ^= 1;
                 std::fs::remove_file(&path).unwrap();
                 std::fs::write(&path, bytes).unwrap();
@@ -334,7 +338,8 @@ async fn an_older_version_is_refused_unless_the_order_allows_it() {
 async fn a_cancel_while_the_bmc_flashes_is_accepted_and_lets_the_update_finish() {
     let scene = scene("generic", |bmc| bmc.update.flash_time = Duration::from_secs(3)).await;
     set_of(&scene.admin, "generic", &[File::of("bmc", NEW), File::of("bios", NEW)]).await;
-    let id = order(&scene, json!({ "firmware_set": "all" })).await;
+    // The version of this BMC has no order to the new one.
+    let id = order(&scene, json!({ "firmware_set": "all", "allow_downgrade": true })).await;
     scene.wait_skipping(&id, "the flash", |job| job["wait"]["reason"] == "flashing").await;
     let why = scene.admin.explain(&id).await;
     assert!(why["summary"].as_str().unwrap().contains("flashes bmc 99.1"), "{why}");
@@ -455,7 +460,7 @@ async fn a_bmc_that_returns_from_its_update_with_another_certificate_is_held_unt
     scene.admin.register(scene.server(SERIAL)).await;
     set_of(&scene.admin, "generic", &[File::of("bmc", NEW)]).await;
 
-    let id = order(&scene, json!({ "firmware_set": "all" })).await;
+    let id = order(&scene, json!({ "firmware_set": "all", "allow_downgrade": true })).await;
     let held = scene.wait_skipping(&id, "the hold", |job| job["hold"].is_object()).await;
     assert_eq!(held["hold"]["class"], "certificate_changed", "{held:#}");
     let detail = held["hold"]["detail"].as_str().unwrap();

@@ -33,7 +33,7 @@ pub enum MissingTool {
         package: &'static str,
     },
     /// The firmware is not there.
-    #[error("the firmware {} is missing; install the Debian package ovmf, or use --firmware bios", path.display())]
+    #[error("the firmware {} is missing; install the Debian package ovmf, or use --vm-firmware bios", path.display())]
     Firmware {
         /// The file.
         path: PathBuf,

@@ -14,8 +14,8 @@ use secrecy::SecretString;
 #[command(next_help_heading = "Virtual machine")]
 pub struct VmArgs {
     /// The firmware: uefi, secure-boot or bios.
-    #[arg(long, value_name = "NAME", default_value = "uefi", value_parser = firmware)]
-    pub firmware: Firmware,
+    #[arg(long = "vm-firmware", value_name = "NAME", default_value = "uefi", value_parser = firmware)]
+    pub vm_firmware: Firmware,
     /// The size of a disk, such as 512M or 20G; by default one of 8G. May be given more than once.
     #[arg(long = "disk", value_name = "SIZE", value_parser = disk_size)]
     pub disk: Vec<DiskSize>,

@@ -120,7 +120,7 @@ async fn start_vm(
     temporary: &Path,
 ) -> anyhow::Result<VirtualMachine> {
     let tools = vm::tools(&args.machine).await?;
-    writeln!(std::io::stderr(), "virtual machine {serial}: firmware {}, {tools}", args.machine.firmware)?;
+    writeln!(std::io::stderr(), "virtual machine {serial}: firmware {}, {tools}", args.machine.vm_firmware)?;
     let network = match args.controller {
         Some(controller) => vm::network_to(controller, true)?,
         None => Network::Open,

@@ -24,7 +24,7 @@ pub(super) struct BmcPlace {
 
 /// Looks for what the machine needs, before anything is started.
 pub(super) async fn tools(args: &VmArgs) -> anyhow::Result<VmTools> {
-    VmTools::find(args.firmware, args.accel).await.context("virtual machines need foreign programs")
+    VmTools::find(args.vm_firmware, args.accel).await.context("virtual machines need foreign programs")
 }
 
 /// The network through which the machine reaches a controller on this computer, and with `only` nothing else.
@@ -43,7 +43,7 @@ pub(super) async fn start(
     bmc: BmcPlace,
 ) -> anyhow::Result<VirtualMachine> {
     let mut spec = VmSpec::new(serial)?.with_disks(args.disks())?.with_memory(args.memory)?;
-    spec.firmware = args.firmware;
+    spec.firmware = args.vm_firmware;
     spec.network = if args.no_network { Network::None } else { network };
     let config = VmConfig {
         spec,

@@ -91,7 +91,7 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     let disks = args.machine.disks_folder(folder.path());
     let mut timeline = Timeline::new(json);
     timeline.title(&format!("Shoal {}: installs a virtual machine", env!("CARGO_PKG_VERSION")));
-    timeline.note("qemu", &format!("firmware {}, {tools}", args.machine.firmware));
+    timeline.note("qemu", &format!("firmware {}, {tools}", args.machine.vm_firmware));
 
     let settings = settings(folder.path(), &medium)?;
     let oci_url = match &image {

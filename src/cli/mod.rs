@@ -72,11 +72,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use client::{Client, ConnectionArgs};
 use error::CliError;
+use examples::with_examples;
 use output::{Format, Output, Screen, Times, is_broken_pipe};
 use settings_args::SettingsArgs;
 
@@ -269,7 +270,7 @@ impl Cli {
     fn read(
         arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<(Self, Format), clap::Error> {
-        let mut command = shell::definition();
+        let mut command = definition();
         let mut matches = command.try_get_matches_from_mut(arguments)?;
         let writes_file = has_own_output(&command, &matches);
         let cli = Self::from_arg_matches_mut(&mut matches)?;
@@ -283,6 +284,11 @@ impl Cli {
     fn times(&self) -> Times {
         Times { utc: self.utc, ..Times::AGES }
     }
+}
+
+/// The definition of the command line with its examples.
+fn definition() -> clap::Command {
+    with_examples(Cli::command(), "")
 }
 
 /// Whether `-o` of the selected command names a file.
@@ -398,8 +404,8 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Openapi => openapi::run(output),
         Command::Iso(command) => iso::run(command, output),
         Command::Maintenance(command) => maintenance::run(command, output),
-        Command::Completions(completions) => completions.run(output),
-        Command::Man(man) => man.run(output),
+        Command::Completions(completions) => completions.run(definition(), output),
+        Command::Man(man) => man.run(definition(), output),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -94,7 +94,7 @@ const NATURAL: [&[&str]; 9] = [
     // The authority offers its endpoint, and the endpoint asks the authority.
     &["registry/src/access/token_authority.rs", "registry/src/access/token_endpoint.rs"],
     // Errors are printed as plain text, and printing can fail.
-    &["src/cli/error.rs", "src/cli/output.rs"],
+    &["src/cli/error.rs", "src/cli/output/mod.rs"],
 ];
 
 #[test]

@@ -11,6 +11,7 @@ mod reference;
 mod registry;
 mod servers;
 mod sessions;
+mod shell;
 mod watching;
 mod webhooks;
 

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use clap::{Arg, Command};
 
-use super::super::shell::definition;
-use super::super::{examples, exit};
+use super::super::{definition, examples, exit};
 
 const HEAD: &str = "\
 # The command line

@@ -9,7 +9,7 @@ use clap::Command;
 pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("serve", &["shoal serve --data /var/lib/shoal", "shoal serve --config /etc/shoal/shoal.toml"]),
     ("demo", &["shoal demo", "shoal demo --servers 5 --fail-one"]),
-    ("sim", &["shoal sim --servers 3 --vendor dell", "shoal sim --list"]),
+    ("sim", &["shoal sim --servers 3", "shoal sim --list"]),
     ("vm-connect", &["shoal vm-connect 127.0.0.1:8443"]),
     ("selftest", &["shoal selftest", "shoal selftest --faults storm --seeds 20"]),
     (
@@ -83,17 +83,17 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "firmware add",
         &[
-            "shoal firmware add BIOS_2.19.exe --vendor dell --model 'PowerEdge R650' --component bios --version 2.19",
+            "shoal firmware add BIOS_2.19.bin --vendor contoso --model 'Model 1' --component bios --version 2.19",
         ],
     ),
-    ("firmware list", &["shoal firmware list --vendor dell"]),
+    ("firmware list", &["shoal firmware list --vendor contoso"]),
     ("firmware show", &["shoal firmware show 1f6a2b"]),
     ("firmware remove", &["shoal firmware remove 1f6a2b"]),
-    ("firmware set create", &["shoal firmware set create r650-2026 --file 1f6a2b --label site=a"]),
+    ("firmware set create", &["shoal firmware set create model-1-2026 --file 1f6a2b --label site=a"]),
     ("firmware set list", &["shoal firmware set list"]),
-    ("firmware set show", &["shoal firmware set show r650-2026"]),
-    ("firmware set delete", &["shoal firmware set delete r650-2026"]),
-    ("firmware set match", &["shoal firmware set match --vendor dell --model 'PowerEdge R650'"]),
+    ("firmware set show", &["shoal firmware set show model-1-2026"]),
+    ("firmware set delete", &["shoal firmware set delete model-1-2026"]),
+    ("firmware set match", &["shoal firmware set match --vendor contoso --model 'Model 1'"]),
     ("firmware set import", &["shoal firmware set import /media/usb/firmware"]),
     ("bmc probe", &["shoal bmc probe XF-2041"]),
     ("bmc doctor", &["shoal bmc doctor XF-2041 --write"]),

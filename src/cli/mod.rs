@@ -81,20 +81,23 @@ use examples::with_examples;
 use output::{Format, Output, Screen, Times, is_broken_pipe};
 use settings_args::SettingsArgs;
 
+/// The heading of the options that every command has.
+const COMMON: &str = "Common options";
+
 /// Installs servers through their BMCs: recipe in, installed machine out.
 #[derive(Debug, Parser)]
 #[command(name = "shoal", version, after_help = exit::HELP, arg_required_else_help = true)]
 struct Cli {
     /// Print JSON instead of text: the same as -o json
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     json: bool,
     /// The form of lists and things; wide shows all columns, name one id per line. Some commands write a file with -o instead
     // The type of an option that a command has under this name, because clap copies its value here.
-    #[arg(long, short, global = true, value_name = "FORMAT",
+    #[arg(long, short, global = true, help_heading = COMMON, value_name = "FORMAT",
           value_parser = PossibleValuesParser::new(Format::NAMES).map(PathBuf::from))]
     output: Option<PathBuf>,
     /// Show times as RFC 3339 in UTC instead of ages
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     utc: bool,
     #[command(subcommand)]
     command: Command,

@@ -200,7 +200,11 @@ fn steady(text: &str, key: &str) -> String {
             "2026-01-02T10:00:00.000Z".to_owned()
         }
         _ if text.contains("127.0.0.1:") => "192.0.2.41".to_owned(),
-        _ if text.starts_with('/') && key.ends_with("path") => "/var/lib/shoal/file".to_owned(),
+        _ if text.starts_with('/') && text.contains("/.tmp") => {
+            format!("/var/lib/shoal/{}", text.rsplit('/').next().unwrap_or_default())
+        }
+        _ if key == "head" => format!("7:{}", "0".repeat(64)),
+        "127.0.0.1" => "192.0.2.1".to_owned(),
         _ => text.to_owned(),
     }
 }
@@ -290,16 +294,58 @@ async fn a_real_terminal_receives_colours_and_lines_that_fit() {
     scene.end().await;
 }
 
+/// A controller that knows what `shoal top` reads, and nothing else.
+fn controller_with_an_overview() -> String {
+    use std::io::{BufRead, BufReader, Write};
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // The thread ends with the tests.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let first = lines.next().unwrap_or_default();
+            lines.find(String::is_empty);
+            let path = first.split(' ').nth(1).unwrap_or_default();
+            let (status, body) = match path.split('?').next().unwrap_or_default() {
+                "/api/v1/overview" => {
+                    let hold = json!({"jobs": 1, "class": "operator", "detail": "the rack is being moved",
+                                      "since": "2026-01-02T08:00:00.000Z"});
+                    (
+                        "200 OK",
+                        json!({"at": "2026-01-02T10:00:00.000Z", "servers": 2, "last_seq": 7, "holds": [hold]}),
+                    )
+                }
+                "/readyz" => (
+                    "503 Service Unavailable",
+                    json!({"status": "not ready", "checks": {"disk": {"ok": false}}}),
+                ),
+                "/api/v1/events" if !path.contains("latest") => ("200 OK", json!({"events": [], "next": 7})),
+                _ => ("404 Not Found", json!({"error": "not_found", "message": "there is no such path"})),
+            };
+            let body = body.to_string();
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                body.len()
+            );
+            let _closed = stream.write_all((head + &body).as_bytes());
+        }
+    });
+    url
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs script of util-linux"]
 async fn top_takes_the_whole_terminal_and_gives_it_back_at_q() {
-    let (scene, ..) = scene().await;
-    let shown = on_a_terminal(&scene.admin, (80, 24), &["top"], "q").await;
-    let (before, rest) = shown.split_once("\u{1b}[?1049h").expect("the alternate screen");
+    let client = Client::anonymous(controller_with_an_overview()).with_token("shoal_token");
+    let shown = on_a_terminal(&client, (80, 24), &["top"], "q").await;
+    let (_, rest) =
+        shown.split_once("\u{1b}[?1049h").unwrap_or_else(|| panic!("no alternate screen: {shown:?}"));
     let (page, _) = rest.split_once("\u{1b}[?25h\u{1b}[?1049l").expect("the first screen again");
-    assert!(before.is_empty() && bare(page).contains("NEEDS A PERSON"), "{shown:?}");
-    assert!(bare(page).lines().all(|line| line.trim_end().chars().count() <= 80), "{shown:?}");
-    let once = text(&scene.admin, &["top"]).await;
-    assert!(once.starts_with("shoal  ") && !once.contains('\u{1b}'), "{once}");
-    scene.end().await;
+    let page = bare(page);
+    assert!(page.contains("NEEDS A PERSON") && page.contains("the rack is being moved"), "{page}");
+    assert!(page.lines().all(|line| line.trim_end().chars().count() <= 80), "{page}");
+    let once = text(&client, &["top"]).await;
+    assert!(once.starts_with("shoal  10:00:00 UTC") && !once.contains('\u{1b}'), "{once}");
 }

@@ -45,16 +45,31 @@ pub(super) struct ConnectionArgs {
     #[arg(
         long,
         global = true,
+        help_heading = "Controller",
         value_name = "URL",
         env = "SHOAL_URL",
         default_value = "http://127.0.0.1:8080"
     )]
     pub(super) url: String,
     /// An API token, or env:NAME or file:PATH of one
-    #[arg(long, global = true, value_name = "TOKEN", env = "SHOAL_TOKEN", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Controller",
+        value_name = "TOKEN",
+        env = "SHOAL_TOKEN",
+        hide_env_values = true
+    )]
     pub(super) token: Option<SecretSource>,
     /// The certificate authorities of an https controller, as PEM. Default: those of the data directory on this machine
-    #[arg(long, visible_alias = "ca", global = true, value_name = "FILE", env = "SHOAL_CA_FILE")]
+    #[arg(
+        long,
+        visible_alias = "ca",
+        global = true,
+        help_heading = "Controller",
+        value_name = "FILE",
+        env = "SHOAL_CA_FILE"
+    )]
     pub(super) ca_file: Option<PathBuf>,
 }
 

@@ -73,28 +73,32 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgMatches, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
 use client::{Client, ConnectionArgs};
 use error::CliError;
+use examples::with_examples;
 use output::{Format, Output, Screen, Times, is_broken_pipe};
 use settings_args::SettingsArgs;
+
+/// The heading of the options that every command has.
+const COMMON: &str = "Common options";
 
 /// Installs servers through their BMCs: recipe in, installed machine out.
 #[derive(Debug, Parser)]
 #[command(name = "shoal", version, after_help = exit::HELP, arg_required_else_help = true)]
 struct Cli {
     /// Print JSON instead of text: the same as -o json
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     json: bool,
     /// The form of lists and things; wide shows all columns, name one id per line. Some commands write a file with -o instead
     // The type of an option that a command has under this name, because clap copies its value here.
-    #[arg(long, short, global = true, value_name = "FORMAT",
+    #[arg(long, short, global = true, help_heading = COMMON, value_name = "FORMAT",
           value_parser = PossibleValuesParser::new(Format::NAMES).map(PathBuf::from))]
     output: Option<PathBuf>,
     /// Show times as RFC 3339 in UTC instead of ages
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = COMMON)]
     utc: bool,
     #[command(subcommand)]
     command: Command,
@@ -270,7 +274,7 @@ impl Cli {
     fn read(
         arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     ) -> Result<(Self, Format), clap::Error> {
-        let mut command = shell::definition();
+        let mut command = definition();
         let mut matches = command.try_get_matches_from_mut(arguments)?;
         let writes_file = has_own_output(&command, &matches);
         let cli = Self::from_arg_matches_mut(&mut matches)?;
@@ -284,6 +288,11 @@ impl Cli {
     fn times(&self) -> Times {
         Times { utc: self.utc, ..Times::AGES }
     }
+}
+
+/// The definition of the command line with its examples.
+fn definition() -> clap::Command {
+    with_examples(Cli::command(), "")
 }
 
 /// Whether `-o` of the selected command names a file.
@@ -399,8 +408,8 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Openapi => openapi::run(output),
         Command::Iso(command) => iso::run(command, output),
         Command::Maintenance(command) => maintenance::run(command, output),
-        Command::Completions(completions) => completions.run(output),
-        Command::Man(man) => man.run(output),
+        Command::Completions(completions) => completions.run(definition(), output),
+        Command::Man(man) => man.run(definition(), output),
     }?;
     Ok(ExitCode::SUCCESS)
 }

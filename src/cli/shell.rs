@@ -8,12 +8,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory, ValueEnum};
+use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
-use super::Cli;
 use super::error::CliError;
-use super::examples::with_examples;
 use super::output::Output;
 
 /// A shell with completions.
@@ -41,32 +39,28 @@ pub(super) struct Man {
     directory: PathBuf,
 }
 
-/// The definition of the command line with its examples.
-pub(super) fn definition() -> Command {
-    with_examples(Cli::command(), "")
-}
-
 impl Completions {
-    /// Prints the script.
-    pub(super) fn run(&self, output: &mut Output<'_>) -> Result<(), CliError> {
-        output.out.write_all(self.script().as_bytes())?;
+    /// Prints the script for a definition of the command line.
+    pub(super) fn run(&self, definition: Command, output: &mut Output<'_>) -> Result<(), CliError> {
+        output.out.write_all(script(self.shell, definition).as_bytes())?;
         Ok(output.out.flush()?)
     }
+}
 
-    fn script(&self) -> String {
-        let shell = match self.shell {
-            ShellName::Bash => Shell::Bash,
-            ShellName::Zsh => Shell::Zsh,
-            ShellName::Fish => Shell::Fish,
-        };
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut definition(), "shoal", &mut script);
-        let script = String::from_utf8_lossy(&script).into_owned();
-        match self.shell {
-            ShellName::Bash => with_names_for_bash(&script),
-            ShellName::Fish => script + FISH_NAMES,
-            ShellName::Zsh => script,
-        }
+/// The completion script of a shell.
+pub(super) fn script(name: ShellName, mut definition: Command) -> String {
+    let shell = match name {
+        ShellName::Bash => Shell::Bash,
+        ShellName::Zsh => Shell::Zsh,
+        ShellName::Fish => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut definition, "shoal", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match name {
+        ShellName::Bash => with_names_for_bash(&script),
+        ShellName::Fish => script + FISH_NAMES,
+        ShellName::Zsh => script,
     }
 }
 
@@ -107,13 +101,13 @@ complete -c shoal -n "__fish_seen_subcommand_from job; and not __fish_seen_subco
 "#;
 
 impl Man {
-    /// Writes the pages.
-    pub(super) fn run(&self, output: &mut Output<'_>) -> Result<(), CliError> {
+    /// Writes the pages of a definition of the command line.
+    pub(super) fn run(&self, definition: Command, output: &mut Output<'_>) -> Result<(), CliError> {
         let failed = |error: std::io::Error| {
             CliError::failed(format!("cannot write manual pages into {}: {error}", self.directory.display()))
         };
         fs::create_dir_all(&self.directory).map_err(failed)?;
-        let mut command = definition().disable_help_subcommand(true);
+        let mut command = definition.disable_help_subcommand(true);
         command.build();
         let mut pages = 0;
         write_pages(&command, &self.directory, &mut pages).map_err(failed)?;
@@ -129,67 +123,4 @@ fn write_pages(command: &Command, directory: &Path, pages: &mut usize) -> std::i
     fs::write(directory.join(format!("{name}.1")), page)?;
     *pages += 1;
     command.get_subcommands().try_for_each(|sub| write_pages(sub, directory, pages))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_command_has_a_manual_page_with_its_examples() {
-        let directory = tempfile::tempdir().unwrap();
-        let ran = super::super::tests::shoal(&["man", directory.path().to_str().unwrap()]).ends_with(0);
-        let pages = fs::read_dir(directory.path()).unwrap().count();
-        assert!(ran.out.starts_with(&format!("{pages} manual pages")), "{}", ran.out);
-        let page = fs::read_to_string(directory.path().join("shoal-job-list.1")).unwrap();
-        for part in ["shoal job list", ".SH", "outcome failed", "since"] {
-            assert!(page.replace('\\', "").contains(part), "{part} in {page}");
-        }
-    }
-
-    #[test]
-    fn scripts_complete_commands_and_names() {
-        for shell in [ShellName::Bash, ShellName::Zsh, ShellName::Fish] {
-            let script = Completions { shell }.script();
-            for word in ["power-cycle", "firmware", "wide"] {
-                assert!(script.contains(word), "{shell:?} {word}");
-            }
-        }
-        let bash = Completions { shell: ShellName::Bash }.script();
-        assert_eq!(
-            bash.matches("\ncomplete -F").count(),
-            1,
-            "one registration, after the generated function"
-        );
-    }
-
-    /// Completes a line with Bash and a program that lists names.
-    #[test]
-    #[ignore = "needs bash"]
-    fn bash_completes_serials_and_ids() {
-        use std::os::unix::fs::PermissionsExt;
-        let directory = tempfile::tempdir().unwrap();
-        let (script, fake) = (directory.path().join("script"), directory.path().join("shoal"));
-        fs::write(&script, Completions { shell: ShellName::Bash }.script()).unwrap();
-        fs::write(&fake, "#!/bin/sh\necho \"$1-1\"; echo \"$1-2\"; echo other\n").unwrap();
-        fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
-        let complete = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(|word| format!("'{word}'")).collect();
-            let run = format!(
-                "PATH={}:$PATH; source {}; COMP_WORDS=({}); COMP_CWORD={}; _shoal_names shoal \"${{COMP_WORDS[COMP_CWORD]}}\" \"\"; echo \"${{COMPREPLY[@]}}\"",
-                directory.path().display(),
-                script.display(),
-                words.join(" "),
-                words.len() - 1
-            );
-            let ran = std::process::Command::new("bash").args(["-c", &run]).output().unwrap();
-            assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-            String::from_utf8(ran.stdout).unwrap().trim().to_owned()
-        };
-        assert_eq!(complete("shoal server show server"), "server-1 server-2");
-        assert_eq!(complete("shoal job watch job"), "job-1 job-2");
-        assert_eq!(complete("shoal job create --server serv"), "server-1 server-2");
-        assert!(complete("shoal job wa").contains("watch"));
-        assert_eq!(complete("shoal server add serv"), "");
-    }
 }

@@ -71,7 +71,7 @@ fn uses_of_the_workspace() -> Uses {
 }
 
 /// The circles that stay: opening one would cut one thing into two.
-const NATURAL: [&[&str]; 9] = [
+const NATURAL: [&[&str]; 8] = [
     // A setting is defined with the parser of its kind of value, and a parser reports the kind in its errors.
     &["controller/src/config/definition.rs", "controller/src/config/values.rs"],
     // Settings are loaded by the table, the table makes the settings from what was loaded, the rules compare what was loaded.
@@ -93,8 +93,6 @@ const NATURAL: [&[&str]; 9] = [
     &["iso9660/src/scan.rs", "iso9660/src/tree.rs"],
     // The authority offers its endpoint, and the endpoint asks the authority.
     &["registry/src/access/token_authority.rs", "registry/src/access/token_endpoint.rs"],
-    // Errors are printed as plain text, and printing can fail.
-    &["src/cli/error.rs", "src/cli/output.rs"],
 ];
 
 #[test]

@@ -61,7 +61,7 @@ pub(in crate::cli) fn age(time: Timestamp, now: Timestamp) -> String {
     if seconds < 0 { format!("in {}", coarse(-seconds)) } else { coarse(seconds) }
 }
 
-/// A number of seconds in at most two units.
+/// A number of seconds, from 0, in at most two units.
 fn coarse(seconds: i64) -> String {
     let two = |unit: i64, name: &str, small: i64, small_name: &str| {
         let rest = seconds % unit / small;
@@ -72,12 +72,12 @@ fn coarse(seconds: i64) -> String {
         }
     };
     match seconds {
-        ..MINUTE => format!("{seconds}s"),
-        ..HOUR => format!("{}m", seconds / MINUTE),
-        ..36_000 => two(HOUR, "h", MINUTE, "m"),
-        ..172_800 => format!("{}h", seconds / HOUR),
-        ..864_000 => two(DAY, "d", HOUR, "h"),
-        ..63_072_000 => format!("{}d", seconds / DAY),
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / MINUTE),
+        3600..36_000 => two(HOUR, "h", MINUTE, "m"),
+        36_000..172_800 => format!("{}h", seconds / HOUR),
+        172_800..864_000 => two(DAY, "d", HOUR, "h"),
+        864_000..63_072_000 => format!("{}d", seconds / DAY),
         _ => format!("{}y", seconds / YEAR),
     }
 }

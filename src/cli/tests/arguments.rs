@@ -148,7 +148,7 @@ fn the_help_of_every_command_matches_the_snapshot() {
         }
     }
     let mut all = String::new();
-    let mut command = super::super::shell::definition().term_width(100);
+    let mut command = super::super::definition().term_width(100);
     command.build();
     help(&mut command, "", &mut all);
     let mut settings = insta::Settings::clone_current();

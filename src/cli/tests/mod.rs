@@ -12,6 +12,7 @@ mod reference;
 mod registry;
 mod servers;
 mod sessions;
+mod shell;
 mod watching;
 mod webhooks;
 

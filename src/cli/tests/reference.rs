@@ -5,8 +5,7 @@ use std::path::Path;
 
 use clap::{Arg, Command};
 
-use super::super::shell::definition;
-use super::super::{examples, exit};
+use super::super::{definition, examples, exit};
 
 const HEAD: &str = "\
 # The command line
@@ -90,7 +89,8 @@ fn describe(command: &Command, above: &str, text: &mut String) {
     let own = |argument: &&Arg| {
         let id = argument.get_id().as_str();
         let is_common = argument.is_global_set() || COMMON.contains(&id) && id != "output";
-        !is_common && !(settings && argument.get_long().is_some() && is_setting(argument))
+        let is_of_serve = settings && argument.get_long().is_some() && is_setting(argument);
+        !(is_common || is_of_serve)
     };
     let options: Vec<&Arg> = command.get_arguments().filter(own).collect();
     if !options.is_empty() {

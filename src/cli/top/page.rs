@@ -138,12 +138,10 @@ impl Page {
         let open = self.overview["open"].as_array().into_iter().flatten();
         let states: Vec<String> = open
             .map(|group| {
-                format!(
-                    "{} {} ({})",
-                    text(group, "/jobs"),
-                    text(group, "/state"),
-                    since(group, "/since", times)
-                )
+                // How long a job waits for a worker is the first sign of too few of them.
+                let is_queued = group["state"] == "queued";
+                let since = if is_queued { since(group, "/since", times) } else { String::new() };
+                join(&[text(group, "/jobs"), text(group, "/state"), since], " ")
             })
             .collect();
         let now = if states.is_empty() { "no job is open".to_owned() } else { states.join(", ") };

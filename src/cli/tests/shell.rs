@@ -1,0 +1,112 @@
+//! Completions, manual pages and examples.
+
+use std::fs;
+
+use clap::{Command, CommandFactory};
+
+use super::super::examples::{EXAMPLES, of, words};
+use super::super::shell::{ShellName, script};
+use super::super::{Cli, definition};
+use super::shoal;
+
+#[test]
+fn every_command_has_a_manual_page_with_its_examples() {
+    let directory = tempfile::tempdir().unwrap();
+    let ran = shoal(&["man", directory.path().to_str().unwrap()]).ends_with(0);
+    let pages = fs::read_dir(directory.path()).unwrap().count();
+    assert!(ran.out.starts_with(&format!("{pages} manual pages")), "{}", ran.out);
+    let page = fs::read_to_string(directory.path().join("shoal-job-list.1")).unwrap();
+    for part in ["shoal job list", ".SH", "outcome failed", "since"] {
+        assert!(page.replace('\\', "").contains(part), "{part} in {page}");
+    }
+}
+
+#[test]
+fn scripts_complete_commands_and_names() {
+    for shell in [ShellName::Bash, ShellName::Zsh, ShellName::Fish] {
+        let text = script(shell, definition());
+        for word in ["power-cycle", "firmware", "wide"] {
+            assert!(text.contains(word), "{shell:?} {word}");
+        }
+    }
+    let bash = script(ShellName::Bash, definition());
+    assert_eq!(bash.matches("\ncomplete -F").count(), 1, "one registration, after the generated function");
+}
+
+/// Completes a line with Bash and a program that lists names.
+#[test]
+#[ignore = "needs bash"]
+fn bash_completes_serials_and_ids() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (file, fake) = (directory.path().join("script"), directory.path().join("shoal"));
+    fs::write(&file, script(ShellName::Bash, definition())).unwrap();
+    fs::write(&fake, "#!/bin/sh\necho \"$1-1\"; echo \"$1-2\"; echo other\n").unwrap();
+    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    let complete = |line: &str| {
+        let words: Vec<String> = line.split(' ').map(|word| format!("'{word}'")).collect();
+        let run = format!(
+            "PATH={}:$PATH; source {}; COMP_WORDS=({}); COMP_CWORD={}; _shoal_names shoal \"${{COMP_WORDS[COMP_CWORD]}}\" \"\"; echo \"${{COMPREPLY[@]}}\"",
+            directory.path().display(),
+            file.display(),
+            words.join(" "),
+            words.len() - 1
+        );
+        let ran = std::process::Command::new("bash").args(["-c", &run]).output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(complete("shoal server show server"), "server-1 server-2");
+    assert_eq!(complete("shoal job watch job"), "job-1 job-2");
+    assert_eq!(complete("shoal job create --server serv"), "server-1 server-2");
+    assert!(complete("shoal job wa").contains("watch"));
+    assert_eq!(complete("shoal server add serv"), "");
+}
+
+/// The paths of all commands that do something.
+fn paths(command: &Command, path: &str, found: &mut Vec<String>) {
+    let subcommands: Vec<&Command> =
+        command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
+    if subcommands.is_empty() {
+        found.push(path.to_owned());
+    }
+    for sub in subcommands {
+        paths(sub, format!("{path} {}", sub.get_name()).trim(), found);
+    }
+}
+
+#[test]
+fn every_command_has_an_example_and_every_example_a_command() {
+    let mut known = Vec::new();
+    paths(&Cli::command(), "", &mut known);
+    let without: Vec<&String> = known.iter().filter(|path| of(path).is_empty()).collect();
+    assert!(without.is_empty(), "add examples to src/cli/examples.rs: {without:?}");
+    // Without the laboratory its commands are not there.
+    let unknown: Vec<&str> = EXAMPLES
+        .iter()
+        .map(|(path, _)| *path)
+        .filter(|path| !known.iter().any(|known| known == path))
+        .filter(|path| cfg!(feature = "lab") || !["demo", "sim", "vm-connect", "selftest"].contains(path))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn every_example_is_a_command_line_that_the_program_accepts() {
+    for (path, examples) in EXAMPLES {
+        if !cfg!(feature = "lab") && ["demo", "sim", "vm-connect", "selftest"].contains(path) {
+            continue;
+        }
+        for example in *examples {
+            assert!(example.starts_with(&format!("shoal {path}")), "{example} is not of {path}");
+            if let Err(error) = Cli::read(words(example)) {
+                panic!("{example}\n{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn words_are_divided_as_a_shell_does() {
+    assert_eq!(words("shoal a --reason 'new memory' > file"), ["shoal", "a", "--reason", "new memory"]);
+}

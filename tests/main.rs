@@ -30,7 +30,7 @@
 //!   accounts   users, API tokens and their limits    actors     every change names its user or token
 //!   sessions   logins of browsers, security headers
 //!   delivery   OS images on media, results by reads of them
-//!   audit      the audit log and its offline check
+//!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -71,6 +71,7 @@ mod restored;
 mod rotation;
 mod rotation_tls;
 mod secrets;
+mod service;
 mod sessions;
 mod slots;
 mod soak;

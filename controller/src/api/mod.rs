@@ -22,9 +22,11 @@ mod events;
 mod extract;
 mod feed;
 mod firmware;
+mod gauges;
 mod health;
 mod host;
 mod jobs;
+mod log_level;
 mod media;
 mod middleware;
 mod openapi;
@@ -193,6 +195,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/firmware-sets", post(firmware::create_set).get(firmware::list_sets)),
         ("/api/v1/firmware-sets/{name}", get(firmware::show_set).delete(firmware::delete_set)),
         ("/api/v1/firmware-match", get(firmware::match_set)),
+        ("/api/v1/log-level", post(log_level::set).get(log_level::show).delete(log_level::reset)),
         ("/api/v1/registry", get(registry::show)),
         ("/api/v1/registry/gc", post(registry::collect)),
         ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),

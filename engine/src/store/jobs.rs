@@ -204,6 +204,23 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The number of jobs that have not ended although their deadline has passed.
+    pub async fn overdue_jobs(&self, now: Time) -> Result<u64, StoreError> {
+        const OPERATION: &str = "count overdue jobs";
+        let count = self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT count(*) AS jobs FROM runs WHERE parent IS NULL AND phase <> 'ended' AND deadline_at < ?1",
+                params![now.to_string()],
+                |columns| columns.get::<i64>("jobs"),
+            )
+        });
+        Ok(count.await?.and_then(|jobs| u64::try_from(jobs).ok()).unwrap_or(0))
+    }
+}
+
 /// The SQL condition of a filter, with its parameters in order. Only what is filtered is in the text, so that SQLite chooses
 /// the index of it.
 fn conditions(filter: &JobFilter) -> (String, Vec<Box<dyn ToSql>>) {

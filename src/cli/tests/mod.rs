@@ -2,6 +2,7 @@
 
 mod accounts;
 mod arguments;
+mod documents;
 mod images;
 mod jobs;
 mod local;
@@ -29,26 +30,26 @@ use super::output::Output;
 use super::{Cli, dispatch, report};
 
 /// Output and exit code of a command.
-struct Ran {
+pub(super) struct Ran {
     out: String,
     err: String,
     code: ExitCode,
 }
 
 impl Ran {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap()
     }
 
     #[track_caller]
-    fn ends_with(self, code: u8) -> Self {
+    pub(super) fn ends_with(self, code: u8) -> Self {
         assert_eq!(self.code, ExitCode::from(code), "out: {}\nerr: {}", self.out, self.err);
         self
     }
 }
 
 /// Runs a command line.
-fn shoal(arguments: &[&str]) -> Ran {
+pub(super) fn shoal(arguments: &[&str]) -> Ran {
     let cli = Cli::try_parse_from(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut output = Output { out: &mut out, err: &mut err, json: cli.json };

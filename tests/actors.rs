@@ -11,10 +11,12 @@ use crate::kit::{Client, POLL_INTERVAL, Scene, TIME_LIMIT, recipe, silent};
 /// The token whose name every event of its requests has.
 const WALKER: &str = "walker";
 /// Operations that change nothing that is recorded as an operator's change, with the reason.
-const WITHOUT_EVENT: [(&str, &str); 4] = [
+const WITHOUT_EVENT: [(&str, &str); 6] = [
     ("probeServer", "reads the BMC"),
     ("reportInstallation", "has its own secret; tests/accounts.rs"),
     ("deleteSession", "needs the cookie of a browser; tests/sessions.rs"),
+    ("changeLogLevel", "the log of this process is not the controller's; tests/service.rs"),
+    ("resetLogLevel", "as changeLogLevel"),
     ("redeliver", "there is no dead letter here; tests/webhooks.rs"),
 ];
 

@@ -33,6 +33,7 @@
 //!   rescue     sessions of `rescue.target`
 //!   audit      the audit log and its offline check
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
+//!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -76,6 +77,7 @@ mod restored;
 mod rotation;
 mod rotation_tls;
 mod secrets;
+mod service;
 mod sessions;
 mod slots;
 mod soak;

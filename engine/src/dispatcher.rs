@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -53,6 +53,8 @@ struct Inner {
     config: EngineConfig,
     wake: Notify,
     pressure: PressureCache,
+    /// The number of rounds of the dispatcher in which the database could be used.
+    rounds: watch::Sender<u64>,
 }
 
 impl Engine {
@@ -90,6 +92,7 @@ impl Engine {
                 config,
                 wake: Notify::new(),
                 pressure: PressureCache::default(),
+                rounds: watch::Sender::default(),
             }),
         }
     }
@@ -99,8 +102,13 @@ impl Engine {
     pub(super) fn with_cancel_grace(self, cancel_grace: Duration) -> Self {
         let Inner { worker, config, .. } = &*self.inner;
         let worker = Worker { cancel_grace, ..worker.clone() };
-        let inner =
-            Inner { worker, config: config.clone(), wake: Notify::new(), pressure: PressureCache::default() };
+        let inner = Inner {
+            worker,
+            config: config.clone(),
+            wake: Notify::new(),
+            pressure: PressureCache::default(),
+            rounds: watch::Sender::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -181,6 +189,12 @@ impl Engine {
         self.worker().interrupts.len()
     }
 
+    /// Changes with every round of the dispatcher in which the database could be used: at least every [`SWEEP`] while the engine
+    /// works. Rounds end when the dispatcher, the writer of the database or the runtime does not make progress.
+    pub fn rounds(&self) -> watch::Receiver<u64> {
+        self.inner.rounds.subscribe()
+    }
+
     /// Works until `stop`. Then interruptible steps are dropped, their leases are given back, and the other steps run to their
     /// end.
     pub async fn run(&self, take_over: TakeOver, stop: CancellationToken) {
@@ -196,7 +210,10 @@ impl Engine {
         let workers = TaskTracker::new();
         while !stop.is_cancelled() {
             let pause = match self.start_due(&permits, &cancel_permits, &workers, &stop).await {
-                Ok(pause) => pause,
+                Ok(pause) => {
+                    self.inner.rounds.send_modify(|rounds| *rounds = rounds.wrapping_add(1));
+                    pause
+                }
                 Err(error) => {
                     tracing::error!(error = %crate::model::error_chain(&error), "the database failed; the dispatcher tries again in 1 s");
                     DATABASE_RETRY

@@ -8,6 +8,7 @@
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! user, token, secret           clients of a running controller; with --offline local, refused while a controller runs
 //! recipe, config, iso, openapi  local
+//! doctor, dashboards            local
 //! maintenance                   local; `fetch` is a client of a mirror of the distribution
 //! registry …                    local, refused while a controller runs
 //! ca                            local, or a client of a running controller
@@ -32,6 +33,8 @@ mod client;
 mod condition;
 mod config;
 mod controller;
+mod dashboards;
+mod doctor;
 mod error;
 mod examples;
 mod exit;
@@ -44,11 +47,12 @@ mod iso;
 mod job;
 mod job_live;
 mod live;
+mod log;
 mod maintenance;
 mod openapi;
 mod output;
-mod ready;
 mod progress;
+mod ready;
 mod recipe;
 mod registry;
 mod registry_online;
@@ -210,6 +214,23 @@ enum Command {
         #[command(flatten)]
         arguments: support::SupportArgs,
     },
+    /// Show and change the log filter of a controller
+    Log {
+        #[command(flatten)]
+        connection: client::ConnectionArgs,
+        #[command(subcommand)]
+        command: log::LogCommand,
+    },
+    /// Check this host for a controller: ports, network, disk, clock, files, limits, certificate
+    Doctor {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        #[command(flatten)]
+        arguments: doctor::DoctorArgs,
+    },
+    /// Write files for Prometheus and Grafana
+    #[command(subcommand)]
+    Dashboards(dashboards::DashboardsCommand),
     /// List, verify and export the audit log
     Audit {
         #[command(flatten)]
@@ -385,6 +406,12 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(support::run(arguments, &client, output)))
         }
+        Command::Log { connection, command } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(log::run(command, &client, output)))
+        }
+        Command::Doctor { settings, arguments } => return doctor::run(&arguments, *settings, output),
+        Command::Dashboards(command) => dashboards::run(command, output),
         Command::Audit { settings, connection, command } => {
             client_runtime()?.block_on(Box::pin(audit::run(command, *settings, connection, output)))
         }
@@ -439,6 +466,13 @@ fn no_runtime(error: &io::Error) -> CliError {
     CliError::failed(format!(
         "cannot start the asynchronous runtime: {error}; check the limits of threads and memory"
     ))
+}
+
+/// The names of the commands.
+#[cfg(test)]
+fn command_words() -> Vec<String> {
+    use clap::CommandFactory as _;
+    Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 //!                                                                               `-- a lock is lost: stop, exit code 1
 //! ```
 //!
-//! Invariant: nothing here waits for standard error; errors of the start are written through the log's queue.
+//! Invariants: nothing here waits for standard error; errors of the start are written through the log's queue. The service manager is
+//! notified of each of these states, and its watchdog is fed by the rounds of the dispatcher only.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -17,7 +18,9 @@ use std::time::Duration;
 use super::error::CliError;
 use super::exit::Exit;
 use super::settings_args::SettingsArgs;
-use controller::app::{self, ProcessSignal, ProcessSignals, RunningController};
+use controller::app::{
+    self, InheritedSockets, ProcessSignal, ProcessSignals, RunningController, ServiceManager,
+};
 use controller::config::Settings;
 use controller::telemetry::{self, Logs};
 use engine::model::{SteadyClock, SystemClock, error_chain};
@@ -53,9 +56,18 @@ async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode
             return Exit::Failed.into();
         }
     };
+    let manager = ServiceManager::of_process();
+    manager.status("opening the data directory");
+    let inherited = match InheritedSockets::of_process() {
+        Ok(inherited) => inherited,
+        Err(error) => {
+            logs.say(&format!("error: {}", error_chain(&error)));
+            return Exit::Failed.into();
+        }
+    };
     let data = settings.storage_root.clone();
     let clock = Arc::new(SteadyClock::new(SystemClock));
-    let starting = app::start_showing(settings, clock, Box::new(show_token));
+    let starting = app::start_showing(settings, clock, Box::new(show_token), inherited);
     let started = tokio::select! {
         started = Box::pin(starting) => started,
         signal = signals.stop() => {
@@ -72,11 +84,18 @@ async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode
     };
     let https = running.https.map(|https| https.to_string());
     tracing::info!(api = %running.api, https, media = %running.media, data = %data.display(), "controller started");
+    manager.ready(&status(&running));
     let mut lock_lost = std::pin::pin!(running.lost());
+    let mut rounds = running.engine.rounds();
     let lost = loop {
         let signal = tokio::select! {
             signal = signals.next() => signal,
             lost = &mut lock_lost => break Some(lost),
+            Ok(()) = rounds.changed() => {
+                manager.alive();
+                manager.status(&status(&running));
+                continue;
+            }
         };
         match signal {
             ProcessSignal::Stop(signal) => {
@@ -84,12 +103,18 @@ async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode
                 break None;
             }
             ProcessSignal::Reload => {
+                manager.reloading();
                 let result = reload(args, &running, logs);
                 running.record_reload(result).await;
+                manager.ready(&status(&running));
             }
             ProcessSignal::State => running.log_state().await,
         }
     };
+    manager.stopping(match &lost {
+        None => "ending steps and connections; jobs continue at the next start",
+        Some(_) => "a lock of the data directory is lost",
+    });
     tokio::select! {
         () = Box::pin(running.stop()) => tracing::info!("stopped"),
         signal = signals.stop() => tracing::warn!(signal, "stopped at once by a second signal"),
@@ -101,6 +126,14 @@ async fn serve(args: &SettingsArgs, settings: Settings, logs: &Logs) -> ExitCode
             Exit::Failed.into()
         }
     }
+}
+
+/// What the controller does, for people who ask the service manager.
+fn status(running: &RunningController) -> String {
+    let address = running.https.unwrap_or(running.api);
+    let shortage = running.engine.pressure();
+    let shortage = shortage.map(|short| format!("; no job starts: {}", short.detail)).unwrap_or_default();
+    format!("serving on {address}, {} jobs in work{shortage}", running.engine.active_runs())
 }
 
 /// Reads the settings again and puts in force what can change in a running controller. Settings with a problem change nothing.

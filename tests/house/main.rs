@@ -11,6 +11,7 @@ mod documents;
 mod imports;
 mod language;
 mod sources;
+mod troubleshooting;
 
 /// Lines that a person can read in one sitting.
 const LONGEST: usize = 700;

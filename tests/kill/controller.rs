@@ -128,7 +128,9 @@ fn controller() {
             println!("admin token, shown only now: {}", token.expose_secret());
             Ok(())
         });
-        let running = app::start_showing(settings.unwrap(), Arc::new(clock), show).await.unwrap();
+        let running =
+            app::start_showing(settings.unwrap(), Arc::new(clock), show, app::InheritedSockets::none());
+        let running = running.await.unwrap();
         loop {
             // The engine sleeps by the system clock, so it is woken for what is due by the fast clock.
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -11,6 +11,7 @@ use super::Api;
 use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::CanRead;
+use super::gauges;
 use crate::descriptors::{self, DescriptorBudget};
 use crate::telemetry::{RegistryGauges, dropped_log_lines};
 use crate::tls::TlsState;
@@ -157,6 +158,7 @@ pub(super) async fn rendered_metrics(api: &Api) -> Result<Response, ApiError> {
         api.metrics.set_jobs(status.as_str(), jobs.sum());
     }
     api.metrics.set_dropped_log_lines(dropped_log_lines());
+    gauges::set(api).await?;
     // Without a readable registry status the other metrics are still returned; /readyz reports the problem.
     if let Some(registry) = &api.registry
         && let Ok(now) = registry.status().await

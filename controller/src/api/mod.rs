@@ -23,9 +23,11 @@ mod extract;
 mod feed;
 mod filters;
 mod firmware;
+mod gauges;
 mod health;
 mod host;
 mod jobs;
+mod log_level;
 mod media;
 mod middleware;
 mod openapi;
@@ -76,8 +78,8 @@ pub use feed::Feed;
 pub(crate) use host::host_refusal;
 pub use media::MediaAccess;
 pub use openapi::openapi;
-pub use overview::OverviewCache;
 pub(crate) use overload::{Overload, overload_response};
+pub use overview::OverviewCache;
 pub use plain::plain_router;
 pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
@@ -202,6 +204,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/firmware-sets/{name}", get(firmware::show_set).delete(firmware::delete_set)),
         ("/api/v1/firmware-match", get(firmware::match_set)),
         ("/api/v1/overview", get(overview::show)),
+        ("/api/v1/log-level", post(log_level::set).get(log_level::show).delete(log_level::reset)),
         ("/api/v1/registry", get(registry::show)),
         ("/api/v1/registry/gc", post(registry::collect)),
         ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),

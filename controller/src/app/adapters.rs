@@ -331,6 +331,9 @@ pub(super) struct RedfishMetrics(pub(super) Arc<Metrics>);
 impl redfish::Observer for RedfishMetrics {
     fn exchange(&self, exchange: redfish::Exchange<'_>) {
         self.0.redfish_request(exchange.operation.as_str(), exchange.duration);
+        if matches!(exchange.result, redfish::ExchangeResult::Failed(_)) {
+            self.0.redfish_unanswered(exchange.operation.as_str());
+        }
     }
 }
 

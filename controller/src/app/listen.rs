@@ -316,6 +316,7 @@ mod tests {
             proxies: TrustedProxies::default(),
             denials: Arc::default(),
             clock: Arc::new(engine::model::SystemClock),
+            metrics: Arc::default(),
         };
         Admission::new(parts, Serves::All)
     }

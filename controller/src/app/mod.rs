@@ -13,6 +13,7 @@ pub mod backup;
 mod connections;
 mod controller;
 mod firmware_store;
+mod inherited;
 mod key_set;
 mod listen;
 mod lock;
@@ -26,15 +27,18 @@ mod purposes;
 mod registry;
 mod reload;
 mod retention;
+mod service_manager;
 mod signals;
 mod sockets;
 
 pub use controller::{Controller, Dependencies, Environment};
+pub use inherited::InheritedSockets;
 pub use lock::LostLock;
 pub use offline_accounts::OfflineAccounts;
 pub use offline_secrets::OfflineSecrets;
 pub use private::make_private;
 pub use registry::OfflineRegistry;
+pub use service_manager::ServiceManager;
 pub use signals::{ProcessSignal, ProcessSignals, stop_signal};
 pub use sockets::tls_options;
 
@@ -147,6 +151,24 @@ pub enum StartError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// The service manager passed a descriptor that is no TCP listener.
+    #[error("take descriptor {number} of LISTEN_FDS; list TCP sockets only in the .socket unit")]
+    PassedDescriptor {
+        /// The number of the descriptor.
+        number: usize,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The service manager passed a socket that no setting names.
+    #[error(
+        "the service manager passed a socket for {address}, and no setting names this address: make ListenStream= of the .socket \
+         unit equal to CONTROLLER_HTTPS_ADDR, CONTROLLER_HTTP_ADDR, MEDIA_HTTP_ADDR or MEDIA_HTTPS_ADDR"
+    )]
+    UnusedSocket {
+        /// The address of the socket.
+        address: SocketAddr,
     },
     /// The certificate of the TLS listeners could not be read or made.
     #[error("prepare TLS for the listeners")]
@@ -274,14 +296,14 @@ impl RunningController {
 /// # Errors
 /// When a directory, the data lock, an address, the database, the registry or what a setting names cannot be used.
 pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<RunningController, StartError> {
-    start_in(settings, Environment::real(clock), None).await
+    start_in(settings, Environment::real(clock), None, InheritedSockets::none()).await
 }
 
 /// Shows the first admin token and the address of the API to the operator, on a thread that may block.
 pub type ShowToken = Box<dyn FnOnce(&SecretString, SocketAddr) -> io::Result<()> + Send>;
 
 /// Starts a controller that shows its first admin token before it responds to a client. A token that was not shown is not
-/// stored, so the next start shows another one.
+/// stored, so the next start shows another one. A socket that the service manager passed is used in place of a new one.
 ///
 /// # Errors
 /// Those of [`start`].
@@ -289,14 +311,16 @@ pub async fn start_showing(
     settings: Settings,
     clock: Arc<dyn Clock>,
     show: ShowToken,
+    inherited: InheritedSockets,
 ) -> Result<RunningController, StartError> {
-    start_in(settings, Environment::real(clock), Some(show)).await
+    start_in(settings, Environment::real(clock), Some(show), inherited).await
 }
 
 async fn start_in(
     settings: Settings,
     environment: Environment,
     show: Option<ShowToken>,
+    inherited: InheritedSockets,
 ) -> Result<RunningController, StartError> {
     let budget = descriptor_budget(&settings);
     let clock = Arc::clone(&environment.clock);
@@ -317,7 +341,7 @@ async fn start_in(
         true => Some(registry::open(&settings).await?),
         false => None,
     };
-    let sockets = sockets::Sockets::bind(&settings).await?;
+    let sockets = sockets::Sockets::bind(&settings, inherited).await?;
     let addresses = sockets.addresses(&settings);
     let (api_address, https, media_address) = (addresses.api, addresses.api_tls, addresses.media);
     let certificates = match sockets.has_tls() {
@@ -406,6 +430,7 @@ async fn start_in(
         proxies: settings.trusted_proxies.clone(),
         denials: Arc::clone(&denials),
         clock: Arc::clone(&clock),
+        metrics: Arc::clone(&of_running.metrics),
     };
     let connections = TaskTracker::new();
     let (registry_router, rules) =

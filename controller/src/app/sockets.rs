@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::StartError;
 use super::connections::{Admission, AdmissionParts, Serves};
+use super::inherited::InheritedSockets;
 use super::listen::{self, Served};
 use crate::api::{Api, media_router, plain_router, router};
 use crate::config::Settings;
@@ -42,14 +43,20 @@ struct Bound {
 }
 
 impl Sockets {
-    /// Binds the addresses of the settings.
-    pub(super) async fn bind(settings: &Settings) -> Result<Self, StartError> {
-        Ok(Self {
-            http: bind(settings.controller_http_addr).await?,
-            https: bind_if(settings.controller_https_addr.address()).await?,
-            media_http: bind_if(settings.media_http_addr).await?,
-            media_https: bind_if(settings.media_https_addr).await?,
-        })
+    /// Takes the sockets of the service manager for the addresses of the settings, and binds the others.
+    pub(super) async fn bind(
+        settings: &Settings,
+        mut inherited: InheritedSockets,
+    ) -> Result<Self, StartError> {
+        let given = &mut inherited;
+        let sockets = Self {
+            http: bind(settings.controller_http_addr, given).await?,
+            https: bind_if(settings.controller_https_addr.address(), given).await?,
+            media_http: bind_if(settings.media_http_addr, given).await?,
+            media_https: bind_if(settings.media_https_addr, given).await?,
+        };
+        inherited.all_used()?;
+        Ok(sockets)
     }
 
     /// Whether a socket needs a certificate.
@@ -121,16 +128,22 @@ impl Sockets {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<Bound, StartError> {
+async fn bind(address: SocketAddr, inherited: &mut InheritedSockets) -> Result<Bound, StartError> {
     let failed = |source| StartError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let listener = match inherited.take(address) {
+        Some(socket) => TcpListener::from_std(socket).map_err(failed)?,
+        None => TcpListener::bind(address).await.map_err(failed)?,
+    };
     let address = listener.local_addr().map_err(failed)?;
     Ok(Bound { listener, address })
 }
 
-async fn bind_if(address: Option<SocketAddr>) -> Result<Option<Bound>, StartError> {
+async fn bind_if(
+    address: Option<SocketAddr>,
+    inherited: &mut InheritedSockets,
+) -> Result<Option<Bound>, StartError> {
     match address {
-        Some(address) => bind(address).await.map(Some),
+        Some(address) => bind(address, inherited).await.map(Some),
         None => Ok(None),
     }
 }

@@ -69,6 +69,8 @@ actions! {
     ControllerDrain = "controller.drain";
     /// A drain ended.
     ControllerDrainEnd = "controller.drain-end";
+    /// The log filter was changed.
+    ControllerLogLevel = "controller.log-level";
     /// A user was created.
     UserCreate = "user.create";
     /// The role or state of a user, or the password by an administrator, was changed.
@@ -185,6 +187,7 @@ impl AuditAction {
             ("POST", "restored/release") => Self::ControllerRelease,
             ("POST", "drain") => Self::ControllerDrain,
             ("DELETE", "drain") => Self::ControllerDrainEnd,
+            ("POST" | "DELETE", "log-level") => Self::ControllerLogLevel,
             ("POST", "users") => Self::UserCreate,
             ("PATCH", "users/{name}") => Self::UserChange,
             ("POST", "users/{name}/confirm") => Self::UserConfirm,

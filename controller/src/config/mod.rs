@@ -81,4 +81,6 @@ impl Settings {
 }
 
 #[cfg(test)]
+mod document;
+#[cfg(test)]
 mod tests;

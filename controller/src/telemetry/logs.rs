@@ -4,21 +4,20 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use tracing::Subscriber;
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, reload};
 
 use super::json_line::JsonLine;
+use super::log_filter::{LogsError, SetFilter, parse};
+use super::log_level::FilterInForce;
 use super::log_queue::LogQueue;
 use crate::config::LogFormat;
-
-/// The target of the lines that an operator requested by a signal; they pass every filter.
-pub const REQUESTED: &str = "requested";
 
 /// The queue of the process. Log lines are global like standard error.
 static QUEUE: OnceLock<LogQueue> = OnceLock::new();
@@ -33,43 +32,20 @@ pub fn recent_log_lines() -> String {
     QUEUE.get().map_or_else(String::new, LogQueue::recent)
 }
 
-/// Why logging cannot be initialised or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum LogsError {
-    /// The log filter is malformed.
-    #[error("LOG_LEVEL {filter:?} is malformed; give a level (info) or a list (info,engine=debug)")]
-    Filter {
-        /// The filter.
-        filter: String,
-        /// The error of the parser.
-        #[source]
-        source: tracing_subscriber::filter::ParseError,
-    },
-    /// The thread that writes log lines did not start.
-    #[error("start the thread that writes log lines; check the limits of threads and memory")]
-    Thread(#[source] io::Error),
-    /// The filter cannot be changed.
-    #[error("change the log filter")]
-    Reload(#[source] reload::Error),
-}
-
-/// Replaces the filter of a subscriber.
-type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>;
-
 /// The log of this process. Lines that wait are written when this is dropped.
 #[must_use]
 pub struct Logs {
     queue: LogQueue,
-    set_filter: SetFilter,
+    level: Arc<FilterInForce>,
 }
 
 impl Logs {
-    /// Replaces the filter.
+    /// Puts the filter of the setting in force, also in place of a change while the process ran.
     ///
     /// # Errors
     /// [`LogsError`] when the filter is malformed; the former one stays in force.
     pub fn set_filter(&self, filter: &str) -> Result<(), LogsError> {
-        (self.set_filter)(parse(filter)?).map_err(LogsError::Reload)
+        self.level.reload(filter)
     }
 
     /// Writes a text that is not a log line, such as the error of a command, as one line to standard error.
@@ -95,7 +71,8 @@ impl fmt::Debug for Logs {
 /// # Errors
 /// [`LogsError`] when the filter is malformed or no thread can be started.
 pub fn init(filter: &str, format: LogFormat) -> Result<Logs, LogsError> {
-    let filter = parse(filter)?;
+    let setting = filter;
+    let filter = parse(setting)?;
     let terminal = io::stderr().is_terminal();
     let lines = match format {
         LogFormat::Text => Lines::Text { colour: terminal },
@@ -105,10 +82,12 @@ pub fn init(filter: &str, format: LogFormat) -> Result<Logs, LogsError> {
     let notice = Box::new(move |dropped| dropped_notice(lines, &timestamp(), dropped));
     let queue = LogQueue::start(standard_error(), notice).map_err(LogsError::Thread)?;
     let (subscriber, set_filter) = subscriber(filter, lines, timestamp, queue.clone());
+    let level = Arc::new(FilterInForce::new(set_filter, setting));
     if subscriber.try_init().is_ok() {
         let _of_first_call = QUEUE.set(queue.clone());
+        level.install();
     }
-    Ok(Logs { queue, set_filter })
+    Ok(Logs { queue, level })
 }
 
 /// Makes a panic a log line. The hook of the standard library writes to standard error itself and waits for it.
@@ -122,13 +101,6 @@ pub fn log_panics() {
         let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
         tracing::error!(thread, place, "a task ended by a panic, which is a fault of this program: {text}");
     }));
-}
-
-/// A filter that also passes the lines of [`REQUESTED`].
-pub(super) fn parse(filter: &str) -> Result<EnvFilter, LogsError> {
-    let malformed = |source| LogsError::Filter { filter: filter.to_owned(), source };
-    let requested = format!("{REQUESTED}=info").parse().map_err(malformed)?;
-    Ok(EnvFilter::try_new(filter).map_err(malformed)?.add_directive(requested))
 }
 
 /// Standard error as a descriptor of its own: the thread that writes log lines would otherwise hold the lock of

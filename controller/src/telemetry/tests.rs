@@ -5,7 +5,8 @@ use std::fs::File;
 use tempfile::NamedTempFile;
 use tracing_subscriber::EnvFilter;
 
-use super::logs::{Lines, REQUESTED, dropped_notice, parse, subscriber};
+use super::log_filter::{REQUESTED, parse};
+use super::logs::{Lines, dropped_notice, subscriber};
 use crate::api::request_span;
 use engine::model::{Artifact, Grant, GrantReads, StoredGrant};
 use media::grant_span;

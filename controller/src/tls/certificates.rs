@@ -38,6 +38,8 @@ const RENEW_BEFORE: Duration = Duration::from_secs(60 * 86_400);
 const RENEW_INTERVAL: Duration = Duration::from_secs(3600);
 /// How long before the end of a certificate readiness mentions it.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
+/// The own certificate and its key, in the directory of the own authority.
+const OWN_FILE: &str = "server.pem";
 /// The maximum of names to which connections add addresses in the own certificate.
 const MAX_NAMES: usize = 128;
 
@@ -142,7 +144,7 @@ impl Certificates {
             None => {
                 let now = clock.now();
                 let authority = Authority::load_or_create(&options.directory, now)?;
-                let file = options.directory.join("server.pem");
+                let file = options.directory.join(OWN_FILE);
                 let names: BTreeSet<String> = options.names.into_iter().filter(|name| usable(name)).collect();
                 let stored = files::read_if_present(&file)?;
                 let stored = stored.and_then(|pem| of_pem(&pem, &file, &authority.pem, &provider).ok());
@@ -378,6 +380,20 @@ pub fn authority_of(options: &TlsOptions) -> Result<Option<String>, TlsError> {
             Ok(stored.map(|pem| String::from_utf8_lossy(&pem).into_owned()))
         }
     }
+}
+
+/// The end of the certificate that a controller with these options shows, without a change on the disk. `None` when there is none
+/// yet, or it does not say.
+///
+/// # Errors
+/// When a file cannot be read or used.
+pub fn certificate_end(options: &TlsOptions) -> Result<Option<Time>, TlsError> {
+    if let Some(pair) = &options.given {
+        return read_given(pair, &Arc::new(default_provider())).map(|current| current.until);
+    }
+    let stored = files::read_if_present(&options.directory.join(OWN_FILE))?;
+    let chain = stored.and_then(|pem| files::certificates(&pem));
+    Ok(chain.and_then(|chain| der::validity(chain.first()?)).map(|(_, until)| until))
 }
 
 fn issue(

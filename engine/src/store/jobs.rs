@@ -171,6 +171,23 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The number of jobs that have not ended although their deadline has passed.
+    pub async fn overdue_jobs(&self, now: Time) -> Result<u64, StoreError> {
+        const OPERATION: &str = "count overdue jobs";
+        let count = self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT count(*) AS jobs FROM runs WHERE parent IS NULL AND phase <> 'ended' AND deadline_at < ?1",
+                params![now.to_string()],
+                |columns| columns.get::<i64>("jobs"),
+            )
+        });
+        Ok(count.await?.and_then(|jobs| u64::try_from(jobs).ok()).unwrap_or(0))
+    }
+}
+
 /// How many characters two ids have in common at their beginning.
 fn shared_length(one: &str, other: &str) -> usize {
     one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()

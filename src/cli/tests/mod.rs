@@ -2,6 +2,7 @@
 
 mod accounts;
 mod arguments;
+mod documents;
 mod ids;
 mod images;
 mod jobs;
@@ -36,11 +37,13 @@ use super::{Cli, dispatch, report};
 pub(super) struct Ran {
     pub(super) out: String,
     pub(super) err: String,
+    out: String,
+    err: String,
     code: ExitCode,
 }
 
 impl Ran {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap()
     }
 
@@ -54,6 +57,7 @@ impl Ran {
 /// Runs a command line.
 pub(super) fn shoal(arguments: &[&str]) -> Ran {
     let (cli, format) = Cli::read(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap();
+    let cli = Cli::try_parse_from(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut output = Output::new(&mut out, &mut err, format).on(Screen::PIPE, cli.times());
     let code = match dispatch(cli.command, &mut output) {

@@ -156,15 +156,19 @@ impl JobsView {
             current: current == term,
         });
         let tags = query.terms.iter().enumerate().filter(|(_, term)| *term != current);
-        let tags = tags.map(|(at, term)| FilterWord { text: term.clone(), without: filter::jobs(&query.without(at)) });
+        let tags = tags
+            .map(|(at, term)| FilterWord { text: term.clone(), without: filter::jobs(&query.without(at)) });
         let open: u64 = counts.values().sum();
         let (tabs, tags) = (tabs.collect(), tags.collect());
-        let older = page.next.as_deref().map(|next| {
-            format!("/ui/jobs?q={}&cursor={}", words::encoded(&text), words::encoded(next))
-        });
+        let older = page
+            .next
+            .as_deref()
+            .map(|next| format!("/ui/jobs?q={}&cursor={}", words::encoded(&text), words::encoded(next)));
         Self {
             f,
-            sub: overview.map(|_| words::count(open, "job is not over", "jobs are not over")).unwrap_or_default(),
+            sub: overview
+                .map(|_| words::count(open, "job is not over", "jobs are not over"))
+                .unwrap_or_default(),
             tabs,
             tags,
             query: text,
@@ -178,7 +182,8 @@ impl JobsView {
 
 /// The number of open jobs by the term of their tab.
 fn counts(overview: &Overview) -> BTreeMap<&'static str, u64> {
-    let of = |name: &str| overview.open.iter().filter(|group| group.state == name).map(|group| group.jobs).sum();
+    let of =
+        |name: &str| overview.open.iter().filter(|group| group.state == name).map(|group| group.jobs).sum();
     [
         (filter::HELD, of("held")),
         (filter::WAITING, of("waiting")),
@@ -196,7 +201,10 @@ mod tests {
     fn a_filter_is_its_terms_and_a_tab_replaces_a_tab() {
         let query = JobsQuery::parse("  outcome:failed class:media  -label:\"site=the quay\" ");
         assert_eq!(query.text(), "outcome:failed class:media -label:\"site=the quay\"");
-        assert_eq!(query.with_tab(filter::HELD), "condition:held,restored class:media -label:\"site=the quay\"");
+        assert_eq!(
+            query.with_tab(filter::HELD),
+            "condition:held,restored class:media -label:\"site=the quay\""
+        );
         assert_eq!(query.with_tab(""), "class:media -label:\"site=the quay\"");
         assert_eq!(query.without(2), "outcome:failed class:media");
     }

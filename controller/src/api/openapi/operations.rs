@@ -12,6 +12,7 @@ use super::super::events::EventPage;
 use super::super::health::{Health, Readiness};
 use super::super::jobs::log::InstallLogView;
 use super::super::jobs::{order as job_order, verbs, view as job};
+use super::super::log_level;
 use super::super::media::MediaUrlView;
 use super::super::registry::{RegistryStatus, StillRunning, UploadPage, scrub};
 use super::super::report::ReportAccepted;
@@ -318,6 +319,7 @@ fn accounts() -> Vec<Operation> {
 
 fn controller() -> Vec<Operation> {
     const DRAIN: Place = ("controller", "/api/v1/drain");
+    const LOG_LEVEL: Place = ("controller", "/api/v1/log-level");
     vec![
         get(("controller", "/api/v1/audit"), "listAudit", "List the audit log, the newest entry first")
             .for_admins()
@@ -346,6 +348,22 @@ fn controller() -> Vec<Operation> {
         )
         .for_admins()
         .returns::<support::SupportBundle>(200, "The files of the bundle."),
+        post(
+            LOG_LEVEL,
+            "changeLogLevel",
+            "Change the log filter until a reload or the end of the controller",
+        )
+        .for_admins()
+        .body::<log_level::ChangeLogLevel>()
+        .returns::<log_level::LogLevelView>(200, "The filter in force.")
+        .errors(&[ErrorCode::Unavailable]),
+        get(LOG_LEVEL, "getLogLevel", "Show the log filter")
+            .returns::<log_level::LogLevelView>(200, "The filter in force.")
+            .errors(&[ErrorCode::Unavailable]),
+        delete(LOG_LEVEL, "resetLogLevel", "Return to the log filter of the setting")
+            .for_admins()
+            .returns::<log_level::LogLevelView>(200, "The filter in force.")
+            .errors(&[ErrorCode::Unavailable]),
         get(("controller", "/api/v1/restored"), "listRestored", "List the servers of restored data")
             .returns::<restored::RestoredList>(200, "The servers that are not released."),
         post(

@@ -15,6 +15,7 @@ use super::shares::Serves;
 use super::table::{ConnectionId, Holder, Limits, Refusal, Table};
 use crate::auth::{Denial, Denials, Proof, Standing, TrustedProxies};
 use crate::descriptors::DescriptorBudget;
+use crate::telemetry::Metrics;
 use engine::model::Clock;
 
 /// The maximum of connections that are closed for others and still have their descriptor, before the next one is accepted.
@@ -29,6 +30,8 @@ pub(in crate::app) struct AdmissionParts {
     pub(in crate::app) proxies: TrustedProxies,
     pub(in crate::app) denials: Arc<Denials>,
     pub(in crate::app) clock: Arc<dyn Clock>,
+    /// Counts the refused requests.
+    pub(in crate::app) metrics: Arc<Metrics>,
 }
 
 /// Admits the connections of one listener, or of several that share a budget.
@@ -193,6 +196,8 @@ impl Connection {
         match begun {
             Ok(()) => Ok(RequestGuard(Arc::clone(self))),
             Err(why) => {
+                let limit = if why == Refusal::Share { "share" } else { "all" };
+                self.shared.parts.metrics.overloaded(limit);
                 if why != Refusal::Evicted {
                     self.shared.denied(client, why);
                 }

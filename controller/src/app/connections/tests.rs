@@ -41,6 +41,7 @@ fn admission(limits: Limits, proxies: &str) -> Admission {
         proxies: if proxies.is_empty() { Default::default() } else { proxies.parse().unwrap() },
         denials: Arc::new(Denials::default()),
         clock: Arc::new(SystemClock),
+        metrics: Arc::default(),
     };
     Admission::with_limits(limits, parts)
 }

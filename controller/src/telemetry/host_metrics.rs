@@ -1,0 +1,109 @@
+//! Metrics of the controller itself and its host: what an operator is alerted about that no job shows.
+//!
+//! A gauge of a time is in seconds since 1970, and 0 while there is no such time.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    op: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Limit {
+    limit: &'static str,
+}
+
+/// The metrics, registered once.
+#[derive(Default)]
+pub(super) struct HostMetrics {
+    overdue: Gauge,
+    active: Gauge,
+    unanswered: Family<Operation, Counter>,
+    overloads: Family<Limit, Counter>,
+    free: Gauge,
+    size: Gauge,
+    backup: Gauge,
+    certificate_end: Gauge,
+    started: Gauge,
+    dead_letters: Gauge,
+}
+
+/// The gauges at one time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostGauges {
+    /// Jobs that have not ended although their deadline has passed.
+    pub overdue_jobs: u64,
+    /// Runs that a worker executes.
+    pub active_runs: usize,
+    /// Free bytes of the data disk.
+    pub free_bytes: u64,
+    /// Bytes of the data disk.
+    pub size_bytes: u64,
+    /// The time of the newest backup, in seconds since 1970.
+    pub backup: Option<i64>,
+    /// The end of the certificate of the TLS listeners, in seconds since 1970.
+    pub certificate_end: Option<i64>,
+    /// The start of the controller, in seconds since 1970.
+    pub started: i64,
+    /// The events that no delivery is tried for any more.
+    pub dead_letters: u64,
+}
+
+impl HostMetrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let (bytes, seconds) = (Unit::Bytes, Unit::Seconds);
+        let overdue = "Jobs that have not ended although their deadline has passed";
+        registry.register("job_overdue", overdue, self.overdue.clone());
+        registry.register("run_active", "Runs that a worker executes now", self.active.clone());
+        let unanswered = "HTTP requests to BMCs without a response";
+        registry.register("redfish_unanswered", unanswered, self.unanswered.clone());
+        for limit in ["share", "all"] {
+            drop(self.overloads.get_or_create(&Limit { limit }));
+        }
+        let overloads = "Requests refused for lack of room, for one client (share) or for all clients (all)";
+        registry.register("http_overload", overloads, self.overloads.clone());
+        let free = "Free space on the disk of the data directory";
+        registry.register_with_unit("data_free", free, bytes.clone(), self.free.clone());
+        let size = "Size of the disk of the data directory";
+        registry.register_with_unit("data_size", size, bytes, self.size.clone());
+        let backup = "Time of the newest backup in the audit log, 0 without one";
+        registry.register_with_unit("backup_timestamp", backup, seconds.clone(), self.backup.clone());
+        let end = "End of the certificate of the TLS listeners, 0 without one";
+        let certificate = self.certificate_end.clone();
+        registry.register_with_unit("tls_certificate_end_timestamp", end, seconds.clone(), certificate);
+        let started = "Start of the controller";
+        registry.register_with_unit("start_timestamp", started, seconds, self.started.clone());
+        let dead = "Events for webhooks that are dead letters now";
+        registry.register("webhook_dead_letters", dead, self.dead_letters.clone());
+    }
+
+    /// Lets the series of an operation begin at 0, because an increase needs a value before it.
+    pub(super) fn begin(&self, op: &'static str) {
+        drop(self.unanswered.get_or_create(&Operation { op }));
+    }
+
+    pub(super) fn unanswered(&self, op: &'static str) {
+        self.unanswered.get_or_create(&Operation { op }).inc();
+    }
+
+    pub(super) fn overloaded(&self, limit: &'static str) {
+        self.overloads.get_or_create(&Limit { limit }).inc();
+    }
+
+    pub(super) fn set(&self, now: &HostGauges) {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        self.overdue.set(number(now.overdue_jobs));
+        self.active.set(number(now.active_runs as u64));
+        self.free.set(number(now.free_bytes));
+        self.size.set(number(now.size_bytes));
+        self.backup.set(now.backup.unwrap_or(0));
+        self.certificate_end.set(now.certificate_end.unwrap_or(0));
+        self.started.set(now.started);
+        self.dead_letters.set(number(now.dead_letters));
+    }
+}

@@ -1,0 +1,102 @@
+//! The Debian package (deb(5), Debian policy 5 and 6).
+//!
+//! ```text
+//!   ar:  debian-binary "2.0\n"
+//!        control.tar.gz   control, conffiles, md5sums, postinst, prerm, postrm
+//!        data.tar.gz      /usr/bin/shoal, units, sysusers, tmpfiles, /etc/shoal/shoal.toml, documents
+//! ```
+//!
+//! The data directory is not in the package: dpkg would remove or change what belongs to the controller.
+
+use std::io;
+
+use md5::{Digest, Md5};
+
+use crate::archive::{Entry, ROOT, ar, gzip, tar};
+use crate::content;
+use crate::elf::Architecture;
+
+const CONFFILE: &str = "etc/shoal/shoal.toml";
+const DIRECTORIES: [&str; 14] = [
+    "",
+    "etc",
+    "etc/shoal",
+    "usr",
+    "usr/bin",
+    "usr/lib",
+    "usr/lib/systemd",
+    "usr/lib/systemd/system",
+    "usr/lib/sysusers.d",
+    "usr/lib/tmpfiles.d",
+    "usr/share",
+    "usr/share/doc",
+    "usr/share/doc/shoal",
+    "usr/share/doc/shoal/licences",
+];
+const COPYRIGHT: &str = "\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: Shoal
+
+Files: *
+Copyright: the authors of Shoal
+License: MIT or Apache-2.0
+ The texts are in /usr/share/doc/shoal/licences. The crates that are linked into the program, with their licences, are
+ listed in /usr/share/doc/shoal/components.cdx.json (CycloneDX) and by `shoal about --sbom`.
+";
+
+/// The package of a program.
+pub(crate) fn package(
+    program: &[u8],
+    architecture: Architecture,
+    version: &str,
+    date: u64,
+) -> io::Result<Vec<u8>> {
+    let mut files = vec![
+        Entry::file(CONFFILE, 0o644, content::SETTINGS.as_bytes()),
+        Entry::file("usr/bin/shoal", 0o755, program),
+        Entry::file("usr/lib/systemd/system/shoal.service", 0o644, content::SERVICE.as_bytes()),
+        Entry::file("usr/lib/systemd/system/shoal.socket", 0o644, content::SOCKET.as_bytes()),
+        Entry::file("usr/lib/sysusers.d/shoal.conf", 0o644, content::SYSUSERS.as_bytes()),
+        Entry::file("usr/lib/tmpfiles.d/shoal.conf", 0o644, content::TMPFILES.as_bytes()),
+        Entry::file("usr/share/doc/shoal/copyright", 0o644, COPYRIGHT.as_bytes()),
+    ];
+    for (name, text) in content::DOCUMENTS {
+        let folder = if name.starts_with("LICENSE") { "licences/" } else { "" };
+        files.push(Entry::file(&format!("usr/share/doc/shoal/{folder}{name}"), 0o644, text.as_bytes()));
+    }
+    let control = control(&files, architecture, version, date)?;
+    let mut entries: Vec<Entry<'_>> =
+        DIRECTORIES.iter().map(|path| Entry::directory(path, 0o755, ROOT)).collect();
+    entries.extend(files);
+    entries.sort_by(|one, other| one.path.cmp(&other.path));
+    let data = gzip(&tar("./", &entries, date)?)?;
+    ar(&[("debian-binary", b"2.0\n"), ("control.tar.gz", &control), ("data.tar.gz", &data)], date)
+}
+
+fn control(files: &[Entry<'_>], architecture: Architecture, version: &str, date: u64) -> io::Result<Vec<u8>> {
+    let bytes: usize = files.iter().filter_map(|file| file.bytes).map(<[u8]>::len).sum();
+    let control = format!(
+        "Package: shoal\nVersion: {version}\nArchitecture: {}\nMaintainer: Shoal <shoal@localhost>\nInstalled-Size: {}\n\
+         Depends: passwd\nSection: admin\nPriority: optional\nDescription: installs servers through their BMCs\n \
+         Turns a recipe and a serial number into an installed server by Redfish virtual media, for sites without\n \
+         internet. One program: controller, OCI registry, command line.\n",
+        architecture.debian(),
+        bytes.div_ceil(1024),
+    );
+    let sums: String = files
+        .iter()
+        .filter(|file| file.path != CONFFILE)
+        .map(|file| format!("{}  {}\n", hex::encode(Md5::digest(file.bytes.unwrap_or_default())), file.path))
+        .collect();
+    let conffiles = format!("/{CONFFILE}\n");
+    let entries = [
+        Entry::directory("", 0o755, ROOT),
+        Entry::file("conffiles", 0o644, conffiles.as_bytes()),
+        Entry::file("control", 0o644, control.as_bytes()),
+        Entry::file("md5sums", 0o644, sums.as_bytes()),
+        Entry::file("postinst", 0o755, include_bytes!("../files/postinst")),
+        Entry::file("postrm", 0o755, include_bytes!("../files/postrm")),
+        Entry::file("prerm", 0o755, include_bytes!("../files/prerm")),
+    ];
+    gzip(&tar("./", &entries, date)?)
+}

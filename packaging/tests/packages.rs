@@ -1,0 +1,90 @@
+//! The packages of a program, as other programs read them.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use packaging::{DATE, Order, PackageError, make};
+
+/// The smallest file that is recognised as a static program for x86-64.
+fn static_program() -> Vec<u8> {
+    let mut bytes = vec![0; 0x40 + 56];
+    bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    (bytes[0x12], bytes[0x20], bytes[0x36], bytes[0x38], bytes[0x40]) = (62, 0x40, 56, 1, 1);
+    bytes
+}
+
+fn packages(out: &Path, version: &str) -> BTreeMap<String, Vec<u8>> {
+    let program = out.join("program");
+    fs::create_dir_all(out).unwrap();
+    fs::write(&program, static_program()).unwrap();
+    let folder = out.join("packages");
+    let sums =
+        make(&Order { program, out: folder.clone(), version: version.to_owned(), date: DATE }).unwrap();
+    assert_eq!(sums.lines().count(), 3);
+    let files = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
+}
+
+#[test]
+fn two_builds_have_the_same_bytes_and_another_version_has_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = packages(&folder.path().join("one"), "1.2.3");
+    assert_eq!(one, packages(&folder.path().join("other"), "1.2.3"));
+    let names: Vec<&str> = one.keys().map(String::as_str).collect();
+    let wanted = [
+        "SHA256SUMS",
+        "shoal-1.2.3-linux-amd64.oci.tar",
+        "shoal-1.2.3-linux-amd64.tar.gz",
+        "shoal_1.2.3_amd64.deb",
+    ];
+    assert_eq!(names, wanted);
+    assert_ne!(one["SHA256SUMS"], packages(&folder.path().join("later"), "1.2.4")["SHA256SUMS"]);
+}
+
+#[test]
+fn dpkg_reads_the_package_and_knows_its_settings_file_and_scripts() {
+    let folder = tempfile::tempdir().unwrap();
+    packages(folder.path(), "1.2.3");
+    let deb = folder.path().join("packages/shoal_1.2.3_amd64.deb");
+    let Ok(shown) = Command::new("dpkg-deb").arg("--info").arg(&deb).output() else {
+        return; // A host without dpkg; CI has it.
+    };
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for part in [
+        "Package: shoal",
+        "Version: 1.2.3",
+        "Architecture: amd64",
+        "conffiles",
+        "postinst",
+        "prerm",
+        "postrm",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let listed = Command::new("dpkg-deb").arg("--contents").arg(&deb).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for line in
+        ["root/root", "./usr/bin/shoal", "./etc/shoal/shoal.toml", "./usr/lib/systemd/system/shoal.service"]
+    {
+        assert!(listed.contains(line), "{line}: {listed}");
+    }
+    assert!(!listed.contains("var/lib"), "the data directory is not dpkg's: {listed}");
+}
+
+#[test]
+fn what_is_not_static_and_a_version_for_another_path_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    fs::write(&program, "#!/bin/sh\n").unwrap();
+    let order = Order { program, out: folder.path().join("out"), version: "1".to_owned(), date: 0 };
+    assert!(matches!(make(&order), Err(PackageError::Program { .. })));
+    for version in ["", "../x", "1/2", "v1", "1 2", &"1".repeat(65)] {
+        let order = Order { version: version.to_owned(), ..order.clone() };
+        assert!(matches!(make(&order), Err(PackageError::Version(_))), "{version:?}");
+    }
+    assert!(!order.out.exists(), "nothing was written");
+}

@@ -1,0 +1,66 @@
+//! The examples of the documents for operators, by the program itself.
+
+use std::collections::BTreeSet;
+
+use super::{refused, shoal};
+
+fn document(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+/// The fenced blocks of a language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let opening = format!("```{language}\n");
+    text.split(&opening).skip(1).map(|rest| rest.split("\n```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_recipe_of_the_documents_is_valid_and_every_target_has_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recipe.json");
+    let mut targets = BTreeSet::new();
+    for recipe in blocks(&document("recipes.md"), "json") {
+        std::fs::write(&path, &recipe).unwrap();
+        let ran = shoal(&["recipe", "validate", path.to_str().unwrap(), "--json"]).ends_with(0);
+        assert_eq!(ran.json()["warnings"], serde_json::json!([]), "{recipe}\n{}", ran.out);
+        let recipe: serde_json::Value = serde_json::from_str(&recipe).unwrap();
+        targets.insert(recipe["task_target"].as_str().unwrap().to_owned());
+    }
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../schemas/recipe-v2.schema.json")).unwrap();
+    let known = schema["properties"]["task_target"]["enum"].as_array().unwrap();
+    let known: BTreeSet<String> = known.iter().map(|target| target.as_str().unwrap().to_owned()).collect();
+    assert_eq!(targets, known, "left: docs/recipes.md, right: the schema");
+}
+
+#[test]
+fn every_command_of_the_documents_is_one_that_the_program_knows() {
+    let mut checked = 0;
+    for name in ["install.md", "upgrade.md", "air-gap.md", "troubleshooting.md", "recipes.md"] {
+        let text = document(name);
+        let of_blocks = blocks(&text, "console")
+            .into_iter()
+            .flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<String>>());
+        let inline = text.split('`').skip(1).step_by(2).map(str::to_owned);
+        for line in of_blocks.chain(inline) {
+            // The words from `shoal` to the end of the command.
+            let Some(at) = line.find("shoal ").filter(|at| *at == 0 || line[..*at].ends_with(' ')) else {
+                continue;
+            };
+            let command = line[at..].split(['|', ';', '>']).next().unwrap().split(" && ").next().unwrap();
+            let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+            let known = super::super::command_words();
+            let is_command = words.first().is_some_and(|first| known.contains(&(*first).to_owned()));
+            if !is_command {
+                continue;
+            }
+            // Only unknown commands and flags are faults here: values such as JOB stand for others.
+            let with_help: Vec<&str> =
+                words.iter().copied().filter(|word| *word != "…").chain(["--help"]).collect();
+            let said = refused(&with_help);
+            assert!(!said.starts_with("error:"), "{name}: `{command}`: {said}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 30, "only {checked} commands were found");
+}

@@ -37,8 +37,6 @@ use super::{Cli, dispatch, report};
 pub(super) struct Ran {
     pub(super) out: String,
     pub(super) err: String,
-    out: String,
-    err: String,
     code: ExitCode,
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn ar(members: &[(&str, &[u8])], date: u64) -> io::Result<Vec<u8>> {
         if name.len() > 16 {
             return Err(io::Error::other(format!("the member name {name} is too long")));
         }
-        write!(archive, "{name:<16}{date:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, "100644", bytes.len())?;
+        writeln!(archive, "{name:<16}{date:<12}{:<6}{:<6}{:<8}{:<10}`", 0, 0, "100644", bytes.len())?;
         archive.extend_from_slice(bytes);
         if bytes.len() % 2 == 1 {
             archive.push(b'\n');

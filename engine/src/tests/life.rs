@@ -1,6 +1,9 @@
 //! The normal life of a run: plans that grow, holds, undo, locks, other queues, child runs.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::kit::{Act, Kit, new_run};
 use crate::Verb;
@@ -221,4 +224,27 @@ async fn a_running_engine_is_woken_by_creation_signal_and_stop() {
     assert_eq!(kit.engine.active_runs(), 0);
     kit.run_until_idle().await;
     assert_eq!(kit.calls(), "a b b+ clean");
+}
+
+#[tokio::test]
+async fn the_dispatcher_makes_rounds_while_the_database_can_be_used_and_none_otherwise() {
+    let kit = Kit::new();
+    let mut rounds = kit.engine.rounds();
+    let working = kit.engine.run(TakeOver::Everything, CancellationToken::new());
+    let three_rounds = async {
+        for _ in 0..3 {
+            rounds.changed().await.unwrap();
+            kit.engine.wake();
+        }
+    };
+    tokio::select! {
+        () = working => panic!("the engine works until it is stopped"),
+        () = three_rounds => {}
+    }
+    // Without the table no run can be claimed, as with a disk that fails.
+    kit.outside_view().execute("ALTER TABLE runs RENAME TO runs_elsewhere", []).unwrap();
+    rounds.mark_unchanged();
+    let working = kit.engine.run(TakeOver::Everything, CancellationToken::new());
+    assert!(tokio::time::timeout(Duration::from_millis(300), working).await.is_err());
+    assert!(!rounds.has_changed().unwrap(), "a watchdog would be fed although nothing can be done");
 }

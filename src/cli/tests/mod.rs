@@ -55,7 +55,6 @@ impl Ran {
 /// Runs a command line.
 pub(super) fn shoal(arguments: &[&str]) -> Ran {
     let (cli, format) = Cli::read(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap();
-    let cli = Cli::try_parse_from(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut output = Output::new(&mut out, &mut err, format).on(Screen::PIPE, cli.times());
     let code = match dispatch(cli.command, &mut output) {

@@ -43,6 +43,7 @@ mod job;
 mod maintenance;
 mod openapi;
 mod output;
+mod plan_view;
 mod recipe;
 mod registry;
 mod registry_online;

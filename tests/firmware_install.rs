@@ -273,7 +273,8 @@ fn damage(folder: &std::path::Path, name: &str) {
             }
         }
     }
-    assert_eq!(changed, 1);
+    // The registry may keep a blob under several names.
+    assert!(changed > 0, "no stored file has this name");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -256,8 +256,9 @@ fn damage(folder: &std::path::Path, name: &str) {
     let mut folders = vec![folder.to_owned()];
     let mut changed = 0;
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap().flatten() {
-            let path = entry.path();
+        // All names first: a folder that is read while it changes shows a new file again.
+        let entries: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().collect();
+        for path in entries.into_iter().map(|entry| entry.path()) {
             if path.is_dir() {
                 folders.push(path);
             } else if path.file_name().is_some_and(|file| file == name) {
@@ -273,7 +274,8 @@ fn damage(folder: &std::path::Path, name: &str) {
             }
         }
     }
-    assert_eq!(changed, 1);
+    // The registry may keep a blob under several names.
+    assert!(changed > 0, "no stored file has this name");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -233,7 +233,7 @@ fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError
         ("deadline", text(preview, "/deadline_at")),
     ])?;
     match preview["plan"].is_array() || preview["plan_missing"].is_string() {
-        true => super::firmware::install::show_plan(preview, output),
+        true => super::plan_view::show_plan(preview, output),
         false => Ok(()),
     }
 }

@@ -53,6 +53,7 @@ mod openapi;
 mod output;
 mod progress;
 mod ready;
+mod plan_view;
 mod recipe;
 mod registry;
 mod registry_online;

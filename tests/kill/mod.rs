@@ -505,7 +505,7 @@ async fn a_store_that_loses_the_record_of_an_upload_is_detected() {
     let unanswered = Points::every(1, [false, false, true]);
     let forgets = |data: &DataDir| {
         let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
-        database.execute("DELETE FROM run_steps WHERE name = 'firmware.upload'", []).unwrap();
+        database.execute("DELETE FROM run_steps WHERE step = 'firmware.upload'", []).unwrap();
     };
     let work = Work::Firmware("generic", &["bios"]);
     let tally = matrix((flashing("generic"), work), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::super::client::Client;
 use super::super::condition::{RequestArgs, preview};
 use super::super::error::CliError;
-use super::super::output::{Output, text};
-use super::list_of;
+use super::super::output::Output;
+use super::super::plan_view::show_plan;
 
 /// What is installed.
 #[derive(Args, Debug)]
@@ -38,7 +38,7 @@ impl WhatArgs {
 
 /// Arguments of `shoal firmware plan`.
 #[derive(Args, Debug)]
-pub(super) struct PlanFirmware {
+pub(in crate::cli) struct PlanFirmware {
     /// The serial number of the server
     serial: String,
     #[command(flatten)]
@@ -58,7 +58,7 @@ impl PlanFirmware {
 
 /// Arguments of `shoal firmware install`.
 #[derive(Args, Debug)]
-pub(super) struct InstallFirmware {
+pub(in crate::cli) struct InstallFirmware {
     /// The serial number of the server
     serial: String,
     #[command(flatten)]
@@ -90,18 +90,4 @@ impl InstallFirmware {
         }
         request.send(&serial, "firmwareInstall", parameters, client, output).await
     }
-}
-
-/// Shows what happens to each component.
-pub(in crate::cli) fn show_plan(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    if preview["plan"].is_null() {
-        output.note(text(preview, "/plan_missing"));
-        return Ok(());
-    }
-    let columns = ["/component", "/id", "/now", "/then", "/decision", "/restart", "/size", "/reason"];
-    let rows: Vec<Vec<String>> = list_of(preview, "plan")
-        .iter()
-        .map(|item| columns.map(|pointer| text(item, pointer)).to_vec())
-        .collect();
-    output.table(&["COMPONENT", "FIRMWARE", "NOW", "THEN", "DECISION", "RESTART", "BYTES", "WHY"], &rows)
 }

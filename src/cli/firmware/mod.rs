@@ -2,7 +2,7 @@
 
 mod add;
 mod import;
-pub(super) mod install;
+mod install;
 mod set;
 mod set_view;
 

@@ -4,8 +4,7 @@ use redfish::{Bmc, Discovery, RedfishError, SystemSelector};
 use serde::de::DeserializeOwned;
 
 use super::super::{InstallFirmware, names};
-use super::offer::PlanItem;
-use super::plan::Planned;
+use super::offer::{PlanItem, Planned};
 use super::validate::order;
 use bmc::{failure, output_of};
 use engine::model::{Serial, StepName, StepPhase, StepRecord};

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::identified::identified_bmc;
 use super::super::{UpkeepServices, names};
 use super::component::inventory;
-use super::plan::Planned;
+use super::offer::Planned;
 use bmc::{failure, from_redfish, output_of};
 use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};

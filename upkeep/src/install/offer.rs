@@ -60,6 +60,15 @@ impl PlanItem {
     }
 }
 
+/// The plan of a run; the output of its step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Planned {
+    /// What happens, in one sentence.
+    pub(super) summary: String,
+    /// The components, in the order of installation.
+    pub(super) items: Vec<PlanItem>,
+}
+
 /// What an order means for a server.
 ///
 /// # Errors

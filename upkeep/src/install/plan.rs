@@ -1,13 +1,12 @@
 //! `firmware.plan`: reads what is installed, decides for each component, and adds the steps of those that are installed.
 
 use redfish::RedfishError;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::identified::identified_bmc;
 use super::super::{UpkeepServices, names};
 use super::component::inventory;
-use super::offer::{PlanItem, planned};
+use super::offer::{PlanItem, Planned, planned};
 use super::validate::order;
 use bmc::{QUEUE, class, failure, from_redfish};
 use engine::model::{NewEvent, StepInstance, StepName};
@@ -15,15 +14,6 @@ use engine::{StepContext, StepError, StepReport};
 use firmware::{OwnVersions, ServerFirmware, recognise};
 
 const STEP: &StepName = names::FW_PLAN;
-
-/// The output of the step.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Planned {
-    /// What happens, in one sentence.
-    pub(super) summary: String,
-    /// The components, in the order of installation.
-    pub(super) items: Vec<PlanItem>,
-}
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
     let order = order(STEP, context)?;

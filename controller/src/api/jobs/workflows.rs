@@ -5,7 +5,8 @@
 //!   provision                yes    yes    yes    with its recipe and images
 //!   doctor                   yes     -     yes    with its options
 //!   power.cycle, bmc.reset,
-//!   inventory.out-of-band    yes     -     yes    with its parameters
+//!   inventory.out-of-band,
+//!   firmware.install         yes     -     yes    with its parameters
 //!   unknown                  yes    yes    yes     -       (a job of another version of the program)
 //! ```
 //!

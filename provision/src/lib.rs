@@ -33,6 +33,7 @@ mod outputs;
 mod reachable;
 mod remark;
 mod report;
+mod report_outcome;
 mod second_way;
 mod services;
 mod slot_refusals;
@@ -55,7 +56,8 @@ pub use media_report::deliver_news;
 pub use medium_image::MediumImage;
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use reachable::{Finished, Reach, finish, may_finish};
-pub use report::{InstallReport, ReportError, ReportOutcome, Via, parse as parse_report};
+pub use report::{InstallReport, ReportError, Via, parse as parse_report};
+pub use report_outcome::ReportOutcome;
 pub use services::{
     ControllerAuthorities, OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, Services,
 };

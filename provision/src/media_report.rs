@@ -12,7 +12,8 @@ use beacon::{Class, ImageKind, Message, News, Step};
 use recipe::{Recipe, TaskTarget};
 use serde_json::json;
 
-use super::report::{Details, InstallReport, ReportOutcome, Via, started};
+use super::report::{Details, InstallReport, Via};
+use super::report_outcome::{ReportOutcome, started};
 use engine::model::{Job, NewEvent, RunId, Snapshot};
 use engine::{Engine, SignalDelivery, SignalError};
 

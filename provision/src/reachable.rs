@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::names;
-use super::report::{ReportOutcome, started};
+use super::report_outcome::{ReportOutcome, started};
 use engine::model::{Job, NewEvent, Outcome, Phase, Snapshot};
 use engine::{Engine, SignalDelivery, SignalError};
 

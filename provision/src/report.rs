@@ -16,9 +16,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::names;
 use super::reachable::{self, Reach};
-use engine::model::{Effect, Job, NewEvent, Outcome, Snapshot, StepPhase, Time};
+use super::report_outcome::{ReportOutcome, started};
+use engine::model::{Effect, Job, NewEvent, Outcome};
 use engine::{Engine, SignalDelivery, SignalError};
 
 /// The signal that carries a report.
@@ -206,25 +206,6 @@ pub enum Via {
     Media,
 }
 
-/// The result of a delivery.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReportOutcome {
-    /// The report was accepted.
-    Accepted {
-        /// The time when the machine was last powered on; for a final report.
-        powered_on: Option<Time>,
-    },
-    /// The report repeats an earlier one.
-    Duplicate,
-    /// The report contradicts an earlier one.
-    Contradiction {
-        /// The status of the earlier report.
-        first: String,
-    },
-    /// The job has not powered the machine on yet.
-    NotStarted,
-}
-
 impl InstallReport {
     /// Returns the job id in the report, if it has one.
     pub fn job_id(&self) -> Option<&str> {
@@ -355,16 +336,6 @@ fn implied_by(outcome: Outcome) -> &'static str {
         Outcome::Succeeded => "success",
         Outcome::Failed | Outcome::Cancelled => "failed",
     }
-}
-
-/// Returns the job's snapshot and the time of the last power-on intent. After that intent a report is valid in every step.
-pub(super) async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, SignalError> {
-    let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(None) };
-    let announced = snapshot
-        .records_of(names::POWER_ON)
-        .filter(|record| !matches!(record.phase, StepPhase::Skipped | StepPhase::Undone));
-    let last = announced.map(|record| record.started_at).max();
-    Ok(last.map(|last| (snapshot, last)))
 }
 
 #[cfg(test)]

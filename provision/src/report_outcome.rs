@@ -1,0 +1,34 @@
+//! The result of the delivery of a report, and whether the job has powered its machine on.
+
+use super::names;
+use engine::model::{Job, Snapshot, StepPhase, Time};
+use engine::{Engine, SignalError};
+
+/// The result of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReportOutcome {
+    /// The report was accepted.
+    Accepted {
+        /// The time when the machine was last powered on; for a final report.
+        powered_on: Option<Time>,
+    },
+    /// The report repeats an earlier one.
+    Duplicate,
+    /// The report contradicts an earlier one.
+    Contradiction {
+        /// The status of the earlier report.
+        first: String,
+    },
+    /// The job has not powered the machine on yet.
+    NotStarted,
+}
+
+/// Returns the job's snapshot and the time of the last power-on intent. After that intent a report is valid in every step.
+pub(super) async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, SignalError> {
+    let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(None) };
+    let announced = snapshot
+        .records_of(names::POWER_ON)
+        .filter(|record| !matches!(record.phase, StepPhase::Skipped | StepPhase::Undone));
+    let last = announced.map(|record| record.started_at).max();
+    Ok(last.map(|last| (snapshot, last)))
+}

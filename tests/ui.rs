@@ -52,7 +52,8 @@ impl<'a> Browser<'a> {
     /// Logs in by the form.
     async fn log_in(scene: &'a Scene, user: &str, password: &str) -> Self {
         let stranger = Self::stranger(scene);
-        let page = stranger.post("/ui/login", &[("user", user), ("password", password), ("next", "/ui/jobs")]).await;
+        let page =
+            stranger.post("/ui/login", &[("user", user), ("password", password), ("next", "/ui/jobs")]).await;
         assert_eq!(page.leads_to(), "/ui/login/done?next=%2Fui%2Fjobs");
         let set = page.header("set-cookie").unwrap();
         let (cookie, attributes) = set.split_once("; ").unwrap();
@@ -100,9 +101,24 @@ async fn every_page_has_its_headers_and_is_for_a_login_only() {
     let stranger = Browser::stranger(&scene);
     let job = format!("/ui/jobs/{job}");
     let places = [
-        "/ui/", "/ui/jobs", &job, "/ui/jobs/new", "/ui/servers", "/ui/servers/UI-1", "/ui/servers/new", "/ui/registry",
-        "/ui/events", "/ui/settings", "/ui/users", "/ui/audit", "/ui/batches", "/ui/account", "/ui/find?q=UI", "/ui/drain",
-        "/ui/login", "/ui/servers/UI-1/maintenance",
+        "/ui/",
+        "/ui/jobs",
+        &job,
+        "/ui/jobs/new",
+        "/ui/servers",
+        "/ui/servers/UI-1",
+        "/ui/servers/new",
+        "/ui/registry",
+        "/ui/events",
+        "/ui/settings",
+        "/ui/users",
+        "/ui/audit",
+        "/ui/batches",
+        "/ui/account",
+        "/ui/find?q=UI",
+        "/ui/drain",
+        "/ui/login",
+        "/ui/servers/UI-1/maintenance",
     ];
     for place in places {
         let page = ann.get(place).await;
@@ -182,7 +198,8 @@ async fn a_form_needs_the_proof_of_its_session() {
         assert_eq!((refused.status, refused.html.contains("csrf")), (403, true), "{proof}");
     }
     let request = scene.anonymous().request(Method::POST, &cancel);
-    let request = request.header("Content-Type", "application/x-www-form-urlencoded").body(format!("csrf={own}"));
+    let request =
+        request.header("Content-Type", "application/x-www-form-urlencoded").body(format!("csrf={own}"));
     let refused = ann.send(request.header("Sec-Fetch-Site", "cross-site")).await;
     assert_eq!(refused.status, 403, "a page of another site");
     assert_eq!(scene.admin.job(&job).await["wait"]["reason"], "report", "nothing was cancelled");
@@ -263,7 +280,7 @@ async fn a_role_sees_and_does_what_it_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_stay_small_with_ten_thousand_jobs_and_the_numbers_are_those_of_the_lists() {
     let scene = scene(vec![]).await;
-    let database = scene.folder.path().join("data/shoal.db");
+    let database = scene.folder.path().join("data/provisioner.db");
     tokio::task::spawn_blocking(move || fill(&database)).await.unwrap();
     let ann = Browser::log_in(&scene, "ann", PASSWORD).await;
     for place in ["/ui/", "/ui/jobs", "/ui/jobs?q=outcome%3Afailed", "/ui/servers", "/ui/events"] {

@@ -103,7 +103,11 @@ mod tests {
     fn a_bar_is_never_longer_than_its_rail() {
         assert_eq!(Meter::new(3, 2, "working", "").percent, 100);
         assert_eq!(Meter::new(1, 0, "working", "").percent, 0);
-        assert_eq!(Meter::new(u64::MAX, u64::MAX, "working", "").percent, 1, "a product that saturates is no panic");
+        assert_eq!(
+            Meter::new(u64::MAX, u64::MAX, "working", "").percent,
+            1,
+            "a product that saturates is no panic"
+        );
     }
 
     #[test]

@@ -149,7 +149,9 @@ pub(crate) fn encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => encoded.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte))
+            }
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -168,7 +170,10 @@ mod tests {
             assert_eq!(bytes(count), text);
         }
         assert_eq!(bytes(u64::MAX), "16777216 TiB");
-        assert_eq!((thousands(0), thousands(999), thousands(10_482)), ("0".into(), "999".into(), "10,482".into()));
+        assert_eq!(
+            (thousands(0), thousands(999), thousands(10_482)),
+            ("0".into(), "999".into(), "10,482".into())
+        );
         assert_eq!(encoded("a b&c=ü"), "a%20b%26c%3D%C3%BC");
     }
 

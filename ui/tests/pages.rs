@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use ui::State;
 use ui::data::{Drain, EventPage, JobPage, Overview, Readiness, ServerPage};
 use ui::view::{
-    AccountView, Ask, Effect, ErrorPage, Frame, JobForm, JobView, JobsQuery, JobsView, LogView, LoginView, NewJobView,
-    NewServerView, OverviewView, Role, ServerPageView, ServersView, Tab, TableView, Theme,
+    AccountView, Ask, Effect, ErrorPage, Frame, JobForm, JobView, JobsQuery, JobsView, LogView, LoginView,
+    NewJobView, NewServerView, OverviewView, Role, ServerPageView, ServersView, Tab, TableView, Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -168,8 +168,11 @@ fn server_page(text: &str, role: Role) -> String {
 }
 
 fn overview_page(text: &str, role: Role) -> String {
-    let events: EventPage = of(json!({ "events": [event(1, "info", text), event(2, "error", text)], "next": 2 }));
-    OverviewView::of(frame(role), &overview(text), &drain(true), &ready(false), &events.events, "").render().unwrap()
+    let events: EventPage =
+        of(json!({ "events": [event(1, "info", text), event(2, "error", text)], "next": 2 }));
+    OverviewView::of(frame(role), &overview(text), &drain(true), &ready(false), &events.events, "")
+        .render()
+        .unwrap()
 }
 
 fn jobs_page(text: &str, role: Role) -> String {
@@ -200,7 +203,8 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
     let settings = json!({ "settings": [{ "name": "MEDIA_HTTP_ADDR", "value": text, "origin": "file" }, { "name": "SITE_LIMIT", "value": "", "origin": "default" }] });
     let audit = json!({ "entries": [{ "time": "2026-11-23T14:00:00Z", "action": "job.cancel", "target": text, "actor": text, "source": "10.0.0.1", "result": "ok", "count": 3 }], "head": "12:abcdef", "next": "11" });
     let events = json!({ "events": [event(7, "warn", text)], "next": 7 });
-    let found = (json!({ "jobs": [job(text)], "next": null }), json!({ "servers": [server(text)], "next": null }));
+    let found =
+        (json!({ "jobs": [job(text)], "next": null }), json!({ "servers": [server(text)], "next": null }));
     let pages = [
         ("events", TableView::events(admin(), &of(events), Some(3))),
         ("batches", TableView::batches(admin(), &of(json!({ "batches": [batch] })))),
@@ -242,8 +246,15 @@ fn forms(text: &str, role: Role) -> Vec<(&'static str, String)> {
         back: format!("/ui/jobs/{JOB}"),
         risk: true,
     };
-    let login = LoginView { refused: Some(text.to_owned()), user: text.to_owned(), next: "/ui/".to_owned(), plain_http: true };
-    let error = of(json!({ "error": "conflict.phase", "message": text, "details": [{ "path": "/a", "message": text }], "request_id": "r" }));
+    let login = LoginView {
+        refused: Some(text.to_owned()),
+        user: text.to_owned(),
+        next: "/ui/".to_owned(),
+        plain_http: true,
+    };
+    let error = of(
+        json!({ "error": "conflict.phase", "message": text, "details": [{ "path": "/a", "message": text }], "request_id": "r" }),
+    );
     vec![
         ("new-job", NewJobView::of(frame(role), fields, wrong, Some(&of(plan))).render().unwrap()),
         ("new-server", new_server.render().unwrap()),
@@ -273,7 +284,8 @@ fn empty() -> Vec<(&'static str, String)> {
     let jobs: JobPage = of(json!({ "jobs": [], "next": null }));
     let servers: ServerPage = of(json!({ "servers": [], "next": null }));
     let events: EventPage = of(json!({ "events": [], "next": 0 }));
-    let overview = OverviewView::of(f(), &nothing(), &drain(false), &ready(true), &[], "http://10.20.0.5:8081");
+    let overview =
+        OverviewView::of(f(), &nothing(), &drain(false), &ready(true), &[], "http://10.20.0.5:8081");
     let query = JobsQuery::default();
     vec![
         ("overview-empty", overview.render().unwrap()),

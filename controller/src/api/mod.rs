@@ -76,8 +76,8 @@ pub use feed::Feed;
 pub(crate) use host::host_refusal;
 pub use media::MediaAccess;
 pub use openapi::openapi;
-pub use overview::OverviewCache;
 pub(crate) use overload::{Overload, overload_response};
+pub use overview::OverviewCache;
 pub use plain::plain_router;
 pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,

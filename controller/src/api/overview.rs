@@ -301,7 +301,11 @@ fn by_rack(groups: &[RackGroup]) -> Vec<RackView> {
     let mut racks: Vec<RackView> = Vec::new();
     for group in groups {
         if racks.last().is_none_or(|last| (&last.site, &last.rack) != (&group.site, &group.rack)) {
-            racks.push(RackView { site: group.site.clone(), rack: group.rack.clone(), ..RackView::default() });
+            racks.push(RackView {
+                site: group.site.clone(),
+                rack: group.rack.clone(),
+                ..RackView::default()
+            });
         }
         if let Some(rack) = racks.last_mut() {
             let number = match group.state.as_str() {

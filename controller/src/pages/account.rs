@@ -32,7 +32,8 @@ pub(super) async fn end_session(visit: Visit, Path(id): Path<String>, form: Form
 /// Keeps the colours in a cookie. Nothing of the controller changes, so no proof of a session is needed.
 pub(super) async fn theme(form: Form) -> Response {
     let theme = Theme::parse(form.get("theme")).word();
-    let back = Some(form.get("back")).filter(|back| back.starts_with("/ui/") && !back.contains(['\\', '\r', '\n']));
+    let back =
+        Some(form.get("back")).filter(|back| back.starts_with("/ui/") && !back.contains(['\\', '\r', '\n']));
     let cookie = format!("shoal-theme={theme}; Path=/ui; Max-Age=31536000; SameSite=Strict");
     ([(header::SET_COOKIE, cookie)], Redirect::to(back.unwrap_or("/ui/"))).into_response()
 }

@@ -9,7 +9,8 @@ pub(super) async fn serve(uri: Uri, headers: HeaderMap) -> Response {
     let Some(asset) = ui::assets::find(uri.path()) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accepted =
+        headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let gzip = accepted.split(',').any(|coding| coding.trim() == "gzip") && !asset.gzip.is_empty();
     let kept = [
         (header::CONTENT_TYPE, asset.media_type),

@@ -70,7 +70,13 @@ struct Verb {
 }
 
 const VERBS: [Verb; 4] = [
-    Verb { word: "cancel", question: "Cancel the job", yes: "Cancel the job", no: "Let it go on", risk: true },
+    Verb {
+        word: "cancel",
+        question: "Cancel the job",
+        yes: "Cancel the job",
+        no: "Let it go on",
+        risk: true,
+    },
     Verb { word: "hold", question: "Hold the job", yes: "Hold the job", no: "Let it go on", risk: false },
     Verb { word: "resume", question: "Resume the job", yes: "Resume the job", no: "Not now", risk: false },
     Verb { word: "retry", question: "Retry the job", yes: "Retry", no: "Not now", risk: false },
@@ -93,7 +99,8 @@ async fn question(visit: &Visit, id: &str, word: &str) -> Result<Response, Refus
     let offered = detail.verbs.iter().any(|offered| offered == verb.word);
     let intro = match offered {
         true => String::new(),
-        false => "The job has moved on since the page was made: this is not offered in its present state.".to_owned(),
+        false => "The job has moved on since the page was made: this is not offered in its present state."
+            .to_owned(),
     };
     let f = visit.frame(format!("{}?", verb.question), Tab::Jobs).await?;
     html(&Ask {
@@ -115,17 +122,26 @@ fn effects(word: &str, detail: &JobDetail) -> Vec<Effect> {
     let effect = |state, text: &str| Effect { state, text: text.to_owned() };
     match word {
         "cancel" if detail.steps.is_empty() => {
-            vec![effect(State::Queued, "The job has not begun: nothing was touched, and nothing needs a cleanup.")]
+            vec![effect(
+                State::Queued,
+                "The job has not begun: nothing was touched, and nothing needs a cleanup.",
+            )]
         }
         "cancel" => vec![
             effect(State::Waiting, "What runs on the host is stopped; a disk may be left half written."),
-            effect(State::Done, "What the job changed is undone: slots emptied, boot setting cleared, and read back."),
+            effect(
+                State::Done,
+                "What the job changed is undone: slots emptied, boot setting cleared, and read back.",
+            ),
             effect(State::Done, "The tokens of its media and of its image end."),
         ],
-        "hold" => vec![effect(State::Held, "The job stops where it is until an operator resumes or cancels it.")],
+        "hold" => {
+            vec![effect(State::Held, "The job stops where it is until an operator resumes or cancels it.")]
+        }
         "resume" => vec![effect(State::Working, "The job continues with the step at which it was held.")],
         _ => {
-            let mut effects = vec![effect(State::Queued, "A new job with the same request; this one is unchanged.")];
+            let mut effects =
+                vec![effect(State::Queued, "A new job with the same request; this one is unchanged.")];
             if let Some(failure) = &detail.job.failure {
                 let text = format!("Unless this was done, it may fail the same way: {}", failure.next_action);
                 effects.insert(0, Effect { state: State::Waiting, text });

@@ -26,7 +26,13 @@ pub(super) async fn log_in(visit: Visit, form: Form) -> Response {
         user => format!("Basic {}", STANDARD.encode(format!("{user}:{password}"))),
     };
     let Ok(mut credentials) = HeaderValue::from_str(&credentials) else {
-        return login(&visit, StatusCode::UNAUTHORIZED, Some("These credentials are not valid.".to_owned()), user, form.get("next"));
+        return login(
+            &visit,
+            StatusCode::UNAUTHORIZED,
+            Some("These credentials are not valid.".to_owned()),
+            user,
+            form.get("next"),
+        );
     };
     credentials.set_sensitive(true);
     let own = HeaderMap::from_iter([(header::AUTHORIZATION, credentials)]);

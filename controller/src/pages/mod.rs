@@ -63,7 +63,10 @@ pub fn with_pages(api: Router, clock: Arc<dyn Clock>) -> Router {
         .route("/ui/servers/new", get(servers::new).post(servers::create))
         .route("/ui/servers/{serial}", get(server::show))
         .route("/ui/servers/{serial}/probe", post(server::probe))
-        .route("/ui/servers/{serial}/maintenance", get(server::ask_maintenance).post(server::begin_maintenance))
+        .route(
+            "/ui/servers/{serial}/maintenance",
+            get(server::ask_maintenance).post(server::begin_maintenance),
+        )
         .route("/ui/servers/{serial}/maintenance/end", get(server::ask_end).post(server::end_maintenance))
         .route("/ui/events", get(tables::events))
         .route("/ui/batches", get(tables::batches))

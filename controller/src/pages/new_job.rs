@@ -54,7 +54,8 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let change = Change { method: Method::POST, path, body: Some(body), form };
     match visit.change(change).await {
         Ok(answer) if preview => {
-            let plan: DryRun = serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))?;
+            let plan: DryRun =
+                serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))?;
             again(visit, form, Vec::new(), Some(&plan)).await
         }
         Ok(answer) => {

@@ -39,7 +39,10 @@ pub(super) async fn probe(visit: Visit, Path(serial): Path<String>, form: Form) 
 /// Asks before a maintenance.
 pub(super) async fn ask_maintenance(visit: Visit, Path(serial): Path<String>) -> Response {
     let effects = vec![
-        Effect { state: State::Held, text: "No job starts on the server until the maintenance ends.".to_owned() },
+        Effect {
+            state: State::Held,
+            text: "No job starts on the server until the maintenance ends.".to_owned(),
+        },
         Effect { state: State::Working, text: "A job that runs continues to its end.".to_owned() },
     ];
     let shown = question(&visit, &serial, ("Begin maintenance", "maintenance", true), effects).await;
@@ -48,7 +51,8 @@ pub(super) async fn ask_maintenance(visit: Visit, Path(serial): Path<String>) ->
 
 /// Asks before the end of a maintenance.
 pub(super) async fn ask_end(visit: Visit, Path(serial): Path<String>) -> Response {
-    let effects = vec![Effect { state: State::Working, text: "Jobs that wait for it start at once.".to_owned() }];
+    let effects =
+        vec![Effect { state: State::Working, text: "Jobs that wait for it start at once.".to_owned() }];
     let shown = question(&visit, &serial, ("End maintenance", "maintenance/end", false), effects).await;
     visit.respond(shown).await
 }
@@ -85,7 +89,8 @@ pub(super) async fn begin_maintenance(visit: Visit, Path(serial): Path<String>, 
 
 /// Ends a maintenance.
 pub(super) async fn end_maintenance(visit: Visit, Path(serial): Path<String>, form: Form) -> Response {
-    let done = change(&visit, &serial, (Method::DELETE, "maintenance", "maintenance-end"), false, &form).await;
+    let done =
+        change(&visit, &serial, (Method::DELETE, "maintenance", "maintenance-end"), false, &form).await;
     visit.respond(done).await
 }
 

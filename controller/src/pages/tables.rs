@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
 use ui::data::{
-    AuditPage, Batch, BatchPage, Drain, EventPage, JobPage, Overview, Registry, Repositories, ServerPage, SettingPage,
-    TokenPage, UserPage,
+    AuditPage, Batch, BatchPage, Drain, EventPage, JobPage, Overview, Registry, Repositories, ServerPage,
+    SettingPage, TokenPage, UserPage,
 };
 use ui::view::{Ask, Effect, Tab, TableView};
 
@@ -68,7 +68,11 @@ pub(super) async fn ask_batch(visit: Visit, Path(id): Path<String>) -> Response 
             title: "Cancel the batch?",
             tab: Tab::Jobs,
             effects: vec![
-                effect(State::Queued, batch.progress.queued, "have not begun: they are cancelled, and nothing was touched"),
+                effect(
+                    State::Queued,
+                    batch.progress.queued,
+                    "have not begun: they are cancelled, and nothing was touched",
+                ),
                 effect(State::Working, batch.progress.running, "are under way: they go on to their end"),
             ],
             action: format!("/ui/batches/{id}/cancel"),
@@ -94,8 +98,10 @@ pub(super) async fn cancel_batch(visit: Visit, Path(id): Path<String>, form: For
 /// Shows users and tokens.
 pub(super) async fn accounts(visit: Visit) -> Response {
     let shown = async {
-        let (users, tokens) =
-            tokio::try_join!(visit.get::<UserPage>("/api/v1/users"), visit.get::<TokenPage>("/api/v1/tokens"))?;
+        let (users, tokens) = tokio::try_join!(
+            visit.get::<UserPage>("/api/v1/users"),
+            visit.get::<TokenPage>("/api/v1/tokens")
+        )?;
         html(&TableView::accounts(visit.frame("Users and tokens", Tab::Settings).await?, &users, &tokens))
     };
     let shown = shown.await;
@@ -110,7 +116,8 @@ pub(super) async fn ask_token(visit: Visit, Path(name): Path<String>) -> Respons
         tab: Tab::Settings,
         effects: vec![Effect {
             state: State::Failed,
-            text: "The next request with it is refused, and its logins end. It cannot be brought back.".to_owned(),
+            text: "The next request with it is refused, and its logins end. It cannot be brought back."
+                .to_owned(),
         }],
         action: format!("/ui/tokens/{name}/revoke"),
         yes: "Revoke the token".to_owned(),
@@ -170,7 +177,9 @@ pub(super) async fn find(visit: Visit) -> Response {
         let asked = visit.query.get("q").trim();
         let text = encoded(asked);
         let (jobs, servers) = match asked.len() {
-            0 | 1 => (JobPage { jobs: Vec::new(), next: None }, ServerPage { servers: Vec::new(), next: None }),
+            0 | 1 => {
+                (JobPage { jobs: Vec::new(), next: None }, ServerPage { servers: Vec::new(), next: None })
+            }
             _ => {
                 let (jobs, servers) = (
                     format!("/api/v1/jobs?limit={FOUND}&q={text}"),
@@ -190,7 +199,11 @@ pub(super) async fn ask_drain(visit: Visit) -> Response {
     let shown = async {
         let drain: Drain = visit.get("/api/v1/drain").await?;
         let (title, action, text) = match drain.drain {
-            None => ("Drain the controller?", "/ui/drain", "No job starts until the drain ends. Running jobs continue."),
+            None => (
+                "Drain the controller?",
+                "/ui/drain",
+                "No job starts until the drain ends. Running jobs continue.",
+            ),
             Some(_) => ("End the drain?", "/ui/drain/end", "Jobs that wait for it start at once."),
         };
         let question = Question {

@@ -144,7 +144,8 @@ impl Visit {
         let json = bytes.is_some();
         let mut request = Request::new(Body::from(bytes.unwrap_or_default()));
         *request.method_mut() = method;
-        *request.uri_mut() = path.parse().map_err(|error: axum::http::uri::InvalidUri| Refusal::internal(&error))?;
+        *request.uri_mut() =
+            path.parse().map_err(|error: axum::http::uri::InvalidUri| Refusal::internal(&error))?;
         for name in PASSED_ON {
             for value in self.headers.get_all(&name) {
                 request.headers_mut().append(name.clone(), value.clone());
@@ -157,7 +158,8 @@ impl Visit {
         self.mark(request.extensions_mut());
         let Ok(response) = self.pages.api.clone().oneshot(request).await;
         let (parts, body) = response.into_parts();
-        let body = axum::body::to_bytes(body, MAX_RESPONSE).await.map_err(|error| Refusal::internal(&error))?;
+        let body =
+            axum::body::to_bytes(body, MAX_RESPONSE).await.map_err(|error| Refusal::internal(&error))?;
         Ok((parts, body))
     }
 

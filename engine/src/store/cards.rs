@@ -37,7 +37,13 @@ impl Store {
     ///
     /// # Errors
     /// When the database fails.
-    pub async fn keep_card(&self, serial: &Serial, revision: i64, card: &Value, now: Time) -> Result<(), StoreError> {
+    pub async fn keep_card(
+        &self,
+        serial: &Serial,
+        revision: i64,
+        card: &Value,
+        now: Time,
+    ) -> Result<(), StoreError> {
         const OPERATION: &str = "keep the card of a BMC";
         let (serial, card) = (serial.clone(), to_json(OPERATION, card)?);
         self.writer

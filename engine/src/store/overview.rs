@@ -139,9 +139,11 @@ impl Store {
             let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
             let since = now.minus(DAY).to_string();
             let (failed, succeeded) = outcomes(connection, &since)?;
-            let one = |sql: &str| first(connection, OPERATION, sql, &[], |columns| columns.get::<i64>("number"));
+            let one =
+                |sql: &str| first(connection, OPERATION, sql, &[], |columns| columns.get::<i64>("number"));
             let servers = one("SELECT count(*) AS number FROM servers")?.unwrap_or_default();
-            let last_seq = one("SELECT seq AS number FROM sqlite_sequence WHERE name = 'events'")?.unwrap_or_default();
+            let last_seq =
+                one("SELECT seq AS number FROM sqlite_sequence WHERE name = 'events'")?.unwrap_or_default();
             Ok(Overview {
                 servers: u64::try_from(servers).unwrap_or_default(),
                 last_seq,
@@ -164,7 +166,8 @@ fn outcomes(connection: &Connection, since: &str) -> Result<(u64, u64), StoreErr
     let sql = "SELECT outcome, count(*) AS jobs FROM runs
                WHERE parent IS NULL AND outcome IN ('failed', 'succeeded') AND created_at >= ?1 GROUP BY outcome";
     let row = |columns: &Columns<'_>| Ok((columns.text("outcome")?.to_owned(), columns.count("jobs")?));
-    let counts: BTreeMap<String, u64> = all(connection, OPERATION, sql, params![since], row)?.into_iter().collect();
+    let counts: BTreeMap<String, u64> =
+        all(connection, OPERATION, sql, params![since], row)?.into_iter().collect();
     let of = |name: &str| counts.get(name).copied().unwrap_or_default();
     Ok((of("failed"), of("succeeded")))
 }

@@ -184,7 +184,12 @@ impl Why {
         };
         let gone = why.deadline.filter(|end| *end > why.since).map(|end| {
             let (gone, all) = (seconds(why.since, now).max(0), seconds(why.since, end).max(1));
-            Meter::new(gone.unsigned_abs(), all.unsigned_abs(), "working", "Part of the time until the deadline")
+            Meter::new(
+                gone.unsigned_abs(),
+                all.unsigned_abs(),
+                "working",
+                "Part of the time until the deadline",
+            )
         });
         let seen = why.evidence.last().map(|event| (When::of(event.time, now), words::cut(&event.message)));
         let machine = match job.cleanup.state.as_str() {

@@ -53,7 +53,9 @@ impl Plan {
     fn of(f: &Frame, plan: &DryRun) -> Self {
         let (state, head) = match (&plan.refused, plan.would.as_str(), plan.blocked_by.is_empty()) {
             (Some(refused), ..) => (State::Failed, words::cut(&refused.error.message)),
-            (None, "replay", _) => (State::Held, "This request was made before; its job would be shown.".to_owned()),
+            (None, "replay", _) => {
+                (State::Held, "This request was made before; its job would be shown.".to_owned())
+            }
             (None, _, false) => (State::Waiting, "It would be accepted, and it would fail now.".to_owned()),
             (None, _, true) => (State::Done, "It would be accepted.".to_owned()),
         };
@@ -63,16 +65,21 @@ impl Plan {
         });
         let blocked = plan.blocked_by.iter().map(|why| (State::Failed, words::cut(why)));
         let gates = plan.gates.iter().map(|gate| {
-            (State::Waiting, format!("It would wait: {} since {}", gate.name, When::of(gate.since, f.now).words()))
+            (
+                State::Waiting,
+                format!("It would wait: {} since {}", gate.name, When::of(gate.since, f.now).words()),
+            )
         });
-        let advice = plan.warnings.iter().map(|warning| {
-            (State::Waiting, words::cut(&format!("{} {}", warning.path, warning.message)))
-        });
+        let advice = plan
+            .warnings
+            .iter()
+            .map(|warning| (State::Waiting, words::cut(&format!("{} {}", warning.path, warning.message))));
         let image = plan.os_image_held.map(|held| match held {
             true => (State::Done, "The OS image is in the registry.".to_owned()),
             false => (State::Waiting, "The OS image is not in the registry of this controller.".to_owned()),
         });
-        let slots = plan.slot_plan.iter().map(|plan| (State::Done, format!("Slot plan of the last look: {plan}")));
+        let slots =
+            plan.slot_plan.iter().map(|plan| (State::Done, format!("Slot plan of the last look: {plan}")));
         Self {
             state,
             head,

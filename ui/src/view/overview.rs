@@ -208,7 +208,8 @@ fn tally(overview: &Overview, now: Timestamp) -> Vec<Tally> {
     let of = |state: &str| overview.open.iter().find(|group| group.state == state);
     let number = |state: &str| of(state).map_or(0, |group| group.jobs);
     let oldest = |state: &str, none: &str| {
-        of(state).map_or(none.to_owned(), |group| format!("oldest {}", When::lasting(group.since, now).words()))
+        of(state)
+            .map_or(none.to_owned(), |group| format!("oldest {}", When::lasting(group.since, now).words()))
     };
     let newest = overview.failures.iter().map(|group| group.newest_at).max();
     let failed_hint = newest.map_or("none needs a person".to_owned(), |at| {
@@ -217,7 +218,8 @@ fn tally(overview: &Overview, now: Timestamp) -> Vec<Tally> {
     });
     let done = overview.succeeded;
     let judged = done + overview.failed;
-    let rate = (done * 1000).checked_div(judged).map(|mille| format!("{}.{} % succeeded", mille / 10, mille % 10));
+    let rate =
+        (done * 1000).checked_div(judged).map(|mille| format!("{}.{} % succeeded", mille / 10, mille % 10));
     let row = |state: State, name, number: u64, hint: String, terms: &str| Tally {
         state,
         name,
@@ -226,19 +228,41 @@ fn tally(overview: &Overview, now: Timestamp) -> Vec<Tally> {
         path: filter::jobs(terms),
     };
     vec![
-        row(State::Failed, "Failed in 24 h", overview.failed, failed_hint, &format!("{} since:24h", filter::FAILED)),
+        row(
+            State::Failed,
+            "Failed in 24 h",
+            overview.failed,
+            failed_hint,
+            &format!("{} since:24h", filter::FAILED),
+        ),
         row(State::Held, "Held", number("held"), oldest("held", "no decision is open"), filter::HELD),
         row(State::Waiting, "Waiting", number("waiting"), oldest("waiting", "none waits"), filter::WAITING),
-        row(State::Working, "Working", number("working"), oldest("working", "no worker is busy"), filter::WORKING),
+        row(
+            State::Working,
+            "Working",
+            number("working"),
+            oldest("working", "no worker is busy"),
+            filter::WORKING,
+        ),
         row(State::Queued, "Queued", number("queued"), oldest("queued", "none in line"), filter::QUEUED),
-        row(State::Done, "Done in 24 h", done, rate.unwrap_or("none ended".to_owned()), &format!("{} since:24h", filter::DONE)),
+        row(
+            State::Done,
+            "Done in 24 h",
+            done,
+            rate.unwrap_or("none ended".to_owned()),
+            &format!("{} since:24h", filter::DONE),
+        ),
     ]
 }
 
 fn needs(overview: &Overview, now: Timestamp) -> Vec<Need> {
     let failures = overview.failures.iter().map(|group| Need {
         state: State::Failed,
-        title: format!("{}: {}", words::count(group.jobs, "job failed", "jobs failed"), words::step(&group.step)),
+        title: format!(
+            "{}: {}",
+            words::count(group.jobs, "job failed", "jobs failed"),
+            words::step(&group.step)
+        ),
         text: words::cut(&format!("{}. {}", capital(&group.summary), capital(&group.next_action))),
         who: [group.servers.join(", "), format!("class {}", group.class)].into(),
         since: When::of(group.newest_at, now),
@@ -349,7 +373,8 @@ fn rack_map(rack: &Rack) -> RackMap {
     }
     let counts = states(rack).into_iter().filter(|(_, number)| *number > 0);
     let counts: Vec<String> = counts.map(|(state, number)| format!("{number} {}", word_of(state))).collect();
-    let place = [("site", &rack.site), ("rack", &rack.rack)].into_iter().filter(|(_, value)| !value.is_empty());
+    let place =
+        [("site", &rack.site), ("rack", &rack.rack)].into_iter().filter(|(_, value)| !value.is_empty());
     let place: Vec<String> = place.map(|(key, value)| filter::label(key, value)).collect();
     RackMap {
         name: if rack.rack.is_empty() { "no label rack".to_owned() } else { rack.rack.clone() },
@@ -420,7 +445,8 @@ fn flow(overview: &Overview) -> Vec<FlowRow> {
 
 fn ended_words(overview: &Overview) -> String {
     let sum = |of: fn(&crate::data::EndedHour) -> u64| overview.ended.iter().map(of).sum::<u64>();
-    let (done, failed, cancelled) = (sum(|hour| hour.succeeded), sum(|hour| hour.failed), sum(|hour| hour.cancelled));
+    let (done, failed, cancelled) =
+        (sum(|hour| hour.succeeded), sum(|hour| hour.failed), sum(|hour| hour.cancelled));
     format!("24 h: {done} succeeded, {failed} failed, {cancelled} cancelled")
 }
 
@@ -430,7 +456,8 @@ fn chart(overview: &Overview, now: Timestamp) -> Chart {
     let hour = |at: Timestamp| at.as_second().div_euclid(3600);
     let by_hour: BTreeMap<i64, (u64, u64)> =
         overview.ended.iter().map(|ended| (hour(ended.hour), (ended.succeeded, ended.failed))).collect();
-    let most = by_hour.values().map(|(done, failed)| done + failed).max().unwrap_or(0).max(4).next_multiple_of(4);
+    let most =
+        by_hour.values().map(|(done, failed)| done + failed).max().unwrap_or(0).max(4).next_multiple_of(4);
     let height = |number: u64| number * HIGH / most;
     let first = hour(now) - (HOURS as i64 - 1);
     let bars = (0..HOURS).map(|index| {
@@ -453,8 +480,12 @@ fn chart(overview: &Overview, now: Timestamp) -> Chart {
     }
 }
 
-/// A sentence with a capital at its begin.
+/// A sentence with a capital at its begin; the name of a unit, a file or a serial number stays as it is.
 pub(crate) fn capital(text: &str) -> String {
+    let word = text.split([' ', ':', ';', ',']).next().unwrap_or_default();
+    if !word.chars().all(|c| c.is_ascii_lowercase()) {
+        return text.to_owned();
+    }
     let mut characters = text.chars();
     characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }

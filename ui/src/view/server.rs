@@ -124,7 +124,8 @@ impl ServerPageView {
             Some(_) => card_facts(card),
             None => observed.map(observed_facts).unwrap_or_default(),
         };
-        let named = plan["plan"].as_str().or_else(|| observed.and_then(|observed| observed["slot_plan"].as_str()));
+        let named =
+            plan["plan"].as_str().or_else(|| observed.and_then(|observed| observed["slot_plan"].as_str()));
         let learned = server.learned.as_ref().and_then(Value::as_object);
         Self {
             path: format!("/ui/servers/{}", words::encoded(&server.serial)),
@@ -151,7 +152,10 @@ impl ServerPageView {
             }),
             probed: kept.probed_at.map(|at| When::of(at, now)),
             seen: server.last_seen.map(|at| When::of(at, now)),
-            learned: learned.into_iter().flat_map(|learned| learned.keys().map(|key| words::cut(key))).collect(),
+            learned: learned
+                .into_iter()
+                .flat_map(|learned| learned.keys().map(|key| words::cut(key)))
+                .collect(),
             f,
         }
     }

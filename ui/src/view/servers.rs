@@ -57,9 +57,11 @@ struct Row {
 /// What a server is, apart from its jobs: its state and why.
 pub(crate) fn standing(server: &Server, now: Timestamp) -> (State, &'static str, String) {
     match (&server.restored, &server.maintenance) {
-        (Some(_), _) => {
-            (State::Held, "Restored", "its data was restored, and nothing is done until it is released".to_owned())
-        }
+        (Some(_), _) => (
+            State::Held,
+            "Restored",
+            "its data was restored, and nothing is done until it is released".to_owned(),
+        ),
         (None, Some(closed)) => {
             let since = When::of(closed.since, now);
             let why = match closed.reason.as_str() {
@@ -97,7 +99,8 @@ impl Row {
             words::cut(value.unwrap_or_default())
         };
         let host = server.bmc_address.trim_start_matches("https://").trim_start_matches("http://");
-        let profile = [server.bmc_profile.clone().unwrap_or_else(|| observed("profile")), observed("firmware")];
+        let profile =
+            [server.bmc_profile.clone().unwrap_or_else(|| observed("profile")), observed("firmware")];
         Self {
             path: format!("/ui/servers/{}", words::encoded(&server.serial)),
             serial: server.serial.clone(),
@@ -118,7 +121,8 @@ impl ServersView {
     pub fn of(f: Frame, query: &str, page: &ServerPage, first: bool, refused: Option<String>) -> Self {
         let terms = filter::terms(query);
         let is_tab = |term: &str| TABS.iter().any(|(_, _, of_tab)| *of_tab == term);
-        let current = terms.iter().map(String::as_str).find(|term| is_tab(term)).unwrap_or_default().to_owned();
+        let current =
+            terms.iter().map(String::as_str).find(|term| is_tab(term)).unwrap_or_default().to_owned();
         let others: Vec<&str> = terms.iter().map(String::as_str).filter(|term| *term != current).collect();
         let with = |term: &'static str| {
             let first = (!term.is_empty()).then_some(term);
@@ -131,9 +135,10 @@ impl ServersView {
             current: term == current,
         });
         let text = terms.join(" ");
-        let more = page.next.as_deref().map(|next| {
-            format!("/ui/servers?q={}&cursor={}", words::encoded(&text), words::encoded(next))
-        });
+        let more = page
+            .next
+            .as_deref()
+            .map(|next| format!("/ui/servers?q={}&cursor={}", words::encoded(&text), words::encoded(next)));
         let rows = page.servers.iter().map(|server| Row::of(server, f.now)).collect();
         Self { tabs: tabs.collect(), query: text, refused, rows, first, more, f }
     }

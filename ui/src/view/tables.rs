@@ -1,7 +1,8 @@
 //! The pages that are tables: events, batches, users and tokens, settings, the audit log, the registry, search results.
 
 use crate::data::{
-    AuditPage, Batch, BatchPage, EventPage, Registry, Repositories, ServerPage, SettingPage, TokenPage, UserPage,
+    AuditPage, Batch, BatchPage, EventPage, Registry, Repositories, ServerPage, SettingPage, TokenPage,
+    UserPage,
 };
 use crate::parts::{Copy, Meter, short_id};
 use crate::state::State;
@@ -73,7 +74,12 @@ impl TableView {
                 Cell::Link(format!("/ui/batches/{}", batch.batch_id), short_id(&batch.batch_id)),
                 Cell::State(state_of(batch).badge_saying(word_of(batch))),
                 Cell::Bar(
-                    Meter::new(done, batch.jobs, if batch.progress.failed > 0 { "failed" } else { "done" }, "Ended jobs"),
+                    Meter::new(
+                        done,
+                        batch.jobs,
+                        if batch.progress.failed > 0 { "failed" } else { "done" },
+                        "Ended jobs",
+                    ),
                     format!("{done} of {} ended, {} failed", batch.jobs, batch.progress.failed),
                 ),
                 text(&batch.created_by),
@@ -111,7 +117,12 @@ impl TableView {
         let progress = &batch.progress;
         let rows = vec![
             row(State::Failed, "Jobs that failed", progress.failed, filter::FAILED),
-            row(State::Working, "Jobs under way", progress.running, "status:provisioning,running,succeeded,failed"),
+            row(
+                State::Working,
+                "Jobs under way",
+                progress.running,
+                "status:provisioning,running,succeeded,failed",
+            ),
             row(State::Queued, "Jobs not begun", progress.queued, "status:queued"),
             row(State::Done, "Jobs that succeeded", progress.succeeded, filter::DONE),
             row(State::Cancelled, "Jobs that were cancelled", progress.cancelled, "outcome:cancelled"),
@@ -204,7 +215,8 @@ impl TableView {
             };
             vec![Cell::Code(setting.name.clone()), value, text(&setting.origin)]
         };
-        let (set, usual): (Vec<_>, Vec<_>) = page.settings.iter().partition(|setting| setting.origin != "default");
+        let (set, usual): (Vec<_>, Vec<_>) =
+            page.settings.iter().partition(|setting| setting.origin != "default");
         let section = |id, title, rows: Vec<&crate::data::Setting>, empty| Section {
             id,
             title,
@@ -244,7 +256,10 @@ impl TableView {
             columns: vec!["Action", "Result", "Who", "When"],
             rows: page.entries.iter().map(row).collect(),
             empty: "No entry yet.",
-            more: page.next.as_ref().map(|next| (format!("/ui/audit?cursor={}", words::encoded(next)), "Older")),
+            more: page
+                .next
+                .as_ref()
+                .map(|next| (format!("/ui/audit?cursor={}", words::encoded(next)), "Older")),
         };
         let sub = "Each change and each refusal, chained. `shoal audit verify` checks the chain, `shoal audit export` writes it out.";
         let mut view = Self::new(f, "Audit log", sub, vec![section]);
@@ -276,11 +291,21 @@ impl TableView {
                 );
                 health("Verified", State::Done, "Sound", all)
             }
-            (None, _) => health("Verified", State::Queued, "Not yet", "the first scrub comes by its schedule".to_owned()),
+            (None, _) => health(
+                "Verified",
+                State::Queued,
+                "Not yet",
+                "the first scrub comes by its schedule".to_owned(),
+            ),
         };
         let mut rows = vec![
             pushes,
-            health("Room", State::Done, "Free", format!("{} on the data disk", words::bytes(registry.free_bytes))),
+            health(
+                "Room",
+                State::Done,
+                "Free",
+                format!("{} on the data disk", words::bytes(registry.free_bytes)),
+            ),
             scrub,
             health("Pinned by jobs", State::Done, "Kept", words::count(registry.pins, "pin", "pins")),
         ];
@@ -331,13 +356,16 @@ impl TableView {
                 title: "Push",
                 note: "any user name, your token as the password".to_owned(),
                 columns: vec!["Step", "Command"],
-                rows: ["skopeo login HOST", "skopeo copy oci:os-image:22.04 docker://HOST/os-images/NAME:TAG"]
-                    .into_iter()
-                    .zip(["Log in", "Push an image"])
-                    .map(|(command, step)| {
-                        vec![text(step), Cell::Copy(Copy::whole("command", &command.replace("HOST", host)))]
-                    })
-                    .collect(),
+                rows: [
+                    "skopeo login HOST",
+                    "skopeo copy oci:os-image:22.04 docker://HOST/os-images/NAME:TAG",
+                ]
+                .into_iter()
+                .zip(["Log in", "Push an image"])
+                .map(|(command, step)| {
+                    vec![text(step), Cell::Copy(Copy::whole("command", &command.replace("HOST", host)))]
+                })
+                .collect(),
                 empty: "",
                 more: None,
             },

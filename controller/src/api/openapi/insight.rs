@@ -19,9 +19,13 @@ pub(super) fn insight() -> Vec<Operation> {
             "Count jobs by state, step and reason, and servers by rack",
         )
         .returns::<OverviewView>(200, "The numbers, at most a second old."),
-        get(("servers", "/api/v1/servers/{serial}/card"), "getCard", "Show the card of the last probe of a BMC")
-            .of_server()
-            .returns::<KeptCard>(200, "The card; null before the first probe."),
+        get(
+            ("servers", "/api/v1/servers/{serial}/card"),
+            "getCard",
+            "Show the card of the last probe of a BMC",
+        )
+        .of_server()
+        .returns::<KeptCard>(200, "The card; null before the first probe."),
         get(
             ("registry", "/api/v1/registry/repositories"),
             "listRepositories",

@@ -280,7 +280,7 @@ async fn a_role_sees_and_does_what_it_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_stay_small_with_ten_thousand_jobs_and_the_numbers_are_those_of_the_lists() {
     let scene = scene(vec![]).await;
-    let database = scene.folder.path().join("data/shoal.db");
+    let database = scene.folder.path().join("data/provisioner.db");
     tokio::task::spawn_blocking(move || fill(&database)).await.unwrap();
     let ann = Browser::log_in(&scene, "ann", PASSWORD).await;
     for place in ["/ui/", "/ui/jobs", "/ui/jobs?q=outcome%3Afailed", "/ui/servers", "/ui/events"] {

@@ -57,11 +57,6 @@ impl JobsQuery {
         let first = (!term.is_empty()).then_some(term);
         first.into_iter().chain(others).collect::<Vec<_>>().join(" ")
     }
-
-    fn without(&self, index: usize) -> String {
-        let kept = self.terms.iter().enumerate().filter(|(at, _)| *at != index);
-        kept.map(|(_, term)| term.as_str()).collect::<Vec<_>>().join(" ")
-    }
 }
 
 /// The list of jobs.
@@ -71,7 +66,6 @@ pub struct JobsView {
     f: Frame,
     sub: String,
     tabs: Vec<StateTab>,
-    tags: Vec<FilterWord>,
     query: String,
     refused: Option<String>,
     rows: Vec<Row>,
@@ -85,11 +79,6 @@ struct StateTab {
     count: Option<String>,
     path: String,
     current: bool,
-}
-
-struct FilterWord {
-    text: String,
-    without: String,
 }
 
 /// A job in a table.
@@ -155,11 +144,8 @@ impl JobsView {
             path: filter::jobs(&query.with_tab(term)),
             current: current == term,
         });
-        let tags = query.terms.iter().enumerate().filter(|(_, term)| *term != current);
-        let tags = tags
-            .map(|(at, term)| FilterWord { text: term.clone(), without: filter::jobs(&query.without(at)) });
         let open: u64 = counts.values().sum();
-        let (tabs, tags) = (tabs.collect(), tags.collect());
+        let tabs = tabs.collect();
         let older = page
             .next
             .as_deref()
@@ -170,7 +156,6 @@ impl JobsView {
                 .map(|_| words::count(open, "job is not over", "jobs are not over"))
                 .unwrap_or_default(),
             tabs,
-            tags,
             query: text,
             refused,
             rows: page.jobs.iter().map(|job| Row::of(job, now)).collect(),
@@ -206,6 +191,5 @@ mod tests {
             "condition:held,restored class:media -label:\"site=the quay\""
         );
         assert_eq!(query.with_tab(""), "class:media -label:\"site=the quay\"");
-        assert_eq!(query.without(2), "outcome:failed class:media");
     }
 }

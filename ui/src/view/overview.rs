@@ -480,8 +480,12 @@ fn chart(overview: &Overview, now: Timestamp) -> Chart {
     }
 }
 
-/// A sentence with a capital at its begin.
+/// A sentence with a capital at its begin; the name of a unit, a file or a serial number stays as it is.
 pub(crate) fn capital(text: &str) -> String {
+    let word = text.split([' ', ':', ';', ',']).next().unwrap_or_default();
+    if !word.chars().all(|c| c.is_ascii_lowercase()) {
+        return text.to_owned();
+    }
     let mut characters = text.chars();
     characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }

@@ -31,6 +31,7 @@
 //!   sessions   logins of browsers, security headers
 //!   delivery   OS images on media, results by reads of them
 //!   audit      the audit log and its offline check
+//!   fleet      filters, imports, batches that stop and are retried
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -52,6 +53,7 @@ mod emulator;
 mod esxi;
 mod faults;
 mod firmware;
+mod fleet;
 mod guards;
 mod images;
 mod jobs;

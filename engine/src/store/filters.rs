@@ -90,7 +90,9 @@ pub(super) fn condition(present: Present) -> Sql {
     } else {
         "(EXISTS (SELECT 1 FROM settings WHERE settings.key = 'drain')
           OR runs.purpose = 'change' AND EXISTS (SELECT 1 FROM servers AS gate
-              WHERE gate.serial = runs.server AND gate.maintenance IS NOT NULL))"
+              WHERE gate.serial = runs.server AND gate.maintenance IS NOT NULL)
+          OR runs.batch <> '' AND EXISTS (SELECT 1 FROM batches AS gate WHERE gate.id = runs.batch
+              AND gate.gate IS NOT NULL AND (gate.gate = 'stopped' OR runs.canary = 0)))"
             .to_owned()
     };
     Sql::with(

@@ -39,7 +39,7 @@ const SHOWN: usize = 200;
 /// The fields of a server that a column may have, with the other names of the column.
 const FIELDS: [(&str, &[&str]); 9] = [
     ("serial", &["serial_number", "serialnumber", "service_tag", "sn"]),
-    ("bmc_address", &["bmc", "address", "bmc_ip", "ip", "host", "ilo", "idrac", "xcc"]),
+    ("bmc_address", &["bmc", "address", "bmc_ip", "ip", "host"]),
     ("bmc_username", &["bmc_user", "user", "username", "login"]),
     ("bmc_password", &["password"]),
     ("vendor", &["manufacturer", "make"]),

@@ -84,18 +84,13 @@ pub fn causes(failed: impl IntoIterator<Item = FailedJob>) -> (Vec<Cause>, u64) 
 
 /// A summary without what differs from machine to machine: its serial number, and every word with a digit.
 fn common(summary: &str, server: Option<&Serial>) -> String {
-    let without_serial = match server {
-        Some(serial) => summary.replace(serial.as_str(), "#"),
-        None => summary.to_owned(),
+    let names_machine = |word: &str| {
+        let bare = word.trim_matches(|character: char| !character.is_alphanumeric());
+        word.contains(|character: char| character.is_ascii_digit())
+            || server.is_some_and(|serial| serial.as_str() == bare)
     };
-    let word = |word: &str| {
-        if word.contains(|character: char| character.is_ascii_digit()) {
-            "#".to_owned()
-        } else {
-            word.to_owned()
-        }
-    };
-    without_serial.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
+    let word = |word| if names_machine(word) { "#" } else { word };
+    summary.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -11,9 +11,8 @@
 
 use rusqlite::types::Value;
 
-use super::signals::CANCEL;
 use crate::model::filter::{Glob, LabelTest, ServerState, Term, Test};
-use crate::model::{Condition, JobStatus, PROVISION, Time};
+use crate::model::{CANCEL, Condition, JobStatus, PROVISION, Time};
 
 /// The reason of a wait between two attempts.
 const RETRY: &str = "retry";

@@ -32,7 +32,7 @@ use super::super::openapi::types;
 use super::super::request_audit;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use crate::auth::Principal;
-use engine::model::{Batch, BatchId, MAX_CANARIES, NewRun, RunId, Serial, Time};
+use engine::model::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, NewRun, RunId, Serial, Time};
 use engine::store::CreatedBatch;
 use provision::JobOrder;
 use recipe::{Delivery, Recipe};
@@ -174,7 +174,12 @@ async fn register(
 /// Stores a batch. Returns it, and whether it is new.
 pub(super) async fn store(api: &Api, batch: Batch) -> Result<(Batch, bool), ApiError> {
     match api.store().create_batch(batch.clone()).await? {
-        CreatedBatch::New => Ok((batch, true)),
+        CreatedBatch::New => {
+            let since = batch.created_at;
+            let closed = BatchStop { reason: BatchStopReason::Canary, since, failures: 0 };
+            let stop = (batch.canary > 0).then_some(closed);
+            Ok((Batch { stop, ..batch }, true))
+        }
         CreatedBatch::Replay(earlier) => Ok((earlier, false)),
         CreatedBatch::KeyReused(id) => Err(ApiError::new(
             ErrorCode::IdempotencyKeyReused,

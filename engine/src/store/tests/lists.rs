@@ -337,7 +337,7 @@ fn fill(connection: &Connection, machines: &[Machine], rows: &[Row], drained: bo
             )
             .unwrap();
         if row.cancel {
-            let sql = "INSERT INTO signals (run, name, key, payload, received_at) VALUES (?1, 'cancel', '', '{}', ?2)";
+            let sql = "INSERT INTO signals (run, name, key, payload, received_at) VALUES (?1, 'verb.cancel', '', '{}', ?2)";
             connection.execute(sql, [&row.id, &at(0).to_string()]).unwrap();
         }
         if row.queued {
@@ -356,7 +356,9 @@ const OF_JOBS: &[&str] = &[
     "condition:held,waiting",
     "condition:ended",
     "condition:blocked,gated,due",
-    "condition:abandoned,cancelling,working",
+    "condition:abandoned,cancelling",
+    "condition:cancelling",
+    "condition:working",
     "condition:restored,retrying,queued,ended",
     "status:complete,queued",
     "status:provisioning,running",

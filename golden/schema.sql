@@ -114,7 +114,7 @@ CREATE TABLE batches (
     max_parallel    INTEGER,
     created_by      TEXT NOT NULL,
     created_at      TEXT NOT NULL
-) STRICT;
+, canary INTEGER NOT NULL DEFAULT 0, stop_after INTEGER, retry_of TEXT, failures INTEGER NOT NULL DEFAULT 0, gate TEXT CHECK (gate IN ('canary', 'stopped')), gate_since TEXT) STRICT;
 
 CREATE TABLE bmc_sessions (
     server TEXT PRIMARY KEY,
@@ -317,7 +317,7 @@ CREATE TABLE runs (
     created_by          TEXT NOT NULL,
     revision            INTEGER NOT NULL DEFAULT 1,
     created_at          TEXT NOT NULL,
-    updated_at          TEXT NOT NULL,
+    updated_at          TEXT NOT NULL, canary INTEGER NOT NULL DEFAULT 0 CHECK (canary IN (0, 1)),
     CHECK (phase <> 'ended' OR outcome IS NOT NULL),
     CHECK (phase <> 'waiting' OR wait IS NOT NULL OR next_run_at IS NOT NULL),
     CHECK (phase <> 'held' OR hold IS NOT NULL)
@@ -459,6 +459,40 @@ CREATE TRIGGER audit_log_is_pruned_up_to_the_anchor BEFORE DELETE ON audit_log
 WHEN OLD.seq > coalesce((SELECT seq FROM audit_anchor), 0)
 BEGIN
     SELECT RAISE(ABORT, 'an audit entry after the anchor is not deleted');
+END;
+
+CREATE TRIGGER batch_canary_succeeded AFTER UPDATE OF outcome ON runs
+WHEN NEW.canary = 1 AND OLD.outcome IS NULL AND NEW.outcome = 'succeeded'
+BEGIN
+    UPDATE batches SET gate = NULL, gate_since = NEW.updated_at
+    WHERE id = NEW.batch AND gate = 'canary'
+      AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.batch = NEW.batch AND runs.batch <> '' AND runs.canary = 1
+                      AND runs.outcome IS NOT 'succeeded');
+END;
+
+CREATE TRIGGER batch_gate_closed AFTER UPDATE OF gate ON batches WHEN NEW.gate = 'stopped' AND OLD.gate IS NOT 'stopped'
+BEGIN
+    INSERT INTO events (time, type, level, actor, message)
+    VALUES (NEW.gate_since, 'batch.stopped', 'warn', 'engine',
+            'batch ' || NEW.id || ' stopped after ' || NEW.failures || ' failed jobs: no further job of it starts until an operator'
+            || ' continues or cancels it; shoal batch show ' || NEW.id || ' groups the failures by cause');
+END;
+
+CREATE TRIGGER batch_gate_opened AFTER UPDATE OF gate ON batches WHEN OLD.gate IS NOT NULL AND NEW.gate IS NULL
+BEGIN
+    UPDATE runs SET next_run_at = NEW.gate_since
+    WHERE batch = NEW.id AND batch <> '' AND lease_epoch = 0 AND phase IN ('queued', 'waiting') AND next_run_at IS NOT NULL;
+    INSERT INTO events (time, type, level, actor, message)
+    VALUES (NEW.gate_since, 'batch.opened', 'info', 'engine', 'batch ' || NEW.id || ': its jobs start');
+END;
+
+CREATE TRIGGER batch_job_ended_badly AFTER UPDATE OF outcome ON runs
+WHEN NEW.batch <> '' AND NEW.parent IS NULL AND OLD.outcome IS NULL AND NEW.outcome <> 'succeeded'
+BEGIN
+    UPDATE batches SET failures = failures + 1 WHERE id = NEW.batch AND NEW.outcome = 'failed';
+    UPDATE batches SET gate = 'stopped', gate_since = NEW.updated_at
+    WHERE id = NEW.batch AND gate IS NOT 'stopped'
+      AND (NEW.outcome = 'failed' AND failures >= stop_after OR gate = 'canary' AND NEW.canary = 1);
 END;
 
 CREATE TRIGGER labels_of_changed_server AFTER UPDATE OF labels ON servers WHEN NEW.labels <> OLD.labels

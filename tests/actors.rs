@@ -11,8 +11,9 @@ use crate::kit::{Client, POLL_INTERVAL, Scene, TIME_LIMIT, recipe, silent};
 /// The token whose name every event of its requests has.
 const WALKER: &str = "walker";
 /// Operations that change nothing that is recorded as an operator's change, with the reason.
-const WITHOUT_EVENT: [(&str, &str); 6] = [
+const WITHOUT_EVENT: [(&str, &str); 7] = [
     ("probeServer", "reads the BMC"),
+    ("retryBatch", "there is no failed job here; tests/fleet.rs"),
     ("reportInstallation", "has its own secret; tests/accounts.rs"),
     ("deleteSession", "needs the cookie of a browser; tests/sessions.rs"),
     ("changeLogLevel", "the log of this process is not the controller's; tests/service.rs"),
@@ -110,6 +111,12 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let again = again["job_id"].as_str().unwrap().to_owned();
     walk.scene.admin.post(&format!("/api/v1/jobs/{again}/cancel"), &json!({})).await.expect(202);
     walk.scene.complete_skipping(&again).await;
+    let select = json!({ "filter": format!("\"{again}\""), "expected": 1 });
+    let retried = walk.step("retryJobs", M::POST, "/api/v1/job-selections/retry", select).await;
+    let retried = retried["rows"][0]["job_id"].as_str().unwrap().to_owned();
+    let select = json!({ "filter": "serial:ACT-*", "expected": 1 });
+    walk.step("cancelJobs", M::POST, "/api/v1/job-selections/cancel", select).await;
+    walk.scene.complete_skipping(&retried).await;
 
     let rescue = json!({ "server_serial": "ACT-2", "recipe": { "task_target": "rescue.target" } });
     let rescue = walk.scene.admin.post("/api/v1/jobs", &rescue).await.expect(202)["job_id"].clone();
@@ -126,6 +133,12 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let batch = walk.step("createBatch", M::POST, "/api/v1/batches", json!({ "rows": [order] })).await;
     let batch = batch["batch_id"].as_str().unwrap().to_owned();
     walk.step("cancelBatch", M::POST, &format!("/api/v1/batches/{batch}/cancel"), json!({})).await;
+    let body =
+        json!({ "rows": [{ "server_serial": "ACT-2", "recipe": recipe() }], "canary": 1, "stop_after": 3 });
+    let batch = walk.scene.admin.post("/api/v1/batches", &body).await.expect(202)["batch_id"].clone();
+    let batch = batch.as_str().unwrap().to_owned();
+    walk.step("continueBatch", M::POST, &format!("/api/v1/batches/{batch}/continue"), json!({})).await;
+    walk.scene.admin.post(&format!("/api/v1/batches/{batch}/cancel"), &json!({})).await.expect(202);
     walk.step("endDrain", M::DELETE, "/api/v1/drain", json!({})).await;
 
     let hook = json!({ "url": "http://127.0.0.1:9/", "secret": "0123456789abcdef", "types": ["nothing"] });

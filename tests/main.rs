@@ -34,6 +34,7 @@
 //!   audit      the audit log and its offline check
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
+//!   fleet      filters, imports, batches that stop and are retried
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -57,6 +58,7 @@ mod esxi;
 mod faults;
 mod firmware;
 mod firmware_install;
+mod fleet;
 mod guards;
 mod images;
 mod jobs;

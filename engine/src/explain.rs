@@ -21,8 +21,8 @@ use super::dispatcher::Engine;
 use super::interrupt::CANCEL_GRACE;
 use super::workflow::{Remark, StepPolicy, WaitReason, Workflow, WorkflowRegistry};
 use crate::model::{
-    Condition, Gate, Hold, HoldClass, Lease, Outcome, PERMIT, Phase, Restoration, Run, Snapshot, StepName,
-    Time, Wait,
+    BatchStopReason, Condition, Gate, Hold, HoldClass, Lease, Outcome, PERMIT, Phase, Restoration, Run,
+    Snapshot, StepName, Time, Wait,
 };
 use crate::store::{QueuePosition, StoreError};
 
@@ -413,6 +413,26 @@ fn gated(run: &Run, gate: &Gate) -> Explanation {
             "the end of the maintenance".to_owned(),
             format!("run `shoal server maintenance end {server}` when the reason has ended"),
         ),
+        Gate::Batch(batch, stop) => match stop.reason {
+            BatchStopReason::Canary => (
+                format!("the first jobs of batch {batch} must succeed before this one starts"),
+                "the success of the last of these jobs; if one of them does not succeed, the batch stops"
+                    .to_owned(),
+                format!(
+                    "see how they are: shoal batch show {batch}; to start the others now: shoal batch continue {batch}"
+                ),
+            ),
+            BatchStopReason::Stopped => (
+                format!(
+                    "batch {batch} has stopped after {} failed jobs: no further job of it starts",
+                    stop.failures
+                ),
+                "an operator's decision to continue or cancel the batch".to_owned(),
+                format!(
+                    "read the causes: shoal batch show {batch}; then shoal batch continue {batch}, or shoal batch cancel {batch}"
+                ),
+            ),
+        },
         Gate::Pressure(pressure) => (
             format!("the controller starts no job until a shortage ends: {}", pressure.detail),
             "a check that finds no shortage; the controller checks every few seconds".to_owned(),

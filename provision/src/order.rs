@@ -46,6 +46,9 @@ pub struct JobOrder {
     /// The batch of the job, and the maximum of its jobs that run at once.
     #[serde(default)]
     pub batch: Option<(BatchId, Option<u32>)>,
+    /// Whether the job is a canary of its batch, which the others wait for.
+    #[serde(default)]
+    pub canary: bool,
     /// The deadline, if not the controller's default.
     #[serde(default)]
     pub deadline: Option<Time>,
@@ -85,6 +88,7 @@ impl JobOrder {
             request_sha256: format!("retry of {}", job.run.id),
             retry_of: Some(job.run.id),
             batch: None,
+            canary: false,
             deadline: None,
             timeouts: input.timeouts,
             site: None,
@@ -221,6 +225,7 @@ impl Services {
             labels: order.labels,
             retry_of: order.retry_of,
             batch: order.batch.map(|(id, _)| id),
+            canary: order.canary,
             idempotency: order.idempotency_key.map(|key| Idempotency { key, request_sha256 }),
         };
         let event = NewEvent::info(

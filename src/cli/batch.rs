@@ -9,12 +9,15 @@ use serde_json::{Value, json};
 
 use super::client::{Client, header};
 use super::error::CliError;
+use super::filter::FilterOptions;
 use super::ids;
 use super::input;
 use super::job;
 use super::live::{Source, WatchArgs};
+use super::many;
 use super::output::{Column, Format, Output, Since, join, plain, text};
 use super::watch::{self, PollInterval};
+use engine::model::Subject;
 
 /// The longest file of a batch or list of servers, in bytes: the default request limit of a controller.
 const MAX_BATCH_BYTES: usize = 8 << 20;
@@ -26,7 +29,7 @@ pub(super) enum BatchCommand {
     Create(CreateBatch),
     /// List the newest batches
     List(ListBatches),
-    /// Show the progress of a batch; `shoal job list --batch` lists its jobs
+    /// Show the progress of a batch and the causes of its failures; `shoal job list --batch` lists its jobs
     Show {
         /// The id of the batch, or its beginning
         batch: String,
@@ -47,6 +50,51 @@ pub(super) enum BatchCommand {
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
     },
+    /// Continue a batch that has stopped: its further jobs start, and its failures are counted from 0 again
+    Continue {
+        /// The id of the batch
+        batch: String,
+    },
+    /// Create a new batch with the servers and recipes of the failed jobs of another one
+    Retry(RetryBatch),
+}
+
+/// Arguments of `shoal batch retry`.
+#[derive(Args, Debug)]
+pub(super) struct RetryBatch {
+    /// The id of the batch
+    batch: String,
+    /// Retry the jobs that failed; nothing else can be retried, and the word is for the reader of a script
+    #[arg(long, required = true)]
+    failed: bool,
+    /// Only jobs that failed for a reason of this class, as `shoal batch show` names it
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
+    /// Only jobs that failed at this step
+    #[arg(long, value_name = "STEP")]
+    step: Option<String>,
+    /// How many jobs may run at the same time [default: as in the batch]
+    #[arg(long, value_name = "N")]
+    max_parallel: Option<u32>,
+    #[command(flatten)]
+    limits: StopArgs,
+    /// A repetition with the same key creates no second batch
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Follow the new batch until all its jobs are complete
+    #[arg(long)]
+    watch: bool,
+}
+
+/// When a batch starts no further job.
+#[derive(Args, Debug)]
+pub(super) struct StopArgs {
+    /// The first N jobs must succeed before the others start
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    canary: u32,
+    /// After N failed jobs no further job starts until the batch is continued
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    stop_after: Option<u32>,
 }
 
 /// Arguments of `shoal batch list`.
@@ -74,17 +122,24 @@ impl ListBatches {
 #[derive(Args, Debug)]
 pub(super) struct CreateBatch {
     /// The body of `POST /api/v1/batches` as JSON: a file, or - for standard input
-    #[arg(long, value_name = "FILE", required_unless_present = "servers", conflicts_with_all = ["servers", "recipe"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["servers", "recipe"])]
     from: Option<PathBuf>,
     /// The serial numbers of the servers, one per line: a file, or - for standard input
     #[arg(long, value_name = "FILE", requires = "recipe")]
     servers: Option<PathBuf>,
-    /// The recipe of all servers of --servers
+    #[command(flatten)]
+    filter: FilterOptions,
+    /// Show the servers of the filter; nothing is created
+    #[arg(long)]
+    dry_run: bool,
+    /// The recipe of all servers of --servers or of the filter
     #[arg(long, value_name = "FILE")]
     recipe: Option<PathBuf>,
     /// How many jobs of the batch may run at the same time [default: no limit by the batch]
     #[arg(long, value_name = "N")]
     max_parallel: Option<u32>,
+    #[command(flatten)]
+    limits: StopArgs,
     /// A repetition with the same key creates no second batch
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -124,6 +179,16 @@ pub(super) async fn run(
             let ended = text(&response, "/cancelled_now");
             output.line(format!("{ended} jobs of batch {} are being cancelled", plain(&batch)))
         }
+        BatchCommand::Continue { batch } => {
+            let path = ["batches", &*batch, "continue"];
+            let response = client.post(&path, &json!({}), HeaderMap::new()).await?;
+            if output.json {
+                return output.document(&response.body);
+            }
+            let now = if response.status == 202 { "continues" } else { "had not stopped" };
+            output.line(format!("batch {} {now}", plain(&batch)))
+        }
+        BatchCommand::Retry(retry) => retry.run(client, output).await,
     }
 }
 
@@ -155,34 +220,31 @@ fn list(batches: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
 
 impl CreateBatch {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let mut order = self.order()?;
+        let filter = self.filter.text(Subject::Servers)?;
+        if !filter.is_empty() && (self.from.is_some() || self.servers.is_some()) {
+            return Err(CliError::Usage("give a filter, --servers or --from, not two of them".to_owned()));
+        }
+        let mut order = if filter.is_empty() {
+            self.order()?
+        } else {
+            let serials = many::serials(&filter, client).await?;
+            if self.dry_run || serials.is_empty() {
+                return many::show_servers("batch create", &serials, output);
+            }
+            self.order_of(&serials)?
+        };
         if let Some(max_parallel) = self.max_parallel {
             order.insert("max_parallel".to_owned(), raw(&max_parallel.to_string())?);
         }
-        let headers = match &self.idempotency_key {
-            Some(key) => header("idempotency-key", key)?,
-            None => HeaderMap::new(),
-        };
-        let response = client.post(&["batches"], &order, headers).await?.body;
-        let Some(batch) = response["batch_id"].as_str() else {
-            return Err(client.unexpected_response(&["batches"], "batch_id is missing"));
-        };
-        if output.json {
-            output.row(&response)?;
-        } else {
-            let (accepted, refused) = (text(&response, "/accepted"), text(&response, "/refused"));
-            output.line(format!("batch {}: {accepted} jobs accepted, {refused} refused", plain(batch)))?;
-            for row in response["rows"].as_array().into_iter().flatten().filter(|row| row["job_id"].is_null())
-            {
-                let place = text(row, "/index");
-                output.note(format!(
-                    "row {place}: {} {}",
-                    text(row, "/server_serial"),
-                    text(row, "/error/message")
-                ));
-            }
+        if self.limits.canary > 0 {
+            order.insert("canary".to_owned(), raw(&self.limits.canary.to_string())?);
         }
-        if self.watch { watch_to_the_end(client, batch, output).await } else { Ok(()) }
+        if let Some(stop_after) = self.limits.stop_after {
+            order.insert("stop_after".to_owned(), raw(&stop_after.to_string())?);
+        }
+        let headers = key_header(self.idempotency_key.as_deref())?;
+        let response = client.post(&["batches"], &order, headers).await?.body;
+        created(&response, self.watch, client, output).await
     }
 
     /// The request body. A recipe is sent as it was written, because the controller stores its text.
@@ -193,20 +255,61 @@ impl CreateBatch {
                 CliError::failed(format!("{} is not a JSON object: {error}", path.display()))
             });
         }
-        let (Some(servers), Some(recipe)) = (&self.servers, &self.recipe) else {
-            return Err(CliError::Usage("give --from, or --servers with --recipe".to_owned()));
+        let Some(servers) = &self.servers else {
+            return Err(CliError::Usage("give --from, or --servers or a filter with --recipe".to_owned()));
         };
         let list = input::read(servers, MAX_BATCH_BYTES)?;
         let list = String::from_utf8(list)
             .map_err(|_| CliError::failed(format!("{} is not text", servers.display())))?;
         let serials = list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let rows: Vec<Value> = serials.map(|serial| json!({ "server_serial": serial })).collect();
+        let serials: Vec<String> = serials.map(str::to_owned).collect();
+        self.order_of(&serials)
+    }
+
+    /// The request body for these servers.
+    fn order_of(
+        &self,
+        serials: &[String],
+    ) -> Result<std::collections::BTreeMap<String, Box<RawValue>>, CliError> {
+        let Some(recipe) = &self.recipe else {
+            return Err(CliError::Usage("give the recipe of the servers with --recipe".to_owned()));
+        };
+        let rows: Vec<Value> = serials.iter().map(|serial| json!({ "server_serial": serial })).collect();
         Ok([
             ("rows".to_owned(), raw(&Value::Array(rows).to_string())?),
             ("recipe".to_owned(), job::recipe(recipe)?),
         ]
         .into())
     }
+}
+
+impl RetryBatch {
+    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let mut body = serde_json::Map::new();
+        body.extend(self.class.map(|class| ("class".to_owned(), json!(class))));
+        body.extend(self.step.map(|step| ("step".to_owned(), json!(step))));
+        body.extend(self.max_parallel.map(|most| ("max_parallel".to_owned(), json!(most))));
+        body.extend((self.limits.canary > 0).then(|| ("canary".to_owned(), json!(self.limits.canary))));
+        body.extend(self.limits.stop_after.map(|most| ("stop_after".to_owned(), json!(most))));
+        let headers = key_header(self.idempotency_key.as_deref())?;
+        let response = client.post(&["batches", &self.batch, "retry"], &body, headers).await?.body;
+        created(&response, self.watch, client, output).await
+    }
+}
+
+fn key_header(key: Option<&str>) -> Result<HeaderMap, CliError> {
+    key.map_or_else(|| Ok(HeaderMap::new()), |key| header("idempotency-key", key))
+}
+
+/// Shows a created batch with its refused rows, and follows it if `watch` is set.
+async fn created(
+    response: &Value,
+    watch: bool,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    let batch = many::show_created(response, client, output)?;
+    if watch { watch_to_the_end(client, &batch, output).await } else { Ok(()) }
 }
 
 fn raw(json: &str) -> Result<Box<RawValue>, CliError> {
@@ -261,9 +364,45 @@ fn show(batch: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("rows", part("/total")),
         ("jobs", part("/jobs")),
         ("max parallel", part("/max_parallel")),
+        ("canary rows", Some(part("/canary")).filter(|rows| rows != "0").unwrap_or_default()),
+        ("stop after", part("/stop_after")),
+        ("retry of", part("/retry_of")),
         ("created by", part("/created_by")),
         ("created", part("/created_at")),
-    ])
+        ("stopped", join(&[stop(batch), part("/stop/since")], ", since ")),
+        ("what to do", part("/stop/next_action")),
+    ])?;
+    let causes = batch["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    causes.iter().try_for_each(|cause| show_cause(cause, output))?;
+    match batch["more_failed"].as_u64() {
+        Some(more) if more > 0 => output.line(format!("and {more} failed jobs of further causes")),
+        _ => Ok(()),
+    }
+}
+
+/// Why no further job starts, in words.
+fn stop(batch: &Value) -> String {
+    match batch["stop"]["reason"].as_str() {
+        Some("canary") => "the others wait until the canary rows have succeeded".to_owned(),
+        Some(_) => format!("after {} failed jobs; no further job starts", text(batch, "/stop/failures")),
+        None => String::new(),
+    }
+}
+
+/// One cause of failures: how many jobs, why, what to do, and their servers.
+fn show_cause(cause: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let part = |pointer: &str| text(cause, pointer);
+    let first = cause["first"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut servers: Vec<String> = first.iter().map(|job| text(job, "/server_serial")).collect();
+    let more = cause["jobs"].as_u64().unwrap_or(0).saturating_sub(first.len() as u64);
+    if more > 0 {
+        servers.push(format!("and {more} more"));
+    }
+    output.line("")?;
+    output.line(format!("{} failed with {} at {}", part("/jobs"), part("/class"), part("/step")))?;
+    output.line(format!("  {}", part("/summary")))?;
+    output.line(format!("  what to do: {}", part("/next_action")))?;
+    output.line(format!("  servers: {}", join(&servers, ", ")))
 }
 
 #[cfg(test)]

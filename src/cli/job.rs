@@ -1,5 +1,6 @@
 //! `shoal job`: creates, shows, follows and changes jobs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -8,14 +9,17 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use engine::model::Subject;
 use recipe::MAX_RECIPE_BYTES;
 
 use super::client::{Client, header};
 use super::error::CliError;
+use super::filter::FilterArgs;
 use super::ids;
 use super::input;
 use super::job_live;
 use super::live::{Source, WatchArgs};
+use super::many::{self, Selection};
 use super::output::{Column, Output, Since, join, plain, text, time_of};
 use super::timeline;
 use super::watch::{self, PollInterval, follow};
@@ -26,7 +30,7 @@ pub(super) enum JobCommand {
     /// Create a job that installs a server
     Create(CreateJob),
     /// List jobs, the newest first
-    List(ListJobs),
+    List(Box<ListJobs>),
     /// Show a job
     Show {
         /// The id of the job, or its beginning
@@ -61,22 +65,34 @@ pub(super) enum JobCommand {
         /// The id of the job, or its beginning
         job: String,
     },
-    /// Cancel a job; its cleanup ejects media and restores boot settings
-    Cancel(JobArgs),
+    /// Cancel a job, or all jobs that a filter selects; the cleanup ejects media and restores boot settings
+    Cancel(SelectedJobs),
     /// Hold a queued or waiting job until it is resumed or cancelled; a hold has no deadline
     Hold(JobArgs),
     /// Resume a held job
     Resume(JobArgs),
     /// End the rescue session of a job with success; its cleanup ejects media and powers the host as the recipe says
     Finish(JobArgs),
-    /// Create a new job with the server and recipe of an ended job
+    /// Create a new job with the server and recipe of an ended job, or a batch with those of all that a filter selects
     Retry {
         #[command(flatten)]
-        args: JobArgs,
+        args: SelectedJobs,
         /// Follow the new job until it is complete
         #[arg(long)]
         watch: bool,
     },
+}
+
+/// A job, or the jobs of a filter, and the reason of a verb.
+#[derive(Args, Debug)]
+pub(super) struct SelectedJobs {
+    /// The id of the job
+    job: Option<String>,
+    #[command(flatten)]
+    selection: Selection,
+    /// The reason, stored in the events of the jobs
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// A job and the reason of a verb.
@@ -104,6 +120,15 @@ pub(super) struct CreateJob {
     /// The deadline of the job as RFC 3339; a job that has not ended by then fails
     #[arg(long, value_name = "TIME")]
     deadline: Option<String>,
+    /// A label of the job; may be given more than once
+    #[arg(long = "label", short = 'l', value_name = "KEY=VALUE", value_parser = super::filter::label)]
+    labels: Vec<(String, String)>,
+    /// The priority from -100 to 100; a greater one starts first
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// The time limit of a step in seconds, such as webhook.wait=7200; may be given more than once
+    #[arg(long = "timeout", value_name = "STEP=SECONDS", value_parser = timeout)]
+    timeouts: Vec<(String, u64)>,
     /// A repetition with the same key creates no second job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -118,15 +143,17 @@ pub(super) struct CreateJob {
 /// Arguments of `shoal job list`.
 #[derive(Args, Debug)]
 pub(super) struct ListJobs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// What needs a person first: held jobs and failures of the last day, then unfinished jobs, then the rest
+    #[arg(long)]
+    attention: bool,
     /// Only jobs with this status: queued, provisioning, running, succeeded, failed or complete
     #[arg(long)]
     status: Option<String>,
     /// Only jobs of this workflow, such as provision or doctor
     #[arg(long)]
     workflow: Option<String>,
-    /// Only jobs with this label, KEY=VALUE; may be repeated
-    #[arg(long, short = 'l', value_name = "KEY=VALUE")]
-    label: Vec<String>,
     /// The jobs that this job started
     #[arg(long, value_name = "JOB")]
     parent: Option<String>,
@@ -161,6 +188,19 @@ struct NewJob<'a> {
     maintenance_iso_url: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<&'a str, &'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<i32>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    timeouts: BTreeMap<&'a str, u64>,
+}
+
+/// Parses the time limit of a step.
+fn timeout(text: &str) -> Result<(String, u64), String> {
+    let parsed =
+        text.split_once('=').and_then(|(step, seconds)| Some((step.to_owned(), seconds.parse().ok()?)));
+    parsed.filter(|(step, _)| !step.is_empty()).ok_or_else(|| "give STEP=SECONDS".to_owned())
 }
 
 /// Parses the maximum of rows of a list.
@@ -205,11 +245,26 @@ pub(super) async fn run(
             let job = ids::job(client, &job).await?;
             log(client, &job, output).await
         }
-        JobCommand::Cancel(args) => args.apply("cancel", "is being cancelled", client, output).await,
+        JobCommand::Cancel(args) => args.cancel(client, output).await,
         JobCommand::Hold(args) => args.apply("hold", "is held", client, output).await,
         JobCommand::Resume(args) => args.apply("resume", "is resumed", client, output).await,
         JobCommand::Finish(args) => args.apply("finish", "is being finished", client, output).await,
         JobCommand::Retry { args, watch } => {
+            let SelectedJobs { job, selection, reason } = args;
+            let filter = selection.or_one(Subject::Jobs, job.as_deref(), "id of the job")?;
+            let Some(job) = job else {
+                if watch {
+                    return Err(CliError::Usage(
+                        "--watch follows one job; shoal batch watch follows many".to_owned(),
+                    ));
+                }
+                let batch = selection.jobs("retry", &filter, reason.as_deref(), client, output).await?;
+                return match batch {
+                    Some(batch) => many::show_created(&batch, client, output).map(drop),
+                    None => Ok(()),
+                };
+            };
+            let args = JobArgs { job, reason };
             let response = args.post("retry", client).await?;
             let Some(job) = response["job_id"].as_str() else {
                 return Err(client.unexpected_response(&["jobs", &args.job, "retry"], "job_id is missing"));
@@ -220,6 +275,23 @@ pub(super) async fn run(
                 output.line(format!("job {} created as a retry of job {}", plain(job), plain(&args.job)))?;
             }
             if watch { watch_to_the_end(client, job, PollInterval::default(), output).await } else { Ok(()) }
+        }
+    }
+}
+
+impl SelectedJobs {
+    async fn cancel(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let Self { job, selection, reason } = self;
+        let filter = selection.or_one(Subject::Jobs, job.as_deref(), "id of the job")?;
+        if let Some(job) = job {
+            return JobArgs { job, reason }.apply("cancel", "is being cancelled", client, output).await;
+        }
+        match selection.jobs("cancel", &filter, reason.as_deref(), client, output).await? {
+            Some(response) if output.json => output.document(&response),
+            Some(response) => {
+                output.line(format!("{} jobs are being cancelled", text(&response, "/cancelled_now")))
+            }
+            None => Ok(()),
         }
     }
 }
@@ -350,6 +422,9 @@ impl CreateJob {
             recipe: &recipe,
             maintenance_iso_url: self.maintenance_iso.as_deref(),
             deadline: self.deadline.as_deref(),
+            labels: self.labels.iter().map(|(key, value)| (&**key, &**value)).collect(),
+            priority: self.priority,
+            timeouts: self.timeouts.iter().map(|(step, seconds)| (&**step, *seconds)).collect(),
         };
         if self.dry_run {
             let query = [("dry_run", "true".to_owned())];
@@ -375,6 +450,7 @@ impl CreateJob {
 
 impl ListJobs {
     async fn run(&self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let wanted = self.filter.text(Subject::Jobs)?;
         let parent = match &self.parent {
             Some(parent) => Some(ids::job(client, parent).await?),
             None => None,
@@ -394,7 +470,8 @@ impl ListJobs {
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
-        .chain(self.label.iter().map(|label| ("label", label.clone())))
+        .chain((!wanted.is_empty()).then_some(("filter", wanted)))
+        .chain(self.attention.then(|| ("order", "attention".to_owned())))
         .collect();
         let from = self.since.map(|since| since.time((output.times.now)()));
         let is_recent = |job: &Value| from.is_none_or(|from| is_since(job, "/created_at", from));

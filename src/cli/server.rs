@@ -1,23 +1,25 @@
 //! `shoal server`: registered servers with the address and credentials of their BMCs.
 
-use std::path::PathBuf;
-
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use reqwest::header::HeaderMap;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 
+pub(super) use super::bmc_password::{PasswordArgs, password_from_variable};
 use super::client::{Client, header};
 use super::condition;
 use super::error::CliError;
+use super::filter::FilterArgs;
+pub(super) use super::filter::label;
+use super::import::ImportServers;
 use super::input;
 use super::live::{Source, WatchArgs};
+use super::many::Selection;
 use super::output::{Column, Output, join, text};
 use super::restored;
+use engine::model::Subject;
 
-/// The environment variable with the BMC password.
-const PASSWORD_VARIABLE: &str = "SHOAL_BMC_PASSWORD";
 const TLS_MODES: [&str; 3] = ["verify", "pinned", "insecure"];
 
 /// Commands for servers.
@@ -25,8 +27,12 @@ const TLS_MODES: [&str; 3] = ["verify", "pinned", "insecure"];
 pub(super) enum ServerCommand {
     /// Register a server
     Add(AddServer),
+    /// Register many servers from a table, a JSON document, or a range of addresses; a preview without --yes
+    Import(ImportServers),
     /// List the servers
     List {
+        #[command(flatten)]
+        filter: FilterArgs,
         /// The maximum of listed servers
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = super::job::rows)]
         limit: usize,
@@ -82,7 +88,9 @@ pub(super) enum MaintenanceCommand {
     /// Start maintenance: no job starts on the server; a running job continues
     Begin {
         /// The serial number of the server
-        serial: String,
+        serial: Option<String>,
+        #[command(flatten)]
+        selection: Selection,
         /// The reason, shown with waiting jobs
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
@@ -90,7 +98,9 @@ pub(super) enum MaintenanceCommand {
     /// End maintenance: queued jobs of the server start
     End {
         /// The serial number of the server
-        serial: String,
+        serial: Option<String>,
+        #[command(flatten)]
+        selection: Selection,
     },
 }
 
@@ -112,17 +122,6 @@ pub(super) struct AddServer {
     /// Also run jobs if the BMC shows no serial number; then the machine behind the address is not verified
     #[arg(long)]
     allow_unverified_serial: bool,
-}
-
-/// The source of a BMC password. Never an argument, because other users of the host can read arguments.
-#[derive(Args, Debug)]
-pub(super) struct PasswordArgs {
-    /// A file with the password of the BMC [`add` also reads the variable SHOAL_BMC_PASSWORD]
-    #[arg(long, value_name = "FILE", conflicts_with = "bmc_password_stdin")]
-    bmc_password_file: Option<PathBuf>,
-    /// Read the password of the BMC from standard input
-    #[arg(long)]
-    bmc_password_stdin: bool,
 }
 
 /// Optional values of a server.
@@ -188,8 +187,13 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     match command {
         ServerCommand::Add(add) => add.run(client, output).await,
-        ServerCommand::List { limit, watch } => {
-            watch.list(Source::Events(client), output, async |output| list(limit, client, output).await).await
+        ServerCommand::Import(import) => import.run(client, output).await,
+        ServerCommand::List { filter, limit, watch } => {
+            watch
+                .list(Source::Events(client), output, async |output| {
+                    list(&filter, limit, client, output).await
+                })
+                .await
         }
         ServerCommand::Show { serial } => {
             let server = client.get(&["servers", &serial], &[]).await?.body;
@@ -216,19 +220,35 @@ pub(super) async fn run(
 
 impl MaintenanceCommand {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let (serial, server, now) = match self {
-            Self::Begin { serial, reason } => {
-                let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
-                let path = ["servers", &*serial, "maintenance"];
+        let (serial, selection, verb) = match &self {
+            Self::Begin { serial, selection, .. } => (serial, selection, "maintenance begin"),
+            Self::End { serial, selection } => (serial, selection, "maintenance end"),
+        };
+        let filter = selection.or_one(Subject::Servers, serial.as_deref(), "serial number of the server")?;
+        if let Some(serial) = serial {
+            return self.change(serial, client, output).await;
+        }
+        let Some(serials) = selection.servers(verb, &filter, client, output).await? else { return Ok(()) };
+        for serial in serials {
+            self.change(&serial, client, output).await?;
+        }
+        Ok(())
+    }
+
+    async fn change(&self, serial: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let path = ["servers", serial, "maintenance"];
+        let (server, now) = match self {
+            Self::Begin { reason, .. } => {
+                let body = reason.as_ref().map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
                 let response = client.post(&path, &body, HeaderMap::new()).await?;
-                (serial, response.body, "is in maintenance; no job starts on it")
+                (response.body, "is in maintenance; no job starts on it")
             }
-            Self::End { serial } => {
-                let response = client.delete(&["servers", &serial, "maintenance"], HeaderMap::new()).await?;
-                (serial, response.body, "is no longer in maintenance; jobs start on it")
+            Self::End { .. } => {
+                let response = client.delete(&path, HeaderMap::new()).await?;
+                (response.body, "is no longer in maintenance; jobs start on it")
             }
         };
-        if output.json { output.document(&server) } else { output.line(format!("server {serial} {now}")) }
+        if output.json { output.row(&server) } else { output.line(format!("server {serial} {now}")) }
     }
 }
 
@@ -305,16 +325,6 @@ impl UpdateServer {
     }
 }
 
-impl PasswordArgs {
-    pub(super) fn read(&self) -> Result<Option<SecretString>, CliError> {
-        match &self.bmc_password_file {
-            Some(path) => input::password_file(path).map(Some),
-            None if self.bmc_password_stdin => input::password_stdin().map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
 impl ServerArgs {
     fn put_into(&self, body: &mut Map<String, Value>) {
         let pinned = self.tls_fingerprint.as_ref().map(|_| "pinned".to_owned());
@@ -339,22 +349,6 @@ impl ServerArgs {
     }
 }
 
-pub(super) fn password_from_variable() -> Result<SecretString, CliError> {
-    match std::env::var(PASSWORD_VARIABLE) {
-        Ok(password) if !password.is_empty() => Ok(SecretString::from(password)),
-        _ => Err(CliError::Usage(format!(
-            "the password of the BMC is missing; give --bmc-password-file, --bmc-password-stdin or {PASSWORD_VARIABLE}"
-        ))),
-    }
-}
-
-pub(super) fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("give KEY=VALUE".to_owned()),
-    }
-}
-
 /// Parses a flag and its value: JSON, or else a word.
 fn quirk(text: &str) -> Result<(String, Value), String> {
     let (flag, value) =
@@ -363,8 +357,16 @@ fn quirk(text: &str) -> Result<(String, Value), String> {
     Ok((flag.to_owned(), value))
 }
 
-async fn list(limit: usize, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-    let servers = client.list(&["servers"], "servers", &[], limit).await?;
+async fn list(
+    filter: &FilterArgs,
+    limit: usize,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    let wanted = filter.text(Subject::Servers)?;
+    let filters: Vec<(&str, String)> =
+        (!wanted.is_empty()).then_some(("filter", wanted)).into_iter().collect();
+    let servers = client.list(&["servers"], "servers", &filters, limit).await?;
     if output.json {
         return output.document(&servers);
     }

@@ -331,6 +331,7 @@ impl UpkeepOrder {
                 labels: BTreeMap::from([(KIND_LABEL.to_owned(), kind.as_str().to_owned())]),
                 retry_of: self.retry_of,
                 batch: None,
+                canary: false,
                 idempotency: self.idempotency,
             },
             ..run

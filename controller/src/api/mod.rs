@@ -176,9 +176,13 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs/{id}/finish", post(jobs::finish)),
         ("/api/v1/jobs/{id}/retry", post(jobs::retry)),
         ("/api/v1/jobs/{id}/media-url", post(media::issue_url)),
+        ("/api/v1/job-selections/cancel", post(jobs::cancel_selected)),
+        ("/api/v1/job-selections/retry", post(jobs::retry_selected)),
         ("/api/v1/batches", post(batches::create).get(batches::list)),
         ("/api/v1/batches/{id}", get(batches::show)),
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
+        ("/api/v1/batches/{id}/continue", post(batches::resume)),
+        ("/api/v1/batches/{id}/retry", post(batches::retry)),
         ("/api/v1/users", post(accounts::users::create).get(accounts::users::list)),
         (
             "/api/v1/users/{name}",
@@ -219,6 +223,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/secrets/{name}/rotate", post(secrets::rotate)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
+        ("/api/v1/server-imports", post(servers::import)),
         (
             "/api/v1/servers/{serial}/maintenance",
             post(servers::begin_maintenance).delete(servers::end_maintenance),

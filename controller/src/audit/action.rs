@@ -37,6 +37,10 @@ actions! {
     JobFinish = "job.finish";
     /// A job was created with the request of an ended one.
     JobRetry = "job.retry";
+    /// The jobs of a filter were cancelled.
+    JobsCancel = "jobs.cancel";
+    /// A batch was created with the ended jobs of a filter.
+    JobsRetry = "jobs.retry";
     /// A signed URL of a task image was issued.
     JobMediaUrl = "job.media-url";
     /// An installation reported its result.
@@ -45,8 +49,14 @@ actions! {
     BatchCreate = "batch.create";
     /// The jobs of a batch were cancelled.
     BatchCancel = "batch.cancel";
+    /// A batch that had stopped was continued.
+    BatchContinue = "batch.continue";
+    /// A batch was created with the failed jobs of another one.
+    BatchRetry = "batch.retry";
     /// A server was registered.
     ServerCreate = "server.create";
+    /// Servers were registered by one request.
+    ServerImport = "server.import";
     /// The record of a server was changed.
     ServerChange = "server.change";
     /// A server was deleted.
@@ -173,8 +183,13 @@ impl AuditAction {
             ("POST", "jobs/{id}/retry") => Self::JobRetry,
             ("POST", "jobs/{id}/media-url") => Self::JobMediaUrl,
             ("POST", "status-webhook/{serial}") => Self::JobReport,
+            ("POST", "job-selections/cancel") => Self::JobsCancel,
+            ("POST", "job-selections/retry") => Self::JobsRetry,
             ("POST", "batches") => Self::BatchCreate,
             ("POST", "batches/{id}/cancel") => Self::BatchCancel,
+            ("POST", "batches/{id}/continue") => Self::BatchContinue,
+            ("POST", "batches/{id}/retry") => Self::BatchRetry,
+            ("POST", "server-imports") => Self::ServerImport,
             ("POST", "servers") => Self::ServerCreate,
             ("PATCH", "servers/{serial}") => Self::ServerChange,
             ("DELETE", "servers/{serial}") => Self::ServerRemove,

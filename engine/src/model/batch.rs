@@ -8,6 +8,9 @@ use uuid::Uuid;
 
 use super::time::Time;
 
+/// The maximum of canary rows of a batch.
+pub const MAX_CANARIES: u32 = 100;
+
 /// The id of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -44,6 +47,40 @@ impl FromStr for BatchId {
     }
 }
 
+/// Why no further job of a batch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchStop {
+    /// The reason.
+    pub reason: BatchStopReason,
+    /// When the gate was closed.
+    pub since: Time,
+    /// The number of jobs that have failed since the batch was created or continued.
+    pub failures: u32,
+}
+
+/// The reason why no further job of a batch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr, strum::EnumString)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum BatchStopReason {
+    /// The canaries have not all succeeded yet.
+    Canary,
+    /// A canary did not succeed, or as many jobs have failed as the batch allows.
+    Stopped,
+}
+
+impl BatchStopReason {
+    /// The reason's name in the database and in JSON.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// The reason of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        name.parse().ok()
+    }
+}
+
 /// A batch as it was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
@@ -57,6 +94,14 @@ pub struct Batch {
     pub total: u32,
     /// How many jobs of the batch run at a time; `None` for no limit.
     pub max_parallel: Option<u32>,
+    /// The number of rows, from the first, that are canaries: their jobs must succeed before the others start.
+    pub canary: u32,
+    /// The number of failed jobs after which no further job starts; `None` for no such limit.
+    pub stop_after: Option<u32>,
+    /// The batch whose failed jobs this one repeats.
+    pub retry_of: Option<BatchId>,
+    /// Why no further job of the batch starts now; `None` while they start.
+    pub stop: Option<BatchStop>,
     /// The user that created the batch.
     pub created_by: String,
     /// When the batch was created.

@@ -24,6 +24,10 @@ pub struct NewJob {
     pub webhook_token_hash: String,
 }
 
+/// The signal that requests the cancel of a run. Storing it marks the row of the run at once, also when a worker has its
+/// lease.
+pub const CANCEL: &str = "verb.cancel";
+
 /// The signal that gives a run its permit; the key is the resource.
 pub const PERMIT: &str = "permit";
 

@@ -4,6 +4,8 @@
 //!  drain        the whole controller     an operator closes and opens it; durable
 //!  maintenance  one server               an operator closes and opens it; durable
 //!  pressure     the whole controller     disk, registry: measured by the controller, ends with the shortage
+//!  canary       one batch                closed until its first jobs have succeeded; durable
+//!  stopped      one batch                a canary or too many jobs failed; an operator opens it; durable
 //! ```
 //!
 //! Invariant: a gate prevents only the *start* of a run. A run that has started continues to its end, and a cancel takes effect:
@@ -11,6 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::batch::{BatchId, BatchStop, BatchStopReason};
 use super::ids::Serial;
 use super::time::Time;
 
@@ -45,6 +48,8 @@ pub enum Gate {
     Drain(GateClosure),
     /// The server of the run is in maintenance.
     Maintenance(Serial, GateClosure),
+    /// The batch of the run starts no further job.
+    Batch(BatchId, BatchStop),
     /// The controller is short of a resource.
     Pressure(Pressure),
 }
@@ -55,6 +60,10 @@ impl Gate {
         match self {
             Self::Drain(_) => "drain",
             Self::Maintenance(..) => "maintenance",
+            Self::Batch(_, stop) => match stop.reason {
+                BatchStopReason::Canary => "batch-canary",
+                BatchStopReason::Stopped => "batch-stopped",
+            },
             Self::Pressure(pressure) => &pressure.name,
         }
     }
@@ -63,6 +72,7 @@ impl Gate {
     pub fn since(&self) -> Time {
         match self {
             Self::Drain(closed) | Self::Maintenance(_, closed) => closed.since,
+            Self::Batch(_, stop) => stop.since,
             Self::Pressure(pressure) => pressure.since,
         }
     }

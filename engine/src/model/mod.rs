@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod batch;
+pub mod cause;
 mod condition;
 pub mod effect;
 pub mod error_chain;
@@ -28,9 +29,10 @@ pub mod transition;
 pub mod verb;
 pub mod webhook;
 
-pub use batch::{Batch, BatchId};
+pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES};
+pub use cause::{Cause, FailedJob, causes};
 pub use condition::Condition;
-pub use effect::{Effect, NewJob, PERMIT, permit_resource};
+pub use effect::{CANCEL, Effect, NewJob, PERMIT, permit_resource};
 pub use error_chain::error_chain;
 pub use event::{Event, EventLevel, NewEvent};
 pub use fairness::{Fairness, QueueHead, rank};

@@ -476,6 +476,8 @@ pub struct RunRequest {
     pub retry_of: Option<RunId>,
     /// The batch to which the run belongs.
     pub batch: Option<BatchId>,
+    /// Whether the run is a canary of its batch, which the others wait for.
+    pub canary: bool,
     /// The key under which a repetition of the request finds this run.
     pub idempotency: Option<Idempotency>,
 }

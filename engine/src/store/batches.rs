@@ -4,9 +4,12 @@ use rusqlite::params;
 
 use super::create;
 use super::jobs::{self, JobCount};
-use super::rows::{Columns, all, execute, first};
+use super::rows::{Columns, all, append_events, execute, first, named};
 use super::{Created, Store, StoreError};
-use crate::model::{Batch, BatchId, NewRun, RunId};
+use crate::model::{Batch, BatchId, BatchStop, BatchStopReason, FailedJob, NewEvent, NewRun, RunId, Time};
+
+/// The maximum of failed jobs of one read: the maximum of rows of a batch.
+const MAX_FAILED: u32 = 10_000;
 
 /// The result of creating a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +48,10 @@ impl Store {
                 execute(
                     connection,
                     OPERATION,
-                    "INSERT INTO batches (id, idempotency_key, request_sha256, total, max_parallel, created_by, created_at)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                    "INSERT INTO batches (id, idempotency_key, request_sha256, total, max_parallel, created_by, created_at,
+                                          canary, stop_after, retry_of, gate, gate_since)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, iif(?8 > 0, 'canary', NULL),
+                             iif(?8 > 0, ?7, NULL))",
                     params![
                         batch.id.to_string(),
                         batch.idempotency_key,
@@ -54,7 +59,10 @@ impl Store {
                         batch.total,
                         batch.max_parallel,
                         batch.created_by,
-                        batch.created_at.to_string()
+                        batch.created_at.to_string(),
+                        batch.canary,
+                        batch.stop_after,
+                        batch.retry_of.map(|id| id.to_string())
                     ],
                 )?;
                 Ok(CreatedBatch::New)
@@ -145,8 +153,66 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The jobs of a batch that have failed, the oldest first.
+    pub async fn failed_jobs_of_batch(&self, id: BatchId) -> Result<Vec<FailedJob>, StoreError> {
+        const OPERATION: &str = "read the failures of a batch";
+        self.read(OPERATION, move |connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT id, server, failure_class, failure FROM runs WHERE batch = ?1 AND batch <> ''
+                 AND outcome = 'failed' AND failure IS NOT NULL AND parent IS NULL ORDER BY created_at, id LIMIT ?2",
+                params![id.to_string(), MAX_FAILED],
+                |columns| {
+                    let id = columns.parse("id", str::parse)?;
+                    let server = columns.parse_opt("server", str::parse)?;
+                    let class = columns.text_opt("failure_class")?.unwrap_or_default().to_owned();
+                    let failure: crate::model::Failure = columns.json("failure")?;
+                    let step = failure.step.to_string();
+                    let (summary, next_action) = (failure.summary, failure.next_action);
+                    Ok(FailedJob { id, server, class, step, summary, next_action })
+                },
+            )
+        })
+        .await
+    }
+
+    /// Opens the gate of a batch and counts its failures from 0 again. Returns the batch after the change, and whether the gate
+    /// was closed; `None` when there is no such batch.
+    pub async fn continue_batch(
+        &self,
+        id: BatchId,
+        by: &str,
+        now: Time,
+    ) -> Result<Option<(Batch, bool)>, StoreError> {
+        const OPERATION: &str = "continue a batch";
+        let by = by.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                let sql = "UPDATE batches SET gate = NULL, gate_since = ?2, failures = 0 WHERE id = ?1 AND gate IS NOT NULL";
+                let opened = execute(connection, OPERATION, sql, params![id.to_string(), now.to_string()])? > 0;
+                if opened {
+                    let event = NewEvent::info("batch.continued", format!("batch {id} continued by {by}")).by(&by);
+                    append_events(connection, OPERATION, None, None, now, &[event])?;
+                }
+                let sql = "SELECT * FROM batches WHERE id = ?1";
+                let batch = first(connection, OPERATION, sql, &[&id.to_string()], read_batch)?;
+                Ok(batch.map(|batch| (batch, opened)))
+            })
+            .await
+    }
+}
+
 fn read_batch(columns: &Columns<'_>) -> Result<Batch, StoreError> {
+    let gate = columns.parse_opt("gate", named(BatchStopReason::parse))?;
+    let (since, failures) = (columns.time_opt("gate_since")?, columns.get("failures")?);
+    let stop = gate.zip(since).map(|(reason, since)| BatchStop { reason, since, failures });
     Ok(Batch {
+        canary: columns.get("canary")?,
+        stop_after: columns.get("stop_after")?,
+        retry_of: columns.parse_opt("retry_of", str::parse)?,
+        stop,
         id: columns.parse("id", str::parse)?,
         idempotency_key: columns.get("idempotency_key")?,
         request_sha256: columns.get("request_sha256")?,

@@ -175,9 +175,9 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
         OPERATION,
         "INSERT INTO runs (id, workflow, workflow_version, server, parent, root, phase, queue, priority, next_run_at,
                            deadline_at, progress_at, created_by, created_at, updated_at, batch, rank, purpose,
-                           restored)
+                           restored, canary)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, ?9, ?10, ?9, ?11, ?9, ?9, ?12, ?13, ?14,
-                 EXISTS (SELECT 1 FROM servers WHERE servers.serial = ?4 AND servers.restored IS NOT NULL))",
+                 EXISTS (SELECT 1 FROM servers WHERE servers.serial = ?4 AND servers.restored IS NOT NULL), ?15)",
         params![
             new.id.to_string(),
             new.workflow,
@@ -192,7 +192,8 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
             new.created_by,
             batch_of(new),
             rank(new.created_at, new.priority),
-            new.purpose.as_str()
+            new.purpose.as_str(),
+            new.request.canary
         ],
     )?;
     execute(

@@ -11,9 +11,8 @@
 
 use rusqlite::types::Value;
 
-use super::signals::CANCEL;
 use crate::model::filter::{Glob, LabelTest, ServerState, Term, Test};
-use crate::model::{Condition, JobStatus, PROVISION, Time};
+use crate::model::{CANCEL, Condition, JobStatus, PROVISION, Time};
 
 /// The reason of a wait between two attempts.
 const RETRY: &str = "retry";
@@ -90,7 +89,9 @@ pub(super) fn condition(present: Present) -> Sql {
     } else {
         "(EXISTS (SELECT 1 FROM settings WHERE settings.key = 'drain')
           OR runs.purpose = 'change' AND EXISTS (SELECT 1 FROM servers AS gate
-              WHERE gate.serial = runs.server AND gate.maintenance IS NOT NULL))"
+              WHERE gate.serial = runs.server AND gate.maintenance IS NOT NULL)
+          OR runs.batch <> '' AND EXISTS (SELECT 1 FROM batches AS gate WHERE gate.id = runs.batch
+              AND gate.gate IS NOT NULL AND (gate.gate = 'stopped' OR runs.canary = 0)))"
             .to_owned()
     };
     Sql::with(

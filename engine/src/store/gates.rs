@@ -9,10 +9,13 @@
 use rusqlite::{Connection, params};
 use serde_json::json;
 
-use super::rows::{append_events, execute, of_server, of_setting, to_json};
+use super::rows::{append_events, execute, first, named, of_server, of_setting, to_json};
 use super::servers::find;
 use super::{Store, StoreError, locks};
-use crate::model::{Gate, GateClosure, NewEvent, Purpose, Run, Serial, Server, Time};
+use crate::model::{
+    BatchId, BatchStop, BatchStopReason, Gate, GateClosure, NewEvent, Purpose, Run, RunId, Serial, Server,
+    Time,
+};
 
 /// The stored setting of a drain. While it exists, no job starts.
 const DRAIN: &str = "drain";
@@ -124,13 +127,17 @@ impl Store {
         if run.epoch > 0 || !run.phase.is_forward() {
             return Ok(None);
         }
-        let server = maintained_server(run).cloned();
+        let (server, id) = (maintained_server(run).cloned(), run.id);
         self.read("find the closed gate in front of a run", move |connection| {
             if let Some(closed) = drained(connection)? {
                 return Ok(Some(Gate::Drain(closed)));
             }
-            let Some(serial) = server else { return Ok(None) };
-            Ok(maintained(connection, &serial)?.map(|closed| Gate::Maintenance(serial, closed)))
+            if let Some(serial) = server
+                && let Some(closed) = maintained(connection, &serial)?
+            {
+                return Ok(Some(Gate::Maintenance(serial, closed)));
+            }
+            Ok(batch_stop(connection, id)?.map(|(batch, stop)| Gate::Batch(batch, stop)))
         })
         .await
     }
@@ -158,10 +165,28 @@ pub(super) fn blocks_start(connection: &Connection, run: &Run, now: Time) -> Res
     if locks::is_queued(connection, run.root)? {
         return Ok(true);
     }
-    Ok(match maintained_server(run) {
+    let maintained = match maintained_server(run) {
         Some(serial) => maintained(connection, serial)?.is_some(),
         None => false,
-    })
+    };
+    Ok(maintained || batch_stop(connection, run.id)?.is_some())
+}
+
+/// The closed gate of the batch of a run. The gate `canary` lets canaries pass.
+fn batch_stop(connection: &Connection, run: RunId) -> Result<Option<(BatchId, BatchStop)>, StoreError> {
+    first(
+        connection,
+        "read the gate of a batch",
+        "SELECT batches.id, gate, gate_since, failures FROM runs JOIN batches ON batches.id = runs.batch
+         WHERE runs.id = ?1 AND runs.batch <> '' AND gate IS NOT NULL AND (gate = 'stopped' OR runs.canary = 0)",
+        &[&run.to_string()],
+        |columns| {
+            let id = columns.parse("id", str::parse)?;
+            let reason = columns.parse("gate", named(BatchStopReason::parse))?;
+            let (since, failures) = (columns.time("gate_since")?, columns.get("failures")?);
+            Ok((id, BatchStop { reason, since, failures }))
+        },
+    )
 }
 
 /// The server whose maintenance keeps the run from starting.

@@ -298,6 +298,39 @@ mod tests {
     }
 
     #[test]
+    fn labels_of_a_database_without_their_tables_are_found_after_the_migration() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let before = SCRIPTS.iter().position(|script| script.name == "0006_fleet").unwrap();
+        apply(&mut connection, Path::new("memory"), now(), &SCRIPTS[..before]).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, labels, created_at, updated_at)
+                 VALUES ('A', 'a', 'b', 'u', 'p', '{\"rack\":\"7\"}', '2026', '2026');
+                 INSERT INTO batches VALUES ('b-1', NULL, '', 1, NULL, 'ann', '2026');
+                 INSERT INTO runs (id, workflow, workflow_version, server, root, phase, queue, priority, deadline_at, progress_at,
+                                   created_by, created_at, updated_at, batch)
+                 VALUES ('r', 'w', 1, 'A', 'r', 'queued', 'q', 0, '2027', '2026', 'ann', '2026', '2026', 'b-1');
+                 INSERT INTO run_inputs (run, input, plan, labels) VALUES ('r', '{}', '{}', '{\"wave\":\"1\"}');",
+            )
+            .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        run(&mut connection, &folder.path().join("shoal.db"), now()).unwrap();
+        let read = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+        assert_eq!(read("SELECT serial FROM server_labels WHERE key = 'rack' AND value = '7'"), "A");
+        assert_eq!(read("SELECT run FROM run_labels WHERE key = 'wave' AND value = '1'"), "r");
+        assert_eq!(
+            read("SELECT json_array(canary, stop_after, retry_of, gate, failures) FROM batches"),
+            "[0,null,null,null,0]"
+        );
+        connection.execute("UPDATE runs SET outcome = 'failed' WHERE id = 'r'", []).unwrap();
+        assert_eq!(
+            read("SELECT json_array(failures, gate) FROM batches"),
+            "[1,null]",
+            "a batch without a limit does not stop"
+        );
+    }
+
+    #[test]
     fn a_newer_database_is_refused_and_says_what_to_do() {
         let mut connection = Connection::open_in_memory().unwrap();
         apply(&mut connection, Path::new("unused"), now(), &TWO[..1]).unwrap();

@@ -182,23 +182,34 @@ impl Store {
 
     /// Registers a server.
     pub async fn create_server(&self, new: Server, event: NewEvent) -> Result<ServerChange, StoreError> {
-        const OPERATION: &str = "register a server";
+        self.writer.write("register a server", move |connection| create(connection, &new, event)).await
+    }
+
+    /// Registers servers in one transaction. Each is registered or left as it is on its own, in their order. All are durable when
+    /// this returns.
+    pub async fn create_servers(
+        &self,
+        new: Vec<(Server, NewEvent)>,
+    ) -> Result<Vec<ServerChange>, StoreError> {
         self.writer
-            .write(OPERATION, move |connection| {
-                if let Some(existing) = find(connection, &new.serial)? {
-                    return Ok(ServerChange::Exists(Box::new(existing)));
-                }
-                let insert = "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, vendor, labels, tls,
-                                  tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks,
-                                  created_at, updated_at)
-                              VALUES (?1, ?2, ?3, ?4, reseal_text(?5, 'credential', ?1), ?6, ?7, ?8, ?9, ?10, ?11, ?12,
-                                      ?13, ?14, ?14)";
-                write_columns(connection, OPERATION, insert, &new, new.created_at)?;
-                append_events(connection, OPERATION, None, Some(&new.serial), new.created_at, &[event])?;
-                let created = found(connection, &new.serial)?;
-                Ok(ServerChange::Created(Box::new(created)))
+            .write("register servers", move |connection| {
+                new.into_iter().map(|(server, event)| create(connection, &server, event)).collect()
             })
             .await
+    }
+
+    /// The registered servers among these serial numbers.
+    pub async fn servers_of(&self, serials: Vec<Serial>) -> Result<HashMap<Serial, Server>, StoreError> {
+        self.read("read servers", move |connection| {
+            let mut found = HashMap::new();
+            for serial in serials {
+                if let Some(server) = find(connection, &serial)? {
+                    found.insert(serial, server);
+                }
+            }
+            Ok(found)
+        })
+        .await
     }
 
     /// Replaces the columns that an operator may change, if the server still has the revision of `new`.
@@ -342,6 +353,23 @@ impl Store {
         })
         .await
     }
+}
+
+/// Registers a server in the writer's transaction.
+fn create(connection: &Connection, new: &Server, event: NewEvent) -> Result<ServerChange, StoreError> {
+    const OPERATION: &str = "register a server";
+    if let Some(existing) = find(connection, &new.serial)? {
+        return Ok(ServerChange::Exists(Box::new(existing)));
+    }
+    let insert =
+        "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, vendor, labels, tls,
+                      tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks,
+                      created_at, updated_at)
+                  VALUES (?1, ?2, ?3, ?4, reseal_text(?5, 'credential', ?1), ?6, ?7, ?8, ?9, ?10, ?11, ?12,
+                          ?13, ?14, ?14)";
+    write_columns(connection, OPERATION, insert, new, new.created_at)?;
+    append_events(connection, OPERATION, None, Some(&new.serial), new.created_at, &[event])?;
+    Ok(ServerChange::Created(Box::new(found(connection, &new.serial)?)))
 }
 
 /// Writes the columns that an operator gives: `?1` serial number, `?2` id, `?3` to `?13` the columns, `?14` the time.

@@ -6,13 +6,10 @@ use serde_json::json;
 use super::commit::{Committed, apply_effects, commit};
 use super::rows::{all, append_events, execute, find_run, signals, snapshot, to_json};
 use super::{Store, StoreError};
+pub use crate::model::CANCEL;
 use crate::model::{Effect, NewEvent, Run, RunChange, RunId, Signal, Snapshot, Time};
 
 const OPERATION: &str = "deliver a signal";
-
-/// The signal that requests the cancel of a run. Storing it marks the row of the run at once, also when a worker has its
-/// lease.
-pub const CANCEL: &str = "verb.cancel";
 
 /// The result of the delivery of a signal.
 #[derive(Clone, Debug, PartialEq)]

@@ -114,8 +114,8 @@ fn filters_of_a_list_become_its_query() {
         ran.out
     );
     let uri = controller.seen()[0].uri.to_string();
-    let filters =
-        "status=complete&outcome=failed&workflow=doctor&server_serial=X%261&label=rack%3D7&label=site%3Da";
+    let filters = "status=complete&outcome=failed&workflow=doctor&server_serial=X%261\
+                   &filter=label%3Arack%3D7+label%3Asite%3Da";
     assert_eq!(uri, format!("/api/v1/jobs?{filters}&limit=7"));
 }
 

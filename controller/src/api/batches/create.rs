@@ -32,7 +32,7 @@ use super::super::openapi::types;
 use super::super::request_audit;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use crate::auth::Principal;
-use engine::model::{Batch, BatchId, NewRun, RunId, Serial, Time};
+use engine::model::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, NewRun, RunId, Serial, Time};
 use engine::store::CreatedBatch;
 use provision::JobOrder;
 use recipe::{Delivery, Recipe};
@@ -40,7 +40,7 @@ use recipe::{Delivery, Recipe};
 /// The maximum of rows in one request.
 const MAX_ROWS: usize = 10_000;
 /// Rows written in one transaction.
-const CHUNK: usize = 500;
+pub(super) const CHUNK: usize = 500;
 
 /// A batch to create. The other fields are the defaults of the rows.
 #[derive(Deserialize, JsonSchema)]
@@ -64,6 +64,13 @@ pub(in crate::api) struct Request {
     /// The maximum of jobs of the batch that run at once.
     #[schemars(range(min = 1))]
     max_parallel: Option<u32>,
+    /// The number of rows, from the first, whose jobs must succeed before the others start.
+    #[serde(default)]
+    #[schemars(range(max = MAX_CANARIES))]
+    canary: u32,
+    /// The number of failed jobs after which no further job starts until an operator continues the batch.
+    #[schemars(range(min = 1))]
+    stop_after: Option<u32>,
     /// A job that has not begun by then fails and never starts.
     #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
@@ -120,10 +127,23 @@ fn check(request: &Request, now: Time, replayed: bool) -> Result<(), ApiError> {
     if request.max_parallel == Some(0) {
         wrong.push(Detail::new("/max_parallel", Rule::Range, "max_parallel is at least 1"));
     }
+    wrong.extend(wrong_limits(request.canary, request.stop_after));
     if !replayed && request.deadline.is_some_and(|deadline| deadline <= now) {
         wrong.push(Detail::new("/deadline", Rule::Range, "the deadline has passed"));
     }
     if wrong.is_empty() { Ok(()) } else { Err(ApiError::invalid(wrong)) }
+}
+
+/// What is wrong with the limits of a batch that stops.
+pub(super) fn wrong_limits(canary: u32, stop_after: Option<u32>) -> Vec<Detail> {
+    let mut wrong = Vec::new();
+    if canary > MAX_CANARIES {
+        wrong.push(Detail::new("/canary", Rule::Range, format!("canary is at most {MAX_CANARIES}")));
+    }
+    if stop_after == Some(0) {
+        wrong.push(Detail::new("/stop_after", Rule::Range, "stop_after is at least 1"));
+    }
+    wrong
 }
 
 /// Stores the batch, or finds the batch of an earlier request with the same key.
@@ -140,12 +160,26 @@ async fn register(
         request_sha256: hex::encode(Sha256::digest(&body.0)),
         total: u32::try_from(request.rows.len()).unwrap_or(u32::MAX),
         max_parallel: request.max_parallel,
+        canary: request.canary,
+        stop_after: request.stop_after,
+        retry_of: None,
+        stop: None,
         created_by: principal.name.clone(),
         created_at: api.now(),
     };
     request_audit::target("batch", &batch.id.to_string());
+    store(api, batch).await
+}
+
+/// Stores a batch. Returns it, and whether it is new.
+pub(super) async fn store(api: &Api, batch: Batch) -> Result<(Batch, bool), ApiError> {
     match api.store().create_batch(batch.clone()).await? {
-        CreatedBatch::New => Ok((batch, true)),
+        CreatedBatch::New => {
+            let since = batch.created_at;
+            let closed = BatchStop { reason: BatchStopReason::Canary, since, failures: 0 };
+            let stop = (batch.canary > 0).then_some(closed);
+            Ok((Batch { stop, ..batch }, true))
+        }
         CreatedBatch::Replay(earlier) => Ok((earlier, false)),
         CreatedBatch::KeyReused(id) => Err(ApiError::new(
             ErrorCode::IdempotencyKeyReused,
@@ -155,7 +189,7 @@ async fn register(
 }
 
 /// The default deadline: `JOB_STUCK_TIMEOUT` for every round of jobs that `max_parallel` allows.
-fn default_deadline(api: &Api, batch: &Batch) -> Time {
+pub(super) fn default_deadline(api: &Api, batch: &Batch) -> Time {
     let rounds = batch.total.div_ceil(batch.max_parallel.unwrap_or(batch.total).max(1)).max(1);
     let job: Duration = api.services.settings.job_timeout;
     batch.created_at.plus(job.saturating_mul(rounds))
@@ -184,6 +218,7 @@ async fn create_chunk(
                 let resources = resources.get(&order.server_serial);
                 JobOrder {
                     batch: Some((batch.id, batch.max_parallel)),
+                    canary: index < batch.canary as usize,
                     ..with_server_resources(order, resources)
                 }
             });

@@ -7,17 +7,22 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanRead, TextPath};
-use super::view::BatchView;
-use engine::model::Batch;
+use super::view::{BatchDetailView, BatchView, CauseView};
+use engine::model::{Batch, causes};
 
-/// Shows a batch and its progress; its jobs are listed by `GET /api/v1/jobs?batch=ID`.
+/// Shows a batch, its progress and the causes of its failures; its jobs are listed by `GET /api/v1/jobs?batch=ID`.
 pub(in crate::api) async fn show(
     State(api): State<Api>,
     _reader: CanRead,
     TextPath(id): TextPath,
-) -> Result<Json<BatchView>, ApiError> {
+) -> Result<Json<BatchDetailView>, ApiError> {
     let batch = find(&api, &id).await?;
-    Ok(Json(BatchView::of(&batch, &api.store().batch_counts(batch.id).await?)))
+    let (causes, more_failed) = causes(api.store().failed_jobs_of_batch(batch.id).await?);
+    Ok(Json(BatchDetailView {
+        batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
+        causes: causes.into_iter().map(CauseView::of).collect(),
+        more_failed,
+    }))
 }
 
 /// Finds the batch of a path; a malformed id is an unknown batch.
@@ -26,7 +31,10 @@ pub(super) async fn find(api: &Api, id: &str) -> Result<Batch, ApiError> {
         Ok(id) => api.store().batch(id).await?,
         Err(_) => None,
     };
-    found.ok_or_else(|| {
-        ApiError::new(ErrorCode::UnknownBatch, "no batch has this id; `shoal batch list` shows the batches")
-    })
+    found.ok_or_else(unknown)
+}
+
+/// 404 for an unknown batch.
+pub(super) fn unknown() -> ApiError {
+    ApiError::new(ErrorCode::UnknownBatch, "no batch has this id; `shoal batch list` shows the batches")
 }

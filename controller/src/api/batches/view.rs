@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::super::error::ErrorBody;
 use super::super::openapi::types;
-use engine::model::{Batch, BatchId, JobStatus, Outcome, RunId, Time};
+use engine::model::{Batch, BatchId, BatchStopReason, Cause, JobStatus, Outcome, RunId, Serial, Time};
 use engine::store::JobCount;
 
 /// A batch with its progress.
@@ -20,6 +20,15 @@ pub(in crate::api) struct BatchView {
     created_by: String,
     /// The maximum of jobs of the batch that run at once.
     max_parallel: Option<u32>,
+    /// The number of rows, from the first, whose jobs must succeed before the others start.
+    canary: u32,
+    /// The number of failed jobs after which no further job starts.
+    stop_after: Option<u32>,
+    /// The batch whose failed jobs this one repeats.
+    #[schemars(with = "Option<types::BatchId>")]
+    retry_of: Option<BatchId>,
+    /// Why no further job of the batch starts now; null while they start.
+    stop: Option<StopView>,
     /// The number of rows in the request.
     total: u32,
     /// The number of jobs that were created.
@@ -27,6 +36,75 @@ pub(in crate::api) struct BatchView {
     /// Whether every job has ended.
     complete: bool,
     progress: Progress,
+}
+
+/// Why no further job of a batch starts.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "BatchStop")]
+struct StopView {
+    /// `canary`: the canaries have not all succeeded yet. `stopped`: a canary did not succeed, or too many jobs failed.
+    #[schemars(with = "types::BatchStopReason")]
+    reason: BatchStopReason,
+    #[schemars(with = "types::Timestamp")]
+    since: Time,
+    /// Failed jobs since the batch was created or continued.
+    failures: u32,
+    /// What an operator can do.
+    next_action: String,
+}
+
+/// A batch with its failures, grouped by cause.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "BatchDetail")]
+pub(in crate::api) struct BatchDetailView {
+    #[serde(flatten)]
+    pub(super) batch: BatchView,
+    /// The causes of its failures, the one with the most jobs first.
+    pub(super) causes: Vec<CauseView>,
+    /// The number of failed jobs whose causes are left out.
+    pub(super) more_failed: u64,
+}
+
+/// What some failed jobs have in common.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FailureCause")]
+pub(in crate::api) struct CauseView {
+    /// The class of the failures.
+    class: String,
+    /// The step that failed.
+    step: String,
+    /// The summary of the first of the jobs. The others differ at most in their serial number and in words with digits.
+    summary: String,
+    /// What an operator should do next.
+    next_action: String,
+    /// The number of jobs.
+    jobs: u64,
+    /// The first of the jobs, at most 20.
+    first: Vec<FailedJobView>,
+}
+
+/// A failed job of a cause.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FailedJob")]
+struct FailedJobView {
+    #[schemars(with = "types::JobId")]
+    job_id: RunId,
+    #[schemars(with = "Option<types::SerialNumber>")]
+    server_serial: Option<Serial>,
+}
+
+impl CauseView {
+    pub(super) fn of(cause: Cause) -> Self {
+        let first = cause.first.into_iter();
+        Self {
+            class: cause.class,
+            step: cause.step,
+            summary: cause.summary,
+            next_action: cause.next_action,
+            jobs: cause.jobs,
+            first: first.map(|(job_id, server_serial)| FailedJobView { job_id, server_serial }).collect(),
+        }
+    }
 }
 
 /// The jobs of a batch by state.
@@ -123,6 +201,23 @@ impl BatchView {
             created_at: batch.created_at,
             created_by: batch.created_by.clone(),
             max_parallel: batch.max_parallel,
+            canary: batch.canary,
+            stop_after: batch.stop_after,
+            retry_of: batch.retry_of,
+            stop: batch.stop.map(|stop| StopView {
+                reason: stop.reason,
+                since: stop.since,
+                failures: stop.failures,
+                next_action: match stop.reason {
+                    BatchStopReason::Canary => {
+                        format!("nothing: the others start when the first have succeeded; shoal batch continue {} starts them now", batch.id)
+                    }
+                    BatchStopReason::Stopped => format!(
+                        "remove the causes; then shoal batch continue {0}, or shoal batch cancel {0} and shoal batch retry {0}",
+                        batch.id
+                    ),
+                },
+            }),
             total: batch.total,
             jobs,
             complete: jobs > 0 && status(JobStatus::Complete) == jobs,

@@ -9,6 +9,7 @@ pub(super) mod log;
 pub(super) mod media;
 pub(super) mod order;
 mod retry;
+pub(super) mod selection;
 mod show;
 pub(super) mod verbs;
 pub(super) mod view;
@@ -24,5 +25,6 @@ pub(super) use order::{
     JobRequest, MAX_LABELS, created_job, find_replay, idempotency_key, refused, with_server_resources,
 };
 pub(super) use retry::retry;
+pub(super) use selection::{cancel_selected, retry_selected};
 pub(super) use show::show;
 pub(super) use verbs::{cancel, finish, hold, reason, resume};

@@ -226,6 +226,7 @@ impl JobRequest {
                     request_sha256,
                     retry_of: None,
                     batch: None,
+                    canary: false,
                     deadline: request.deadline,
                     timeouts,
                     site: None,

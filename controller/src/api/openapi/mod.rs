@@ -13,6 +13,7 @@
 
 mod conditions;
 mod firmware;
+mod fleet;
 mod insight;
 mod lists;
 mod operation;

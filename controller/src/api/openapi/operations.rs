@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::super::about::About;
 use super::super::accounts::{me, tokens, users};
 use super::super::audit;
-use super::super::batches::{cancel as batch_cancel, create as batch_create, view as batch};
 use super::super::drain::DrainView;
 use super::super::error_code::ErrorCode;
 use super::super::events::EventPage;
@@ -34,7 +33,7 @@ use crate::keys::RotationView;
 pub(super) fn operations() -> Vec<Operation> {
     [
         jobs(),
-        batches(),
+        super::fleet::fleet(),
         accounts(),
         controller(),
         super::insight::insight(),
@@ -177,34 +176,6 @@ fn events(operation: Operation) -> Operation {
         )
         .or_media("text/event-stream")
         .errors(&[ErrorCode::TooManyStreams])
-}
-
-fn batches() -> Vec<Operation> {
-    const BATCHES: Place = ("batches", "/api/v1/batches");
-    vec![
-        post(BATCHES, "createBatch", "Create many jobs in one request")
-            .idempotency_key()
-            .body::<batch_create::Request>()
-            .returns::<batch::CreatedBatchView>(
-                200,
-                "The batch of an earlier request with the same idempotency key.",
-            )
-            .returns::<batch::CreatedBatchView>(
-                202,
-                "The batch and the jobs of its accepted rows are stored.",
-            ),
-        get(BATCHES, "listBatches", "List the newest batches")
-            .page_size(20, 100)
-            .returns::<batch::BatchPage>(200, "The newest batches."),
-        get(("batches", "/api/v1/batches/{id}"), "getBatch", "Show a batch with its progress")
-            .of_batch()
-            .returns::<batch::BatchView>(200, "The batch."),
-        post(("batches", "/api/v1/batches/{id}/cancel"), "cancelBatch", "Cancel the jobs of a batch")
-            .of_batch()
-            .optional_body::<batch_cancel::Request>()
-            .returns::<batch::CancelledBatchView>(202, "The cancels are stored.")
-            .errors(&[ErrorCode::Busy, ErrorCode::ConflictPhase]),
-    ]
 }
 
 fn accounts() -> Vec<Operation> {

@@ -46,6 +46,8 @@ schemas! {
     });
     /// A SHA-256 digest in hexadecimal digits.
     Sha256 = json_schema!({ "type": "string", "pattern": "^[0-9a-f]{64}$" });
+    /// Why no further job of a batch starts.
+    BatchStopReason = json_schema!({ "type": "string", "enum": ["canary", "stopped"] });
     /// The public state of a job.
     JobStatus = json_schema!({ "type": "string", "enum": engine::model::JobStatus::ALL.map(|status| status.as_str()) });
     /// The phase of a recorded step.

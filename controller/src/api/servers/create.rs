@@ -57,8 +57,8 @@ pub(in crate::api) async fn create(
     }
 }
 
-/// Whether a request equals the registered server. A fingerprint pinned since then is no difference.
-fn same(api: &Api, existing: &Server, new: &Server, password: Option<&SecretString>) -> bool {
+/// Whether a request equals the registered server, with its password. A fingerprint pinned since then is no difference.
+pub(super) fn same(api: &Api, existing: &Server, new: &Server, password: Option<&SecretString>) -> bool {
     let stored = existing
         .bmc_password
         .parse::<CredentialRef>()

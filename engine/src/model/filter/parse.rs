@@ -335,7 +335,7 @@ fn example(key: &str) -> &'static str {
         "label" => "site=north",
         "workflow" => "provision",
         "by" => "ann",
-        "vendor" => "dell",
+        "vendor" => "acme",
         "state" => "free",
         "since" | "until" => "2h",
         _ => "ID",

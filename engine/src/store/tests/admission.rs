@@ -16,6 +16,10 @@ async fn batch(kit: &Kit) -> BatchId {
         request_sha256: String::new(),
         total: 9,
         max_parallel: None,
+        canary: 0,
+        stop_after: None,
+        retry_of: None,
+        stop: None,
         created_by: "tester".to_owned(),
         created_at: at(0),
     };

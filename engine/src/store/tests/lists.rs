@@ -337,7 +337,7 @@ fn fill(connection: &Connection, machines: &[Machine], rows: &[Row], drained: bo
             )
             .unwrap();
         if row.cancel {
-            let sql = "INSERT INTO signals (run, name, key, payload, received_at) VALUES (?1, 'cancel', '', '{}', ?2)";
+            let sql = "INSERT INTO signals (run, name, key, payload, received_at) VALUES (?1, 'verb.cancel', '', '{}', ?2)";
             connection.execute(sql, [&row.id, &at(0).to_string()]).unwrap();
         }
         if row.queued {
@@ -356,7 +356,9 @@ const OF_JOBS: &[&str] = &[
     "condition:held,waiting",
     "condition:ended",
     "condition:blocked,gated,due",
-    "condition:abandoned,cancelling,working",
+    "condition:abandoned,cancelling",
+    "condition:cancelling",
+    "condition:working",
     "condition:restored,retrying,queued,ended",
     "status:complete,queued",
     "status:provisioning,running",
@@ -577,4 +579,56 @@ async fn labels_of_a_server_are_found_after_they_changed() {
     let left: i64 =
         kit.outside().query_row("SELECT count(*) FROM server_labels", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 0);
+}
+
+/// Measures lists with 10,000 jobs. Run with `-- --ignored --nocapture`.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn measure_lists_of_ten_thousand_jobs() {
+    let kit = Kit::new();
+    let choices = |seed: u32| {
+        let digest = <sha2::Sha256 as sha2::Digest>::digest(seed.to_be_bytes());
+        std::array::from_fn::<u8, 16, _>(|index| digest[index])
+    };
+    let machines: Vec<Machine> = (0..2000)
+        .map(|index| machine(index, choices(u32::try_from(index).unwrap())[..6].try_into().unwrap()))
+        .collect();
+    // One job in fifty has not ended, as in a room that works.
+    let rows: Vec<Row> = (0..10_000)
+        .map(|index| {
+            let mut c = choices(100_000 + u32::try_from(index).unwrap());
+            c[0] = if index % 50 == 0 { c[0] % 7 } else { 6 };
+            let mut row = row(index, c, &machines[index % 1990..index % 1990 + 10]);
+            row.created = at(index as u64 * 10);
+            row
+        })
+        .collect();
+    let outside = kit.outside();
+    outside.execute_batch("BEGIN").unwrap();
+    fill(&outside, &machines, &rows, false);
+    outside.execute_batch("COMMIT").unwrap();
+    let present = Present { now: at(NOW), pressure: false };
+    let texts = [
+        "",
+        "condition:waiting",
+        "outcome:failed",
+        "class:media failed_step:a.on",
+        "site=a",
+        "site=a rack!=7",
+        "step:a.on -condition:held",
+        "since:2026-01-02T00:00:00Z",
+        "lost",
+        "nothing-has-this-text",
+    ];
+    for order in [JobOrder::Newest, JobOrder::Attention] {
+        for text in texts {
+            let filter = Filter::parse(Subject::Jobs, text, present.now).unwrap();
+            let filter =
+                JobFilter { filter, order, present: Some(present), limit: 50, ..JobFilter::default() };
+            kit.store.jobs(filter.clone()).await.unwrap();
+            let begun = std::time::Instant::now();
+            let page = kit.store.jobs(filter).await.unwrap();
+            println!("{order:?} {text:40} {:3} jobs  {:?}", page.jobs.len(), begun.elapsed());
+        }
+    }
 }

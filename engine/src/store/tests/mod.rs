@@ -3,6 +3,7 @@
 mod accounts;
 mod admission;
 mod audit;
+mod batch_gates;
 mod creation;
 mod firmware_sets;
 mod job_cache;

@@ -1,0 +1,125 @@
+//! CSV as spreadsheets write it (RFC 4180): quotation marks, CRLF or LF, an optional byte order mark, comma, semicolon or tab.
+//!
+//! Invariants: no input makes the reader panic; every row has the line on which it begins; a quotation mark that is not closed is
+//! an error with its line, so that the rest of a file is never read as one field.
+
+/// A table with a header.
+#[derive(Debug, PartialEq)]
+pub(super) struct Table {
+    /// The fields of the first row.
+    pub(super) header: Vec<String>,
+    /// The other rows, each with the number of its first line.
+    pub(super) rows: Vec<(usize, Vec<String>)>,
+}
+
+/// Reads a table. Empty lines are left out.
+///
+/// # Errors
+/// When the text is empty, a quotation mark is not closed, or a row has another number of fields than the header.
+pub(super) fn read(text: &str) -> Result<Table, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let separator = separator(text);
+    let mut rows = records(text, separator)?.into_iter();
+    let Some((_, header)) = rows.next() else { return Err("the file is empty".to_owned()) };
+    let header: Vec<String> = header.iter().map(|field| field.trim().to_owned()).collect();
+    let rows: Vec<(usize, Vec<String>)> = rows.collect();
+    if let Some((line, row)) = rows.iter().find(|(_, row)| row.len() != header.len()) {
+        return Err(format!("line {line} has {} fields, the header has {}", row.len(), header.len()));
+    }
+    Ok(Table { header, rows })
+}
+
+/// The separator that the first line has most often.
+fn separator(text: &str) -> char {
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let count = |separator: char| first.matches(separator).count();
+    // The first of equals, so a header without any separator is read with commas.
+    if count(';') > count(',') && count(';') >= count('\t') {
+        ';'
+    } else if count('\t') > count(',') {
+        '\t'
+    } else {
+        ','
+    }
+}
+
+fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, String> {
+    let (mut records, mut fields, mut field) = (Vec::new(), Vec::new(), String::new());
+    let (mut quoted, mut opened, mut line, mut begins) = (false, 0, 1, 1);
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                field.push('"');
+            }
+            '"' if quoted => quoted = false,
+            '"' if field.is_empty() => (quoted, opened) = (true, line),
+            '\n' | '\r' if !quoted => {
+                if character == '\r' && characters.peek() == Some(&'\n') {
+                    characters.next();
+                }
+                fields.push(std::mem::take(&mut field));
+                end(&mut records, &mut fields, begins);
+                line += 1;
+                begins = line;
+            }
+            _ if character == separator && !quoted => fields.push(std::mem::take(&mut field)),
+            _ => {
+                line += usize::from(character == '\n');
+                field.push(character);
+            }
+        }
+    }
+    if quoted {
+        return Err(format!("the quotation mark on line {opened} is not closed"));
+    }
+    fields.push(field);
+    end(&mut records, &mut fields, begins);
+    Ok(records)
+}
+
+fn end(records: &mut Vec<(usize, Vec<String>)>, fields: &mut Vec<String>, line: usize) {
+    let record = std::mem::take(fields);
+    if record.iter().any(|field| !field.trim().is_empty()) {
+        records.push((line, record));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn quotation_marks_line_ends_and_separators_are_those_of_spreadsheets() {
+        let table =
+            read("\u{feff}serial;bmc\r\nA;\"10.0.0.1\"\r\n\r\n\"B;1\";\"say \"\"x\"\"\ny\"\r\n").unwrap();
+        assert_eq!(table.header, ["serial", "bmc"]);
+        let row = |line, fields: [&str; 2]| (line, fields.map(str::to_owned).to_vec());
+        assert_eq!(table.rows, [row(2, ["A", "10.0.0.1"]), row(4, ["B;1", "say \"x\"\ny"])]);
+        assert_eq!(read("a\tb\n1\t2").unwrap().rows, [row(2, ["1", "2"])]);
+        assert_eq!(read("a,b\n1").unwrap_err(), "line 2 has 1 fields, the header has 2");
+        assert_eq!(read("a,b\n\"1,2\n3").unwrap_err(), "the quotation mark on line 2 is not closed");
+        assert_eq!(read(" \n").unwrap_err(), "the file is empty");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// What a writer writes is read again; and no text stops the reader.
+        #[test]
+        fn a_written_table_is_read_again(
+            rows in proptest::collection::vec(proptest::collection::vec("[a-z\",;\t\r\n ]{0,4}[a-z]", 3), 1..6),
+            any in ".{0,40}",
+        ) {
+            let quote = |field: &String| format!("\"{}\"", field.replace('"', "\"\""));
+            let line = |fields: &Vec<String>| fields.iter().map(quote).collect::<Vec<_>>().join(",");
+            let text = format!("one,two,three\n{}", rows.iter().map(line).collect::<Vec<_>>().join("\n"));
+            let read_again: Vec<Vec<String>> = read(&text).unwrap().rows.into_iter().map(|(_, row)| row).collect();
+            prop_assert_eq!(read_again, rows);
+            let _ = read(&any);
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! `shoal server import`: registers many servers from a table, a JSON document or the answers of BMCs in a range of addresses.
+//!
+//! ```text
+//!  CSV  --header--> fields --+
+//!  JSON --rows------> fields +--> rows --preview--> a result per row --(--yes)--> registered, a result per row
+//!  range --probes--> serial -+        (the controller checks; nothing is written)
+//! ```
+//!
+//! Invariants: without `--yes` nothing is written; a second run registers nothing twice; a password comes from a file, from standard
+//! input, from the environment or from a column of the table, never from an argument, and is in no output.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use futures_util::{StreamExt, stream};
+use reqwest::header::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+
+use super::addresses;
+use super::bmc_password::{PasswordArgs, optional_password_from_variable};
+use super::client::Client;
+use super::csv;
+use super::error::CliError;
+use super::filter::label;
+use super::input;
+use super::output::{Output, join, text};
+use bmc::probe::direct::{self, DirectTarget};
+use engine::model::{Clock, SystemClock};
+
+/// The longest file of servers, in bytes: the default request limit of a controller.
+const MAX_FILE_BYTES: usize = 8 << 20;
+/// The rows of one request.
+const MAX_ROWS: usize = 5000;
+/// The maximum of refused and of other rows that are shown as text.
+const SHOWN: usize = 200;
+
+/// The fields of a server that a column may have, with the other names of the column.
+const FIELDS: [(&str, &[&str]); 9] = [
+    ("serial", &["serial_number", "serialnumber", "service_tag", "sn"]),
+    ("bmc_address", &["bmc", "address", "bmc_ip", "ip", "host"]),
+    ("bmc_username", &["bmc_user", "user", "username", "login"]),
+    ("bmc_password", &["password"]),
+    ("vendor", &["manufacturer", "make"]),
+    ("bmc_profile", &["profile"]),
+    ("tls", &[]),
+    ("tls_fingerprint", &["fingerprint"]),
+    ("media_base_url", &[]),
+];
+
+/// Arguments of `shoal server import`.
+#[derive(Args, Debug)]
+pub(super) struct ImportServers {
+    /// A table with a header (.csv) or a JSON document (.json): a list of servers, or {"rows": [...]}
+    #[arg(value_name = "FILE", required_unless_present = "range", conflicts_with = "range")]
+    file: Option<PathBuf>,
+    /// Probe each address of this range and import the BMCs that respond: 10.0.0.0/24 or 10.0.0.10-10.0.0.20
+    #[arg(long, value_name = "RANGE")]
+    range: Option<String>,
+    /// The port of the BMCs of the range [default: 443, or 80 with --http]
+    #[arg(long, value_name = "PORT", requires = "range")]
+    port: Option<u16>,
+    /// The BMCs of the range speak plain HTTP, as `shoal sim` does: the password is sent readably
+    #[arg(long, requires = "range")]
+    http: bool,
+    /// How many addresses are probed at the same time
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    probes: u16,
+    /// The column of a field, where its header has another name; may be given more than once
+    #[arg(long = "map", value_name = "FIELD=HEADER", value_parser = label)]
+    map: Vec<(String, String)>,
+    /// A label of every row that has no such label; may be given more than once
+    #[arg(long = "label", short = 'l', value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// The user of the BMC of every row without one
+    #[arg(long, value_name = "NAME", env = "SHOAL_BMC_USER")]
+    bmc_user: Option<String>,
+    #[command(flatten)]
+    password: PasswordArgs,
+    /// Register the servers; without it only a preview is shown
+    #[arg(long)]
+    yes: bool,
+}
+
+impl ImportServers {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let password = match self.password.read()? {
+            Some(password) => Some(password),
+            None => optional_password_from_variable(),
+        };
+        let mut silent = 0;
+        let mut rows = match (&self.file, &self.range) {
+            (Some(file), _) => self.file_rows(file)?,
+            (None, Some(range)) => {
+                let (rows, without) = self.probed_rows(range, password.as_ref(), output).await?;
+                silent = without;
+                rows
+            }
+            (None, None) => return Err(CliError::Usage("give a FILE or --range".to_owned())),
+        };
+        for row in &mut rows {
+            self.complete(row, password.as_ref());
+        }
+        if rows.is_empty() {
+            return Err(CliError::failed(format!(
+                "there is no server to import; {silent} addresses did not respond"
+            )));
+        }
+        let mut all = Map::new();
+        for chunk in rows.chunks(MAX_ROWS) {
+            let query = [("dry_run", (!self.yes).to_string())];
+            let body = json!({ "rows": chunk });
+            let page = client.post_query(&["server-imports"], &query, &body, HeaderMap::new()).await?.body;
+            add(&mut all, page, chunk);
+        }
+        self.show(&Value::Object(all), output)
+    }
+
+    /// The rows of a file.
+    fn file_rows(&self, path: &Path) -> Result<Vec<Map<String, Value>>, CliError> {
+        let failed = |why: String| CliError::failed(format!("{}: {why}", path.display()));
+        let bytes = input::read(path, MAX_FILE_BYTES)?;
+        let text = String::from_utf8(bytes).map_err(|_| failed("the file is not UTF-8 text".to_owned()))?;
+        let is_json = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"))
+            || text.trim_start().starts_with(['[', '{']);
+        if is_json { json_rows(&text).map_err(failed) } else { csv_rows(&text, &self.map).map_err(failed) }
+    }
+
+    /// Values of the command for a row that does not have them.
+    fn complete(&self, row: &mut Map<String, Value>, password: Option<&SecretString>) {
+        if let Some(user) = &self.bmc_user {
+            row.entry("bmc_username").or_insert_with(|| json!(user));
+        }
+        if let Some(password) = password {
+            row.entry("bmc_password").or_insert_with(|| json!(password.expose_secret()));
+        }
+        if self.labels.is_empty() {
+            return;
+        }
+        let labels = row.entry("labels").or_insert_with(|| json!({}));
+        // A row whose labels are no object is left for the controller to refuse.
+        if let Some(labels) = labels.as_object_mut() {
+            for (key, value) in &self.labels {
+                labels.entry(key.clone()).or_insert_with(|| json!(value));
+            }
+        }
+    }
+
+    /// Probes every address of a range, a bounded number at a time. Returns the rows of those that responded with a serial number,
+    /// and the number of the others.
+    async fn probed_rows(
+        &self,
+        text: &str,
+        password: Option<&SecretString>,
+        output: &mut Output<'_>,
+    ) -> Result<(Vec<Map<String, Value>>, usize), CliError> {
+        let addresses = addresses::range(text).map_err(CliError::Usage)?;
+        let user = self.bmc_user.as_ref().zip(password).ok_or_else(|| {
+            CliError::Usage(
+                "a probe needs the user and the password of the BMCs; give --bmc-user, and --bmc-password-file, \
+                 --bmc-password-stdin or SHOAL_BMC_PASSWORD"
+                    .to_owned(),
+            )
+        })?;
+        let count = addresses.len();
+        output.note(format!("probing {count} addresses, {} at a time", self.probes));
+        let probe = |address: std::net::Ipv4Addr| {
+            let address = self.bmc_address(address);
+            let target = DirectTarget {
+                address: address.clone(),
+                username: user.0.clone(),
+                password: user.1.clone(),
+                fingerprint: None,
+                insecure: false,
+                serial: None,
+            };
+            async move { (address, direct::probe(&target, false, SystemClock.now()).await) }
+        };
+        let mut probes = stream::iter(addresses).map(probe).buffered(usize::from(self.probes));
+        let (mut rows, mut silent) = (Vec::new(), 0);
+        while let Some((address, probed)) = probes.next().await {
+            match probed {
+                Ok(probed) => match row_of_card(&address, &probed.card) {
+                    Some(row) => rows.push(row),
+                    None => {
+                        output.note(format!("{address}: the BMC shows no serial number; register it by hand"))
+                    }
+                },
+                Err(why) if matches!(&*why.code, "unreachable" | "timeout") => silent += 1,
+                Err(why) => output.note(format!("{address}: {}; {}", why.sentence, why.next_action)),
+            }
+        }
+        Ok((rows, silent))
+    }
+
+    /// The address of a BMC of the range.
+    fn bmc_address(&self, address: std::net::Ipv4Addr) -> String {
+        let scheme = if self.http { "http" } else { "https" };
+        let port = self.port.map_or_else(String::new, |port| format!(":{port}"));
+        format!("{scheme}://{address}{port}")
+    }
+
+    fn show(&self, all: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+        let refused = all["refused"].as_u64().unwrap_or(0);
+        if output.json {
+            output.document(all)?;
+        } else {
+            let rows: Vec<&Value> = all["rows"].as_array().into_iter().flatten().collect();
+            let refused_rows = rows.iter().filter(|row| row["result"] == "refused").take(SHOWN);
+            let others =
+                rows.iter().filter(|row| row["result"] != "refused").take(if self.yes { 0 } else { SHOWN });
+            let shown: Vec<Vec<String>> = refused_rows.chain(others).map(|row| cells(row)).collect();
+            let hidden = rows.len() - shown.len();
+            output.table(&["ROW", "SERIAL", "BMC", "RESULT", "WHY"], &shown)?;
+            if hidden > 0 {
+                output.note(format!("{hidden} more rows are not shown; --json shows all"));
+            }
+            let (created, exists) = (text(all, "/created"), text(all, "/exists"));
+            match self.yes {
+                true => output.line(format!(
+                    "{created} registered, {exists} were registered before, {refused} refused"
+                ))?,
+                false => {
+                    output.line(format!(
+                        "{created} to register, {exists} are registered, {refused} would be refused"
+                    ))?;
+                    output.note("nothing was changed; --yes registers them");
+                }
+            }
+        }
+        match refused {
+            0 => Ok(()),
+            _ => Err(CliError::failed(format!(
+                "{refused} rows were refused; correct them and run the import again"
+            ))),
+        }
+    }
+}
+
+/// The cells of a row of the result.
+fn cells(row: &Value) -> Vec<String> {
+    let details = row.pointer("/error/details").and_then(Value::as_array);
+    let details: Vec<String> = details
+        .into_iter()
+        .flatten()
+        .map(|detail| join(&[text(detail, "/field"), text(detail, "/message")], ": "))
+        .collect();
+    let why = if details.is_empty() { text(row, "/error/message") } else { details.join("; ") };
+    vec![text(row, "/row"), text(row, "/serial"), text(row, "/bmc_address"), text(row, "/result"), why]
+}
+
+/// Adds the results of one request to those of all, with the number and the address of each row.
+fn add(all: &mut Map<String, Value>, page: Value, chunk: &[Map<String, Value>]) {
+    let Value::Object(mut page) = page else { return };
+    let before = all.get("rows").and_then(Value::as_array).map_or(0, Vec::len);
+    let mut rows = match page.remove("rows") {
+        Some(Value::Array(rows)) => rows,
+        _ => Vec::new(),
+    };
+    for (index, row) in rows.iter_mut().enumerate() {
+        row["row"] = json!(before + index + 1);
+        row["bmc_address"] =
+            chunk.get(index).and_then(|sent| sent.get("bmc_address")).cloned().unwrap_or(Value::Null);
+    }
+    for (key, value) in page {
+        let sum = value.as_u64().map(|more| all.get(&key).and_then(Value::as_u64).unwrap_or(0) + more);
+        all.insert(key, sum.map_or(value, Value::from));
+    }
+    match all.get_mut("rows") {
+        Some(Value::Array(earlier)) => earlier.extend(rows),
+        _ => drop(all.insert("rows".to_owned(), Value::Array(rows))),
+    }
+}
+
+/// The row of a BMC that responded to a probe; `None` when it shows no serial number.
+fn row_of_card(address: &str, card: &Value) -> Option<Map<String, Value>> {
+    let serial = card.pointer("/host/serial").and_then(Value::as_str).filter(|serial| !serial.is_empty())?;
+    let mut row = Map::new();
+    row.insert("serial".to_owned(), json!(serial));
+    row.insert("bmc_address".to_owned(), json!(address));
+    let vendor = card.pointer("/identity/manufacturer").or_else(|| card.pointer("/identity/vendor"));
+    if let Some(vendor) = vendor.and_then(Value::as_str).filter(|vendor| !vendor.is_empty()) {
+        row.insert("vendor".to_owned(), json!(vendor));
+    }
+    let fingerprint = card.pointer("/tls/fingerprint").and_then(Value::as_str);
+    if let Some(fingerprint) = fingerprint {
+        // The certificate that the probe met is the one that jobs accept.
+        row.insert("tls".to_owned(), json!("pinned"));
+        row.insert("tls_fingerprint".to_owned(), json!(fingerprint));
+    }
+    Some(row)
+}
+
+fn json_rows(text: &str) -> Result<Vec<Map<String, Value>>, String> {
+    let document: Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
+    let rows = match document {
+        Value::Array(rows) => rows,
+        Value::Object(mut document) => match document.remove("rows").or_else(|| document.remove("servers")) {
+            Some(Value::Array(rows)) => rows,
+            _ => {
+                return Err(
+                    "the document is a list of servers, or has one as \"rows\" or \"servers\"".to_owned()
+                );
+            }
+        },
+        _ => return Err("the document is a list of servers".to_owned()),
+    };
+    let row = |(index, row): (usize, Value)| match row {
+        Value::Object(row) => Ok(row),
+        _ => Err(format!("entry {} is not an object", index + 1)),
+    };
+    rows.into_iter().enumerate().map(row).collect()
+}
+
+/// What a column of a table is.
+#[derive(Clone, Debug, PartialEq)]
+enum Column {
+    Field(&'static str),
+    Label(String),
+}
+
+fn csv_rows(text: &str, map: &[(String, String)]) -> Result<Vec<Map<String, Value>>, String> {
+    let table = csv::read(text)?;
+    let columns = columns(&table.header, map)?;
+    let mut rows = Vec::with_capacity(table.rows.len());
+    for (_, cells) in table.rows {
+        let (mut row, mut labels) = (Map::new(), Map::new());
+        for (column, cell) in columns.iter().zip(cells) {
+            // A password may begin or end with a blank.
+            let value = if *column == Column::Field("bmc_password") { cell } else { cell.trim().to_owned() };
+            if value.is_empty() {
+                continue;
+            }
+            match column {
+                Column::Field(name) => drop(row.insert((*name).to_owned(), json!(value))),
+                Column::Label(key) => drop(labels.insert(key.clone(), json!(value))),
+            }
+        }
+        if !labels.is_empty() {
+            row.insert("labels".to_owned(), Value::Object(labels));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// The columns of a header: a field by its name, a label by `label:KEY`.
+fn columns(header: &[String], map: &[(String, String)]) -> Result<Vec<Column>, String> {
+    let known = || FIELDS.map(|(name, _)| name).join(", ");
+    let mut mapped: BTreeMap<String, Column> = BTreeMap::new();
+    for (field, column) in map {
+        let target = match field.strip_prefix("label:").filter(|key| !key.is_empty()) {
+            Some(key) => Column::Label(key.to_owned()),
+            None => match FIELDS.iter().find(|(name, _)| name == field) {
+                Some((name, _)) => Column::Field(*name),
+                None => return Err(format!("--map {field}: the fields are {}, label:KEY", known())),
+            },
+        };
+        if !header.contains(column) {
+            return Err(format!("--map {field}={column}: the header has no column {column:?}"));
+        }
+        mapped.insert(column.clone(), target);
+    }
+    let mut found: Vec<Column> = Vec::new();
+    for name in header {
+        let column = match mapped.get(name) {
+            Some(column) => column.clone(),
+            None => column(name).ok_or_else(|| {
+                format!(
+                    "the column {name:?} is no field; the fields are {}; name a label label:{name}, or map the column with \
+                     --map FIELD=\"{name}\"",
+                    known()
+                )
+            })?,
+        };
+        if found.contains(&column) {
+            return Err(format!("the column {name:?} is there twice, perhaps under another name"));
+        }
+        found.push(column);
+    }
+    Ok(found)
+}
+
+fn column(name: &str) -> Option<Column> {
+    let label = name.strip_prefix("label:").or_else(|| name.strip_prefix("label."));
+    if let Some(key) = label {
+        return (!key.is_empty()).then(|| Column::Label(key.to_owned()));
+    }
+    let plain = name.to_lowercase().replace([' ', '-'], "_");
+    let field = FIELDS.iter().find(|(field, others)| *field == plain || others.contains(&&*plain));
+    field.map(|(field, _)| Column::Field(*field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_found_by_their_header() {
+        let text = "Serial Number,IP,User,label:site,Raum\nA,10.0.0.1,root,north, 7 \nB,10.0.0.2,,,\n";
+        assert!(csv_rows(text, &[]).unwrap_err().contains("the column \"Raum\" is no field"));
+        let map = [("label:room".to_owned(), "Raum".to_owned())];
+        let rows = csv_rows(text, &map).unwrap();
+        assert_eq!(
+            json!(rows),
+            json!([
+                { "serial": "A", "bmc_address": "10.0.0.1", "bmc_username": "root", "labels": { "site": "north", "room": "7" } },
+                { "serial": "B", "bmc_address": "10.0.0.2" },
+            ])
+        );
+        assert!(csv_rows("serial,sn\nA,B\n", &[]).unwrap_err().contains("twice"));
+        assert!(columns(&["serial".to_owned()], &[("x".to_owned(), "serial".to_owned())]).is_err());
+        assert!(columns(&["serial".to_owned()], &[("tls".to_owned(), "nix".to_owned())]).is_err());
+    }
+
+    #[test]
+    fn a_document_is_a_list_of_servers_or_has_one() {
+        for text in [
+            "[{\"serial\":\"A\"}]",
+            "{\"rows\":[{\"serial\":\"A\"}]}",
+            "{\"servers\":[{\"serial\":\"A\"}],\"next\":null}",
+        ] {
+            assert_eq!(json!(json_rows(text).unwrap()), json!([{ "serial": "A" }]));
+        }
+        for text in ["{}", "7", "[7]", "["] {
+            assert!(json_rows(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_probed_bmc_becomes_a_row_with_the_certificate_it_showed() {
+        let card = json!({
+            "host": { "serial": "S-1" }, "identity": { "manufacturer": "Dell Inc." }, "tls": { "fingerprint": "ab" },
+        });
+        assert_eq!(
+            json!(row_of_card("10.0.0.1", &card)),
+            json!({ "serial": "S-1", "bmc_address": "10.0.0.1", "vendor": "Dell Inc.", "tls": "pinned", "tls_fingerprint": "ab" })
+        );
+        assert_eq!(row_of_card("10.0.0.1", &json!({ "host": { "serial": null } })), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! Commands for many jobs or servers: what a filter selects, shown first, and changed with `--yes` only.
+//!
+//! ```text
+//!  shoal job cancel -l site=a          preview: the number and the first of them; nothing is changed
+//!  shoal job cancel -l site=a --yes    preview, then the change with the number of the preview; refused if it has changed
+//!  ... --yes --expect 12               the number comes from an earlier preview
+//! ```
+
+use clap::Args;
+use reqwest::header::HeaderMap;
+use serde_json::{Map, Value, json};
+
+use super::client::Client;
+use super::error::CliError;
+use super::filter::FilterOptions;
+use super::output::{Output, join, plain, text};
+use engine::model::Subject;
+
+/// The maximum of servers that one command changes.
+const MAX_SERVERS: usize = 5000;
+/// The maximum of servers that a preview names.
+const NAMED: usize = 20;
+
+/// One row or a selection of rows.
+#[derive(Args, Debug)]
+pub(super) struct Selection {
+    #[command(flatten)]
+    pub(super) filter: FilterOptions,
+    /// Change what the filter selects; without it only a preview is shown
+    #[arg(long)]
+    yes: bool,
+    /// With --yes: change nothing unless the filter selects this number
+    #[arg(long, value_name = "N", requires = "yes")]
+    expect: Option<u64>,
+}
+
+impl Selection {
+    /// Refuses a command that names one row and a filter, or neither.
+    pub(super) fn or_one(&self, subject: Subject, one: Option<&str>, what: &str) -> Result<String, CliError> {
+        let filter = self.filter.text(subject)?;
+        match (one, filter.is_empty()) {
+            (Some(_), true) if !self.yes => Ok(filter),
+            (None, false) => Ok(filter),
+            (None, true) => Err(CliError::Usage(format!(
+                "give the {what}, or a filter: -l, --state, --serial-glob, --not"
+            ))),
+            (Some(_), _) => Err(CliError::Usage(format!("give the {what} or a filter with --yes, not both"))),
+        }
+    }
+
+    /// Carries out a verb for the jobs of a filter, or previews it. Returns the response of the change.
+    pub(super) async fn jobs(
+        &self,
+        verb: &str,
+        filter: &str,
+        reason: Option<&str>,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Value>, CliError> {
+        let path = ["job-selections", verb];
+        let mut body = Map::new();
+        body.insert("filter".to_owned(), json!(filter));
+        body.extend(reason.map(|reason| ("reason".to_owned(), json!(reason))));
+        let expected = match self.expect {
+            Some(expected) => expected,
+            None => {
+                let query = [("dry_run", "true".to_owned())];
+                let preview = client.post_query(&path, &query, &body, HeaderMap::new()).await?.body;
+                let count = preview["count"].as_u64().unwrap_or(0);
+                if !self.yes || count == 0 {
+                    show_jobs(verb, &preview, output)?;
+                    return Ok(None);
+                }
+                count
+            }
+        };
+        body.insert("expected".to_owned(), json!(expected));
+        Ok(Some(client.post(&path, &body, HeaderMap::new()).await?.body))
+    }
+
+    /// The servers of a filter; `None` after a preview.
+    pub(super) async fn servers(
+        &self,
+        verb: &str,
+        filter: &str,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Vec<String>>, CliError> {
+        let serials = serials(filter, client).await?;
+        match self.expect {
+            Some(expected) if expected != serials.len() as u64 => Err(CliError::failed(format!(
+                "the filter selects {} servers now and {expected} were expected; nothing was changed",
+                serials.len()
+            ))),
+            _ if self.yes && !serials.is_empty() => Ok(Some(serials)),
+            _ => {
+                show_servers(verb, &serials, output)?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The serial numbers of the servers of a filter.
+pub(super) async fn serials(filter: &str, client: &Client) -> Result<Vec<String>, CliError> {
+    let filters = [("filter", filter.to_owned())];
+    let found = client.list(&["servers"], "servers", &filters, MAX_SERVERS).await?;
+    if !found["next"].is_null() {
+        return Err(CliError::failed(format!(
+            "the filter selects more than {MAX_SERVERS} servers; narrow it"
+        )));
+    }
+    let rows = found["servers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(rows.iter().map(|server| text(server, "/serial")).collect())
+}
+
+fn show_jobs(verb: &str, preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    if output.json {
+        return output.document(preview);
+    }
+    let rows: Vec<Vec<String>> = preview["first"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|job| vec![text(job, "/job_id"), text(job, "/server_serial")])
+        .collect();
+    let count = preview["count"].as_u64().unwrap_or(0);
+    if count > 0 {
+        output.table(&["JOB", "SERVER"], &rows)?;
+        if count > rows.len() as u64 {
+            output.line(format!("and {} more", count - rows.len() as u64))?;
+        }
+    }
+    output.line(format!("{verb}: {count} jobs selected"))?;
+    if count > 0 {
+        output.note(format!("nothing was changed; add --yes, or --yes --expect {count}"));
+    }
+    Ok(())
+}
+
+pub(super) fn show_servers(verb: &str, serials: &[String], output: &mut Output<'_>) -> Result<(), CliError> {
+    if output.json {
+        return output.document(&json!({ "dry_run": true, "count": serials.len(), "servers": serials }));
+    }
+    let mut first: Vec<String> = serials.iter().take(NAMED).map(|serial| plain(serial)).collect();
+    if serials.len() > NAMED {
+        first.push(format!("and {} more", serials.len() - NAMED));
+    }
+    output.line(format!("{verb}: {} servers selected", serials.len()))?;
+    if serials.is_empty() {
+        return Ok(());
+    }
+    output.line(join(&first, ", "))?;
+    output.note(format!("nothing was changed; add --yes, or --yes --expect {}", serials.len()));
+    Ok(())
+}
+
+/// Shows a created batch with its refused rows. Returns its id.
+pub(super) fn show_created(
+    response: &Value,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<String, CliError> {
+    let Some(batch) = response["batch_id"].as_str() else {
+        return Err(client.unexpected_response(&["batches"], "batch_id is missing"));
+    };
+    if output.json {
+        output.row(response)?;
+        return Ok(batch.to_owned());
+    }
+    let (accepted, refused) = (text(response, "/accepted"), text(response, "/refused"));
+    output.line(format!("batch {}: {accepted} jobs accepted, {refused} refused", plain(batch)))?;
+    for row in response["rows"].as_array().into_iter().flatten().filter(|row| row["job_id"].is_null()) {
+        let place = text(row, "/index");
+        output.note(format!("row {place}: {} {}", text(row, "/server_serial"), text(row, "/error/message")));
+    }
+    Ok(batch.to_owned())
+}

@@ -172,7 +172,14 @@ async fn about_shows_version_build_features_schema_and_instance() {
     assert_eq!(about["features"], json!(["registry", "tls", "passwords", "anonymous-metrics"]));
     assert_eq!(
         about["workflows"],
-        json!(["provision", "doctor", "power.cycle", "bmc.reset", "inventory.out-of-band"])
+        json!([
+            "provision",
+            "doctor",
+            "power.cycle",
+            "bmc.reset",
+            "inventory.out-of-band",
+            "firmware.install"
+        ])
     );
     let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
     let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();

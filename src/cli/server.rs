@@ -13,7 +13,6 @@ use super::error::CliError;
 use super::filter::FilterArgs;
 pub(super) use super::filter::label;
 use super::import::ImportServers;
-use super::input;
 use super::live::{Source, WatchArgs};
 use super::many::Selection;
 use super::output::{Column, Output, join, text};

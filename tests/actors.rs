@@ -86,6 +86,10 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
         "serial": "ACT-9", "bmc_address": "https://192.0.2.1", "bmc_username": "u", "bmc_password": "some password",
     });
     walk.step("createServer", M::POST, "/api/v1/servers", server).await;
+    let rows = json!({ "rows": [{
+        "serial": "ACT-8", "bmc_address": "https://192.0.2.2", "bmc_username": "u", "bmc_password": "some password",
+    }] });
+    walk.step("importServers", M::POST, "/api/v1/server-imports", rows).await;
     walk.step("updateServer", M::PATCH, "/api/v1/servers/ACT-9", json!({ "vendor": "x" })).await;
     walk.step("beginMaintenance", M::POST, "/api/v1/servers/ACT-9/maintenance", json!({})).await;
     walk.step("endMaintenance", M::DELETE, "/api/v1/servers/ACT-9/maintenance", json!({})).await;

@@ -95,7 +95,8 @@ async fn diagnostics_are_a_job_with_list_events_explanation_and_verbs() {
     );
     assert!(listed("?workflow=provision").await.is_empty());
     assert!(listed("?label=rack%3D7").await.is_empty());
-    api.get("/api/v1/jobs?label=rack").await.refused(400, "validation_error");
+    assert!(listed("?label=rack").await.is_empty());
+    api.get("/api/v1/jobs?label=").await.refused(400, "validation_error");
 
     let job = api.job(&id).await;
     assert_eq!((&job["workflow"], &job["server_serial"]), (&json!("doctor"), &json!("DOC-4")), "{job:#}");

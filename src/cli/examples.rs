@@ -19,6 +19,13 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("server list", &["shoal server list", "shoal server list --watch", "shoal server list -o name"]),
+    (
+        "server import",
+        &[
+            "shoal server import servers.csv --bmc-user admin --bmc-password-file bmc.password",
+            "shoal server import --range 192.0.2.0/24 --bmc-user admin --bmc-password-file bmc.password --yes",
+        ],
+    ),
     ("server show", &["shoal server show XF-2041"]),
     (
         "server inventory",
@@ -59,6 +66,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("job cancel", &["shoal job cancel 0192f3a4 --reason 'wrong rack'"]),
     ("job hold", &["shoal job hold 0192f3a4 --reason 'the rack is being moved'"]),
     ("job resume", &["shoal job resume 0192f3a4"]),
+    ("job finish", &["shoal job finish 0192f3a4"]),
     ("job retry", &["shoal job retry 0192f3a4 --watch"]),
     (
         "batch create",
@@ -68,6 +76,8 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("batch show", &["shoal batch show 0192f3a4"]),
     ("batch watch", &["shoal batch watch 0192f3a4"]),
     ("batch cancel", &["shoal batch cancel 0192f3a4 --reason 'wrong image'"]),
+    ("batch continue", &["shoal batch continue 0192f3a4"]),
+    ("batch retry", &["shoal batch retry 0192f3a4 --failed --class installer --watch"]),
     ("top", &["shoal top", "shoal top --once"]),
     (
         "webhook add",
@@ -89,6 +99,8 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("firmware list", &["shoal firmware list --vendor contoso"]),
     ("firmware show", &["shoal firmware show 1f6a2b"]),
     ("firmware remove", &["shoal firmware remove 1f6a2b"]),
+    ("firmware plan", &["shoal firmware plan XF-2041 --set model-1-2026"]),
+    ("firmware install", &["shoal firmware install XF-2041 --set model-1-2026 --watch"]),
     ("firmware set create", &["shoal firmware set create model-1-2026 --file 1f6a2b --label site=a"]),
     ("firmware set list", &["shoal firmware set list"]),
     ("firmware set show", &["shoal firmware set show model-1-2026"]),
@@ -102,6 +114,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("controller drain", &["shoal controller drain --reason 'upgrade at noon'"]),
     ("controller undrain", &["shoal controller undrain"]),
     ("controller status", &["shoal controller status"]),
+    ("controller ready", &["shoal controller ready", "shoal controller ready --wait 60"]),
     ("controller restored", &["shoal controller restored"]),
     ("controller release", &["shoal controller release --old-controller-is-off"]),
     ("user add", &["shoal user add ann --role operator --password-file ann.password"]),
@@ -120,6 +133,9 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("session list", &["shoal session list"]),
     ("session end", &["shoal session end --of ann"]),
     ("support-bundle", &["shoal support-bundle -o support.tar.gz"]),
+    ("log level", &["shoal log level", "shoal log level info,provision=debug", "shoal log level --reset"]),
+    ("doctor", &["shoal doctor --data /var/lib/shoal --bmc 192.0.2.41"]),
+    ("dashboards export", &["shoal dashboards export /etc/prometheus/shoal"]),
     ("audit list", &["shoal audit list --since 24h --action 'server.*'"]),
     ("audit verify", &["shoal audit verify audit.jsonl"]),
     ("audit export", &["shoal audit export -o audit.jsonl"]),

@@ -12,12 +12,6 @@ use super::output::{Output, text};
 #[derive(Debug, Subcommand)]
 pub(super) enum LogCommand {
     /// Show or change what the controller writes to its log; a change ends with a reload or the controller
-    ///
-    /// Examples:
-    ///   shoal log level
-    ///   shoal log level info,provision=debug
-    ///   shoal log level --reset
-    #[command(verbatim_doc_comment)]
     Level {
         /// A level (error, warn, info, debug, trace), or levels for parts such as info,engine=debug
         filter: Option<String>,

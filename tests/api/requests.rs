@@ -81,7 +81,7 @@ async fn bodies_that_are_too_long_or_not_json_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_paths_and_wrong_methods_return_json_errors() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
-    for path in ["/", "/api", "/api/v1/nothing", "/api/v1/jobs/", "/t", "/t1234/task.iso", "/media/tasks/"] {
+    for path in ["/api", "/api/v1/nothing", "/api/v1/jobs/", "/t", "/t1234/task.iso", "/media/tasks/"] {
         let body = scene.anonymous().get(path).await.refused(404, "not_found");
         assert_eq!(body["details"], json!([]));
     }

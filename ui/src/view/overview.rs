@@ -362,10 +362,7 @@ fn rack_map(rack: &Rack) -> RackMap {
     let mut paths = Vec::new();
     let mut at = 0;
     for (state, number) in states(rack).into_iter().filter(|(_, number)| *number > 0) {
-        let mut path = String::new();
-        for cell in at..(at + number).min(MAX_CELLS) {
-            path.push_str(&shape(state, cell % PER_ROW * CELL, cell / PER_ROW * CELL));
-        }
+        let path = shapes(state, at..(at + number).min(MAX_CELLS));
         at += number;
         if !path.is_empty() {
             paths.push((state, path));
@@ -385,14 +382,30 @@ fn rack_map(rack: &Rack) -> RackMap {
     }
 }
 
-/// The shape of a state, so that colour is not needed to tell one from another.
-fn shape(state: State, x: u64, y: u64) -> String {
+/// The shapes of cells of one state. The most frequent ones, squares, are dashes of one line for each row, which is short for
+/// thousands of servers; the style sheet gives width and gaps.
+fn shapes(state: State, cells: std::ops::Range<u64>) -> String {
+    let mut path = String::new();
+    let mut cell = cells.start;
+    while cell < cells.end {
+        let (x, y) = (cell % PER_ROW * CELL, cell / PER_ROW * CELL);
+        let in_row = (PER_ROW - cell % PER_ROW).min(cells.end - cell);
+        let squares = matches!(state, State::Working | State::Done | State::Cancelled);
+        let drawn = if squares { in_row } else { 1 };
+        path.push_str(&shape(state, x, y, drawn));
+        cell += drawn;
+    }
+    path
+}
+
+/// The shape of a state, so that colour is not needed to tell one from another: one cell, or `number` squares.
+fn shape(state: State, x: u64, y: u64, number: u64) -> String {
     let (x2, y2) = (x + 2, y + 2);
     match state {
         State::Failed => format!("M{} {}l7 7l-7 7l-7-7z", x + 8, y + 1),
         State::Held => format!("M{x2} {y2}h4.5v12h-4.5zM{}.5 {y2}h4.5v12h-4.5z", x + 9),
         State::Waiting => format!("M{x2} {y2}h12L{x2} {}z", y + 14),
-        State::Working | State::Done | State::Cancelled => format!("M{x2} {y2}h12v12h-12z"),
+        State::Working | State::Done | State::Cancelled => format!("M{x2} {}h{}", y + 8, number * CELL - 4),
         State::Queued => format!("M{}.5 {}.5h5v5h-5z", x + 5, y + 5),
     }
 }

@@ -353,7 +353,7 @@ fn columns(header: &[String], map: &[(String, String)]) -> Result<Vec<Column>, S
         let target = match field.strip_prefix("label:").filter(|key| !key.is_empty()) {
             Some(key) => Column::Label(key.to_owned()),
             None => match FIELDS.iter().find(|(name, _)| name == field) {
-                Some((name, _)) => Column::Field(*name),
+                Some((name, _)) => Column::Field(name),
                 None => return Err(format!("--map {field}: the fields are {}, label:KEY", known())),
             },
         };
@@ -389,7 +389,7 @@ fn column(name: &str) -> Option<Column> {
     }
     let plain = name.to_lowercase().replace([' ', '-'], "_");
     let field = FIELDS.iter().find(|(field, others)| *field == plain || others.contains(&&*plain));
-    field.map(|(field, _)| Column::Field(*field))
+    field.map(|(field, _)| Column::Field(field))
 }
 
 #[cfg(test)]

@@ -23,15 +23,18 @@ pub(super) fn present(api: &Api) -> Present {
     Present { now: api.now(), pressure: api.engine.pressure().is_some() }
 }
 
+/// A parameter of a query that is no term of a filter: its name and value.
+type OtherParameter<'a> = (&'a str, &'a str);
+
 /// The filter of the query parameters that are terms. Other parameters are returned for the list to read.
 ///
 /// # Errors
 /// Every refused parameter.
-pub(super) fn of_query<'a>(
+pub(super) fn of_query(
     subject: Subject,
-    query: &'a [(String, String)],
+    query: &[(String, String)],
     present: Present,
-) -> Result<(Filter, Vec<(&'a str, &'a str)>), Vec<Detail>> {
+) -> Result<(Filter, Vec<OtherParameter<'_>>), Vec<Detail>> {
     let (mut filter, mut others, mut wrong) = (Filter::default(), Vec::new(), Vec::new());
     for (name, value) in query {
         let name = name.as_str();

@@ -166,7 +166,7 @@ impl Visit {
     /// Where the request comes from. Nothing else of the outer request is passed on: the API routes it anew.
     fn mark(&self, extensions: &mut Extensions) {
         if let Some(client) = &self.client {
-            extensions.insert(client.clone());
+            extensions.insert(*client);
         }
         if self.over_tls {
             extensions.insert(OverTls);

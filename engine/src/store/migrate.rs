@@ -25,8 +25,8 @@ const SCRIPTS: &[Script] = &[
     Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") },
     Script { name: "0002_firmware_sets", sql: include_str!("../../../migrations/0002_firmware_sets.sql") },
     Script { name: "0003_hardware", sql: include_str!("../../../migrations/0003_hardware.sql") },
-    Script { name: "0005_cards", sql: include_str!("../../../migrations/0005_cards.sql") },
-    Script { name: "0006_fleet", sql: include_str!("../../../migrations/0006_fleet.sql") },
+    Script { name: "0004_cards", sql: include_str!("../../../migrations/0004_cards.sql") },
+    Script { name: "0005_fleet", sql: include_str!("../../../migrations/0005_fleet.sql") },
 ];
 
 /// The schema version that this program works on.
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn labels_of_a_database_without_their_tables_are_found_after_the_migration() {
         let mut connection = Connection::open_in_memory().unwrap();
-        let before = SCRIPTS.iter().position(|script| script.name == "0006_fleet").unwrap();
+        let before = SCRIPTS.iter().position(|script| script.name == "0005_fleet").unwrap();
         apply(&mut connection, Path::new("memory"), now(), &SCRIPTS[..before]).unwrap();
         connection
             .execute_batch(

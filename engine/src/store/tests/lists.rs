@@ -70,10 +70,10 @@ fn machine(index: usize, c: [u8; 6]) -> Machine {
         serial: format!("{}-{index}", pick(&["SH", "XF"], c[0])),
         labels: some_labels(c[1]),
         vendor: pick(&[None, Some("dell"), Some("Hpe")], c[2]),
-        maintenance: c[3] % 3 == 0,
-        restored: c[3] % 5 == 0,
-        debt: c[4] % 3 == 0,
-        seen: c[4] % 2 == 0,
+        maintenance: c[3].is_multiple_of(3),
+        restored: c[3].is_multiple_of(5),
+        debt: c[4].is_multiple_of(3),
+        seen: c[4].is_multiple_of(2),
         created: at(u64::from(c[5]) * 100),
     }
 }
@@ -121,7 +121,7 @@ fn row(index: usize, c: [u8; 16], machines: &[Machine]) -> Row {
         failure: failed.then(|| pick(&[("media", "a.on"), ("bmc", "b.off")], c[8])),
         lease: (phase == Phase::Running).then(|| pick(&[NOW - 5, NOW + 5], c[9])),
         epoch: if phase == Phase::Queued { 0 } else { i64::from(c[9] % 2) },
-        cancel: !ended && c[10] % 3 == 0,
+        cancel: !ended && c[10].is_multiple_of(3),
         queued: !ended && c[10] % 4 == 1,
         batch: pick(&[None, Some(BATCH)], c[11]),
         by: pick(&["ann", "bob"], c[12]),

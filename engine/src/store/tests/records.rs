@@ -225,7 +225,10 @@ async fn a_job_is_found_by_the_beginning_of_its_id_and_differs_by_its_distinct_l
             async move { store.jobs(filter).await.unwrap().jobs }
         };
         let by_whole = found(&id).await;
-        assert_eq!(by_whole.iter().map(|job| job.run.id.to_string()).collect::<Vec<_>>(), [id.clone()]);
+        assert_eq!(
+            by_whole.iter().map(|job| job.run.id.to_string()).collect::<Vec<_>>(),
+            std::slice::from_ref(&id)
+        );
         assert_eq!(found(&id[..length.max(4)].to_uppercase()).await.len(), 1);
         assert!(found(&id[..4]).await.len() >= by_whole.len());
     }

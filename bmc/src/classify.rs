@@ -34,7 +34,7 @@ pub fn from_redfish(step: &StepName, error: &RedfishError) -> StepError {
             reason: &waits::BMC_SILENT,
             signals: Vec::new(),
             poll: Some(open.wait.max(Duration::from_secs(1))),
-            within: SILENCE_LIMIT,
+            limit: SILENCE_LIMIT.into(),
             detail: open.to_string(),
         });
     }
@@ -83,7 +83,7 @@ pub fn from_redfish_change(step: &StepName, error: &RedfishError) -> StepError {
         reason: &waits::BMC_BUSY,
         signals: Vec::new(),
         poll: Some(retry_after.unwrap_or(BUSY_RETRY)),
-        within: BUSY_LIMIT,
+        limit: BUSY_LIMIT.into(),
         detail: error.kind.to_string(),
     })
 }

@@ -56,7 +56,8 @@ pub fn output_of<T: DeserializeOwned>(
 
 /// Builds a wait until the BMC shows a change.
 pub fn wait_for_bmc(reason: &'static WaitReason, within: Duration, detail: impl Into<String>) -> WaitRequest {
-    WaitRequest { reason, signals: Vec::new(), poll: Some(POLL_INTERVAL), within, detail: detail.into() }
+    let poll = Some(POLL_INTERVAL);
+    WaitRequest { reason, signals: Vec::new(), poll, limit: within.into(), detail: detail.into() }
 }
 
 /// Builds the error of a step that lost the lease; the engine does not commit it.

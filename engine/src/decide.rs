@@ -121,7 +121,7 @@ fn request_permit(change: &mut RunChange, request: &PermitRequest, within: Durat
     let PermitRequest { resource, capacity, reason, signals, detail } = request;
     change.effects.push(Effect::PermitRequested { resource: resource.clone(), capacity: *capacity });
     let signals = signals.iter().copied().chain([PERMIT]).collect();
-    WaitRequest { reason, signals, poll: None, within, detail: detail.clone() }
+    WaitRequest { reason, signals, poll: None, limit: within.into(), detail: detail.clone() }
 }
 
 /// The plan with further step instances right after `at`. An instance that is still to come is not inserted twice, so that a
@@ -424,7 +424,7 @@ fn wait(snapshot: &Snapshot, record: &StepRecord, request: &WaitRequest, now: Ti
         Some(old) if old.step == record.name && old.reason == request.reason.name => {
             (old.since, old.deadline)
         }
-        _ => (now, now.plus(request.within)),
+        _ => (now, request.limit.deadline(now)),
     };
     Wait {
         reason: request.reason.name.to_owned(),

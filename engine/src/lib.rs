@@ -52,7 +52,7 @@ pub use step_error::{StepEnd, StepError};
 pub use verbs::VerbRefused;
 pub use workflow::{
     AfterCommit, ChildRefused, ChildRequest, PermitRequest, Remark, Step, StepContext, StepOutcome,
-    StepPolicy, StepReport, WaitReason, WaitRequest, Workflow, WorkflowRegistry, fail_on_deadline,
+    StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry, fail_on_deadline,
 };
 
 pub use crate::store::{Created, Creation, QueuePosition, StoreError};

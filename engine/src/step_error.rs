@@ -118,7 +118,7 @@ mod tests {
             reason: &REASON,
             signals: Vec::new(),
             poll: None,
-            within: Duration::from_secs(1),
+            limit: Duration::from_secs(1).into(),
             detail: "not yet".to_owned(),
         };
         let table = [

@@ -302,7 +302,7 @@ impl Worker {
             return self.release_lease(snapshot, lease).await;
         };
         if let (StepOutcome::Wait(request), Some(within)) = (&mut report.outcome, policy.wait) {
-            request.within = within;
+            request.limit = within.into();
         }
         let record = shared.lock().clone();
         let now = self.terms.clock.now();

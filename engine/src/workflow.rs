@@ -208,6 +208,32 @@ pub enum StepOutcome {
     Fail(Failure),
 }
 
+/// The end of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitLimit {
+    /// This long after the wait begins.
+    Within(Duration),
+    /// At this time. A step that continues the wait of another one passes that wait's deadline on here: as a duration it would
+    /// move by the time that passes until the wait is stored.
+    At(Time),
+}
+
+impl WaitLimit {
+    /// Returns the deadline of a wait that begins `now`.
+    pub fn deadline(self, now: Time) -> Time {
+        match self {
+            Self::Within(within) => now.plus(within),
+            Self::At(deadline) => deadline,
+        }
+    }
+}
+
+impl From<Duration> for WaitLimit {
+    fn from(within: Duration) -> Self {
+        Self::Within(within)
+    }
+}
+
 /// A wait as a step requests it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitRequest {
@@ -217,8 +243,8 @@ pub struct WaitRequest {
     pub signals: Vec<&'static str>,
     /// The delay until the step is called again without a signal.
     pub poll: Option<Duration>,
-    /// The longest duration, counted from the start of the wait.
-    pub within: Duration,
+    /// When the wait ends at the latest. A wait that continues a former one keeps the deadline of that one.
+    pub limit: WaitLimit,
     /// What the step knows, in one sentence.
     pub detail: String,
 }

@@ -52,7 +52,7 @@ impl Step for StartChild {
             reason: &CHILD,
             signals: vec!["child.ended"],
             poll: None,
-            within: Duration::from_secs(3600),
+            limit: Duration::from_secs(3600).into(),
             detail: "the server is being installed".to_owned(),
         }));
         report.children.push((

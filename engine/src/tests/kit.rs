@@ -23,7 +23,7 @@ use crate::model::{
 use crate::store::{Created, Creation, Store};
 use crate::{
     ChildRefused, ChildRequest, Engine, EngineConfig, Explanation, PermitRequest, Remark, Step, StepContext,
-    StepOutcome, StepPolicy, StepReport, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
+    StepOutcome, StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
 };
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
@@ -48,6 +48,8 @@ pub(super) enum Act {
     Await(&'static str),
     /// Waits for the signal "report" for at most this time, counted from the start of the wait.
     AwaitReportWithin(Duration),
+    /// Waits for [`DrillWorld::go`], then asks to wait until this time.
+    WaitForGoThenAwaitUntil(Time),
     /// Polls every 5 s, for at most 20 s.
     Poll,
     /// Does the work and adds these steps to the plan.
@@ -262,6 +264,11 @@ impl Step for Scripted {
                 work();
                 StepReport::done()
             }
+            Act::WaitForGoThenAwaitUntil(deadline) => {
+                world.stalled.notify_one();
+                world.go.notified().await;
+                waiting(vec!["report"], None, WaitLimit::At(deadline))
+            }
             Act::WaitForGoThenAwait(signal) => {
                 world.stalled.notify_one();
                 world.go.notified().await;
@@ -305,9 +312,10 @@ fn report_of(signal: &Signal) -> StepReport {
     report.with_output(signal.payload.clone())
 }
 
-fn waiting(signals: Vec<&'static str>, poll: Option<Duration>, within: Duration) -> StepReport {
+fn waiting(signals: Vec<&'static str>, poll: Option<Duration>, limit: impl Into<WaitLimit>) -> StepReport {
     let detail = "not yet".to_owned();
-    StepReport::new(StepOutcome::Wait(WaitRequest { reason: &DRILL, signals, poll, within, detail }))
+    let limit = limit.into();
+    StepReport::new(StepOutcome::Wait(WaitRequest { reason: &DRILL, signals, poll, limit, detail }))
 }
 
 fn failure(step: &str, class: &str) -> Failure {

@@ -153,6 +153,21 @@ async fn a_poll_calls_the_step_again_and_keeps_since_and_deadline() {
 }
 
 #[tokio::test]
+async fn a_deadline_passed_on_from_another_wait_does_not_move_by_the_time_that_the_step_took() {
+    let kit = Kit::new();
+    let deadline = kit.now().plus(Duration::from_secs(300));
+    kit.script("a", [Act::WaitForGoThenAwaitUntil(deadline)]);
+    let id = kit.start("drill", &["a"]).await;
+    let meanwhile = async {
+        kit.world.stalled.notified().await;
+        kit.clock.advance(Duration::from_millis(1));
+        kit.world.go.notify_one();
+    };
+    tokio::join!(kit.run_until_idle(), meanwhile);
+    assert_eq!(kit.run(id).await.wait.unwrap().deadline, deadline);
+}
+
+#[tokio::test]
 async fn a_wait_past_its_deadline_fails_after_one_last_call() {
     let kit = Kit::new();
     kit.script("a", vec![Act::Poll; 99]);

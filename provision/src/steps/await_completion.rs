@@ -66,15 +66,13 @@ impl Step for AwaitCompletion {
                 (CompletionWatch { since: powered_on_at, minimum, last: None }, BootLook::default())
             }
         };
-        let within = boot_again::time_left(context, &waits::SIGNS, self.0.settings.install_window);
-        if let Looked::SecondWay(report) = boot_again::look_if_due(&self.0, context, &mut past, within).await
-        {
+        let limit = boot_again::limit(context, &waits::SIGNS, self.0.settings.install_window);
+        if let Looked::SecondWay(report) = boot_again::look_if_due(&self.0, context, &mut past, limit).await {
             return *report;
         }
         let (observation, events) = self.observe(context).await;
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let booted = self.may_have_booted(context, powered_on_at).await;
-        let within = boot_again::time_left(context, &waits::SIGNS, self.0.settings.install_window);
         let mut report = match watch.evaluate(&observation).filter(|_| booted) {
             Some(sign) => {
                 let message = format!("the installation is taken as finished: {}", sign.describe());
@@ -82,7 +80,9 @@ impl Step for AwaitCompletion {
                     .with_output(json!({ "completion": "observed", "sign": sign, "since": watch.since, "at": observation.at }))
                     .event(NewEvent::info("install.observed", message).with(json!({ "sign": sign })))
             }
-            None if !booted && within < LAST_MOMENT => StepReport::fail(not_booted(context, powered_on_at)),
+            None if !booted && limit.deadline(context.now()).since(context.now()) < LAST_MOMENT => {
+                StepReport::fail(not_booted(context, powered_on_at))
+            }
             None => {
                 let detail = if !booted {
                     format!(
@@ -102,7 +102,7 @@ impl Step for AwaitCompletion {
                     reason: &waits::SIGNS,
                     signals: vec![SIGNAL],
                     poll: permit.into_iter().chain([OBSERVE_INTERVAL]).min(),
-                    within,
+                    limit,
                     detail,
                 };
                 let output = Output { watch: watch.with_baseline(&observation), look: past };

@@ -31,7 +31,7 @@ use super::reported::{conclude, observe_failed, observe_timed_out};
 use super::{discovered_bmc, names, signs};
 use bmc::failure;
 use engine::model::{NewEvent, Signal, StepName};
-use engine::{StepContext, StepOutcome, StepReport, WaitRequest};
+use engine::{StepContext, StepOutcome, StepReport, WaitLimit, WaitRequest};
 
 const STEP: &StepName = names::AWAIT_REPORT;
 /// The time in which a machine that reported success powers off.
@@ -53,7 +53,7 @@ pub(super) async fn confirm(
     services: &Arc<Services>,
     context: &StepContext,
     report: &Signal,
-    within: Duration,
+    limit: WaitLimit,
 ) -> StepReport {
     let (power, events) = power(services, context).await;
     if power == Some(PowerState::Off) {
@@ -62,7 +62,8 @@ pub(super) async fn confirm(
         return conclude(report).event(event);
     }
     let waited = context.now().since(report.received_at);
-    if waited >= CONFIRM_WITHIN || within <= CONFIRM_POLL {
+    let left = limit.deadline(context.now()).since(context.now());
+    if waited >= CONFIRM_WITHIN || left <= CONFIRM_POLL {
         let message = format!(
             "success was read from the medium, and the machine did not power off within {} s; the report counts",
             waited.as_secs()
@@ -73,7 +74,7 @@ pub(super) async fn confirm(
         reason: &waits::MEDIA_REPORT,
         signals: Vec::new(),
         poll: Some(CONFIRM_POLL),
-        within,
+        limit,
         detail: "success was read from the medium; the machine powers itself off, which confirms it"
             .to_owned(),
     }));

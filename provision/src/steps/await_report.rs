@@ -32,10 +32,10 @@ impl Step for AwaitReport {
     async fn run(&self, context: &StepContext) -> StepReport {
         let by_media = recipe(STEP, context).is_ok_and(|recipe| recipe.delivery == Delivery::Media);
         let reason = if by_media { &waits::MEDIA_REPORT } else { &waits::REPORT };
-        let within = boot_again::time_left(context, reason, self.0.settings.job_timeout);
+        let limit = boot_again::limit(context, reason, self.0.settings.job_timeout);
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return match await_media::needs_confirmation(report) {
-                true => await_media::confirm(&self.0, context, report, within).await,
+                true => await_media::confirm(&self.0, context, report, limit).await,
                 false => conclude(report),
             };
         }
@@ -43,7 +43,7 @@ impl Step for AwaitReport {
             return reached(signal);
         }
         let mut past: BootLook = context.own_output().unwrap_or_default();
-        let looked = boot_again::look_if_due(&self.0, context, &mut past, within).await;
+        let looked = boot_again::look_if_due(&self.0, context, &mut past, limit).await;
         let events = match (looked, &context.previous_wait) {
             (Looked::SecondWay(report), _) => return *report,
             (_, Some(_)) if by_media => match await_media::by_power(&self.0, context).await {
@@ -62,13 +62,13 @@ impl Step for AwaitReport {
         // Thousands of jobs may wait at once for an hour, so idle connections are released.
         context.snapshot.run.server.iter().for_each(|server| self.0.bmc.connections.release_idle(server));
         let permit_time_left = power_on_permit::time_left(&self.0, context);
-        let look = boot_again::due(context, &past, within).map(|due| due.since(context.now()));
+        let look = boot_again::due(context, &past, limit).map(|due| due.since(context.now()));
         let observe = by_media.then_some(await_media::OBSERVE_EVERY);
         let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason,
             signals: vec![SIGNAL, REACHABLE],
             poll: permit_time_left.into_iter().chain(look).chain(observe).min(),
-            within,
+            limit,
             detail: match by_media {
                 true => await_media::detail(context),
                 false => "the host was powered on; the maintenance OS has not reported yet".to_owned(),

@@ -56,7 +56,7 @@ impl Step for AwaitSession {
             reason: &waits::RESCUE_SESSION,
             signals: vec![SIGNAL, FINISH],
             poll: None,
-            within,
+            limit: within.into(),
             detail: format!("the machine is reachable {}", reach.describe()),
         }));
         // The machine has booted, so it does not count as powering on.

@@ -23,7 +23,7 @@ use super::super::services::Services;
 use super::{discovered_bmc, input, names, signs};
 use bmc::{QUEUE, from_redfish, identity, output_of};
 use engine::model::{NewEvent, StepInstance, StepName, Time};
-use engine::{StepContext, StepError, StepReport, WaitReason};
+use engine::{StepContext, StepError, StepReport, WaitLimit, WaitReason};
 
 /// Timeout of one observation. A timeout only becomes an event: a BMC that hangs must not fail the step.
 pub(super) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -50,28 +50,31 @@ pub(super) enum Looked {
     SecondWay(Box<StepReport>),
 }
 
-/// Returns the time that is left for the installation, of `whole` in the first wait for it. The wait of the second way to boot
-/// keeps the deadline of the first one.
-pub(super) fn time_left(context: &StepContext, reason: &WaitReason, whole: Duration) -> Duration {
+/// Returns the end of the wait for the installation: `whole` after the first wait for it begins. The wait of the second way to
+/// boot keeps the deadline of the first one.
+pub(super) fn limit(context: &StepContext, reason: &WaitReason, whole: Duration) -> WaitLimit {
     let second = second_way::of(&context.snapshot).filter(|_| second_way::is_of(&context.record));
     match (second, &context.previous_wait) {
-        (Some(second), _) => second.deadline.since(context.now()),
-        (None, Some(wait)) if wait.reason == reason.name => wait.deadline.since(context.now()),
-        (None, _) => whole.min(context.snapshot.run.deadline_at.since(context.now())),
+        (Some(second), _) => WaitLimit::At(second.deadline),
+        (None, Some(wait)) if wait.reason == reason.name => WaitLimit::At(wait.deadline),
+        (None, _) if context.now().plus(whole) > context.snapshot.run.deadline_at => {
+            WaitLimit::At(context.snapshot.run.deadline_at)
+        }
+        (None, _) => WaitLimit::Within(whole),
     }
 }
 
-/// Returns when the machine is looked at; `None` when it is not, or not any more. `within`: the time left for the installation,
-/// of which the second way must get as much as the first one.
-pub(super) fn due(context: &StepContext, past: &BootLook, within: Duration) -> Option<Time> {
+/// Returns when the machine is looked at; `None` when it is not, or not any more. `limit`: the end of the installation; the
+/// second way must get as much of the time until then as the first one.
+pub(super) fn due(context: &StepContext, past: &BootLook, limit: WaitLimit) -> Option<Time> {
     if past.looked || second_way::is_of(&context.record) {
         return None;
     }
     let set: BootSet = context.find_output(names::BOOT_OVERRIDE)?;
     let time = Duration::from_secs(set.read_within_s);
     let at = past.look_at.unwrap_or(second_way::powered_on_at(&context.snapshot)?.plus(time));
-    let left = context.now().plus(within);
-    (!time.is_zero() && at.max(context.now()).plus(time) < left).then_some(at)
+    let ends = limit.deadline(context.now());
+    (!time.is_zero() && at.max(context.now()).plus(time) < ends).then_some(at)
 }
 
 /// Looks at the machine if that is due, and records the result in `past`.
@@ -79,12 +82,12 @@ pub(super) async fn look_if_due(
     services: &Services,
     context: &StepContext,
     past: &mut BootLook,
-    within: Duration,
+    limit: WaitLimit,
 ) -> Looked {
-    if due(context, past, within).is_none_or(|due| due > context.now()) {
+    if due(context, past, limit).is_none_or(|due| due > context.now()) {
         return Looked::NotDue;
     }
-    let look = tokio::time::timeout(OBSERVE_TIMEOUT, look(services, context, within)).await;
+    let look = tokio::time::timeout(OBSERVE_TIMEOUT, look(services, context, limit)).await;
     // A BMC or database that does not respond now may do so later.
     match look.unwrap_or(Ok(Look::Later)).unwrap_or(Look::Later) {
         Look::SecondWay(second) => return Looked::SecondWay(Box::new(begin(&context.record.name, *second))),
@@ -94,7 +97,7 @@ pub(super) async fn look_if_due(
     Looked::Done
 }
 
-async fn look(services: &Services, context: &StepContext, within: Duration) -> Result<Look, StepError> {
+async fn look(services: &Services, context: &StepContext, limit: WaitLimit) -> Result<Look, StepError> {
     let step = &context.record.name;
     let Some(powered_on_at) = second_way::powered_on_at(&context.snapshot) else { return Ok(Look::Over) };
     let failed = |error: redfish::RedfishError| from_redfish(step, &error);
@@ -136,7 +139,7 @@ async fn look(services: &Services, context: &StepContext, within: Duration) -> R
     }
     let other = connected.bmc.other_boot_way(&found.discovery, &found.boot_slot, &set.way).await;
     let Some(second) = other.map_err(failed)? else { return Ok(Look::Over) };
-    let deadline = context.previous_wait.as_ref().map_or(context.now().plus(within), |wait| wait.deadline);
+    let deadline = limit.deadline(context.now());
     Ok(Look::SecondWay(Box::new(SecondWay { first: set.way, second, powered_on_at, deadline })))
 }
 

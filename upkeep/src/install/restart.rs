@@ -48,7 +48,7 @@ fn permission(step: &StepName, context: &StepContext, current: &Current) -> Resu
             reason: &waits::RESTART_FORBIDDEN,
             signals: Vec::new(),
             poll: Some(LOOK_INTERVAL),
-            within: OPERATOR_LIMIT,
+            limit: OPERATOR_LIMIT.into(),
             detail: format!("{what} is used after a restart of the host, which the order forbids"),
         }));
     }
@@ -58,7 +58,7 @@ fn permission(step: &StepName, context: &StepContext, current: &Current) -> Resu
             reason: &waits::RESTART_WINDOW,
             signals: Vec::new(),
             poll: Some(from.since(now).min(LOOK_INTERVAL * 10)),
-            within: OPERATOR_LIMIT,
+            limit: OPERATOR_LIMIT.into(),
             detail: format!("{what} is used after a restart of the host, which may happen from {from} on"),
         }));
     }

@@ -36,8 +36,12 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("server conditions", &["shoal server conditions XF-2041"]),
     (
         "server update",
-        &["shoal server update XF-2041 --bmc-address 192.0.2.42 --bmc-password-stdin < bmc.password"],
+        &[
+            "shoal server update XF-2041 --bmc-address 192.0.2.42 --bmc-password-stdin < bmc.password",
+            "shoal server update --filter rack=7 --label owner=storage --yes",
+        ],
     ),
+    ("server probe", &["shoal server probe -l site=a,rack=7"]),
     ("server maintenance begin", &["shoal server maintenance begin XF-2041 --reason 'new memory'"]),
     ("server maintenance end", &["shoal server maintenance end XF-2041"]),
     ("server restored", &["shoal server restored XF-2041"]),
@@ -48,6 +52,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "shoal job create --server XF-2041 --recipe recipe.json --dry-run",
             "shoal job create --server XF-2041 --recipe recipe.json --watch",
+            "shoal job create --filter site=a --filter state:free --recipe recipe.json --priority 10 --yes --watch",
         ],
     ),
     (

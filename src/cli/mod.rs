@@ -58,6 +58,7 @@ mod many;
 mod openapi;
 mod output;
 mod plan_view;
+mod probe_servers;
 mod progress;
 mod ready;
 mod recipe;

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::lease::{LeaseGuard, LeaseLost, LeaseTerms};
-use crate::model::{Run, StepRecord};
+use crate::model::{Effect, Run, StepRecord};
 use crate::store::Store;
 
 /// Writes the checkpoints of one step.
@@ -18,8 +18,13 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Writes the output of the step, and renews the lease.
-    pub(super) async fn write(&self, output: Value, lease: &LeaseGuard) -> Result<(), LeaseLost> {
+    /// Writes the output of the step with the effects that belong to it, and renews the lease.
+    pub(super) async fn write(
+        &self,
+        output: Value,
+        effects: Vec<Effect>,
+        lease: &LeaseGuard,
+    ) -> Result<(), LeaseLost> {
         let record = {
             let mut record = self.record.lock();
             record.output = output;
@@ -28,7 +33,7 @@ impl Checkpoint {
         };
         let since = self.terms.clock.elapsed();
         let run = self.terms.renew(&self.run);
-        match self.store.progress(run, record, self.terms.clock.now()).await {
+        match self.store.progress_with(run, record, effects, self.terms.clock.now()).await {
             Ok(true) => {
                 lease.renewed(since, self.terms.ttl);
                 Ok(())

@@ -103,6 +103,11 @@ impl VerifiedFirmware {
         &self.of
     }
 
+    /// The file that was hashed, open.
+    pub fn opened(&self) -> &Arc<File> {
+        &self.file
+    }
+
     /// Reads bytes at an offset; returns how many, 0 at the end. Blocks on the disk.
     ///
     /// # Errors

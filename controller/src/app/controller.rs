@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::key_set::HttpsKeySet;
-use super::{MAX_IMAGE, StartError, adapters, firmware_store, load, os_medium, setting};
+use super::{MAX_IMAGE, StartError, adapters, firmware_store, firmware_urls, load, os_medium, setting};
 use crate::api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, WebSessions};
 use crate::auth::{
     AuthConfig, AuthMode, Authenticator, JwtKeys, JwtRules, JwtVerifier, KeySet, RateLimit, RateLimiter,
@@ -107,6 +107,10 @@ impl Controller {
             bmc: Arc::clone(&services.bmc),
             hardware: Box::new(adapters::StoreHardware(store.clone())),
             firmware: Box::new(firmware_store::RegistryFirmware(registry.clone().map(FirmwareFiles::new))),
+            urls: Arc::new(firmware_urls::MediaUrls {
+                grants: services.grants.clone(),
+                seeds: TokenSeeds::new(keys.signing()),
+            }),
             power_ons: services.settings.limits.power_ons,
         });
         let workflows = WorkflowRegistry::default()

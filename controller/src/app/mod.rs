@@ -13,6 +13,7 @@ pub mod backup;
 mod connections;
 mod controller;
 mod firmware_store;
+mod firmware_urls;
 mod inherited;
 mod key_set;
 mod listen;

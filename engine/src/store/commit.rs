@@ -53,6 +53,18 @@ impl Store {
 
     /// Extends a lease and writes a checkpoint of a running step. `false`: the lease is lost.
     pub async fn progress(&self, run: Run, record: StepRecord, now: Time) -> Result<bool, StoreError> {
+        self.progress_with(run, record, Vec::new(), now).await
+    }
+
+    /// Extends a lease and writes a checkpoint of a running step with its effects, in one transaction. `false`: the lease is
+    /// lost, and nothing was written.
+    pub async fn progress_with(
+        &self,
+        run: Run,
+        record: StepRecord,
+        effects: Vec<Effect>,
+        now: Time,
+    ) -> Result<bool, StoreError> {
         const OPERATION: &str = "write the progress of a step";
         self.writer
             .write(OPERATION, move |connection| {
@@ -81,6 +93,7 @@ impl Store {
                         ],
                     )?;
                     write_step(connection, run.id, &record)?;
+                    apply_effects(connection, run.id, now, &effects)?;
                 }
                 Ok(written == 1)
             })

@@ -89,7 +89,7 @@ pub struct UpkeepServices {
     /// The stored inventories.
     pub hardware: Box<dyn HardwareLookup>,
     /// The firmware files.
-    pub firmware: Box<dyn FirmwareStore>,
+    pub firmware: Arc<dyn FirmwareStore>,
     /// How many hosts may power on at the same time; `None` for no limit.
     pub power_ons: Option<u32>,
 }

@@ -35,6 +35,7 @@ use super::component::{self, Current};
 use super::image::FirmwareStream;
 use super::validate::unusable;
 use bmc::{ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
+use engine::model::mutant::{self, Mutant};
 use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use firmware::{VerifiedFirmware, VersionOrder, compare};
@@ -72,6 +73,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let current = Current::of(STEP, context)?;
     let upload: Upload = context.own_output().unwrap_or_default();
     match upload.prepared.clone() {
+        Some(_) if mutant::active(Mutant::SendsAgain) => send(services, context, &current, upload).await,
         Some(prepared) => look(services, context, &current, upload, &prepared).await,
         None => send(services, context, &current, upload).await,
     }

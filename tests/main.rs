@@ -68,6 +68,7 @@ mod kill;
 mod kit;
 mod limits;
 mod media;
+mod media_bytes;
 mod modes;
 mod operators;
 mod probe;

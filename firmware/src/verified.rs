@@ -6,8 +6,9 @@
 //!                                     +--> VerifyError: nothing was sent
 //! ```
 //!
-//! Invariant: only [`VerifiedFirmware::check`] makes a [`VerifiedFirmware`], and it reads from the file that was hashed. The files
-//! of a registry are replaced, never written, so the open file keeps its bytes.
+//! Invariant: only [`VerifiedFirmware::check`] and [`VerifiedFirmware::check_bytes`] make a [`VerifiedFirmware`], and it reads from
+//! what was hashed. The files of a registry are replaced, never written, so the open file keeps its bytes. A simulation on virtual
+//! time has its files in memory, because reading a disk needs a thread.
 
 use std::fs::File;
 use std::io;
@@ -60,8 +61,15 @@ pub enum VerifyError {
 /// The bytes of a firmware file, after they were hashed.
 #[derive(Clone, Debug)]
 pub struct VerifiedFirmware {
-    file: Arc<File>,
+    place: Place,
     of: FirmwareFile,
+}
+
+/// Where the bytes are.
+#[derive(Clone, Debug)]
+enum Place {
+    Disk(Arc<File>),
+    Memory(Arc<[u8]>),
 }
 
 impl VerifiedFirmware {
@@ -95,7 +103,32 @@ impl VerifiedFirmware {
         if actual != of.sha256 {
             return Err(VerifyError::OtherBytes { name: name(), expected: of.sha256, actual });
         }
-        Ok(Self { file, of })
+        Ok(Self { place: Place::Disk(file), of })
+    }
+
+    /// Hashes bytes in memory and compares digest and size with the recorded ones.
+    ///
+    /// # Errors
+    /// [`VerifyError`]; the bytes must not be sent then.
+    pub fn check_bytes(bytes: Arc<[u8]>, of: FirmwareFile) -> Result<Self, VerifyError> {
+        let name = || of.filename.clone();
+        let length = bytes.len() as u64;
+        if length != of.size {
+            return Err(VerifyError::OtherSize { name: name(), expected: of.size, actual: length });
+        }
+        let actual = Sha256Digest::new(Sha256::digest(&bytes).into());
+        if actual != of.sha256 {
+            return Err(VerifyError::OtherBytes { name: name(), expected: of.sha256, actual });
+        }
+        Ok(Self { place: Place::Memory(bytes), of })
+    }
+
+    /// The bytes, if they are in memory.
+    pub fn in_memory(&self) -> Option<&[u8]> {
+        match &self.place {
+            Place::Disk(_) => None,
+            Place::Memory(bytes) => Some(bytes),
+        }
     }
 
     /// What the file is.
@@ -119,6 +152,15 @@ impl VerifiedFirmware {
             return Ok(0);
         }
         let most = buffer.len().min(rest);
-        self.file.read_at(&mut buffer[..most], offset)
+        match &self.place {
+            Place::Disk(file) => file.read_at(&mut buffer[..most], offset),
+            Place::Memory(bytes) => {
+                // `rest` is not zero, so the offset is inside.
+                let from = usize::try_from(offset).unwrap_or(bytes.len());
+                let part = bytes.get(from..from + most).unwrap_or_default();
+                buffer[..part.len()].copy_from_slice(part);
+                Ok(part.len())
+            }
+        }
     }
 }

@@ -175,7 +175,7 @@ impl Lane {
             None => {}
         }
         let mut died = None;
-        let (mut id, mut reported) = (None, false);
+        let (mut id, mut reported, mut finished) = (None, false, false);
         let deadline = Instant::now() + TIME_LIMIT;
         loop {
             assert!(Instant::now() < deadline, "{death:?}, {died:?}: no end\n{}", self.data.logs());
@@ -191,7 +191,10 @@ impl Lane {
                         break;
                     }
                     if !reported && job["wait"]["reason"] == "report" {
-                        reported = report(&client, id).await;
+                        reported = report(&client, &self.work.report(id)).await;
+                    }
+                    if !finished && job["wait"]["reason"] == "rescue_session" {
+                        finished = finish(&client, id).await;
                     }
                 }
             }
@@ -283,6 +286,8 @@ fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
         "SELECT count(*) FROM server_observed WHERE pending_cleanup IS NOT NULL AND ?1 = ?1",
         "SELECT count(*) FROM events WHERE run = ?1 AND type = 'run.ended'",
         "SELECT count(*) FROM events WHERE run = ?1 AND type = 'report.success'",
+        "SELECT count(*) FROM events WHERE run = ?1 AND type = 'report.reachable'",
+        "SELECT count(*) FROM events WHERE run = ?1 AND type = 'verb.finish'",
     ];
     questions.into_iter().map(|question| (question, count(data, question, id))).collect()
 }
@@ -292,12 +297,17 @@ async fn shown(client: &Client, id: &str) -> Option<Value> {
     Some(response.expect(200))
 }
 
-/// Sends the machine's report of success. Returns `false` without a response.
-async fn report(client: &Client, id: &str) -> bool {
-    let body = json!({ "status": "success", "job_id": id });
+/// Sends the machine's report. Returns `false` without a response.
+async fn report(client: &Client, body: &Value) -> bool {
     let request = client.request(Method::POST, &format!("/api/v1/status-webhook/{SERIAL}"));
-    let sent = client.try_send(request.header("X-Webhook-Secret", REPORT_SECRET).json(&body)).await;
+    let sent = client.try_send(request.header("X-Webhook-Secret", REPORT_SECRET).json(body)).await;
     sent.is_ok_and(|response| response.expect(200)["ok"] == true)
+}
+
+/// Ends the rescue session of a job. Returns `false` without a response.
+async fn finish(client: &Client, id: &str) -> bool {
+    let request = client.request(Method::POST, &format!("/api/v1/jobs/{id}/finish")).json(&json!({}));
+    client.try_send(request).await.is_ok_and(|response| response.status == 202)
 }
 
 /// Describes a machine that does nothing: the test sends the report.
@@ -468,9 +478,38 @@ fn flashing(vendor: &str) -> ServerSpec {
     spec
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_a_few_effects_of_a_rescue_the_end_is_the_same() {
+    ends_of_work_are_the_same(machine(|_| {}), Work::Rescue, 2, 40).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes; run by .ci/run at every sixtieth effect, by .ci/long at every one"]
+async fn killed_at_every_effect_of_a_rescue_the_end_is_the_same() {
+    ends_of_work_are_the_same(machine(|_| {}), Work::Rescue, 4, 60).await;
+}
+
 /// The vendors of the matrix: a task that vanishes when the BMC restarts, progress at the service without any task, and a BMC
-/// that reads the image from the controller that is killed.
-const FLASHED: [&str; 3] = ["generic", "hpe-ilo6", "fujitsu-irmc"];
+/// that reads the image from the controller that is killed. `KILL_VENDORS=all`, or a list with commas, replaces them.
+fn flashed() -> Vec<String> {
+    match std::env::var("KILL_VENDORS").as_deref() {
+        Ok("all") => lab_bmc::VENDORS
+            .iter()
+            .filter(|vendor| takes_uploads(vendor.name))
+            .map(|vendor| vendor.name.to_owned())
+            .collect(),
+        Ok(list) => list.split(',').map(str::to_owned).collect(),
+        Err(_) => ["generic", "hpe-ilo6", "fujitsu-irmc"].map(str::to_owned).into(),
+    }
+}
+
+/// Whether firmware can be sent to the BMC of a vendor, for both components of the matrix.
+fn takes_uploads(vendor: &str) -> bool {
+    let bmc = lab_bmc::SimBmcConfig::vendor(vendor, SERIAL, BMC_USER, BMC_PASSWORD).unwrap();
+    let has = |component| bmc.service.firmware.iter().any(|item| item.component == component);
+    let sends = bmc.update.multipart.is_some() || bmc.update.push.is_some();
+    sends && has(lab_bmc::Component::Bmc) && has(lab_bmc::Component::Bios)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_a_few_effects_of_an_installation_of_firmware_every_image_arrives_once() {
@@ -486,7 +525,10 @@ async fn killed_at_a_few_effects_while_the_bmc_reads_the_image_every_image_arriv
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes: three vendors, BMC and BIOS; run by .ci/run at every sixtieth effect, by .ci/long at every one"]
 async fn killed_at_every_effect_of_an_installation_of_firmware_every_image_arrives_once() {
-    for vendor in FLASHED {
+    for vendor in flashed() {
+        println!("{vendor}");
+        // The work of a lane is copied, so the name lives as long as the test program.
+        let vendor: &'static str = vendor.leak();
         let work = Work::Firmware(vendor, &["bmc", "bios"]);
         ends_of_work_are_the_same(flashing(vendor), work, 4, 60).await;
     }

@@ -1,4 +1,4 @@
-//! What a controller is killed at: an installation, a condition of the server, or an installation of firmware.
+//! What a controller is killed at: an installation, a rescue, a condition of the server, or an installation of firmware.
 
 use lab_bmc::{Power, SimBmc};
 use reqwest::Method;
@@ -13,6 +13,8 @@ use crate::kit::{Client, recipe};
 pub(super) enum Work {
     /// A job that installs the server.
     Install,
+    /// A job with a rescue session, which an operator ends; its recipe leaves the host off.
+    Rescue,
     /// A condition of the server.
     Condition(&'static str),
     /// The firmware of these components of this vendor's server is installed; every run installs other versions.
@@ -39,7 +41,19 @@ impl Work {
         match self {
             Self::Condition(kind) => kind == "bmcReset",
             Self::Firmware(_, components) => components.contains(&"bmc"),
-            Self::Install => false,
+            Self::Install | Self::Rescue => false,
+        }
+    }
+
+    /// What the machine says when the job waits for its report.
+    pub(super) fn report(self, id: &str) -> Value {
+        match self {
+            Self::Rescue => {
+                json!({ "status": "reachable", "addresses": ["192.0.2.7"], "consoles": ["tty1"] })
+            }
+            Self::Install | Self::Condition(_) | Self::Firmware(..) => {
+                json!({ "status": "success", "job_id": id })
+            }
         }
     }
 
@@ -48,6 +62,11 @@ impl Work {
         let (place, body, id) = match self {
             Self::Install => {
                 ("/api/v1/jobs".to_owned(), json!({ "server_serial": SERIAL, "recipe": recipe() }), "job_id")
+            }
+            Self::Rescue => {
+                let recipe =
+                    json!({ "task_target": "rescue.target", "session_minutes": 600, "after": "off" });
+                ("/api/v1/jobs".to_owned(), json!({ "server_serial": SERIAL, "recipe": recipe }), "job_id")
             }
             Self::Condition(kind) => {
                 let parameters = match kind {
@@ -81,11 +100,14 @@ impl Work {
         assert_eq!(bmc.ejected_while_running(), 0, "{end:?}");
         match self {
             Self::Install => assert_eq!(boots("BootedMedia"), 1, "{end:?}"),
+            Self::Rescue => {
+                assert_eq!((boots("BootedMedia"), bmc.snapshot().power), (1, Power::Off), "{end:?}");
+            }
             Self::Condition("bmcReset") => assert_eq!(boots("Booted"), 0, "{end:?}"),
             Self::Condition(_) => assert_eq!(boots("BootedDisk"), 1, "{end:?}"),
             Self::Firmware(..) => {}
         }
-        if self != Self::Condition("bmcReset") {
+        if ![Self::Condition("bmcReset"), Self::Rescue].contains(&self) {
             assert_eq!(bmc.snapshot().power, Power::On, "{end:?}");
         }
     }
@@ -94,7 +116,7 @@ impl Work {
     pub(super) fn count(self, bmc: &SimBmc) -> u64 {
         match self {
             Self::Firmware(..) => bmc.snapshot().images,
-            Self::Install | Self::Condition(_) => bmc.manager_resets(),
+            Self::Install | Self::Rescue | Self::Condition(_) => bmc.manager_resets(),
         }
     }
 
@@ -108,7 +130,7 @@ impl Work {
                 let last = updates.iter().rev().take(usize::try_from(count).unwrap());
                 Some(format!("{count} images arrived, applied: {}", last.filter(|one| one.applied).count()))
             }
-            Self::Install | Self::Condition(_) => None,
+            Self::Install | Self::Rescue | Self::Condition(_) => None,
         }
     }
 }

@@ -91,7 +91,7 @@ pub struct UpkeepServices {
     /// The stored inventories.
     pub hardware: Box<dyn HardwareLookup>,
     /// The firmware files.
-    pub firmware: Box<dyn FirmwareStore>,
+    pub firmware: Arc<dyn FirmwareStore>,
     /// Serves images to BMCs that take no upload.
     pub urls: Arc<dyn ImageUrls>,
     /// How many hosts may power on at the same time; `None` for no limit.

@@ -59,7 +59,7 @@ fn workflows() -> Vec<Arc<dyn Workflow>> {
     Upkeep::workflows(&Arc::new(UpkeepServices {
         bmc,
         hardware: Box::new(NoHardware),
-        firmware: Box::new(NoFirmware),
+        firmware: Arc::new(NoFirmware),
         urls: Arc::new(NoUrls),
         power_ons: None,
     }))

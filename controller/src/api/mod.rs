@@ -118,6 +118,8 @@ pub struct Api {
     pub registry: Option<Arc<dyn RegistryAdmin>>,
     /// The firmware files, if `ENABLE_REGISTRY` is set.
     pub firmware: Option<FirmwareFiles>,
+    /// Whether an installation of firmware finds its files: in the registry, or where the environment has them.
+    pub installs_firmware: bool,
     /// The live event stream.
     pub feed: Feed,
     /// The certificate of the TLS listeners, if there are any.

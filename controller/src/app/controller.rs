@@ -35,7 +35,7 @@ use media::{AddressPolicy, FilePolicy, Library, LibraryOptions, MediaGrants, Sou
 use provision::{ControllerAuthorities, Provision, ProvisionLimits, ProvisionSettings, Services};
 use recipe::RecipeSchemas;
 use secrets::{Resolver, TokenSeeds};
-use upkeep::{Upkeep, UpkeepServices};
+use upkeep::{FirmwareStore, Upkeep, UpkeepServices};
 
 /// What a controller does not create itself: clock, ids, network (decision D10).
 #[derive(Clone)]
@@ -48,12 +48,20 @@ pub struct Environment {
     pub connector: Arc<dyn BmcConnector>,
     /// The seed of the pauses of BMC clients; a seed makes them repeatable.
     pub jitter_seed: Option<u64>,
+    /// The firmware files that are installed; `None` for those of the registry.
+    pub firmware: Option<Arc<dyn FirmwareStore>>,
 }
 
 impl Environment {
     /// The environment of a real controller: sockets and random ids, with the given clock.
     pub fn real(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, id_source: system_id_source(), connector: Arc::new(SocketConnector), jitter_seed: None }
+        Self {
+            clock,
+            id_source: system_id_source(),
+            connector: Arc::new(SocketConnector),
+            jitter_seed: None,
+            firmware: None,
+        }
     }
 }
 
@@ -106,7 +114,10 @@ impl Controller {
         let upkeep = Arc::new(UpkeepServices {
             bmc: Arc::clone(&services.bmc),
             hardware: Box::new(adapters::StoreHardware(store.clone())),
-            firmware: Box::new(firmware_store::RegistryFirmware(registry.clone().map(FirmwareFiles::new))),
+            firmware: match &environment.firmware {
+                Some(given) => Arc::clone(given),
+                None => Arc::new(firmware_store::RegistryFirmware(registry.clone().map(FirmwareFiles::new))),
+            },
             urls: Arc::new(firmware_urls::MediaUrls {
                 grants: services.grants.clone(),
                 seeds: TokenSeeds::new(keys.signing()),
@@ -144,6 +155,7 @@ impl Controller {
         let api = Api {
             registry: None,
             firmware: registry.clone().map(FirmwareFiles::new),
+            installs_firmware: registry.is_some() || environment.firmware.is_some(),
             tls: certificates,
             feed: feed.clone(),
             engine: engine.clone(),

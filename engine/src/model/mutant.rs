@@ -20,6 +20,22 @@ pub enum Mutant {
     NeverDue,
     /// A power cycle ends with the host off: its power-on is taken as done before it was sent.
     ForgetsPowerOn,
+    /// An installation of firmware asks for no lock of its server.
+    SharesServer,
+    /// An image whose arrival is not known is sent again, without a look at the BMC.
+    SendsAgain,
+    /// An update that is being written counts as ended.
+    IgnoresFlash,
+    /// The word of the BMC that an update succeeded counts as proof.
+    TrustsTask,
+    /// The power of the host after an installation of firmware is not restored.
+    KeepsPower,
+    /// The firmware files of a run are held after its end.
+    KeepsFiles,
+    /// The media grants of a job stay open after its end.
+    KeepsGrants,
+    /// A rescue session ends, and what its recipe says about the power of the host is ignored.
+    IgnoresAfter,
 }
 
 #[cfg(any(test, feature = "mutants"))]

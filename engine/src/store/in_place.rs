@@ -24,7 +24,10 @@ use tokio::sync::watch;
 
 use super::error::StoreError;
 use super::invariants::{self, Violation};
-use crate::model::Snapshot;
+use crate::model::{RunId, Snapshot};
+
+/// How the state of an ended run begins.
+const ENDED: &str = "ended/";
 
 /// What a hook decides about an operation before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub trait StoreHooks: Send + Sync {
     fn violated(&self, violation: Violation);
     /// Receives the first run that is in a given kind of state, once per kind.
     fn seen(&self, snapshot: &Snapshot);
+    /// Receives the id of a run that a committed transaction has ended, perhaps more than once.
+    fn ended(&self, _run: RunId) {}
 }
 
 /// A database in memory that outlives the stores opened on it.
@@ -144,6 +149,9 @@ impl InPlace {
     fn show(&self, connection: &Connection, written: &invariants::WrittenRows) {
         for row in written.runs() {
             let Ok(Some((state, id))) = invariants::state(connection, row) else { continue };
+            if state.starts_with(ENDED) {
+                self.hooks.ended(id);
+            }
             if self.states.lock().insert(state)
                 && let Ok(Some(snapshot)) = invariants::snapshot(connection, id)
             {

@@ -2,10 +2,10 @@
 
 use rusqlite::params;
 
-use super::invariants::{OPERATION, Violation, violations_of};
+use super::invariants::{self, OPERATION, Violation, violations_of};
 use super::rows::{all, first};
 use super::{Store, StoreError};
-use crate::model::{RunId, Serial, StepName};
+use crate::model::{RunId, Serial, Snapshot, StepName};
 
 impl Store {
     /// The violations by all rows now.
@@ -49,5 +49,58 @@ impl Store {
             )
         });
         read.ok().flatten()
+    }
+
+    /// The run trees that have begun a forward step on a server and have not ended, oldest first. Only for an in-place store; runs no
+    /// hooks.
+    pub fn peek_begun(&self, serial: &Serial) -> Vec<RunId> {
+        let Some(place) = self.in_place() else { return Vec::new() };
+        let read = place.peek(|connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT root FROM runs WHERE server = ?1 AND phase <> 'ended' AND EXISTS
+                     (SELECT 1 FROM run_steps WHERE run = runs.id AND stage = 'forward')
+                 GROUP BY root ORDER BY min(created_at), root",
+                params![serial.as_str()],
+                |columns| columns.parse("root", str::parse::<RunId>),
+            )
+        });
+        read.unwrap_or_default()
+    }
+
+    /// Whether a run has ended. Only for an in-place store; runs no hooks.
+    pub fn peek_ended(&self, run: RunId) -> bool {
+        let Some(place) = self.in_place() else { return false };
+        let read = place.peek(|connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT 1 AS ended FROM runs WHERE id = ?1 AND phase = 'ended'",
+                params![run.to_string()],
+                |_| Ok(()),
+            )
+        });
+        matches!(read, Ok(Some(())))
+    }
+
+    /// A run with its steps. Only for an in-place store; runs no hooks.
+    pub fn peek_snapshot(&self, run: RunId) -> Option<Snapshot> {
+        self.in_place()?.peek(|connection| invariants::snapshot(connection, run)).ok().flatten()
+    }
+
+    /// The media grants of a run that have not ended. Only for an in-place store; runs no hooks.
+    pub fn peek_open_grants(&self, run: RunId) -> u64 {
+        let Some(place) = self.in_place() else { return 0 };
+        let read = place.peek(|connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT count(*) AS open FROM media_grants WHERE run = ?1 AND ended_at IS NULL",
+                params![run.to_string()],
+                |columns| columns.count("open"),
+            )
+        });
+        read.ok().flatten().unwrap_or_default()
     }
 }

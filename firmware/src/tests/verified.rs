@@ -33,6 +33,24 @@ fn the_right_bytes_are_read_after_the_check_and_end_where_the_file_ends() {
 }
 
 #[test]
+fn bytes_in_memory_are_verified_and_read_as_those_of_a_file() {
+    let bytes: Vec<u8> = (0..700_u32).map(|number| number.to_le_bytes()[0]).collect();
+    let verified = VerifiedFirmware::check_bytes(bytes.clone().into(), described(&bytes)).unwrap();
+    assert_eq!(verified.in_memory(), Some(&bytes[..]));
+    let mut buffer = vec![0; 10];
+    assert_eq!(verified.read_at(&mut buffer, 695).unwrap(), 5);
+    assert_eq!(buffer[..5], bytes[695..]);
+    assert_eq!(verified.read_at(&mut buffer, 700).unwrap(), 0);
+    assert_eq!(verified.read_at(&mut buffer, u64::MAX).unwrap(), 0);
+    let mut changed = bytes.clone();
+    changed[3] ^= 1;
+    let refused = VerifiedFirmware::check_bytes(changed.into(), described(&bytes)).unwrap_err();
+    assert!(matches!(refused, VerifyError::OtherBytes { .. }), "{refused}");
+    let refused = VerifiedFirmware::check_bytes(bytes[..5].to_vec().into(), described(&bytes)).unwrap_err();
+    assert!(matches!(refused, VerifyError::OtherSize { expected: 700, actual: 5, .. }), "{refused}");
+}
+
+#[test]
 fn changed_short_and_long_bytes_are_refused_before_any_of_them_is_given_out() {
     let bytes = b"firmware of a BMC".to_vec();
     let mut changed = bytes.clone();

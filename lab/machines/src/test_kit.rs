@@ -25,6 +25,9 @@ use crate::{
 
 pub(crate) const TOKEN: &str = "webhook-token-of-this-job";
 pub(crate) const SCHEMA: &str = include_str!("../../../schemas/recipe.schema.json");
+/// The schema of recipes that version 1 does not know.
+const SCHEMA_2: &str = include_str!("../../../schemas/recipe-v2.schema.json");
+pub(crate) const SCHEMA_2_ID: &str = "https://shoal.dev/provisioner/recipe-v2.schema.json";
 pub(crate) const REPOSITORY: &str = "os-images/ubuntu-rootfs";
 
 /// A received installation report.
@@ -160,7 +163,8 @@ pub(crate) fn task_iso(directory: &str, job: &Value, recipe: &Value, more: &[(&s
     };
     add("job.json", job.to_string());
     add("recipe.json", recipe.to_string());
-    add("recipe.schema.json", SCHEMA.to_owned());
+    let schema = if job["recipe_schema_id"] == SCHEMA_2_ID { SCHEMA_2 } else { SCHEMA };
+    add("recipe.schema.json", schema.to_owned());
     for (name, text) in more {
         add(name, (*text).to_owned());
     }

@@ -24,6 +24,7 @@ use super::{class, cleanup_policy, discovered_bmc, input, last_policy, names, re
 use bmc::power::{self, PowerRequest};
 use bmc::slots::Inserted;
 use bmc::{ConnectedBmc, boot, failure, from_redfish, slots, unavailable, wait_for_bmc, waits};
+use engine::model::mutant::{self, Mutant};
 use engine::model::{
     Artifact, Effect, NewEvent, Outcome, PendingCleanup, Server, Snapshot, Stage, StepName, StepPhase,
     StepRecord, Time,
@@ -287,7 +288,10 @@ async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<Ste
         };
         return Ok(StepReport::skipped().event(NewEvent::info("redfish.power", message)));
     }
-    if snapshot.run.outcome == Some(Outcome::Succeeded) && recipe(STEP, context)?.after == After::Off {
+    if snapshot.run.outcome == Some(Outcome::Succeeded)
+        && recipe(STEP, context)?.after == After::Off
+        && !mutant::active(Mutant::IgnoresAfter)
+    {
         let event = NewEvent::info("redfish.power", "host left off, as the recipe says (after: off)");
         return Ok(StepReport::skipped().event(event));
     }
@@ -329,7 +333,10 @@ async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
     let metrics = Arc::clone(&services.metrics);
     let outcome = context.snapshot.run.outcome;
     let took = context.now().since(context.snapshot.run.created_at);
-    let mut report = StepReport::done().effect(Effect::GrantsEnded);
+    let mut report = match mutant::active(Mutant::KeepsGrants) {
+        true => StepReport::done(),
+        false => StepReport::done().effect(Effect::GrantsEnded),
+    };
     let pending = record_pending(&context.snapshot, server.as_ref().map_or(&[], pending_slots));
     if pending.is_some() || touched(&context.snapshot) {
         report = report.effect(Effect::CleanupPending { serial, pending });

@@ -1,4 +1,5 @@
-//! A verified firmware file as a stream: pieces are read on the blocking threads, one at a time.
+//! A verified firmware file as a stream: pieces are read on the blocking threads, one at a time. A file in memory is read without
+//! them, so that a simulation needs no thread.
 
 use std::future::Future;
 use std::io;
@@ -33,6 +34,14 @@ impl AsyncRead for FirmwareStream {
         cx: &mut Context<'_>,
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if let Some(bytes) = self.file.in_memory() {
+            let from = usize::try_from(self.offset).unwrap_or(bytes.len());
+            let left = bytes.get(from..).unwrap_or_default();
+            let count = out.remaining().min(left.len()).min(PIECE);
+            out.put_slice(&left[..count]);
+            self.offset += count as u64;
+            return Poll::Ready(Ok(()));
+        }
         if self.taken == self.piece.len() {
             if self.reading.is_none() {
                 let (file, offset) = (self.file.clone(), self.offset);

@@ -16,6 +16,7 @@ use super::super::{UpkeepServices, names};
 use super::settle::Settled;
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest, power_on_permit};
 use bmc::{ConnectedBmc, from_redfish, wait_for_bmc, waits};
+use engine::model::mutant::{self, Mutant};
 use engine::model::{Effect, NewEvent, StepName, Time};
 use engine::{PermitRequest, StepContext, StepError, StepOutcome, StepReport, WaitRequest};
 
@@ -85,7 +86,7 @@ pub(super) async fn restore(
             serde_json::from_value::<PowerRequest>(record.output.clone())
                 .is_ok_and(|request| request.sent > 0 || request.graceful_at.is_some())
         });
-    if !acted {
+    if !acted || mutant::active(Mutant::KeepsPower) {
         return Ok(StepReport::skipped());
     }
     if context.find_output::<Settled>(names::FW_SETTLE).is_some_and(|settled| settled.is_running) {

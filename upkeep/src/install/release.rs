@@ -5,12 +5,15 @@ use super::super::{UpkeepServices, names};
 use super::fetch;
 use bmc::unavailable;
 use engine::model::StepName;
+use engine::model::mutant::{self, Mutant};
 use engine::{StepContext, StepError, StepReport};
 
 const STEP: &StepName = names::FW_RELEASE;
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
-    services.firmware.release(context.snapshot.run.id).await.map_err(|why| unavailable(STEP, &why))?;
+    if !mutant::active(Mutant::KeepsFiles) {
+        services.firmware.release(context.snapshot.run.id).await.map_err(|why| unavailable(STEP, &why))?;
+    }
     let serial = input(STEP, context)?.server;
     let server = services.bmc.servers.server(&serial).await.map_err(|why| unavailable(STEP, &why))?;
     if let Some(server) = server {

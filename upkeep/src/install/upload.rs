@@ -38,6 +38,7 @@ use super::sending::{LOOK_FOR, Upload, accepted};
 use super::validate::unusable;
 use super::way;
 use bmc::{ConnectedBmc, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
+use engine::model::mutant::{self, Mutant};
 use engine::model::{Effect, NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use firmware::{VersionOrder, compare};
@@ -51,6 +52,9 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let upload: Upload = context.own_output().unwrap_or_default();
     match (upload.prepared.clone(), upload.fetch.clone()) {
         (Some(_), Some(fetch)) => fetch::look(services, context, &current, upload, &fetch).await,
+        (Some(_), None) if mutant::active(Mutant::SendsAgain) => {
+            send(services, context, &current, upload).await
+        }
         (Some(prepared), None) => look(services, context, &current, upload, &prepared).await,
         (None, _) => send(services, context, &current, upload).await,
     }

@@ -22,6 +22,7 @@ use super::fetch;
 use super::sending::Upload;
 use super::watch::{Watched, Word};
 use bmc::{failure, wait_for_bmc};
+use engine::model::mutant::{self, Mutant};
 use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use firmware::FirmwareVersion;
@@ -51,6 +52,9 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let current = Current::of(STEP, context)?;
     let mut verified: Verified = context.own_output().unwrap_or_default();
     let watched = sibling::<Watched>(context, names::FW_WATCH);
+    if mutant::active(Mutant::TrustsTask) {
+        return Ok(StepReport::done());
+    }
     let seen = match absent::connect(STEP, services, context).await? {
         Ok((bmc, _)) => {
             let seen = read(context, &current, &bmc, watched.as_ref()).await;

@@ -24,6 +24,7 @@ use super::absent::{self, Absence, Absent};
 use super::component::{self, Current, sibling};
 use super::sending::Upload;
 use bmc::{failure, from_redfish, lease_lost, wait_for_bmc};
+use engine::model::mutant::{self, Mutant};
 use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 
@@ -166,6 +167,10 @@ async fn look(
             let message =
                 format!("{what} is stored; the BMC says that it is used after a restart of the host");
             done(watched, NewEvent::info("firmware.stored", message))
+        }
+        UpdateState::Running { .. } if mutant::active(Mutant::IgnoresFlash) => {
+            watched.word = Word::HostRestart;
+            Ok(Ok(StepReport::done().with_output(json!(watched))))
         }
         UpdateState::Done => {
             watched.word = Word::Done;

@@ -11,7 +11,7 @@
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
-use super::super::firmware::{files, no_set, set_of, unknown_set};
+use super::super::firmware::{files_exist, no_set, set_of, unknown_set};
 use engine::model::Serial;
 use engine::store::ServerHardware;
 use firmware::{FirmwareSet, OwnVersions, ServerFirmware, ShownFirmware, recognise};
@@ -22,7 +22,7 @@ use upkeep::{Action, InstallFirmware, PlanItem};
 /// Fills in the files of an order that installs firmware; any other order stays as it is.
 pub(super) async fn fill(api: &Api, server: &Serial, action: Action) -> Result<Action, ApiError> {
     let Action::Firmware(mut order) = action else { return Ok(action) };
-    files(api)?;
+    files_exist(api)?;
     if !order.files.is_empty() {
         let message = "the controller fills in the files; name a firmware_set, or give labels";
         return Err(ApiError::invalid(vec![Detail::new("/parameters/files", Rule::Unknown, message)]));

@@ -27,12 +27,19 @@ use super::error_code::{ErrorCode, Rule};
 use crate::firmware::{FirmwareError, FirmwareFiles};
 
 pub(in crate::api) fn files(api: &Api) -> Result<&FirmwareFiles, ApiError> {
-    api.firmware.as_ref().ok_or_else(|| {
-        ApiError::new(
-            ErrorCode::NoRegistry,
-            "this controller has no registry, which holds the firmware files; ENABLE_REGISTRY=true enables it",
-        )
-    })
+    api.firmware.as_ref().ok_or_else(no_registry)
+}
+
+/// Refuses an installation whose files no store has.
+pub(in crate::api) fn files_exist(api: &Api) -> Result<(), ApiError> {
+    if api.installs_firmware { Ok(()) } else { Err(no_registry()) }
+}
+
+fn no_registry() -> ApiError {
+    ApiError::new(
+        ErrorCode::NoRegistry,
+        "this controller has no registry, which holds the firmware files; ENABLE_REGISTRY=true enables it",
+    )
 }
 
 fn unknown_firmware() -> ApiError {

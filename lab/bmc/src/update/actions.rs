@@ -74,9 +74,12 @@ impl SimBmc {
         let facts = upload.image.clone().map_err(problem)?;
         self.state().updates.images += 1;
         if *resource == Resource::UpdatePush && policy.push_form == PushForm::Stored {
+            self.state().updates.accept(&facts);
             return Ok(self.store_image(facts));
         }
-        self.begin_update(&facts, explicit_start, fault)
+        let reply = self.begin_update(&facts, explicit_start, fault)?;
+        self.state().updates.accept(&facts);
+        Ok(reply)
     }
 
     fn multipart_parameters(&self, upload: &Upload) -> Result<Map<String, Value>, ErrorReply> {

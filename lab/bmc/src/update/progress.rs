@@ -36,7 +36,7 @@ pub struct UpdateRecord {
 pub(crate) struct Installed {
     pub(crate) id: String,
     pub(crate) version: String,
-    pub(super) component: Component,
+    pub(crate) component: Component,
     /// A version that is written and does not run yet.
     pub(super) staged: Option<String>,
 }
@@ -99,6 +99,10 @@ pub(crate) struct Updates {
     pub(crate) cut: u64,
     /// Images that the BMC began to read after its response.
     pub(super) fetches: u64,
+    /// Component and version of the images that were accepted, oldest first.
+    pub(super) accepted: Vec<(String, String)>,
+    /// Images and updates that a restart of the BMC ended.
+    pub(super) lost: u64,
 }
 
 /// What the caller of [`Updates::step`] must do.
@@ -119,6 +123,11 @@ impl Updates {
         });
         let shown = ShownState { state: "Idle", ..ShownState::default() };
         Self { items: items.collect(), shown, push_options: json!({}), ..Self::default() }
+    }
+
+    /// Whether an update runs, or waits for a restart.
+    pub(super) fn has_job(&self) -> bool {
+        self.job.is_some()
     }
 
     /// Whether another update would be refused.
@@ -308,9 +317,45 @@ impl Updates {
     pub(crate) fn interrupt(&mut self) {
         if self.job.as_ref().is_some_and(|job| !matches!(job.stage, Stage::WaitingForHost { .. })) {
             self.job = None;
+            self.lost += 1;
             self.shown = ShownState { state: "Idle", ..ShownState::default() };
         }
-        self.stored = None;
+        self.lost += u64::from(self.stored.take().is_some());
+    }
+
+    /// Notes an image that the BMC accepted.
+    pub(super) fn accept(&mut self, facts: &image::ImageFacts) {
+        if self.accepted.len() < KEPT {
+            self.accepted.push((facts.component.clone(), facts.version.clone()));
+        }
+    }
+
+    /// Ends the fault of an update that hangs.
+    pub(super) fn go_on(&mut self) {
+        if let Some(job) = self.job.as_mut().filter(|job| job.fault == Some(FlashFault::Hang)) {
+            job.fault = None;
+        }
+    }
+
+    /// Whether an image is being checked or written; `Some(true)` if it hangs for ever.
+    pub(super) fn working(&self, now: Duration) -> Option<bool> {
+        let now = now + self.skipped;
+        let job = self.job.as_ref()?;
+        match job.stage {
+            Stage::Checking { until } => (now < until).then_some(false),
+            Stage::Flashing { until, .. } => {
+                let hangs = job.fault == Some(FlashFault::Hang);
+                (hangs || now < until).then_some(hangs && now >= until)
+            }
+            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } => None,
+        }
+    }
+
+    /// Writes another version of a component by hand, past the update service. Returns the old version.
+    pub(super) fn replace(&mut self, component: Component, version: &str) -> Option<String> {
+        let item = self.items.iter_mut().find(|item| item.component == component)?;
+        item.id = item.id.replace(&item.version, version);
+        Some(std::mem::replace(&mut item.version, version.to_owned()))
     }
 }
 

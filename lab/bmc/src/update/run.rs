@@ -4,7 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{UpdateRecord, progress::Next};
-use crate::{config::UpdateAnswer, sim_bmc::SimBmc, state::State};
+use crate::{
+    config::{Component, UpdateAnswer},
+    sim_bmc::SimBmc,
+    state::State,
+};
 
 impl State {
     /// The firmware as an operator of the simulated BMC sees it.
@@ -22,6 +26,45 @@ impl SimBmc {
     /// Id and version of each installed firmware.
     pub fn installed(&self) -> Vec<(String, String)> {
         self.state().installed_firmware()
+    }
+
+    /// Component and version of the images that were accepted, oldest first; the first 256.
+    pub fn accepted_images(&self) -> Vec<(String, String)> {
+        self.state().updates.accepted.clone()
+    }
+
+    /// How many images and updates a restart of the BMC ended.
+    pub fn updates_lost(&self) -> u64 {
+        self.state().updates.lost
+    }
+
+    /// Whether an image is being checked or written now. `Some(true)` when it will never end.
+    pub fn is_flashing(&self) -> Option<bool> {
+        self.settle_update();
+        self.state().updates.working(self.elapsed())
+    }
+
+    /// Lets an update that hangs go on.
+    pub fn continue_update(&self) {
+        self.state().updates.go_on();
+        self.settle_update();
+    }
+
+    /// Writes another version of a component by hand, past the update service; returns the old one. Does nothing while an update
+    /// runs or waits.
+    pub fn replace_firmware(&self, component: Component, version: &str) -> Option<String> {
+        let mut state = self.state();
+        if state.updates.has_job() {
+            return None;
+        }
+        state.updates.replace(component, version)
+    }
+
+    /// The versions of the components of a kind.
+    pub fn versions_of(&self, component: Component) -> Vec<String> {
+        let state = self.state();
+        let of_kind = state.updates.items.iter().filter(|item| item.component == component);
+        of_kind.map(|item| item.version.clone()).collect()
     }
 
     /// Lets this much time pass for the running update only.

@@ -65,7 +65,9 @@ impl SimBmc {
         match self.fetch_image(&url, fetch).await {
             Ok(facts) => {
                 self.state().updates.images += 1;
-                self.begin_update(&facts, false, fault)
+                let reply = self.begin_update(&facts, false, fault)?;
+                self.state().updates.accept(&facts);
+                Ok(reply)
             }
             Err(message) => self.begin_failed(&message),
         }
@@ -164,6 +166,7 @@ impl SimBmc {
         });
         match fit {
             Ok((item, facts)) => {
+                state.updates.accept(&facts);
                 self.begin_job(&mut state, at, (item, &facts.version), job.task, (false, job.fault));
             }
             Err(message) => {

@@ -16,6 +16,8 @@ pub mod unit {
     pub const BOOTLOADER_LINUX: &str = "bootloader-linux.service";
     /// Writes the user data where cloud-init finds it.
     pub const CONFIG_DRIVE: &str = "config-drive.service";
+    /// Waits for an operator.
+    pub const RESCUE: &str = "rescue.service";
     /// Sends the report.
     pub const REPORT: &str = "provision-report.service";
     /// The sender of console lines before units start.
@@ -55,6 +57,8 @@ pub struct InstallerBehaviour {
     pub beacon_pause: Duration,
     /// What the machine does after the report.
     pub after_report: AfterReport,
+    /// How long the rescue system runs before it reports success by itself; `None` until its power is off.
+    pub rescue_ends_after: Option<Duration>,
 }
 
 impl Default for InstallerBehaviour {
@@ -74,6 +78,7 @@ impl Default for InstallerBehaviour {
             pull_backoff: backoff(5, 5),
             beacon_pause: Duration::from_secs(1),
             after_report: AfterReport::default(),
+            rescue_ends_after: None,
         }
     }
 }

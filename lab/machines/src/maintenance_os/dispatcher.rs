@@ -7,8 +7,9 @@ use crate::oci::{ExtraFile, ImageReference};
 use recipe::Partition;
 use recipe::partition::default_linux_layout;
 
-/// The only target of this maintenance OS.
+/// The targets of this maintenance OS.
 const INSTALL_LINUX: &str = "install-linux.target";
+const RESCUE: &str = "rescue.target";
 const MAX_REASONS: usize = 5;
 
 /// The disk of a recipe.
@@ -20,10 +21,35 @@ pub(super) enum TargetDisk {
     Only,
 }
 
-/// A parsed recipe.
+/// What a recipe asks for.
+#[derive(Debug)]
+pub(super) enum Dispatched {
+    /// An installation.
+    Install(Box<Task>),
+    /// A rescue session.
+    Rescue(RescueTask),
+}
+
+impl Dispatched {
+    /// The target of the recipe.
+    pub(super) fn target(&self) -> &'static str {
+        match self {
+            Self::Install(_) => INSTALL_LINUX,
+            Self::Rescue(_) => RESCUE,
+        }
+    }
+}
+
+/// A rescue session.
+#[derive(Debug)]
+pub(super) struct RescueTask {
+    /// Whether an SSH server runs: the recipe has a key.
+    pub(super) has_ssh: bool,
+}
+
+/// A parsed recipe of an installation.
 #[derive(Debug)]
 pub(super) struct Task {
-    pub(super) target: String,
     pub(super) target_disk: TargetDisk,
     pub(super) image: ImageReference,
     pub(super) layout: Vec<Partition>,
@@ -31,7 +57,7 @@ pub(super) struct Task {
 }
 
 /// Validates `recipe.json` against the schema in the task image and parses it.
-pub(super) fn dispatch(files: &TaskFiles) -> Result<Task, String> {
+pub(super) fn dispatch(files: &TaskFiles) -> Result<Dispatched, String> {
     let schema: Value =
         serde_json::from_slice(&files.schema).map_err(|source| format!("recipe.schema.json: {source}"))?;
     let id = schema["$id"].as_str().unwrap_or_default();
@@ -54,12 +80,15 @@ pub(super) fn dispatch(files: &TaskFiles) -> Result<Task, String> {
     read(recipe, files)
 }
 
-fn read(recipe: Value, files: &TaskFiles) -> Result<Task, String> {
+fn read(recipe: Value, files: &TaskFiles) -> Result<Dispatched, String> {
     let recipe: RecipeDocument =
         serde_json::from_value(recipe).map_err(|source| format!("recipe.json: {source}"))?;
+    if recipe.task_target == RESCUE {
+        return Ok(Dispatched::Rescue(RescueTask { has_ssh: !recipe.ssh_authorized_keys.is_empty() }));
+    }
     if recipe.task_target != INSTALL_LINUX {
         return Err(format!(
-            "{} does not exist on this maintenance OS, only {INSTALL_LINUX}",
+            "{} does not exist on this maintenance OS, only {INSTALL_LINUX} and {RESCUE}",
             recipe.task_target
         ));
     }
@@ -73,8 +102,7 @@ fn read(recipe: Value, files: &TaskFiles) -> Result<Task, String> {
         item.parse().map_err(|reason| format!("recipe.json /partition_layout/{index}: {reason}"))
     });
     let cloud_init = files.cloud_init.iter();
-    Ok(Task {
-        target: recipe.task_target,
+    Ok(Dispatched::Install(Box::new(Task {
         target_disk: match (recipe.target_disk, recipe.disk_hints) {
             (Some(disk), _) => TargetDisk::Named(disk),
             (None, Some(_)) => TargetDisk::Only,
@@ -89,5 +117,5 @@ fn read(recipe: Value, files: &TaskFiles) -> Result<Task, String> {
         cloud_init: cloud_init
             .map(|(name, bytes)| ExtraFile { path: (*name).to_owned(), bytes: bytes.clone() })
             .collect(),
-    })
+    })))
 }

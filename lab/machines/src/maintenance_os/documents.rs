@@ -56,6 +56,8 @@ pub(super) struct RecipeDocument {
     pub(super) arrays: Vec<serde_json::Value>,
     #[serde(default)]
     pub(super) volume_groups: Vec<serde_json::Value>,
+    #[serde(default)]
+    pub(super) ssh_authorized_keys: Vec<String>,
 }
 
 /// One item of `partition_layout`.

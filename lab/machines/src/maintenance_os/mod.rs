@@ -17,8 +17,8 @@
 //! - No task outlives its boot: [`MaintenanceOs::run`] returns after its last blocking task has ended.
 //! - No document type is shared with the controller: module `documents` has separate types.
 //!
-//! What an installer may do wrong is data: [`InstallerBehaviour`]. Only `install-linux.target` exists. The dispatcher
-//! refuses any other target, as on a maintenance OS that lacks its units.
+//! What an installer may do wrong is data: [`InstallerBehaviour`]. `install-linux.target` and `rescue.target` exist. The
+//! dispatcher refuses any other target, as on a maintenance OS that lacks its units.
 //!
 //! See docs/maintenance-os.md.
 
@@ -45,6 +45,7 @@ pub use self::{
     report::ReportDelivery,
 };
 use self::{
+    dispatcher::{Dispatched, RescueTask},
     documents::{JobDocument, TaskFiles},
     install::{Installer, UnitFailure},
     media::{Drive, FoundMedia, chain, find_task},
@@ -137,6 +138,8 @@ pub struct MediaBoot {
 pub enum InstallOutcome {
     /// The disk holds the OS image and boots.
     Succeeded(Box<Installed>),
+    /// The rescue system ended by itself. No disk was written.
+    Rescued,
     /// A unit failed.
     Failed {
         /// Name of the unit.
@@ -351,7 +354,14 @@ impl MaintenanceOs {
             Ok(task) => task,
             Err(reason) => return (failed(unit::DISPATCHER, reason), None),
         };
-        console.print(unit::DISPATCHER, format!("recipe accepted, starting {}", task.target));
+        let target = task.target().to_owned();
+        console.print(unit::DISPATCHER, format!("recipe accepted, starting {target}"));
+        let task = match task {
+            Dispatched::Rescue(rescue) => {
+                return (self.rescue(console, reporter, &rescue).await, Some(target));
+            }
+            Dispatched::Install(task) => task,
+        };
         let installer = Installer {
             machine: &self.machine,
             behaviour: &self.behaviour,
@@ -367,7 +377,30 @@ impl MaintenanceOs {
             Ok(installed) => InstallOutcome::Succeeded(Box::new(installed)),
             Err(UnitFailure { unit, reason }) => failed(unit, reason),
         };
-        (outcome, Some(task.target))
+        (outcome, Some(target))
+    }
+
+    /// The rescue system: reports how it is reached, then runs until it ends by itself or the power goes off.
+    async fn rescue(
+        &self,
+        console: &MachineConsole,
+        reporter: &Reporter,
+        task: &RescueTask,
+    ) -> InstallOutcome {
+        if self.behaviour.fail_at.as_deref() == Some(unit::RESCUE) {
+            return failed(unit::RESCUE, "failed on purpose, as the simulation is configured".to_owned());
+        }
+        if !self.behaviour.never_report {
+            let report = reporter.reachable(task.has_ssh);
+            let delivery = reporter.deliver(&report, self.behaviour.report_backoff).await;
+            console.print(unit::RESCUE, format!("reachable for an operator; reported: {delivery:?}"));
+        }
+        match self.behaviour.rescue_ends_after {
+            Some(time) => tokio::time::sleep(time).await,
+            // The end of the power ends the whole run.
+            None => std::future::pending().await,
+        }
+        InstallOutcome::Rescued
     }
 
     async fn report(&self, attempt: &Attempt, console: &MachineConsole) -> ReportDelivery {
@@ -381,7 +414,8 @@ impl MaintenanceOs {
                     step: Step::of_unit(failed_step).unwrap_or(Step::Dispatcher),
                     class: Some(Class::Machine),
                 },
-                InstallOutcome::Refused { .. }
+                InstallOutcome::Rescued
+                | InstallOutcome::Refused { .. }
                 | InstallOutcome::NotBootable { .. }
                 | InstallOutcome::PowerLost => return ReportDelivery::NotSent,
             };
@@ -390,7 +424,9 @@ impl MaintenanceOs {
             return ReportDelivery::Said;
         }
         let report = match &attempt.outcome {
-            InstallOutcome::Succeeded(_) => reporter.success(attempt.target.as_deref().unwrap_or_default()),
+            InstallOutcome::Succeeded(_) | InstallOutcome::Rescued => {
+                reporter.success(attempt.target.as_deref().unwrap_or_default())
+            }
             InstallOutcome::Failed { failed_step, reason } => {
                 reporter.failed(attempt.target.as_deref(), failed_step, reason)
             }
@@ -436,6 +472,7 @@ fn summary(outcome: &InstallOutcome) -> (&'static str, String) {
         }
         InstallOutcome::Refused { reason } => (unit::DISPATCHER, format!("refused: {reason}")),
         InstallOutcome::NotBootable { reason } => (unit::KERNEL, format!("not bootable: {reason}")),
+        InstallOutcome::Rescued => (unit::REPORT, "the rescue system has ended".to_owned()),
         InstallOutcome::PowerLost => (unit::KERNEL, "power lost".to_owned()),
     }
 }

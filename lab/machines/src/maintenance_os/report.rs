@@ -18,6 +18,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The value of `dispatcher_version`.
 const DISPATCHER_VERSION: &str = concat!("shoal-sim/", env!("CARGO_PKG_VERSION"));
 
+/// What a simulated rescue system reports; no client can connect there.
+const RESCUE_ADDRESS: &str = "192.0.2.7";
+const RESCUE_HOST_KEY: &str = "SHA256:c2ltdWxhdGVkIGhvc3Qga2V5IG9mIHRoZSByZXNjdWU";
+
 /// How the delivery of a report ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportDelivery {
@@ -56,6 +60,12 @@ pub(super) struct ReportBody<'job> {
     step: Option<&'job str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     percent: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addresses: Option<[&'static str; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ssh_host_key: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consoles: Option<[&'static str; 1]>,
     job_id: &'job str,
     delivery_id: Uuid,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,6 +111,17 @@ impl Reporter {
     ) -> ReportBody<'job> {
         let (failed_step, message) = (Some(failed_step), Some(message));
         ReportBody { failed_step, message, task_target, ..self.report("failed", "failed") }
+    }
+
+    /// Builds the report that an operator can reach the rescue system.
+    pub(super) fn reachable(&self, has_ssh: bool) -> ReportBody<'_> {
+        ReportBody {
+            addresses: Some([RESCUE_ADDRESS]),
+            ssh_host_key: has_ssh.then_some(RESCUE_HOST_KEY),
+            consoles: Some(["tty1"]),
+            finished_at: None,
+            ..self.report("reachable", "reachable")
+        }
     }
 
     /// Reports that a unit starts. A failed request is ignored.
@@ -165,6 +186,9 @@ impl Reporter {
             message: None,
             step: None,
             percent: None,
+            addresses: None,
+            ssh_host_key: None,
+            consoles: None,
             job_id: &self.job.job_id,
             delivery_id: Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()),
             task_target: None,

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     backoff::Backoff,
     disk,
-    test_kit::{FakeController, ReceivedReport, TOKEN, recipe, task_iso},
+    test_kit::{FakeController, ReceivedReport, SCHEMA_2_ID, TOKEN, recipe, task_iso},
 };
 
 const SERIAL: &str = "XF-12345ABC";
@@ -61,6 +61,14 @@ impl Bench {
     /// Boots with the task of this machine in the second drive.
     async fn boot_task(&self, recipe: &Value, more: &[(&str, &str)]) -> InstallResult {
         let task = self.fake.task("task.iso", &self.fake.job(SERIAL), recipe, more);
+        self.boot(&[task]).await
+    }
+
+    /// Boots with a task of a recipe of version 2.
+    async fn boot_second(&self, recipe: &Value) -> InstallResult {
+        let mut job = self.fake.job(SERIAL);
+        job["recipe_schema_id"] = json!(SCHEMA_2_ID);
+        let task = self.fake.task("task.iso", &job, recipe, &[]);
         self.boot(&[task]).await
     }
 
@@ -154,6 +162,40 @@ async fn a_unit_configured_to_fail_is_the_failed_step() {
         assert_eq!((&body["status"], &body["failed_step"]), (&json!("failed"), &json!(unit)));
         assert!(bench.machine().boot_from_disk().is_err(), "{unit}");
     }
+}
+
+#[tokio::test]
+async fn a_rescue_system_reports_that_it_is_reachable_and_runs_until_its_power_is_off() {
+    let bench = Bench::new().await;
+    let rescue = json!({ "task_target": "rescue.target" });
+    let (report, ()) = tokio::join!(bench.boot_second(&rescue), async {
+        let mut reports = bench.fake.reports.clone();
+        reports.wait_for(|reports| !reports.is_empty()).await.unwrap();
+        bench.cancel.cancel();
+    });
+    assert_eq!((&report.outcome, report.delivery), (&InstallOutcome::PowerLost, ReportDelivery::NotSent));
+    let body = bench.only_report();
+    assert_eq!(body["status"], "reachable");
+    assert!(body["addresses"][0].as_str().is_some() && body["consoles"][0].as_str().is_some(), "{body}");
+    assert!(body.get("ssh_host_key").is_none(), "the recipe has no key: {body}");
+    assert!(!bench.disk_was_touched());
+}
+
+#[tokio::test]
+async fn a_rescue_system_can_end_by_itself_or_fail() {
+    let mut bench = Bench::new().await;
+    let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGV4YW1wbGVleGFtcGxlZXhhbXBsZWV4YW1wbGU a@b";
+    let rescue = json!({ "task_target": "rescue.target", "ssh_authorized_keys": [key] });
+    bench.behaviour.rescue_ends_after = Some(Duration::from_millis(1));
+    assert_eq!(bench.boot_second(&rescue).await.outcome, InstallOutcome::Rescued);
+    let said: Vec<_> = bench.reports().iter().map(|report| report.body["status"].clone()).collect();
+    assert_eq!(said, ["reachable", "success"]);
+    assert!(bench.reports()[0].body["ssh_host_key"].as_str().unwrap().starts_with("SHA256:"));
+
+    bench.behaviour.fail_at = Some(unit::RESCUE.to_owned());
+    failed_with(&bench.boot_second(&rescue).await, unit::RESCUE, "failed on purpose");
+    assert_eq!(bench.reports().last().unwrap().body["failed_step"], unit::RESCUE);
+    assert!(!bench.disk_was_touched());
 }
 
 #[tokio::test]

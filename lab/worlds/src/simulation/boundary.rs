@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::rng::WorldRng;
 use super::state::WorldState;
-use engine::model::{Clock, Snapshot};
+use engine::model::{Clock, RunId, Snapshot};
 use engine::store::{HookDecision, StoreHooks, Violation};
 use engine::{Blockers, WorkflowRegistry, explain};
 
@@ -148,6 +148,10 @@ impl StoreHooks for Boundary {
 
     fn violated(&self, violation: Violation) {
         self.world.checker.violation(format!("{}: {}", violation.rule, violation.subject));
+    }
+
+    fn ended(&self, run: RunId) {
+        self.world.run_ended(run);
     }
 
     fn seen(&self, snapshot: &Snapshot) {

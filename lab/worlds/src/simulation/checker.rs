@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   every transaction  invariants of the rows (store::audit); every state has a complete explanation
-//!   every BMC change   sent by the holder of the lease of the server's run; one at a time
+//!   every BMC change   sent by the holder of the lease of the server's run; one at a time; no other run of the server has begun;
+//!                      while the BMC writes firmware, neither a reset nor another image
 //!   every boot         once from a medium; once before the cleanup of a job, and once more if the first was from the disk
 //!   every promise      every acknowledgement (202, 200) is recorded and checked at the end
 //!   at the end         all jobs ended, slots empty or cleanup pending, no session left
@@ -51,6 +52,12 @@ struct Observed {
     cancelled: BTreeSet<RunId>,
     /// Acknowledged power cycles that leave their host on.
     cycles: BTreeSet<RunId>,
+    /// Rescues whose recipe leaves the host off.
+    left_off: BTreeSet<RunId>,
+    /// Jobs whose rescue session an operator ended.
+    finished: BTreeSet<RunId>,
+    /// The run that last sent a firmware image to a BMC.
+    senders: BTreeMap<Serial, RunId>,
     reports: BTreeMap<RunId, Reported>,
     /// The conditions that were explained.
     explained: BTreeSet<String>,
@@ -101,8 +108,16 @@ impl InvariantChecker {
         serial: &Serial,
         sender: &str,
         request: &Request,
+        bmc: &SimBmc,
     ) -> BmcChange {
         let what = &request.path;
+        let begun = store.peek_begun(serial);
+        if begun.len() > 1 {
+            self.violation(format!("{} jobs use {serial} at once ({what}): {begun:?}", begun.len()));
+        }
+        if let [run] = begun[..] {
+            self.no_update_is_interrupted(serial, run, request, bmc);
+        }
         if request.path.ends_with("/Manager.Reset") {
             // A restart of the BMC ends its virtual media, also those that an abandoned cleanup left inserted.
             self.observed().media_loss_allowed.insert(serial.clone());
@@ -132,6 +147,26 @@ impl InvariantChecker {
         BmcChange { observed: Arc::clone(&self.0), serial: serial.clone() }
     }
 
+    /// While a BMC checks or writes firmware, neither host nor BMC is reset and no other image is sent. Only another run than the one
+    /// that began the update does so, after that run has ended because the update hangs for ever.
+    fn no_update_is_interrupted(&self, serial: &Serial, run: RunId, request: &Request, bmc: &SimBmc) {
+        let resets = ["ComputerSystem.Reset", "Manager.Reset"].iter().any(|end| request.path.ends_with(end));
+        let has_image = request.body.as_deref().is_some_and(is_image);
+        if !resets && !has_image {
+            return;
+        }
+        let sender = self.observed().senders.get(serial).copied();
+        if let Some(hangs) = bmc.is_flashing()
+            && !(hangs && sender != Some(run))
+        {
+            let what = if resets { &request.path } else { "a second image" };
+            self.violation(format!("job {run} sends {what} to {serial}, which writes firmware"));
+        }
+        if has_image {
+            self.observed().senders.insert(serial.clone(), run);
+        }
+    }
+
     /// Checks the boot of a host.
     pub(super) fn booted(&self, store: &Store, serial: &Serial, source: &BootSource) {
         if let BootSource::Media { url, .. } = source {
@@ -148,7 +183,9 @@ impl InvariantChecker {
         let Some((run, phase, step, _)) = store.peek_server(serial) else {
             return;
         };
-        let ordered = self.observed().starters.get(serial) == Some(&run);
+        // An installation of firmware restarts its host for each component that needs it.
+        let restarts = step.as_ref().is_some_and(|step| step.starts_with("firmware."));
+        let ordered = !restarts && self.observed().starters.get(serial) == Some(&run);
         if ordered && Phase::parse(&phase).is_some_and(Phase::is_forward) {
             let disk = matches!(source, BootSource::Disk);
             let (times, disk_first) = {
@@ -199,6 +236,21 @@ impl InvariantChecker {
         self.observed().cycles.contains(&run)
     }
 
+    /// Records that the recipe of a rescue leaves the host off.
+    pub(super) fn rescue_leaves_off(&self, run: RunId) {
+        self.observed().left_off.insert(run);
+    }
+
+    /// Whether the run is a rescue that leaves its host off.
+    pub(super) fn leaves_off(&self, run: RunId) -> bool {
+        self.observed().left_off.contains(&run)
+    }
+
+    /// Records that the end of a rescue session was acknowledged.
+    pub(super) fn finish_acknowledged(&self, job: RunId) {
+        self.observed().finished.insert(job);
+    }
+
     pub(super) fn cancel_acknowledged(&self, job: RunId) {
         self.observed().cancelled.insert(job);
     }
@@ -246,16 +298,17 @@ impl InvariantChecker {
                 run.next_run_at
             ));
         }
-        let (reported, cancelled) = {
+        let (reported, cancelled, finished) = {
             let observed = self.observed();
-            (observed.reports.get(&id).copied(), observed.cancelled.contains(&id))
+            let reported = observed.reports.get(&id).copied();
+            (reported, observed.cancelled.contains(&id), observed.finished.contains(&id))
         };
         let outcome = run.outcome;
         let kept = match reported {
             _ if cancelled => outcome == Some(Outcome::Cancelled),
             Some(Reported::Success) => outcome == Some(Outcome::Succeeded),
             Some(Reported::Failed) => outcome != Some(Outcome::Succeeded),
-            None => true,
+            None => !finished || outcome == Some(Outcome::Succeeded),
         };
         if !kept {
             self.violation(format!(
@@ -305,6 +358,12 @@ impl InvariantChecker {
             ));
         }
     }
+}
+
+/// Whether a body contains a firmware image.
+fn is_image(body: &[u8]) -> bool {
+    const MAGIC: &[u8] = b"SIMFW1 ";
+    body.windows(MAGIC.len()).any(|window| window == MAGIC)
 }
 
 /// Whether a request starts a host, at once or after a shutdown.

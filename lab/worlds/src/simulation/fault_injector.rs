@@ -139,6 +139,7 @@ fn fault(rng: &WorldRng) -> Fault {
 pub(super) fn end(bmcs: impl Iterator<Item = (Serial, SimBmc)>) {
     for (_, bmc) in bmcs {
         bmc.clear_faults();
+        bmc.continue_update();
         bmc.set_reachable(true);
     }
 }

@@ -6,7 +6,7 @@
 //!   |--------------- plan.fault_time ------------------|------- until all jobs end --|
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,12 @@ use super::operator::{BMC_PASSWORD, BMC_USER};
 use super::rng::WorldRng;
 use super::state::{WorldState, start};
 use super::world::World;
-use super::{WorldPlan, conditions, drain_actions, operator, supervisor};
+use super::{
+    WorldPlan, conditions, drain_actions, firmware_shelf, installations, operator, rescues, supervisor,
+};
 use engine::model::{PROVISION, RunId, Serial, Time};
 use engine::store::{EventFilter, StoreError};
+use upkeep::FIRMWARE_INSTALL;
 
 /// The random stream that chooses the BMCs. It never changes: recorded seeds replay their worlds with it.
 const BMC_STREAM: u64 = 0x88dd_84bf_a885_a340;
@@ -84,6 +87,9 @@ fn vendor_config(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
 
 /// Runs a world from start to end.
 pub(super) async fn run(world: &Arc<World>) -> Result<(), StoreError> {
+    if world.plan.installations > 0 {
+        firmware_shelf::fill(world).await?;
+    }
     let operators = tokio::spawn(operators(Arc::clone(world)));
     let mut supervisor = supervisor::Supervisor::start_first(world).await;
     let fault_time = tokio::time::sleep(world.plan.fault_time);
@@ -152,12 +158,30 @@ async fn operators(world: Arc<World>) {
             tokio::spawn(conditions::request_conditions(Arc::clone(&world), number, serial))
         })
         .collect();
-    for creator in creators.into_iter().chain(requesters) {
+    let others = more_operators(&world);
+    let update_faults = (world.plan.installations > 0)
+        .then(|| tokio::spawn(installations::inject_faults(Arc::clone(&world))));
+    for creator in creators.into_iter().chain(requesters).chain(others) {
         let _ended = creator.await;
     }
+    update_faults.iter().for_each(tokio::task::JoinHandle::abort);
     // Drains and maintenance end before the checks.
     let _ended = drain_actions.await;
     fault_injector.abort();
+}
+
+/// The operators who install firmware and use rescue systems, where the plan has them.
+fn more_operators(world: &Arc<World>) -> Vec<tokio::task::JoinHandle<()>> {
+    let mut tasks = Vec::new();
+    for (number, (serial, _)) in (0_u64..).zip(world.bmcs()) {
+        if world.plan.installations > 0 {
+            tasks.push(tokio::spawn(installations::install(Arc::clone(world), number, serial.clone())));
+        }
+        if world.plan.rescues > 0 {
+            tasks.push(tokio::spawn(rescues::rescue(Arc::clone(world), number, serial)));
+        }
+    }
+    tasks
 }
 
 /// Checks all rules at the end.
@@ -169,16 +193,21 @@ async fn check_at_end(world: &Arc<World>) -> Result<(), StoreError> {
     world.receiver.check_deliveries(world).await?;
     // The log decides which job of a server is the last: the wall clock may have been set back.
     let mut last: BTreeMap<Serial, (i64, Option<engine::model::Outcome>)> = BTreeMap::new();
+    let mut power_left: BTreeSet<Serial> = BTreeSet::new();
     for id in world.checker.jobs() {
         match store.job(id).await? {
             Some(job) => {
                 world.checker.check_job_at_end(&job);
+                if job.run.workflow == FIRMWARE_INSTALL
+                    && job.run.outcome != Some(engine::model::Outcome::Succeeded)
+                {
+                    // It may have been created before the last installation and have run after it.
+                    power_left.extend(job.run.server.clone());
+                }
                 let events = store.events(EventFilter { run: Some(id), after: 0, limit: 1 }).await?;
                 // Only a job that installs, and a power cycle with `power_on`, promise that the host is on.
-                let promised = job
-                    .run
-                    .outcome
-                    .filter(|_| job.run.workflow == PROVISION || world.checker.promises_power(id));
+                let installs = job.run.workflow == PROVISION && !world.checker.leaves_off(id);
+                let promised = job.run.outcome.filter(|_| installs || world.checker.promises_power(id));
                 let created = (events.first().map_or(0, |event| event.seq), promised);
                 if let Some(server) = &job.run.server {
                     let newest = last.entry(server.clone()).or_insert(created);
@@ -193,7 +222,8 @@ async fn check_at_end(world: &Arc<World>) -> Result<(), StoreError> {
     for (serial, bmc) in world.bmcs() {
         let cleanup_pending =
             store.server(&serial).await?.is_some_and(|server| server.pending_cleanup.is_some());
-        let outcome = last.get(&serial).and_then(|(_, outcome)| *outcome);
+        let outcome =
+            last.get(&serial).and_then(|(_, outcome)| *outcome).filter(|_| !power_left.contains(&serial));
         world.checker.check_server_at_end(
             &serial,
             &bmc,

@@ -6,6 +6,7 @@
 //!                              | not readable: hangs          | power off: ends         | lost, repeated, an hour late
 //!                              |
 //!                              ks.cfg: an installer that cannot report -> two warm restarts
+//!                              rescue.target: a report that it is reachable -> until the power is off, or an end of its own
 //! ```
 
 use std::sync::{Arc, Weak};
@@ -84,11 +85,14 @@ impl Host for WorldMachines {
 async fn install(world: &Arc<World>, boot: &BootContext) {
     let rng = &world.machine_rng;
     tokio::time::sleep(rng.seconds(5, 90)).await;
-    let Some((task, reports)) = find_task(world, boot).await else { return };
+    let Some((task, target)) = find_task(world, boot).await else { return };
     if rng.chance_per_mille(world.plan.silent) {
         return world.note(&format!("{} hangs", boot.serial));
     }
-    if !reports {
+    if target == Target::Rescue {
+        return rescue(world, boot, &task).await;
+    }
+    if target == Target::Scripted {
         return restart_after(world, boot, rng.seconds(120, 1500), FIRST).await;
     }
     let minutes = rng.below(25);
@@ -109,15 +113,54 @@ async fn install(world: &Arc<World>, boot: &BootContext) {
         (Reported::Success, json!({ "status": "success", "job_id": task.job_id }))
     };
     world.note(&format!("{} has finished: {reported:?}", boot.serial));
+    send_end(world, &task, &report, reported).await;
+}
+
+/// The rescue system: reports that it is reachable, then works until the power goes off or it ends by itself.
+async fn rescue(world: &Arc<World>, boot: &BootContext, task: &Task) {
+    let rng = &world.machine_rng;
+    let reachable = json!({
+        "status": "reachable", "addresses": ["10.3.0.7"], "ssh_host_key": "SHA256:c2VsZnRlc3Q", "consoles": ["tty1"],
+    });
+    let mut delay = Duration::from_secs(1);
+    for _ in 0..REPORT_TRIES {
+        let lost = world.fault_occurs(150);
+        let sent = if lost { None } else { send(world, task, reachable.clone()).await };
+        if sent.is_some_and(|(status, _)| status < 500 && status != 429) {
+            break;
+        }
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(Duration::from_secs(300));
+    }
+    world.note(&format!("{} is reachable", boot.serial));
+    let ends = rng.below(6);
+    tokio::time::sleep(rng.seconds(60, 3600)).await;
+    let (reported, status) = match ends {
+        0 => (Reported::Success, "success"),
+        1 => (Reported::Failed, "failed"),
+        // An operator ends the session, or its time passes: then the power goes off.
+        _ => return std::future::pending().await,
+    };
+    world.note(&format!("{} ends its rescue: {reported:?}", boot.serial));
+    let mut report = json!({ "status": status, "job_id": task.job_id });
+    if reported == Reported::Failed {
+        report["failed_step"] = json!("rescue.service");
+    }
+    send_end(world, task, &report, reported).await;
+}
+
+/// Sends the final report until a response, over a network that loses and repeats reports.
+async fn send_end(world: &Arc<World>, task: &Task, report: &Value, reported: Reported) {
+    let rng = &world.machine_rng;
     if world.fault_occurs(80) {
-        repeat_later(world, &task, report.clone(), reported);
+        repeat_later(world, task, report.clone(), reported);
     }
     let mut delay = Duration::from_secs(1);
     for _ in 0..REPORT_TRIES {
         // The report or its response is lost.
         let lost = world.fault_occurs(150);
         if !(lost && rng.below(2) == 0) {
-            let status = deliver(world, &task, report.clone(), reported).await;
+            let status = deliver(world, task, report.clone(), reported).await;
             if !lost && status.is_some_and(|status| status < 500 && status != 429) {
                 return;
             }
@@ -169,8 +212,19 @@ async fn restart_after(world: &Arc<World>, boot: &BootContext, delay: Duration, 
     }
 }
 
-/// Finds the task of this machine on its media. The flag says whether the installer can report.
-async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<(Task, bool)> {
+/// What the maintenance OS does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// It installs and reports.
+    Install,
+    /// An installer that cannot report.
+    Scripted,
+    /// It waits for an operator.
+    Rescue,
+}
+
+/// Finds the task of this machine on its media.
+async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<(Task, Target)> {
     let mut read = false;
     for _ in 0..MEDIA_TRIES {
         for medium in boot.media.iter().rev() {
@@ -182,7 +236,15 @@ async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<(Task, bool
                 let task = task.and_then(|bytes| serde_json::from_slice::<Task>(&bytes).ok());
                 if let Some(task) = task.filter(|task| task.server_serial == boot.serial) {
                     let scripted = image.read(&format!("{folder}ks.cfg"), MAX_DOCUMENT).is_ok();
-                    return Some((task, !scripted));
+                    let recipe = image.read(&format!("{folder}recipe.json"), MAX_DOCUMENT).ok();
+                    let recipe = recipe.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+                    let rescues = recipe.is_some_and(|recipe| recipe["task_target"] == "rescue.target");
+                    let target = match (scripted, rescues) {
+                        (true, _) => Target::Scripted,
+                        (false, true) => Target::Rescue,
+                        (false, false) => Target::Install,
+                    };
+                    return Some((task, target));
                 }
             }
         }

@@ -32,15 +32,19 @@ mod commits;
 mod conditions;
 mod drain_actions;
 mod fault_injector;
+mod firmware_shelf;
+mod installations;
 mod life;
 mod machine;
 mod network;
 mod operator;
 mod received;
 mod receiver;
+mod rescues;
 mod rng;
 mod state;
 mod supervisor;
+mod watched;
 mod world;
 
 #[cfg(test)]
@@ -102,6 +106,10 @@ pub struct WorldPlan {
     pub esxi: u64,
     /// How many conditions of a server are requested besides its jobs: power cycles, restarts of the BMC, inventories.
     pub conditions: u64,
+    /// How many installations of firmware are ordered for each server.
+    pub installations: u64,
+    /// How many sessions of the rescue system are ordered for each server.
+    pub rescues: u64,
     /// Whether a receiver subscribes to all events with an outgoing webhook.
     pub webhook: bool,
 }
@@ -136,7 +144,9 @@ impl WorldPlan {
             failing: 100,
             esxi: 120,
             // The worlds of recorded seeds are without conditions: they must stay as they were when they broke a rule.
-            conditions: if matches!(seed % 7, 1 | 6) { 3 } else { 0 },
+            conditions: if matches!(seed % 7, 1 | 6) || has_all(seed) { 3 } else { 0 },
+            installations: if has_all(seed) { 2 } else { 0 },
+            rescues: if has_all(seed) { 1 } else { 0 },
             webhook: rng.below(6) == 0,
         }
     }
@@ -150,8 +160,15 @@ impl WorldPlan {
     /// The maximum time after the faults have ended: the jobs that are not yet created, then twice the time of a job and its
     /// cleanup.
     fn time_limit(&self) -> Duration {
-        self.fault_time + Duration::from_secs(2 * (3 * 3600 + 600) + 2 * 3600)
+        // An installation of firmware ends by its deadline, then it lets its last update finish.
+        let firmware = Duration::from_secs(if self.installations > 0 { 2 * 9 * 3600 } else { 0 });
+        self.fault_time + Duration::from_secs(2 * (3 * 3600 + 600) + 2 * 3600) + firmware
     }
+}
+
+/// Whether the world of a seed has every kind of job. The worlds of recorded seeds do not: they must stay as they were.
+fn has_all(seed: u64) -> bool {
+    seed % 5 == 4
 }
 
 /// The result of one world.

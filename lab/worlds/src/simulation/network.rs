@@ -18,6 +18,7 @@ use http::{Method, header};
 use lab_bmc::{InProcess, MediaReader, MediaRefusal, MediaRequest, MediaResponse, SimBmc};
 use redfish::{
     Endpoint, Fingerprint, Request, Response, TlsVerification, Transport, TransportError, TransportErrorKind,
+    UploadBody,
 };
 use serde_json::Value;
 use tower::ServiceExt;
@@ -89,7 +90,11 @@ impl WorldTransport {
         let change = mutates.then(|| {
             self.world.note(&format!("{} {} {}", self.serial, request.method, short(&request.path)));
             self.world.bmc_changes.notify_waiters();
-            self.world.checker.bmc_change(self.world.observer(), &self.serial, &self.boundary.owner, &request)
+            let store = self.world.observer();
+            if let [run] = store.peek_begun(&self.serial)[..] {
+                self.world.run_changes(run, &self.bmc);
+            }
+            self.world.checker.bmc_change(store, &self.serial, &self.boundary.owner, &request, &self.bmc)
         });
         let response = InProcess::new(self.bmc.clone()).send(request, deadline).await;
         drop(change);
@@ -113,6 +118,22 @@ impl Transport for WorldTransport {
         });
         self.boundary.call_out().await;
         response
+    }
+
+    async fn upload(
+        &self,
+        request: Request,
+        body: UploadBody,
+        deadline: Duration,
+    ) -> Result<Response, TransportError> {
+        if self.world.faults_active() && self.world.firmware.cuts(30) {
+            self.world.note(&format!("{} an upload breaks off", self.serial));
+            return Err(TransportError::maybe_sent(TransportErrorKind::Lost, "the connection broke off"));
+        }
+        let unreadable =
+            |error: std::io::Error| TransportError::not_sent(TransportErrorKind::Config, error.to_string());
+        let body = Some(body.collect().await.map_err(unreadable)?);
+        self.send(Request { body, ..request }, deadline).await
     }
 }
 

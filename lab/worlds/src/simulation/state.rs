@@ -15,8 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::WorldPlan;
 use super::checker::InvariantChecker;
 use super::clock::{WorldClock, WorldWallClock};
+use super::firmware_shelf::FirmwareShelf;
 use super::received::WebhookReceiver;
 use super::rng::{SeededIds, WorldRng};
+use super::watched::WatchedRuns;
 use engine::model::{Serial, Time};
 use engine::store::{HookDecision, Memory, Store, StoreError, StoreHooks, Violation};
 
@@ -45,6 +47,8 @@ pub(super) struct WorldState {
     pub(super) rng: WorldRng,
     pub(super) machine_rng: WorldRng,
     pub(super) receiver: WebhookReceiver,
+    pub(super) firmware: FirmwareShelf,
+    pub(super) watched: WatchedRuns,
     /// Reads the database without hooks.
     observer: Store,
     bmcs: OnceLock<BTreeMap<Serial, SimBmc>>,
@@ -82,6 +86,8 @@ impl WorldState {
             rng: WorldRng::new(seed, "people"),
             machine_rng: WorldRng::new(seed, "machines"),
             receiver: WebhookReceiver::new(seed),
+            firmware: FirmwareShelf::new(seed),
+            watched: WatchedRuns::default(),
             observer,
             bmcs: OnceLock::new(),
             faults_ended: AtomicBool::new(false),
@@ -114,6 +120,11 @@ impl WorldState {
 
     pub(super) fn bmcs(&self) -> impl Iterator<Item = (Serial, SimBmc)> + '_ {
         self.bmcs.get().into_iter().flatten().map(|(serial, bmc)| (serial.clone(), bmc.clone()))
+    }
+
+    /// The BMC of a server.
+    pub(super) fn bmc(&self, serial: &Serial) -> Option<SimBmc> {
+        self.bmcs.get()?.get(serial).cloned()
     }
 
     /// The address of the BMC of a server.

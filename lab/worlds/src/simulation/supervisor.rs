@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::boundary::Boundary;
 use super::clock::WorldWallClock;
+use super::firmware_shelf::WorldFirmware;
 use super::network::BmcNetwork;
 use super::receiver::ReceiverTransport;
 use super::rng::WorldRng;
@@ -210,6 +211,10 @@ impl Supervisor {
             id_source: Arc::clone(&world.id_source) as Arc<dyn IdSource>,
             connector: Arc::new(BmcNetwork { boundary: Arc::clone(&boundary), world: Arc::clone(world) }),
             jitter_seed: Some(world.plan.seed),
+            firmware: Some(Arc::new(WorldFirmware {
+                boundary: Arc::clone(&boundary),
+                world: Arc::clone(world),
+            })),
         };
         let listen = self.settings.controller_http_addr;
         let dependencies = Dependencies {

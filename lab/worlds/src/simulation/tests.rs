@@ -10,9 +10,14 @@ fn run_seed(seed: u64) -> WorldReport {
 
 #[test]
 fn twenty_seeds_break_no_rule() {
+    let mut conditions = BTreeSet::new();
     for seed in 0..20 {
         let report = run_seed(seed);
         assert!(report.violations.is_empty(), "shoal selftest --seed {seed}\n{:#?}", report.violations);
+        conditions.extend(report.conditions);
+    }
+    for wanted in ["flashing", "version", "rescue_session"] {
+        assert!(conditions.contains(&format!("Waiting/{wanted}")), "{wanted} is not in {conditions:?}");
     }
 }
 
@@ -88,6 +93,38 @@ macro_rules! detected_within {
             assert!(violation.is_some(), "not detected within {} seeds", $seeds);
         }
     )*};
+}
+
+/// Runs worlds with every kind of job and a mutant until one breaks the rule with these words.
+fn first_violation_of(mutant: Mutant, worlds: u64, words: &str) -> Option<u64> {
+    let folder = tempfile::tempdir().unwrap();
+    (0..).filter(|seed| has_all(*seed)).take(usize::try_from(worlds).unwrap()).find(|seed| {
+        let plan = WorldPlan::of(*seed, FaultLevel::Seeded);
+        let report = mutant::with(mutant, || run(&plan, folder.path()).unwrap());
+        report.violations.iter().any(|rule| rule.contains(words))
+    })
+}
+
+/// Each mutant must break its rule within a number of worlds with every kind of job.
+macro_rules! breaks_its_rule_within {
+    ($($name:ident: $mutant:ident within $worlds:literal by $words:literal),* $(,)?) => {$(
+        #[test]
+        fn $name() {
+            let seed = first_violation_of(Mutant::$mutant, $worlds, $words);
+            assert!(seed.is_some(), "not detected within {} worlds", $worlds);
+        }
+    )*};
+}
+
+breaks_its_rule_within! {
+    an_installation_without_the_lock_of_its_server_is_detected: SharesServer within 20 by "at once",
+    an_image_that_is_sent_again_without_a_look_is_detected: SendsAgain within 30 by "a second image",
+    an_update_that_is_interrupted_is_detected: IgnoresFlash within 20 by "which writes firmware",
+    a_version_that_was_not_read_is_detected: TrustsTask within 40 by "succeeded, but its",
+    power_that_is_not_restored_is_detected: KeepsPower within 20 by "before the firmware job",
+    files_that_are_held_after_the_end_are_detected: KeepsFiles within 10 by "still held",
+    grants_that_outlive_a_rescue_are_detected: KeepsGrants within 20 by "media grants are open",
+    a_rescue_that_ignores_its_recipe_is_detected: IgnoresAfter within 30 by "leaves its host off",
 }
 
 detected_within! {

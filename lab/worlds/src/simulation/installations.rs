@@ -1,0 +1,182 @@
+//! The operators of a world who install firmware, and what goes wrong with it.
+//!
+//! ```text
+//!   order (a set, downgrade or not, restart allowed | forbidden | in a window, a deadline)
+//!        │ acknowledged ─► watched until its end (`watched`) ─► sometimes another version is written by hand: drift
+//!        ├── some are cancelled, also while the BMC flashes
+//!        └── restart forbidden ─► the operator restarts the host later
+//!   faults: updates that lie, hang, fail, lose their task or keep their BMC away; BMCs that restart; requests without a response
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use lab_bmc::{Component, Fault, FaultEffect, FaultTrigger, FlashFault};
+use serde_json::{Value, json};
+
+use super::firmware_shelf::{VERSIONS, set_name};
+use super::network::ApiResponse;
+use super::operator::request_until_response;
+use super::rng::WorldRng;
+use super::world::World;
+use engine::model::{Clock, RunId, Serial};
+
+/// The random streams of this module.
+const ORDERS: u64 = 0x7f1e_23ad_0b58_96c1;
+const FAULTS: u64 = 0xd2c4_91b7_6e0a_83f5;
+/// How often the end of a run is looked for.
+const LOOK: Duration = Duration::from_secs(30);
+/// Number of the restart of a host by an operator; the installed system does nothing then.
+const BY_OPERATOR: u32 = 2;
+
+/// Installs firmware on one server, one set after another.
+pub(super) async fn install(world: Arc<World>, number: u64, serial: Serial) {
+    let rng = WorldRng::keyed(world.plan.seed ^ number.rotate_left(32), ORDERS);
+    for count in 0..world.plan.installations {
+        let share =
+            world.plan.fault_time / u32::try_from(world.plan.installations.max(1)).unwrap_or(u32::MAX);
+        tokio::time::sleep(rng.time(Duration::from_secs(1), share)).await;
+        let Some((id, forbidden)) = order(&world, &rng, &serial, count).await else { continue };
+        let cancel = rng.below(5) == 0;
+        let cancel_at = world.clock.passed() + rng.seconds(1, 1500);
+        let mut restart_at = world.clock.passed() + rng.seconds(300, 3000);
+        let mut cancelled = false;
+        while !world.observer().peek_ended(id) {
+            tokio::time::sleep(LOOK).await;
+            let now = world.clock.passed();
+            if cancel && !cancelled && now >= cancel_at {
+                cancelled = true;
+                cancel_run(&world, id).await;
+            }
+            if forbidden && now >= restart_at && waits_for(&world, id, "restart_forbidden").await {
+                world.restart(&serial, BY_OPERATOR);
+                restart_at = now + rng.seconds(300, 3000);
+            }
+        }
+        if rng.below(3) == 0 {
+            drift(&world, &rng, &serial);
+        }
+    }
+}
+
+/// Orders one installation. Returns its run and whether it may not restart the host.
+async fn order(world: &Arc<World>, rng: &WorldRng, serial: &Serial, count: u64) -> Option<(RunId, bool)> {
+    let version = rng.choose(&VERSIONS).copied().unwrap_or(VERSIONS[0]);
+    let now = world.wall_clock().now();
+    let (from, until) = (rng.seconds(1, 5400), rng.seconds(60, 7200));
+    let restart = rng.below(6);
+    let mut parameters =
+        json!({ "firmware_set": set_name(serial, version), "allow_downgrade": rng.below(3) > 0 });
+    match restart {
+        0 => parameters["restart"] = json!("forbidden"),
+        1 => parameters["restart_from"] = json!(now.plus(from)),
+        2 => {
+            parameters["restart_from"] = json!(now.plus(from));
+            parameters["restart_until"] = json!(now.plus(from + until));
+        }
+        _ => {}
+    }
+    let body = json!({
+        "kind": "firmwareInstall", "parameters": parameters, "queue": rng.below(4) > 0, "priority": rng.below(20),
+        "deadline": now.plus(rng.seconds(3600, 5 * 3600)),
+    });
+    let (key, path) = (format!("{serial}-firmware-{count}"), format!("/api/v1/servers/{serial}/condition"));
+    match request_until_response(world, &Method::POST, &path, Some(&key), &body).await {
+        Some(ApiResponse { status: 200, body }) => {
+            let id = body["id"].as_str()?.parse().ok()?;
+            world.note(&format!("firmware {version} {id} for {serial}: {parameters}"));
+            world.checker.acknowledged(&key, id);
+            // The update of a BMC ends with its restart, which ends its virtual media.
+            world.checker.allow_media_loss(serial);
+            world.watch_installation(id, serial);
+            Some((id, restart == 0))
+        }
+        // Another condition of the server is open, or its BMC takes no firmware: the operator does not insist.
+        Some(ApiResponse { status: 404 | 409, .. }) => None,
+        // The wall clock was set, or no controller responded until the deadline had passed.
+        Some(ApiResponse { status: 400, body }) if body["details"][0]["path"] == "/deadline" => None,
+        response => {
+            world.checker.violation(format!("firmware for {serial} was not accepted: {response:?}"));
+            None
+        }
+    }
+}
+
+async fn waits_for(world: &World, id: RunId, reason: &str) -> bool {
+    let job = world.observer().job(id).await.ok().flatten();
+    job.and_then(|job| job.run.wait).is_some_and(|wait| wait.reason.as_str() == reason)
+}
+
+async fn cancel_run(world: &Arc<World>, id: RunId) {
+    let (path, reason) = (format!("/api/v1/jobs/{id}/cancel"), json!({ "reason": "selftest" }));
+    let response = request_until_response(world, &Method::POST, &path, None, &reason).await;
+    let status = response.map(|response| response.status);
+    world.note(&format!("{path}: {status:?}"));
+    if status == Some(202) {
+        world.checker.cancel_acknowledged(id);
+    }
+}
+
+/// A person writes another version, past the controller.
+fn drift(world: &World, rng: &WorldRng, serial: &Serial) {
+    let kind = if rng.below(2) == 0 { Component::Bmc } else { Component::Bios };
+    let Some(bmc) = world.bmc(serial) else { return };
+    if let Some(old) = bmc.replace_firmware(kind, "1.7") {
+        world.note(&format!("{serial}: {kind:?} {old} is replaced by hand"));
+    }
+}
+
+/// Lets updates and their requests go wrong until the fault time is over.
+pub(super) async fn inject_faults(world: Arc<World>) {
+    let rng = WorldRng::keyed(world.plan.seed, FAULTS);
+    let Some(interval) = world.plan.fault_interval else { return };
+    loop {
+        tokio::time::sleep(rng.time(Duration::from_secs(1), interval * 4)).await;
+        if world.is_quiet() {
+            return;
+        }
+        let Some((serial, bmc)) = world.any_bmc(&rng) else { return };
+        if rng.below(8) == 0 {
+            let away = rng.seconds(30, 900);
+            world.note(&format!("the BMC of {serial} restarts and is away for {} s", away.as_secs()));
+            world.checker.allow_media_loss(&serial);
+            world.sessions_lost(&serial);
+            bmc.restart_bmc(away);
+            continue;
+        }
+        let message = || "the image is not signed".to_owned();
+        let effects = [
+            FaultEffect::Flash(FlashFault::Lie),
+            FaultEffect::Flash(FlashFault::Hang),
+            FaultEffect::Flash(FlashFault::LoseTask),
+            FaultEffect::Flash(FlashFault::LoseTask),
+            FaultEffect::Flash(FlashFault::Fail { message: message() }),
+            FaultEffect::Flash(FlashFault::Critical { message: message() }),
+            FaultEffect::Flash(FlashFault::StayAway),
+            FaultEffect::ApplyButDrop,
+            FaultEffect::ApplyButTimeout,
+            FaultEffect::ApplyButTimeout,
+            FaultEffect::Drop,
+            FaultEffect::Delay(rng.seconds(1, 55)),
+            FaultEffect::Status {
+                status: 503,
+                message_id: "Base.1.18.ServiceTemporarilyUnavailable".to_owned(),
+                message: "selftest".to_owned(),
+            },
+        ];
+        let effect = rng.choose(&effects).cloned().unwrap_or(FaultEffect::Drop);
+        let fault = Fault::once(FaultTrigger::Update, effect);
+        world.note(&format!("{serial}: {fault:?}"));
+        bmc.inject(fault);
+    }
+}
+
+/// The fields of a planned component that the rules need.
+pub(super) fn planned(plan: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let items = plan["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    items.iter().filter_map(|item| {
+        let install = item["decision"] == "install";
+        install.then_some((item["component"].as_str()?, item["then"].as_str()?))
+    })
+}

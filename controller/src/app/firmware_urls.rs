@@ -7,6 +7,8 @@
 //!
 //! Invariant: a token is derived when its grant is issued, and it is not stored.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use bmc::Unavailable;
@@ -39,8 +41,9 @@ impl ImageUrls for MediaUrls {
             .grants
             .issue(&token, order.run, &image, file.size, None, order.now)
             .map_err(|why| why.to_string())?;
-        let opened = OpenBlob { file: order.file.opened().clone(), len: file.size };
-        self.grants.keep_verified(&grant, opened);
+        // Bytes in memory are of the laboratory; a BMC reads them from nowhere.
+        let opened = order.file.opened().ok_or("the image is not a file")?;
+        self.grants.keep_verified(&grant, OpenBlob { file: Arc::clone(opened), len: file.size });
         Ok(ImageUrl::new(grant, url))
     }
 

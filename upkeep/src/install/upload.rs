@@ -39,7 +39,7 @@ use super::validate::unusable;
 use super::way;
 use bmc::{ConnectedBmc, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
 use engine::model::mutant::{self, Mutant};
-use engine::model::{Effect, NewEvent, StepName, Time};
+use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
 use firmware::{VersionOrder, compare};
 

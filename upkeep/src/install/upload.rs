@@ -38,7 +38,7 @@ use super::sending::{LOOK_FOR, Upload, accepted};
 use super::validate::unusable;
 use super::way;
 use bmc::{ConnectedBmc, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
-use engine::model::{Effect, NewEvent, StepName, Time};
+use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
 use firmware::{VersionOrder, compare};
 

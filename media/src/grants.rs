@@ -37,7 +37,7 @@ use super::body::{ImageBody, ImageDigest};
 use super::boot::BootExtents;
 use super::grant_error::GrantError;
 use super::grant_store::{GrantStore, GrantStoreUnavailable};
-use super::library::{Library, LibraryError};
+use super::library::Library;
 use super::offload::offload;
 use super::os_medium::{BeaconChannel, OpenBlob, OpenOsImage, OsBlobs, OsImage};
 use super::reads::{PendingReads, ReadRecorder, within_timeout};

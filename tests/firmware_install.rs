@@ -23,7 +23,7 @@ fn quick(settings: &mut Settings) {
 }
 
 /// A server with this vendor's BMC, whose flash takes a moment. The host runs.
-async fn scene(vendor: &str, change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
+pub(crate) async fn scene(vendor: &str, change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
     let bmc = SimBmcConfig::vendor(vendor, SERIAL, BMC_USER, BMC_PASSWORD).unwrap();
     let mut bmc = bmc.in_time(0.01);
     bmc.starts_on = true;

@@ -40,7 +40,7 @@ impl Page {
 
 /// A browser that follows no redirect by itself.
 pub(crate) struct Browser<'a> {
-    scene: &'a Scene,
+    pub(crate) scene: &'a Scene,
     pub(crate) cookie: String,
 }
 

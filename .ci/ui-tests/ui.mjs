@@ -211,7 +211,7 @@ async function main() {
     check((await page.locator('#causes').innerText()).includes('bootloader-linux.service'), 'the cause names its unit');
     await sound(page, 'batch');
     await shot(page, 'batch-light');
-    await page.getByRole('link', { name: /^Retry the 1 job/ }).click();
+    await page.getByRole('link', { name: /^Retry these 1 job/ }).click();
     await sound(page, 'retry the batch?');
     await page.getByRole('button', { name: 'Retry 1 failed job' }).click();
     await page.getByText('This is the new batch').waitFor();

@@ -30,6 +30,7 @@ fn frame(role: Role) -> Frame {
         path: "/ui/jobs".to_owned(),
         user: "mika".to_owned(),
         role,
+        sees_all: true,
         role_name: role_name.to_owned(),
         failed: 2,
         theme: Theme::Dark,
@@ -196,7 +197,7 @@ fn batch(text: &str) -> Value {
         "canary": 2, "stop_after": 5, "retry_of": JOB,
         "stop": { "reason": "stopped", "since": "2026-11-23T14:10:00.000Z", "failures": 6, "next_action": text },
         "causes": [{
-            "class": "installer", "step": "webhook.wait", "summary": text, "next_action": "see the console", "jobs": 6,
+            "class": "installer", "step": "webhook.wait", "summary": text, "next_action": text, "jobs": 6,
             "first": [{ "job_id": JOB, "server_serial": text }, { "job_id": JOB, "server_serial": null }],
         }],
         "more_failed": 3,
@@ -489,6 +490,17 @@ fn a_viewer_is_offered_no_change() {
         }
     }
     assert!(job_page("text", Role::Operator).contains("/retry\""));
+}
+
+#[test]
+fn a_token_with_labels_is_offered_no_change_of_many() {
+    let page: JobPage = of(json!({ "jobs": [job("text")], "next": null }));
+    let query = JobsQuery::parse("outcome:failed");
+    for (sees_all, offered) in [(true, 2), (false, 0)] {
+        let frame = Frame { sees_all, ..frame(Role::Operator) };
+        let page = JobsView::of(frame, &query, &page, None, None, None).render().unwrap();
+        assert_eq!(page.matches("/ui/jobs/selection/").count(), offered);
+    }
 }
 
 #[test]

@@ -30,9 +30,9 @@ async fn server(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
     let (jobs, card, inventory, conditions, diagnostics) = tokio::try_join!(
         visit.get::<JobPage>(&jobs),
         visit.get::<KeptCard>(&card),
-        visit.get::<Inventory>(&inventory),
-        visit.get::<ConditionList>(&conditions),
-        visit.get::<LastDiagnostics>(&doctor),
+        visit.get_if_permitted::<Inventory>(&inventory),
+        visit.get_if_permitted::<ConditionList>(&conditions),
+        visit.get_if_permitted::<LastDiagnostics>(&doctor),
     )?;
     let fitting = fitting(visit, &inventory).await;
     let parts = ServerParts { inventory, conditions, diagnostics, fitting };

@@ -118,6 +118,18 @@ impl Visit {
         serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))
     }
 
+    /// What a resource of the API is; nothing for a caller who may not read it, such as a token with labels. The rest of the page is
+    /// for that caller too.
+    pub(super) async fn get_if_permitted<T: DeserializeOwned + Default>(
+        &self,
+        path: &str,
+    ) -> Result<T, Refusal> {
+        match self.get(path).await {
+            Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Ok(T::default()),
+            got => got,
+        }
+    }
+
     /// The readiness, also when the controller is not ready: its status is then an error, and its body is the same.
     pub(super) async fn readiness(&self) -> Result<Readiness, Refusal> {
         let (_, body) = self.exchange(Method::GET, "/readyz", HeaderMap::new(), None).await?;
@@ -222,6 +234,7 @@ impl Visit {
             path: self.place.clone(),
             user: me.name.clone(),
             role: Role::parse(me.role.as_deref()),
+            sees_all: me.labels.is_empty(),
             role_name: me.role.clone().unwrap_or_else(|| "no role".to_owned()),
             failed: failed.unwrap_or_default(),
             theme: Theme::parse(self.cookie("shoal-theme")),

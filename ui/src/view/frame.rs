@@ -108,6 +108,8 @@ pub struct Frame {
     pub user: String,
     /// What the caller may do.
     pub role: Role,
+    /// Whether the caller sees every server, and not only those with the labels of a token.
+    pub sees_all: bool,
     /// The name of the role in the API.
     pub role_name: String,
     /// The number of jobs that failed and need a person.
@@ -200,6 +202,11 @@ impl Frame {
     /// Whether the caller may change servers and jobs.
     pub fn may_operate(&self) -> bool {
         self.role >= Role::Operator
+    }
+
+    /// Whether the caller may change many servers and jobs at once: a token with labels may not.
+    pub fn may_operate_many(&self) -> bool {
+        self.may_operate() && self.sees_all
     }
 
     /// Whether the caller may administer.

@@ -91,5 +91,6 @@ mod taken_away;
 mod tls;
 mod tls_clients;
 mod ui;
+mod ui_changes;
 mod vendors;
 mod webhooks;

@@ -35,7 +35,6 @@ mod client;
 mod condition;
 mod config;
 mod controller;
-mod csv;
 mod dashboards;
 mod doctor;
 mod error;

@@ -244,6 +244,12 @@ error_codes! {
         why: "`ENABLE_REGISTRY` is `false`.",
         what_to_do: "Set `ENABLE_REGISTRY=true` and start the controller again.",
     }
+    UnknownRepository = "unknown_repository", NOT_FOUND, {
+        title: "The repository does not exist",
+        happened: "No repository of the registry has the name of the path.",
+        why: "The name was mistyped, its slashes are not written `%2F`, or its last content was collected.",
+        what_to_do: "List the repositories with `GET /api/v1/registry/repositories`, or open `/ui/registry`.",
+    }
     UnknownUpload = "unknown_upload", NOT_FOUND, {
         title: "The upload session does not exist",
         happened: "No open upload session has the id of the path.",

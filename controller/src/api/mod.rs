@@ -82,8 +82,9 @@ pub(crate) use overload::{Overload, overload_response};
 pub use overview::OverviewCache;
 pub use plain::plain_router;
 pub use registry::{
-    GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
-    RepositoryView, ScrubStatus, UploadView, UploadsStatus,
+    GcRequest, HeldView, ImageTagView, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin,
+    RegistryAdminError, RegistryStatus, RepositoryDetailView, RepositoryView, ScrubStatus, UploadView,
+    UploadsStatus,
 };
 pub use session::WebSessions;
 
@@ -215,6 +216,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/registry/gc", post(registry::collect)),
         ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),
         ("/api/v1/registry/repositories", get(registry::list_repositories)),
+        ("/api/v1/registry/repositories/{name}", get(registry::show_repository)),
         ("/api/v1/registry/retention", post(registry::retain)),
         ("/api/v1/registry/scrub", post(registry::scrub)),
         ("/api/v1/registry/uploads", get(registry::list_uploads)),
@@ -232,7 +234,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ),
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
         ("/api/v1/servers/{serial}/card", get(servers::card)),
-        ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
+        ("/api/v1/servers/{serial}/doctor", post(servers::doctor).get(servers::last_diagnostics)),
         ("/api/v1/servers/{serial}/inventory", get(servers::inventory)),
         ("/api/v1/servers/{serial}/condition", post(conditions::create).get(conditions::show)),
         ("/api/v1/servers/{serial}/conditions", get(conditions::list)),

@@ -238,6 +238,19 @@ error_codes! {
         why: "The program was built or started without it.",
         what_to_do: "Send the request to a controller that has the workflow.",
     }
+    NoBackupTarget = "no_backup_target", NOT_FOUND, {
+        title: "The controller makes no backups",
+        happened: "A route of backups was called on a controller without a target for them.",
+        why: "`BACKUP_TARGET` is not set.",
+        what_to_do: "Set `BACKUP_TARGET` and `BACKUP_SCHEDULE` and start the controller again, or run `shoal backup DIRECTORY` on \
+                     its machine.",
+    }
+    UnknownBackup = "unknown_backup", NOT_FOUND, {
+        title: "The backup does not exist",
+        happened: "The path names no backup.",
+        why: "The name was mistyped.",
+        what_to_do: "List the backups with `shoal backup list`.",
+    }
     NoRegistry = "no_registry", NOT_FOUND, {
         title: "The controller has no registry",
         happened: "A route of the registry was called on a controller without registry.",
@@ -427,6 +440,12 @@ error_codes! {
         why: "An operator has set the switch; the message contains the reason.",
         what_to_do: "End the read-only state with `shoal registry read-only off`.",
     }
+    ConflictBackup = "conflict.backup", CONFLICT, {
+        title: "Another operation on backups is under way",
+        happened: "A backup was requested while one is verified, or a verification while one is made.",
+        why: "A controller does one at a time, so that backups do not take the disk from jobs.",
+        what_to_do: "Wait for its end, which `shoal backup status` shows, then send the request again.",
+    }
     RegistryFixed = "registry.fixed", CONFLICT, {
         title: "A setting forbids the operation",
         happened: "The operation contradicts a setting of the controller.",
@@ -496,6 +515,12 @@ error_codes! {
         why: "The cause is in the log of the controller, never in a response.",
         what_to_do: "Search the log for the `request_id` of the response. Repeat a job only with its \
                      idempotency key.",
+    }
+    BackupFailed = "backup.failed", INTERNAL_SERVER_ERROR, {
+        title: "The target of backups cannot be read",
+        happened: "The folder or registry of `BACKUP_TARGET` did not list its backups. The message says why.",
+        why: "Its disk is not mounted, or the registry does not respond or refuses the login.",
+        what_to_do: "Do what the message says; `shoal doctor` checks the target from the machine of the controller.",
     }
     RegistryFailed = "registry.failed", INTERNAL_SERVER_ERROR, {
         title: "A registry operation failed",

@@ -39,6 +39,8 @@ use engine::store::{Store, StoreError};
 
 /// The longest pause between two looks at the clock: it may be set.
 const PAUSE: Duration = Duration::from_secs(2);
+/// How long an operation may take to end after the stop.
+const STOP_TIME: Duration = Duration::from_secs(5);
 /// The actor of scheduled work.
 const SCHEDULE: &str = "schedule";
 /// The characters of a stored error.
@@ -72,6 +74,8 @@ struct Current {
 struct Running {
     order: Order,
     by: String,
+    /// Whether it was due, and not requested.
+    scheduled: bool,
     since: Time,
     work: Work,
 }
@@ -143,9 +147,21 @@ impl BackupService {
     /// Does what is requested or due. Returns `false` when there is nothing.
     pub(super) async fn step(&self, target: &Target, stop: &CancellationToken) -> bool {
         let Some(running) = self.take(stop) else { return false };
-        match &running.order {
-            Order::Make => self.make_now(target, &running, stop).await,
-            Order::Verify(name) => self.verify_now(target, name, &running, stop).await,
+        let work = async {
+            match &running.order {
+                Order::Make => self.make_now(target, &running, stop).await,
+                Order::Verify(name) => self.verify_now(target, name, &running, stop).await,
+            }
+        };
+        let over = async {
+            stop.cancelled().await;
+            tokio::time::sleep(STOP_TIME).await;
+        };
+        tokio::select! {
+            biased;
+            () = work => {}
+            // A registry that does not respond. The next start finds the intent, if there is one.
+            () = over => tracing::info!("an operation on a backup was given up by the stop of the controller"),
         }
         self.0.current.lock().running = None;
         true
@@ -181,7 +197,7 @@ impl BackupService {
         let now = self.0.clock.now();
         let mut current = self.0.current.lock();
         if current.running.is_none() && self.next(now).is_some_and(|next| next <= now) {
-            current.running = Some(Running::new(Order::Make, SCHEDULE, now));
+            current.running = Some(Running { scheduled: true, ..Running::new(Order::Make, SCHEDULE, now) });
         }
         let running = current.running.as_mut()?;
         running.work = Work::until(stop.clone());
@@ -225,8 +241,12 @@ impl BackupService {
     async fn make_one(&self, target: &Target, running: &Running) -> Result<(), BackupError> {
         let work = &running.work;
         self.settle(target).await?;
-        target.sweep(&self.series()).await?;
         let now = self.0.clock.now();
+        if running.scheduled && self.next(now).is_some_and(|next| next > now) {
+            // The one that was due has its name already.
+            return Ok(());
+        }
+        target.sweep(&self.series()).await?;
         let (place, former) = {
             let mut state = self.0.state.lock();
             let former = state.last().filter(|record| record.target == target.shown).cloned();
@@ -386,7 +406,7 @@ impl BackupService {
 
 impl Running {
     fn new(order: Order, by: &str, since: Time) -> Self {
-        Self { order, by: by.to_owned(), since, work: Work::default() }
+        Self { order, by: by.to_owned(), scheduled: false, since, work: Work::default() }
     }
 }
 

@@ -72,11 +72,9 @@ impl BackupManifest {
         if manifest.artifact_type != ARTIFACT || manifest.config.media_type != CONFIG {
             return Err("a manifest of something else than a backup".to_owned());
         }
-        let known = |blob: &Descriptor| hex_of(&blob.digest).is_some();
-        match manifest.layers.iter().chain([&manifest.config]).all(known) {
-            true => Ok(manifest),
-            false => Err("a manifest with a digest that is not sha256".to_owned()),
-        }
+        let all_known =
+            manifest.layers.iter().chain([&manifest.config]).all(|blob| hex_of(&blob.digest).is_some());
+        if all_known { Ok(manifest) } else { Err("a manifest with a digest that is not sha256".to_owned()) }
     }
 }
 

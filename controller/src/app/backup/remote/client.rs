@@ -70,6 +70,12 @@ impl RemoteRegistry {
         let environment = |name: &str| std::env::var_os(name);
         let password = settings.backup_registry_password.as_ref().map(|source| source.load(&environment));
         let password = password.transpose().map_err(|error| setup(error.to_string()))?;
+        if password.is_some() && target.is_plain() && !target.is_local() {
+            return Err(setup(
+                "a password would cross the network in the clear; give the registry as oci:// (HTTPS)"
+                    .to_owned(),
+            ));
+        }
         // A blob may be at another server; a password is not sent there, and no content is read in the clear.
         let redirects = reqwest::redirect::Policy::custom(|attempt| {
             let former = attempt.previous().last().map(Url::scheme);

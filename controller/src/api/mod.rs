@@ -19,6 +19,8 @@ mod conditions;
 mod drain;
 mod error;
 mod error_code;
+#[cfg(test)]
+mod error_code_tests;
 mod events;
 mod extract;
 mod feed;

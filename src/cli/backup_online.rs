@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::CliError;
-use super::output::{Output, join, plain, text};
+use super::output::{Format, Output, join, plain, text};
 use super::progress::{Progress, bytes};
 
 /// The pause between two looks at the status.
@@ -160,6 +160,10 @@ fn verified(name: &str, after: &Value, output: &mut Output<'_>) -> Result<(), Cl
 
 async fn list(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
     let page = client.get(&["backups"], &[]).await?.body;
+    if output.format == Format::Name {
+        let names = page["backups"].as_array().into_iter().flatten().map(|backup| backup["name"].clone());
+        return output.document(&names.collect());
+    }
     if output.json {
         return output.document(&page);
     }

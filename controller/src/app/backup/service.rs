@@ -110,12 +110,13 @@ impl BackupService {
         let target = Target::of(&settings).map_err(setting("use BACKUP_TARGET"))?;
         let stored = store.setting(KEY).await?;
         // A row of another version is as none: its backups stay.
-        let state = stored.and_then(|text| serde_json::from_str(&text).ok());
-        let state = state.unwrap_or_else(|| BackupState::new(uuid::Uuid::new_v4().to_string()));
+        let known = stored.and_then(|text| serde_json::from_str::<BackupState>(&text).ok());
+        let is_new = known.is_none() && target.is_some();
+        let state = known.unwrap_or_else(|| BackupState::new(uuid::Uuid::new_v4().to_string()));
         if let Some(warning) = target.as_ref().and_then(Target::warning) {
             tracing::warn!("{warning}");
         }
-        Ok(Self(Arc::new(Inner {
+        let service = Self(Arc::new(Inner {
             settings,
             store: store.clone(),
             clock: Arc::clone(clock),
@@ -125,7 +126,12 @@ impl BackupService {
             state: Mutex::new(state),
             current: Mutex::default(),
             requested: Notify::new(),
-        })))
+        }));
+        if is_new {
+            // Before the first file has the name of the series: a controller that is killed finds what it left.
+            service.save(Vec::new()).await?;
+        }
+        Ok(service)
     }
 
     /// Makes and verifies what is due or requested, until `stop`.

@@ -152,7 +152,7 @@ fn is_file_name(name: &str) -> bool {
     !name.starts_with('.') && !name.is_empty() && name.len() <= FILE_NAME_MAX && name.bytes().all(plain)
 }
 
-/// The name of a firmware file as it stands in a URL: its plain characters. A name that is too long keeps its ending only,
+/// The name of a firmware file in a URL: its plain characters. A name that is too long keeps its ending only,
 /// by which BMCs choose how they read the file.
 fn file_name_in_url(name: &str, most: usize) -> String {
     let plain = |sign: &char| sign.is_ascii_alphanumeric() || matches!(sign, '.' | '-' | '_');

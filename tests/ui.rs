@@ -224,8 +224,10 @@ async fn a_form_needs_the_proof_of_its_session() {
     let ended = scene.complete_skipping(&job).await;
     assert_eq!(ended["outcome"], "cancelled");
     let audit = scene.admin.get("/api/v1/audit?action=job.cancel").await.expect(200);
-    let entry = &audit["entries"][0];
-    assert_eq!((&entry["actor"], &entry["result"]), (&json!("ann"), &json!("ok")), "{audit}");
+    // The sum of the refused requests may stand before it.
+    let entries = audit["entries"].as_array().unwrap();
+    let entry = entries.iter().find(|entry| entry["result"] == "ok");
+    assert_eq!(entry.map(|entry| &entry["actor"]), Some(&json!("ann")), "{audit}");
     let page = ann.get(&format!("/ui/jobs/{job}")).await;
     assert!(page.html.contains("a &#60;b&#62;test"), "the reason is data: {}", page.html);
 

@@ -27,7 +27,8 @@ pub struct BatchView {
     retry_of: Option<String>,
     stop: Option<Stop>,
     tally: Vec<Tally>,
-    bar: Meter,
+    bar: Vec<Part>,
+    bar_words: String,
     causes: Vec<CauseRow>,
     more_failed: u64,
     failed: u64,
@@ -40,6 +41,32 @@ struct Stop {
     summary: String,
     since: When,
     next_action: String,
+}
+
+/// A part of the bar, in percent of its length.
+struct Part {
+    fill: &'static str,
+    x: String,
+    width: String,
+}
+
+/// The bar: what failed, what was cancelled, what succeeded, what is under way; the rest has not begun.
+fn bar(batch: &Batch) -> Vec<Part> {
+    let progress = &batch.progress;
+    let parts = [
+        ("failed", progress.failed),
+        ("queued", progress.cancelled),
+        ("done", progress.succeeded),
+        ("working", progress.running),
+    ];
+    let share = |number: u64| number.min(batch.jobs) as f64 * 100.0 / batch.jobs.max(1) as f64;
+    let mut before = 0;
+    let part = |(fill, number): (&'static str, u64)| {
+        let part = Part { fill, x: format!("{:.2}", share(before)), width: format!("{:.2}", share(number)) };
+        before += number;
+        part
+    };
+    parts.into_iter().filter(|(_, number)| *number > 0).map(part).collect()
 }
 
 struct Tally {
@@ -156,12 +183,8 @@ impl BatchView {
                 tally(State::Done, "Succeeded", progress.succeeded, filter::DONE),
                 tally(State::Cancelled, "Cancelled", progress.cancelled, "outcome:cancelled"),
             ],
-            bar: Meter::new(
-                ended,
-                batch.jobs,
-                if progress.failed > 0 { "failed" } else { "done" },
-                "Ended jobs",
-            ),
+            bar: bar(batch),
+            bar_words: format!("{ended} of {} jobs have ended, {} failed", batch.jobs, progress.failed),
             causes: detail.causes.iter().map(|cause| CauseRow::of(cause, &batch.batch_id)).collect(),
             more_failed: detail.more_failed,
             failed: progress.failed,

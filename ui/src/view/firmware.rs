@@ -147,7 +147,7 @@ impl FormView {
         let view =
             Self::new(f, format!("{} on {serial}?", kind(chosen)), format!("{path}/condition"), path.clone())
                 .below(path, serial)
-                .intro(words::cut(&preview.does))
+                .intro(words::cut(&format!("{}.", super::overview::capital(&preview.does))))
                 .hidden("kind", chosen)
                 .hidden("set", set)
                 .hidden("key", key)

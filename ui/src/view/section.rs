@@ -48,6 +48,12 @@ impl Section {
         self
     }
 
+    /// The word before a time on a phone, where a row has no columns; a column "When" needs none.
+    fn label(&self, cell: &Cell, index: &usize) -> Option<String> {
+        let column = self.columns.get(*index).filter(|column| !column.is_empty() && **column != "When")?;
+        matches!(cell, Cell::Time(_)).then(|| column.to_lowercase())
+    }
+
     /// The link to further rows.
     pub(crate) fn more(mut self, more: Option<(String, &'static str)>) -> Self {
         self.more = more;

@@ -194,6 +194,10 @@ fn conditions(list: &ConditionList, serial: &str, now: jiff::Timestamp) -> Optio
             "succeeded" => (State::Done, "Succeeded"),
             _ => (State::Failed, "Failed"),
         };
+        let said = match condition.status.message.as_str() {
+            message if message.eq_ignore_ascii_case(word) => String::new(),
+            message => words::cut(message),
+        };
         let history =
             filter::jobs(&format!("{} label:condition={}", filter::term("serial", serial), condition.kind));
         let acts = vec![(history, "Earlier", format!("Earlier conditions: {}", kind(&condition.kind)))];
@@ -202,7 +206,7 @@ fn conditions(list: &ConditionList, serial: &str, now: jiff::Timestamp) -> Optio
                 format!("/ui/jobs/{}", words::encoded(&condition.id)),
                 kind(&condition.kind).to_owned(),
             ),
-            Cell::Said(state.badge_saying(word), words::cut(&condition.status.message)),
+            Cell::Said(state.badge_saying(word), said),
             Cell::Time(When::of(condition.updated_at, now)),
             Cell::Acts(acts),
         ]

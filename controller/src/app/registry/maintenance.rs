@@ -22,12 +22,13 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
+use super::times::rfc3339;
 use crate::api::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     RepositoryDetailView, RepositoryView, ScrubStatus, UploadView, UploadsStatus,
 };
 use crate::config::Settings;
-use engine::model::{Clock, NewEvent, Time, error_chain};
+use engine::model::{Clock, NewEvent, error_chain};
 use engine::store::{Store, StoreError};
 
 /// The interval of checks for due work.
@@ -484,9 +485,4 @@ impl RegistryAdmin for RegistryMaintenance {
 fn uploads_status(load: registry::UploadLoad) -> UploadsStatus {
     let registry::UploadLoad { sessions, sessions_max, receiving, receiving_max, exhausted } = load;
     UploadsStatus { sessions, sessions_max, receiving, receiving_max, exhausted }
-}
-
-pub(super) fn rfc3339(time: SystemTime) -> Option<String> {
-    let stamp = jiff::Timestamp::try_from(time).ok()?;
-    Some(Time::from_timestamp(stamp).to_string())
 }

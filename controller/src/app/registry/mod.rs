@@ -14,6 +14,7 @@ mod audit;
 mod maintenance;
 mod request_audit;
 mod shown;
+mod times;
 mod waiting;
 
 use std::path::PathBuf;

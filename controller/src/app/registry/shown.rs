@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use registry::{Digest, Error, Manifest, Pin, Reference, Registry, RepositoryName, TagEntry};
 use serde_json::Value;
 
-use super::maintenance::rfc3339;
+use super::times::rfc3339;
 use crate::api::{HeldView, ImageTagView, RepositoryDetailView};
 
 /// The maximum of images of an index whose sizes are read.

@@ -12,12 +12,15 @@
 mod about;
 mod accounts;
 mod audit;
+mod backups;
 mod batches;
 mod browser;
 mod conditions;
 mod drain;
 mod error;
 mod error_code;
+#[cfg(test)]
+mod error_code_tests;
 mod events;
 mod extract;
 mod feed;
@@ -72,6 +75,10 @@ use provision::Services;
 use query::KnownParameters;
 
 pub use about::{About, AboutTls, Build, Feature};
+pub use backups::{
+    BackupAdmin, BackupAdminError, BackupFailureView, BackupProgress, BackupStatus, BackupVerification,
+    BackupView,
+};
 pub use error::{ApiError, Detail};
 pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
@@ -116,6 +123,8 @@ pub struct Api {
     pub resolver: Arc<Resolver>,
     /// The registry, if `ENABLE_REGISTRY` is set.
     pub registry: Option<Arc<dyn RegistryAdmin>>,
+    /// The backups that the controller makes.
+    pub backups: Option<Arc<dyn BackupAdmin>>,
     /// The firmware files, if `ENABLE_REGISTRY` is set.
     pub firmware: Option<FirmwareFiles>,
     /// The live event stream.
@@ -178,6 +187,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs/{id}/media-url", post(media::issue_url)),
         ("/api/v1/job-selections/cancel", post(jobs::cancel_selected)),
         ("/api/v1/job-selections/retry", post(jobs::retry_selected)),
+        ("/api/v1/backups", post(backups::create).get(backups::list)),
+        ("/api/v1/backups/{name}/verify", post(backups::verify)),
+        ("/api/v1/backup-status", get(backups::show)),
         ("/api/v1/batches", post(batches::create).get(batches::list)),
         ("/api/v1/batches/{id}", get(batches::show)),
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),

@@ -139,6 +139,7 @@ impl Controller {
         };
         let api = Api {
             registry: None,
+            backups: None,
             firmware: registry.clone().map(FirmwareFiles::new),
             tls: certificates,
             feed: feed.clone(),

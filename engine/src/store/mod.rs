@@ -95,7 +95,7 @@ pub use overview::{EndedGroup, FailureGroup, HoldGroup, OpenGroup, Overview, Rac
 pub use queues::{Lanes, QueuePosition};
 pub use reported::{InstallLog, ServerInventory};
 pub use reseal::{ResealBatch, ResealCursor, SealedCount};
-pub use restored::ReleasedServer;
+pub use restored::{BACKUPS, ReleasedServer};
 pub use sealing::{SealPurpose, TextSeal};
 pub use servers::{DeletedServer, ServerChange, ServerFilter, ServerResources, UpdatedServer};
 pub use signals::{CANCEL, DeliverOutcome, SignalMessage};

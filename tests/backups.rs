@@ -87,10 +87,15 @@ async fn a_scheduled_backup_is_listed_verified_watched_and_restored() {
     for place in ["/api/v1/backups", "/api/v1/backup-status"] {
         operator.get(place).await.refused(403, "forbidden");
     }
-    let audit = admin.get("/api/v1/audit?action=backup.request").await.expect(200);
-    let results: Vec<&str> =
-        audit["entries"].as_array().unwrap().iter().map(|entry| entry["result"].as_str().unwrap()).collect();
-    assert!(results.contains(&"ok") && results.contains(&"forbidden"), "{audit:#}");
+    let results = |audit: &Value| -> Vec<String> {
+        let entries = audit["entries"].as_array().unwrap().iter();
+        entries.map(|entry| entry["result"].as_str().unwrap().to_owned()).collect()
+    };
+    let both =
+        |found: Vec<String>| ["ok", "forbidden"].iter().all(|wanted| found.iter().any(|is| is == wanted));
+    let place = "/api/v1/audit?action=backup.request";
+    // A refusal is recorded a moment after its response.
+    admin.until(place, "both entries", |response| both(results(&response.json()))).await;
 
     // Age: fresh, then old. An old backup is a warning and the controller stays ready.
     assert_eq!(metric(admin, "backup_failures_total").await, 0.0);

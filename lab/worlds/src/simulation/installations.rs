@@ -132,7 +132,7 @@ pub(super) async fn inject_faults(world: Arc<World>) {
     let rng = WorldRng::keyed(world.plan.seed, FAULTS);
     let Some(interval) = world.plan.fault_interval else { return };
     loop {
-        tokio::time::sleep(rng.time(Duration::from_secs(1), interval * 4)).await;
+        tokio::time::sleep(rng.time(Duration::from_secs(1), interval * 3)).await;
         if world.is_quiet() {
             return;
         }
@@ -147,6 +147,7 @@ pub(super) async fn inject_faults(world: Arc<World>) {
         }
         let message = || "the image is not signed".to_owned();
         let effects = [
+            FaultEffect::Flash(FlashFault::Lie),
             FaultEffect::Flash(FlashFault::Lie),
             FaultEffect::Flash(FlashFault::Hang),
             FaultEffect::Flash(FlashFault::LoseTask),

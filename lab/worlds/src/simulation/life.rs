@@ -23,7 +23,7 @@ use super::rng::WorldRng;
 use super::state::{WorldState, start};
 use super::world::World;
 use super::{
-    WorldPlan, conditions, drain_actions, firmware_shelf, installations, operator, rescues, supervisor,
+    WorldPlan, conditions, drain_actions, firmware_files, installations, operator, rescues, supervisor,
 };
 use engine::model::{PROVISION, RunId, Serial, Time};
 use engine::store::{EventFilter, StoreError};
@@ -108,7 +108,7 @@ fn vendor_config(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
 /// Runs a world from start to end.
 pub(super) async fn run(world: &Arc<World>) -> Result<(), StoreError> {
     if world.plan.installations > 0 {
-        firmware_shelf::fill(world).await?;
+        firmware_files::fill(world).await?;
     }
     let operators = tokio::spawn(operators(Arc::clone(world)));
     let mut supervisor = supervisor::Supervisor::start_first(world).await;

@@ -88,19 +88,4 @@ impl Store {
     pub fn peek_snapshot(&self, run: RunId) -> Option<Snapshot> {
         self.in_place()?.peek(|connection| invariants::snapshot(connection, run)).ok().flatten()
     }
-
-    /// The media grants of a run that have not ended. Only for an in-place store; runs no hooks.
-    pub fn peek_open_grants(&self, run: RunId) -> u64 {
-        let Some(place) = self.in_place() else { return 0 };
-        let read = place.peek(|connection| {
-            first(
-                connection,
-                OPERATION,
-                "SELECT count(*) AS open FROM media_grants WHERE run = ?1 AND ended_at IS NULL",
-                params![run.to_string()],
-                |columns| columns.count("open"),
-            )
-        });
-        read.ok().flatten().unwrap_or_default()
-    }
 }

@@ -333,10 +333,7 @@ async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepRe
     let metrics = Arc::clone(&services.metrics);
     let outcome = context.snapshot.run.outcome;
     let took = context.now().since(context.snapshot.run.created_at);
-    let mut report = match mutant::active(Mutant::KeepsGrants) {
-        true => StepReport::done(),
-        false => StepReport::done().effect(Effect::GrantsEnded),
-    };
+    let mut report = StepReport::done().effect(Effect::GrantsEnded);
     let pending = record_pending(&context.snapshot, server.as_ref().map_or(&[], pending_slots));
     if pending.is_some() || touched(&context.snapshot) {
         report = report.effect(Effect::CleanupPending { serial, pending });

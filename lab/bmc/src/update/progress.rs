@@ -337,18 +337,14 @@ impl Updates {
         }
     }
 
-    /// Whether an image is being checked or written; `Some(true)` if it hangs for ever.
-    pub(super) fn working(&self, now: Duration) -> Option<bool> {
+    /// Whether an image is being checked or written.
+    pub(super) fn is_working(&self, now: Duration) -> bool {
         let now = now + self.skipped;
-        let job = self.job.as_ref()?;
-        match job.stage {
-            Stage::Checking { until } => (now < until).then_some(false),
-            Stage::Flashing { until, .. } => {
-                let hangs = job.fault == Some(FlashFault::Hang);
-                (hangs || now < until).then_some(hangs && now >= until)
-            }
-            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } => None,
-        }
+        self.job.as_ref().is_some_and(|job| match job.stage {
+            Stage::Checking { until } => now < until,
+            Stage::Flashing { until, .. } => now < until || job.fault == Some(FlashFault::Hang),
+            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } => false,
+        })
     }
 
     /// Writes another version of a component by hand, past the update service. Returns the old version.

@@ -38,10 +38,10 @@ impl SimBmc {
         self.state().updates.lost
     }
 
-    /// Whether an image is being checked or written now. `Some(true)` when it will never end.
-    pub fn is_flashing(&self) -> Option<bool> {
+    /// Whether an image is being checked or written now.
+    pub fn is_flashing(&self) -> bool {
         self.settle_update();
-        self.state().updates.working(self.elapsed())
+        self.state().updates.is_working(self.elapsed())
     }
 
     /// Lets an update that hangs go on.

@@ -116,7 +116,7 @@ impl InvariantChecker {
             self.violation(format!("{} jobs use {serial} at once ({what}): {begun:?}", begun.len()));
         }
         if let [run] = begun[..] {
-            self.no_update_is_interrupted(serial, run, request, bmc);
+            self.no_update_is_interrupted(store, (serial, run), request, bmc);
         }
         if request.path.ends_with("/Manager.Reset") {
             // A restart of the BMC ends its virtual media, also those that an abandoned cleanup left inserted.
@@ -147,18 +147,23 @@ impl InvariantChecker {
         BmcChange { observed: Arc::clone(&self.0), serial: serial.clone() }
     }
 
-    /// While a BMC checks or writes firmware, neither host nor BMC is reset and no other image is sent. Only another run than the one
-    /// that began the update does so, after that run has ended because the update hangs for ever.
-    fn no_update_is_interrupted(&self, serial: &Serial, run: RunId, request: &Request, bmc: &SimBmc) {
+    /// While a BMC checks or writes the firmware that a run sent, neither host nor BMC is reset and no other image is sent. After the
+    /// end of that run others may do so: its update hangs for ever, or its image begins with a later restart of the host.
+    fn no_update_is_interrupted(
+        &self,
+        store: &Store,
+        (serial, run): (&Serial, RunId),
+        request: &Request,
+        bmc: &SimBmc,
+    ) {
         let resets = ["ComputerSystem.Reset", "Manager.Reset"].iter().any(|end| request.path.ends_with(end));
         let has_image = request.body.as_deref().is_some_and(is_image);
         if !resets && !has_image {
             return;
         }
         let sender = self.observed().senders.get(serial).copied();
-        if let Some(hangs) = bmc.is_flashing()
-            && !(hangs && sender != Some(run))
-        {
+        let is_open = sender.is_some_and(|sender| sender == run || !store.peek_ended(sender));
+        if is_open && bmc.is_flashing() {
             let what = if resets { &request.path } else { "a second image" };
             self.violation(format!("job {run} sends {what} to {serial}, which writes firmware"));
         }

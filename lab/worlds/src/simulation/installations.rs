@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use http::Method;
 use lab_bmc::{Component, Fault, FaultEffect, FaultTrigger, FlashFault};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::firmware_shelf::{VERSIONS, set_name};
+use super::firmware_files::{VERSIONS, set_name};
 use super::network::ApiResponse;
 use super::operator::request_until_response;
 use super::rng::WorldRng;
@@ -27,6 +27,8 @@ const ORDERS: u64 = 0x7f1e_23ad_0b58_96c1;
 const FAULTS: u64 = 0xd2c4_91b7_6e0a_83f5;
 /// How often the end of a run is looked for.
 const LOOK: Duration = Duration::from_secs(30);
+/// The longest time without a fault of an update.
+const MOST_QUIET: Duration = Duration::from_secs(1200);
 /// Number of the restart of a host by an operator; the installed system does nothing then.
 const BY_OPERATOR: u32 = 2;
 
@@ -132,7 +134,7 @@ pub(super) async fn inject_faults(world: Arc<World>) {
     let rng = WorldRng::keyed(world.plan.seed, FAULTS);
     let Some(interval) = world.plan.fault_interval else { return };
     loop {
-        tokio::time::sleep(rng.time(Duration::from_secs(1), interval * 4)).await;
+        tokio::time::sleep(rng.time(Duration::from_secs(1), (interval * 3).min(MOST_QUIET))).await;
         if world.is_quiet() {
             return;
         }
@@ -147,6 +149,7 @@ pub(super) async fn inject_faults(world: Arc<World>) {
         }
         let message = || "the image is not signed".to_owned();
         let effects = [
+            FaultEffect::Flash(FlashFault::Lie),
             FaultEffect::Flash(FlashFault::Lie),
             FaultEffect::Flash(FlashFault::Hang),
             FaultEffect::Flash(FlashFault::LoseTask),
@@ -170,13 +173,4 @@ pub(super) async fn inject_faults(world: Arc<World>) {
         world.note(&format!("{serial}: {fault:?}"));
         bmc.inject(fault);
     }
-}
-
-/// The fields of a planned component that the rules need.
-pub(super) fn planned(plan: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let items = plan["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    items.iter().filter_map(|item| {
-        let install = item["decision"] == "install";
-        install.then_some((item["component"].as_str()?, item["then"].as_str()?))
-    })
 }

@@ -23,7 +23,7 @@ use super::rng::WorldRng;
 use super::state::{WorldState, start};
 use super::world::World;
 use super::{
-    WorldPlan, conditions, drain_actions, firmware_shelf, installations, operator, rescues, supervisor,
+    WorldPlan, conditions, drain_actions, firmware_files, installations, operator, rescues, supervisor,
 };
 use engine::model::{PROVISION, RunId, Serial, Time};
 use engine::store::{EventFilter, StoreError};
@@ -32,16 +32,23 @@ use upkeep::FIRMWARE_INSTALL;
 /// The random stream that chooses the BMCs. It never changes: recorded seeds replay their worlds with it.
 const BMC_STREAM: u64 = 0x88dd_84bf_a885_a340;
 
+/// The random stream that chooses the times of updates.
+const UPDATE_STREAM: u64 = 0x61d3_28b5_f4e7_0c9a;
+
 /// Creates a world with its BMCs.
 pub(super) fn create(plan: WorldPlan, folder: PathBuf) -> Result<Arc<World>, StoreError> {
     let world = Arc::new(World::new(WorldState::new(plan, folder)?));
     let host: Arc<dyn Host> = Arc::new(WorldMachines(Arc::downgrade(&world)));
     let media: Arc<dyn MediaReader> = Arc::new(WorldMedia(Arc::downgrade(&world)));
     let rng = WorldRng::keyed(world.plan.seed, BMC_STREAM);
+    let updates = WorldRng::keyed(world.plan.seed, UPDATE_STREAM);
     let bmcs = (0..world.plan.servers)
         .filter_map(|number| {
             let serial: Serial = format!("SIM-{number:05}").parse().ok()?;
-            let config = bmc_config(&serial, &rng, start());
+            let mut config = bmc_config(&serial, &rng, start());
+            if world.plan.installations > 0 {
+                add_update_service(&mut config, &updates);
+            }
             Some((serial, SimBmc::new(config, Arc::clone(&host), Arc::clone(&media))))
         })
         .collect();
@@ -80,6 +87,19 @@ fn bmc_config(serial: &Serial, rng: &WorldRng, start: Time) -> SimBmcConfig {
     config
 }
 
+/// Gives a BMC without a vendor the update service of the generic one, and each its own times.
+fn add_update_service(config: &mut SimBmcConfig, rng: &WorldRng) {
+    if let Ok(generic) = SimBmcConfig::vendor("generic", &config.serial, BMC_USER, BMC_PASSWORD)
+        && config.identity.manufacturer == generic.identity.manufacturer
+    {
+        config.update = generic.update;
+        config.service.firmware = generic.service.firmware;
+    }
+    config.update.check_time = rng.seconds(1, 60);
+    config.update.flash_time = rng.seconds(20, 900);
+    config.update.restart_time = rng.seconds(20, 600);
+}
+
 /// The configuration of a BMC of a vendor.
 fn vendor_config(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
     SimBmcConfig::vendor(vendor, serial.as_str(), BMC_USER, BMC_PASSWORD).ok()
@@ -88,7 +108,7 @@ fn vendor_config(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
 /// Runs a world from start to end.
 pub(super) async fn run(world: &Arc<World>) -> Result<(), StoreError> {
     if world.plan.installations > 0 {
-        firmware_shelf::fill(world).await?;
+        firmware_files::fill(world).await?;
     }
     let operators = tokio::spawn(operators(Arc::clone(world)));
     let mut supervisor = supervisor::Supervisor::start_first(world).await;

@@ -126,7 +126,7 @@ impl Transport for WorldTransport {
         body: UploadBody,
         deadline: Duration,
     ) -> Result<Response, TransportError> {
-        if self.world.faults_active() && self.world.firmware.cuts(30) {
+        if self.world.faults_active() && self.world.firmware.chance_per_mille(30) {
             self.world.note(&format!("{} an upload breaks off", self.serial));
             return Err(TransportError::maybe_sent(TransportErrorKind::Lost, "the connection broke off"));
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::boundary::Boundary;
 use super::clock::WorldWallClock;
-use super::firmware_shelf::WorldFirmware;
+use super::firmware_files::WorldFirmware;
 use super::network::BmcNetwork;
 use super::receiver::ReceiverTransport;
 use super::rng::WorldRng;

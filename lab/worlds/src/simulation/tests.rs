@@ -99,8 +99,10 @@ macro_rules! detected_within {
 fn first_violation_of(mutant: Mutant, worlds: u64, words: &str) -> Option<u64> {
     let folder = tempfile::tempdir().unwrap();
     (0..).filter(|seed| has_all(*seed)).take(usize::try_from(worlds).unwrap()).find(|seed| {
-        let plan = WorldPlan::of(*seed, FaultLevel::Seeded);
-        let report = mutant::with(mutant, || run(&plan, folder.path()).unwrap());
+        // Small worlds with much trouble: most of the jobs are those that the rules are about.
+        let plan =
+            WorldPlan { jobs: 1, conditions: 1, webhook: false, ..WorldPlan::of(*seed, FaultLevel::Many) };
+        let report = mutant::with(mutant, || run(&plan.with_servers(2), folder.path()).unwrap());
         report.violations.iter().any(|rule| rule.contains(words))
     })
 }
@@ -123,7 +125,7 @@ breaks_its_rule_within! {
     a_version_that_was_not_read_is_detected: TrustsTask within 40 by "succeeded, but its",
     power_that_is_not_restored_is_detected: KeepsPower within 20 by "before the firmware job",
     files_that_are_held_after_the_end_are_detected: KeepsFiles within 10 by "still held",
-    grants_that_outlive_a_rescue_are_detected: KeepsGrants within 20 by "media grants are open",
+    grants_that_outlive_their_job_are_detected: KeepsGrants within 5 by "has no open grants",
     a_rescue_that_ignores_its_recipe_is_detected: IgnoresAfter within 30 by "leaves its host off",
 }
 

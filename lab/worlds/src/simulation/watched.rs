@@ -1,177 +1,29 @@
-//! The rules of a run at the moment of its end: of an installation of firmware, and of a rescue session.
-//!
-//! ```text
-//!   acknowledged ─► watched ─► the transaction that ends the run ─► checked at once: the next run of the server has not begun
-//!
-//!   installation   succeeded ─► every planned version is installed        one accepted image for each component
-//!                  the power of the host is as it was, unless an update did not end        no file is held
-//!   rescue         succeeded ─► off or on, as its recipe says             no media grant is open
-//! ```
+//! The runs of a world that are checked at their end (`run_ends`).
 
 use std::collections::BTreeMap;
 
-use lab_bmc::{Component, Power, SimBmc};
 use parking_lot::Mutex;
 
-use super::installations::planned;
-use super::state::WorldState;
-use engine::model::{Outcome, RunId, Serial, Snapshot, StepPhase, StepRecord};
+use engine::model::{RunId, Serial};
 
 /// The runs that are checked at their end.
 #[derive(Default)]
 pub(super) struct WatchedRuns {
-    runs: Mutex<BTreeMap<RunId, (Serial, What)>>,
+    pub(super) runs: Mutex<BTreeMap<RunId, (Serial, What)>>,
     /// The counters of the BMC before the first change by a run.
-    before: Mutex<BTreeMap<RunId, Counters>>,
+    pub(super) before: Mutex<BTreeMap<RunId, Counters>>,
 }
 
+/// What a run is.
 #[derive(Clone, Copy)]
-enum What {
+pub(super) enum What {
     Installation,
     Rescue { off: bool },
 }
 
+/// The counters of a BMC.
 #[derive(Clone, Copy)]
-struct Counters {
-    accepted: usize,
-    lost: u64,
-}
-
-impl WorldState {
-    pub(super) fn watch_installation(&self, run: RunId, serial: &Serial) {
-        self.watch(run, serial, What::Installation);
-    }
-
-    /// `off`: the recipe leaves the host off.
-    pub(super) fn watch_rescue(&self, run: RunId, serial: &Serial, off: bool) {
-        if off {
-            self.checker.rescue_leaves_off(run);
-        }
-        self.watch(run, serial, What::Rescue { off });
-    }
-
-    fn watch(&self, run: RunId, serial: &Serial, what: What) {
-        // The response may have come after the end.
-        if !self.observer().peek_ended(run) {
-            self.watched.runs.lock().insert(run, (serial.clone(), what));
-        }
-    }
-
-    /// A run changes a BMC.
-    pub(super) fn run_changes(&self, run: RunId, bmc: &SimBmc) {
-        let counters = || Counters { accepted: bmc.accepted_images().len(), lost: bmc.updates_lost() };
-        self.watched.before.lock().entry(run).or_insert_with(counters);
-    }
-
-    /// A transaction has ended a run.
-    pub(super) fn run_ended(&self, run: RunId) {
-        let before = self.watched.before.lock().remove(&run);
-        let Some((serial, what)) = self.watched.runs.lock().remove(&run) else { return };
-        let (Some(bmc), Some(snapshot)) = (self.bmc(&serial), self.observer().peek_snapshot(run)) else {
-            return;
-        };
-        match what {
-            What::Installation => {
-                self.check_versions(&bmc, &snapshot);
-                self.check_images(&serial, &bmc, run, before);
-                self.check_power(&serial, &bmc, &snapshot);
-                let released = step(&snapshot, "firmware.release").is_some_and(done);
-                if released && self.firmware.holds_for(run) {
-                    self.checker
-                        .violation(format!("job {run} has ended and its firmware files are still held"));
-                }
-            }
-            What::Rescue { off } => self.check_rescue(&serial, &bmc, &snapshot, off),
-        }
-    }
-
-    fn check_versions(&self, bmc: &SimBmc, snapshot: &Snapshot) {
-        if snapshot.run.outcome != Some(Outcome::Succeeded) {
-            return;
-        }
-        let Some(plan) = step(snapshot, "firmware.plan") else { return };
-        for (component, version) in planned(&plan.output) {
-            let kind = match component {
-                "bmc" => Component::Bmc,
-                "bios" => Component::Bios,
-                _ => Component::Device,
-            };
-            let installed = bmc.versions_of(kind);
-            if !installed.iter().any(|one| one == version) {
-                self.checker.violation(format!(
-                    "job {} succeeded, but its {component} is {installed:?} and not {version}",
-                    snapshot.run.id
-                ));
-            }
-        }
-    }
-
-    /// No image is accepted twice in a run, unless the BMC lost one in a restart.
-    fn check_images(&self, serial: &Serial, bmc: &SimBmc, run: RunId, before: Option<Counters>) {
-        let Some(before) = before else { return };
-        let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
-        for image in bmc.accepted_images().into_iter().skip(before.accepted) {
-            *counts.entry(image).or_default() += 1;
-        }
-        let lost = bmc.updates_lost() - before.lost;
-        for ((component, version), count) in counts.into_iter().filter(|(_, count)| *count > 1 + lost) {
-            self.checker.violation(format!(
-                "job {run} sent a second image of {component} {version} to {serial}: {count} were accepted, {lost} lost"
-            ));
-        }
-    }
-
-    fn check_power(&self, serial: &Serial, bmc: &SimBmc, snapshot: &Snapshot) {
-        let Some(was) = step(snapshot, "firmware.identify").and_then(|found| found.output["was"].as_str())
-        else {
-            return;
-        };
-        let left =
-            step(snapshot, "firmware.settle").is_some_and(|settled| settled.output["is_running"] == true);
-        let restored = step(snapshot, "firmware.power-restore").is_some_and(done);
-        if left || !restored {
-            return;
-        }
-        let was_off = matches!(was, "Off" | "PoweringOff");
-        let power = bmc.snapshot().power;
-        if was_off != matches!(power, Power::Off | Power::PoweringOff) {
-            self.checker.violation(format!(
-                "the power of {serial} was {was} before the firmware job {} and is {} after it",
-                snapshot.run.id,
-                power.as_str()
-            ));
-        }
-    }
-
-    fn check_rescue(&self, serial: &Serial, bmc: &SimBmc, snapshot: &Snapshot, off: bool) {
-        let run = snapshot.run.id;
-        let open = self.observer().peek_open_grants(run);
-        if open > 0 && step(snapshot, "cleanup.grant").is_some_and(done) {
-            self.checker
-                .violation(format!("the rescue {run} has ended and {open} of its media grants are open"));
-        }
-        let ends = ["cleanup.power-off", "cleanup.power-on"];
-        let clean = ends.iter().all(|name| step(snapshot, name).is_some_and(done));
-        if snapshot.run.outcome != Some(Outcome::Succeeded) || !clean {
-            return;
-        }
-        let power = bmc.snapshot().power;
-        if off != matches!(power, Power::Off | Power::PoweringOff) {
-            let said = if off { "off" } else { "on" };
-            self.checker.violation(format!(
-                "the rescue {run} of {serial} leaves its host {said}, and its power is {}",
-                power.as_str()
-            ));
-        }
-    }
-}
-
-/// The record of a step.
-fn step<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a StepRecord> {
-    snapshot.steps.iter().find(|record| &*record.name == name)
-}
-
-/// Whether a step ended as it should.
-fn done(record: &StepRecord) -> bool {
-    matches!(record.phase, StepPhase::Done | StepPhase::Skipped)
+pub(super) struct Counters {
+    pub(super) accepted: usize,
+    pub(super) lost: u64,
 }

@@ -33,7 +33,10 @@ use engine::{
     RemoteQueues, ReportMessage, StepCall, StepReport, Worker, WorkflowRegistry,
 };
 use upkeep::order::{HardCycle, ReadInventory, SoftCycle};
-use upkeep::{Action, FirmwareFileError, FirmwareStore, HardwareLookup, Upkeep, UpkeepOrder, UpkeepServices};
+use upkeep::{
+    Action, FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrl, ImageUrls, Upkeep,
+    UpkeepOrder, UpkeepServices, UrlOrder,
+};
 
 const SERIAL: &str = "XF-1";
 const FAR: &str = "far";
@@ -75,6 +78,21 @@ impl FirmwareStore for NoFirmware {
     async fn release(&self, _: RunId) -> Result<(), FirmwareFileError> {
         Ok(())
     }
+}
+
+struct NoUrls;
+
+#[async_trait]
+impl ImageUrls for NoUrls {
+    fn issue(&self, _: &UrlOrder<'_>) -> Result<ImageUrl, String> {
+        Err("nothing is served".to_owned())
+    }
+
+    async fn reads(&self, _: &str) -> Result<ImageReads, bmc::Unavailable> {
+        Ok(ImageReads::default())
+    }
+
+    fn ended(&self, _: RunId) {}
 }
 
 /// The link of a worker.
@@ -164,7 +182,8 @@ fn services(server: &Server) -> WorkflowRegistry {
     let services = Arc::new(UpkeepServices {
         bmc: Arc::new(test_support::services(server.clone(), SharedSessions::default())),
         hardware: Box::new(NoHardware),
-        firmware: Box::new(NoFirmware),
+        firmware: Arc::new(NoFirmware),
+        urls: Arc::new(NoUrls),
         power_ons: Some(4),
     });
     Upkeep::workflows(&services).into_iter().fold(WorkflowRegistry::default(), WorkflowRegistry::with)

@@ -28,8 +28,8 @@ const SCRIPTS: &[Script] = &[
     Script { name: "0004_cards", sql: include_str!("../../../migrations/0004_cards.sql") },
     Script { name: "0005_fleet", sql: include_str!("../../../migrations/0005_fleet.sql") },
     Script {
-        name: "0007_firmware_grants",
-        sql: include_str!("../../../migrations/0007_firmware_grants.sql"),
+        name: "0006_firmware_grants",
+        sql: include_str!("../../../migrations/0006_firmware_grants.sql"),
     },
 ];
 
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn grants_of_a_database_without_firmware_images_stay_and_one_of_a_firmware_image_can_be_issued() {
         let mut connection = Connection::open_in_memory().unwrap();
-        let before = SCRIPTS.iter().position(|script| script.name == "0007_firmware_grants").unwrap();
+        let before = SCRIPTS.iter().position(|script| script.name == "0006_firmware_grants").unwrap();
         apply(&mut connection, Path::new("memory"), now(), &SCRIPTS[..before]).unwrap();
         let insert = |artifact: &str| {
             format!(

@@ -81,7 +81,9 @@ async fn a_firmware_image_is_served_whole_and_by_ranges_with_its_length() {
     assert_eq!(part.bytes().await.unwrap(), image()[1000..2000]);
     assert_eq!(opened.load(Ordering::Relaxed), 1, "one open file for all requests of a grant");
     let other = url(&world).replace("BIOS_2.19.1.hpm", "other.bin");
-    assert_eq!(world.client.get(other).send().await.unwrap().status(), 200, "the token is the right to read");
+    let other = world.client.get(other).send().await.unwrap();
+    assert_eq!(other.status(), 200, "the token is the right to read");
+    assert_eq!(other.bytes().await.unwrap().len(), 700_000);
     for path in
         [url(&world).replace("/f", "/t"), world.url(TOKEN, Artifact::Task), url(&world).replace("/f", "/fx")]
     {

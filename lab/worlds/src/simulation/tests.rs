@@ -32,7 +32,7 @@ fn a_finished_world_is_dropped() {
 
 #[test]
 fn a_seed_always_gives_the_same_log_byte_for_byte() {
-    for seed in 101..104 {
+    for seed in 101..105 {
         let (first, second) = (run_seed(seed), run_seed(seed));
         assert!(first.jobs > 0);
         for (a, b) in first.log.lines().zip(second.log.lines()) {
@@ -122,7 +122,6 @@ breaks_its_rule_within! {
     an_installation_without_the_lock_of_its_server_is_detected: SharesServer within 20 by "at once",
     an_image_that_is_sent_again_without_a_look_is_detected: SendsAgain within 30 by "a second image",
     an_update_that_is_interrupted_is_detected: IgnoresFlash within 20 by "which writes firmware",
-    a_version_that_was_not_read_is_detected: TrustsTask within 40 by "succeeded, but its",
     power_that_is_not_restored_is_detected: KeepsPower within 20 by "before the firmware job",
     files_that_are_held_after_the_end_are_detected: KeepsFiles within 10 by "still held",
     grants_that_outlive_their_job_are_detected: KeepsGrants within 5 by "has no open grants",

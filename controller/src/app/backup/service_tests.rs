@@ -80,7 +80,7 @@ async fn a_due_backup_is_made_verified_recorded_and_shown_and_the_next_one_a_day
     assert!(service.step_now().await);
     let status = service.status();
     let last = status.last.unwrap();
-    assert_eq!(kit.backups(), [last.name.clone()]);
+    assert_eq!(kit.backups(), std::slice::from_ref(&last.name));
     assert_eq!((last.made_at, last.verified_at, last.own), (Some(now()), Some(now()), true));
     assert_eq!((status.next, status.age_seconds), (Some(now().plus(DAY)), Some(0)));
     let made = verify(&kit.target.join(&last.name)).unwrap();

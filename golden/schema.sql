@@ -221,10 +221,10 @@ CREATE TABLE locks (
     PRIMARY KEY (resource, root)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE media_grants (
+CREATE TABLE "media_grants" (
     token_hash    TEXT PRIMARY KEY,
     run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-    artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot')),
+    artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot', 'firmware')),
     inputs        TEXT, -- recorded inputs, sealed; the image is rebuilt from them
     sha256        TEXT NOT NULL,
     size          INTEGER NOT NULL,

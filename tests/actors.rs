@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use controller::config::BackupTarget;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::kit::{Client, POLL_INTERVAL, Scene, TIME_LIMIT, recipe, silent};
+use crate::kit::{ApiResponse, Client, POLL_INTERVAL, Scene, TIME_LIMIT, recipe, silent};
 
 /// The token whose name every event of its requests has.
 const WALKER: &str = "walker";
@@ -75,7 +76,12 @@ impl Walk {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_of_every_changing_operation_names_the_token_that_requested_it() {
     use Method as M;
-    let scene = Scene::start(vec![silent("ACT-1"), silent("ACT-2")]).await;
+    let scene = Scene::start_with(vec![silent("ACT-1"), silent("ACT-2")], |settings, folder| {
+        let target = folder.join("backups");
+        std::fs::create_dir(&target).unwrap();
+        settings.backup_target = Some(BackupTarget::Folder(target));
+    })
+    .await;
     let made =
         scene.admin.post("/api/v1/tokens", &json!({ "name": WALKER, "role": "admin" })).await.expect(201);
     let client = scene.admin.with_token(made["token"].as_str().unwrap());
@@ -198,6 +204,11 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let signing = keys["secrets"].as_array().unwrap().iter().find(|key| key["name"] == "signing").unwrap();
     let from = json!({ "from": signing["key_id"] });
     walk.step("rotateSecret", M::POST, "/api/v1/secrets/signing/rotate", from).await;
+    walk.step("createBackup", M::POST, "/api/v1/backups", json!({})).await;
+    let idle = |response: &ApiResponse| response.json()["running"].is_null();
+    let status = walk.scene.admin.until("/api/v1/backup-status", "the backup", idle).await.json();
+    let verify = format!("/api/v1/backups/{}/verify", status["last"]["name"].as_str().unwrap());
+    walk.step("verifyBackup", M::POST, &verify, json!({})).await;
     walk.step("makeSupportBundle", M::POST, "/api/v1/support-bundle", json!({})).await;
     walk.step("diagnoseServer", M::POST, "/api/v1/servers/ACT-2/doctor", json!({})).await;
     let condition = json!({ "kind": "inventoryOOB" });

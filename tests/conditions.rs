@@ -355,10 +355,9 @@ async fn a_condition_is_requested_in_either_spelling_and_read_in_the_stored_one(
         (created["kind"].as_str(), created["server_serial"].as_str()),
         (Some("powerCycleHard"), Some(SERIAL))
     );
-    assert_eq!(
-        (&created["controller"], &created["parameters"]),
-        (&json!(null), &json!({ "power_on": false }))
-    );
+    assert_eq!(created["parameters"], json!({ "power_on": false }));
+    // A worker may have begun before the response was made.
+    assert_eq!(created["controller"].is_null(), created["state"] == "pending", "{created:#}");
     scene.complete_skipping(created["id"].as_str().unwrap()).await;
     for kind in ["powerCycleHard", "PowerCycleHard"] {
         let shown = scene.admin.get(&format!("{by_id}?kind={kind}")).await;

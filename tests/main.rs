@@ -23,6 +23,7 @@
 //!   process    signals, log, first admin token  tls        HTTPS of API, registry and media
 //!   doors      each secret at every door        crowd      idle connections, descriptors, trusted proxies
 //!   restored   copied, old and restored data, backups, locks
+//!   backups    backups by schedule and on request: folder, registry, kill
 //!   taken_away  logins after a restore
 //!   rotation, rotation_tls   keys, tokens and certificates are replaced under load
 //!   modes      who can open the files of the program
@@ -44,6 +45,7 @@ mod actors;
 mod admission;
 mod api;
 mod audit;
+mod backups;
 mod batches;
 mod bmc;
 mod command_line;
@@ -57,7 +59,9 @@ mod emulator;
 mod esxi;
 mod faults;
 mod firmware;
+mod firmware_crowd;
 mod firmware_install;
+mod firmware_url;
 mod fleet;
 mod guards;
 mod images;
@@ -89,5 +93,6 @@ mod taken_away;
 mod tls;
 mod tls_clients;
 mod ui;
+mod ui_changes;
 mod vendors;
 mod webhooks;

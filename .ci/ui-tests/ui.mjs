@@ -3,6 +3,7 @@
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { createHash, randomBytes } from 'node:crypto';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -81,6 +82,8 @@ async function main() {
     const page = await context.newPage();
     page.setDefaultTimeout(20000);
     watch(page, url);
+
+    const demoServers = (await (await fetch(url + '/api/v1/servers', { headers: { authorization: `Bearer ${token}` } })).json()).servers.map(one => one.serial);
 
     // Log in.
     await page.goto(url + '/');
@@ -176,6 +179,105 @@ async function main() {
     await until('the end of the cancelled job', async () => (await page.locator('h1 .state').innerText()).includes('Cancelled'));
     await sound(page, 'job cancelled');
 
+    // Import servers: a preview with a result for each row, then the import.
+    await page.goto(url + '/ui/servers');
+    await page.getByRole('link', { name: 'Import…' }).click();
+    await sound(page, 'import');
+    await page.getByLabel('A file').setInputFiles({ name: 'servers.csv', mimeType: 'text/csv', buffer: Buffer.from('Serial Number;IP;label:rack\r\nIMP-0001;127.0.0.1;n05\r\nIMP-0002;127.0.0.1;n05\r\nnot a serial!;127.0.0.1;n05\r\n') });
+    await page.getByLabel('User of the BMCs').fill('admin');
+    await page.getByLabel('Password of the BMCs').fill('a-password-of-the-test');
+    await page.getByLabel('Labels of every row').fill('site=north');
+    await page.getByRole('button', { name: 'Preview' }).click();
+    await page.getByRole('heading', { name: 'Import 2 servers?' }).waitFor();
+    check(!(await page.content()).includes('a-password-of-the-test'), 'the preview has no password');
+    check(await page.locator('tbody .state.failed').count() === 1, 'the row that cannot be registered says why');
+    await sound(page, 'import preview');
+    await shot(page, 'import-light');
+    await page.getByRole('button', { name: 'Register 2 servers' }).click();
+    await page.getByRole('heading', { name: 'Imported' }).waitFor();
+    await sound(page, 'imported');
+
+    // A batch: the preview, its failure with its cause, the retry of that cause.
+    await page.goto(url + '/ui/batches/new');
+    await page.getByLabel('Or serial numbers').fill(demoServers.join('\n'));
+    await page.getByLabel('Stop after').fill('3');
+    await page.getByRole('button', { name: 'Preview' }).click();
+    await page.getByRole('button', { name: `Create ${demoServers.length} jobs` }).waitFor();
+    await sound(page, 'batch preview');
+    await page.getByRole('button', { name: `Create ${demoServers.length} jobs` }).click();
+    await page.getByText('The batch is stored').waitFor();
+    const batch = new URL(page.url()).pathname;
+    await page.locator('#causes .needs li').waitFor({ timeout: 90000 });
+    check((await page.locator('#causes').innerText()).includes('bootloader-linux.service'), 'the cause names its unit');
+    await sound(page, 'batch');
+    await shot(page, 'batch-light');
+    await page.getByRole('link', { name: /^Retry these 1 job/ }).click();
+    await sound(page, 'retry the batch?');
+    await page.getByRole('button', { name: 'Retry 1 failed job' }).click();
+    await page.getByText('This is the new batch').waitFor();
+    check(new URL(page.url()).pathname !== batch, 'the page shows the new batch');
+    await sound(page, 'batch of retries');
+
+    // Many jobs at once: a question with their number.
+    await page.goto(url + '/ui/jobs?q=outcome%3Afailed');
+    await page.getByRole('link', { name: 'Retry all…' }).click();
+    await page.getByRole('heading', { name: /^Retry \d+ jobs?\?/ }).waitFor();
+    await sound(page, 'retry all?');
+
+    // A firmware set, the inventory of a server, and the plan of an installation.
+    const api = async (method, path, body, type = 'application/json') => {
+      const response = await fetch(path.startsWith('http') ? path : url + path, { method, headers: { authorization: `Bearer ${token}`, ...(body && { 'content-type': type }) }, body });
+      if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+      return response;
+    };
+    await page.goto(url + '/ui/servers/UI-0001');
+    await page.getByRole('link', { name: 'End maintenance…' }).click();
+    await page.getByRole('button', { name: 'End maintenance' }).click();
+    await page.getByText('Jobs start on this server again').waitFor();
+    await page.getByRole('link', { name: 'Request…' }).click();
+    await sound(page, 'request');
+    await page.getByRole('button', { name: 'Preview' }).click();
+    await page.getByRole('button', { name: 'Read the inventory' }).click();
+    await page.locator('h1 .state.done').waitFor({ timeout: 60000 });
+    const { system } = (await (await api('GET', '/api/v1/servers/UI-0001/inventory')).json()).out_of_band;
+    const vendor = system.manufacturer.toLowerCase().split(/[^a-z0-9]+/).filter(Boolean).join('-');
+    const image = randomBytes(100000), sha256 = createHash('sha256').update(image).digest('hex');
+    const begun = await api('POST', `/v2/firmware/${vendor}/bios/blobs/uploads/`);
+    const upload = new URL(begun.headers.get('location'), url);
+    upload.searchParams.set('digest', 'sha256:' + sha256);
+    await api('PUT', upload.href, image, 'application/octet-stream');
+    const about = { vendor: system.manufacturer, models: [system.model], component: 'bios', version: '99.1', filename: 'bios_99.1.bin', sha256, size: image.length };
+    const { digest } = await (await api('POST', '/api/v1/firmware', JSON.stringify(about))).json();
+    await api('POST', '/api/v1/firmware-sets', JSON.stringify({ name: 'spring', labels: { vendor }, files: [digest] }));
+    await page.goto(url + '/ui/servers/UI-0001');
+    await sound(page, 'server with conditions');
+    await page.getByRole('link', { name: 'Request…' }).click();
+    await page.getByLabel('What').selectOption('firmwareInstall');
+    await page.getByLabel('Firmware set').selectOption('spring');
+    await page.getByRole('button', { name: 'Preview' }).click();
+    await page.getByRole('heading', { name: /The plan/ }).waitFor();
+    check((await page.locator('#plan').innerText()).includes('99.1'), 'the plan shows the version of the file');
+    await sound(page, 'firmware plan');
+    await shot(page, 'firmware-plan-light');
+
+    // A user and a token: made, used, shown once.
+    await page.goto(url + '/ui/users');
+    await page.getByRole('link', { name: 'New user' }).click();
+    await sound(page, 'new user');
+    await page.getByLabel('Name').fill('kim');
+    await page.getByLabel('Password').fill('correct horse battery');
+    await page.getByRole('button', { name: 'Make the user' }).click();
+    await page.getByText('The user can log in now').waitFor();
+    await page.getByRole('link', { name: 'New token' }).click();
+    await page.getByLabel('Name').fill('ci');
+    await page.getByRole('button', { name: 'Make the token' }).click();
+    const issued = await page.locator('pre [data-copy]').getAttribute('data-copy');
+    check((await (await fetch(url + '/api/v1/me', { headers: { authorization: `Bearer ${issued}` } })).json()).name === 'ci', 'the token works');
+    await sound(page, 'issued token');
+    await page.getByRole('link', { name: 'I have copied it' }).click();
+    check(!(await page.content()).includes(issued), 'the token is shown once');
+    await sound(page, 'users and tokens');
+
     // Keys and palette.
     await page.goto(url + '/ui/jobs');
     await page.keyboard.press('j');
@@ -197,17 +299,18 @@ async function main() {
       check(await page.getByRole('alert').count() === 0, `${link} is understood`);
     }
 
-    // Every page in both themes, wide and narrow.
+    // Every page once dark and wide, once light and narrow; the most used ones in the other two forms as well.
     const job = failed.replace(/\/retry$/, '').slice(url.length);
-    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/batches', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
+    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/batches', batch, '/ui/batches/new', '/ui/servers/import', '/ui/registry/os-images/ubuntu-rootfs', '/ui/firmware', '/ui/firmware/sets/spring', '/ui/servers/UI-0001/condition?kind=firmwareInstall', '/ui/users/kim', '/ui/tokens/new', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
+    const few = ['/ui/', '/ui/jobs', job, '/ui/servers/UI-0001', batch];
     const forms = [
-      { name: 'desktop-dark', viewport: { width: 1440, height: 900 }, colorScheme: 'dark' },
-      { name: 'desktop-light', viewport: { width: 1440, height: 900 }, colorScheme: 'light' },
-      { name: 'phone-dark', viewport: { width: 390, height: 844 }, colorScheme: 'dark', hasTouch: true },
-      { name: 'phone-light', viewport: { width: 390, height: 844 }, colorScheme: 'light', hasTouch: true },
+      { name: 'desktop-dark', places, viewport: { width: 1440, height: 900 }, colorScheme: 'dark' },
+      { name: 'phone-light', places, viewport: { width: 390, height: 844 }, colorScheme: 'light', hasTouch: true },
+      { name: 'wide-light', places: few, viewport: { width: 2560, height: 1200 }, colorScheme: 'light' },
+      { name: 'phone-dark', places: few, viewport: { width: 390, height: 844 }, colorScheme: 'dark', hasTouch: true },
     ];
     const cookies = await context.cookies();
-    for (const { name, ...form } of forms) {
+    for (const { name, places, ...form } of forms) {
       const other = await browser.newContext({ ...form, reducedMotion: 'reduce' });
       await other.addCookies(cookies);
       const view = await other.newPage();
@@ -216,7 +319,7 @@ async function main() {
         const response = await view.goto(url + place);
         check(response.ok(), `${place}: ${response.status()}`);
         await sound(view, `${name} ${place}`);
-        const part = place.split('?')[0].split('/').filter(Boolean).slice(1).join('-').replace(/[0-9a-f]{8}-[0-9a-f-]{27}/, 'failed') || 'overview';
+        const part = place.split('?')[0].split('/').filter(Boolean).slice(1).join('-').replace(/[0-9a-f]{8}-[0-9a-f-]{27}/, 'one') || 'overview';
         await shot(view, `${name}-${part}`);
       }
       await other.close();

@@ -4,6 +4,8 @@
 //! authorization  data = the value of an Authorization header
 //! cookies        data = lines of Cookie headers
 //! jwt            data = a kind, then: a token | header NUL claims, signed | a key set | PEM public keys
+//! multipart      data = a content type, a line feed, a body
+//! roster         data = a table or a document of servers
 //! settings       data = the configuration file NUL lines NAME=VALUE of the environment
 //! ```
 //!
@@ -12,6 +14,8 @@
 pub use crate::auth::fuzz::{authorization, jwt};
 pub use crate::auth::session_fuzz::cookies;
 pub use crate::config::fuzz::settings;
+pub use crate::pages::multipart::fuzz as multipart;
+pub use crate::roster::fuzz as roster;
 
 #[cfg(test)]
 mod tests {
@@ -22,8 +26,13 @@ mod tests {
     fn the_seeds_of_the_fuzz_targets_and_their_damaged_forms_break_no_promise() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
         type FuzzBody = fn(&[u8]);
-        let targets: [(&str, FuzzBody); 3] =
-            [("authorization", super::authorization), ("jwt", super::jwt), ("settings", super::settings)];
+        let targets: [(&str, FuzzBody); 5] = [
+            ("authorization", super::authorization),
+            ("jwt", super::jwt),
+            ("multipart", super::multipart),
+            ("roster", super::roster),
+            ("settings", super::settings),
+        ];
         for (name, target) in targets {
             let mut seeds = 0;
             for seed in std::fs::read_dir(corpus.join(name)).unwrap().flatten() {
@@ -49,8 +58,13 @@ mod tests {
         let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5);
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
         type FuzzBody = fn(&[u8]);
-        let targets: [(&str, FuzzBody); 3] =
-            [("authorization", super::authorization), ("jwt", super::jwt), ("settings", super::settings)];
+        let targets: [(&str, FuzzBody); 5] = [
+            ("authorization", super::authorization),
+            ("jwt", super::jwt),
+            ("multipart", super::multipart),
+            ("roster", super::roster),
+            ("settings", super::settings),
+        ];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = move |below: usize| {
             state ^= state << 13;

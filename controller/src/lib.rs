@@ -3,7 +3,8 @@
 //! ```text
 //!   app       -> api pages accounts audit auth config keys webhooks telemetry (the only module that connects the parts)
 //!   api       -> accounts audit auth firmware keys telemetry tls  (one table of routes, one file per action)
-//!   pages     -> auth                                    (the web interface, a client of the API in this process)
+//!   pages     -> auth roster                             (the web interface, a client of the API in this process)
+//!   roster    ->                                         (servers of a table or a document)
 //!   accounts  -> auth                                    (users and API tokens)
 //!   audit     -> auth                                    (the actions of the audit log, sums of refused requests)
 //!   firmware  ->                                         (firmware files in the registry, and who holds them)
@@ -13,7 +14,7 @@
 //!   config    -> auth
 //!   tls       ->                                         (certificates and handshakes of the listeners)
 //!   auth      -> tls                                     (elements of certificates)
-//!   fuzz      -> auth config                             (the bodies of the fuzz targets)
+//!   fuzz      -> auth config pages roster                (the bodies of the fuzz targets)
 //!   descriptors ->                                     (the limit of open files)
 //! ```
 
@@ -29,6 +30,7 @@ pub mod firmware;
 pub mod fuzz;
 pub mod keys;
 pub mod pages;
+pub mod roster;
 pub mod telemetry;
 pub mod tls;
 pub mod webhooks;

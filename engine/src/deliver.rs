@@ -189,7 +189,7 @@ impl Engine {
             }
             let signalled: Vec<RunId> = messages.iter().map(|message| message.run).collect();
             for (run, delivered) in signalled.iter().zip(self.store().deliver_all(messages, now).await?) {
-                self.worker().interrupts.interrupt(*run);
+                self.decider().interrupts.interrupt(*run);
                 match delivered {
                     DeliverOutcome::Stored(_) => cancelled += 1,
                     DeliverOutcome::Duplicate(_) | DeliverOutcome::Moved(_) | DeliverOutcome::NoRun => {
@@ -197,7 +197,7 @@ impl Engine {
                     }
                 }
             }
-            self.worker().interrupt_children(&signalled).await;
+            self.decider().interrupt_children(&signalled).await;
             self.wake();
             for run in alone {
                 match self.verb(run, Verb::Cancel, actor, reason).await {
@@ -238,8 +238,8 @@ impl Engine {
             let message = self.cancel_message(&mut snapshot, actor, reason, now);
             let change = message.change.clone();
             let delivered = self.store().deliver_one(message, now).await?;
-            self.worker().interrupts.interrupt(id);
-            self.worker().interrupt_children(&[id]).await;
+            self.decider().interrupts.interrupt(id);
+            self.decider().interrupt_children(&[id]).await;
             return Ok(match (delivered, change) {
                 (DeliverOutcome::Stored(run), _) => {
                     self.log_outcome(&snapshot.run, &run);

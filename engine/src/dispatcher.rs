@@ -9,9 +9,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
+use super::decider::Decider;
 use super::interrupt::{CANCEL_GRACE, ClaimEntry, Interrupt, Interrupts};
 use super::lease::LeaseTerms;
+use super::log;
 use super::outage::OutageBefore;
 use super::pressure::{PressureCache, PressureGauge};
 use super::worker::Worker;
@@ -49,6 +52,7 @@ pub struct Engine {
 }
 
 struct Inner {
+    decider: Decider,
     worker: Worker,
     config: EngineConfig,
     wake: Notify,
@@ -76,18 +80,30 @@ impl Engine {
         id_source: Arc<dyn IdSource>,
         config: EngineConfig,
     ) -> Self {
-        let worker = Worker {
+        let decider = Decider {
             store,
             workflows,
             terms: LeaseTerms { clock, ttl: config.lease, grace: config.grace },
             queues: config.queues.clone().into(),
             id_source,
             interrupts: Interrupts::default(),
-            cancel_grace: CANCEL_GRACE,
             outage: OutageBefore::default(),
+        };
+        Self::of(decider, config, CANCEL_GRACE)
+    }
+
+    fn of(decider: Decider, config: EngineConfig, cancel_grace: Duration) -> Self {
+        let worker = Worker {
+            backend: Arc::new(decider.clone()),
+            workflows: decider.workflows.clone(),
+            clock: Arc::clone(&decider.terms.clock),
+            ttl: decider.terms.ttl,
+            interrupts: decider.interrupts.clone(),
+            cancel_grace,
         };
         Self {
             inner: Arc::new(Inner {
+                decider,
                 worker,
                 config,
                 wake: Notify::new(),
@@ -100,23 +116,14 @@ impl Engine {
     /// The engine with another cancel grace for steps that may not be interrupted.
     #[cfg(test)]
     pub(super) fn with_cancel_grace(self, cancel_grace: Duration) -> Self {
-        let Inner { worker, config, .. } = &*self.inner;
-        let worker = Worker { cancel_grace, ..worker.clone() };
-        let inner = Inner {
-            worker,
-            config: config.clone(),
-            wake: Notify::new(),
-            pressure: PressureCache::default(),
-            rounds: watch::Sender::default(),
-        };
-        Self { inner: Arc::new(inner) }
+        Self::of(self.inner.decider.clone(), self.inner.config.clone(), cancel_grace)
     }
 
     /// Records that no controller ran from the last sign of life of the previous instance, as `Store::begin_instance` returned
     /// it, until now. A deadline that passed meanwhile is judged only when a message that ends the wait could be repeated.
     pub fn resume_after(&self, last_seen: Option<Time>) {
         if let Some(last_seen) = last_seen {
-            self.worker().outage.record(last_seen, self.clock().now());
+            self.decider().outage.record(last_seen, self.clock().now());
         }
     }
 
@@ -130,18 +137,18 @@ impl Engine {
         self.inner.pressure.now()
     }
 
-    pub(super) fn worker(&self) -> &Worker {
-        &self.inner.worker
+    pub(super) fn decider(&self) -> &Decider {
+        &self.inner.decider
     }
 
     /// The store of the engine.
     pub fn store(&self) -> &Store {
-        &self.inner.worker.store
+        &self.inner.decider.store
     }
 
     /// The clock of the engine.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.inner.worker.terms.clock
+        &self.inner.decider.terms.clock
     }
 
     /// The name under which this engine takes leases: the controller instance.
@@ -151,12 +158,12 @@ impl Engine {
 
     /// The source of ids and jitter.
     pub fn id_source(&self) -> &Arc<dyn IdSource> {
-        &self.inner.worker.id_source
+        &self.inner.decider.id_source
     }
 
     /// The workflows that the engine knows.
     pub fn workflows(&self) -> &WorkflowRegistry {
-        &self.inner.worker.workflows
+        &self.inner.decider.workflows
     }
 
     /// Creates a run. It is durable when this returns.
@@ -186,7 +193,7 @@ impl Engine {
 
     /// The number of runs that this engine works on.
     pub fn active_runs(&self) -> usize {
-        self.worker().interrupts.len()
+        self.decider().interrupts.len()
     }
 
     /// Changes with every round of the dispatcher in which the database could be used: at least every [`SWEEP`] while the engine
@@ -257,7 +264,7 @@ impl Engine {
             let interrupt = Interrupt::new(stop.child_token());
             let entry = self.list(&claimed, &interrupt);
             workers.spawn(async move {
-                engine.inner.worker.work(claimed, since, interrupt).await;
+                engine.work(claimed, since, &interrupt).await;
                 drop(entry);
                 drop(permit);
                 engine.wake();
@@ -272,7 +279,7 @@ impl Engine {
 
     fn list(&self, claimed: &Claimed, interrupt: &Interrupt) -> ClaimEntry {
         let run = &claimed.snapshot.run;
-        self.worker().interrupts.list(run.id, run.epoch, interrupt)
+        self.decider().interrupts.list(run.id, run.epoch, interrupt)
     }
 
     /// Claims due runs: from the given lanes, or from all lanes that pressure does not close.
@@ -313,6 +320,21 @@ impl Engine {
     pub(super) async fn run_claim(&self, claimed: Claimed, since: Duration) {
         let interrupt = Interrupt::default();
         let _entry = self.list(&claimed, &interrupt);
-        self.inner.worker.work(claimed, since, interrupt).await;
+        self.work(claimed, since, &interrupt).await;
+    }
+
+    /// Carries a claimed run on until its lease is given back or lost.
+    async fn work(&self, claimed: Claimed, since: Duration, interrupt: &Interrupt) {
+        let run = &claimed.snapshot.run;
+        let owner = run.lease.as_ref().map_or(String::new(), |lease| lease.owner.clone());
+        let span = log::job_span(run, &owner);
+        let begun = self.inner.decider.begin(claimed).instrument(span.clone()).await;
+        match begun {
+            Ok(next) => self.inner.worker.work(next, since, interrupt).await,
+            Err(error) => span.in_scope(|| {
+                // The lease expires and a worker takes the run over. The database may work again by then.
+                tracing::error!(error = %crate::model::error_chain(&error), "the database failed; the run continues after its lease has expired");
+            }),
+        }
     }
 }

@@ -79,7 +79,7 @@ impl Engine {
         let gate = self.store().gate(run).await?.or(self.pressure().filter(|_| starts).map(Gate::Pressure));
         let now = self.clock().now();
         let mut explanation = explain(snapshot, self.workflows(), &Blockers { restored, queue, gate }, now);
-        if let Some((judged_at, why)) = self.worker().outage.postponed(run, now) {
+        if let Some((judged_at, why)) = self.decider().outage.postponed(run, now) {
             explanation.deadline = Some(judged_at);
             explanation.summary = format!("{}; {why}", explanation.summary);
         }

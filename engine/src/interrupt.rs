@@ -55,6 +55,26 @@ impl Interrupts {
         }
     }
 
+    /// Interrupts one claim of a run, and no later one.
+    pub(super) fn interrupt_claim(&self, run: RunId, epoch: i64) {
+        if let Some((claimed, interrupt)) = self.0.lock().get(&run)
+            && *claimed == epoch
+        {
+            interrupt.cancel();
+        }
+    }
+
+    /// Whether the worker of a claim is interrupted.
+    pub(super) fn is_interrupted(&self, run: RunId, epoch: i64) -> bool {
+        let map = self.0.lock();
+        map.get(&run).is_some_and(|(claimed, interrupt)| *claimed == epoch && interrupt.token.is_cancelled())
+    }
+
+    /// The claims, as runs with their epochs.
+    pub(super) fn claims(&self) -> Vec<(RunId, i64)> {
+        self.0.lock().iter().map(|(run, (epoch, _))| (*run, *epoch)).collect()
+    }
+
     /// The number of runs that this engine works on.
     pub(super) fn len(&self) -> usize {
         self.0.lock().len()

@@ -1,11 +1,13 @@
 //! The durable workflow engine: claims, leases, workers, waits, signals, locks and permits.
 //!
 //! ```text
-//!   dispatcher --claim (epoch + 1)--> worker: step -> commit(done i, intent i+1) -> step ... -> park | end
-//!        ^                                        |                                    |
-//!        | due: time, signal, freed lock          +--- conflict: decide again          +-- no lease, no task, no thread
-//!        +---------------------------------------------------------------------------- row with a wait and a time
+//!   dispatcher --claim (epoch + 1)--> decider: intent --call--> worker: step --report--> decider: commit(done i, intent i+1)
+//!        ^                                       ^                                          |  conflict: decide again
+//!        | due: time, signal, freed lock         +--- call of the next step ----------------+
+//!        +-------------------------------------------- park | end: a row with a wait and a time, no lease, no task, no thread
 //! ```
+//!
+//! A worker reaches its run through a [`Backend`] only. It neither decides nor writes.
 //!
 //! The engine knows workflows (named tables of steps), plans, and the commands of the store (claim, progress, commit, deliver;
 //! a release is a commit that gives the lease back). It does not know what any step does.
@@ -19,10 +21,12 @@
 //!   row has changed meanwhile.
 
 pub mod audit_export;
+mod backend;
 mod cancel;
 mod checkpoint;
 mod cursor;
 mod decide;
+mod decider;
 mod deliver;
 mod dispatcher;
 mod explain;
@@ -33,23 +37,30 @@ mod log;
 pub mod model;
 mod outage;
 mod pressure;
+mod remote;
 mod step_error;
 pub mod store;
 mod verbs;
+mod wire;
 mod worker;
 mod workflow;
 
 #[cfg(test)]
 mod tests;
 
+pub use backend::{Backend, NextCall, StepCall};
+pub use checkpoint::{BackendError, Progress};
 pub use deliver::{SignalDelivery, SignalError, VerbError};
 pub use dispatcher::{Engine, EngineConfig};
 pub use explain::{Blockers, Explanation, explain, unreadable};
 pub use lease::{LeaseGuard, LeaseLost};
 pub use model::{Condition, Verb};
 pub use pressure::PressureGauge;
+pub use remote::{RemoteError, RemoteNext, RemoteQueues};
 pub use step_error::{StepEnd, StepError};
 pub use verbs::VerbRefused;
+pub use wire::{CallKey, CallMessage, MAX_MESSAGE, MessageRefused, NotPortable, PROTOCOL, ReportMessage};
+pub use worker::Worker;
 pub use workflow::{
     AfterCommit, ChildRefused, ChildRequest, PermitRequest, Remark, Step, StepContext, StepOutcome,
     StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry, fail_on_deadline,

@@ -1,11 +1,13 @@
-//! The worker: executes the steps of one claimed run until the run is parked or ends, or the lease is lost.
+//! The worker: calls the steps of a claimed run until the run is parked or ends, or the lease is lost.
 //!
 //! ```text
-//!   claimed -> [cancel? deadline? unknown step?] -> intent durable -> step.run -> decide -> commit
-//!      ^                                                                              |
-//!      +------------------------- Continue: lease kept -------------------------------+--> Released: parked or ended
-//!      decide again <------------ Conflict: the row has changed                       +--> LeaseLost: stop
+//!   NextCall::Call --> step.run, within its time limit --> report --> Backend::report --> NextCall
+//!        |                  | interrupted                                                   | Released, Lost: stop
+//!        +-- interrupted ---+--------------------------> Backend::release: stop             | error: stop, the lease expires
 //! ```
+//!
+//! Invariants: a worker writes through its [`Backend`] only; it measures its lease on its own clock from a moment before each
+//! command was sent, so that its lease never ends later than the stored one.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,585 +16,165 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
-use uuid::Uuid;
 
-use super::cancel;
-use super::checkpoint::Checkpoint;
+use super::backend::{Backend, NextCall, StepCall};
+use super::checkpoint::{BackendError, Checkpoint, Progress};
 use super::class;
-use super::cursor::{self, Next};
-use super::decide::{self, DecisionContext};
 use super::hold;
-use super::interrupt::{Interrupt, Interrupts};
-use super::lease::{LeaseGuard, LeaseTerms};
+use super::interrupt::{CANCEL_GRACE, Interrupt, Interrupts};
+use super::lease::LeaseGuard;
 use super::log;
-use super::outage::OutageBefore;
-use super::verbs;
 use super::workflow::{
-    AfterCommit, ChildRequest, Remark, Step, StepContext, StepOutcome, StepPolicy, StepReport,
-    UnknownWorkflow, Workflow, WorkflowRegistry,
+    AfterCommit, Step, StepContext, StepOutcome, StepPolicy, StepReport, WorkflowRegistry,
 };
-use crate::model::{
-    Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId, Snapshot,
-    StepName, StepRecord,
-};
-use crate::store::{Claimed, Committed, Store, StoreError};
+use crate::model::{Clock, Failure, HoldClass, RunId, StepRecord};
 
-/// How often one change is decided again because the row has changed. Signals and operators change the row. After this many
-/// conflicts the worker gives up, and the run is taken over when its lease has expired.
-const MAX_CONFLICTS: u32 = 64;
-
-/// Executes the steps of claimed runs.
+/// Calls the steps of claimed runs.
 #[derive(Clone)]
-pub(super) struct Worker {
-    pub(super) store: Store,
+pub struct Worker {
+    pub(super) backend: Arc<dyn Backend>,
     pub(super) workflows: WorkflowRegistry,
-    pub(super) terms: LeaseTerms,
-    pub(super) queues: Arc<[String]>,
-    pub(super) id_source: Arc<dyn IdSource>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// How long a lease lasts without progress.
+    pub(super) ttl: Duration,
     pub(super) interrupts: Interrupts,
     /// How long a step that may not be interrupted continues after a cancel.
     pub(super) cancel_grace: Duration,
-    /// The outage before the start of the engine.
-    pub(super) outage: OutageBefore,
-}
-
-/// The outcome of a commit.
-enum CommitOutcome {
-    /// The change is durable and the lease is kept: the worker continues with this snapshot.
-    Continue(Arc<Snapshot>),
-    /// Nothing was written: the row has changed and needs another action. The worker starts over with this snapshot.
-    Conflict(Arc<Snapshot>),
-    /// Nothing was written: a child run could not be created. With the holder of the lock, if a lock is the reason.
-    ChildRefused(Arc<Snapshot>, Option<RunId>),
-    /// The change is durable and the lease is given back: the run is parked or has ended.
-    Released,
-    /// Nothing was written: another worker has the lease.
-    LeaseLost,
 }
 
 impl Worker {
-    /// Works on a claimed run until the lease is given back or lost.
-    pub(super) async fn work(&self, claimed: Claimed, since: Duration, interrupt: Interrupt) {
-        let run = &claimed.snapshot.run;
-        let owner = run.lease.as_ref().map_or(String::new(), |lease| lease.owner.clone());
-        let span = log::job_span(run, &owner);
-        self.work_in_span(claimed, since, interrupt).instrument(span).await;
+    /// A worker over a backend. `ttl`: how long a lease lasts without progress.
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        workflows: WorkflowRegistry,
+        clock: Arc<dyn Clock>,
+        ttl: Duration,
+    ) -> Self {
+        let interrupts = Interrupts::default();
+        Self { backend, workflows, clock, ttl, interrupts, cancel_grace: CANCEL_GRACE }
     }
 
-    async fn work_in_span(&self, claimed: Claimed, since: Duration, interrupt: Interrupt) {
-        let lease = LeaseGuard::new(Arc::clone(&self.terms.clock), since, self.terms.ttl, interrupt.clone());
-        let mut reentered = true;
-        let mut snapshot = Arc::new(claimed.snapshot);
-        loop {
-            let result = match self.run_once(&snapshot, reentered, &lease, &interrupt).await {
-                // Interrupted between two steps. This token stays cancelled, so only a new claim can run the next step.
-                Ok(CommitOutcome::Continue(next)) if interrupt.token.is_cancelled() => {
-                    self.release_lease(&next, &lease).await
-                }
-                result => result,
-            };
-            match result {
-                Ok(CommitOutcome::Continue(next)) => {
-                    snapshot = next;
-                    reentered = false;
-                }
-                Ok(CommitOutcome::Conflict(next)) => snapshot = next,
-                Ok(CommitOutcome::Released | CommitOutcome::LeaseLost | CommitOutcome::ChildRefused(..)) => {
-                    return;
-                }
-                Err(error) => {
-                    // The lease expires and a worker takes the run over. The database may work again by then.
-                    tracing::error!(error = %crate::model::error_chain(&error), "the database failed; the run continues after its lease has expired");
-                    return;
+    /// Works on a call that a claim returned, and on those that follow, until the lease is given back or lost. `since`: the
+    /// elapsed time of the worker's clock before the claim was sent. `stop`: the program stops.
+    pub async fn run(&self, call: StepCall, since: Duration, stop: &CancellationToken) {
+        let interrupt = Interrupt::new(stop.child_token());
+        let run = &call.snapshot.run;
+        let _entry = self.interrupts.list(run.id, run.epoch, &interrupt);
+        self.work(NextCall::Call(Box::new(call)), since, &interrupt).await;
+    }
+
+    /// Stops the work on a run whose cancel was requested, or whose lease is lost: it sends nothing more.
+    pub fn interrupt(&self, run: RunId, epoch: i64) {
+        self.interrupts.interrupt_claim(run, epoch);
+    }
+
+    /// The runs that this worker works on, with the epochs of their claims.
+    pub fn held(&self) -> Vec<(RunId, i64)> {
+        self.interrupts.claims()
+    }
+
+    /// Works until the lease is given back or lost.
+    pub(super) async fn work(&self, mut next: NextCall, since: Duration, interrupt: &Interrupt) {
+        let NextCall::Call(first) = &next else { return };
+        let owner = first.snapshot.run.lease.as_ref().map_or(String::new(), |lease| lease.owner.clone());
+        let span = log::job_span(&first.snapshot.run, &owner);
+        async {
+            let lease = LeaseGuard::new(Arc::clone(&self.clock), since, self.ttl, interrupt.clone());
+            while let NextCall::Call(call) = next {
+                match self.one(&call, &lease, interrupt).await {
+                    Ok(following) => next = following,
+                    Err(error) => {
+                        // The lease expires and a worker takes the run over. The database may work again by then.
+                        tracing::error!(error = %crate::model::error_chain(&error), "a command of the worker failed; the run continues after its lease has expired");
+                        return;
+                    }
                 }
             }
         }
+        .instrument(span)
+        .await;
     }
 
-    /// Decides what the run needs next, does it, and commits the result.
-    async fn run_once(
+    /// Makes one call and returns what follows.
+    async fn one(
         &self,
-        snapshot: &Arc<Snapshot>,
-        reentered: bool,
+        call: &StepCall,
         lease: &LeaseGuard,
         interrupt: &Interrupt,
-    ) -> Result<CommitOutcome, StoreError> {
-        let run = &snapshot.run;
-        let now = self.terms.clock.now();
-        let Some(workflow) = self.workflows.get(&run.workflow).cloned() else {
-            return self.hold_unknown_workflow(snapshot, lease).await;
-        };
-        if cancel::is_pending(snapshot) {
-            return self
-                .commit(snapshot, lease, &mut |snapshot| Some(self.cancelled(&*workflow, snapshot)))
-                .await;
+    ) -> Result<NextCall, BackendError> {
+        if interrupt.token.is_cancelled() {
+            // Interrupted between two steps. This token stays cancelled, so only a new claim can run the next step.
+            return self.release(call).await;
         }
-        if self.past_deadline(&*workflow, snapshot) {
-            let remark = remark(&*workflow, snapshot);
-            return self
-                .unless_cancelled(snapshot, lease, &mut |snapshot| {
-                    self.past_deadline(&*workflow, snapshot)
-                        .then(|| self.deadline(&*workflow, snapshot, remark.as_ref()))
-                })
-                .await;
-        }
-        if run.phase.is_forward() && run.workflow_version != workflow.version() {
-            let detail = format!(
-                "the plan was made by version {} of the workflow {:?} and this program has version {}; cancel the run and \
-                 create it again, or start the version of the program that created it",
-                run.workflow_version,
-                run.workflow,
-                workflow.version()
-            );
-            return self.hold(snapshot, lease, hold::held(HoldClass::WORKFLOW_VERSION, detail, now)).await;
-        }
-        let (at, undo) = match cursor::next(snapshot) {
-            Next::Run(at) => (at, false),
-            Next::Undo(at) => (at, true),
-            Next::StageCompleted => {
-                return self
-                    .commit(snapshot, lease, &mut |snapshot| {
-                        Some(decide::stage_completed(snapshot, &self.decision_context(&*workflow, None)))
-                    })
-                    .await;
-            }
+        let span = log::step_span(&call.record.name);
+        let made = self.make(call, lease, interrupt).instrument(span.clone()).await;
+        let Some((record, report)) = made else {
+            // The call was dropped: it has no outcome, and the lease is given back.
+            return self.release(call).await;
         };
-        let Some(step) = cursor::instance(snapshot, at).and_then(|instance| workflow.step(&instance.name))
-        else {
-            return self.hold_unknown_step(snapshot, at, &*workflow, lease).await;
-        };
-        let Some(record) = snapshot.record(at).cloned() else {
-            return self.record_intent(snapshot, at, lease).await;
-        };
-        let span = log::step_span(&record.name);
-        self.run_step(snapshot, &*workflow, &*step, record, reentered, undo, lease, interrupt)
-            .instrument(span)
-            .await
-    }
-
-    /// Whether the deadline of the stage has passed and ends the stage. A signal that the run waits for and that arrived before
-    /// the claim is acted on first. Such a signal does not start a run that has not started. After an outage of the controller
-    /// a wait for a signal is judged later.
-    fn past_deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> bool {
-        let signalled = !snapshot.steps.is_empty() && decide::has_pending_signal(snapshot);
-        let exempt = matches!(cursor::next(snapshot), Next::Run(at) if decide::runs_past_deadline(snapshot, at, workflow));
-        let now = self.terms.clock.now();
-        now >= snapshot.run.deadline_at && !signalled && !exempt && !self.outage.spares(&snapshot.run, now)
-    }
-
-    async fn hold(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        lease: &LeaseGuard,
-        held: Hold,
-    ) -> Result<CommitOutcome, StoreError> {
-        self.unless_cancelled(snapshot, lease, &mut |snapshot| Some(hold::hold(snapshot, held.clone()))).await
-    }
-
-    /// Holds a run of a workflow that this program does not know. An operator may cancel it; it then ends without cleanup.
-    async fn hold_unknown_workflow(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        lease: &LeaseGuard,
-    ) -> Result<CommitOutcome, StoreError> {
-        let now = self.terms.clock.now();
-        if snapshot.run.phase.is_forward() && !cancel::is_pending(snapshot) {
-            let workflow = &snapshot.run.workflow;
-            let detail = format!(
-                "this program does not know the workflow {workflow:?}; start the version that created the run"
-            );
-            return self.hold(snapshot, lease, hold::held(HoldClass::UNKNOWN_WORKFLOW, detail, now)).await;
+        let since = self.clock.elapsed();
+        let then = report.then.clone();
+        let next = self.backend.report(call, record, report).instrument(span).await?;
+        match &next {
+            NextCall::Call(_) => lease.renewed(since, self.ttl),
+            NextCall::Released => {}
+            NextCall::Lost => return Ok(next),
         }
-        self.commit(snapshot, lease, &mut |snapshot| {
-            let decision = self.decision_context(&UnknownWorkflow, None);
-            Some(match snapshot.run.phase.is_forward() {
-                true => verbs::cancelled(snapshot, &decision),
-                false => decide::abort_finish(snapshot, &decision),
-            })
-        })
-        .await
-    }
-
-    /// Holds a run at a step that this version does not know. In undo and the finish list the step fails instead, with an
-    /// event, because cleanup must end.
-    async fn hold_unknown_step(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        at: Position,
-        workflow: &dyn Workflow,
-        lease: &LeaseGuard,
-    ) -> Result<CommitOutcome, StoreError> {
-        let now = self.terms.clock.now();
-        let name = cursor::instance(snapshot, at).map_or(StepName::UNKNOWN, |instance| instance.name.clone());
-        let detail = format!(
-            "this version of the program does not know the step {name:?} at index {} of the plan",
-            at.index
-        );
-        if snapshot.run.phase.is_forward() {
-            return self.hold(snapshot, lease, hold::held(HoldClass::UNKNOWN_STEP, detail, now)).await;
+        if let Some(AfterCommit(then)) = then {
+            then();
         }
-        let failure = Failure {
-            class: class::INTERNAL,
-            step: name,
-            summary: detail,
-            detail: None,
-            next_action: "do the work of the step by hand".to_owned(),
-        };
-        self.commit(snapshot, lease, &mut |snapshot| {
-            let record = snapshot.record(at).cloned().or_else(|| cursor::intent(snapshot, at, now))?;
-            let report = StepReport::fail(failure.clone());
-            Some(decide::apply_report(snapshot, &record, &report, &self.decision_context(workflow, None)))
-        })
-        .await
+        Ok(next)
     }
 
-    /// Writes the intent of a step durably before the step runs.
-    async fn record_intent(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        at: Position,
-        lease: &LeaseGuard,
-    ) -> Result<CommitOutcome, StoreError> {
-        self.commit(snapshot, lease, &mut |snapshot| {
-            let mut change = RunChange::of(snapshot.run.clone());
-            change.run.wait = None;
-            change.steps.extend(cursor::intent(snapshot, at, self.terms.clock.now()));
-            change.run.step = change.steps.first().map(|record| record.name.clone());
-            Some(change)
-        })
-        .await
+    async fn release(&self, call: &StepCall) -> Result<NextCall, BackendError> {
+        self.backend.release(call).await?;
+        Ok(NextCall::Released)
     }
 
-    /// Calls a step and commits what follows from its report.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "each argument is one fact of the call; a struct would only repeat the names"
-    )]
-    async fn run_step(
+    /// Calls the step. Returns its record with the last checkpoint, and its report; `None` when an interrupt dropped the call.
+    async fn make(
         &self,
-        snapshot: &Arc<Snapshot>,
-        workflow: &dyn Workflow,
-        step: &dyn Step,
-        record: StepRecord,
-        reentered: bool,
-        undo: bool,
+        call: &StepCall,
         lease: &LeaseGuard,
         interrupt: &Interrupt,
-    ) -> Result<CommitOutcome, StoreError> {
-        let policy = workflow.policy(&record.name, snapshot);
-        let shared = Arc::new(Mutex::new(record.clone()));
+    ) -> Option<(StepRecord, StepReport)> {
+        let workflow = self.workflows.get(&call.snapshot.run.workflow);
+        let Some(step) = workflow.and_then(|workflow| workflow.step(&call.record.name)) else {
+            return Some((call.record.clone(), self.unknown(call)));
+        };
+        let record = Arc::new(Mutex::new(call.record.clone()));
         let context = StepContext {
-            snapshot: Arc::clone(snapshot),
-            record,
-            reentered,
-            previous_wait: snapshot.run.wait.clone(),
-            clock: Arc::clone(&self.terms.clock),
+            snapshot: Arc::clone(&call.snapshot),
+            record: call.record.clone(),
+            reentered: call.reentered,
+            previous_wait: call.snapshot.run.wait.clone(),
+            clock: Arc::clone(&self.clock),
             lease: lease.clone(),
             cancel: interrupt.token.clone(),
             checkpoint: Checkpoint {
-                store: self.store.clone(),
-                terms: self.terms.clone(),
-                run: snapshot.run.clone(),
-                record: Arc::clone(&shared),
+                progress: Arc::clone(&self.backend) as Arc<dyn Progress>,
+                clock: Arc::clone(&self.clock),
+                ttl: self.ttl,
+                run: call.snapshot.run.clone(),
+                record: Arc::clone(&record),
             },
         };
-        let Some(mut report) = self.call(step, &context, undo, policy, interrupt).await else {
-            // The call was dropped: it has no outcome, and the lease is given back.
-            return self.release_lease(snapshot, lease).await;
-        };
-        if let (StepOutcome::Wait(request), Some(within)) = (&mut report.outcome, policy.wait) {
-            request.limit = within.into();
-        }
-        let record = shared.lock().clone();
-        let now = self.terms.clock.now();
-        let remark = match decide::overdue_wait(snapshot, &record, &report, &self.outage, now) {
-            Some(_) => remark(workflow, snapshot),
-            None => None,
-        };
-        let outcome = self
-            .commit(snapshot, lease, &mut |now| {
-                let decision = self.decision_context(workflow, Some(policy));
-                let judging = (&self.outage, remark.as_ref());
-                let report =
-                    decide::enforce_wait_deadline(now, &record, &report, step, judging, decision.now);
-                if cancel::is_pending(now)
-                    && !matches!(report.outcome, StepOutcome::Done | StepOutcome::Skipped)
-                {
-                    return Some(verbs::cancelled_during_step(now, &record, &report, &decision));
-                }
-                let mut change = match self.children(now, &record, &report) {
-                    Ok(children) => {
-                        RunChange { children, ..decide::apply_report(now, &record, &report, &decision) }
-                    }
-                    Err(failure) => {
-                        decide::apply_report(now, &record, &into_failure(&report, *failure), &decision)
-                    }
-                };
-                let postponed = self.outage.postpone(&mut change.run, decision.now);
-                change.events.extend(postponed.map(|event| event.of_step(&record.name, record.attempt)));
-                decide::wake_if_signalled(&mut change, now, snapshot, decision.now);
-                Some(change)
-            })
-            .await?;
-        let outcome = match outcome {
-            CommitOutcome::ChildRefused(snapshot, holder) => {
-                let failing = into_failure(&report, child_refused(&record, holder));
-                self.commit(&snapshot, lease, &mut |now| {
-                    let decision = self.decision_context(workflow, Some(policy));
-                    Some(match cancel::is_pending(now) {
-                        true => verbs::cancelled_during_step(now, &record, &failing, &decision),
-                        false => decide::apply_report(now, &record, &failing, &decision),
-                    })
-                })
-                .await?
-            }
-            outcome => outcome,
-        };
-        if let (CommitOutcome::Continue(_) | CommitOutcome::Released, Some(AfterCommit(call))) =
-            (&outcome, &report.then)
-        {
-            call();
-        }
-        Ok(outcome)
+        let report = self.call(&*step, &context, call.undo, call.policy, interrupt).await?;
+        let record = record.lock().clone();
+        Some((record, report))
     }
 
-    /// The child runs that a step requests, made by their own workflows.
-    fn children(
-        &self,
-        snapshot: &Snapshot,
-        record: &StepRecord,
-        report: &StepReport,
-    ) -> Result<Vec<NewRun>, Box<Failure>> {
-        report
-            .children
-            .iter()
-            .map(|(workflow, key, input)| {
-                let name = format!("{}/{}/{workflow}/{key}", record.name, record.key);
-                let request = ChildRequest {
-                    id: RunId(Uuid::new_v5(&snapshot.run.id.0, name.as_bytes())),
-                    parent: (snapshot.run.id, snapshot.run.root),
-                    input: input.clone(),
-                    created_by: snapshot.run.created_by.clone(),
-                    now: self.terms.clock.now(),
-                };
-                let refused = |summary: String| {
-                    Box::new(Failure {
-                        class: class::INTERNAL,
-                        step: record.name.clone(),
-                        summary,
-                        detail: None,
-                        next_action: "check the input of this run".to_owned(),
-                    })
-                };
-                let workflow = self
-                    .workflows
-                    .get(workflow)
-                    .ok_or_else(|| refused(format!("unknown workflow {workflow:?}")))?;
-                workflow.prepare_child(request).map_err(|refusal| refused(refusal.to_string()))
-            })
-            .collect()
+    /// The report of a step that this program does not know, although the backend does: its worker is of an older version.
+    fn unknown(&self, call: &StepCall) -> StepReport {
+        let detail = format!(
+            "the worker does not know the step {:?} of the workflow {:?}; upgrade the worker, then resume the run",
+            call.record.name, call.snapshot.run.workflow
+        );
+        StepReport::new(StepOutcome::Hold(hold::held(HoldClass::UNKNOWN_STEP, detail, self.clock.now())))
     }
 
-    /// Commits the change that `decide` returns, and decides again as often as the row changes meanwhile. `decide` returns
-    /// `None` when the current run needs another action.
-    async fn commit(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        lease: &LeaseGuard,
-        decide: &mut (dyn FnMut(&Snapshot) -> Option<RunChange> + Send),
-    ) -> Result<CommitOutcome, StoreError> {
-        let mut snapshot = Arc::clone(snapshot);
-        for _ in 0..MAX_CONFLICTS {
-            let Some(mut change) = decide(&snapshot) else { return Ok(CommitOutcome::Conflict(snapshot)) };
-            if change.run.lease.is_some() {
-                change.run = self.terms.renew(&change.run);
-            }
-            let change = Arc::new(change);
-            let since = self.terms.clock.elapsed();
-            let expected = (snapshot.run.epoch, snapshot.run.revision);
-            let committed = self.store.commit(Arc::clone(&change), expected, self.terms.clock.now()).await?;
-            if let Committed::Applied(run) = &committed {
-                log::outcome(&snapshot.run, run);
-            }
-            match committed {
-                Committed::Applied(run) if run.lease.is_some() => {
-                    lease.renewed(since, self.terms.ttl);
-                    return Ok(CommitOutcome::Continue(Arc::new(apply(
-                        &snapshot,
-                        *run,
-                        Arc::unwrap_or_clone(change),
-                    ))));
-                }
-                Committed::Applied(run) => {
-                    if run.outcome == Some(Outcome::Cancelled) && snapshot.run.phase.is_forward() {
-                        self.interrupt_children(&[run.id]).await;
-                    }
-                    return Ok(CommitOutcome::Released);
-                }
-                Committed::Lost => return Ok(CommitOutcome::LeaseLost),
-                Committed::Moved(now) => snapshot = Arc::new(*now),
-                Committed::ChildRefused { holder } => {
-                    return Ok(CommitOutcome::ChildRefused(snapshot, Some(holder)));
-                }
-                Committed::ChildUnknownServer => return Ok(CommitOutcome::ChildRefused(snapshot, None)),
-            }
-        }
-        tracing::error!("the run changed too often to commit; it continues after its lease has expired");
-        Ok(CommitOutcome::LeaseLost)
-    }
-
-    /// Commits like [`Worker::commit`], but returns [`CommitOutcome::Conflict`] when a cancel is pending: the cancel comes first.
-    async fn unless_cancelled(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        lease: &LeaseGuard,
-        decide: &mut (dyn FnMut(&Snapshot) -> Option<RunChange> + Send),
-    ) -> Result<CommitOutcome, StoreError> {
-        self.commit(snapshot, lease, &mut |now| match cancel::is_pending(now) {
-            true => None,
-            false => decide(now),
-        })
-        .await
-    }
-
-    /// Interrupts the children of cancelled runs that this engine works on. The store has signalled all of them already.
-    pub(super) async fn interrupt_children(&self, runs: &[RunId]) {
-        match self.store.cancelled_children(runs).await {
-            Ok(children) => children.into_iter().for_each(|child| self.interrupts.interrupt(child)),
-            // The children read the cancel at their next commit.
-            Err(error) => {
-                let error = crate::model::error_chain(&error);
-                tracing::warn!(?runs, %error, "children were not interrupted");
-            }
-        }
-    }
-
-    /// Gives the lease back. A pending cancel takes effect in the same commit.
-    async fn release_lease(
-        &self,
-        snapshot: &Arc<Snapshot>,
-        lease: &LeaseGuard,
-    ) -> Result<CommitOutcome, StoreError> {
-        let workflow = self.workflows.get(&snapshot.run.workflow).cloned();
-        self.commit(snapshot, lease, &mut |snapshot| {
-            let workflow: &dyn Workflow = workflow.as_ref().map_or(&UnknownWorkflow, |workflow| &**workflow);
-            let decision = DecisionContext { queues: &[], ..self.decision_context(workflow, None) };
-            Some(if cancel::is_pending(snapshot) {
-                verbs::cancelled(snapshot, &decision)
-            } else {
-                decide::release_lease(snapshot, decision.now)
-            })
-        })
-        .await
-    }
-
-    fn cancelled(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> RunChange {
-        verbs::cancelled(snapshot, &self.decision_context(workflow, None))
-    }
-
-    /// The change of a run whose stage has passed its deadline.
-    fn deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot, remark: Option<&Remark>) -> RunChange {
-        let decision = self.decision_context(workflow, None);
-        let run = &snapshot.run;
-        if !run.phase.is_forward() {
-            let mut change = decide::abort_finish(snapshot, &decision);
-            let over =
-                NewEvent::warn("run.finish-deadline", "the deadline of the cleanup has passed").with(json!({
-                    "deadline": run.deadline_at, "step": run.step, "wait": run.wait,
-                    "remaining": decide::remaining_cleanup(snapshot),
-                }));
-            change.events.insert(0, over);
-            return change;
-        }
-        let at = run.wait.as_ref().map_or(String::new(), |wait| format!(", waiting: {}", wait.detail));
-        let step = run.step.clone().unwrap_or(StepName::QUEUED);
-        let mut failure = self.wait_failure(workflow, snapshot).unwrap_or_else(|| Failure {
-            class: class::DEADLINE,
-            summary: format!("the deadline {} has passed{at}", run.deadline_at),
-            step,
-            detail: Some(json!({
-                "since": run.created_at, "deadline": run.deadline_at, "progress_at": run.progress_at, "wait": run.wait,
-            })),
-            next_action: "read the last events to find the step that took the time, then start the job again"
-                .to_owned(),
-        });
-        if let Some(remark) = remark {
-            remark.add_to(&mut failure);
-        }
-        decide::conclude(snapshot, Outcome::Failed, Some(failure), &decision)
-    }
-
-    /// The failure of a parked run whose wait has passed its deadline; `None` when the step does not fail then.
-    fn wait_failure(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> Option<Failure> {
-        let wait = snapshot.run.wait.as_ref().filter(|wait| self.terms.clock.now() >= wait.deadline)?;
-        match workflow.step(&wait.step)?.on_wait_deadline(snapshot, wait).outcome {
-            StepOutcome::Fail(failure) => Some(failure),
-            _ => None,
-        }
-    }
-
-    fn decision_context<'a>(
-        &'a self,
-        workflow: &'a dyn Workflow,
-        policy: Option<StepPolicy>,
-    ) -> DecisionContext<'a> {
-        DecisionContext {
-            workflow,
-            policy: policy.unwrap_or_default(),
-            now: self.terms.clock.now(),
-            jitter: self.id_source.jitter(),
-            queues: &self.queues,
-        }
-    }
-}
-
-/// The workflow's remark about a run whose deadline has passed. The claim has read the reads of its media.
-fn remark(workflow: &dyn Workflow, snapshot: &Snapshot) -> Option<Remark> {
-    snapshot.run.phase.is_forward().then(|| workflow.remark(snapshot)).flatten()
-}
-
-/// The snapshot after a change was committed. `run` is the row as the store wrote it.
-fn apply(before: &Snapshot, run: Run, change: RunChange) -> Snapshot {
-    let mut after = Snapshot { run, ..before.clone() };
-    for record in change.steps {
-        after.steps.retain(|old| old.at != record.at);
-        after.steps.push(record);
-    }
-    after.steps.sort_by_key(|record| record.at);
-    if let Some(plan) = change.plan {
-        after.plan = Arc::new(plan);
-    }
-    for signal in &mut after.signals {
-        signal.consumed |=
-            change.consumed.iter().any(|(name, key)| *name == signal.name && *key == signal.key);
-    }
-    after
-}
-
-/// The report with a failure as its outcome, and without the children that could not be created.
-fn into_failure(report: &StepReport, failure: Failure) -> StepReport {
-    StepReport { outcome: StepOutcome::Fail(failure), children: Vec::new(), ..report.clone() }
-}
-
-/// The failure of a step whose child run could not be created.
-fn child_refused(record: &StepRecord, holder: Option<RunId>) -> Failure {
-    let (class, summary, next_action) = match holder {
-        Some(holder) => (
-            class::CONFLICT,
-            format!("a child run could not be created: run {holder} has the lock on its resource"),
-            format!("wait for run {holder} to end"),
-        ),
-        None => (
-            class::INTERNAL,
-            "a child run could not be created: its server is not registered".to_owned(),
-            "register the server".to_owned(),
-        ),
-    };
-    Failure { class, step: record.name.clone(), summary, detail: None, next_action }
-}
-
-impl Worker {
     /// Calls a step with a time limit and catches its panic. `None` when an interrupt dropped the call.
     async fn call(
         &self,

@@ -394,7 +394,16 @@ impl StepContext {
     /// # Errors
     /// When the checkpoint was not written: the lease is lost or the database failed. The step must stop.
     pub async fn checkpoint(&self, output: Value) -> Result<(), LeaseLost> {
-        self.checkpoint.write(output, &self.lease).await
+        self.checkpoint.write(output, Vec::new(), &self.lease).await
+    }
+
+    /// Writes the progress of this step and database writes that belong to it, in one transaction, and renews the lease. For
+    /// what must be durable before the step acts, such as a grant that its next request gives out.
+    ///
+    /// # Errors
+    /// When the checkpoint was not written: the lease is lost or the database failed. The step must stop.
+    pub async fn checkpoint_with(&self, output: Value, effects: Vec<Effect>) -> Result<(), LeaseLost> {
+        self.checkpoint.write(output, effects, &self.lease).await
     }
 
     /// The current time.

@@ -136,6 +136,14 @@ impl VerifiedFirmware {
         &self.of
     }
 
+    /// The file that was hashed, open; `None` for bytes in memory.
+    pub fn opened(&self) -> Option<&Arc<File>> {
+        match &self.place {
+            Place::Disk(file) => Some(file),
+            Place::Memory(_) => None,
+        }
+    }
+
     /// Reads bytes at an offset; returns how many, 0 at the end. Blocks on the disk.
     ///
     /// # Errors

@@ -19,8 +19,10 @@ use iso9660::{FileRange, ReadAt};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-/// The media type of every image.
+/// The media type of every medium.
 pub const ISO_CONTENT_TYPE: &str = "application/x-iso9660-image";
+/// The media type of every firmware image.
+const OCTETS: &str = "application/octet-stream";
 
 /// Bytes read at a time for hashing.
 const HASH_CHUNK: usize = 256 * 1024;
@@ -109,15 +111,32 @@ struct Inner {
     etag: String,
     last_modified: Option<String>,
     backing: Backing,
+    content_type: &'static str,
 }
 
 impl ImageBody {
     /// A body over `source`. The caller guarantees that `digest` is the SHA-256 of its bytes.
     #[must_use]
     pub fn new(source: impl ReadAt + 'static, digest: ImageDigest, backing: Backing) -> Self {
+        Self::of_type(source, digest, backing, ISO_CONTENT_TYPE)
+    }
+
+    fn of_type(
+        source: impl ReadAt + 'static,
+        digest: ImageDigest,
+        backing: Backing,
+        content_type: &'static str,
+    ) -> Self {
         let len = source.len();
+        let source = Box::new(source);
         let etag = format!("\"{digest}\"");
-        Self(Arc::new(Inner { source: Box::new(source), len, digest, etag, last_modified: None, backing }))
+        Self(Arc::new(Inner { source, len, digest, etag, last_modified: None, backing, content_type }))
+    }
+
+    /// A body over a firmware image on a disk. The caller guarantees that `digest` is the SHA-256 of its bytes.
+    #[must_use]
+    pub fn firmware(source: impl ReadAt + 'static, digest: ImageDigest) -> Self {
+        Self::of_type(source, digest, Backing::Disk, OCTETS)
     }
 
     /// A body with an identity that is not the SHA-256 of its bytes, such as that of a splice. The entity tag begins with `kind`.
@@ -131,7 +150,8 @@ impl ImageBody {
         let len = source.len();
         let etag = format!("\"{kind}-{}\"", identity.to_hex());
         let (source, last_modified): (Box<dyn ReadAt>, _) = (Box::new(source), None);
-        Self(Arc::new(Inner { source, len, digest: identity, etag, last_modified, backing }))
+        let content_type = ISO_CONTENT_TYPE;
+        Self(Arc::new(Inner { source, len, digest: identity, etag, last_modified, backing, content_type }))
     }
 
     /// A body over bytes in memory; this function hashes them.
@@ -150,6 +170,7 @@ impl ImageBody {
             digest: shared.digest,
             etag: shared.etag.clone(),
             backing: shared.backing,
+            content_type: shared.content_type,
             last_modified: None,
             source: Box::new(ImageBody(shared)),
         });
@@ -183,7 +204,7 @@ impl ImageBody {
     /// The media type.
     #[must_use]
     pub fn content_type(&self) -> HeaderValue {
-        HeaderValue::from_static(ISO_CONTENT_TYPE)
+        HeaderValue::from_static(self.0.content_type)
     }
 
     /// The `Last-Modified` date, when the body has one.

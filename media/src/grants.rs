@@ -11,8 +11,8 @@
 //!                  store.find ─── none ──> Unknown     ended ──> Ended              (404)
 //!                     |         └ no response ────────────────> Unavailable         (503, the BMC tries again)
 //!                     v
-//!         Task: rebuild, hash   Maintenance: library ── other digest ──> Changed    (410)
-//!                     |  `── planned recently by this process: neither
+//!         Task: rebuild, hash   Maintenance: library   Firmware: registry, hash ── other digest ──> Changed    (410)
+//!                     |  `── planned or hashed recently by this process: neither
 //!                     `── no grant ended meanwhile? ──> cached
 //! ```
 //!
@@ -35,10 +35,11 @@ use tracing::{Instrument as _, Span};
 
 use super::body::{ImageBody, ImageDigest};
 use super::boot::BootExtents;
+use super::grant_error::GrantError;
 use super::grant_store::{GrantStore, GrantStoreUnavailable};
-use super::library::{Library, LibraryError};
+use super::library::Library;
 use super::offload::offload;
-use super::os_medium::{BeaconChannel, OpenOsImage, OsBlobs, OsImage};
+use super::os_medium::{BeaconChannel, OpenBlob, OpenOsImage, OsBlobs, OsImage};
 use super::reads::{PendingReads, ReadRecorder, within_timeout};
 use super::recent_images::RecentImages;
 use super::serve::{ReadObserver, empty, respond};
@@ -46,61 +47,14 @@ use super::spliced::{SpliceInputs, SplicedError};
 use super::task_image::TaskInputs;
 use super::task_image_error::TaskImageError;
 use super::token::{Artifact, ImageUse, MediaPath, MediaToken};
+use super::verified_files::VerifiedFiles;
 
 /// The maximum number of images that are rebuilt at the same time.
 const REBUILDS_MAX: usize = 2;
 /// The maximum number of lookups of one request; a lookup is repeated when another grant ended meanwhile.
 const LOOKUPS_MAX: usize = 16;
-
-/// Why a token opens no grant.
-#[derive(Debug, thiserror::Error)]
-pub enum GrantError {
-    /// No grant has this token.
-    #[error("open media grant: no such grant")]
-    Unknown,
-    /// The grant ended with its job.
-    #[error("open media grant: it ended with its job")]
-    Ended,
-    /// The image does not have the recorded digest.
-    #[error(
-        "open media grant: the image now hashes to {found}, the grant was issued for {expected}; the job needs a new image"
-    )]
-    Changed {
-        /// The recorded digest.
-        expected: ImageDigest,
-        /// The digest of the present image.
-        found: ImageDigest,
-    },
-    /// The task image cannot be rebuilt.
-    #[error("open media grant: rebuild the task image")]
-    Task(#[source] TaskImageError),
-    /// The spliced image cannot be rebuilt.
-    #[error("open media grant: rebuild the spliced image")]
-    Spliced(#[source] SplicedError),
-    /// A content of the OS image is gone.
-    #[error("open media grant: open the OS image: {0}; the job needs a new image")]
-    OsImage(String),
-    /// The maintenance image cannot be opened.
-    #[error("open media grant: open the maintenance image")]
-    Library(#[source] LibraryError),
-    /// The grant store does not respond.
-    #[error("open media grant: the grant store does not respond; the BMC can try again")]
-    Unavailable(#[source] GrantStoreUnavailable),
-}
-
-impl GrantError {
-    /// The status that a BMC receives: 404 without a right to read, 410 when the image can never be served again, 503 when
-    /// it may be served later.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::Unknown | Self::Ended => StatusCode::NOT_FOUND,
-            Self::Changed { .. } | Self::Task(_) | Self::Spliced(_) | Self::OsImage(_) => StatusCode::GONE,
-            Self::Library(LibraryError::Missing { .. } | LibraryError::Changed { .. }) => StatusCode::GONE,
-            Self::Library(_) | Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-}
+/// The approximate memory of an open firmware image, whose bytes stay in its file.
+const FIRMWARE_WEIGHT: usize = 1024;
 
 /// Is notified of what the beacon of a medium says. Called on the thread of a request: an implementation must not block.
 pub trait BeaconListener: Send + Sync {
@@ -165,6 +119,7 @@ struct Inner {
     ends: AtomicU64,
     cache: Mutex<Cache>,
     recent: Mutex<RecentImages>,
+    verified: Mutex<VerifiedFiles>,
     os_blobs: OnceLock<Arc<dyn OsBlobs>>,
     listener: Arc<OnceLock<Arc<dyn BeaconListener>>>,
 }
@@ -252,6 +207,7 @@ impl MediaGrants {
             ends: AtomicU64::new(0),
             cache: Mutex::default(),
             recent: Mutex::default(),
+            verified: Mutex::default(),
             os_blobs: OnceLock::new(),
             listener: Arc::default(),
         }))
@@ -355,8 +311,15 @@ impl MediaGrants {
         self.0.recent.lock().keep(image, task.weight());
     }
 
+    /// Keeps a firmware file that was just hashed for the first request of its grant, so that it is not opened and hashed
+    /// twice. The caller guarantees that its bytes have the digest of the grant.
+    pub fn keep_verified(&self, grant: &Grant, file: OpenBlob) {
+        self.0.verified.lock().keep(grant.token_hash.clone(), grant.run, file);
+    }
+
     /// Drops all grants of a job from the cache. Call this after their end is durable.
     pub fn end(&self, run: RunId) {
+        self.0.verified.lock().end(run);
         self.drop_where(|_, live| live.run == run);
     }
 
@@ -488,6 +451,14 @@ impl MediaGrants {
                 })?;
                 (body, boot, weight, beacon)
             }
+            (Artifact::Firmware, _) => {
+                let _permit = self.0.rebuilds.acquire().await;
+                if let Some(live) = self.cached(&grant.token_hash) {
+                    return Ok(RestoredImage::Elsewhere(live));
+                }
+                let body = self.firmware_body(&grant.token_hash, digest, grant.size).await?;
+                (body, BootExtents::default(), FIRMWARE_WEIGHT, None)
+            }
             (Artifact::Boot, None) => {
                 let image = self.0.library.image(digest).await.map_err(GrantError::Library)?;
                 if image.body.len() != grant.size {
@@ -512,6 +483,32 @@ impl MediaGrants {
             beacon,
             listener: Arc::clone(&self.0.listener),
         })))
+    }
+
+    /// The bytes of a firmware file: the file that the step hashed, else the file of the registry, hashed here.
+    async fn firmware_body(
+        &self,
+        token_hash: &str,
+        digest: ImageDigest,
+        size: u64,
+    ) -> Result<ImageBody, GrantError> {
+        let kept = self.0.verified.lock().take(token_hash);
+        if let Some(file) = kept.filter(|file| file.len == size) {
+            return Ok(ImageBody::firmware(file, digest));
+        }
+        let blobs = self.0.os_blobs.get().ok_or_else(|| unreadable("the registry is disabled".to_owned()))?;
+        let file = blobs.open(&digest).await.map_err(|why| match why.gone {
+            true => GrantError::Firmware(why.reason),
+            false => unreadable(why.reason),
+        })?;
+        let hashed = file.clone();
+        let found = offload(move || ImageDigest::of(&hashed)).await;
+        let found = found.map_err(|stopped| unreadable(stopped.to_string()))?;
+        let found = found.map_err(|why| unreadable(format!("read the firmware file: {why}")))?;
+        match found == digest && file.len == size {
+            true => Ok(ImageBody::firmware(file, digest)),
+            false => Err(GrantError::Changed { expected: digest, found }),
+        }
     }
 
     /// Opens the OS image of a task, if it has one.

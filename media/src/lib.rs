@@ -4,6 +4,7 @@
 //! job ── render ──> files ── plan ──> ImagePlan ─────┐                               ┌─ range: which bytes
 //! location ── Library::import ──> <sha256>.iso ──────┼─> ImageBody ── respond ───────┤
 //!                                                    |     ^                         └─ ReadObserver: what was read
+//! registry ── open, hash ──> firmware image ─────────┘
 //! /t<token>/task.iso ── MediaPath ── MediaGrants::open ────'
 //! ```
 //!
@@ -22,10 +23,12 @@
 //! | `boot` | the ranges of the El Torito images in an image |
 //! | `grant_store` | the durable store of grants, as a trait |
 //! | `grants` | from a token to an open grant |
+//! | `grant_error` | why a token opens no grant |
 //! | `recent_images` | images that were planned but not requested yet |
 //! | `reads` | the record of what was read |
 //! | `signed_url` | signed URLs of task images with an expiry |
 //! | `outgoing` | the policy for what is fetched on behalf of others |
+//! | `verified_files` | firmware files that were hashed but not requested yet |
 //! | `offload` | blocking work on other threads |
 //!
 //! Invariants: a task image is computed and not stored in this crate; after the first request of a grant, a request
@@ -38,6 +41,7 @@
 mod body;
 mod boot;
 mod file;
+mod grant_error;
 mod grant_store;
 mod grants;
 mod job_document;
@@ -54,6 +58,7 @@ mod spliced;
 mod task_image;
 mod task_image_error;
 mod token;
+mod verified_files;
 
 #[cfg(test)]
 mod tests;
@@ -62,8 +67,9 @@ pub use beacon::News as BeaconNews;
 pub use body::{Backing, ISO_CONTENT_TYPE, ImageBody, ImageDigest};
 pub use boot::BootExtents;
 pub use file::{write_bytes, write_image};
+pub use grant_error::GrantError;
 pub use grant_store::{GrantStore, GrantStoreUnavailable};
-pub use grants::{BeaconListener, CacheLimits, GrantError, MediaGrants, OpenGrant, grant_span};
+pub use grants::{BeaconListener, CacheLimits, MediaGrants, OpenGrant, grant_span};
 pub use job_document::{JobDocument, PullAccess, RenderInput, render};
 pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
@@ -89,5 +95,5 @@ pub use task_image::{
 pub use task_image_error::{TASK_FILES_MAX, TaskImageError};
 pub use token::{
     Artifact, ImageUse, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, NoTokenSeed, SeedOfRun,
-    Suffix, TOKEN_MAX, TOKEN_MIN, media_path, media_url, tokens_of,
+    Suffix, TOKEN_MAX, TOKEN_MIN, firmware_url, media_path, media_url, tokens_of,
 };

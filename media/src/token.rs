@@ -3,11 +3,14 @@
 //! ```text
 //! http://192.0.2.7:8080/t7q2xk4nd5w3mz6bcv2rj4hpyaq/task.iso
 //! '---- base ---------''------- one directory ------' '-- artifact.suffix
+//!
+//! http://192.0.2.7:8080/f7q2xk4nd5w3mz6bcv2rj4hpyaq/BIOS_2.19.1.hpm
+//!                        `- firmware                 `-- the name of the file: BMCs choose by its end how they read it
 //! ```
 //!
 //! Some firmware refuses `?` and `&`, some refuses hyphens in names, some an image at the root of the server, some a
 //! URL of 128 bytes and more. A generated path is therefore one directory deep and consists of `[a-z0-9]`, `/` and one
-//! dot. [`media_url`] checks the whole URL, because a URL that a BMC refuses fails a job an hour later with an error that
+//! dot; the name of a firmware file keeps its letters, digits, dots, hyphens and underscores. [`media_url`] checks the whole URL, because a URL that a BMC refuses fails a job an hour later with an error that
 //! does not name the cause. The token is a capability: every client that knows the URL can read the image until the grant
 //! ends, so a token is never printed.
 
@@ -27,6 +30,8 @@ pub const TOKEN_MIN: usize = 16;
 pub const TOKEN_MAX: usize = 64;
 /// Every media URL has fewer bytes than this.
 pub const MEDIA_URL_LIMIT: usize = 128;
+/// The most characters of the name of a firmware file in a URL.
+const FILE_NAME_MAX: usize = 48;
 
 /// The file suffix of the path. Both suffixes serve the same bytes; some firmware accepts only `.img` for USB slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -113,26 +118,52 @@ pub struct MediaPath {
     pub token: MediaToken,
     /// The requested image.
     pub artifact: Artifact,
-    /// The requested suffix.
-    pub suffix: Suffix,
+    /// The last segment. It selects the artifact of a task or boot image; of a firmware image it selects nothing.
+    pub file_name: String,
 }
 
 impl MediaPath {
-    /// Parses a path of exactly the form `/t<token>/{task,boot}.{iso,img}`; `None` for every other path.
+    /// Parses a path of exactly the form `/t<token>/{task,boot}.{iso,img}` or `/f<token>/<file name>`; `None` for every other
+    /// path.
     #[must_use]
     pub fn parse(path: &str) -> Option<Self> {
         if path.len() >= MEDIA_URL_LIMIT {
             return None;
         }
-        let (token, name) = path.strip_prefix("/t")?.split_once('/')?;
-        let (artifact, suffix) = match name {
-            "task.iso" => (Artifact::Task, Suffix::Iso),
-            "task.img" => (Artifact::Task, Suffix::Img),
-            "boot.iso" => (Artifact::Boot, Suffix::Iso),
-            "boot.img" => (Artifact::Boot, Suffix::Img),
+        let (rest, is_firmware) = match path.strip_prefix("/t") {
+            Some(rest) => (rest, false),
+            None => (path.strip_prefix("/f")?, true),
+        };
+        let (token, name) = rest.split_once('/')?;
+        let artifact = match name {
+            _ if is_firmware && is_file_name(name) => Artifact::Firmware,
+            _ if is_firmware => return None,
+            "task.iso" | "task.img" => Artifact::Task,
+            "boot.iso" | "boot.img" => Artifact::Boot,
             _ => return None,
         };
-        Some(Self { token: MediaToken::parse(token)?, artifact, suffix })
+        Some(Self { token: MediaToken::parse(token)?, artifact, file_name: name.to_owned() })
+    }
+}
+
+/// Whether a text can be the name of a firmware file in a URL.
+fn is_file_name(name: &str) -> bool {
+    let plain = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_');
+    !name.starts_with('.') && !name.is_empty() && name.len() <= FILE_NAME_MAX && name.bytes().all(plain)
+}
+
+/// The name of a firmware file in a URL: its plain characters. A name that is too long keeps its ending only,
+/// by which BMCs choose how they read the file.
+fn file_name_in_url(name: &str, most: usize) -> String {
+    let plain = |sign: &char| sign.is_ascii_alphanumeric() || matches!(sign, '.' | '-' | '_');
+    let kept: String = name.chars().filter(plain).collect();
+    let kept = kept.trim_start_matches('.');
+    if kept.len() <= most.min(FILE_NAME_MAX) && is_file_name(kept) {
+        return kept.to_owned();
+    }
+    match kept.rsplit_once('.') {
+        Some((_, ending)) if (1..=8).contains(&ending.len()) => format!("firmware.{ending}"),
+        _ => "firmware.bin".to_owned(),
     }
 }
 
@@ -186,6 +217,23 @@ pub fn media_url(
     artifact: Artifact,
     suffix: Suffix,
 ) -> Result<String, MediaUrlError> {
+    url_below(base, &media_path(token, artifact, suffix))
+}
+
+/// The URL of a firmware image for a BMC: `base` (`http(s)://HOST[:PORT]`), a directory with the token, and the name of the file.
+///
+/// # Errors
+/// [`MediaUrlError`] when the URL would be malformed or is of a form that some BMCs refuse.
+pub fn firmware_url(base: &str, token: &MediaToken, file_name: &str) -> Result<String, MediaUrlError> {
+    let path = |most| format!("/f{}/{}", token.reveal(), file_name_in_url(file_name, most));
+    match url_below(base, &path(FILE_NAME_MAX)) {
+        Err(MediaUrlError::TooLong { .. }) => url_below(base, &path(0)),
+        other => other,
+    }
+}
+
+/// The URL of a path below a base, if BMCs take both.
+fn url_below(base: &str, path: &str) -> Result<String, MediaUrlError> {
     let base = Url::parse(base).map_err(MediaUrlError::Malformed)?;
     if !matches!(base.scheme(), "http" | "https") {
         return Err(MediaUrlError::Scheme(base.scheme().to_owned()));
@@ -199,7 +247,7 @@ pub fn media_url(
     if base.path() != "/" {
         return Err(MediaUrlError::Path);
     }
-    let url = format!("{}{}", base.as_str().trim_end_matches('/'), media_path(token, artifact, suffix));
+    let url = format!("{}{path}", base.as_str().trim_end_matches('/'));
     if url.len() >= MEDIA_URL_LIMIT {
         return Err(MediaUrlError::TooLong { length: url.len() });
     }
@@ -243,12 +291,40 @@ mod tests {
         for artifact in [Artifact::Task, Artifact::Boot] {
             for suffix in [Suffix::Iso, Suffix::Img] {
                 let path = media_path(&token(), artifact, suffix);
+                let file_name = format!("{}.{}", artifact.as_str(), suffix.as_str());
                 assert_eq!(
                     MediaPath::parse(&path),
-                    Some(MediaPath { token: token(), artifact, suffix }),
+                    Some(MediaPath { token: token(), artifact, file_name }),
                     "{path}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_url_of_a_firmware_file_ends_with_its_name_and_is_taken_apart_again() {
+        let long = format!("{}.hpm", "x".repeat(60));
+        for (name, shown) in [
+            ("BIOS_2.19.1.hpm", "BIOS_2.19.1.hpm"),
+            ("iDRAC 9 (A00).d9", "iDRAC9A00.d9"),
+            ("..hidden", "hidden"),
+            (long.as_str(), "firmware.hpm"),
+            ("Ü", "firmware.bin"),
+        ] {
+            let url = firmware_url("http://192.0.2.7:8080", &token(), name).unwrap();
+            assert_eq!(url, format!("http://192.0.2.7:8080/f{TEXT}/{shown}"));
+            let parsed = MediaPath::parse(&url["http://192.0.2.7:8080".len()..]).unwrap();
+            assert_eq!((parsed.artifact, parsed.file_name.as_str()), (Artifact::Firmware, shown));
+            assert_eq!(parsed.token, token());
+        }
+        let host = format!("http://{}.example", "a".repeat(50));
+        let url = firmware_url(&host, &token(), "a-name-with-a-good-many-characters.bin").unwrap();
+        assert!(url.ends_with("/firmware.bin") && url.len() < MEDIA_URL_LIMIT, "{url}");
+        for path in ["/f/x.bin", "/fshort/x.bin", "/firmware/x", "/firmware-sets/x"] {
+            assert_eq!(MediaPath::parse(path), None, "{path}");
+        }
+        for name in ["", ".x", "a/b", "a%20b", "a?b"] {
+            assert_eq!(MediaPath::parse(&format!("/f{TEXT}/{name}")), None, "{name}");
         }
     }
 
@@ -344,7 +420,7 @@ mod tests {
         #[test]
         fn every_parsed_path_is_generated_again(path in "/t[a-z0-9]{10,70}/(task|boot)\\.(iso|img|bin)") {
             if let Some(parsed) = MediaPath::parse(&path) {
-                prop_assert_eq!(media_path(&parsed.token, parsed.artifact, parsed.suffix), path);
+                prop_assert_eq!(format!("/t{}/{}", parsed.token.reveal(), parsed.file_name), path);
             }
         }
 

@@ -159,12 +159,15 @@ pub(crate) fn redact(text: &str, secrets: &[&str]) -> String {
     redact_grants(&shown)
 }
 
-/// Removes grants of media paths (`/t<token>/…`) that a BMC echoed without the rest of the URL: long words of
-/// lower-case letters and digits that begin with `t`.
+/// Removes grants of media paths (`/t<token>/…`, `/f<token>/…`) that a BMC echoed without the rest of the URL: long words of
+/// lower-case letters and digits that begin with `t` or `f`.
 fn redact_grants(text: &str) -> String {
     let grant = |word: &str| {
         let plain = word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        word.len() > 16 && plain && word.starts_with('t') && word.bytes().any(|byte| byte.is_ascii_digit())
+        word.len() > 16
+            && plain
+            && word.starts_with(['t', 'f'])
+            && word.bytes().any(|byte| byte.is_ascii_digit())
     };
     let mut shown = String::new();
     for piece in text.split_inclusive(|char: char| !char.is_ascii_alphanumeric()) {

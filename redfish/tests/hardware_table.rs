@@ -49,6 +49,9 @@ HOST --capture FILE` writes one without serial numbers, addresses and names.
 - **job**: the result of a whole job on the simulated BMC. Plan `dual` has the boot image and the task image in two CD slots,
   `cd+usb` the task image in a USB slot, `single` one spliced image in one slot. A refused job ends before anything is
   changed, with the reason.
+- **firmware**: `update_ways` is the order in which ways are considered: an upload (`multipart`, `push`), or a URL of the media server
+  (`simple`). Profiles prefer an upload where a BMC takes both. BMCs that read images only: Supermicro X11, Fujitsu iRMC and Huawei iBMC
+  as simulated here. `update_protocol` and `update_uri` say how the request names the image; user name and password are never sent.
 - **sources**: number of rows, each of which has its source, and how many of them are verified.
 
 [`redfish/src/profile/flags.rs`](../redfish/src/profile/flags.rs) explains each flag. `shoal server update SERIAL

@@ -93,7 +93,7 @@ pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Refer
 pub use crate::pattern::{InvalidRepositoryPattern, InvalidTagPattern, RepositoryPattern, TagPattern};
 pub use crate::store::{
     BlobFile, ExpiredTag, GcOptions, GcReport, Imported, InvalidPinOwner, Manifest, Pin, PinOwner,
-    QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, UploadSession,
+    QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagEntry, UploadSession,
 };
 
 pub use crate::uploader::Uploader;
@@ -193,6 +193,26 @@ impl Registry {
     pub async fn tags(&self, repository: &RepositoryName) -> Result<Vec<Tag>, Error> {
         let repository = repository.clone();
         self.run(move |store| store.tags(&repository, None, usize::MAX)).await.map(|page| page.tags)
+    }
+
+    /// Up to `limit` tags with what they name, in byte order, beginning after `last`; and whether more follow.
+    ///
+    /// # Errors
+    /// [`Error::RepositoryUnknown`] when the repository does not exist, [`Error::Io`] when its tags cannot be read.
+    pub async fn tag_entries(
+        &self,
+        repository: &RepositoryName,
+        last: Option<String>,
+        limit: usize,
+    ) -> Result<(Vec<TagEntry>, bool), Error> {
+        let repository = repository.clone();
+        self.run(move |store| store.tag_entries(&repository, last.as_deref(), limit)).await
+    }
+
+    /// The bytes of the content of a repository, a blob in two repositories counted in both; and when a tag of it was last
+    /// pushed or deleted. Both are known without reading the content.
+    pub fn size_of(&self, repository: &RepositoryName) -> (u64, Option<SystemTime>) {
+        (self.store.bytes_of(repository), self.store.tags_changed(repository))
     }
 
     /// Removes upload sessions without a write for [`Config::upload_session_age`] before `now`.

@@ -302,7 +302,7 @@ fn key_header(key: Option<&str>) -> Result<HeaderMap, CliError> {
 }
 
 /// Shows a created batch with its refused rows, and follows it if `watch` is set.
-async fn created(
+pub(super) async fn created(
     response: &Value,
     watch: bool,
     client: &Client,

@@ -3,6 +3,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use controller::app::backup::beside_data;
 use controller::config::{DEFINITIONS, reference};
 use controller::descriptors::{self, DescriptorBudget};
 
@@ -28,13 +29,13 @@ pub(super) fn run(command: ConfigCommand, output: &mut Output<'_>) -> Result<(),
         ConfigCommand::Check(settings) => {
             let settings = settings.load()?;
             let budget = DescriptorBudget::of(descriptors::attainable(), settings.redfish_max_in_flight);
-            let warning = budget.problem().map(|why| why.to_string());
+            let files = budget.problem().map(|why| why.to_string());
+            let warnings: Vec<String> = files.into_iter().chain(beside_data(&settings)).collect();
             if output.json {
-                let warnings: Vec<String> = warning.into_iter().collect();
                 return output.document(&json!({"valid": true, "warnings": warnings}));
             }
             output.line("the configuration is valid")?;
-            warning.map_or(Ok(()), |why| output.line(format!("warning: {why}")))
+            warnings.iter().try_for_each(|why| output.line(format!("warning: {}", plain(why))))
         }
         ConfigCommand::Reference => describe(output),
     }

@@ -36,8 +36,12 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("server conditions", &["shoal server conditions XF-2041"]),
     (
         "server update",
-        &["shoal server update XF-2041 --bmc-address 192.0.2.42 --bmc-password-stdin < bmc.password"],
+        &[
+            "shoal server update XF-2041 --bmc-address 192.0.2.42 --bmc-password-stdin < bmc.password",
+            "shoal server update --filter rack=7 --label owner=storage --yes",
+        ],
     ),
+    ("server probe", &["shoal server probe -l site=a,rack=7"]),
     ("server maintenance begin", &["shoal server maintenance begin XF-2041 --reason 'new memory'"]),
     ("server maintenance end", &["shoal server maintenance end XF-2041"]),
     ("server restored", &["shoal server restored XF-2041"]),
@@ -48,6 +52,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "shoal job create --server XF-2041 --recipe recipe.json --dry-run",
             "shoal job create --server XF-2041 --recipe recipe.json --watch",
+            "shoal job create --filter site=a --filter state:free --recipe recipe.json --priority 10 --yes --watch",
         ],
     ),
     (
@@ -154,7 +159,18 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("registry export", &["shoal registry export os-images/debian -o debian.tar --tag 13"]),
     ("registry import", &["shoal registry import /media/usb/debian.tar --repository os-images/debian"]),
     ("backup", &["shoal backup /srv/backups/shoal-2026-11-23"]),
-    ("restore", &["shoal restore /srv/backups/shoal-2026-11-23 --verify-only"]),
+    ("backup now", &["shoal backup now"]),
+    ("backup list", &["shoal backup list"]),
+    ("backup verify", &["shoal backup verify", "shoal backup verify shoal-3f9a1c2b-000012-20261124T033000Z"]),
+    ("backup status", &["shoal backup status"]),
+    (
+        "restore",
+        &[
+            "shoal restore /srv/backups/shoal-2026-11-23 --verify-only",
+            "shoal restore /srv/backups",
+            "shoal restore oci://registry.example:5000/shoal",
+        ],
+    ),
     ("recipe validate", &["shoal recipe validate recipe.json"]),
     ("config show", &["shoal config show --config /etc/shoal/shoal.toml"]),
     ("config check", &["shoal config check --config /etc/shoal/shoal.toml"]),

@@ -52,6 +52,11 @@ impl FilterOptions {
         self.text_with(subject, &[])
     }
 
+    /// The text of a filter of these terms; empty without one.
+    pub(super) fn terms(subject: Subject, terms: &[String]) -> Result<String, CliError> {
+        Self::default().text_with(subject, terms)
+    }
+
     fn text_with(&self, subject: Subject, terms: &[String]) -> Result<String, CliError> {
         let now = SystemClock.now();
         let mut parts = Vec::new();

@@ -9,7 +9,6 @@
 //! Invariants: without `--yes` nothing is written; a second run registers nothing twice; a password comes from a file, from standard
 //! input, from the environment or from a column of the table, never from an argument, and is in no output.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -21,12 +20,12 @@ use serde_json::{Map, Value, json};
 use super::addresses;
 use super::bmc_password::{PasswordArgs, optional_password_from_variable};
 use super::client::Client;
-use super::csv;
 use super::error::CliError;
 use super::filter::label;
 use super::input;
 use super::output::{Output, join, text};
 use bmc::probe::direct::{self, DirectTarget};
+use controller::roster;
 use engine::model::{Clock, SystemClock};
 
 /// The longest file of servers, in bytes: the default request limit of a controller.
@@ -35,19 +34,6 @@ const MAX_FILE_BYTES: usize = 8 << 20;
 const MAX_ROWS: usize = 5000;
 /// The maximum of refused and of other rows that are shown as text.
 const SHOWN: usize = 200;
-
-/// The fields of a server that a column may have, with the other names of the column.
-const FIELDS: [(&str, &[&str]); 9] = [
-    ("serial", &["serial_number", "serialnumber", "service_tag", "sn"]),
-    ("bmc_address", &["bmc", "address", "bmc_ip", "ip", "host"]),
-    ("bmc_username", &["bmc_user", "user", "username", "login"]),
-    ("bmc_password", &["password"]),
-    ("vendor", &["manufacturer", "make"]),
-    ("bmc_profile", &["profile"]),
-    ("tls", &[]),
-    ("tls_fingerprint", &["fingerprint"]),
-    ("media_base_url", &[]),
-];
 
 /// Arguments of `shoal server import`.
 #[derive(Args, Debug)]
@@ -123,8 +109,8 @@ impl ImportServers {
         let bytes = input::read(path, MAX_FILE_BYTES)?;
         let text = String::from_utf8(bytes).map_err(|_| failed("the file is not UTF-8 text".to_owned()))?;
         let is_json = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("json"))
-            || text.trim_start().starts_with(['[', '{']);
-        if is_json { json_rows(&text).map_err(failed) } else { csv_rows(&text, &self.map).map_err(failed) }
+            || roster::is_json(&text);
+        if is_json { roster::of_json(&text) } else { roster::of_table(&text, &self.map) }.map_err(failed)
     }
 
     /// Values of the command for a row that does not have them.
@@ -292,141 +278,9 @@ fn row_of_card(address: &str, card: &Value) -> Option<Map<String, Value>> {
     Some(row)
 }
 
-fn json_rows(text: &str) -> Result<Vec<Map<String, Value>>, String> {
-    let document: Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
-    let rows = match document {
-        Value::Array(rows) => rows,
-        Value::Object(mut document) => match document.remove("rows").or_else(|| document.remove("servers")) {
-            Some(Value::Array(rows)) => rows,
-            _ => {
-                return Err(
-                    "the document is a list of servers, or has one as \"rows\" or \"servers\"".to_owned()
-                );
-            }
-        },
-        _ => return Err("the document is a list of servers".to_owned()),
-    };
-    let row = |(index, row): (usize, Value)| match row {
-        Value::Object(row) => Ok(row),
-        _ => Err(format!("entry {} is not an object", index + 1)),
-    };
-    rows.into_iter().enumerate().map(row).collect()
-}
-
-/// What a column of a table is.
-#[derive(Clone, Debug, PartialEq)]
-enum Column {
-    Field(&'static str),
-    Label(String),
-}
-
-fn csv_rows(text: &str, map: &[(String, String)]) -> Result<Vec<Map<String, Value>>, String> {
-    let table = csv::read(text)?;
-    let columns = columns(&table.header, map)?;
-    let mut rows = Vec::with_capacity(table.rows.len());
-    for (_, cells) in table.rows {
-        let (mut row, mut labels) = (Map::new(), Map::new());
-        for (column, cell) in columns.iter().zip(cells) {
-            // A password may begin or end with a blank.
-            let value = if *column == Column::Field("bmc_password") { cell } else { cell.trim().to_owned() };
-            if value.is_empty() {
-                continue;
-            }
-            match column {
-                Column::Field(name) => drop(row.insert((*name).to_owned(), json!(value))),
-                Column::Label(key) => drop(labels.insert(key.clone(), json!(value))),
-            }
-        }
-        if !labels.is_empty() {
-            row.insert("labels".to_owned(), Value::Object(labels));
-        }
-        rows.push(row);
-    }
-    Ok(rows)
-}
-
-/// The columns of a header: a field by its name, a label by `label:KEY`.
-fn columns(header: &[String], map: &[(String, String)]) -> Result<Vec<Column>, String> {
-    let known = || FIELDS.map(|(name, _)| name).join(", ");
-    let mut mapped: BTreeMap<String, Column> = BTreeMap::new();
-    for (field, column) in map {
-        let target = match field.strip_prefix("label:").filter(|key| !key.is_empty()) {
-            Some(key) => Column::Label(key.to_owned()),
-            None => match FIELDS.iter().find(|(name, _)| name == field) {
-                Some((name, _)) => Column::Field(name),
-                None => return Err(format!("--map {field}: the fields are {}, label:KEY", known())),
-            },
-        };
-        if !header.contains(column) {
-            return Err(format!("--map {field}={column}: the header has no column {column:?}"));
-        }
-        mapped.insert(column.clone(), target);
-    }
-    let mut found: Vec<Column> = Vec::new();
-    for name in header {
-        let column = match mapped.get(name) {
-            Some(column) => column.clone(),
-            None => column(name).ok_or_else(|| {
-                format!(
-                    "the column {name:?} is no field; the fields are {}; name a label label:{name}, or map the column with \
-                     --map FIELD=\"{name}\"",
-                    known()
-                )
-            })?,
-        };
-        if found.contains(&column) {
-            return Err(format!("the column {name:?} is there twice, perhaps under another name"));
-        }
-        found.push(column);
-    }
-    Ok(found)
-}
-
-fn column(name: &str) -> Option<Column> {
-    let label = name.strip_prefix("label:").or_else(|| name.strip_prefix("label."));
-    if let Some(key) = label {
-        return (!key.is_empty()).then(|| Column::Label(key.to_owned()));
-    }
-    let plain = name.to_lowercase().replace([' ', '-'], "_");
-    let field = FIELDS.iter().find(|(field, others)| *field == plain || others.contains(&&*plain));
-    field.map(|(field, _)| Column::Field(field))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_are_found_by_their_header() {
-        let text = "Serial Number,IP,User,label:site,Raum\nA,10.0.0.1,root,north, 7 \nB,10.0.0.2,,,\n";
-        assert!(csv_rows(text, &[]).unwrap_err().contains("the column \"Raum\" is no field"));
-        let map = [("label:room".to_owned(), "Raum".to_owned())];
-        let rows = csv_rows(text, &map).unwrap();
-        assert_eq!(
-            json!(rows),
-            json!([
-                { "serial": "A", "bmc_address": "10.0.0.1", "bmc_username": "root", "labels": { "site": "north", "room": "7" } },
-                { "serial": "B", "bmc_address": "10.0.0.2" },
-            ])
-        );
-        assert!(csv_rows("serial,sn\nA,B\n", &[]).unwrap_err().contains("twice"));
-        assert!(columns(&["serial".to_owned()], &[("x".to_owned(), "serial".to_owned())]).is_err());
-        assert!(columns(&["serial".to_owned()], &[("tls".to_owned(), "nix".to_owned())]).is_err());
-    }
-
-    #[test]
-    fn a_document_is_a_list_of_servers_or_has_one() {
-        for text in [
-            "[{\"serial\":\"A\"}]",
-            "{\"rows\":[{\"serial\":\"A\"}]}",
-            "{\"servers\":[{\"serial\":\"A\"}],\"next\":null}",
-        ] {
-            assert_eq!(json!(json_rows(text).unwrap()), json!([{ "serial": "A" }]));
-        }
-        for text in ["{}", "7", "[7]", "["] {
-            assert!(json_rows(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn a_probed_bmc_becomes_a_row_with_the_certificate_it_showed() {

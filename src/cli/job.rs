@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use engine::model::Subject;
 use recipe::MAX_RECIPE_BYTES;
 
+use super::batch;
 use super::client::{Client, header};
 use super::error::CliError;
 use super::filter::FilterArgs;
@@ -19,7 +20,7 @@ use super::ids;
 use super::input;
 use super::job_live;
 use super::live::{Source, WatchArgs};
-use super::many::{self, Selection};
+use super::many::{self, Selection, ServerFilter};
 use super::output::{Column, Output, Since, join, plain, text, time_of};
 use super::timeline;
 use super::watch::{self, PollInterval, follow};
@@ -27,8 +28,8 @@ use super::watch::{self, PollInterval, follow};
 /// Commands for jobs.
 #[derive(Debug, Subcommand)]
 pub(super) enum JobCommand {
-    /// Create a job that installs a server
-    Create(CreateJob),
+    /// Create a job that installs a server, or one for each of many
+    Create(Box<CreateJob>),
     /// List jobs, the newest first
     List(Box<ListJobs>),
     /// Show a job
@@ -108,9 +109,16 @@ pub(super) struct JobArgs {
 /// Arguments of `shoal job create`.
 #[derive(Args, Debug)]
 pub(super) struct CreateJob {
-    /// The serial number of the server
-    #[arg(long, value_name = "SERIAL")]
-    server: String,
+    /// The serial number of the server; given more than once, or with a filter, the jobs are one batch
+    #[arg(
+        long = "server",
+        value_name = "SERIAL",
+        required_unless_present = "filter",
+        conflicts_with = "filter"
+    )]
+    servers: Vec<String>,
+    #[command(flatten)]
+    filter: ServerFilter,
     /// The recipe: a file, or - for standard input
     #[arg(long, value_name = "FILE")]
     recipe: PathBuf,
@@ -183,7 +191,8 @@ pub(super) struct ListJobs {
 #[derive(Serialize)]
 struct NewJob<'a> {
     server_serial: &'a str,
-    recipe: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recipe: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     maintenance_iso_url: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,6 +203,13 @@ struct NewJob<'a> {
     priority: Option<i32>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     timeouts: BTreeMap<&'a str, u64>,
+}
+
+/// The body of `POST /api/v1/batches`: one row per server, and the recipe of all.
+#[derive(Serialize)]
+struct NewBatch<'a> {
+    rows: Vec<NewJob<'a>>,
+    recipe: &'a RawValue,
 }
 
 /// Parses the time limit of a step.
@@ -417,15 +433,9 @@ impl CreateJob {
             Some(key) => header("idempotency-key", key)?,
             None => HeaderMap::new(),
         };
-        let body = NewJob {
-            server_serial: &self.server,
-            recipe: &recipe,
-            maintenance_iso_url: self.maintenance_iso.as_deref(),
-            deadline: self.deadline.as_deref(),
-            labels: self.labels.iter().map(|(key, value)| (&**key, &**value)).collect(),
-            priority: self.priority,
-            timeouts: self.timeouts.iter().map(|(step, seconds)| (&**step, *seconds)).collect(),
-        };
+        let [server] = &*self.servers else { return self.batch(&recipe, headers, client, output).await };
+        self.filter.expect_none()?;
+        let body = self.job(server, Some(&recipe));
         if self.dry_run {
             let query = [("dry_run", "true".to_owned())];
             let response = client.post_query(&["jobs"], &query, &body, headers).await?.body;
@@ -439,12 +449,47 @@ impl CreateJob {
             output.row(&response.body)?;
         } else {
             let verb = if response.status == 200 { "exists already" } else { "accepted" };
-            output.line(format!("job {} {verb} for server {}", plain(job), plain(&self.server)))?;
+            output.line(format!("job {} {verb} for server {}", plain(job), plain(server)))?;
             for warning in response.body["warnings"].as_array().into_iter().flatten() {
                 output.note(format!("warning: {} {}", text(warning, "/path"), text(warning, "/message")));
             }
         }
         if self.watch { watch_to_the_end(client, job, PollInterval::default(), output).await } else { Ok(()) }
+    }
+
+    /// Creates one batch with a job for each server.
+    async fn batch(
+        &self,
+        recipe: &RawValue,
+        headers: HeaderMap,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<(), CliError> {
+        let serials = if self.filter.is_given() {
+            self.filter.servers("job create", client, output).await?
+        } else {
+            Some(self.servers.clone())
+        };
+        let Some(serials) = serials else { return Ok(()) };
+        if self.dry_run {
+            return many::show_servers("job create", &serials, output);
+        }
+        let rows = serials.iter().map(|serial| self.job(serial, None)).collect();
+        let response = client.post(&["batches"], &NewBatch { rows, recipe }, headers).await?.body;
+        batch::created(&response, self.watch, client, output).await
+    }
+
+    /// The body of a job, or a row of a batch.
+    fn job<'a>(&'a self, server: &'a str, recipe: Option<&'a RawValue>) -> NewJob<'a> {
+        NewJob {
+            server_serial: server,
+            recipe,
+            maintenance_iso_url: self.maintenance_iso.as_deref(),
+            deadline: self.deadline.as_deref(),
+            labels: self.labels.iter().map(|(key, value)| (&**key, &**value)).collect(),
+            priority: self.priority,
+            timeouts: self.timeouts.iter().map(|(step, seconds)| (&**step, *seconds)).collect(),
+        }
     }
 }
 

@@ -21,11 +21,9 @@ const MAX_SERVERS: usize = 5000;
 /// The maximum of servers that a preview names.
 const NAMED: usize = 20;
 
-/// One row or a selection of rows.
+/// Whether a command changes what its filter selects.
 #[derive(Args, Debug)]
-pub(super) struct Selection {
-    #[command(flatten)]
-    pub(super) filter: FilterOptions,
+struct Consent {
     /// Change what the filter selects; without it only a preview is shown
     #[arg(long)]
     yes: bool,
@@ -34,12 +32,104 @@ pub(super) struct Selection {
     expect: Option<u64>,
 }
 
+/// One row or a selection of rows.
+#[derive(Args, Debug)]
+pub(super) struct Selection {
+    #[command(flatten)]
+    pub(super) filter: FilterOptions,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// One server or the servers of a filter, for a command whose `--label` sets labels.
+#[derive(Args, Debug)]
+pub(super) struct ServerFilter {
+    /// The servers for which this holds: KEY:VALUE (such as state:free), LABEL=VALUE, LABEL!=VALUE, or a text; may be
+    /// repeated
+    #[arg(id = "filter", long = "filter", value_name = "FILTER", allow_hyphen_values = true)]
+    terms: Vec<String>,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+impl ServerFilter {
+    /// The servers of the filter; `None` after a preview. Without a filter no server.
+    pub(super) async fn servers(
+        &self,
+        verb: &str,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Vec<String>>, CliError> {
+        let filter = FilterOptions::terms(Subject::Servers, &self.terms)?;
+        self.consent.servers(verb, &filter, client, output).await
+    }
+
+    /// Whether there is a filter.
+    pub(super) fn is_given(&self) -> bool {
+        !self.terms.is_empty()
+    }
+
+    /// Refuses `--yes` without a filter.
+    pub(super) fn expect_none(&self) -> Result<(), CliError> {
+        match self.consent.yes {
+            true => Err(CliError::Usage("--yes belongs to --filter".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Consent {
+    async fn servers(
+        &self,
+        verb: &str,
+        filter: &str,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Vec<String>>, CliError> {
+        let serials = serials(filter, client).await?;
+        match self.expect {
+            Some(expected) if expected != serials.len() as u64 => Err(CliError::failed(format!(
+                "the filter selects {} servers now and {expected} were expected; nothing was changed",
+                serials.len()
+            ))),
+            _ if self.yes && !serials.is_empty() => Ok(Some(serials)),
+            _ => {
+                show_servers(verb, &serials, output)?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Carries out a change for each server, one after the other. A refusal is shown, and the others go on.
+///
+/// # Errors
+///
+/// How many failed, if any did.
+pub(super) async fn each(
+    serials: &[String],
+    output: &mut Output<'_>,
+    change: impl AsyncFn(&str, &mut Output<'_>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut failed = 0_usize;
+    for serial in serials {
+        if let Err(error) = change(serial, output).await {
+            failed += 1;
+            output.note(format!("server {}: {error}", plain(serial)));
+        }
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(CliError::failed(format!("{failed} of {} servers were not changed", serials.len()))),
+    }
+}
+
 impl Selection {
     /// Refuses a command that names one row and a filter, or neither.
     pub(super) fn or_one(&self, subject: Subject, one: Option<&str>, what: &str) -> Result<String, CliError> {
         let filter = self.filter.text(subject)?;
         match (one, filter.is_empty()) {
-            (Some(_), true) if !self.yes => Ok(filter),
+            (Some(_), true) if !self.consent.yes => Ok(filter),
             (None, false) => Ok(filter),
             (None, true) => Err(CliError::Usage(format!(
                 "give the {what}, or a filter: -l, --state, --serial-glob, --not"
@@ -61,13 +151,13 @@ impl Selection {
         let mut body = Map::new();
         body.insert("filter".to_owned(), json!(filter));
         body.extend(reason.map(|reason| ("reason".to_owned(), json!(reason))));
-        let expected = match self.expect {
+        let expected = match self.consent.expect {
             Some(expected) => expected,
             None => {
                 let query = [("dry_run", "true".to_owned())];
                 let preview = client.post_query(&path, &query, &body, HeaderMap::new()).await?.body;
                 let count = preview["count"].as_u64().unwrap_or(0);
-                if !self.yes || count == 0 {
+                if !self.consent.yes || count == 0 {
                     show_jobs(verb, &preview, output)?;
                     return Ok(None);
                 }
@@ -86,18 +176,7 @@ impl Selection {
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<Option<Vec<String>>, CliError> {
-        let serials = serials(filter, client).await?;
-        match self.expect {
-            Some(expected) if expected != serials.len() as u64 => Err(CliError::failed(format!(
-                "the filter selects {} servers now and {expected} were expected; nothing was changed",
-                serials.len()
-            ))),
-            _ if self.yes && !serials.is_empty() => Ok(Some(serials)),
-            _ => {
-                show_servers(verb, &serials, output)?;
-                Ok(None)
-            }
-        }
+        self.consent.servers(verb, filter, client, output).await
     }
 }
 

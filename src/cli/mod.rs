@@ -12,7 +12,7 @@
 //! maintenance                   local; `fetch` is a client of a mirror of the distribution
 //! registry …                    local, refused while a controller runs
 //! ca                            local, or a client of a running controller
-//! backup                        local, also while a controller runs
+//! backup                        a client of a running controller; with a directory local, also while a controller runs
 //! restore                       local, refused while a controller runs
 //! ```
 //!
@@ -27,6 +27,7 @@ mod accounts;
 mod addresses;
 mod audit;
 mod backup;
+mod backup_online;
 mod batch;
 mod bmc;
 mod bmc_password;
@@ -35,7 +36,6 @@ mod client;
 mod condition;
 mod config;
 mod controller;
-mod csv;
 mod dashboards;
 mod doctor;
 mod error;
@@ -58,6 +58,7 @@ mod many;
 mod openapi;
 mod output;
 mod plan_view;
+mod probe_servers;
 mod progress;
 mod ready;
 mod recipe;
@@ -263,12 +264,14 @@ enum Command {
         #[command(subcommand)]
         command: registry::RegistryCommand,
     },
-    /// Back up the data directory into a new directory, also while the controller runs
+    /// Back up the data directory into a new directory, also while the controller runs; or the backups that it makes itself
     Backup {
         #[command(flatten)]
         settings: Box<SettingsArgs>,
         #[command(flatten)]
-        command: backup::BackUp,
+        connection: ConnectionArgs,
+        #[command(flatten)]
+        command: Box<backup::BackUp>,
     },
     /// Restore a backup into empty directories; nothing is done to a server until it is released
     Restore {
@@ -435,7 +438,13 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
                 client_runtime()?.block_on(Box::pin(registry::run(command, settings, output)))
             }
         },
-        Command::Backup { settings, command } => backup::back_up(command, &settings.load()?, output),
+        Command::Backup { settings, connection, mut command } => match command.command.take() {
+            Some(command) => {
+                let client = Client::new(&connection)?;
+                client_runtime()?.block_on(Box::pin(backup_online::run(command, &client, output)))
+            }
+            None => backup::back_up(*command, &settings.load()?, output),
+        },
         Command::Restore { settings, command } => backup::restore(command, &settings.load()?, output),
         Command::Recipe(command) => recipe::run(command, output),
         Command::Config(command) => config::run(command, output),

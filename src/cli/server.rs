@@ -14,8 +14,9 @@ use super::filter::FilterArgs;
 pub(super) use super::filter::label;
 use super::import::ImportServers;
 use super::live::{Source, WatchArgs};
-use super::many::Selection;
+use super::many::{self, Selection, ServerFilter};
 use super::output::{Column, Output, join, text};
+use super::probe_servers::ProbeServers;
 use super::restored;
 use engine::model::Subject;
 
@@ -56,8 +57,10 @@ pub(super) enum ServerCommand {
         #[command(flatten)]
         watch: WatchArgs,
     },
-    /// Change a server; values without an argument are unchanged
-    Update(UpdateServer),
+    /// Change a server, or all that a filter selects; values without an argument are unchanged
+    Update(Box<UpdateServer>),
+    /// Probe the BMCs of the servers that a filter selects, eight at a time: model, firmware, power, slot plan
+    Probe(ProbeServers),
     /// Start or end maintenance of a server; during maintenance no job starts on it
     #[command(subcommand)]
     Maintenance(MaintenanceCommand),
@@ -153,9 +156,12 @@ struct ServerArgs {
 #[derive(Args, Debug)]
 pub(super) struct UpdateServer {
     /// The serial number of the server
-    serial: String,
+    #[arg(required_unless_present = "filter", conflicts_with = "filter")]
+    serial: Option<String>,
+    #[command(flatten)]
+    filter: ServerFilter,
     /// The address of the BMC: HOST, HOST:PORT or a URL
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "filter")]
     bmc_address: Option<String>,
     /// The user of the BMC
     #[arg(long, value_name = "NAME")]
@@ -174,7 +180,7 @@ pub(super) struct UpdateServer {
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["vendor", "bmc-profile", "quirks", "tls-fingerprint", "media-base-url"]))]
     clear: Vec<String>,
     /// Change the server only if it has this revision; otherwise end with 4
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "filter")]
     if_revision: Option<u64>,
 }
 
@@ -199,6 +205,7 @@ pub(super) async fn run(
             show(&server, output)
         }
         ServerCommand::Update(update) => update.run(client, output).await,
+        ServerCommand::Probe(probe) => probe.run(client, output).await,
         ServerCommand::Inventory(inventory) => inventory.run(client, output).await,
         ServerCommand::PowerCycle(cycle) => cycle.run(client, output).await,
         ServerCommand::ResetBmc(reset) => reset.run(client, output).await,
@@ -228,10 +235,7 @@ impl MaintenanceCommand {
             return self.change(serial, client, output).await;
         }
         let Some(serials) = selection.servers(verb, &filter, client, output).await? else { return Ok(()) };
-        for serial in serials {
-            self.change(&serial, client, output).await?;
-        }
-        Ok(())
+        many::each(&serials, output, async |serial, output| self.change(serial, client, output).await).await
     }
 
     async fn change(&self, serial: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
@@ -288,15 +292,21 @@ impl UpdateServer {
                 "there is nothing to change; see `shoal server update --help`".to_owned(),
             ));
         }
-        let server = client.patch(&["servers", &self.serial], &body, headers).await?.body;
-        if output.json {
-            return output.document(&server);
+        if let Some(serial) = &self.serial {
+            self.filter.expect_none()?;
+            let server = client.patch(&["servers", serial], &body, headers).await?.body;
+            return if output.json { output.document(&server) } else { output.line(changed(&server)) };
         }
-        output.line(format!(
-            "server {} is at revision {}",
-            text(&server, "/serial"),
-            text(&server, "/revision")
-        ))
+        if self.args.tls_fingerprint.is_some() {
+            let why = "a certificate belongs to one BMC; give --tls-fingerprint with a serial number";
+            return Err(CliError::Usage(why.to_owned()));
+        }
+        let Some(serials) = self.filter.servers("update", client, output).await? else { return Ok(()) };
+        many::each(&serials, output, async |serial, output| {
+            let server = client.patch(&["servers", serial], &body, HeaderMap::new()).await?.body;
+            if output.json { output.row(&server) } else { output.line(changed(&server)) }
+        })
+        .await
     }
 
     /// The changes as a merge patch (RFC 7396), where null removes a value.
@@ -322,6 +332,10 @@ impl UpdateServer {
         body.extend(self.clear.iter().map(|name| (name.replace('-', "_"), Value::Null)));
         Ok(body)
     }
+}
+
+fn changed(server: &Value) -> String {
+    format!("server {} is at revision {}", text(server, "/serial"), text(server, "/revision"))
 }
 
 impl ServerArgs {

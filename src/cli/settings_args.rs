@@ -109,6 +109,8 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
         SettingKind::Secret => argument.value_name("env:NAME|file:PATH"),
         SettingKind::Entries(_) => argument.value_name("ENTRY,..."),
         SettingKind::StepTimes => argument.value_name("STEP=DURATION,…"),
+        SettingKind::Schedule => argument.value_name("WHEN"),
+        SettingKind::BackupTarget => argument.value_name("PATH|oci://…"),
         SettingKind::Text | SettingKind::UserName | SettingKind::PasswordHash | SettingKind::LogFilter => {
             argument.value_name("TEXT")
         }

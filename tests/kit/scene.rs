@@ -152,6 +152,7 @@ impl Scene {
     /// Stops the servers and the controller.
     pub(crate) async fn end(self) {
         self.farm.shutdown().await;
-        self.running.stop().await;
+        // On the heap: otherwise every test that ends a scene is a large future.
+        Box::pin(self.running.stop()).await;
     }
 }

@@ -24,6 +24,18 @@ pub(crate) fn step(name: &str) -> &str {
         "cleanup.boot-override" => "Clean up: clear the boot setting",
         "cleanup.power-on" => "Clean up: power on",
         "cleanup.grant" => "Clean up: close the media",
+        "firmware.validate" => "Check the files",
+        "firmware.identify" | "power.identify" | "bmc.identify" => "Find the BMC",
+        "firmware.power-on" => "Power on",
+        "firmware.plan" => "Plan each component",
+        "firmware.host-off" => "Power the host off",
+        "firmware.upload" => "Send the file",
+        "firmware.watch" => "The BMC installs it",
+        "firmware.shut-down" => "Shut the host down",
+        "firmware.host-on" => "Power the host on",
+        "firmware.verify" => "Read the new version",
+        "firmware.confirm" => "Read the inventory again",
+        "inventory.read" => "Read the inventory",
         other => other,
     }
 }
@@ -56,6 +68,7 @@ pub(crate) fn workflow(name: &str) -> &str {
         "power.cycle" => "Power cycle",
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",
+        "firmware.install" => "Firmware installation",
         other => other,
     }
 }

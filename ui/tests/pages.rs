@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use ui::State;
 use ui::data::{Drain, EventPage, JobPage, Overview, Readiness, ServerPage};
 use ui::view::{
-    AccountView, Ask, Effect, ErrorPage, Frame, JobForm, JobView, JobsQuery, JobsView, LogView, LoginView,
-    NewJobView, NewServerView, OverviewView, Role, ServerPageView, ServersView, Tab, TableView, Theme,
+    AccountView, Ask, BatchForm, BatchPreview, BatchView, Effect, ErrorPage, FormView, Frame, ImportForm,
+    IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView, LoginView, NewJobView,
+    NewServerView, OverviewView, Role, ServerPageView, ServerParts, ServersView, Tab, TableView, Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -29,6 +30,7 @@ fn frame(role: Role) -> Frame {
         path: "/ui/jobs".to_owned(),
         user: "mika".to_owned(),
         role,
+        sees_all: true,
         role_name: role_name.to_owned(),
         failed: 2,
         theme: Theme::Dark,
@@ -164,7 +166,130 @@ fn server_page(text: &str, role: Role) -> String {
         },
     });
     let jobs: JobPage = of(json!({ "jobs": [waiting(), job(text)], "next": null }));
-    ServerPageView::of(frame(role), &of(server(text)), &jobs, &of(card)).render().unwrap()
+    let condition = json!({
+        "id": JOB, "kind": "firmwareInstall", "state": "failed", "status": { "message": text, "next_action": "look" },
+        "created_at": "2026-11-23T14:00:00Z", "updated_at": "2026-11-23T14:20:00Z",
+    });
+    let parts = ServerParts {
+        inventory: of(json!({
+            "out_of_band_read_at": "2026-11-23T14:00:00Z",
+            "out_of_band": { "firmware": [{ "id": "BIOS-1.2", "name": text, "version": "1.2" }, { "id": "BMC", "name": null, "version": "7.10" }] },
+        })),
+        conditions: of(json!({ "conditions": [condition] })),
+        diagnostics: of(json!({
+            "doctor_id": JOB, "ended_at": "2026-11-23T14:00:00Z", "verdict": "fail",
+            "checks": [{ "name": "media", "status": "pass", "found": "it was read", "next_action": "" }, { "name": "login", "status": "fail", "found": text, "next_action": "correct it" }],
+        })),
+        fitting: Some(Err(text.to_owned())),
+    };
+    ServerPageView::of(frame(role), &of(server(text)), &jobs, &of(card), &parts).render().unwrap()
+}
+
+fn issued_page(token: &str) -> String {
+    let issued = json!({ "token": token, "name": "ci", "role": "operator", "last_used_at": null, "expires_at": null, "created_at": "2026-11-23T14:00:00Z" });
+    IssuedView::of(frame(Role::Admin), &of(issued)).render().unwrap()
+}
+
+fn batch(text: &str) -> Value {
+    json!({
+        "batch_id": BATCH, "created_at": "2026-11-23T13:48:00.000Z", "created_by": text, "max_parallel": 20, "jobs": 240,
+        "complete": false, "progress": { "queued": 112, "running": 20, "succeeded": 100, "failed": 6, "cancelled": 2 },
+        "canary": 2, "stop_after": 5, "retry_of": JOB,
+        "stop": { "reason": "stopped", "since": "2026-11-23T14:10:00.000Z", "failures": 6, "next_action": text },
+        "causes": [{
+            "class": "installer", "step": "webhook.wait", "summary": text, "next_action": text, "jobs": 6,
+            "first": [{ "job_id": JOB, "server_serial": text }, { "job_id": JOB, "server_serial": null }],
+        }],
+        "more_failed": 3,
+    })
+}
+
+/// The pages that change many things at once, and those of accounts and firmware.
+fn many(text: &str, role: Role) -> Vec<(&'static str, String)> {
+    let f = || frame(role);
+    let wrong: Vec<ui::data::ErrorDetail> = of(json!([{ "path": "/recipe", "message": text }]));
+    let selection: ui::data::Selection =
+        of(json!({ "count": 30, "first": [{ "job_id": JOB, "server_serial": text }] }));
+    let limits = LimitFields { max_parallel: "5".to_owned(), ..LimitFields::default() };
+    let refused =
+        json!({ "error": "invalid", "message": text, "details": [{ "path": "/labels", "message": text }] });
+    let import: ui::data::ServerImport = of(json!({ "created": 2, "exists": 1, "refused": 1, "rows": [
+        { "index": 0, "serial": "A", "result": "created", "error": null }, { "index": 1, "serial": text, "result": "refused", "error": refused },
+        { "index": 2, "serial": null, "result": "exists", "error": null },
+    ] }));
+    let entered = BatchForm { filter: text.to_owned(), recipe: text.to_owned(), ..BatchForm::default() };
+    let preview = BatchPreview {
+        servers: 240,
+        tried: of(json!([
+            { "server_serial": "A", "result": "accept", "error": null }, { "server_serial": text, "result": "refuse", "error": refused },
+        ])),
+    };
+    let table = ImportForm { text: text.to_owned(), ..ImportForm::default() };
+    let results = [("A".to_owned(), None), ("B".to_owned(), Some(text.to_owned()))];
+    let plan: ui::data::ConditionPreview = of(json!({
+        "would": "accept", "refused": null, "parameters": { "firmware_set": text }, "does": "installs firmware", "steps": [],
+        "plan": [
+            { "component": "bmc", "id": null, "now": "1", "then": "2", "decision": "install", "reason": text, "size": 7_000_000, "restart": "none" },
+            { "component": "bios", "id": "BIOS", "now": "2", "then": "2", "decision": "skip", "reason": "the same version", "size": null, "restart": null },
+        ],
+        "plan_missing": null, "waits_for": JOB, "gates": ["drain"],
+    }));
+    let sets = [text.to_owned()];
+    let user: ui::data::User = of(
+        json!({ "name": "olga", "role": "operator", "disabled_at": null, "unconfirmed": true, "created_by": text, "created_at": "2026-10-13T00:00:00Z" }),
+    );
+    let form = |view: FormView| view.render().unwrap();
+    vec![
+        ("batch", BatchView::of(f(), &of(batch(text))).render().unwrap()),
+        (
+            "batch-retry",
+            form(FormView::retry_batch(f(), &of(batch(text)), ("installer", "webhook.wait"), "k")),
+        ),
+        ("batch-new", form(FormView::new_batch(f(), &entered, wrong.clone(), Some(&preview)))),
+        ("jobs-retry", form(FormView::jobs_selection(f(), "retry", text, &selection, &limits, "k"))),
+        ("jobs-cancel", form(FormView::jobs_selection(f(), "cancel", text, &selection, &limits, "k"))),
+        ("import", form(FormView::import(f(), &table, wrong.clone()))),
+        ("import-preview", form(FormView::import_preview(f(), &import, "sealed:v1:x"))),
+        ("imported", TableView::imported(f(), &import).render().unwrap()),
+        ("probed", TableView::probed(f(), "rack=n03", &results).render().unwrap()),
+        (
+            "condition",
+            form(FormView::condition(f(), "9F86W24", "firmwareInstall", (text, &sets), Some(&plan), "k")),
+        ),
+        ("condition-choose", form(FormView::condition(f(), "9F86W24", "bmcReset", (text, &sets), None, ""))),
+        ("user", form(FormView::user(f(), &user, wrong.clone()))),
+        ("user-new", form(FormView::new_user(f(), text, "admin", wrong.clone()))),
+        ("token-new", form(FormView::new_token(f(), [text, "viewer", text, text, "90"], wrong.clone()))),
+        ("password", form(FormView::own_password(f(), wrong))),
+    ]
+}
+
+fn stores(text: &str) -> Vec<(&'static str, String)> {
+    let admin = || frame(Role::Admin);
+    let file = json!({
+        "digest": "sha256:0123456789abcdef0123456789abcdef", "vendor": "Contoso", "models": ["R1", text], "component": "bios", "version": "2.1",
+        "filename": text, "size": 30_000_000, "restart": "host",
+    });
+    let set = json!({ "name": text, "labels": { "vendor": text }, "created_by": "ann", "created_at": "2026-11-23T14:00:00Z", "files": [file] });
+    let files = json!({ "firmware": [file], "unusable": [{ "digest": "sha256:00", "repository": "firmware/x", "reason": text }] });
+    let repository = json!({
+        "name": "os-images/ubuntu-rootfs", "bytes": 1_800_000_000_u64, "next": "22.04", "more_held": 2,
+        "tags": [
+            { "tag": "22.04", "digest": "sha256:0123456789abcdef", "kind": "index", "bytes": 900_000_000, "platforms": ["linux/amd64", text],
+              "pushed_at": "2026-11-20T14:00:00Z", "immutable": true, "held_by": [text, "job 2"], "problem": null },
+            { "tag": "old", "digest": "sha256:aa", "kind": "unknown", "bytes": null, "platforms": [], "pushed_at": null, "immutable": false,
+              "held_by": [], "problem": "the manifest is gone" },
+        ],
+        "held": [{ "digest": "sha256:0123456789abcdef", "owner": text, "job_id": null, "since": "2026-11-23T14:00:00Z" }, { "digest": "sha256:aa", "owner": "job x", "job_id": JOB, "since": null }],
+    });
+    vec![
+        ("repository", TableView::repository(admin(), &of(repository), "10.20.0.5:8080").render().unwrap()),
+        (
+            "firmware",
+            TableView::firmware(admin(), &of(files), &of(json!({ "sets": [set] }))).render().unwrap(),
+        ),
+        ("firmware-set", TableView::firmware_set(admin(), &of(set)).render().unwrap()),
+    ]
 }
 
 fn overview_page(text: &str, role: Role) -> String {
@@ -188,10 +313,6 @@ fn servers_page(text: &str, role: Role) -> String {
 
 fn tables(text: &str) -> Vec<(&'static str, String)> {
     let admin = || frame(Role::Admin);
-    let batch = json!({
-        "batch_id": BATCH, "created_at": "2026-11-23T13:48:00.000Z", "created_by": text, "max_parallel": 20, "jobs": 240,
-        "complete": false, "progress": { "queued": 112, "running": 20, "succeeded": 100, "failed": 6, "cancelled": 2 },
-    });
     let registry = json!({
         "accepts_pushes": true, "free_bytes": 74_800_000_000_u64, "read_only": null, "pins": 62,
         "quotas": [{ "repositories": "os-images/**", "limit_bytes": 500, "used_bytes": 187 }],
@@ -207,8 +328,7 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
         (json!({ "jobs": [job(text)], "next": null }), json!({ "servers": [server(text)], "next": null }));
     let pages = [
         ("events", TableView::events(admin(), &of(events), Some(3))),
-        ("batches", TableView::batches(admin(), &of(json!({ "batches": [batch] })))),
-        ("batch", TableView::batch(admin(), &of(batch))),
+        ("batches", TableView::batches(admin(), &of(json!({ "batches": [batch(text)] })))),
         ("accounts", TableView::accounts(admin(), &of(users), &of(tokens))),
         ("settings", TableView::settings(admin(), &of(settings))),
         ("audit", TableView::audit(admin(), &of(audit))),
@@ -276,6 +396,8 @@ fn filled(text: &str, role: Role) -> Vec<(&'static str, String)> {
     ];
     pages.extend(tables(text));
     pages.extend(forms(text, role));
+    pages.extend(many(text, role));
+    pages.extend(stores(text));
     pages
 }
 
@@ -325,7 +447,7 @@ fn a_text_of_a_machine_is_data_on_every_page() {
         for part in ["<script>alert", "<img", "onerror=alert(2)>"] {
             assert!(!page.contains(part), "{name} has {part}");
         }
-        assert!(page.contains("&#60;script") || name == "batch", "{name} does not show the text");
+        assert!(page.contains("&#60;script"), "{name} does not show the text");
     }
 }
 
@@ -347,16 +469,49 @@ fn no_page_has_inline_script_or_style() {
 #[test]
 fn a_viewer_is_offered_no_change() {
     for (name, page) in filled("text", Role::Viewer) {
-        if !["overview", "jobs", "job", "servers", "server"].contains(&name) {
+        if !["overview", "jobs", "job", "servers", "server", "batch"].contains(&name) {
             continue;
         }
         let forms = page.matches("method=\"post\"").count();
         assert_eq!(forms, 1, "{name}: only the form of the theme");
-        for link in ["/retry\"", "/maintenance", "/jobs/new", "/servers/new", "/ui/drain\"", "/log\""] {
+        for link in [
+            "/retry\"",
+            "/maintenance",
+            "/jobs/new",
+            "/servers/new",
+            "/ui/drain\"",
+            "/log\"",
+            "/selection/",
+            "/import",
+            "/condition\"",
+            "/continue\"",
+        ] {
             assert!(!page.contains(link), "{name} offers {link}");
         }
     }
     assert!(job_page("text", Role::Operator).contains("/retry\""));
+}
+
+#[test]
+fn a_token_with_labels_is_offered_no_change_of_many() {
+    let page: JobPage = of(json!({ "jobs": [job("text")], "next": null }));
+    let query = JobsQuery::parse("outcome:failed");
+    for (sees_all, offered) in [(true, 2), (false, 0)] {
+        let frame = Frame { sees_all, ..frame(Role::Operator) };
+        let page = JobsView::of(frame, &query, &page, None, None, None).render().unwrap();
+        assert_eq!(page.matches("/ui/jobs/selection/").count(), offered);
+    }
+}
+
+#[test]
+fn the_page_of_a_new_token_shows_its_text_and_says_that_it_is_the_only_one() {
+    let page = issued_page("shoal_0123456789");
+    assert_eq!(
+        page.matches("shoal_0123456789").count(),
+        3,
+        "what is copied, what is shown, and what a screen reader says"
+    );
+    assert!(page.contains("never shown again"));
 }
 
 proptest! {

@@ -57,7 +57,9 @@ use bmc::{BmcServices, Unavailable};
 use engine::model::{NewRun, Serial, StepName, Verb};
 use engine::{ChildRefused, ChildRequest, Step, WaitReason, Workflow};
 
-pub use install::{FirmwareFileError, FirmwareStore, PlanItem, planned};
+pub use install::{
+    FirmwareFileError, FirmwareStore, ImageReads, ImageUrl, ImageUrls, PlanItem, UrlOrder, planned,
+};
 pub use install_order::{HostRestart, InstallFirmware};
 pub use names::{CERTIFICATE_CHANGED, class};
 pub use order::{Action, Kind, UpkeepInput, UpkeepOrder};
@@ -90,6 +92,8 @@ pub struct UpkeepServices {
     pub hardware: Box<dyn HardwareLookup>,
     /// The firmware files.
     pub firmware: Arc<dyn FirmwareStore>,
+    /// Serves images to BMCs that take no upload.
+    pub urls: Arc<dyn ImageUrls>,
     /// How many hosts may power on at the same time; `None` for no limit.
     pub power_ons: Option<u32>,
 }

@@ -53,6 +53,8 @@ pub mod class {
     pub const IMAGE_REFUSED: FailureClass = FailureClass::new("image_refused");
     /// It is not known whether the BMC has an image, so it is not sent again.
     pub const UPLOAD_UNKNOWN: FailureClass = FailureClass::new("upload_unknown");
+    /// The BMC does not read an image from its URL.
+    pub const IMAGE_NOT_READ: FailureClass = FailureClass::new("image_not_read");
     /// The BMC says that an update failed, and the version agrees.
     pub const UPDATE_FAILED: FailureClass = FailureClass::new("update_failed");
     /// An update does not end.

@@ -34,6 +34,21 @@ impl FirmwareStore for NoFirmware {
     }
 }
 
+struct NoUrls;
+
+#[async_trait]
+impl ImageUrls for NoUrls {
+    fn issue(&self, _: &UrlOrder<'_>) -> Result<ImageUrl, String> {
+        Err("nothing is served".to_owned())
+    }
+
+    async fn reads(&self, _: &str) -> Result<ImageReads, Unavailable> {
+        Ok(ImageReads::default())
+    }
+
+    fn ended(&self, _: RunId) {}
+}
+
 fn now() -> Time {
     "2026-11-20T08:00:00Z".parse().unwrap()
 }
@@ -45,6 +60,7 @@ fn workflows() -> Vec<Arc<dyn Workflow>> {
         bmc,
         hardware: Box::new(NoHardware),
         firmware: Arc::new(NoFirmware),
+        urls: Arc::new(NoUrls),
         power_ons: None,
     }))
 }

@@ -5,7 +5,7 @@
 //!  shutdown_pending            the cleanup waits out a shutdown that it cannot take back
 //!  bmc_away                    ends when the BMC stops responding, or shows that it has restarted
 //!  bmc_back                    ends when the BMC responds to a login and shows the same machine
-//!  flashing, upload_look, version   end when the BMC shows the end of an update, or the installed version
+//!  flashing, image_read, upload_look, version   end when the BMC shows the end of an update, or the installed version
 //!  restart_forbidden, restart_window   end when the host may be restarted, or was
 //!  flash_ends                  the cleanup lets a running update finish
 //!  those of `bmc::waits`       end when a read of the BMC shows the change, or the BMC responds
@@ -63,6 +63,14 @@ pub const UPLOAD_LOOK: WaitReason = WaitReason {
     next_action: "nothing: an image that may have arrived is not sent again before the BMC has shown that it did not",
 };
 
+/// The BMC reads an image from a URL.
+pub const IMAGE_READ: WaitReason = WaitReason {
+    name: "image_read",
+    means: "the BMC to read the firmware image from this controller",
+    ends_by: "the last byte of the image, the end of the BMC's task, or ten minutes without a read",
+    next_action: "if nothing is read, check that the BMC reaches the address of the media server: route, firewall, MEDIA_BASE_URL",
+};
+
 /// The new version is read until it is shown three times.
 pub const VERSION: WaitReason = WaitReason {
     name: "version",
@@ -96,8 +104,9 @@ pub const FLASH_ENDS: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub const ALL: [&WaitReason; 17] = [
+pub const ALL: [&WaitReason; 18] = [
     &FLASHING,
+    &IMAGE_READ,
     &UPLOAD_LOOK,
     &VERSION,
     &RESTART_FORBIDDEN,

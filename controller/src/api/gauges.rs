@@ -15,6 +15,11 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
         ..AuditFilter::default()
     };
     let backup = store.audit(newest_backup).await?.first().map(|entry| entry.time.timestamp().as_second());
+    let own_backup = api.backups.as_ref().and_then(|backups| {
+        let status = backups.status();
+        let last = status.last?;
+        Some((last.made_at?.unix_seconds(), status.age_seconds?, last.bytes?))
+    });
     let certificate = api.tls.as_ref().and_then(|certificates| certificates.state().until);
     // A disk that cannot be read has no free space for an alert.
     let disk = rustix::fs::statvfs(&api.storage).ok();
@@ -29,6 +34,7 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
         free_bytes: disk.map_or(0, |(free, _, block)| free.saturating_mul(block)),
         size_bytes: disk.map_or(0, |(_, all, block)| all.saturating_mul(block)),
         backup,
+        own_backup,
         certificate_end: certificate.map(|until| until.timestamp().as_second()),
         started: api.about.started_at.timestamp().as_second(),
         dead_letters,

@@ -47,6 +47,9 @@ struct ReadinessChecks {
     registry: ReadinessCheck,
     /// Fails while servers of restored data are not released.
     data: ReadinessCheck,
+    /// Never fails: its message is a warning, such as that the last backup is old. Absent without `BACKUP_TARGET`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backup: Option<ReadinessCheck>,
     /// Fails when a new certificate cannot be used, or the one in force has ended. Absent without TLS listeners.
     #[serde(skip_serializing_if = "Option::is_none")]
     tls: Option<ReadinessCheck>,
@@ -59,6 +62,9 @@ struct ReadinessCheck {
     /// The free bytes of the data disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     free_bytes: Option<u64>,
+    /// The age of the last backup in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<u64>,
     /// What is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
@@ -120,9 +126,31 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let word = if ready { "ready" } else { "not ready" };
     let readiness = Readiness {
         status: word,
-        checks: ReadinessChecks { database, disk, descriptors, registry, data, tls },
+        checks: ReadinessChecks {
+            database,
+            disk,
+            descriptors,
+            registry,
+            data,
+            backup: backup_check(&api),
+            tls,
+        },
     };
     (status, Json(readiness)).into_response()
+}
+
+/// Backups never make a controller not ready: it serves as well without them.
+fn backup_check(api: &Api) -> Option<ReadinessCheck> {
+    let status = api.backups.as_ref()?.status();
+    status.target.as_ref()?;
+    let failing = status.failure.as_ref().filter(|failure| failure.attempts > 1);
+    let failing = failing.map(|failure| {
+        format!("the last {} attempts to make a backup failed; see `shoal backup status`", failure.attempts)
+    });
+    // The target is not named here: everyone may read this.
+    let message = failing
+        .or_else(|| status.old.then(|| "the last backup is old; see `shoal backup status`".to_owned()));
+    Some(ReadinessCheck { message, age_seconds: status.age_seconds, ..ReadinessCheck::passed() })
 }
 
 fn tls_check(state: &TlsState) -> ReadinessCheck {

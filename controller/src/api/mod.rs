@@ -12,12 +12,15 @@
 mod about;
 mod accounts;
 mod audit;
+mod backups;
 mod batches;
 mod browser;
 mod conditions;
 mod drain;
 mod error;
 mod error_code;
+#[cfg(test)]
+mod error_code_tests;
 mod events;
 mod extract;
 mod feed;
@@ -72,6 +75,10 @@ use provision::Services;
 use query::KnownParameters;
 
 pub use about::{About, AboutTls, Build, Feature};
+pub use backups::{
+    BackupAdmin, BackupAdminError, BackupFailureView, BackupProgress, BackupStatus, BackupVerification,
+    BackupView,
+};
 pub use error::{ApiError, Detail};
 pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
@@ -82,8 +89,9 @@ pub(crate) use overload::{Overload, overload_response};
 pub use overview::OverviewCache;
 pub use plain::plain_router;
 pub use registry::{
-    GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
-    RepositoryView, ScrubStatus, UploadView, UploadsStatus,
+    GcRequest, HeldView, ImageTagView, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin,
+    RegistryAdminError, RegistryStatus, RepositoryDetailView, RepositoryView, ScrubStatus, UploadView,
+    UploadsStatus,
 };
 pub use session::WebSessions;
 
@@ -116,6 +124,8 @@ pub struct Api {
     pub resolver: Arc<Resolver>,
     /// The registry, if `ENABLE_REGISTRY` is set.
     pub registry: Option<Arc<dyn RegistryAdmin>>,
+    /// The backups that the controller makes.
+    pub backups: Option<Arc<dyn BackupAdmin>>,
     /// The firmware files, if `ENABLE_REGISTRY` is set.
     pub firmware: Option<FirmwareFiles>,
     /// Whether an installation of firmware finds its files: in the registry, or where the environment has them.
@@ -180,6 +190,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs/{id}/media-url", post(media::issue_url)),
         ("/api/v1/job-selections/cancel", post(jobs::cancel_selected)),
         ("/api/v1/job-selections/retry", post(jobs::retry_selected)),
+        ("/api/v1/backups", post(backups::create).get(backups::list)),
+        ("/api/v1/backups/{name}/verify", post(backups::verify)),
+        ("/api/v1/backup-status", get(backups::show)),
         ("/api/v1/batches", post(batches::create).get(batches::list)),
         ("/api/v1/batches/{id}", get(batches::show)),
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
@@ -215,6 +228,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/registry/gc", post(registry::collect)),
         ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),
         ("/api/v1/registry/repositories", get(registry::list_repositories)),
+        ("/api/v1/registry/repositories/{name}", get(registry::show_repository)),
         ("/api/v1/registry/retention", post(registry::retain)),
         ("/api/v1/registry/scrub", post(registry::scrub)),
         ("/api/v1/registry/uploads", get(registry::list_uploads)),
@@ -232,7 +246,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ),
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
         ("/api/v1/servers/{serial}/card", get(servers::card)),
-        ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
+        ("/api/v1/servers/{serial}/doctor", post(servers::doctor).get(servers::last_diagnostics)),
         ("/api/v1/servers/{serial}/inventory", get(servers::inventory)),
         ("/api/v1/servers/{serial}/condition", post(conditions::create).get(conditions::show)),
         ("/api/v1/servers/{serial}/conditions", get(conditions::list)),

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::key_set::HttpsKeySet;
-use super::{MAX_IMAGE, StartError, adapters, firmware_store, load, os_medium, setting};
+use super::{MAX_IMAGE, StartError, adapters, firmware_store, firmware_urls, load, os_medium, setting};
 use crate::api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, WebSessions};
 use crate::auth::{
     AuthConfig, AuthMode, Authenticator, JwtKeys, JwtRules, JwtVerifier, KeySet, RateLimit, RateLimiter,
@@ -118,6 +118,10 @@ impl Controller {
                 Some(given) => Arc::clone(given),
                 None => Arc::new(firmware_store::RegistryFirmware(registry.clone().map(FirmwareFiles::new))),
             },
+            urls: Arc::new(firmware_urls::MediaUrls {
+                grants: services.grants.clone(),
+                seeds: TokenSeeds::new(keys.signing()),
+            }),
             power_ons: services.settings.limits.power_ons,
         });
         let workflows = WorkflowRegistry::default()
@@ -150,6 +154,7 @@ impl Controller {
         };
         let api = Api {
             registry: None,
+            backups: None,
             firmware: registry.clone().map(FirmwareFiles::new),
             installs_firmware: registry.is_some() || environment.firmware.is_some(),
             tls: certificates,

@@ -13,6 +13,7 @@ pub mod backup;
 mod connections;
 mod controller;
 mod firmware_store;
+mod firmware_urls;
 mod inherited;
 mod key_set;
 mod listen;
@@ -395,6 +396,8 @@ async fn start_in(
         }
         None => None,
     };
+    let backups = backup::BackupService::open(&settings, &store, &clock, &api.metrics).await?;
+    api.backups = Some(Arc::new(backups.clone()));
     api.registry = maintenance.clone().map(|maintenance| Arc::new(maintenance) as Arc<dyn RegistryAdmin>);
     let (recorder, audit_queue) = registry::AuditRecorder::new(
         Arc::clone(&api.metrics),
@@ -491,6 +494,7 @@ async fn start_in(
         work.spawn(maintenance.clone().run(stop_work.clone()));
         work.spawn(maintenance.run_scrubs(stop_work.clone()));
     }
+    work.spawn(backups.run(stop_work.clone()));
     if let Some(rules) = rules {
         work.spawn(rules.watch(stop_work.clone()));
     }

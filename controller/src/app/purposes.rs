@@ -16,6 +16,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), StartError> {
         ("logins", "JWT_SECRET", &settings.jwt_secret),
         ("reports", "WEBHOOK_SECRET", &settings.webhook_secret),
         ("reports", "WEBHOOK_SECRET_OLD", &settings.webhook_secret_old),
+        ("the registry of backups", "BACKUP_REGISTRY_PASSWORD", &settings.backup_registry_password),
     ];
     let mut seen: Vec<(&str, &str, SecretString)> = Vec::new();
     for (purpose, name, source) in secrets {

@@ -159,6 +159,10 @@ actions! {
     SettingsReload = "settings.reload";
     /// A support bundle was made.
     SupportBundle = "support.bundle";
+    /// A backup was requested.
+    BackupRequest = "backup.request";
+    /// The verification of a backup was requested.
+    BackupVerify = "backup.verify";
     /// A backup was made.
     DataBackup = "data.backup";
     /// A backup was restored into this data directory.
@@ -226,6 +230,8 @@ impl AuditAction {
             ("DELETE", "firmware/{digest}") => Self::FirmwareRemove,
             ("POST", "firmware-sets") => Self::FirmwareSetCreate,
             ("DELETE", "firmware-sets/{name}") => Self::FirmwareSetDelete,
+            ("POST", "backups") => Self::BackupRequest,
+            ("POST", "backups/{name}/verify") => Self::BackupVerify,
             ("POST", "support-bundle") => Self::SupportBundle,
             ("POST", "registry/gc") => Self::RegistryCollect,
             ("POST", "registry/retention") => Self::RegistryRetain,
@@ -249,6 +255,7 @@ impl AuditAction {
             Some("secrets") => "secret",
             Some("webhooks") => "webhook",
             Some("registry") => "upload",
+            Some("backups") => "backup",
             Some("firmware") => "firmware",
             Some("firmware-sets") => "firmware-set",
             _ => "route",

@@ -76,6 +76,10 @@ pub enum SettingKind {
     LogFilter,
     /// Entries `STEP=TIME`, separated by commas.
     StepTimes,
+    /// `off`, an interval, or a time of day.
+    Schedule,
+    /// A folder, or a repository of an OCI registry.
+    BackupTarget,
 }
 
 /// The default of a setting.
@@ -154,6 +158,8 @@ impl fmt::Display for SettingKind {
             Self::Secret => f.write_str("env:NAME, file:PATH or text (secret)"),
             Self::LogFilter => f.write_str("log filter"),
             Self::StepTimes => f.write_str("step=time,step=time"),
+            Self::Schedule => f.write_str("off, duration or HH:MM"),
+            Self::BackupTarget => f.write_str("path or oci://host[:port]/repository"),
         }
     }
 }

@@ -21,6 +21,7 @@
 //!
 //! See docs/operating.md.
 
+mod backups;
 mod definition;
 mod error;
 mod file;
@@ -36,6 +37,7 @@ mod values;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use backups::{BackupReference, BackupSchedule, BackupTarget, RegistryTarget};
 pub use definition::{Definition, SettingDefault, SettingKind};
 pub use error::{ConfigErrors, Origin, Problem};
 pub use images::read_rules;

@@ -35,7 +35,7 @@ impl Settings {
         &self,
         environment: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<(), ConfigErrors> {
-        let secrets: [(&dyn AnySetting, &Option<SecretSource>, SecretCheck); 4] = [
+        let secrets: [(&dyn AnySetting, &Option<SecretSource>, SecretCheck); 5] = [
             (&table::JWT_SECRET, &self.jwt_secret, |secret| {
                 check_secret(secret).err().map(|error| error.to_string())
             }),
@@ -44,12 +44,14 @@ impl Settings {
             (&table::MASTER_KEY, &self.master_key, |secret| {
                 MasterKey::from_hex(secret).err().map(|error| error.to_string())
             }),
+            (&table::BACKUP_REGISTRY_PASSWORD, &self.backup_registry_password, |_| None),
         ];
         let certificates = [
             (&table::CONTROLLER_CA_FILE, &self.controller_ca_file),
             (&table::JWT_CA_FILE, &self.jwt_ca_file),
             (&table::REDFISH_CA_FILE, &self.redfish_ca_file),
             (&table::REPORT_CLIENT_CA_FILE, &self.report_client_ca_file),
+            (&table::BACKUP_CA_FILE, &self.backup_ca_file),
         ];
         let mut problems = Vec::new();
         for (setting, source, check) in secrets {

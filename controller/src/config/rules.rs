@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use crate::auth::AuthMode;
 use provision::step_names;
 
+use super::backups::{BackupSchedule, BackupTarget};
 use super::definition::Setting;
 use super::error::Problem;
 use super::load::RawSettings;
 use super::suggest::nearest;
 use super::table::{
-    AUTH_MODE, AUTH_NONE_ALLOW_REMOTE, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
+    AUTH_MODE, AUTH_NONE_ALLOW_REMOTE, BACKUP_CA_FILE, BACKUP_REGISTRY_PASSWORD, BACKUP_REGISTRY_USER,
+    BACKUP_SCHEDULE, BACKUP_TARGET, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
     CONTROLLER_HTTPS_ADDR, CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_AUDIENCE,
     JWT_CA_FILE, JWT_ISSUER, JWT_JWKS, JWT_PUBLIC_KEY_FILE, JWT_SECRET, MEDIA_HTTP_ADDR, MEDIA_HTTPS_ADDR,
     REPORT_CERTIFICATES, REPORT_CLIENT_CA_FILE, REPORT_CLIENT_CRL_FILE, STEP_TIMEOUTS, TLS_CERT_FILE,
@@ -36,6 +38,9 @@ pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
         certificate_needs_a_listener(raw),
         steps_exist(raw),
         job_outlasts_its_lease(raw),
+        backups_have_a_target(raw),
+        backup_login(raw),
+        backup_authority(raw),
     ]
     .into_iter()
     .flatten()
@@ -243,4 +248,50 @@ fn job_outlasts_its_lease(raw: &RawSettings) -> Option<Problem> {
         at(raw, &JOB_STUCK_TIMEOUT, message)
     })
     .flatten()
+}
+
+fn backups_have_a_target(raw: &RawSettings) -> Option<Problem> {
+    let scheduled = raw.get(&BACKUP_SCHEDULE).is_some_and(|schedule| schedule != BackupSchedule::Off);
+    (scheduled && !raw.is_set(&BACKUP_TARGET))
+        .then(|| at(raw, &BACKUP_SCHEDULE, "BACKUP_SCHEDULE needs BACKUP_TARGET; set it or omit both"))
+        .flatten()
+}
+
+fn backup_login(raw: &RawSettings) -> Option<Problem> {
+    let target = match raw.get(&BACKUP_TARGET) {
+        Some(BackupTarget::Registry(target)) => Some(target),
+        Some(BackupTarget::Folder(_)) | None => None,
+    };
+    match (raw.is_set(&BACKUP_REGISTRY_USER), raw.is_set(&BACKUP_REGISTRY_PASSWORD), target) {
+        (true, false, _) => {
+            let message = "BACKUP_REGISTRY_USER has no password; set BACKUP_REGISTRY_PASSWORD or omit both";
+            at(raw, &BACKUP_REGISTRY_USER, message)
+        }
+        (false, true, _) => {
+            let message = "BACKUP_REGISTRY_PASSWORD has no user; set BACKUP_REGISTRY_USER or omit both";
+            at(raw, &BACKUP_REGISTRY_PASSWORD, message)
+        }
+        (true, true, Some(target)) if target.is_plain() && !target.is_local() => {
+            let message = "BACKUP_REGISTRY_PASSWORD would cross the network in the clear; give BACKUP_TARGET as oci:// (HTTPS)";
+            at(raw, &BACKUP_REGISTRY_PASSWORD, message)
+        }
+        _ => None,
+    }
+}
+
+/// Without an authority no certificate is trusted, and every backup fails.
+fn backup_authority(raw: &RawSettings) -> Option<Problem> {
+    let target = raw.get(&BACKUP_TARGET)?;
+    let encrypted = matches!(&target, BackupTarget::Registry(target) if !target.is_plain());
+    match (encrypted, raw.is_set(&BACKUP_CA_FILE)) {
+        (true, false) if !raw.is_set(&CONTROLLER_CA_FILE) => {
+            let message = "BACKUP_TARGET is reached by HTTPS, and no authority of its registry is given; set BACKUP_CA_FILE";
+            at(raw, &BACKUP_TARGET, message)
+        }
+        (false, true) => {
+            let message = "BACKUP_CA_FILE has no effect while BACKUP_TARGET is not reached by HTTPS; omit it";
+            at(raw, &BACKUP_CA_FILE, message)
+        }
+        _ => None,
+    }
 }

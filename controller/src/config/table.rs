@@ -24,6 +24,7 @@ use strum::VariantNames;
 use crate::auth::{AuthMode, CertificateEntry, Networks, RoleEntry, TrustedProxies};
 use secrets::SecretSource;
 
+use super::backups::{self, BackupSchedule, BackupTarget};
 use super::definition::{AnySetting, Definition, Setting, SettingDefault, SettingKind};
 use super::error::ConfigErrors;
 use super::load::RawSettings;
@@ -359,6 +360,23 @@ settings! {
     /// The largest number of entries of the audit log (some 500 bytes each); the oldest are pruned.
     AUDIT_MAX_ENTRIES audit_max_entries: u32 = "1000000", Count { min: 10_000, max: 100_000_000 },
         values::small_count;
+    /// When the controller makes a backup of its data: off, an interval after the last one such as 24h, or a time of day in
+    /// UTC such as 03:30. A backup that was missed while the controller was down is made soon after the start.
+    BACKUP_SCHEDULE backup_schedule: BackupSchedule = "off", Schedule, backups::schedule;
+    /// Where backups are kept: the absolute path of a folder that exists, on another disk than the data, or a repository
+    /// of an OCI registry, oci://HOST[:PORT]/REPOSITORY (oci+http:// for plain HTTP). Unset: no backups, except by
+    /// `shoal backup DIRECTORY`.
+    BACKUP_TARGET backup_target: BackupTarget = unset, BackupTarget, backups::target;
+    /// The number of backups that are kept. Older ones that this controller made are removed after each backup, never the
+    /// newest one that is not damaged.
+    BACKUP_KEEP backup_keep: usize = "7", Count { min: 1, max: 1000 }, values::count;
+    /// The user of the registry of BACKUP_TARGET. It needs BACKUP_REGISTRY_PASSWORD.
+    BACKUP_REGISTRY_USER backup_registry_user: String = unset, Text, values::text;
+    /// The password of BACKUP_REGISTRY_USER. Unset: the registry needs no login.
+    BACKUP_REGISTRY_PASSWORD backup_registry_password: SecretSource = unset, Secret, values::secret;
+    /// PEM certificates of the authorities of the registry of BACKUP_TARGET; no others are trusted. Unset:
+    /// CONTROLLER_CA_FILE.
+    BACKUP_CA_FILE backup_ca_file: PathBuf = unset, Path, values::path;
     /// Log filter: error, warn, info, debug or trace, or levels for parts of the program such as
     /// info,engine=debug.
     LOG_LEVEL log_level: String = "info", LogFilter, values::log_filter;

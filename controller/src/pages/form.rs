@@ -7,8 +7,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use url::form_urlencoded;
 
+use super::multipart;
+
 /// The largest form. A recipe is part of one.
 const MAX_FORM: usize = 1 << 20;
+/// The largest form with a file: five thousand servers are half of it.
+const MAX_UPLOAD: usize = 4 << 20;
 /// How long a form may take to arrive.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum of fields.
@@ -31,18 +35,44 @@ impl Form {
     }
 }
 
+/// The fields of a form with a file.
+pub(super) struct Upload(pub(super) Form);
+
 impl<S: Send + Sync> FromRequest<S> for Form {
     type Rejection = Response;
     async fn from_request(request: Request, _state: &S) -> Result<Self, Response> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        if !kind.is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded")) {
+        if !content_type(&request).starts_with("application/x-www-form-urlencoded") {
             return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response());
         }
-        let body = axum::body::to_bytes(request.into_body(), MAX_FORM);
-        match tokio::time::timeout(TIMEOUT, body).await {
-            Ok(Ok(body)) => Ok(Self::parse(&body)),
-            Ok(Err(_too_long)) => Err(StatusCode::PAYLOAD_TOO_LARGE.into_response()),
-            Err(_elapsed) => Err(StatusCode::REQUEST_TIMEOUT.into_response()),
+        received(request, MAX_FORM).await.map(|body| Self::parse(&body))
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Upload {
+    type Rejection = Response;
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let kind = content_type(&request).to_owned();
+        let Some(boundary) = multipart::boundary(&kind) else {
+            return Form::from_request(request, state).await.map(Self);
+        };
+        let body = received(request, MAX_UPLOAD).await?;
+        match multipart::fields(boundary, &body, MAX_FIELDS) {
+            Ok(fields) => Ok(Self(Form(fields))),
+            Err(why) => Err((StatusCode::BAD_REQUEST, why.to_string()).into_response()),
         }
+    }
+}
+
+fn content_type(request: &Request) -> &str {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    kind.and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+async fn received(request: Request, limit: usize) -> Result<bytes::Bytes, Response> {
+    let body = axum::body::to_bytes(request.into_body(), limit);
+    match tokio::time::timeout(TIMEOUT, body).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_too_long)) => Err(StatusCode::PAYLOAD_TOO_LARGE.into_response()),
+        Err(_elapsed) => Err(StatusCode::REQUEST_TIMEOUT.into_response()),
     }
 }

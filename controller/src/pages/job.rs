@@ -6,13 +6,16 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::json;
 use ui::State;
-use ui::data::{Explanation, JobDetail, MediaReads, Server};
+use ui::data::{Condition, Explanation, JobDetail, MediaReads, Server};
 use ui::view::{Ask, Effect, JobView, LogView, Tab};
 use uuid::Uuid;
 
 use super::form::Form;
 use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
+
+/// The workflow of a firmware installation.
+const FIRMWARE: &str = "firmware.install";
 
 /// Shows one job.
 pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
@@ -23,11 +26,12 @@ pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
 async fn job(visit: &Visit, id: &str) -> Result<Response, Refusal> {
     let (path, explain) = (format!("/api/v1/jobs/{id}"), format!("/api/v1/jobs/{id}/explain"));
     let media = format!("/api/v1/jobs/{id}/media");
-    let (detail, why, media) = tokio::try_join!(
+    let (mut detail, why, media) = tokio::try_join!(
         visit.get::<JobDetail>(&path),
         visit.get::<Explanation>(&explain),
         visit.get::<MediaReads>(&media),
     )?;
+    name_components(visit, &mut detail).await;
     let observed = match &detail.job.server_serial {
         Some(serial) => visit.get::<Server>(&format!("/api/v1/servers/{}", encoded(serial))).await.ok(),
         None => None,
@@ -40,6 +44,24 @@ async fn job(visit: &Visit, id: &str) -> Result<Response, Refusal> {
         frame.stream = Some(format!("/api/v1/jobs/{id}/events?after={after}"));
     }
     html(&JobView::of(frame, &detail, &why, &media.media, observed.as_ref()))
+}
+
+/// Names the component of each step of a firmware installation, as the condition of the job has it.
+async fn name_components(visit: &Visit, detail: &mut JobDetail) {
+    let Some(serial) = detail.job.server_serial.as_deref().filter(|_| detail.job.workflow == FIRMWARE) else {
+        return;
+    };
+    let path = format!("/api/v1/servers/{}/condition?kind=firmwareInstall", encoded(serial));
+    let Ok(condition) = visit.get::<Condition>(&path).await else { return };
+    if condition.id != detail.job.job_id {
+        // A newer installation: its components are others.
+        return;
+    }
+    for (step, of) in detail.steps.iter_mut().zip(condition.status.steps) {
+        if step.step == of.name {
+            step.of = of.of;
+        }
+    }
 }
 
 /// The end of the log of the maintenance OS.

@@ -10,15 +10,25 @@
 //! response is a redirect; every response has the headers of [`headers`].
 
 mod account;
+mod accounts;
 mod assets;
+mod batches;
+mod conditions;
+mod firmware;
 mod form;
 mod headers;
+mod import;
 mod job;
 mod jobs;
 mod login;
+#[doc(hidden)]
+pub mod multipart;
 mod new_job;
 mod overview;
 mod refusal;
+mod registry;
+mod seal;
+mod selection;
 mod server;
 mod servers;
 mod tables;
@@ -31,6 +41,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 
 use engine::model::Clock;
+use seal::Seal;
+use secrets::KeyRing;
 use visit::Visit;
 
 /// What pages are made from.
@@ -39,11 +51,13 @@ pub(super) struct Pages {
     /// The router of the API.
     api: Router,
     clock: Arc<dyn Clock>,
+    /// Seals what a form carries and a browser must not read.
+    seal: Arc<Seal>,
 }
 
-/// Adds the pages to the router of the API.
-pub fn with_pages(api: Router, clock: Arc<dyn Clock>) -> Router {
-    let pages = Pages { api: api.clone(), clock };
+/// Adds the pages to the router of the API. What forms carry is sealed with a key of the master key.
+pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing) -> Router {
+    let pages = Pages { api: api.clone(), clock, seal: Arc::new(Seal::new(master)) };
     let routes = Router::new()
         .route("/", get(async || Redirect::to("/ui/")))
         .route("/ui", get(async || Redirect::to("/ui/")))
@@ -54,14 +68,22 @@ pub fn with_pages(api: Router, clock: Arc<dyn Clock>) -> Router {
         .route("/ui/theme", post(account::theme))
         .route("/ui/account", get(account::show))
         .route("/ui/account/sessions/{id}/end", post(account::end_session))
+        .route("/ui/account/sessions/end", get(account::ask_end_others).post(account::end_others))
+        .route("/ui/account/password", get(account::ask_password).post(account::change_password))
         .route("/ui/jobs", get(jobs::list))
+        .route("/ui/jobs/selection/{verb}", get(selection::ask_jobs).post(selection::jobs))
         .route("/ui/jobs/new", get(new_job::new).post(new_job::create))
         .route("/ui/jobs/{id}", get(job::show))
         .route("/ui/jobs/{id}/log", get(job::log))
         .route("/ui/jobs/{id}/{verb}", get(job::ask).post(job::act))
         .route("/ui/servers", get(servers::list))
         .route("/ui/servers/new", get(servers::new).post(servers::create))
+        .route("/ui/servers/import", get(import::show).post(import::preview))
+        .route("/ui/servers/import/confirm", post(import::confirm))
+        .route("/ui/servers/selection/probe", get(selection::ask_probe).post(selection::probe))
         .route("/ui/servers/{serial}", get(server::show))
+        .route("/ui/servers/{serial}/condition", get(conditions::ask).post(conditions::submit))
+        .route("/ui/servers/{serial}/doctor", get(conditions::ask_doctor).post(conditions::doctor))
         .route("/ui/servers/{serial}/probe", post(server::probe))
         .route(
             "/ui/servers/{serial}/maintenance",
@@ -69,14 +91,22 @@ pub fn with_pages(api: Router, clock: Arc<dyn Clock>) -> Router {
         )
         .route("/ui/servers/{serial}/maintenance/end", get(server::ask_end).post(server::end_maintenance))
         .route("/ui/events", get(tables::events))
-        .route("/ui/batches", get(tables::batches))
-        .route("/ui/batches/{id}", get(tables::batch))
-        .route("/ui/batches/{id}/cancel", get(tables::ask_batch).post(tables::cancel_batch))
-        .route("/ui/users", get(tables::accounts))
-        .route("/ui/tokens/{name}/revoke", get(tables::ask_token).post(tables::revoke))
+        .route("/ui/batches", get(batches::list))
+        .route("/ui/batches/new", get(batches::new).post(batches::create))
+        .route("/ui/batches/{id}", get(batches::show))
+        .route("/ui/batches/{id}/{verb}", get(batches::ask).post(batches::act))
+        .route("/ui/users", get(accounts::show))
+        .route("/ui/users/new", get(accounts::new_user).post(accounts::create_user))
+        .route("/ui/users/{name}", get(accounts::user).post(accounts::change_user))
+        .route("/ui/users/{name}/{verb}", get(accounts::ask_user).post(accounts::act_user))
+        .route("/ui/tokens/new", get(accounts::new_token).post(accounts::create_token))
+        .route("/ui/tokens/{name}/{verb}", get(accounts::ask_token).post(accounts::act_token))
         .route("/ui/settings", get(tables::settings))
         .route("/ui/audit", get(tables::audit))
-        .route("/ui/registry", get(tables::registry))
+        .route("/ui/registry", get(registry::show))
+        .route("/ui/registry/{*name}", get(registry::repository))
+        .route("/ui/firmware", get(firmware::list))
+        .route("/ui/firmware/sets/{name}", get(firmware::set))
         .route("/ui/find", get(tables::find))
         .route("/ui/drain", get(tables::ask_drain).post(tables::drain))
         .route("/ui/drain/end", post(tables::undrain))

@@ -14,7 +14,7 @@ use super::servers::labels;
 use super::visit::{Change, Visit, html};
 
 /// The recipe that the empty form shows.
-const EXAMPLE: &str = include_str!("../../../schemas/recipe-linux.example.json");
+pub(super) const EXAMPLE: &str = include_str!("../../../schemas/recipe-linux.example.json");
 
 /// Shows the form.
 pub(super) async fn new(visit: Visit) -> Response {

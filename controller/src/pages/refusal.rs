@@ -1,7 +1,7 @@
 //! A refusal of the API, as a page passes it on.
 
 use axum::http::StatusCode;
-use ui::data::ErrorBody;
+use ui::data::{ErrorBody, ErrorDetail};
 
 /// A refusal of the API.
 #[derive(Debug)]
@@ -25,6 +25,34 @@ impl Refusal {
         let message = "no page has this address; the overview leads to all pages".to_owned();
         let body = ErrorBody { error: "not_found".to_owned(), message, ..ErrorBody::default() };
         Self { status: StatusCode::NOT_FOUND, body }
+    }
+
+    /// A refusal by the page itself.
+    pub(super) fn new(status: StatusCode, code: &str, message: &str) -> Self {
+        let body = ErrorBody { error: code.to_owned(), message: message.to_owned(), ..ErrorBody::default() };
+        Self { status, body }
+    }
+
+    /// A field of a form that cannot be read.
+    pub(super) fn field(name: &str, message: &str) -> Self {
+        let detail = ErrorDetail { path: format!("/{name}"), message: message.to_owned() };
+        let mut refusal = Self::new(StatusCode::BAD_REQUEST, "invalid", "a field of the form cannot be used");
+        refusal.body.details.push(detail);
+        refusal
+    }
+
+    /// What is wrong, by its places; a refusal without places is one entry. A refusal that no other entry in the form can help is
+    /// returned as it is.
+    pub(super) fn details(self) -> Result<Vec<ErrorDetail>, Self> {
+        let login =
+            matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+        if login || !self.status.is_client_error() {
+            return Err(self);
+        }
+        match self.body.details.is_empty() {
+            true => Ok(vec![ErrorDetail { path: String::new(), message: self.body.message }]),
+            false => Ok(self.body.details),
+        }
     }
 
     /// A page that could not be made; the log has the cause.

@@ -5,8 +5,8 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
-use ui::data::{JobPage, KeptCard, Server};
-use ui::view::{Ask, Effect, ServerPageView, Tab};
+use ui::data::{ConditionList, FirmwareSet, Inventory, JobPage, KeptCard, LastDiagnostics, Server};
+use ui::view::{Ask, Effect, ServerPageView, ServerParts, Tab};
 
 use super::form::Form;
 use super::refusal::Refusal;
@@ -24,10 +24,32 @@ pub(super) async fn show(visit: Visit, Path(serial): Path<String>) -> Response {
 async fn server(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
     let path = format!("/api/v1/servers/{serial}");
     let (jobs, card) = (format!("/api/v1/jobs?server_serial={serial}&limit={JOBS}"), format!("{path}/card"));
+    let (inventory, conditions, doctor) =
+        (format!("{path}/inventory"), format!("{path}/conditions"), format!("{path}/doctor"));
     let server: Server = visit.get(&path).await?;
-    let (jobs, card) = tokio::try_join!(visit.get::<JobPage>(&jobs), visit.get::<KeptCard>(&card))?;
+    let (jobs, card, inventory, conditions, diagnostics) = tokio::try_join!(
+        visit.get::<JobPage>(&jobs),
+        visit.get::<KeptCard>(&card),
+        visit.get_if_permitted::<Inventory>(&inventory),
+        visit.get_if_permitted::<ConditionList>(&conditions),
+        visit.get_if_permitted::<LastDiagnostics>(&doctor),
+    )?;
+    let fitting = fitting(visit, &inventory).await;
+    let parts = ServerParts { inventory, conditions, diagnostics, fitting };
     let frame = visit.frame(server.serial.clone(), Tab::Servers).await?;
-    html(&ServerPageView::of(frame, &server, &jobs, &card))
+    html(&ServerPageView::of(frame, &server, &jobs, &card, &parts))
+}
+
+/// The firmware set that fits a server by its inventory, or why none does.
+async fn fitting(visit: &Visit, inventory: &Inventory) -> Option<Result<String, String>> {
+    let system = &inventory.out_of_band.as_ref()?["system"];
+    let (vendor, model) = (system["manufacturer"].as_str()?, system["model"].as_str()?);
+    let path = format!("/api/v1/firmware-match?vendor={}&model={}", encoded(vendor), encoded(model));
+    match visit.get::<FirmwareSet>(&path).await {
+        Ok(set) => Some(Ok(set.name)),
+        Err(refusal) if refusal.status.is_client_error() => Some(Err(refusal.text())),
+        Err(_unknown) => None,
+    }
 }
 
 /// Reads the BMC.

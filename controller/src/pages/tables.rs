@@ -1,14 +1,10 @@
-//! The pages that are tables: events, batches, users and tokens, settings, the audit log, the registry, search results.
+//! The pages that are tables and nothing else, and the drain: events, settings, the audit log, search results.
 
-use axum::extract::Path;
 use axum::http::Method;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
-use ui::data::{
-    AuditPage, Batch, BatchPage, Drain, EventPage, JobPage, Overview, Registry, Repositories, ServerPage,
-    SettingPage, TokenPage, UserPage,
-};
+use ui::data::{AuditPage, Drain, EventPage, JobPage, Overview, ServerPage, SettingPage};
 use ui::view::{Ask, Effect, Tab, TableView};
 
 use super::form::Form;
@@ -38,103 +34,6 @@ pub(super) async fn events(visit: Visit) -> Response {
     visit.respond(shown).await
 }
 
-/// Lists the newest batches.
-pub(super) async fn batches(visit: Visit) -> Response {
-    let shown = async {
-        let page: BatchPage = visit.get(&format!("/api/v1/batches?limit={PAGE}")).await?;
-        html(&TableView::batches(visit.frame("Batches", Tab::Jobs).await?, &page))
-    };
-    let shown = shown.await;
-    visit.respond(shown).await
-}
-
-/// Shows one batch.
-pub(super) async fn batch(visit: Visit, Path(id): Path<String>) -> Response {
-    let shown = async {
-        let batch: Batch = visit.get(&format!("/api/v1/batches/{}", encoded(&id))).await?;
-        html(&TableView::batch(visit.frame("Batch", Tab::Jobs).await?, &batch))
-    };
-    let shown = shown.await;
-    visit.respond(shown).await
-}
-
-/// Asks before the jobs of a batch are cancelled.
-pub(super) async fn ask_batch(visit: Visit, Path(id): Path<String>) -> Response {
-    let shown = async {
-        let id = encoded(&id);
-        let batch: Batch = visit.get(&format!("/api/v1/batches/{id}")).await?;
-        let effect = |state, number, text: &str| Effect { state, text: format!("{number} {text}") };
-        let question = Question {
-            title: "Cancel the batch?",
-            tab: Tab::Jobs,
-            effects: vec![
-                effect(
-                    State::Queued,
-                    batch.progress.queued,
-                    "have not begun: they are cancelled, and nothing was touched",
-                ),
-                effect(State::Working, batch.progress.running, "are under way: they go on to their end"),
-            ],
-            action: format!("/ui/batches/{id}/cancel"),
-            yes: format!("Cancel {} jobs", batch.progress.queued),
-            back: format!("/ui/batches/{id}"),
-            reason: true,
-            risk: true,
-        };
-        question.page(&visit).await
-    };
-    let shown = shown.await;
-    visit.respond(shown).await
-}
-
-/// Cancels the jobs of a batch that have not begun.
-pub(super) async fn cancel_batch(visit: Visit, Path(id): Path<String>, form: Form) -> Response {
-    let id = encoded(&id);
-    let (path, body) = (format!("/api/v1/batches/{id}/cancel"), json!({ "reason": form.get("reason") }));
-    let back = format!("/ui/batches/{id}?done=batch");
-    done(&visit, Method::POST, &path, Some(body), &form, &back).await
-}
-
-/// Shows users and tokens.
-pub(super) async fn accounts(visit: Visit) -> Response {
-    let shown = async {
-        let (users, tokens) = tokio::try_join!(
-            visit.get::<UserPage>("/api/v1/users"),
-            visit.get::<TokenPage>("/api/v1/tokens")
-        )?;
-        html(&TableView::accounts(visit.frame("Users and tokens", Tab::Settings).await?, &users, &tokens))
-    };
-    let shown = shown.await;
-    visit.respond(shown).await
-}
-
-/// Asks before a token is revoked.
-pub(super) async fn ask_token(visit: Visit, Path(name): Path<String>) -> Response {
-    let name = encoded(&name);
-    let question = Question {
-        title: "Revoke the token?",
-        tab: Tab::Settings,
-        effects: vec![Effect {
-            state: State::Failed,
-            text: "The next request with it is refused, and its logins end. It cannot be brought back."
-                .to_owned(),
-        }],
-        action: format!("/ui/tokens/{name}/revoke"),
-        yes: "Revoke the token".to_owned(),
-        back: "/ui/users".to_owned(),
-        reason: false,
-        risk: true,
-    };
-    let shown = question.page(&visit).await;
-    visit.respond(shown).await
-}
-
-/// Revokes a token.
-pub(super) async fn revoke(visit: Visit, Path(name): Path<String>, form: Form) -> Response {
-    let path = format!("/api/v1/tokens/{}", encoded(&name));
-    done(&visit, Method::DELETE, &path, None, &form, "/ui/users?done=token").await
-}
-
 /// Shows the settings.
 pub(super) async fn settings(visit: Visit) -> Response {
     let shown = async {
@@ -152,20 +51,6 @@ pub(super) async fn audit(visit: Visit) -> Response {
         let from = if cursor.is_empty() { String::new() } else { format!("&cursor={}", encoded(cursor)) };
         let page: AuditPage = visit.get(&format!("/api/v1/audit?limit={PAGE}{from}")).await?;
         html(&TableView::audit(visit.frame("Audit log", Tab::Settings).await?, &page))
-    };
-    let shown = shown.await;
-    visit.respond(shown).await
-}
-
-/// Shows the registry.
-pub(super) async fn registry(visit: Visit) -> Response {
-    let shown = async {
-        let (status, repositories) = tokio::try_join!(
-            visit.get::<Registry>("/api/v1/registry"),
-            visit.get::<Repositories>("/api/v1/registry/repositories"),
-        )?;
-        let frame = visit.frame("Registry", Tab::Registry).await?;
-        html(&TableView::registry(frame, &status, &repositories, visit.host()))
     };
     let shown = shown.await;
     visit.respond(shown).await

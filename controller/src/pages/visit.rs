@@ -20,6 +20,7 @@ use url::form_urlencoded;
 use super::Pages;
 use super::form::Form;
 use super::refusal::Refusal;
+use super::seal::Seal;
 use crate::auth::SessionSecret;
 use registry::OverTls;
 
@@ -78,7 +79,24 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
+impl Answer {
+    /// The body as a type of the API.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        serde_json::from_slice(&self.body).map_err(|error| Refusal::internal(&error))
+    }
+}
+
 impl Visit {
+    /// The seal of this process for what a form carries from a preview to its change.
+    pub(super) fn seal(&self) -> &Seal {
+        &self.pages.seal
+    }
+
+    /// The time.
+    pub(super) fn now(&self) -> jiff::Timestamp {
+        self.pages.clock.now().timestamp()
+    }
+
     /// Whether the page came over TLS.
     pub(super) fn is_over_tls(&self) -> bool {
         self.over_tls
@@ -100,6 +118,18 @@ impl Visit {
         serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))
     }
 
+    /// What a resource of the API is; nothing for a caller who may not read it, such as a token with labels. The rest of the page is
+    /// for that caller too.
+    pub(super) async fn get_if_permitted<T: DeserializeOwned + Default>(
+        &self,
+        path: &str,
+    ) -> Result<T, Refusal> {
+        match self.get(path).await {
+            Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Ok(T::default()),
+            got => got,
+        }
+    }
+
     /// The readiness, also when the controller is not ready: its status is then an error, and its body is the same.
     pub(super) async fn readiness(&self) -> Result<Readiness, Refusal> {
         let (_, body) = self.exchange(Method::GET, "/readyz", HeaderMap::new(), None).await?;
@@ -116,6 +146,18 @@ impl Visit {
             }
         }
         self.send(change.method, change.path, headers, change.body).await
+    }
+
+    /// What a change would do. The API changes nothing for a request with `dry_run`, so the page asks in its own name: as a page of
+    /// this controller, with the proof of the session.
+    pub(super) async fn preview<T: DeserializeOwned>(&self, path: &str, body: Value) -> Result<T, Refusal> {
+        let mut headers = HeaderMap::new();
+        headers.insert("sec-fetch-site", HeaderValue::from_static("same-origin"));
+        if let Some(proof) = HeaderValue::from_str(&self.csrf()).ok().filter(|proof| !proof.is_empty()) {
+            headers.insert("x-csrf-token", proof);
+        }
+        let answer = self.send(Method::POST, &format!("{path}?dry_run=true"), headers, Some(body)).await?;
+        answer.read()
     }
 
     /// Sends a request to the API in the name of the browser.
@@ -192,6 +234,7 @@ impl Visit {
             path: self.place.clone(),
             user: me.name.clone(),
             role: Role::parse(me.role.as_deref()),
+            sees_all: me.labels.is_empty(),
             role_name: me.role.clone().unwrap_or_else(|| "no role".to_owned()),
             failed: failed.unwrap_or_default(),
             theme: Theme::parse(self.cookie("shoal-theme")),
@@ -270,8 +313,22 @@ fn notice(done: &str) -> Option<&'static str> {
         "undrained" => "Jobs start again.",
         "batch" => "The cancels of the batch are stored.",
         "session" => "The login has ended.",
+        "cancelled-all" => "The cancels are stored. The cleanups follow.",
+        "batch-created" => "The batch is stored. Its jobs start in the order of their rows.",
+        "batch-retry" => "This is the new batch. The former one is unchanged.",
+        "batch-continue" => "Further jobs of the batch start.",
+        "condition" => "The request is stored. This is its job.",
+        "diagnosed" => "The diagnostics have ended; their checks are below.",
+        "diagnosing" => "The diagnostics run. This page shows their checks when they have ended.",
+        "user-created" => "The user can log in now.",
         "user" => "The user was changed.",
+        "user-confirm" => "The user can log in again.",
+        "user-logout" => "All logins of the user have ended.",
+        "user-delete" => "The user was deleted.",
         "token" => "The token was revoked; the next request with it is refused.",
+        "token-confirm" => "The token is accepted again.",
+        "sessions" => "Your other logins have ended.",
+        "password" => "Your password was changed. Your other logins have ended.",
         _ => return None,
     })
 }

@@ -28,6 +28,10 @@ pub(super) struct HostMetrics {
     free: Gauge,
     size: Gauge,
     backup: Gauge,
+    backup_success: Gauge,
+    backup_age: Gauge,
+    backup_size: Gauge,
+    backup_failures: Counter,
     certificate_end: Gauge,
     started: Gauge,
     dead_letters: Gauge,
@@ -46,6 +50,8 @@ pub struct HostGauges {
     pub size_bytes: u64,
     /// The time of the newest backup, in seconds since 1970.
     pub backup: Option<i64>,
+    /// The newest verified backup that the controller made itself: its time in seconds since 1970, its age in seconds, its bytes.
+    pub own_backup: Option<(i64, u64, u64)>,
     /// The end of the certificate of the TLS listeners, in seconds since 1970.
     pub certificate_end: Option<i64>,
     /// The start of the controller, in seconds since 1970.
@@ -73,6 +79,15 @@ impl HostMetrics {
         registry.register_with_unit("data_size", size, bytes, self.size.clone());
         let backup = "Time of the newest backup in the audit log, 0 without one";
         registry.register_with_unit("backup_timestamp", backup, seconds.clone(), self.backup.clone());
+        let success = "Time of the newest verified backup that the controller made itself, 0 without one";
+        let registered = self.backup_success.clone();
+        registry.register_with_unit("backup_last_success_timestamp", success, seconds.clone(), registered);
+        let age = "Age of the newest verified backup that the controller made itself, 0 without one";
+        registry.register_with_unit("backup_age", age, seconds.clone(), self.backup_age.clone());
+        let size = "Size of the newest verified backup that the controller made itself, 0 without one";
+        registry.register_with_unit("backup_size", size, Unit::Bytes, self.backup_size.clone());
+        let failures = "Attempts of the controller to make a backup that failed";
+        registry.register("backup_failures", failures, self.backup_failures.clone());
         let end = "End of the certificate of the TLS listeners, 0 without one";
         let certificate = self.certificate_end.clone();
         registry.register_with_unit("tls_certificate_end_timestamp", end, seconds.clone(), certificate);
@@ -91,6 +106,10 @@ impl HostMetrics {
         self.unanswered.get_or_create(&Operation { op }).inc();
     }
 
+    pub(super) fn backup_failed(&self) {
+        self.backup_failures.inc();
+    }
+
     pub(super) fn overloaded(&self, limit: &'static str) {
         self.overloads.get_or_create(&Limit { limit }).inc();
     }
@@ -102,6 +121,10 @@ impl HostMetrics {
         self.free.set(number(now.free_bytes));
         self.size.set(number(now.size_bytes));
         self.backup.set(now.backup.unwrap_or(0));
+        let (made, age, size) = now.own_backup.unwrap_or((0, 0, 0));
+        self.backup_success.set(made);
+        self.backup_age.set(number(age));
+        self.backup_size.set(number(size));
         self.certificate_end.set(now.certificate_end.unwrap_or(0));
         self.started.set(now.started);
         self.dead_letters.set(number(now.dead_letters));

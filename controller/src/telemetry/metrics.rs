@@ -263,6 +263,11 @@ impl Metrics {
         self.host.unanswered(op);
     }
 
+    /// Records a backup that failed.
+    pub fn backup_failed(&self) {
+        self.host.backup_failed();
+    }
+
     /// Counts a request that was refused, because its client or all clients together have too many in progress.
     pub fn overloaded(&self, limit: &'static str) {
         self.host.overloaded(limit);

@@ -32,6 +32,8 @@ pub enum Artifact {
     Task,
     /// The boot image of the job.
     Boot,
+    /// A firmware image, which the BMC installs.
+    Firmware,
 }
 
 impl Artifact {
@@ -55,8 +57,8 @@ pub struct Grant {
     pub run: RunId,
     /// The image.
     pub artifact: Artifact,
-    /// The recorded inputs from which the image is rebuilt, sealed; `None` for an unchanged maintenance image and for an
-    /// ended grant.
+    /// The recorded inputs from which the image is rebuilt, sealed; `None` for an unchanged maintenance image, for a firmware
+    /// image and for an ended grant.
     pub inputs: Option<String>,
     /// SHA-256 of the image in hex.
     pub sha256: String,

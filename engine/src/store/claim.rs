@@ -11,6 +11,9 @@
 //! A leased run is due again when its lease has expired and the grace has passed in which the last request of the old owner
 //! may still arrive at a BMC. So a takeover needs no second mechanism.
 //!
+//! A run of a queue that only workers elsewhere serve is claimed by the controller when its deadline has passed or its cancel
+//! waits: the decision needs no call of a step.
+//!
 //! Invariants: started runs are claimed before unstarted ones; a gate holds back lane 2 only; a run that may not start yet is
 //! due at its deadline and costs a claim nothing; a row that cannot be read is held with an explanation and blocks no other.
 
@@ -27,6 +30,11 @@ use crate::model::{Fairness, Lease, NewEvent, Run, Snapshot, Time, Trigger, tran
 pub(super) const OPERATION: &str = "claim runs";
 /// Gated rows that one claim reads beyond the claimed ones. Each becomes due at its deadline, so the next claim skips it.
 const GATED: usize = 64;
+/// The shortest time between two searches for runs of other queues that need a decision.
+const SEARCH_OTHERS: Duration = Duration::from_secs(10);
+
+/// How the owner of a lease begins whose worker is not in the process of the controller.
+pub const WORKER_OWNER: &str = "worker/";
 
 /// A run as its new owner receives it.
 #[derive(Clone, Debug)]
@@ -52,6 +60,8 @@ pub(super) struct Claimer {
     pub(super) now: Time,
     pub(super) ttl: Duration,
     pub(super) grace: Duration,
+    /// Whether runs of other queues are claimed too that need a decision and no call of a step.
+    pub(super) decides_for_others: bool,
 }
 
 impl Store {
@@ -80,23 +90,63 @@ impl Store {
         ttl: Duration,
         grace: Duration,
     ) -> Result<Vec<Claimed>, StoreError> {
-        let claimer = Claimer { owner: owner.to_owned(), now, ttl, grace };
-        let queues = queues.to_vec();
+        let decides_for_others = self.search_is_due(now);
+        let claimer = Claimer { owner: owner.to_owned(), now, ttl, grace, decides_for_others };
+        let own = queues.to_vec();
         let fairness = std::sync::Arc::clone(&self.fairness);
         let instance = std::sync::Arc::clone(&self.instance);
-        self.writer
+        let claimed = self
+            .writer
             .write(OPERATION, move |connection| {
                 if let Some(instance) = instance.lock().as_mut() {
                     instance.beat(connection, now)?;
                 }
                 let mut fairness = fairness.lock();
-                claimer.claim(connection, &queues, lanes, limit, &mut fairness)
+                claimer.claim(connection, &own, lanes, limit, &mut fairness)
+            })
+            .await?;
+        if claimed.iter().any(|claimed| !queues.contains(&claimed.snapshot.run.queue)) {
+            // There may be more than this claim had places for.
+            *self.searched_others.lock() = None;
+        }
+        Ok(claimed)
+    }
+
+    /// Whether the queues of workers elsewhere are searched now. A search reads every due run of a queue without a worker, so it
+    /// is not part of each claim.
+    fn search_is_due(&self, now: Time) -> bool {
+        let mut searched = self.searched_others.lock();
+        let due = searched.is_none_or(|last| now < last || now.since(last) >= SEARCH_OTHERS);
+        if due {
+            *searched = Some(now);
+        }
+        due
+    }
+
+    /// Claims up to `limit` due runs of these queues for a worker elsewhere. Its owner begins with [`WORKER_OWNER`].
+    #[expect(clippy::too_many_arguments, reason = "the parameters of one claim, each with a name")]
+    pub async fn claim_elsewhere(
+        &self,
+        lanes: Lanes,
+        owner: &str,
+        queues: &[String],
+        limit: usize,
+        now: Time,
+        ttl: Duration,
+        grace: Duration,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let claimer = Claimer { owner: owner.to_owned(), now, ttl, grace, decides_for_others: false };
+        let queues = queues.to_vec();
+        let fairness = std::sync::Arc::clone(&self.fairness);
+        self.writer
+            .write(OPERATION, move |connection| {
+                claimer.claim(connection, &queues, lanes, limit, &mut fairness.lock())
             })
             .await
     }
 
     /// Makes leased runs of a dead controller due now, and after them every waiting run, so that each checks its wait once
-    /// after a start. Returns the number of runs.
+    /// after a start. Leases of workers elsewhere stay: their workers do not end with a controller. Returns the number of runs.
     pub async fn take_over(&self, scope: TakeOver, now: Time) -> Result<usize, StoreError> {
         if scope == TakeOver::ExpiredOnly {
             return Ok(0);
@@ -106,9 +156,10 @@ impl Store {
                 execute(
                     connection,
                     "take over leases",
-                    "UPDATE runs SET next_run_at = iif(lease_owner IS NULL, ?2, ?1) WHERE lease_owner IS NOT NULL
-                         OR (phase = 'waiting' AND wait IS NOT NULL AND step IS NOT NULL)",
-                    &[&now.to_string(), &now.plus(Duration::from_millis(1)).to_string()],
+                    "UPDATE runs SET next_run_at = iif(lease_owner IS NULL, ?2, ?1)
+                     WHERE (lease_owner IS NOT NULL AND substr(lease_owner, 1, length(?3)) <> ?3)
+                         OR (lease_owner IS NULL AND phase = 'waiting' AND wait IS NOT NULL AND step IS NOT NULL)",
+                    &[&now.to_string(), &now.plus(Duration::from_millis(1)).to_string(), &WORKER_OWNER],
                 )
             })
             .await
@@ -163,7 +214,26 @@ impl Claimer {
                 self.unstarted(connection, queue, limit, fairness, &mut claimed)?;
             }
         }
+        if self.decides_for_others {
+            self.undecided(connection, queues, limit, &mut claimed)?;
+        }
         Ok(claimed)
+    }
+
+    /// Claims runs of other queues whose deadline has passed, or whose cancel waits for a decision: a queue without a worker
+    /// must not keep them (decision D6).
+    fn undecided(
+        &self,
+        connection: &Connection,
+        queues: &[String],
+        limit: usize,
+        claimed: &mut Vec<Claimed>,
+    ) -> Result<(), StoreError> {
+        for queue in queues::others(connection, queues)? {
+            let due = queues::undecided(connection, &queue, self.now, remaining(limit, claimed))?;
+            self.claim_each(connection, &due, claimed)?;
+        }
+        Ok(())
     }
 
     fn started(

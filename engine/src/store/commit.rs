@@ -18,6 +18,7 @@ use crate::model::{
 };
 
 const OPERATION: &str = "commit a change of a run";
+pub(super) const PROGRESS: &str = "write the progress of a step";
 
 /// The result of a commit.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,37 +54,20 @@ impl Store {
 
     /// Extends a lease and writes a checkpoint of a running step. `false`: the lease is lost.
     pub async fn progress(&self, run: Run, record: StepRecord, now: Time) -> Result<bool, StoreError> {
-        const OPERATION: &str = "write the progress of a step";
+        self.progress_with(run, record, Vec::new(), now).await
+    }
+
+    /// Extends a lease and writes a checkpoint of a running step with its effects, in one transaction. `false`: the lease is
+    /// lost, and nothing was written.
+    pub async fn progress_with(
+        &self,
+        run: Run,
+        record: StepRecord,
+        effects: Vec<Effect>,
+        now: Time,
+    ) -> Result<bool, StoreError> {
         self.writer
-            .write(OPERATION, move |connection| {
-                let written = execute(
-                    connection,
-                    OPERATION,
-                    "UPDATE runs SET lease_expires_at = ?4, next_run_at = ?5, progress_at = ?6
-                     WHERE id = ?1 AND lease_epoch = ?2 AND lease_owner = ?3",
-                    params![
-                        run.id.to_string(),
-                        run.epoch,
-                        run.lease.as_ref().map(|lease| lease.owner.as_str()),
-                        run.lease.as_ref().map(|lease| lease.expires_at.to_string()),
-                        run.next_run_at.map(|time| time.to_string()),
-                        now.to_string()
-                    ],
-                )?;
-                if written == 1 {
-                    execute(
-                        connection,
-                        OPERATION,
-                        "UPDATE jobs SET lease_expires_at = ?2 WHERE id = ?1",
-                        params![
-                            run.id.to_string(),
-                            run.lease.as_ref().map(|lease| lease.expires_at.to_string())
-                        ],
-                    )?;
-                    write_step(connection, run.id, &record)?;
-                }
-                Ok(written == 1)
-            })
+            .write(PROGRESS, move |connection| write_progress(connection, &run, &record, &effects, now))
             .await
     }
 
@@ -119,6 +103,43 @@ impl Store {
         })
         .await
     }
+}
+
+/// Extends a lease and writes the record of a running step with its effects in the writer's transaction. `false`: the lease is
+/// lost.
+pub(super) fn write_progress(
+    connection: &Connection,
+    run: &Run,
+    record: &StepRecord,
+    effects: &[Effect],
+    now: Time,
+) -> Result<bool, StoreError> {
+    let expires_at = run.lease.as_ref().map(|lease| lease.expires_at.to_string());
+    let written = execute(
+        connection,
+        PROGRESS,
+        "UPDATE runs SET lease_expires_at = ?4, next_run_at = ?5, progress_at = ?6
+         WHERE id = ?1 AND lease_epoch = ?2 AND lease_owner = ?3",
+        params![
+            run.id.to_string(),
+            run.epoch,
+            run.lease.as_ref().map(|lease| lease.owner.as_str()),
+            expires_at,
+            run.next_run_at.map(|time| time.to_string()),
+            now.to_string()
+        ],
+    )?;
+    if written == 1 {
+        execute(
+            connection,
+            PROGRESS,
+            "UPDATE jobs SET lease_expires_at = ?2 WHERE id = ?1",
+            params![run.id.to_string(), expires_at],
+        )?;
+        write_step(connection, run.id, record)?;
+        apply_effects(connection, run.id, now, effects)?;
+    }
+    Ok(written == 1)
 }
 
 /// Writes a change in the writer's transaction.

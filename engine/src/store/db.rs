@@ -32,6 +32,8 @@ pub struct Store {
     pub(super) writer: Writer,
     /// Decides which queued run starts next.
     pub(super) fairness: Arc<Mutex<Fairness>>,
+    /// When the queues of workers elsewhere were last searched for runs that need a decision.
+    pub(super) searched_others: Arc<Mutex<Option<Time>>>,
     /// The controller instance that uses this store, once it has begun.
     pub(super) instance: Arc<Mutex<Option<LiveInstance>>>,
     source: Source,
@@ -100,7 +102,13 @@ impl Store {
         };
         let writer = Writer::start(connection, cache).map_err(no_thread)?;
         let source = Source::Threads(Readers::start(connections).map_err(no_thread)?);
-        Ok(Self { writer, fairness: Arc::default(), instance: Arc::default(), source })
+        Ok(Self {
+            writer,
+            fairness: Arc::default(),
+            searched_others: Arc::default(),
+            instance: Arc::default(),
+            source,
+        })
     }
 
     /// Opens a database in memory. Callers carry out its operations themselves: no thread, no file, and the callers decide
@@ -121,6 +129,7 @@ impl Store {
         Ok(Self {
             writer: Writer::in_place(Arc::clone(&place), cache),
             fairness: Arc::default(),
+            searched_others: Arc::default(),
             instance: Arc::default(),
             source: Source::InPlace(place),
         })

@@ -27,6 +27,10 @@ const SCRIPTS: &[Script] = &[
     Script { name: "0003_hardware", sql: include_str!("../../../migrations/0003_hardware.sql") },
     Script { name: "0004_cards", sql: include_str!("../../../migrations/0004_cards.sql") },
     Script { name: "0005_fleet", sql: include_str!("../../../migrations/0005_fleet.sql") },
+    Script {
+        name: "0006_firmware_grants",
+        sql: include_str!("../../../migrations/0006_firmware_grants.sql"),
+    },
 ];
 
 /// The schema version that this program works on.
@@ -327,6 +331,33 @@ mod tests {
             read("SELECT json_array(failures, gate) FROM batches"),
             "[1,null]",
             "a batch without a limit does not stop"
+        );
+    }
+
+    #[test]
+    fn grants_of_a_database_without_firmware_images_stay_and_one_of_a_firmware_image_can_be_issued() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let before = SCRIPTS.iter().position(|script| script.name == "0006_firmware_grants").unwrap();
+        apply(&mut connection, Path::new("memory"), now(), &SCRIPTS[..before]).unwrap();
+        let insert = |artifact: &str| {
+            format!(
+                "INSERT INTO media_grants (token_hash, run, artifact, inputs, sha256, size, created_at, first_read_at, bytes)
+                 VALUES ('{artifact}', 'r', '{artifact}', 'i', 's', 7, '2026', '2027', 5)"
+            )
+        };
+        connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        connection.execute(&insert("task"), []).unwrap();
+        assert!(connection.execute(&insert("firmware"), []).is_err(), "the old schema refuses it");
+        for script in &SCRIPTS[before..] {
+            connection.execute_batch(script.sql).unwrap();
+        }
+        connection.execute(&insert("firmware"), []).unwrap();
+        assert!(connection.execute(&insert("other"), []).is_err());
+        let read = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+        assert_eq!(
+            read("SELECT json_array(run, inputs, sha256, size, created_at, ended_at, first_read_at, bytes) FROM media_grants
+                  WHERE artifact = 'task'"),
+            r#"["r","i","s",7,"2026",null,"2027",5]"#
         );
     }
 

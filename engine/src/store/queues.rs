@@ -27,6 +27,8 @@ use crate::model::{Fairness, QueueHead, RunId, Time};
 const OPERATION: &str = "read a queue";
 /// Batches that one decision considers. Further batches are considered when these have no queued entry left.
 const BATCHES: usize = 256;
+/// Worker queues of others that one claim considers.
+const OTHER_QUEUES: usize = 64;
 /// The number of entries of one batch that are searched for a run tree that can take all its locks.
 const SEARCHED: u32 = 2048;
 
@@ -345,6 +347,55 @@ pub(super) fn overdue(
         ),
         params![queue, now.to_string(), i64::try_from(limit).unwrap_or(i64::MAX)],
     )
+}
+
+/// The worker queues with unended runs, except these. At most [`OTHER_QUEUES`].
+pub(super) fn others(connection: &Connection, own: &[String]) -> Result<Vec<String>, StoreError> {
+    const STARTED: &str =
+        "SELECT min(queue) AS queue FROM runs WHERE queue > ?1 AND next_run_at IS NOT NULL AND lane < 2";
+    let unstarted = format!("SELECT min(queue) AS queue FROM runs WHERE queue > ?1 AND {NOT_STARTED}");
+    let mut found = Vec::new();
+    let mut last = String::new();
+    for _ in 0..OTHER_QUEUES + own.len() {
+        let mut next: Option<String> = None;
+        for sql in [STARTED, &unstarted] {
+            let read = first(connection, OPERATION, sql, &[&last], |columns| {
+                columns.get::<Option<String>>("queue")
+            })?;
+            next = match (next, read.flatten()) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        let Some(queue) = next else { break };
+        last.clone_from(&queue);
+        if !own.contains(&queue) {
+            found.push(queue);
+        }
+    }
+    Ok(found)
+}
+
+/// The due runs of a queue that need a decision and no call of a step: their deadline has passed, or a cancel waits. The cost
+/// grows with the due runs of the queue, which has many only while it has no worker.
+pub(super) fn undecided(
+    connection: &Connection,
+    queue: &str,
+    now: Time,
+    limit: usize,
+) -> Result<Vec<String>, StoreError> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut due = ids(
+        connection,
+        "SELECT id FROM runs WHERE queue = ?1 AND lane < 2 AND next_run_at <= ?2
+             AND (deadline_at <= ?2
+                  OR (lane = 0 AND phase NOT IN ('unwinding', 'finishing', 'held', 'ended')))
+         ORDER BY next_run_at LIMIT ?3",
+        params![queue, now.to_string(), limit],
+    )?;
+    let rest = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(due.len());
+    due.extend(overdue(connection, queue, now, rest)?);
+    Ok(due)
 }
 
 /// The ids of a query as text, because an id may be unreadable.

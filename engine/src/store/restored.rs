@@ -28,6 +28,9 @@ use crate::model::{
 
 /// The setting with the marks of the origin file: a JSON array, the newest first.
 const ORIGIN: &str = "origin";
+/// The setting with what a controller recorded about the backups that it made. Restored data has none: the
+/// controller on a copy of the data did not make the backups of the original, and must not remove them.
+pub const BACKUPS: &str = "backups";
 /// The distance in the event log between the last event of restored data and the next one.
 const SEQ_GAP: i64 = 1_000_000;
 /// The class of the failure of a run that a release ended.
@@ -184,6 +187,7 @@ fn restore(connection: &Connection, reason: &str, now: Time) -> Result<usize, St
     // What was taken away after the data was written is in it as if it were valid: logouts, and users and tokens.
     execute(connection, OPERATION, "DELETE FROM web_sessions", &[])?;
     let logins = refuse_all(connection, OPERATION)?;
+    execute(connection, OPERATION, "DELETE FROM settings WHERE key = ?1", &[&BACKUPS])?;
     execute(
         connection,
         OPERATION,

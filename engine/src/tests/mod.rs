@@ -14,5 +14,7 @@ mod matrix;
 mod model_check;
 mod outage;
 mod purity;
+mod remote;
 mod restored;
 mod signals;
+mod wire;

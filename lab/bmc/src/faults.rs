@@ -8,6 +8,7 @@
 //!   connection              NewCertificate, FailHandshake, LegacyTls, Reset, Drop
 //!   before the request      Status, Raw, Answer, RateLimit, Hang, Drop, Reset, BmcRestart     nothing is carried out
 //!   update                  CutUpload (in the middle of it), Flash (carried out, the update goes wrong)
+//!   image read from a URL   Fetch (carried out, the BMC cannot read the image, or reads it in another way)
 //!   with the request        Delay, LoseMedia, WrongSerial, Lie, and effects on the body       carried out
 //!   instead of it           AcceptButIgnore                                                   2xx, nothing is carried out
 //!   after it                ApplyButTimeout, ApplyButDrop                                     carried out, no response
@@ -190,6 +191,8 @@ pub enum FaultEffect {
     NewCertificate,
     /// Carries out the request, and the update it starts fails or lies.
     Flash(FlashFault),
+    /// Carries out the request, and the BMC reads the image of the update in this way.
+    Fetch(FetchFault),
     /// Resets the connection after this many bytes of an upload; only for [`FaultTrigger::Update`] over a socket.
     CutUpload(u64),
 }
@@ -218,6 +221,28 @@ pub enum FlashFault {
     NewCertificate,
     /// An update of the BMC ends with a BMC that does not come back for a day.
     StayAway,
+}
+
+/// How a BMC reads the image of a `SimpleUpdate` wrongly.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FetchFault {
+    /// It never connects, and its task shows no end.
+    Never,
+    /// It cannot reach the address, and its task fails.
+    Unreachable,
+    /// It asks for another path, for which it gets 404.
+    WrongPath,
+    /// It closes the connection after this many bytes: the length is wrong.
+    StopAfter(u64),
+    /// It reads all of the image and finds a wrong checksum.
+    Damaged,
+    /// It pauses after each piece.
+    Slow(#[serde(with = "time")] Duration),
+    /// It verifies the certificate of the server and trusts none.
+    RefuseCertificate,
+    /// It reads the whole image twice.
+    Twice,
 }
 
 /// One fault: which requests it affects, when, how often and how.

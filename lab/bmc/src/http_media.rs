@@ -13,7 +13,7 @@ use bytes::BytesMut;
 use reqwest::{Client, Version, header, redirect};
 
 use super::media_reader::{MediaReader, MediaRefusal, MediaRequest, MediaResponse};
-use redfish::{tls::accept_any_certificate, transport::TransportError};
+use redfish::{TransportErrorKind, tls::accept_any_certificate, transport::TransportError};
 
 /// The source of requests from a second address. All of 127/8 is local.
 const OTHER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -35,6 +35,8 @@ pub struct HttpMediaReader {
     client: Client,
     /// Sends from [`OTHER_ADDRESS`], for servers on loopback.
     elsewhere: Client,
+    /// Trusts no certificate.
+    wary: Client,
 }
 
 impl HttpMediaReader {
@@ -43,7 +45,12 @@ impl HttpMediaReader {
     /// # Errors
     /// When TLS or an HTTP client cannot be set up.
     pub fn new() -> Result<Self, MediaReaderError> {
-        Ok(Self { client: client(None)?, elsewhere: client(Some(OTHER_ADDRESS))? })
+        let any = || any_certificate();
+        Ok(Self {
+            client: client(None, any()?)?,
+            elsewhere: client(Some(OTHER_ADDRESS), any()?)?,
+            wary: client(None, no_certificate()?)?,
+        })
     }
 }
 
@@ -55,9 +62,20 @@ pub fn any_certificate() -> Result<rustls::ClientConfig, MediaReaderError> {
     accept_any_certificate().map_err(MediaReaderError::Tls)
 }
 
-fn client(local: Option<IpAddr>) -> Result<Client, MediaReaderError> {
+/// TLS of a BMC that verifies certificates and has no authority.
+fn no_certificate() -> Result<rustls::ClientConfig, MediaReaderError> {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let versions = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| {
+            MediaReaderError::Tls(TransportError::not_sent(TransportErrorKind::Config, error.to_string()))
+        })?;
+    Ok(versions.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+}
+
+fn client(local: Option<IpAddr>, tls: rustls::ClientConfig) -> Result<Client, MediaReaderError> {
     Client::builder()
-        .tls_backend_preconfigured(any_certificate()?)
+        .tls_backend_preconfigured(tls)
         .redirect(redirect::Policy::none())
         .no_proxy()
         .local_address(local)
@@ -73,7 +91,11 @@ fn client(local: Option<IpAddr>) -> Result<Client, MediaReaderError> {
 #[async_trait]
 impl MediaReader for HttpMediaReader {
     async fn fetch(&self, request: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
-        let client = if request.other_address { &self.elsewhere } else { &self.client };
+        let client = match (request.pace.trusts_none, request.other_address) {
+            (true, _) => &self.wary,
+            (false, true) => &self.elsewhere,
+            (false, false) => &self.client,
+        };
         let url = request.url.as_str();
         let mut sent = if request.head { client.head(url) } else { client.get(url) };
         if let Some((first, last)) = request.range {
@@ -92,9 +114,17 @@ impl MediaReader for HttpMediaReader {
             ..MediaResponse::default()
         };
         let mut body = BytesMut::new();
+        let mut received = 0_u64;
         while !request.head && (body.len() < request.keep || request.to_the_end) {
             let Some(chunk) = answer.chunk().await.map_err(unreachable)? else { break };
             body.extend_from_slice(&chunk[..chunk.len().min(request.keep - body.len())]);
+            received += chunk.len() as u64;
+            if request.pace.stop_after.is_some_and(|limit| received >= limit) {
+                return Err(MediaRefusal::Unusable("its body ends too early"));
+            }
+            if let Some(pause) = request.pace.pause {
+                tokio::time::sleep(pause).await;
+            }
         }
         read.body = body.freeze();
         Ok(read)

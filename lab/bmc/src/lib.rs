@@ -85,13 +85,13 @@ pub use config::{
     ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SimIdentity, SimplePolicy, SlotConfig,
     SlotTree, Success, TaskPolicy, UpdateAnswer, UpdatePolicy, UrlRules, WaitingTask,
 };
-pub use faults::{Fault, FaultCondition, FaultEffect, FaultTrigger, FlashFault, Probability};
+pub use faults::{Fault, FaultCondition, FaultEffect, FaultTrigger, FetchFault, FlashFault, Probability};
 pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};
 pub use http::{ServeError, SimBmcServer};
 pub use http_media::{HttpMediaReader, MediaReaderError, any_certificate};
 pub use in_process::InProcess;
 pub use journal::{JournalEntry, JournalItem, RequestKind, StateChange};
-pub use media_reader::{MediaFacts, MediaReader, MediaRefusal, MediaRequest, MediaResponse};
+pub use media_reader::{MediaFacts, MediaReader, MediaRefusal, MediaRequest, MediaResponse, ReadPace};
 pub use sim_bmc::{ConnectionCut, SimBmc};
 pub use state::{SimBmcSnapshot, SlotSnapshot};
 pub use tls::CertificateError;

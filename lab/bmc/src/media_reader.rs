@@ -17,6 +17,8 @@
 //!
 //! Reference: ECMA-119 clause 8 (descriptors), El Torito 1.0 figure 7, RFC 9110 clause 14 (ranges).
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -79,6 +81,19 @@ pub struct MediaRequest {
     pub http_1_0: bool,
     /// Whether the request comes from the second address.
     pub other_address: bool,
+    /// How the body is read.
+    pub pace: ReadPace,
+}
+
+/// How a body is read, and whether the server is trusted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ReadPace {
+    /// The connection is closed after this many bytes of the body.
+    pub stop_after: Option<u64>,
+    /// The pause after each piece of the body.
+    pub pause: Option<Duration>,
+    /// Whether a certificate is refused, as by a BMC that verifies certificates and has no authority for it.
+    pub trusts_none: bool,
 }
 
 /// The response to a [`MediaRequest`].
@@ -153,6 +168,7 @@ impl Inspection<'_> {
                 to_the_end,
                 http_1_0: self.style.http_1_0,
                 other_address: self.style.other_address,
+                pace: ReadPace::default(),
             })
             .await?;
         if answer.encoded {

@@ -4,6 +4,7 @@
 //! reqwest or raw TCP ──> axum on 127.0.0.1:0 ──> MediaGrants ──> FakeGrantStore, Library
 //! ```
 
+mod firmware;
 mod flushing;
 mod golden;
 mod grant_life;

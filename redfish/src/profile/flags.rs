@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::update_values::{ApplyTimeRule, PushBody, UpdateStateAt, UpdateWay};
+use super::update_values::{ApplyTimeRule, ImageUri, PushBody, UpdateStateAt, UpdateWay};
 use super::values::{
     Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
     MediaCollection, MediaMethod, MediaPrepare, Restart, Seconds, Set,
@@ -139,9 +139,13 @@ flags! {
     /// How a host is restarted.
     restart "restart": Restart [Restart] = Restart::OffOn;
     /// Ways in which firmware images reach the BMC, in order of preference; a way that is not listed is not used.
-    update_ways "update_ways": Vec<UpdateWay> [Vec<UpdateWay>] = vec![UpdateWay::Multipart, UpdateWay::Simple, UpdateWay::Push];
+    update_ways "update_ways": Vec<UpdateWay> [Vec<UpdateWay>] = vec![UpdateWay::Multipart, UpdateWay::Push, UpdateWay::Simple];
     /// The body of an upload to `HttpPushUri`.
     update_push_body "update_push_body": PushBody [PushBody] = PushBody::Raw;
+    /// When `SimpleUpdate` has `TransferProtocol`: always, when the BMC lists protocols, never.
+    update_protocol "update_protocol": Include [Include] = Include::WhenAsked;
+    /// How `SimpleUpdate` names the image.
+    update_uri "update_uri": ImageUri [ImageUri] = ImageUri::Url;
     /// When `Targets` are part of an update: also when there are none, when the caller names some, never.
     update_targets "update_targets": Include [Include] = Include::WhenAsked;
     /// The apply time that is sent when the caller asks for none.

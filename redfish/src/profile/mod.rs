@@ -31,7 +31,7 @@ pub use files::Row;
 pub use flags::{FLAGS, Flags, Profile};
 pub use learned::{InsertMember, Learned};
 pub use overrides::OverrideError;
-pub use update_values::{ApplyTimeRule, PushBody, UpdateStateAt, UpdateWay};
+pub use update_values::{ApplyTimeRule, ImageUri, PushBody, UpdateStateAt, UpdateWay};
 pub use values::{
     Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
     MediaCollection, MediaMethod, MediaPrepare, Restart, Seconds,

@@ -22,6 +22,16 @@ impl UpdateWay {
     }
 }
 
+/// How `SimpleUpdate` names the image.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageUri {
+    /// A URL with its scheme.
+    Url,
+    /// Host, port and path; `TransferProtocol` names the scheme.
+    WithoutScheme,
+}
+
 /// The body of an upload to `HttpPushUri`; the specification leaves it open.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -6,13 +6,14 @@
 //!            └────────────────────┴──────────────────────┴── no: the reason is kept, the next way is considered
 //! ```
 //!
-//! Every considered way is kept with its reason, so that an operator can read why this one.
+//! Every considered way is kept with its reason, so that an operator can read why this one. Profiles prefer an upload where
+//! a BMC takes both: it needs no route from the BMC to the controller, no certificate that the BMC trusts, and its end is known.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::{ApplyTimeRule, Include, Profile, PushBody, UpdateStateAt, UpdateWay};
+use crate::profile::{ApplyTimeRule, ImageUri, Include, Profile, PushBody, UpdateStateAt, UpdateWay};
 use crate::update::service::{ApplyTime, UpdateCapability};
 
 /// An image and the ways in which this controller can hand it over.
@@ -43,8 +44,11 @@ pub enum Route {
         target: String,
         /// The protocol of the URL, in upper case.
         protocol: String,
-        /// Whether `TransferProtocol` is sent: only if the BMC lists protocols.
+        /// Whether `TransferProtocol` is sent.
         names_protocol: bool,
+        /// How the image is named.
+        #[serde(default = "full_url")]
+        uri: ImageUri,
     },
     /// The image is uploaded as a multipart form.
     Multipart {
@@ -122,7 +126,7 @@ pub fn choose_way(
     let mut considered = Vec::new();
     for way in &profile.update_ways {
         let judged = match way {
-            UpdateWay::Simple => simple(service, image),
+            UpdateWay::Simple => simple(service, profile, image),
             UpdateWay::Multipart => multipart(service, image),
             UpdateWay::Push => push(service, profile, image),
         };
@@ -139,7 +143,12 @@ pub fn choose_way(
 
 type Judged = Result<(Route, String), String>;
 
-fn simple(service: &UpdateCapability, image: &ImageOffer<'_>) -> Judged {
+/// How an update that was stored without it names its image.
+fn full_url() -> ImageUri {
+    ImageUri::Url
+}
+
+fn simple(service: &UpdateCapability, profile: &Profile, image: &ImageOffer<'_>) -> Judged {
     let Some(action) = &service.simple else { return Err("the BMC has no action SimpleUpdate".to_owned()) };
     if image.schemes.is_empty() {
         return Err("the image is not served to this BMC".to_owned());
@@ -154,10 +163,16 @@ fn simple(service: &UpdateCapability, image: &ImageOffer<'_>) -> Judged {
             image.schemes.join(", ")
         ));
     };
+    let names_protocol = match profile.update_protocol {
+        Include::Always => true,
+        Include::WhenAsked => !action.protocols.is_empty() || profile.update_uri == ImageUri::WithoutScheme,
+        Include::Never => false,
+    };
     let route = Route::Simple {
         target: action.target.clone(),
         protocol: scheme.to_ascii_uppercase(),
-        names_protocol: !action.protocols.is_empty(),
+        names_protocol,
+        uri: profile.update_uri,
     };
     Ok((route, format!("the BMC reads the image by {}", scheme.to_ascii_uppercase())))
 }

@@ -20,7 +20,7 @@ use crate::bmc::Bmc;
 use crate::credentials::RequestAuth;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::{BmcResponse, Call};
-use crate::profile::PushBody;
+use crate::profile::{ImageUri, PushBody};
 use crate::update::accepted::Accepted;
 use crate::update::choice::{self, Choice, Route};
 use crate::update::form::{Form, file_name};
@@ -123,8 +123,8 @@ impl Bmc {
         progress: &UploadProgress,
     ) -> Result<UpdateStart, RedfishError> {
         match (&update.choice.route, image) {
-            (Route::Simple { target, protocol, names_protocol }, UpdateImage::Url(url)) => {
-                let mut body = json!({ "ImageURI": url });
+            (Route::Simple { target, protocol, names_protocol, uri }, UpdateImage::Url(url)) => {
+                let mut body = json!({ "ImageURI": image_uri(url, *uri) });
                 if *names_protocol {
                     body["TransferProtocol"] = protocol.as_str().into();
                 }
@@ -266,7 +266,8 @@ impl Bmc {
                 body["TransferProtocol"] = protocol.into();
                 continue;
             }
-            return unclear(update.handle(), self.core.upload_refused(&response, true, &[url]));
+            let bare = image_uri(url, ImageUri::WithoutScheme);
+            return unclear(update.handle(), self.core.upload_refused(&response, true, &[url, bare]));
         }
     }
 
@@ -306,6 +307,14 @@ impl Bmc {
         let deadline = self.core.profile().mutation_timeout;
         let call = Call::mutation(OPERATION, Method::POST, target, deadline).body(body);
         self.core.perform(&call, 1).await
+    }
+}
+
+/// The image as `SimpleUpdate` names it.
+fn image_uri(url: &str, uri: ImageUri) -> &str {
+    match uri {
+        ImageUri::Url => url,
+        ImageUri::WithoutScheme => url.split_once("://").map_or(url, |(_, rest)| rest),
     }
 }
 

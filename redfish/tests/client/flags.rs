@@ -64,10 +64,13 @@ obeyed![
     update_apply_time,
     update_oem_parameters,
     update_state_at,
+    update_protocol,
+    update_uri,
 ];
 
 use crate::update_flags::{
-    update_apply_time, update_oem_parameters, update_push_body, update_state_at, update_targets, update_ways,
+    update_apply_time, update_oem_parameters, update_protocol, update_push_body, update_state_at,
+    update_targets, update_uri, update_ways,
 };
 
 #[test]

@@ -101,3 +101,45 @@ pub(crate) async fn update_state_at() {
     let poll = bmc.poll_update(started.handle()).await.unwrap();
     assert_eq!(poll.state, UpdateState::Running { percent: Some(40) });
 }
+
+/// The body of a `SimpleUpdate` of a BMC that lists these protocols, with these flags.
+async fn simple_update(protocols: Value, flags: Value) -> Value {
+    let fake = fake();
+    let target = "/redfish/v1/UpdateService/Actions/simple";
+    let action = json!({ "target": target, "TransferProtocol@Redfish.AllowableValues": protocols });
+    fake.merge(SERVICE, json!({ "Actions": { "#UpdateService.SimpleUpdate": action } }));
+    fake.on(Method::POST, target, [Reply::status(202).header("location", TASK)]);
+    let mut all = json!({ "update_ways": ["simple"] });
+    all.as_object_mut().unwrap().extend(flags.as_object().unwrap().clone());
+    let bmc = with(&fake, all);
+    let update = prepared(&bmc, UpdateRequest::default()).await;
+    start(&bmc, &update).await.unwrap();
+    let sent = fake.sent(Method::POST, target);
+    assert_eq!(sent.len(), 1);
+    sent[0].body.clone().unwrap()
+}
+
+pub(crate) async fn update_protocol() {
+    let lists = || json!(["HTTP", "HTTPS"]);
+    for (flag, protocols, named) in [
+        ("always", json!([]), true),
+        ("when_asked", lists(), true),
+        ("when_asked", json!([]), false),
+        ("never", lists(), false),
+    ] {
+        let body = simple_update(protocols, json!({ "update_protocol": flag })).await;
+        assert_eq!(body.get("TransferProtocol").is_some(), named, "{flag}: {body}");
+        for credential in ["Username", "Password"] {
+            assert!(body.get(credential).is_none(), "{body}");
+        }
+    }
+}
+
+pub(crate) async fn update_uri() {
+    let url = simple_update(json!([]), json!({})).await;
+    assert!(url["ImageURI"].as_str().unwrap().contains("://"), "{url}");
+    let bare = simple_update(json!([]), json!({ "update_uri": "without_scheme" })).await;
+    let image = bare["ImageURI"].as_str().unwrap();
+    assert!(!image.contains("://") && url["ImageURI"].as_str().unwrap().ends_with(image), "{bare}");
+    assert!(bare["TransferProtocol"].is_string(), "the scheme is named elsewhere: {bare}");
+}

@@ -215,8 +215,8 @@ async fn the_reason_for_each_way_is_kept() {
     let none = choose_way(&service, &bmc.profile(), &offer(101, &[])).unwrap_err().to_string();
     assert_eq!(
         none,
-        "no way to update this BMC fits: multipart: the image has 101 bytes and the BMC takes at most 100; simple: the image is \
-         not served to this BMC; push: the image has 101 bytes and the BMC takes at most 100"
+        "no way to update this BMC fits: multipart: the image has 101 bytes and the BMC takes at most 100; push: the \
+         image has 101 bytes and the BMC takes at most 100; simple: the image is not served to this BMC"
     );
     let choice = choose_way(&service, &bmc.profile(), &offer(101, &["https"])).unwrap();
     assert!(choice.why().ends_with("simple: the BMC reads the image by HTTPS"), "{}", choice.why());

@@ -60,6 +60,7 @@ mod collect;
 mod collect_tests;
 #[cfg(test)]
 mod commit_tests;
+mod describe;
 mod disk;
 mod embedded;
 #[cfg(test)]
@@ -98,6 +99,7 @@ pub use self::archive::Imported;
 pub use self::blobs::BlobFile;
 pub(crate) use self::blobs::read_ahead;
 pub use self::collect::{GcOptions, GcReport};
+pub use self::describe::TagEntry;
 pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
 pub use self::pins::{InvalidPinOwner, Pin, PinOwner};

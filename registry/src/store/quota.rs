@@ -13,9 +13,12 @@
 //! blob each reserve it and count it once. The counts are not stored: at the start they are computed from the records.
 //! Uploads found at the start are counted even beyond the limit.
 //!
+//! The bytes of each repository are counted in the same steps, with quotas and without.
+//!
 //! What a broken connection left behind stays continuable and counts. Most clients start again instead of continuing, so
 //! it must not keep them out: a push that would fit without it ends such uploads, the oldest first.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -48,12 +51,15 @@ struct Taken {
 pub(super) struct Quotas {
     limits: Vec<Quota>,
     taken: Mutex<Vec<Taken>>,
+    /// Bytes of stored content by repository.
+    of_repository: Mutex<HashMap<RepositoryName, u64>>,
 }
 
 /// Bytes reserved for one push; released when dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
     quotas: Arc<Quotas>,
+    name: RepositoryName,
     /// The indexes of the quotas it counts against.
     of: Vec<usize>,
     bytes: u64,
@@ -62,18 +68,20 @@ pub(super) struct Reservation {
 impl Quotas {
     pub(super) fn new(limits: Vec<Quota>) -> Arc<Self> {
         let taken = Mutex::new(vec![Taken::default(); limits.len()]);
-        Arc::new(Quotas { limits, taken })
+        Arc::new(Quotas { limits, taken, of_repository: Mutex::default() })
     }
 
     /// An empty reservation for a push to `name`.
     pub(super) fn reservation(self: &Arc<Self>, name: &RepositoryName) -> Reservation {
-        Reservation { quotas: Arc::clone(self), of: self.of(name), bytes: 0 }
+        Reservation { quotas: Arc::clone(self), name: name.clone(), of: self.of(name), bytes: 0 }
     }
 
     /// Applies a change of a repository's bytes to its quotas.
     fn count(&self, name: &RepositoryName, change: impl Fn(&mut u64)) {
         let mut taken = self.taken.lock();
         self.of(name).into_iter().for_each(|index| change(&mut taken[index].used));
+        drop(taken);
+        change(self.of_repository.lock().entry(name.clone()).or_default());
     }
 
     /// Whether one quota counts the bytes of both repositories.
@@ -148,11 +156,16 @@ impl Reservation {
 
     /// Ends the reservation: its first `length` bytes count as stored, if `stored`.
     pub(super) fn settle(&mut self, length: u64, stored: bool) {
+        let stored = if stored { length } else { 0 };
         let mut taken = self.quotas.taken.lock();
         for index in &self.of {
             let taken = &mut taken[*index];
             taken.reserved = taken.reserved.saturating_sub(self.bytes);
-            taken.used += if stored { length } else { 0 };
+            taken.used += stored;
+        }
+        drop(taken);
+        if stored > 0 {
+            *self.quotas.of_repository.lock().entry(self.name.clone()).or_default() += stored;
         }
         self.bytes = 0;
     }
@@ -176,18 +189,23 @@ impl Store {
 
     /// Subtracts a record that was just removed. Content in quarantine counts until the next start.
     pub(super) fn uncount(&self, name: &RepositoryName, digest: &Digest) {
-        if !self.quotas.limits.is_empty() {
-            let length = self.content(digest).metadata().map_or(0, |metadata| metadata.len());
-            self.quotas.count(name, |used| *used = used.saturating_sub(length));
-        }
+        let length = self.content(digest).metadata().map_or(0, |metadata| metadata.len());
+        self.quotas.count(name, |used| *used = used.saturating_sub(length));
+    }
+
+    /// The bytes of the content of a repository.
+    pub(crate) fn bytes_of(&self, name: &RepositoryName) -> u64 {
+        self.quotas.of_repository.lock().get(name).copied().unwrap_or_default()
+    }
+
+    /// Forgets the count of a repository that was removed.
+    pub(super) fn forget_usage(&self, name: &RepositoryName) {
+        self.quotas.of_repository.lock().remove(name);
     }
 
     /// Counts the stored content.
     pub(super) fn count_usage(&self) -> Result<(), Error> {
         for name in self.repositories() {
-            if self.quotas.of(&name).is_empty() {
-                continue;
-            }
             for kind in [LAYERS, MANIFESTS] {
                 for digest in self.recorded(&name, kind)? {
                     let length = self.content(&digest?).metadata().map_or(0, |metadata| metadata.len());

@@ -34,6 +34,7 @@ impl Store {
             }
             let _changing = self.cache.pool.begin();
             known.remove(name);
+            self.forget_usage(name);
         }
         self.layouts_behind.lock().remove(name);
         self.disk.remove_directory(&self.repository(name))?;

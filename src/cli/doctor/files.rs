@@ -75,6 +75,7 @@ pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
         ("JWT_SECRET", file(&settings.jwt_secret)),
         ("WEBHOOK_SECRET", file(&settings.webhook_secret)),
         ("WEBHOOK_SECRET_OLD", file(&settings.webhook_secret_old)),
+        ("BACKUP_REGISTRY_PASSWORD", file(&settings.backup_registry_password)),
     ];
     named.into_iter().filter_map(|(name, path)| Some(secret(name, &path?))).collect()
 }

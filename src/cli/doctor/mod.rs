@@ -8,6 +8,7 @@
 //! Invariants: a check is bounded in time and in bytes; what it writes is a file without a name in the data directory, which the kernel
 //! removes; no secret is read, only who may read it.
 
+mod backup;
 mod disk;
 mod files;
 mod finding;
@@ -75,6 +76,7 @@ fn check(settings: &Settings, bmcs: &[String]) -> Vec<Finding> {
     findings.extend(network::bmcs(settings, bmcs));
     findings.extend(disk::room(settings));
     findings.push(disk::writes(&settings.storage_root));
+    findings.push(backup::target(settings));
     findings.push(files::clock(settings));
     findings.push(open_files(settings));
     findings.push(files::certificate(settings));

@@ -78,12 +78,23 @@ fn describe(command: &Command, above: &str, text: &mut String) {
     let subcommands: Vec<&Command> = command.get_subcommands().collect();
     if !subcommands.is_empty() {
         writeln!(text, "\n### shoal {path}\n\n{about}.").unwrap();
+        // A command that does something also without a command below it.
+        if command.get_positionals().next().is_some() {
+            let usage = command.clone().render_usage().to_string().replace("Usage: ", "");
+            writeln!(text, "\n```text\n{}\n```", usage.trim()).unwrap();
+            arguments(command, &path, text);
+        }
         subcommands.iter().for_each(|sub| describe(sub, &path, text));
         return;
     }
     let level = if above.is_empty() { "###" } else { "####" };
     let usage = command.clone().render_usage().to_string().replace("Usage: ", "");
     writeln!(text, "\n{level} shoal {path}\n\n{about}.\n\n```text\n{}\n```", usage.trim()).unwrap();
+    arguments(command, &path, text);
+}
+
+/// The arguments, examples and sample of a command.
+fn arguments(command: &Command, path: &str, text: &mut String) {
     // The settings have a document of their own.
     let settings = command.get_arguments().any(|argument| argument.get_long() == Some("storage-root"));
     let own = |argument: &&Arg| {
@@ -102,7 +113,7 @@ fn describe(command: &Command, above: &str, text: &mut String) {
     if settings {
         text.push_str("\nAlso the settings: `shoal config reference`.\n");
     }
-    let examples = examples::of(&path);
+    let examples = examples::of(path);
     if !examples.is_empty() {
         writeln!(text, "\n```console\n$ {}\n```", examples.join("\n$ ")).unwrap();
     }

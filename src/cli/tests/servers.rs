@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::{Controller, shoal};
+use super::{Controller, refused, shoal};
 
 const ADD: [&str; 7] = ["server", "add", "XF-1", "--bmc-address", "192.0.2.7", "--bmc-user", "admin"];
 
@@ -256,4 +256,103 @@ fn about_shows_the_controller_beside_this_program() {
     assert!(line("this program").contains(env!("CARGO_PKG_VERSION")), "{}", ran.out);
     assert_eq!(controller.shoal(&["about", "--json"]).ends_with(0).json(), about);
     assert_eq!(controller.seen()[0].uri.to_string(), "/about");
+}
+
+/// A controller with two servers in a list; a change of the second one is refused.
+fn two_servers() -> Controller {
+    Controller::start(|seen| match (seen.method.as_str(), seen.uri.path()) {
+        ("GET", "/api/v1/servers") => {
+            (200, json!({ "servers": [{ "serial": "XF-1" }, { "serial": "XF-2" }], "next": null }))
+        }
+        ("GET", "/api/v1/servers/XF-1/probe") => (
+            200,
+            json!({
+                "identity": { "manufacturer": "Contoso", "model": "3500RX", "bmc_model": "AST2600", "bmc_firmware": "1.4" },
+                "host": { "power": "On" },
+                "slot_plan": { "plan": "dual", "reason": "2 CD slots take media" },
+            }),
+        ),
+        ("PATCH", "/api/v1/servers/XF-1") => (200, json!({ "serial": "XF-1", "revision": 4 })),
+        ("POST", "/api/v1/batches") => {
+            (201, json!({ "batch_id": "B-1", "accepted": 2, "refused": 0, "rows": [] }))
+        }
+        _ => (409, json!({ "error": "conflict.phase", "message": "not now" })),
+    })
+}
+
+#[test]
+fn an_update_by_a_filter_is_a_preview_without_consent_and_goes_on_after_a_refusal() {
+    let controller = two_servers();
+    let update = ["server", "update", "--filter", "rack=7", "--label", "owner=storage"];
+    let ran = controller.shoal(&update).ends_with(0);
+    assert!(ran.out.starts_with("update: 2 servers selected\nXF-1, XF-2\n"), "{}", ran.out);
+    assert!(controller.seen().iter().all(|seen| seen.method == Method::GET));
+
+    let other = controller.shoal(&[&update[..], &["--yes", "--expect", "3"]].concat()).ends_with(1);
+    assert!(other.err.contains("selects 2 servers now and 3 were expected"), "{}", other.err);
+    let ran = controller.shoal(&[&update[..], &["--yes"]].concat()).ends_with(1);
+    assert_eq!(ran.out, "server XF-1 is at revision 4\n");
+    assert!(ran.err.contains("server XF-2: ") && ran.err.contains("not now"), "{}", ran.err);
+    assert!(ran.err.contains("1 of 2 servers were not changed"), "{}", ran.err);
+    let patched = controller.seen().into_iter().filter(|seen| seen.method == Method::PATCH).count();
+    assert_eq!(patched, 2);
+}
+
+#[test]
+fn what_belongs_to_one_bmc_is_not_set_for_many() {
+    let update = ["server", "update", "--filter", "rack=7", "--yes"];
+    for one in [["--bmc-address", "192.0.2.7"], ["--if-revision", "3"]] {
+        assert!(refused(&[&update[..], &one].concat()).contains(one[0]));
+    }
+    assert!(refused(&["server", "update", "--vendor", "dell"]).contains("SERIAL"));
+    let controller = two_servers();
+    controller.shoal(&[&update[..], &["--tls-fingerprint", "aa"]].concat()).ends_with(2);
+    controller.shoal(&["server", "update", "XF-1", "--yes", "--vendor", "dell"]).ends_with(2);
+    assert!(controller.seen().is_empty());
+}
+
+#[test]
+fn a_probe_of_many_shows_a_row_for_each_and_fails_if_one_could_not_be_read() {
+    let controller = two_servers();
+    let ran = controller.shoal(&["server", "probe", "-l", "rack=7"]).ends_with(1);
+    let rows: Vec<&str> = ran.out.lines().collect();
+    assert_eq!(rows.len(), 3, "{}", ran.out);
+    assert!(rows[1].starts_with("XF-1") && rows[1].contains("Contoso 3500RX"), "{}", ran.out);
+    assert!(rows[2].starts_with("XF-2") && rows[2].contains("not now"), "{}", ran.out);
+    assert!(ran.err.contains("1 of 2 BMCs could not be read"), "{}", ran.err);
+}
+
+#[test]
+fn jobs_for_several_servers_are_one_batch_with_the_same_values() {
+    let controller = two_servers();
+    let dir = tempfile::tempdir().unwrap();
+    let recipe = dir.path().join("recipe.json");
+    std::fs::write(&recipe, r#"{"task_target": "inventory.target"}"#).unwrap();
+    let with = [
+        "--recipe",
+        recipe.to_str().unwrap(),
+        "--priority",
+        "7",
+        "--label",
+        "wave=1",
+        "--timeout",
+        "webhook.wait=60",
+    ];
+    let two = ["job", "create", "--server", "XF-1", "--server", "XF-2"];
+    let ran = controller.shoal(&[&two[..], &with].concat()).ends_with(0);
+    assert_eq!(ran.out, "batch B-1: 2 jobs accepted, 0 refused\n");
+    let row = |serial: &str| {
+        json!({
+            "server_serial": serial, "priority": 7, "labels": { "wave": "1" }, "timeouts": { "webhook.wait": 60 },
+        })
+    };
+    let expected =
+        json!({ "rows": [row("XF-1"), row("XF-2")], "recipe": { "task_target": "inventory.target" } });
+    assert_eq!(controller.seen().pop().unwrap().json(), expected);
+
+    let filter = ["job", "create", "--filter", "rack=7"];
+    let ran = controller.shoal(&[&filter[..], &with].concat()).ends_with(0);
+    assert!(ran.out.starts_with("job create: 2 servers selected"), "{}", ran.out);
+    controller.shoal(&[&filter[..], &with, &["--yes"]].concat()).ends_with(0);
+    assert_eq!(controller.seen().pop().unwrap().json(), expected);
 }

@@ -67,7 +67,8 @@ fn bash_completes_serials_and_ids() {
 fn paths(command: &Command, path: &str, found: &mut Vec<String>) {
     let subcommands: Vec<&Command> =
         command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
-    if subcommands.is_empty() {
+    // A command with arguments of its own does something also without a command below it.
+    if subcommands.is_empty() || command.get_positionals().next().is_some() {
         found.push(path.to_owned());
     }
     for sub in subcommands {

@@ -1,96 +1,9 @@
-//! What the API returns for batches, previews, the registry, accounts, settings and the audit log.
+//! What the API returns for settings, the audit log and the preview of a job.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::error::{ErrorBody, ErrorDetail};
-
-/// A batch with its progress.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Batch {
-    /// The id.
-    pub batch_id: String,
-    /// When it was created.
-    pub created_at: Timestamp,
-    /// By whom.
-    pub created_by: String,
-    /// The maximum of jobs that run at once.
-    pub max_parallel: Option<u32>,
-    /// The number of jobs.
-    pub jobs: u64,
-    /// Whether every job has ended.
-    pub complete: bool,
-    /// The jobs by state.
-    pub progress: BatchProgress,
-}
-
-/// The jobs of a batch by state.
-#[derive(Clone, Debug, Deserialize)]
-pub struct BatchProgress {
-    /// Not begun.
-    pub queued: u64,
-    /// Under way.
-    pub running: u64,
-    /// Succeeded.
-    pub succeeded: u64,
-    /// Failed.
-    pub failed: u64,
-    /// Cancelled.
-    pub cancelled: u64,
-}
-
-/// The newest batches.
-#[derive(Clone, Debug, Deserialize)]
-pub struct BatchPage {
-    /// The batches.
-    pub batches: Vec<Batch>,
-}
-
-/// All users.
-#[derive(Clone, Debug, Deserialize)]
-pub struct UserPage {
-    /// The users.
-    pub users: Vec<User>,
-}
-
-/// A user.
-#[derive(Clone, Debug, Deserialize)]
-pub struct User {
-    /// The name.
-    pub name: String,
-    /// The role.
-    pub role: String,
-    /// When the user was disabled.
-    pub disabled_at: Option<Timestamp>,
-    /// Whether the user is of restored data and was not confirmed.
-    pub unconfirmed: bool,
-    /// Who made the user.
-    pub created_by: String,
-    /// When.
-    pub created_at: Timestamp,
-}
-
-/// All API tokens.
-#[derive(Clone, Debug, Deserialize)]
-pub struct TokenPage {
-    /// The tokens.
-    pub tokens: Vec<Token>,
-}
-
-/// An API token.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Token {
-    /// The name.
-    pub name: String,
-    /// The role.
-    pub role: String,
-    /// When it was last used.
-    pub last_used_at: Option<Timestamp>,
-    /// When it ends.
-    pub expires_at: Option<Timestamp>,
-    /// When it was made.
-    pub created_at: Timestamp,
-}
 
 /// All settings.
 #[derive(Clone, Debug, Deserialize)]
@@ -138,65 +51,6 @@ pub struct AuditEntry {
     pub result: String,
     /// How many equal requests the entry stands for.
     pub count: u64,
-}
-
-/// The registry.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Registry {
-    /// Whether pushes are accepted.
-    pub accepts_pushes: bool,
-    /// The free bytes of the data disk.
-    pub free_bytes: u64,
-    /// Why the registry is read-only.
-    pub read_only: Option<String>,
-    /// The number of pins.
-    pub pins: u64,
-    /// The quotas.
-    pub quotas: Vec<Quota>,
-    /// The scrub.
-    pub scrub: ScrubStatus,
-}
-
-/// A quota and its use.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Quota {
-    /// The pattern of the repositories.
-    pub repositories: String,
-    /// The limit.
-    pub limit_bytes: u64,
-    /// What is stored.
-    pub used_bytes: u64,
-}
-
-/// The last scrub.
-#[derive(Clone, Debug, Deserialize)]
-pub struct ScrubStatus {
-    /// When it ended.
-    pub last_verified: Option<Timestamp>,
-    /// The blobs that it read.
-    pub blobs: u64,
-    /// The bytes that it read.
-    pub bytes: u64,
-    /// Corrupted content.
-    pub quarantined: Vec<String>,
-}
-
-/// The repositories of the registry.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Repositories {
-    /// The repositories by name.
-    pub repositories: Vec<Repository>,
-}
-
-/// A repository.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Repository {
-    /// The name.
-    pub name: String,
-    /// The number of tags.
-    pub tags: u64,
-    /// Some of the tags.
-    pub names: Vec<String>,
 }
 
 /// The preview of a job.

@@ -1,7 +1,11 @@
 //! What the API returns, as far as pages show it. The names are those of the OpenAPI document.
 
+mod accounts;
 mod admin;
 mod error;
+mod firmware;
+mod fleet;
+mod registry;
 
 use std::collections::BTreeMap;
 
@@ -9,11 +13,20 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use admin::{
-    AuditEntry, AuditPage, Batch, BatchPage, BatchProgress, DryRun, Gate, PlannedStep, Quota, Refused,
-    Registry, Repositories, Repository, ScrubStatus, Setting, SettingPage, Token, TokenPage, User, UserPage,
-};
+pub use accounts::{IssuedToken, Token, TokenPage, User, UserPage};
+pub use admin::{AuditEntry, AuditPage, DryRun, Gate, PlannedStep, Refused, Setting, SettingPage};
 pub use error::{ErrorBody, ErrorDetail};
+pub use firmware::{
+    Condition, ConditionList, ConditionPreview, ConditionStatus, ConditionStep, DiagnosticCheck, Firmware,
+    FirmwarePage, FirmwareSet, FirmwareSetPage, Inventory, LastDiagnostics, PlanItem, UnusableFirmware,
+};
+pub use fleet::{
+    Batch, BatchDetail, BatchPage, BatchProgress, BatchRow, BatchStop, Cause, CreatedBatch, ImportRow,
+    JobOfServer, Selection, ServerImport,
+};
+pub use registry::{
+    HeldContent, ImageTag, Quota, Registry, Repositories, Repository, RepositoryDetail, ScrubStatus,
+};
 
 /// A job of a list, and the part of one job that both have.
 #[derive(Clone, Debug, Deserialize)]
@@ -138,6 +151,9 @@ pub struct Step {
     pub step: String,
     /// Its state.
     pub phase: String,
+    /// What the step works on, if a step of this name runs for several things. The condition of the job says it.
+    #[serde(default)]
+    pub of: Option<String>,
     /// The attempt, from 1.
     pub attempt: u32,
     /// When it began.
@@ -495,6 +511,9 @@ pub struct Session {
     pub session_id: String,
     /// The user or API token.
     pub name: String,
+    /// `password` or `token`.
+    #[serde(default)]
+    pub login: String,
     /// The address of the client.
     pub address: String,
     /// The browser.

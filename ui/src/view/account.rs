@@ -13,6 +13,10 @@ use crate::words;
 pub struct AccountView {
     f: Frame,
     rows: Vec<Row>,
+    /// Whether the caller has a password that can be changed here.
+    password: bool,
+    /// Whether the caller has other logins.
+    others: bool,
 }
 
 struct Row {
@@ -30,6 +34,11 @@ impl AccountView {
     /// The page.
     pub fn of(f: Frame, page: &SessionPage) -> Self {
         let now = f.now;
+        let current = page.sessions.iter().find(|session| session.current);
+        let password = current.is_some_and(|session| session.login == "password");
+        let others = current.is_some_and(|current| {
+            page.sessions.iter().any(|session| !session.current && session.name == current.name)
+        });
         let rows = page.sessions.iter().map(|session| Row {
             id: words::encoded(&session.session_id),
             name: session.name.clone(),
@@ -40,6 +49,6 @@ impl AccountView {
             ends: When::of(session.expires_at, now),
             current: session.current,
         });
-        Self { rows: rows.collect(), f }
+        Self { rows: rows.collect(), password, others, f }
     }
 }

@@ -108,6 +108,8 @@ pub struct Frame {
     pub user: String,
     /// What the caller may do.
     pub role: Role,
+    /// Whether the caller sees every server, and not only those with the labels of a token.
+    pub sees_all: bool,
     /// The name of the role in the API.
     pub role_name: String,
     /// The number of jobs that failed and need a person.
@@ -157,7 +159,7 @@ const ENTRIES: [(Tab, &str, &str, &str, &str); 6] = [
     (Tab::Settings, "/ui/settings", "c", "settings", "Settings"),
 ];
 
-const PLACES: [Place; 15] = [
+const PLACES: [Place; 18] = [
     place("/ui/", "home", "Overview", "", "g o", Role::Viewer),
     place("/ui/jobs", "jobs", "Jobs", "", "g j", Role::Viewer),
     place("/ui/jobs?q=outcome%3Afailed", "failed", "Jobs that failed", "outcome:failed", "", Role::Viewer),
@@ -173,7 +175,10 @@ const PLACES: [Place; 15] = [
     place("/ui/batches", "jobs", "Batches", "", "", Role::Viewer),
     place("/ui/servers", "servers", "Servers", "", "g s", Role::Viewer),
     place("/ui/servers/new", "plus", "Add a server…", "", "", Role::Operator),
+    place("/ui/servers/import", "plus", "Import servers…", "", "", Role::Operator),
+    place("/ui/batches/new", "plus", "New batch…", "one job for each of many servers", "", Role::Operator),
     place("/ui/registry", "registry", "Registry", "", "g r", Role::Viewer),
+    place("/ui/firmware", "registry", "Firmware", "files and sets", "", Role::Viewer),
     place("/ui/events", "events", "Events", "", "g e", Role::Viewer),
     place("/ui/settings", "settings", "Settings", "", "g c", Role::Admin),
     place("/ui/users", "user", "Users and tokens", "", "", Role::Admin),
@@ -197,6 +202,11 @@ impl Frame {
     /// Whether the caller may change servers and jobs.
     pub fn may_operate(&self) -> bool {
         self.role >= Role::Operator
+    }
+
+    /// Whether the caller may change many servers and jobs at once: a token with labels may not.
+    pub fn may_operate_many(&self) -> bool {
+        self.may_operate() && self.sees_all
     }
 
     /// Whether the caller may administer.

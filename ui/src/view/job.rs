@@ -168,6 +168,7 @@ fn kind(workflow: &str) -> &'static str {
         "power.cycle" => "Power cycle",
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",
+        "firmware.install" => "Firmware installation",
         _ => "Job",
     }
 }
@@ -256,7 +257,10 @@ fn steps(job: &Job, steps: &[Step], events: &[Event], state: State, end: Timesta
         StepRow {
             state: of_step,
             icon,
-            name: words::step(&step.step).to_owned(),
+            name: match &step.of {
+                Some(of) => words::cut(&format!("{}: {of}", words::step(&step.step))),
+                None => words::step(&step.step).to_owned(),
+            },
             code: format!("{}{attempt}", step.step),
             said: said.map(|event| words::cut(&event.message)).unwrap_or_default(),
             took: took(step.started_at, until),

@@ -1,9 +1,14 @@
 //! The pages: what each template shows, made from the data of the API.
 
 mod account;
+mod accounts;
 mod ask;
+mod batch;
 mod error;
 mod filter;
+mod firmware;
+mod fleet;
+mod form;
 mod frame;
 mod job;
 mod jobs;
@@ -12,14 +17,20 @@ mod login;
 mod new_job;
 mod new_server;
 mod overview;
+mod registry;
+mod section;
 mod server;
 mod servers;
 mod table;
 mod tables;
 
 pub use account::AccountView;
+pub use accounts::IssuedView;
 pub use ask::{Ask, Effect};
+pub use batch::BatchView;
 pub use error::ErrorPage;
+pub use fleet::{BatchForm, BatchPreview, ImportForm, LimitFields};
+pub use form::{Field, FormView};
 pub use frame::{Frame, Role, Tab, Theme};
 pub use job::JobView;
 pub use jobs::{JobsQuery, JobsView};
@@ -28,6 +39,6 @@ pub use login::LoginView;
 pub use new_job::{JobForm, NewJobView};
 pub use new_server::NewServerView;
 pub use overview::OverviewView;
-pub use server::ServerPageView;
+pub use server::{ServerPageView, ServerParts};
 pub use servers::ServersView;
 pub use table::TableView;

@@ -4,10 +4,12 @@ use askama::Template;
 use serde_json::Value;
 
 use super::filter;
+use super::firmware::kind;
 use super::frame::Frame;
 use super::jobs::Row;
+use super::section::{Cell, Section};
 use super::servers::{model, place, standing};
-use crate::data::{JobPage, KeptCard, Server};
+use crate::data::{Condition, ConditionList, Inventory, JobPage, KeptCard, LastDiagnostics, Server};
 use crate::parts::{Badge, Copy};
 use crate::state::State;
 use crate::time::When;
@@ -15,6 +17,22 @@ use crate::words;
 
 /// The most text of a card that is shown for one fact.
 const MAX_SLOTS: usize = 16;
+
+/// The maximum of firmware entries that are shown.
+const MAX_FIRMWARE: usize = 32;
+
+/// What the page of a server shows besides the server, its jobs and its card.
+#[derive(Clone, Debug, Default)]
+pub struct ServerParts {
+    /// What the server is made of.
+    pub inventory: Inventory,
+    /// The newest condition of each kind.
+    pub conditions: ConditionList,
+    /// The last diagnostics.
+    pub diagnostics: LastDiagnostics,
+    /// The firmware set that fits the server, or why none does; `None` while vendor and model are not known.
+    pub fitting: Option<Result<String, String>>,
+}
 
 /// One server.
 #[derive(Template)]
@@ -42,6 +60,7 @@ pub struct ServerPageView {
     probed: Option<When>,
     seen: Option<When>,
     learned: Vec<String>,
+    sections: Vec<Section>,
 }
 
 struct Slot {
@@ -109,7 +128,7 @@ fn slots(card: &Value) -> Vec<Slot> {
 
 impl ServerPageView {
     /// The page of a server with its newest jobs and the card of its last probe.
-    pub fn of(f: Frame, server: &Server, jobs: &JobPage, kept: &KeptCard) -> Self {
+    pub fn of(f: Frame, server: &Server, jobs: &JobPage, kept: &KeptCard, parts: &ServerParts) -> Self {
         let now = f.now;
         let (state, word, why) = standing(server, now);
         let running = jobs.jobs.iter().find(|job| job.status != "complete");
@@ -126,6 +145,10 @@ impl ServerPageView {
         };
         let named =
             plan["plan"].as_str().or_else(|| observed.and_then(|observed| observed["slot_plan"].as_str()));
+        let mut sections = Vec::new();
+        sections.extend(conditions(&parts.conditions, &server.serial, now));
+        sections.push(firmware(parts, now));
+        sections.extend(diagnosed(&parts.diagnostics, now));
         let learned = server.learned.as_ref().and_then(Value::as_object);
         Self {
             path: format!("/ui/servers/{}", words::encoded(&server.serial)),
@@ -156,7 +179,107 @@ impl ServerPageView {
                 .into_iter()
                 .flat_map(|learned| learned.keys().map(|key| words::cut(key)))
                 .collect(),
+            sections,
             f,
         }
     }
+}
+
+/// The newest condition of each kind, with the way to the earlier ones.
+fn conditions(list: &ConditionList, serial: &str, now: jiff::Timestamp) -> Option<Section> {
+    let row = |condition: &Condition| {
+        let (state, word) = match condition.state.as_str() {
+            "pending" => (State::Queued, "Pending"),
+            "active" => (State::Working, "Active"),
+            "succeeded" => (State::Done, "Succeeded"),
+            _ => (State::Failed, "Failed"),
+        };
+        let said = match condition.status.message.as_str() {
+            message if message.eq_ignore_ascii_case(word) => String::new(),
+            message => words::cut(message),
+        };
+        let history =
+            filter::jobs(&format!("{} label:condition={}", filter::term("serial", serial), condition.kind));
+        let acts = vec![(history, "Earlier", format!("Earlier conditions: {}", kind(&condition.kind)))];
+        vec![
+            Cell::Link(
+                format!("/ui/jobs/{}", words::encoded(&condition.id)),
+                kind(&condition.kind).to_owned(),
+            ),
+            Cell::Said(state.badge_saying(word), said),
+            Cell::Time(When::of(condition.updated_at, now)),
+            Cell::Acts(acts),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = list.conditions.iter().map(row).collect();
+    let section = Section::new("conditions", "Conditions", &["What", "State", "Changed", "History"], rows);
+    (!list.conditions.is_empty()).then(|| section.note("the newest of each kind"))
+}
+
+/// The installed firmware, and the set that fits.
+fn firmware(parts: &ServerParts, now: jiff::Timestamp) -> Section {
+    let shown = parts.inventory.out_of_band.as_ref().map(|inventory| &inventory["firmware"]);
+    let text = |entry: &Value, key: &str| words::cut(entry[key].as_str().unwrap_or_default());
+    let row = |entry: &Value| {
+        let name = match text(entry, "name") {
+            name if name.is_empty() => text(entry, "id"),
+            name => name,
+        };
+        vec![Cell::Two(name, text(entry, "id")), Cell::Text(text(entry, "version"))]
+    };
+    let entries = shown.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let fitting = match &parts.fitting {
+        Some(Ok(set)) => format!("the set {set} fits"),
+        Some(Err(why)) => words::cut(why),
+        None => String::new(),
+    };
+    let read = parts.inventory.out_of_band_read_at.map(|at| format!("read {}", When::of(at, now).words()));
+    let hidden = entries.len().saturating_sub(MAX_FIRMWARE) as u64;
+    let hidden = (hidden > 0).then(|| words::count(hidden, "more is not shown", "more are not shown"));
+    let notes: Vec<String> =
+        read.into_iter().chain([fitting].into_iter().filter(|text| !text.is_empty())).chain(hidden).collect();
+    Section::new(
+        "firmware",
+        "Firmware",
+        &["Component", "Version"],
+        entries.iter().take(MAX_FIRMWARE).map(row).collect(),
+    )
+    .note(notes.join(" · "))
+    .or("Not known yet. “Request…” reads the inventory from the BMC; then a firmware set can be chosen.")
+}
+
+/// The checks of the last diagnostics, those that need a person first.
+fn diagnosed(last: &LastDiagnostics, now: jiff::Timestamp) -> Option<Section> {
+    let id = last.doctor_id.as_ref()?;
+    let mut checks: Vec<_> = last.checks.iter().collect();
+    checks.sort_by_key(|check| match check.status.as_str() {
+        "fail" => 0,
+        "warn" => 1,
+        _ => 2,
+    });
+    let row = |check: &&crate::data::DiagnosticCheck| {
+        let (state, word) = match check.status.as_str() {
+            "pass" => (State::Done, "Passed"),
+            "warn" => (State::Waiting, "Look at it"),
+            "fail" => (State::Failed, "Failed"),
+            _ => (State::Queued, "Not tried"),
+        };
+        vec![
+            Cell::text(&check.name),
+            Cell::State(state.badge_saying(word)),
+            Cell::Two(words::cut(&check.found), words::cut(&check.next_action)),
+        ]
+    };
+    let note = match last.ended_at {
+        Some(at) => When::of(at, now).words().to_owned(),
+        None => "they run now".to_owned(),
+    };
+    let rows = checks.iter().map(row).collect();
+    let job = (format!("/ui/jobs/{}", words::encoded(id)), "The job");
+    Some(
+        Section::new("diagnostics", "Diagnostics", &["Check", "Result", "Found"], rows)
+            .note(note)
+            .or("No result yet.")
+            .more(Some(job)),
+    )
 }

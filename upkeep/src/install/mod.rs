@@ -3,7 +3,8 @@
 //! ```text
 //!  validate ─► identify ─► power-on ─► plan ─┬─► for each component, the BMC first, then the BIOS, then the rest:
 //!  files held              if it was off     │     host-off    only where the profile says so (update_bios_host_off)
-//!                                            │     upload      stored intent, then one image; after a crash: look first
+//!                                            │     upload      stored intent, then one image; after a crash: look first.
+//!                                            │                 A BMC that takes no upload reads the image from a URL
 //!                                            │     watch       parked; one poll for each wake-up
 //!                                            │     shut-down, host-on    only where a restart of the host is needed
 //!                                            │     verify      three reads of the inventory with the new version
@@ -21,17 +22,22 @@
 mod absent;
 mod component;
 mod confirm;
+mod fetch;
 mod image;
 mod offer;
 mod plan;
 mod power;
 mod release;
 mod restart;
+mod sending;
+mod served;
 mod settle;
 mod upload;
+mod urls;
 mod validate;
 mod verify;
 mod watch;
+mod way;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +51,7 @@ use engine::{Step, StepContext, StepPolicy, StepReport};
 use firmware::{Entry, VerifiedFirmware};
 
 pub use offer::{PlanItem, planned};
+pub use urls::{ImageReads, ImageUrl, ImageUrls, UrlOrder};
 
 /// The time limit of a step that waits for a BMC that flashes, or for an operator who restarts the host.
 const PATIENCE: Duration = Duration::from_secs(14 * 3600);

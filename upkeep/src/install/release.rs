@@ -1,7 +1,8 @@
-//! `firmware.release`: ends the hold of the files and the session at the BMC. Runs at every end; needs no BMC to succeed.
+//! `firmware.release`: ends the hold of the files, the right to read them, and the session at the BMC. Runs at every end; needs no BMC to succeed.
 
 use super::super::identified::input;
 use super::super::{UpkeepServices, names};
+use super::fetch;
 use bmc::unavailable;
 use engine::model::StepName;
 use engine::model::mutant::{self, Mutant};
@@ -18,5 +19,5 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     if let Some(server) = server {
         services.bmc.connections.close(&server, &context.lease).await;
     }
-    Ok(StepReport::done())
+    Ok(fetch::end(services, context, StepReport::done()))
 }

@@ -18,7 +18,7 @@ use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::absent::{self, Absence};
 use super::component::record;
-use super::upload::Upload;
+use super::sending::Upload;
 use super::watch::Watched;
 use bmc::wait_for_bmc;
 use engine::model::{NewEvent, StepName, StepPhase, Time};
@@ -131,7 +131,11 @@ fn open(context: &StepContext) -> Option<Open> {
     };
     Some(Open {
         handle,
-        until: stored.accepted_at.map(|accepted| accepted.plus(limit)),
+        // An image that is still read has not been accepted: the update may take its whole time from the end of the run on.
+        until: match stored.accepted_at {
+            None if stored.fetch.is_some() => Some(context.record.started_at.plus(limit)),
+            accepted => accepted.map(|accepted| accepted.plus(limit)),
+        },
         component: upload.key.clone(),
     })
 }

@@ -14,68 +14,49 @@
 //!                                        a BMC that shows neither tasks nor a state ─► failure `upload_unknown`
 //! ```
 //!
+//! An image that the BMC reads from a URL goes on in [`super::fetch`]; its grant is a part of the checkpoint.
+//!
 //! Invariant: the checkpoint with the prepared update is durable before the first byte. An image that may have arrived is sent
 //! again only after the BMC has shown that it did not.
 
 use std::time::Duration;
 
-use redfish::update::Route;
 use redfish::{
-    Bmc, ErrorKind, ImageOffer, PreparedUpdate, RedfishError, UpdateHandle, UpdateImage, UpdateRequest,
-    UpdateStart, UpdateState, UploadProgress, choose_way,
+    Bmc, ErrorKind, PreparedUpdate, RedfishError, UpdateHandle, UpdateImage, UpdateRequest, UpdateStart,
+    UpdateState, UploadProgress,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::identified::{identified_bmc, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::absent::{self, Absence, Absent};
+use super::absent::{self, Absence};
 use super::component::{self, Current};
+use super::fetch;
 use super::image::FirmwareStream;
+use super::sending::{LOOK_FOR, Upload, accepted};
 use super::validate::unusable;
-use bmc::{ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
+use super::way;
+use bmc::{ConnectedBmc, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
 use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName, Time};
+use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
-use firmware::{VerifiedFirmware, VersionOrder, compare};
+use firmware::{VersionOrder, compare};
 
 const STEP: &StepName = names::FW_UPLOAD;
-/// How long a BMC is looked at before an image counts as not arrived. A BMC shows a task within seconds of the last byte.
-const LOOK_FOR: Duration = Duration::from_secs(60);
 /// How often the lease is renewed while an image is sent.
 const RENEW: Duration = Duration::from_secs(60);
-
-/// The output of the step.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(super) struct Upload {
-    /// The update as it was stored before the first byte.
-    pub(super) prepared: Option<PreparedUpdate>,
-    /// The state that the service showed before, where progress is shown by the service and not by a task.
-    before: Option<UpdateState>,
-    /// Since when the BMC is looked at.
-    looked_since: Option<Time>,
-    /// The accepted update.
-    pub(super) handle: Option<UpdateHandle>,
-    /// When it was accepted.
-    pub(super) accepted_at: Option<Time>,
-    /// How long the update may take, in seconds.
-    pub(super) limit_s: u64,
-    /// How the image was sent, and why so.
-    way: String,
-    /// How often the image was sent.
-    sent: u32,
-    absent: Absent,
-}
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
     let current = Current::of(STEP, context)?;
     let upload: Upload = context.own_output().unwrap_or_default();
-    match upload.prepared.clone() {
-        Some(_) if mutant::active(Mutant::SendsAgain) => send(services, context, &current, upload).await,
-        Some(prepared) => look(services, context, &current, upload, &prepared).await,
-        None => send(services, context, &current, upload).await,
+    match (upload.prepared.clone(), upload.fetch.clone()) {
+        (Some(_), Some(fetch)) => fetch::look(services, context, &current, upload, &fetch).await,
+        (Some(_), None) if mutant::active(Mutant::SendsAgain) => {
+            send(services, context, &current, upload).await
+        }
+        (Some(prepared), None) => look(services, context, &current, upload, &prepared).await,
+        (None, _) => send(services, context, &current, upload).await,
     }
 }
 
@@ -98,12 +79,7 @@ async fn send(
     // All bytes are read and hashed before the first one is sent.
     let file = services.firmware.open(&current.entry).await.map_err(|why| unusable(STEP, &why))?;
     let service = bmc.update_capability().await.map_err(failed)?;
-    let profile = bmc.profile();
-    let offer = ImageOffer { size: current.entry.file.size, schemes: &[] };
-    let choice = choose_way(&service, &profile, &offer).map_err(|why| {
-        let next = "install this firmware in the web interface of the BMC, or with the tool of its vendor";
-        StepError::fail(failure(class::UNSUPPORTED, STEP, why.to_string(), next))
-    })?;
+    let way = way::choose(STEP, services, &connected, &service, current.entry.file.size).await?;
     let target = shown.and_then(|one| one.uri).filter(|_| current.item.devices > 1);
     let older = current.item.now.as_ref().is_some_and(|now| {
         matches!(compare(now, current.target()), VersionOrder::Newer | VersionOrder::Unclear)
@@ -114,9 +90,9 @@ async fn send(
         force: current.order.allow_downgrade && older,
         file_name: current.entry.file.filename.to_string(),
     };
-    upload.way = choice.why();
-    upload.limit_s = profile.update_timeout.as_secs();
-    let prepared = bmc.prepare_update(&service, choice, &request).await.map_err(failed)?;
+    upload.way = way.choice.why();
+    upload.limit_s = bmc.profile().update_timeout.as_secs();
+    let prepared = bmc.prepare_update(&service, way.choice, &request).await.map_err(failed)?;
     upload.before = match prepared.state_at_service {
         true => Some(bmc.poll_update(&prepared.handle()).await.map_err(failed)?.state),
         false => None,
@@ -124,20 +100,52 @@ async fn send(
     upload.prepared = Some(prepared.clone());
     upload.looked_since = None;
     upload.sent += 1;
-    context.checkpoint(json!(upload)).await.map_err(|_lost| lease_lost(STEP))?;
-    match start(context, &connected, &prepared, file, &upload).await {
-        Ok(UpdateStart::Accepted(handle)) => {
+    let url = way::issue(STEP, services, context, way.base, &file, upload.sent)?;
+    upload.fetch = url.as_ref().map(|(_, fetch)| fetch.clone());
+    let effects = match &url {
+        Some((url, _)) => vec![Effect::GrantsEnded, Effect::GrantIssued(Box::new(url.grant.clone()))],
+        None => Vec::new(),
+    };
+    context.checkpoint_with(json!(upload), effects).await.map_err(|_lost| lease_lost(STEP))?;
+    if url.is_some() && upload.sent > 1 {
+        services.urls.ended(context.snapshot.run.id);
+    }
+    let image = match &url {
+        Some((url, _)) => UpdateImage::Url(url.reveal()),
+        None => UpdateImage::Stream { length: file.file().size, image: Box::new(FirmwareStream::new(file)) },
+    };
+    let started = start(context, &connected, &prepared, image, &upload).await;
+    concluded(context, &connected, current, upload, started)
+}
+
+/// The report of an image that was sent, or of a URL that was given out.
+fn concluded(
+    context: &StepContext,
+    connected: &ConnectedBmc,
+    current: &Current,
+    mut upload: Upload,
+    started: Result<UpdateStart, RedfishError>,
+) -> Result<StepReport, StepError> {
+    match (started, upload.fetch.clone()) {
+        (Ok(UpdateStart::Accepted(handle)), None) => {
             Ok(connected.report(accepted(context, current, upload, handle, "accepted")))
         }
-        Ok(UpdateStart::MaybeAccepted { error, .. }) => {
+        (Ok(UpdateStart::Accepted(handle)), Some(fetch)) => {
+            upload.handle = Some(handle);
+            Ok(connected.report(fetch::began(current, &upload, &fetch)))
+        }
+        (Ok(UpdateStart::MaybeAccepted { error, .. }), fetch) => {
             let message =
                 format!("it is not known whether the BMC has the image, so the BMC is looked at: {error}");
             upload.looked_since = Some(context.now());
-            let report = look_again(current, upload);
+            let report = match fetch {
+                Some(fetch) => fetch::began(current, &upload, &fetch),
+                None => look_again(current, upload),
+            };
             Ok(report.event(NewEvent::warn("firmware.upload-unclear", message)))
         }
         // The BMC has no complete image, and nothing was started.
-        Err(error) => Err(not_accepted(current, &error, &upload)),
+        (Err(error), _) => Err(not_accepted(current, &error, &upload)),
     }
 }
 
@@ -146,12 +154,10 @@ async fn start(
     context: &StepContext,
     connected: &ConnectedBmc,
     prepared: &PreparedUpdate,
-    file: VerifiedFirmware,
+    image: UpdateImage<'_>,
     upload: &Upload,
 ) -> Result<UpdateStart, RedfishError> {
-    let length = file.file().size;
     let progress = UploadProgress::default();
-    let image = UpdateImage::Stream { image: Box::new(FirmwareStream::new(file)), length };
     let sending = connected.bmc.start_update(prepared, image, &progress);
     let mut sending = std::pin::pin!(sending);
     loop {
@@ -168,7 +174,7 @@ async fn start(
 
 /// The end of the step for an error that proves that nothing was started.
 fn not_accepted(current: &Current, error: &RedfishError, upload: &Upload) -> StepError {
-    let unsent = Upload { sent: upload.sent, ..Upload::default() };
+    let unsent = Upload { sent: upload.sent, unread: upload.unread, ..Upload::default() };
     let refused = matches!(error.kind, ErrorKind::Refused { status, .. } if status != 409 && status != 404);
     if refused {
         let summary = format!("the BMC refused {}: {}", current.item.what(), error.kind);
@@ -177,26 +183,6 @@ fn not_accepted(current: &Current, error: &RedfishError, upload: &Upload) -> Ste
             .with_output(json!(unsent));
     }
     from_redfish_change(STEP, error).with_output(json!(unsent))
-}
-
-/// The report of an update that the BMC has.
-fn accepted(
-    context: &StepContext,
-    current: &Current,
-    mut upload: Upload,
-    handle: UpdateHandle,
-    how: &str,
-) -> StepReport {
-    let way = match upload.prepared.as_ref().map(|prepared| &prepared.choice.route) {
-        Some(Route::Simple { .. }) => "read by the BMC",
-        Some(Route::Multipart { .. } | Route::Push { .. }) | None => "uploaded",
-    };
-    upload.handle = Some(handle);
-    upload.accepted_at = Some(context.now());
-    let message = format!("the image of {} was {way} and is {how}", current.item.what());
-    let event = NewEvent::info("firmware.accepted", message)
-        .with(json!({ "file": current.entry.digest, "way": upload.way, "bytes": current.entry.file.size }));
-    StepReport::done().with_output(json!(upload)).event(event)
 }
 
 /// Looks whether an image has arrived of which that is not known.

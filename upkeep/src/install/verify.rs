@@ -18,6 +18,8 @@ use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::absent::{self, Absence, Absent};
 use super::component::{self, Current, record, sibling};
+use super::fetch;
+use super::sending::Upload;
 use super::watch::{Watched, Word};
 use bmc::{failure, wait_for_bmc};
 use engine::model::mutant::{self, Mutant};
@@ -80,7 +82,10 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     verified.version = seen.version.as_ref().map(ToString::to_string);
     if current.is_target(seen.version.as_ref()) {
         verified.good += 1;
-        return Ok(good(&current, verified));
+        let report = good(&current, verified);
+        let by_url = sibling::<Upload>(context, names::FW_UPLOAD).is_some_and(|upload| upload.is_by_url());
+        let done = matches!(report.outcome, engine::StepOutcome::Done);
+        return Ok(if by_url && done { fetch::end(services, context, report) } else { report });
     }
     verified.good = 0;
     if seen.running {

@@ -22,7 +22,7 @@ use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::absent::{self, Absence, Absent};
 use super::component::{self, Current, sibling};
-use super::upload::Upload;
+use super::sending::Upload;
 use bmc::{failure, from_redfish, lease_lost, wait_for_bmc};
 use engine::model::mutant::{self, Mutant};
 use engine::model::{NewEvent, StepName, Time};

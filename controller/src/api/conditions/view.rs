@@ -94,6 +94,9 @@ struct StatusView {
 #[schemars(rename = "ServerConditionStep")]
 struct StepView {
     name: String,
+    /// What the step works on, such as a component of the firmware, when the condition runs the step for several things.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<String>,
     /// The state of the step.
     #[schemars(with = "types::StepPhase")]
     phase: Value,
@@ -136,7 +139,11 @@ impl ConditionView {
         let steps = snapshot
             .steps
             .iter()
-            .map(|record| StepView { name: record.name.to_string(), phase: json!(record.phase) })
+            .map(|record| StepView {
+                name: record.name.to_string(),
+                of: Some(record.key.trim_end_matches('/').to_owned()).filter(|key| !key.is_empty()),
+                phase: json!(record.phase),
+            })
             .collect();
         let results = snapshot.steps.iter().rev().map(|record| &record.output);
         let result = results.filter_map(|output| output.get("summary").map(|_| output.clone())).next();

@@ -1,11 +1,14 @@
 //! The operations that only show what the controller knows: overview, settings, reads of media, kept cards.
 
+use super::super::error_code::ErrorCode;
 use super::super::jobs::media::MediaReadsView;
 use super::super::overview::OverviewView;
-use super::super::registry::RepositoryPage;
+use super::super::registry::{RepositoryDetailView, RepositoryPage};
 use super::super::servers::card::KeptCard;
+use super::super::servers::doctor::LastReport;
 use super::super::settings::SettingsView;
 use super::operation::{Operation, get};
+use serde_json::json;
 
 /// The operations, in the order of the table of routes.
 pub(super) fn insight() -> Vec<Operation> {
@@ -33,6 +36,24 @@ pub(super) fn insight() -> Vec<Operation> {
         )
         .of_registry()
         .returns::<RepositoryPage>(200, "All repositories."),
+        get(
+            ("registry", "/api/v1/registry/repositories/{name}"),
+            "getRepository",
+            "Show a repository with its tags, their sizes and platforms, and what holds its content",
+        )
+        .of_registry()
+        .path_parameter("name", "The name, with its slashes written `%2F`.", json!({ "type": "string" }))
+        .page_size(50, 100)
+        .query("cursor", "The tag after which the page begins.", json!({ "type": "string" }))
+        .returns::<RepositoryDetailView>(200, "The repository.")
+        .errors(&[ErrorCode::UnknownRepository]),
+        get(
+            ("servers", "/api/v1/servers/{serial}/doctor"),
+            "getDiagnostics",
+            "Show the result of the last diagnostics of a BMC",
+        )
+        .of_server()
+        .returns::<LastReport>(200, "The result; without checks before the first."),
         get(("controller", "/api/v1/settings"), "listSettings", "Show the settings and where they come from")
             .for_admins()
             .returns::<SettingsView>(200, "All settings, without secrets."),

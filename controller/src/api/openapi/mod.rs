@@ -11,6 +11,7 @@
 //!
 //! Specification: OpenAPI 3.1.0, JSON Schema 2020-12.
 
+mod backups;
 mod conditions;
 mod firmware;
 mod fleet;

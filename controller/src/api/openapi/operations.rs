@@ -37,6 +37,7 @@ pub(super) fn operations() -> Vec<Operation> {
         accounts(),
         controller(),
         super::insight::insight(),
+        super::backups::backups(),
         firmware(),
         registry(),
         keys(),

@@ -28,7 +28,7 @@ use super::openapi::types;
 
 pub(super) use collect::collect;
 pub(super) use read_only::{begin as begin_read_only, end as end_read_only};
-pub(super) use repositories::list_repositories;
+pub(super) use repositories::{list_repositories, show_repository};
 pub(super) use retain::retain;
 pub(super) use scrub::scrub;
 pub(super) use show::show;
@@ -54,6 +54,13 @@ pub trait RegistryAdmin: Send + Sync {
     async fn scrub(&self, by: &str) -> Result<bool, RegistryAdminError>;
     /// Returns every repository with some of its tags.
     async fn repositories(&self) -> Result<Vec<RepositoryView>, RegistryAdminError>;
+    /// Returns a repository with up to `limit` tags after `after`; `None` when it does not exist.
+    async fn repository(
+        &self,
+        name: &str,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Option<RepositoryDetailView>, RegistryAdminError>;
     /// Returns every open upload session.
     async fn uploads(&self) -> Result<Vec<UploadView>, RegistryAdminError>;
     /// Cancels an upload session. Returns `false` when no session has this id.
@@ -79,6 +86,72 @@ pub struct RepositoryView {
     pub tags: usize,
     /// The first tags by name, at most 100.
     pub names: Vec<String>,
+    /// The bytes of its content. A blob that is in two repositories counts in both.
+    pub bytes: u64,
+    /// When a tag was last pushed or deleted, RFC 3339.
+    #[schemars(with = "Option<types::Timestamp>")]
+    pub changed_at: Option<String>,
+    /// The number of pins that hold content of it.
+    pub pins: usize,
+}
+
+/// One repository with a page of its tags.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "RepositoryDetail")]
+pub struct RepositoryDetailView {
+    /// The name.
+    pub name: String,
+    /// The bytes of its content. A blob that is in two repositories counts in both.
+    pub bytes: u64,
+    /// The tags by name.
+    pub tags: Vec<ImageTagView>,
+    /// The cursor of the following page: the last tag of this one; null on the last page.
+    pub next: Option<String>,
+    /// The pins that hold content, at most 100.
+    pub held: Vec<HeldView>,
+    /// The number of pins that are left out.
+    pub more_held: usize,
+}
+
+/// A tag with what it names.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ImageTag")]
+pub struct ImageTagView {
+    /// The tag.
+    pub tag: String,
+    /// The digest of the manifest.
+    pub digest: String,
+    /// `image`, `index`, or the type of the artifact.
+    pub kind: String,
+    /// The bytes of everything below the tag; null when a part is not in this repository.
+    pub bytes: Option<u64>,
+    /// The platforms, as `linux/amd64`.
+    pub platforms: Vec<String>,
+    /// When the tag was last pushed, RFC 3339.
+    #[schemars(with = "Option<types::Timestamp>")]
+    pub pushed_at: Option<String>,
+    /// Whether the tag never moves and is never deleted.
+    pub immutable: bool,
+    /// Who holds the manifest.
+    pub held_by: Vec<String>,
+    /// Why the manifest cannot be shown.
+    pub problem: Option<String>,
+}
+
+/// Held content.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "HeldContent")]
+pub struct HeldView {
+    /// The digest of a manifest, with which everything below it is held, or of a blob.
+    pub digest: String,
+    /// Who holds it.
+    pub owner: String,
+    /// The job that holds it, if a job does.
+    #[schemars(with = "Option<types::JobId>")]
+    pub job_id: Option<String>,
+    /// Since when, RFC 3339.
+    #[schemars(with = "Option<types::Timestamp>")]
+    pub since: Option<String>,
 }
 
 /// The options of one garbage collection.

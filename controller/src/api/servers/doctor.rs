@@ -1,4 +1,6 @@
-//! `POST /api/v1/servers/{serial}/doctor`: diagnostics of a BMC before the first job.
+//! `POST /api/v1/servers/{serial}/doctor`: diagnostics of a BMC before the first job; `GET`: the result of the last ones.
+//!
+//! The result of the last diagnostics is that of their run, so nothing is stored twice.
 
 use std::time::Duration;
 
@@ -12,13 +14,14 @@ use serde::{Deserialize, Serialize};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
-use super::super::extract::{CanWrite, Parameters, SerialPath, unknown_server};
+use super::super::extract::{CanRead, CanWrite, Parameters, SerialPath, unknown_server};
 use super::super::openapi::types;
 use super::super::request_audit;
 use super::release;
 use diagnostics::DiagnosticsOrder;
 use diagnostics::checks::{Check, CheckStatus};
-use engine::model::{RunId, Serial};
+use engine::model::{RunId, Serial, Time};
+use engine::store::JobFilter;
 use engine::{Created, Creation};
 
 /// How long a request waits for diagnostics; longer diagnostics continue without it.
@@ -61,6 +64,57 @@ pub(in crate::api) struct DoctorRunning {
     doctor_id: RunId,
     /// What happens next.
     message: &'static str,
+}
+
+/// The result of the last diagnostics of a server.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "LastDiagnostics")]
+pub(in crate::api) struct LastReport {
+    #[schemars(with = "types::SerialNumber")]
+    server_serial: Serial,
+    /// The id of the diagnostics run; null before the first.
+    #[schemars(with = "Option<types::JobId>")]
+    doctor_id: Option<RunId>,
+    /// When the run ended; null while it runs.
+    #[schemars(with = "Option<types::Timestamp>")]
+    ended_at: Option<Time>,
+    /// The worst status of all checks; null while there is no result.
+    #[schemars(with = "Option<types::CheckStatus>")]
+    verdict: Option<CheckStatus>,
+    #[schemars(with = "Vec<types::Check>")]
+    checks: Vec<Check>,
+}
+
+/// Shows the result of the last diagnostics without a request to the BMC.
+pub(in crate::api) async fn last(
+    State(api): State<Api>,
+    _reader: CanRead,
+    SerialPath(serial): SerialPath,
+) -> Result<Json<LastReport>, ApiError> {
+    api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
+    let newest = JobFilter {
+        server: Some(serial.clone()),
+        workflow: Some(diagnostics::WORKFLOW.to_owned()),
+        limit: 1,
+        ..JobFilter::default()
+    };
+    let mut report = LastReport {
+        server_serial: serial,
+        doctor_id: None,
+        ended_at: None,
+        verdict: None,
+        checks: Vec::new(),
+    };
+    if let Some(job) = api.store().jobs(newest).await?.jobs.pop() {
+        report.doctor_id = Some(job.run.id);
+        let snapshot = api.store().snapshot(job.run.id).await?;
+        if let Some(found) = snapshot.as_ref().and_then(diagnostics::result_of) {
+            report.ended_at = Some(job.run.updated_at);
+            report.verdict = Some(found.verdict());
+            report.checks = found.checks;
+        }
+    }
+    Ok(Json(report))
 }
 
 /// Runs diagnostics of the BMC of a registered server under the lock of the server.

@@ -20,7 +20,7 @@ pub(super) mod view;
 pub(super) use card::card;
 pub(super) use create::create;
 pub(super) use delete::delete;
-pub(super) use doctor::doctor;
+pub(super) use doctor::{doctor, last as last_diagnostics};
 pub(super) use import::import;
 pub(super) use inventory::inventory;
 pub(super) use list::list;

@@ -1,5 +1,8 @@
 //! Copies files into a backup or out of it, with their digests.
 //!
+//! Content that is named by its digest may share its place on the disk with an earlier copy: a hard link instead of a second copy,
+//! read and compared with its digest as a copy is.
+//!
 //! Invariant: every file is read whole once while it is written, is fsynced, and its length is that of its digest. A file that
 //! disappears while it is copied is left out.
 
@@ -11,7 +14,9 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256, Sha512};
 
-use super::{BackupError, DATA, SUMMARY, SUMS, file, sync_directory};
+use super::error::{BackupError, file};
+use super::names::{DATA, SUMMARY, SUMS, names, sync_directory};
+use super::work::Work;
 
 /// The number of bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -29,9 +34,23 @@ pub(super) enum Copied {
     Damaged,
 }
 
+/// With what the copy of content shares its place on the disk.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Sharing {
+    /// With nothing.
+    #[default]
+    Nothing,
+    /// With its source.
+    Source,
+    /// With an earlier copy that has equal paths below this root.
+    Earlier(PathBuf),
+}
+
 /// Writes below one directory.
 pub(super) struct Copier {
     root: PathBuf,
+    work: Work,
+    sharing: Sharing,
     chunk: Vec<u8>,
     directories: BTreeSet<PathBuf>,
     /// Descriptions of content that was damaged or missing.
@@ -68,7 +87,20 @@ pub(super) struct Sums {
 impl Copier {
     pub(super) fn new(root: &Path) -> Result<Self, BackupError> {
         let directories = [root.to_owned()].into();
-        Ok(Self { root: root.to_owned(), chunk: vec![0; CHUNK], directories, damaged: BTreeSet::new() })
+        let (work, sharing) = (Work::default(), Sharing::default());
+        Ok(Self {
+            root: root.to_owned(),
+            work,
+            sharing,
+            chunk: vec![0; CHUNK],
+            directories,
+            damaged: BTreeSet::new(),
+        })
+    }
+
+    pub(super) fn part_of(mut self, work: &Work, sharing: &Sharing) -> Self {
+        (self.work, self.sharing) = (work.clone(), sharing.clone());
+        self
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -108,6 +140,9 @@ impl Copier {
         if let Some(above) = relative.parent() {
             self.create_directory(above)?;
         }
+        if self.share(from, relative, promised)? {
+            return Ok(Copied::Done);
+        }
         let mut copy = create(&target)?;
         let (mut sha256, mut sha512) = (Sha256::new(), Sha512::new());
         loop {
@@ -122,6 +157,7 @@ impl Copier {
                 Promised::Sha512(_) => sha512.update(bytes),
             }
             copy.write_all(bytes).map_err(file("write", &target))?;
+            self.work.advance(bytes.len() as u64)?;
         }
         let kept = match promised {
             Promised::Nothing => true,
@@ -136,6 +172,26 @@ impl Copier {
         }
         copy.sync_all().map_err(file("sync", &target))?;
         Ok(Copied::Done)
+    }
+
+    /// Makes content a second name of an earlier copy, if there is one with the right bytes.
+    fn share(&self, from: &Path, relative: &Path, promised: &Promised) -> Result<bool, BackupError> {
+        let earlier = match (&self.sharing, promised) {
+            (Sharing::Nothing, _) | (_, Promised::Nothing | Promised::Sha512(_)) => return Ok(false),
+            (Sharing::Source, _) => from.to_owned(),
+            (Sharing::Earlier(root), _) => root.join(relative),
+        };
+        let target = self.root.join(relative);
+        // No earlier copy, another disk, or a file system without hard links: the file is copied.
+        if fs::hard_link(&earlier, &target).is_err() {
+            return Ok(false);
+        }
+        let found = digest_of(&target, &self.work)?;
+        if matches!(promised, Promised::Sha256(hex) if *hex == found.0) {
+            return Ok(true);
+        }
+        fs::remove_file(&target).map_err(file("remove", &target))?;
+        Ok(false)
     }
 
     /// Copies a small file that may change, and replaces an older copy of it.
@@ -203,25 +259,11 @@ fn create(path: &Path) -> Result<File, BackupError> {
     created.map_err(file("create", path))
 }
 
-/// The names in a directory that are UTF-8; none when there is no directory.
-pub(super) fn names(
-    path: &Path,
-) -> Result<impl Iterator<Item = Result<String, BackupError>> + use<>, BackupError> {
-    let entries = match fs::read_dir(path) {
-        Ok(entries) => Some(entries),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
-        Err(error) => return Err(file("list", path)(error)),
-    };
-    let path = path.to_owned();
-    Ok(entries.into_iter().flatten().filter_map(move |entry| match entry {
-        Ok(entry) => entry.file_name().into_string().ok().map(Ok),
-        Err(error) => Some(Err(file("list", &path)(error))),
-    }))
-}
-
-/// The SHA-256 digest of a file in hex, and its length.
-pub(super) fn digest_of(path: &Path) -> Result<(String, u64), BackupError> {
+/// The SHA-256 digest of a file in hex, and its length, read from the disk as far as the kernel permits it.
+pub(super) fn digest_of(path: &Path, work: &Work) -> Result<(String, u64), BackupError> {
     let mut source = File::open(path).map_err(file("read", path))?;
+    // Without this the bytes that were just written come from memory. A file system may refuse it.
+    let _kept = rustix::fs::fadvise(&source, 0, None, rustix::fs::Advice::DontNeed);
     let mut digest = Sha256::new();
     let (mut chunk, mut bytes) = (vec![0; CHUNK], 0);
     loop {
@@ -232,17 +274,18 @@ pub(super) fn digest_of(path: &Path) -> Result<(String, u64), BackupError> {
         }
         digest.update(content);
         bytes += content.len() as u64;
+        work.advance(content.len() as u64)?;
     }
 }
 
 /// Reads every file of a backup again from the disk and writes the sums.
-pub(super) fn sums_of(root: &Path) -> Result<Sums, BackupError> {
+pub(super) fn sums_of(root: &Path, work: &Work) -> Result<Sums, BackupError> {
     let path = root.join(SUMS);
     let mut sums = BufWriter::new(create(&path)?);
     let mut digest = Sha256::new();
     let (mut files, mut bytes) = (0, 0);
     walk(root, Path::new(DATA), &mut |relative| {
-        let (hex, length) = digest_of(&root.join(relative))?;
+        let (hex, length) = digest_of(&root.join(relative), work)?;
         let line = format!("{hex}  {}\n", relative.display());
         digest.update(line.as_bytes());
         (files, bytes) = (files + 1, bytes + length);

@@ -13,8 +13,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::copy::{Copied, Copier, Promised, names};
-use super::{BackupError, REGISTRY, file};
+use super::copy::{Copied, Copier, Promised};
+use super::error::{BackupError, file};
+use super::names::{REGISTRY, names};
 
 /// The records of a repository, in the order of copying.
 const RECORDS: [&str; 5] = ["_tags", "_manifests", "_referrers", "_pins", "_layers"];

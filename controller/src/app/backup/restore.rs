@@ -5,114 +5,30 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use super::super::{StartError, create_directory, lock};
-use super::copy::{Copied, Copier, Promised, digest_of, line_of, names, walk};
-use super::{
-    BackupError, BackupSummary, DATA, DATABASE, FORMAT, LIBRARY, MASTER_KEY, REGISTRY, SUMMARY, SUMS, file,
-    sync_directory,
-};
+use super::copy::{Copied, Copier, Promised, Sharing};
+use super::error::{BackupError, file};
+use super::names::{DATABASE, LIBRARY, MASTER_KEY, REGISTRY, names, sync_directory};
+use super::summary::BackupSummary;
+use super::verify::{listed, verify};
+use super::work::Work;
 use crate::audit::{AuditAction, local_entry};
 use crate::config::Settings;
 use engine::model::Time;
-use engine::store::{check_copy, record_in_file};
+use engine::store::record_in_file;
 use secrets::KeyRing;
 
 /// The file in STORAGE_ROOT that exists while a restore is not complete.
 const MARKER: &str = "restore-incomplete";
-/// The longest `backup.json` that is read, in bytes.
-const SUMMARY_LENGTH: u64 = 64 << 20;
 
 /// Refuses a data directory in which a restore was interrupted.
 pub(in crate::app) fn refuse_incomplete(settings: &Settings) -> Result<(), StartError> {
     match settings.storage_root.join(MARKER).exists() {
         true => Err(StartError::RestoreIncomplete { path: settings.storage_root.clone() }),
         false => Ok(()),
-    }
-}
-
-/// Reads every file of a backup and compares it with its digest; checks the database. Blocks on the disk.
-///
-/// # Errors
-/// When the directory is not a backup, or a file of it is missing, damaged or not listed.
-pub fn verify(backup: &Path) -> Result<BackupSummary, BackupError> {
-    let summary = read_summary(backup)?;
-    let damaged = |reason: String| BackupError::Damaged { reason };
-    let mut files = 0;
-    listed(backup, &summary, &mut |hex, relative| {
-        files += 1;
-        let path = backup.join(relative);
-        match path.symlink_metadata() {
-            Ok(found) if found.is_file() => {}
-            _ => return Err(damaged(format!("{} is missing", relative.display()))),
-        }
-        match digest_of(&path)? {
-            (found, _) if found == hex => Ok(()),
-            _ => Err(damaged(format!(
-                "{} has other content than when the backup was made",
-                relative.display()
-            ))),
-        }
-    })?;
-    let mut present: u64 = 0;
-    walk(backup, Path::new(DATA), &mut |_| {
-        present += 1;
-        Ok(())
-    })?;
-    if present != files || files != summary.files {
-        return Err(damaged(format!(
-            "it has {present} files and lists {files}, and {} were backed up",
-            summary.files
-        )));
-    }
-    check_copy(&backup.join(DATABASE))?;
-    Ok(summary)
-}
-
-fn read_summary(backup: &Path) -> Result<BackupSummary, BackupError> {
-    let path = backup.join(SUMMARY);
-    let refused = |reason: String| BackupError::NotABackup { path: backup.to_owned(), reason };
-    let mut text = Vec::new();
-    match File::open(&path) {
-        Ok(found) => found.take(SUMMARY_LENGTH).read_to_end(&mut text).map_err(file("read", &path))?,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(refused(format!("it has no {SUMMARY}")));
-        }
-        Err(error) => return Err(file("read", &path)(error)),
-    };
-    let summary: BackupSummary =
-        serde_json::from_slice(&text).map_err(|error| refused(format!("{SUMMARY}: {error}")))?;
-    match summary.format == FORMAT {
-        true => Ok(summary),
-        false => Err(refused(format!("it has format {}, and this program knows {FORMAT}", summary.format))),
-    }
-}
-
-/// Calls `each` with the digest and path of every listed file. Compares the list with its digest at the end.
-fn listed(
-    backup: &Path,
-    summary: &BackupSummary,
-    each: &mut dyn FnMut(&str, &Path) -> Result<(), BackupError>,
-) -> Result<(), BackupError> {
-    let path = backup.join(SUMS);
-    let damaged = |reason: String| BackupError::Damaged { reason };
-    let mut lines = BufReader::new(File::open(&path).map_err(file("read", &path))?);
-    let mut digest = Sha256::new();
-    let mut line = String::new();
-    while lines.read_line(&mut line).map_err(file("read", &path))? > 0 {
-        digest.update(line.as_bytes());
-        let (hex, relative) = line_of(line.trim_end_matches('\n'))
-            .ok_or_else(|| damaged(format!("{SUMS} has an invalid line")))?;
-        each(hex, relative)?;
-        line.clear();
-    }
-    match hex::encode(digest.finalize()) == summary.sums_sha256 {
-        true => Ok(()),
-        false => Err(damaged(format!("{SUMS} has other content than when the backup was made"))),
     }
 }
 
@@ -123,6 +39,16 @@ fn listed(
 /// When the backup is damaged, a controller uses one of the directories, or one of them is not empty: nothing is changed then. When a
 /// file cannot be written, the restore can be repeated; no controller starts before it is complete.
 pub fn restore(settings: &Settings, backup: &Path, now: Time) -> Result<BackupSummary, BackupError> {
+    restore_sharing(settings, backup, &Sharing::Nothing, now)
+}
+
+/// [`restore`] of a backup whose files may become those of the data.
+pub(super) fn restore_sharing(
+    settings: &Settings,
+    backup: &Path,
+    sharing: &Sharing,
+    now: Time,
+) -> Result<BackupSummary, BackupError> {
     let summary = verify(backup)?;
     let locks = lock::DataLock::take(settings)?;
     let target = Target {
@@ -146,7 +72,7 @@ pub fn restore(settings: &Settings, backup: &Path, now: Time) -> Result<BackupSu
         .map_err(file("write", &marker))?;
     File::open(&marker).and_then(|marker| marker.sync_all()).map_err(file("sync", &marker))?;
     sync_directory(&target.storage)?;
-    target.fill(backup, &summary)?;
+    target.fill(backup, &summary, sharing)?;
     let name = backup.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     record_in_file(&target.database, &local_entry(AuditAction::DataRestore, "backup", &name, now))?;
     fs::remove_file(&marker).map_err(file("remove", &marker))?;
@@ -251,7 +177,7 @@ impl Target {
         Some((self.registry.clone()?, below(REGISTRY)?))
     }
 
-    fn fill(&self, backup: &Path, summary: &BackupSummary) -> Result<(), BackupError> {
+    fn fill(&self, backup: &Path, summary: &BackupSummary, sharing: &Sharing) -> Result<(), BackupError> {
         let mut copiers: Vec<Copier> = Vec::new();
         listed(backup, summary, &mut |hex, relative| {
             let Some((root, below)) = self.place(relative) else { return Ok(()) };
@@ -259,7 +185,7 @@ impl Target {
                 Some(known) => &mut copiers[known],
                 None => {
                     create_directory(&root)?;
-                    copiers.push(Copier::new(&root)?);
+                    copiers.push(Copier::new(&root)?.part_of(&Work::default(), sharing));
                     let last = copiers.len() - 1;
                     &mut copiers[last]
                 }

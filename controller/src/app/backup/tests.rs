@@ -15,17 +15,17 @@ use engine::model::{NewEvent, Server, Time};
 use engine::store::Store;
 
 /// A data directory with two servers, a maintenance image, a master key and an OS image, and the store of its controller.
-struct Data {
-    folder: TempDir,
-    settings: Settings,
-    store: Store,
+pub(super) struct Data {
+    pub(super) folder: TempDir,
+    pub(super) settings: Settings,
+    pub(super) store: Store,
 }
 
-fn now() -> Time {
+pub(super) fn now() -> Time {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-fn settings(data: &Path) -> Settings {
+pub(super) fn settings(data: &Path) -> Settings {
     Settings::load(&Sources {
         flags: vec![("STORAGE_ROOT".to_owned(), data.display().to_string())],
         environment: &|_| None,
@@ -35,7 +35,7 @@ fn settings(data: &Path) -> Settings {
     .unwrap()
 }
 
-fn sha256(bytes: &[u8]) -> String {
+pub(super) fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
@@ -66,7 +66,7 @@ fn layout(folder: &Path, tag: &str) -> String {
 }
 
 impl Data {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(&folder.path().join("data"));
         layout(&folder.path().join("layout"), "v1");
@@ -87,7 +87,7 @@ impl Data {
         Self { folder, settings, store }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -96,7 +96,7 @@ impl Data {
     }
 }
 
-fn names(path: &Path) -> Vec<String> {
+pub(super) fn names(path: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -247,7 +247,7 @@ async fn damaged_content_of_the_registry_is_named_and_left_out() {
 #[tokio::test]
 async fn a_push_between_the_copies_of_the_registry_is_in_the_backup() {
     let data = Data::new().await;
-    let mut copier = super::Copier::new(&{
+    let mut copier = super::copy::Copier::new(&{
         let root = data.path("copy");
         fs::create_dir(&root).unwrap();
         root

@@ -10,23 +10,25 @@
 //!
 //! Every action is an event. The last reports and the read-only switch are stored in the database and survive a restart.
 
+use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use registry::{GcOptions, Registry, RetentionRule, Scrubbed};
+use registry::{GcOptions, Registry, RepositoryName, RetentionRule, Scrubbed};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
+use super::times::rfc3339;
 use crate::api::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
-    RepositoryView, ScrubStatus, UploadView, UploadsStatus,
+    RepositoryDetailView, RepositoryView, ScrubStatus, UploadView, UploadsStatus,
 };
 use crate::config::Settings;
-use engine::model::{Clock, NewEvent, Time, error_chain};
+use engine::model::{Clock, NewEvent, error_chain};
 use engine::store::{Store, StoreError};
 
 /// The interval of checks for due work.
@@ -371,6 +373,10 @@ impl RegistryAdmin for RegistryMaintenance {
 
     async fn repositories(&self) -> Result<Vec<RepositoryView>, RegistryAdminError> {
         let mut shown = Vec::new();
+        let mut pins: HashMap<RepositoryName, usize> = HashMap::new();
+        for pin in self.0.registry.pins() {
+            *pins.entry(pin.repository).or_default() += 1;
+        }
         for name in self.0.registry.repositories().await {
             let tags = match self.0.registry.tags(&name).await {
                 Ok(tags) => tags,
@@ -379,9 +385,34 @@ impl RegistryAdmin for RegistryMaintenance {
                 Err(error) => return Err(failed(error)),
             };
             let names = tags.iter().take(NAMED).map(ToString::to_string).collect();
-            shown.push(RepositoryView { name: name.to_string(), tags: tags.len(), names });
+            let (bytes, changed) = self.0.registry.size_of(&name);
+            let (changed_at, pins) =
+                (changed.and_then(rfc3339), pins.get(&name).copied().unwrap_or_default());
+            shown.push(RepositoryView {
+                name: name.to_string(),
+                tags: tags.len(),
+                names,
+                bytes,
+                changed_at,
+                pins,
+            });
         }
         Ok(shown)
+    }
+
+    async fn repository(
+        &self,
+        name: &str,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Option<RepositoryDetailView>, RegistryAdminError> {
+        // No repository has an invalid name.
+        let Ok(name) = name.parse() else { return Ok(None) };
+        match super::shown::repository(&self.0.registry, &name, after, limit).await {
+            Ok(shown) => Ok(Some(shown)),
+            Err(registry::Error::RepositoryUnknown) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     async fn set_read_only(&self, reason: Option<String>, by: &str) -> Result<(), RegistryAdminError> {
@@ -454,9 +485,4 @@ impl RegistryAdmin for RegistryMaintenance {
 fn uploads_status(load: registry::UploadLoad) -> UploadsStatus {
     let registry::UploadLoad { sessions, sessions_max, receiving, receiving_max, exhausted } = load;
     UploadsStatus { sessions, sessions_max, receiving, receiving_max, exhausted }
-}
-
-fn rfc3339(time: SystemTime) -> Option<String> {
-    let stamp = jiff::Timestamp::try_from(time).ok()?;
-    Some(Time::from_timestamp(stamp).to_string())
 }

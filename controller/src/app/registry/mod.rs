@@ -6,12 +6,15 @@
 //! | `audit` | audit events in the event log and in the metrics |
 //! | `request_audit` | changes in the audit log, before the response |
 //! | `waiting` | responses that wait for their audit entries |
+//! | `shown` | one repository with its tags, for operators |
 //! | `maintenance` | sweep of uploads, garbage collection, retention, scrub, the read-only switch |
 
 mod access;
 mod audit;
 mod maintenance;
 mod request_audit;
+mod shown;
+mod times;
 mod waiting;
 
 use std::path::PathBuf;

@@ -172,7 +172,8 @@ fn cost(kit: &Kit, second: u64) -> u64 {
         false
     };
     connection.progress_handler(100, Some(counted)).unwrap();
-    let claimer = Claimer { owner: "w".to_owned(), now: at(second), ttl: TTL, grace: GRACE };
+    let claimer =
+        Claimer { owner: "w".to_owned(), now: at(second), ttl: TTL, grace: GRACE, decides_for_others: false };
     let queues = ["default".to_owned()];
     let claimed = claimer.claim(&connection, &queues, Lanes::All, 1, &mut Fairness::default()).unwrap();
     assert_eq!(claimed.len(), 1);

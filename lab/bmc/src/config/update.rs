@@ -98,6 +98,12 @@ pub struct SimplePolicy {
     /// Whether the protocols are listed nowhere.
     #[serde(default)]
     pub unlisted: bool,
+    /// Whether the BMC responds before it reads the image; its task shows that it reads. Else it reads the image first.
+    #[serde(default)]
+    pub answers_first: bool,
+    /// Whether `ImageURI` has no scheme: `TransferProtocol` names it.
+    #[serde(default)]
+    pub no_scheme: bool,
 }
 
 /// What an upload to `HttpPushUri` must be.

@@ -12,28 +12,21 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Upload,
-    image::{ImageFacts, ImageProblem, ImageReader},
+    image::{ImageFacts, ImageProblem},
     progress::{Job, Stage, TaskView},
 };
 use crate::{
     actions::object,
     call::Call,
-    config::{BiosUpdate, Component, PushForm, SimplePolicy, UpdateAnswer},
+    config::{BiosUpdate, Component, PushForm, UpdateAnswer},
     etag,
     faults::{FaultEffect, FlashFault},
-    host::MediaUrl,
-    media_reader::MediaRequest,
     reply::{ErrorReply, Reply},
     routes::{self, Resource},
     sim_bmc::SimBmc,
     state::State,
     types::Power,
 };
-
-const SIMPLE: &str = "UpdateService.SimpleUpdate";
-const FETCH_LIMIT: Duration = Duration::from_secs(60);
-/// The bytes of an image that are kept to read its first line.
-const LINE: usize = 1024;
 
 impl SimBmc {
     /// Carries out a request to one of the update resources.
@@ -43,12 +36,13 @@ impl SimBmc {
         resource: &Resource,
         effect: Option<&FaultEffect>,
     ) -> Result<Reply, ErrorReply> {
-        let fault = match effect {
-            Some(FaultEffect::Flash(fault)) => Some(fault.clone()),
-            _ => None,
+        let (fault, fetch) = match effect {
+            Some(FaultEffect::Flash(fault)) => (Some(fault.clone()), None),
+            Some(FaultEffect::Fetch(fault)) => (None, Some(fault.clone())),
+            _ => (None, None),
         };
         match resource {
-            Resource::UpdateSimple => self.simple_update(call, fault).await,
+            Resource::UpdateSimple => self.simple_update(call, fault, fetch).await,
             Resource::UpdateStart => self.start_update(fault),
             Resource::UpdateService => self.patch_update_service(call),
             _ => self.take_upload(call, resource, fault),
@@ -147,133 +141,60 @@ impl SimBmc {
         Reply::json(StatusCode::CREATED, &json!({ "@odata.id": path })).with(header::LOCATION, &path)
     }
 
-    async fn simple_update(&self, call: &Call, fault: Option<FlashFault>) -> Result<Reply, ErrorReply> {
-        let body = object(call)?.ok_or_else(|| ErrorReply::parameter_missing(SIMPLE, "ImageURI"))?;
-        let policy = self.inner.config.update.simple.as_ref();
-        let policy = policy.ok_or_else(|| ErrorReply::not_found(&call.path))?;
-        check_simple(body, policy)?;
-        let uri = body.get("ImageURI").ok_or_else(|| ErrorReply::parameter_missing(SIMPLE, "ImageURI"))?;
-        let uri = uri.as_str().ok_or_else(|| ErrorReply::parameter_type(SIMPLE, "ImageURI"))?;
-        if uri.starts_with('/') {
-            let stored = self.state().updates.stored.clone();
-            let Some((_, facts)) = stored.filter(|(path, _)| path == uri) else {
-                return Err(ErrorReply::parameter_format(
-                    SIMPLE,
-                    "ImageURI",
-                    "no stored image has this path",
-                ));
-            };
-            return self.begin_update(&facts, false, fault);
-        }
-        let scheme = uri.split("://").next().unwrap_or_default();
-        if !policy.protocols.iter().any(|known| known.eq_ignore_ascii_case(scheme)) {
-            return Err(ErrorReply::parameter_format(SIMPLE, "ImageURI", "its scheme is not supported"));
-        }
-        match self.fetch_image(uri).await {
-            Ok(facts) => {
-                self.state().updates.images += 1;
-                let reply = self.begin_update(&facts, false, fault)?;
-                self.state().updates.accept(&facts);
-                Ok(reply)
-            }
-            // A BMC reads the image after its response: only the task shows that it could not.
-            Err(message) => self.begin_failed(message),
-        }
-    }
-
-    async fn fetch_image(&self, uri: &str) -> Result<ImageFacts, String> {
-        let request = MediaRequest {
-            url: MediaUrl::new(uri),
-            head: false,
-            range: None,
-            keep: LINE,
-            to_the_end: true,
-            http_1_0: false,
-            other_address: false,
-        };
-        let fetched = tokio::time::timeout(FETCH_LIMIT, self.inner.media.fetch(request)).await;
-        let response = fetched.map_err(|_| "The image server does not respond.".to_owned())?;
-        let response = response.map_err(|refusal| refusal.to_string())?;
-        if response.status != 200 {
-            return Err(format!("The image server returned status {}.", response.status));
-        }
-        let length = response.length.ok_or_else(|| "The image has no length.".to_owned())?;
-        let mut reader = ImageReader::default();
-        reader.feed(&response.body);
-        reader.finish(Some(length)).map_err(|_| "The image is not valid.".to_owned())
-    }
-
     /// Starts an update with an image that arrived whole.
-    fn begin_update(
+    pub(super) fn begin_update(
         &self,
         facts: &ImageFacts,
         explicit_start: bool,
         fault: Option<FlashFault>,
     ) -> Result<Reply, ErrorReply> {
-        let config = &self.inner.config;
         let at = self.elapsed();
         let mut state = self.state();
         if state.updates.is_busy() {
             return Err(ErrorReply::busy());
         }
-        if facts.model.as_ref().is_some_and(|model| *model != config.identity.model) {
-            return Err(refused("The image is for another model."));
-        }
-        let item = find_item(&state, config, &facts.component)
-            .ok_or_else(|| refused("The image is for a device that this server does not have."))?;
-        let bios = state.updates.items[item].component == Component::Bios;
-        if bios && config.update.bios == BiosUpdate::HostOff && state.machine.power() != Power::Off {
-            let text = "The host has to be powered off before its BIOS is updated.";
-            return Err(ErrorReply::new(StatusCode::CONFLICT, "ResourceInUse", text));
-        }
-        Ok(self.begin_job(&mut state, at, (item, &facts.version), explicit_start, fault))
+        let item = self.item_for(&state, facts).map_err(Unfit::reply)?;
+        let task = (!self.shows_state_at_service()).then(|| state.tasks.begin("Firmware update"));
+        self.begin_job(&mut state, at, (item, &facts.version), task, (explicit_start, fault));
+        let shown = task.and_then(|id| state.tasks.show(&self.inner.config, id));
+        Ok(self.update_accepted(task, shown))
     }
 
-    fn begin_job(
+    /// The firmware that an image replaces, if the BMC installs it now.
+    pub(super) fn item_for(&self, state: &State, facts: &ImageFacts) -> Result<usize, Unfit> {
+        let config = &self.inner.config;
+        if facts.model.as_ref().is_some_and(|model| *model != config.identity.model) {
+            return Err(Unfit::Image("The image is for another model."));
+        }
+        let unknown = Unfit::Image("The image is for a device that this server does not have.");
+        let item = find_item(state, config, &facts.component).ok_or(unknown)?;
+        let bios = state.updates.items[item].component == Component::Bios;
+        if bios && config.update.bios == BiosUpdate::HostOff && state.machine.power() != Power::Off {
+            return Err(Unfit::HostOn);
+        }
+        Ok(item)
+    }
+
+    /// Starts to check an image for the task.
+    pub(super) fn begin_job(
         &self,
         state: &mut State,
         at: Duration,
         (item, version): (usize, &str),
-        explicit_start: bool,
-        fault: Option<FlashFault>,
-    ) -> Reply {
-        let config = &self.inner.config;
+        task: Option<u64>,
+        (explicit_start, fault): (bool, Option<FlashFault>),
+    ) {
         let State { updates, tasks, .. } = state;
-        let task = (!self.shows_state_at_service()).then(|| tasks.begin("Firmware update"));
         let record = updates.record(updates.items[item].id.clone(), version.to_owned());
         updates.started += 1;
-        let until = at + updates.skipped + config.update.check_time;
+        let until = at + updates.skipped + self.inner.config.update.check_time;
         let stage = Stage::Checking { until };
         let job = Job { item, version: version.to_owned(), record, task, explicit_start, fault, stage };
         updates.show(tasks, &job, TaskView::running("Verifying", "Running", 0));
         updates.job = Some(job);
-        let shown = task.and_then(|id| tasks.show(config, id));
         let bmc = self.clone();
         // After this request has released the state.
         tokio::spawn(async move { bmc.schedule_update() });
-        self.update_accepted(task, shown)
-    }
-
-    /// An update whose image could not be read: accepted, and its task fails.
-    fn begin_failed(&self, message: String) -> Result<Reply, ErrorReply> {
-        let mut state = self.state();
-        if state.updates.is_busy() {
-            return Err(ErrorReply::busy());
-        }
-        let State { updates, tasks, .. } = &mut *state;
-        let task = (!self.shows_state_at_service()).then(|| tasks.begin("Firmware update"));
-        let job = Job {
-            item: 0,
-            version: String::new(),
-            record: usize::MAX,
-            task,
-            explicit_start: false,
-            fault: None,
-            stage: Stage::Checked,
-        };
-        updates.show(tasks, &job, TaskView::failed("Exception", &message));
-        let shown = task.and_then(|id| tasks.show(&self.inner.config, id));
-        Ok(self.update_accepted(task, shown))
     }
 
     /// Starts the update of an image that was checked.
@@ -298,7 +219,7 @@ impl SimBmc {
     }
 
     /// The response to an accepted update.
-    fn update_accepted(&self, task: Option<u64>, shown: Option<Value>) -> Reply {
+    pub(super) fn update_accepted(&self, task: Option<u64>, shown: Option<Value>) -> Reply {
         let config = &self.inner.config;
         let Some(id) = task else { return Reply::ok(&json!({})) };
         let (monitor, task) =
@@ -347,27 +268,6 @@ impl SimBmc {
     }
 }
 
-fn check_simple(body: &Map<String, Value>, policy: &SimplePolicy) -> Result<(), ErrorReply> {
-    for (name, value) in body {
-        match name.as_str() {
-            "ImageURI" | "@Redfish.OperationApplyTime" | "ForceUpdate" | "Username" | "Password" => {}
-            "Targets" if !policy.refuses_targets => {}
-            "TransferProtocol" => {
-                let word = value.as_str().ok_or_else(|| ErrorReply::parameter_type(SIMPLE, name))?;
-                if !policy.protocols.iter().any(|known| known == word) {
-                    return Err(ErrorReply::parameter_not_in_list(SIMPLE, name, word));
-                }
-            }
-            _ => return Err(ErrorReply::parameter_unknown(SIMPLE, name)),
-        }
-    }
-    let stored = body.get("ImageURI").and_then(Value::as_str).is_some_and(|uri| uri.starts_with('/'));
-    if policy.protocol_required && !stored && !body.contains_key("TransferProtocol") {
-        return Err(ErrorReply::parameter_missing(SIMPLE, "TransferProtocol"));
-    }
-    Ok(())
-}
-
 /// The firmware that an image is for.
 fn find_item(state: &State, config: &crate::SimBmcConfig, component: &str) -> Option<usize> {
     let named = |at: &usize| {
@@ -388,6 +288,29 @@ fn problem(problem: ImageProblem) -> ErrorReply {
     match problem {
         ImageProblem::NotFirmware => refused("The file is not a firmware image."),
         ImageProblem::Damaged => refused("The firmware image is damaged or incomplete."),
+    }
+}
+
+/// Why an image is not installed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unfit {
+    Image(&'static str),
+    HostOn,
+}
+
+impl Unfit {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Image(text) => text,
+            Self::HostOn => "The host has to be powered off before its BIOS is updated.",
+        }
+    }
+
+    fn reply(self) -> ErrorReply {
+        match self {
+            Self::Image(text) => refused(text),
+            Self::HostOn => ErrorReply::new(StatusCode::CONFLICT, "ResourceInUse", self.text()),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The update service of a simulated BMC: what is installed, and the update that runs.
 //!
 //! ```text
+//!   SimpleUpdate of a BMC that answers first ─► Fetching ─► image arrives, or its task fails
 //!   image arrives ─► Checking ─┬─► Checked ── StartUpdate ──┐
 //!                              ├────────────────────────────┴─► Flashing ─┬─► device: new version, done
 //!                              └─► WaitingForHost (at restart) ──► Flashing├─► BIOS: WaitingForHost ─ restart ─► new version
@@ -19,6 +20,7 @@ mod progress;
 mod reader;
 mod run;
 mod show;
+mod simple;
 
 pub use image::firmware_image;
 pub use progress::UpdateRecord;

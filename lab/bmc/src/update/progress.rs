@@ -1,7 +1,7 @@
 //! What is installed, and the update that runs: data and rules, without requests and timers.
 //!
 //! ```text
-//!   Job { item, version, stage }   Checking ─► Checked ─► Flashing ─► WaitingForHost ─► applied      Updates::step
+//!   Job { item, version, stage }   Fetching ─► Checking ─► Checked ─► Flashing ─► WaitingForHost ─► applied      Updates::step
 //!   TaskView                       how the stage is shown in a task, or at the service
 //! ```
 
@@ -43,6 +43,10 @@ pub(crate) struct Installed {
 
 #[derive(Debug)]
 pub(super) enum Stage {
+    /// The BMC reads the image; the number tells the reads of a BMC apart.
+    Fetching {
+        number: u64,
+    },
     Checking {
         until: Duration,
     },
@@ -93,6 +97,8 @@ pub(crate) struct Updates {
     pub(crate) started: u64,
     /// Uploads that broke off before their end.
     pub(crate) cut: u64,
+    /// Images that the BMC began to read after its response.
+    pub(super) fetches: u64,
     /// Component and version of the images that were accepted, oldest first.
     pub(super) accepted: Vec<(String, String)>,
     /// Images and updates that a restart of the BMC ended.
@@ -172,7 +178,7 @@ impl Updates {
         let policy = &config.update;
         let Some(mut job) = self.job.take() else { return Next::Wait };
         match job.stage {
-            Stage::Checked | Stage::WaitingForHost { .. } => {
+            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } => {
                 self.job = Some(job);
                 Next::Wait
             }
@@ -337,7 +343,7 @@ impl Updates {
         self.job.as_ref().is_some_and(|job| match job.stage {
             Stage::Checking { until } => now < until,
             Stage::Flashing { until, .. } => now < until || job.fault == Some(FlashFault::Hang),
-            Stage::Checked | Stage::WaitingForHost { .. } => false,
+            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } => false,
         })
     }
 

@@ -5,18 +5,18 @@
 
 /// A table with a header.
 #[derive(Debug, PartialEq)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// The fields of the first row.
-    pub(super) header: Vec<String>,
+    pub(crate) header: Vec<String>,
     /// The other rows, each with the number of its first line.
-    pub(super) rows: Vec<(usize, Vec<String>)>,
+    pub(crate) rows: Vec<(usize, Vec<String>)>,
 }
 
 /// Reads a table. Empty lines are left out.
 ///
 /// # Errors
 /// When the text is empty, a quotation mark is not closed, or a row has another number of fields than the header.
-pub(super) fn read(text: &str) -> Result<Table, String> {
+pub(crate) fn read(text: &str) -> Result<Table, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let separator = separator(text);
     let mut rows = records(text, separator)?.into_iter();

@@ -1,0 +1,141 @@
+//! Why a backup was not made, verified or restored.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::super::StartError;
+use super::remote::RemoteError;
+use engine::store::StoreError;
+
+/// Why a backup was not made or not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// A file or directory could not be used.
+    #[error("{operation} {}", path.display())]
+    File {
+        /// The operation, in words.
+        operation: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The destination exists.
+    #[error("{} exists; a backup is made in a new directory", path.display())]
+    Exists {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// There is no data to back up.
+    #[error("there is no database {}; check STORAGE_ROOT and DB_PATH", path.display())]
+    NoData {
+        /// The database file.
+        path: PathBuf,
+    },
+    /// The directory is not a complete backup of a known form.
+    #[error("{} is not a backup that this program can read: {reason}", path.display())]
+    NotABackup {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file of the backup is missing, damaged or not part of it.
+    #[error("the backup is damaged: {reason}; use another backup")]
+    Damaged {
+        /// What is wrong, with the file.
+        reason: String,
+    },
+    /// The target of a restore is in use.
+    #[error("{} is not empty; restore into new directories, or move the present data away first", path.display())]
+    NotEmpty {
+        /// The directory or file.
+        path: PathBuf,
+    },
+    /// The master key of the target is not the one of the backup.
+    #[error("{} is not the master key of this backup; move it away, or use the right one", path.display())]
+    OtherKey {
+        /// The key file.
+        path: PathBuf,
+    },
+    /// The key file of the target cannot be used.
+    #[error("the key file of the target cannot be used")]
+    Key(#[source] Box<secrets::MasterKeyError>),
+    /// The key file of the target does not have a version that records of the backup need.
+    #[error(
+        "records of this backup are sealed with the master key {}, which {} does not have; add that key to the file as a further \
+         line (it was in the key file when the backup was made), or move the file away and enter the credentials again",
+        needs.join(", "),
+        path.display()
+    )]
+    NeedsKey {
+        /// The ids of the missing versions.
+        needs: Vec<String>,
+        /// The key file.
+        path: PathBuf,
+    },
+    /// The master key is not in the data directory.
+    #[error("the master key cannot be part of the backup: {reason}")]
+    NoKey {
+        /// Why not.
+        reason: &'static str,
+    },
+    /// The database could not be copied or checked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The folder of scheduled backups does not exist.
+    #[error("the folder {} of BACKUP_TARGET does not exist; is its disk mounted? Create it once with install -d -m 0700", path.display())]
+    NoFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder of scheduled backups was on a disk of its own and is not now.
+    #[error(
+        "the folder {} of BACKUP_TARGET was on another disk than the data and is on the same one now; is its disk mounted? If it is \
+         meant to be there, name another folder",
+        path.display()
+    )]
+    NotMounted {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The disk of the target has too little space.
+    #[error(
+        "the disk of {} has {} MiB free and this backup needs about {} MiB; free space, or use a larger disk or a smaller BACKUP_KEEP",
+        path.display(),
+        free >> 20,
+        needed.div_ceil(1 << 20)
+    )]
+    NoRoom {
+        /// The folder.
+        path: PathBuf,
+        /// The free bytes.
+        free: u64,
+        /// The bytes that the backup needs.
+        needed: u64,
+    },
+    /// The folder has backups of more than one series, and none was named.
+    #[error("{place} has backups of {} controllers; name one: {}", newest.len(), newest.join(", "))]
+    SeveralSeries {
+        /// The folder or repository.
+        place: String,
+        /// The newest backup of each series.
+        newest: Vec<String>,
+    },
+    /// The controller stops.
+    #[error("the operation was interrupted by the stop of the controller")]
+    Interrupted,
+    /// A registry did not do what was requested.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// The locks of the target could not be taken.
+    #[error(transparent)]
+    Locks(#[from] StartError),
+}
+
+/// Wraps an error of a file operation.
+pub(super) fn file(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupError {
+    let path = path.to_owned();
+    move |source| BackupError::File { operation, path, source }
+}

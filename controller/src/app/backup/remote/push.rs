@@ -1,0 +1,162 @@
+//! Sends an artifact and reads it back.
+
+use std::fs::File;
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use reqwest::{Body, Method, RequestBuilder, StatusCode};
+use sha2::{Digest as _, Sha256};
+use tokio_util::io::ReaderStream;
+
+use super::super::error::BackupError;
+use super::super::work::{Phase, Work};
+use super::artifact::{BackupManifest, Descriptor, MANIFEST};
+use super::client::RemoteRegistry;
+use super::error::RemoteError;
+use super::pack::{LocalBlob, Packed};
+
+/// The bytes that are read from a file at once.
+const PIECE: usize = 256 << 10;
+/// The time of an upload: this much, and the time of its bytes at the slowest rate.
+const UPLOAD: Duration = Duration::from_secs(120);
+const MIN_BYTES_PER_SECOND: u64 = 128 << 10;
+
+impl RemoteRegistry {
+    /// Sends all blobs of an artifact and reads them back. Nothing has a name then.
+    pub(in super::super) async fn push(&self, packed: &Packed, work: &Work) -> Result<(), BackupError> {
+        work.begin(Phase::Sending);
+        for blob in &packed.blobs {
+            self.push_blob(blob).await?;
+            work.advance(blob.descriptor.size)?;
+        }
+        work.begin(Phase::Verifying);
+        for blob in &packed.blobs {
+            self.read_back(&blob.descriptor, work).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives an artifact its tag, and reads the manifest back by its digest.
+    pub(in super::super) async fn publish(&self, packed: &Packed, tag: &str) -> Result<(), RemoteError> {
+        const WHAT: &str = "send the manifest of the backup";
+        let with_body = |request: RequestBuilder| {
+            Ok(request.timeout(UPLOAD).header(CONTENT_TYPE, MANIFEST).body(packed.manifest.clone()))
+        };
+        let url = self.url(&format!("manifests/{tag}"));
+        let response = self.send(WHAT, (Method::PUT, &url), &with_body).await?;
+        if response.status() != StatusCode::CREATED {
+            return Err(self.refused(WHAT, response).await);
+        }
+        match self.manifest(&packed.digest).await? {
+            Some(_) => Ok(()),
+            None => Err(self.unexpected(WHAT, "no manifest of the digest that it has accepted")),
+        }
+    }
+
+    /// Reads all of a backup by its digest and compares it.
+    pub(in super::super) async fn verify(&self, digest: &str, work: &Work) -> Result<(), BackupError> {
+        let damaged = |reason: String| BackupError::Damaged { reason };
+        work.begin(Phase::Verifying);
+        let missing = || damaged(format!("the manifest {digest} is missing"));
+        let bytes = self.manifest(digest).await?.ok_or_else(missing)?;
+        let manifest = BackupManifest::parse(&bytes).map_err(damaged)?;
+        for blob in manifest.layers.iter().chain([&manifest.config]) {
+            self.read_back(blob, work).await?;
+        }
+        Ok(())
+    }
+
+    async fn push_blob(&self, blob: &LocalBlob) -> Result<(), RemoteError> {
+        let Descriptor { digest, size, .. } = &blob.descriptor;
+        let what = format!("send {}", blob.descriptor.part());
+        let there = self.send_small(&what, Method::HEAD, &self.url(&format!("blobs/{digest}"))).await?;
+        if there.status().is_success() {
+            return Ok(());
+        }
+        let no_body = |request: RequestBuilder| Ok(request.timeout(UPLOAD).header(CONTENT_LENGTH, 0));
+        let begun = self.send(&what, (Method::POST, &self.url("blobs/uploads/")), &no_body).await?;
+        if begun.status() != StatusCode::ACCEPTED {
+            return Err(self.refused(&what, begun).await);
+        }
+        let mut session = self.session(&what, &begun)?;
+        session.query_pairs_mut().append_pair("digest", digest);
+        let deadline = UPLOAD + Duration::from_secs(size / MIN_BYTES_PER_SECOND);
+        let with_file = |request: RequestBuilder| {
+            let file = File::open(&blob.path).map_err(|source| RemoteError::File {
+                operation: "read",
+                path: blob.path.clone(),
+                source,
+            })?;
+            let stream = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PIECE);
+            let request = request.timeout(deadline).header(CONTENT_TYPE, "application/octet-stream");
+            Ok(request.header(CONTENT_LENGTH, *size).body(Body::wrap_stream(stream)))
+        };
+        let stored = self.send(&what, (Method::PUT, &session), &with_file).await?;
+        match stored.status() {
+            StatusCode::CREATED => Ok(()),
+            _ => Err(self.refused(&what, stored).await),
+        }
+    }
+
+    /// Reads a blob and compares its length and digest.
+    async fn read_back(&self, blob: &Descriptor, work: &Work) -> Result<(), BackupError> {
+        let mut hash = Sha256::new();
+        self.stream_blob(blob, work, &mut |chunk| {
+            hash.update(chunk);
+            Ok(())
+        })
+        .await?;
+        match format!("sha256:{}", hex::encode(hash.finalize())) == blob.digest {
+            true => Ok(()),
+            false => Err(BackupError::Damaged {
+                reason: format!("{} has other content than its digest says", blob.part()),
+            }),
+        }
+    }
+
+    /// Calls `each` with the pieces of a blob. No piece is beyond its length.
+    pub(super) async fn stream_blob(
+        &self,
+        blob: &Descriptor,
+        work: &Work,
+        each: &mut (dyn FnMut(&[u8]) -> Result<(), BackupError> + Send),
+    ) -> Result<(), BackupError> {
+        let damaged = |why: &str| BackupError::Damaged { reason: format!("{} {why}", blob.part()) };
+        let what = format!("read {}", blob.part());
+        let url = self.url(&format!("blobs/{}", blob.digest));
+        let mut response = self.send(&what, (Method::GET, &url), &Ok).await?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND => return Err(damaged("is missing in the registry")),
+            _ => return Err(self.refused(&what, response).await.into()),
+        }
+        let mut read = 0;
+        loop {
+            let chunk = response.chunk().await.map_err(|source| RemoteError::NoResponse {
+                what: what.clone(),
+                registry: self.place(),
+                source: source.without_url(),
+            })?;
+            let Some(chunk) = chunk else { break };
+            read += chunk.len() as u64;
+            if read > blob.size {
+                return Err(damaged("is longer in the registry than it was"));
+            }
+            each(&chunk)?;
+            work.advance(chunk.len() as u64)?;
+        }
+        if read == blob.size { Ok(()) } else { Err(damaged("is shorter in the registry than it was")) }
+    }
+}
+
+impl Descriptor {
+    /// What the blob is in a backup, for texts.
+    pub(super) fn part(&self) -> &str {
+        let title = self.annotations.as_ref().and_then(|annotations| annotations.title.as_deref());
+        title.unwrap_or(match self.media_type.as_str() {
+            super::artifact::CONFIG => "backup.json",
+            super::artifact::FILES => "the small files of the backup",
+            _ => "a layer of the backup",
+        })
+    }
+}

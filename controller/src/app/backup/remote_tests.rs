@@ -1,0 +1,195 @@
+//! Backups in a registry: a real one on a real socket, which a test can take away.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::IntoResponse as _;
+use registry::{AllowAll, Config, Registry};
+
+use super::service_tests::{Scheduled, open, verified};
+use super::tests::{names, now, settings, sha256};
+use crate::api::BackupAdmin;
+use crate::config::{BackupReference, BackupTarget};
+use engine::store::Store;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// Long enough for a layer of its own.
+const IMAGE: usize = (1 << 20) + 7;
+
+/// A registry that responds to a number of requests, and then with 503.
+struct Remote {
+    folder: tempfile::TempDir,
+    address: std::net::SocketAddr,
+    left: Arc<AtomicI64>,
+}
+
+impl Remote {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::open(Config::new(folder.path().join("oci"))).await.unwrap();
+        let left = Arc::new(AtomicI64::new(i64::MAX));
+        let counter = Arc::clone(&left);
+        let away = axum::middleware::from_fn(move |request: Request, next: Next| {
+            let counter = Arc::clone(&counter);
+            async move {
+                match counter.fetch_sub(1, Ordering::SeqCst) > 0 {
+                    true => next.run(request).await,
+                    false => axum::http::StatusCode::SERVICE_UNAVAILABLE.into_response(),
+                }
+            }
+        });
+        let router = registry.router(Arc::new(AllowAll)).layer(away);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { folder, address, left }
+    }
+
+    fn repository(&self) -> String {
+        format!("oci+http://{}/site/shoal", self.address)
+    }
+
+    fn target(&self) -> BackupTarget {
+        let reference = BackupReference::parse(&self.repository()).unwrap().unwrap();
+        BackupTarget::Registry(reference.target)
+    }
+
+    fn blob(&self, hex: &str) -> PathBuf {
+        self.folder.path().join("oci/blobs/sha256").join(hex)
+    }
+
+    fn tags(&self) -> Vec<String> {
+        let tags = self.folder.path().join("oci/repos/site=shoal/_tags");
+        if tags.exists() { names(&tags) } else { Vec::new() }
+    }
+}
+
+async fn scheduled(remote: &Remote) -> Scheduled {
+    let mut kit = Scheduled::new().await;
+    kit.settings.backup_target = Some(remote.target());
+    let image = vec![7; IMAGE];
+    fs::write(kit.settings.maintenance_dir().join(format!("{}.iso", sha256(&image))), image).unwrap();
+    kit
+}
+
+fn no_staging(kit: &Scheduled) {
+    let staging = kit.settings.storage_root.join("backup-staging");
+    assert!(!staging.exists() || names(&staging).is_empty(), "the copy on this disk is removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_in_a_registry_is_read_back_kept_listed_and_restored() {
+    let remote = Remote::start().await;
+    let mut kit = scheduled(&remote).await;
+    kit.settings.backup_keep = 2;
+    let service = kit.start().await;
+    for _ in 0..3 {
+        assert!(service.step_now().await);
+        assert!(service.status().failure.is_none(), "{:?}", service.status().failure);
+        no_staging(&kit);
+        kit.clock.advance(DAY);
+    }
+    let last = service.status().last.unwrap();
+    assert_eq!(remote.tags().len(), 2, "{:?}", remote.tags());
+    assert!(remote.blob(&sha256(&vec![7; IMAGE])).exists(), "a large file is a blob of its own");
+    let listed = service.list().await.unwrap();
+    assert!(listed.len() == 2 && listed.iter().all(|backup| backup.own), "{listed:?}");
+    assert_eq!(verified(&service, &last.name).await, None);
+
+    for (reference, name) in [
+        (remote.repository(), "newest"),
+        (format!("{}:{}", remote.repository(), last.name), "by-tag"),
+        (format!("{}@{}", remote.repository(), last.digest.clone().unwrap()), "by-digest"),
+    ] {
+        let source = super::BackupSource::parse(&reference).unwrap();
+        source.verify(&kit.settings).await.unwrap();
+        let target = settings(&kit.data.path(name).join("data"));
+        let (_, summary) = source.restore(&target, now()).await.unwrap();
+        assert_eq!((summary.made_at, summary.bytes), (last.made_at.unwrap(), last.bytes.unwrap()), "{name}");
+        let restored = Store::open(&target.db_path, now()).unwrap();
+        assert_eq!(restored.restored_servers().await.unwrap().len(), 2);
+        assert_eq!(names(&target.maintenance_dir()).len(), 2);
+        assert!(!target.storage_root.join("restore-download").exists());
+    }
+    let gone = super::BackupSource::parse(&format!("{}:shoal-none", remote.repository())).unwrap();
+    let refused = gone.verify(&kit.settings).await.unwrap_err().to_string();
+    assert!(refused.contains("has no backup shoal-none"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_goes_away_at_any_request_leaves_no_half_backup_and_the_next_attempt_succeeds() {
+    let remote = Remote::start().await;
+    let kit = scheduled(&remote).await;
+    let service = kit.start().await;
+    let mut attempts = 0;
+    loop {
+        remote.left.store(attempts, Ordering::SeqCst);
+        assert!(service.make("ann").unwrap());
+        assert!(service.step_now().await);
+        no_staging(&kit);
+        let status = service.status();
+        let Some(failure) = status.failure else { break };
+        assert!(failure.message.contains("503"), "{failure:?}");
+        attempts += 1;
+        assert!(attempts < 60, "{failure:?}");
+    }
+    remote.left.store(i64::MAX, Ordering::SeqCst);
+    assert!(attempts > 8, "each request was the first without a response once: {attempts}");
+    // Only a lost response to the last requests leaves a tag without a success, and the next attempt finds that backup complete.
+    let listed = service.list().await.unwrap();
+    assert!((1..=3).contains(&listed.len()), "{listed:?}");
+    for backup in listed {
+        assert!(backup.own, "{backup:?}");
+        assert_eq!(verified(&service, &backup.name).await, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_in_a_registry_is_found_by_its_part() {
+    let remote = Remote::start().await;
+    let kit = scheduled(&remote).await;
+    let service = kit.start().await;
+    assert!(service.step_now().await);
+    let last = service.status().last.unwrap();
+    let hex = sha256(&vec![7; IMAGE]);
+    replace(&remote.blob(&hex), &vec![8; IMAGE]);
+    let damage = verified(&service, &last.name).await.unwrap();
+    assert!(damage.contains(&format!("data/maintenance/{hex}.iso")), "{damage}");
+    assert!(service.status().last.is_none());
+    // A backup is not reported as made while the registry has damaged content of it.
+    assert!(service.step_now().await);
+    assert!(service.status().failure.unwrap().message.contains(&hex));
+    assert_eq!(remote.tags().len(), 1);
+}
+
+fn replace(path: &Path, bytes: &[u8]) {
+    fs::remove_file(path).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_that_another_moved_is_not_removed() {
+    let remote = Remote::start().await;
+    let mut kit = scheduled(&remote).await;
+    kit.settings.backup_keep = 1;
+    let service = open(&kit.settings, &kit.data.store, &kit.clock).await;
+    assert!(service.step_now().await);
+    let first = service.status().last.unwrap();
+    let base = format!("http://{}/v2/site/shoal/manifests", remote.address);
+    let tls = media::tls_config(&[]).unwrap();
+    let http = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().unwrap();
+    let manifest = http.get(format!("{base}/{}", first.name)).send().await.unwrap().text().await.unwrap();
+    let mut moved: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    moved["annotations"]["moved"] = "yes".into();
+    let kind = "application/vnd.oci.image.manifest.v1+json";
+    let put = http.put(format!("{base}/{}", first.name)).header("content-type", kind).body(moved.to_string());
+    assert_eq!(put.send().await.unwrap().status().as_u16(), 201);
+    kit.clock.advance(DAY);
+    assert!(service.step_now().await);
+    assert_eq!(remote.tags().len(), 2, "the moved tag stays");
+}

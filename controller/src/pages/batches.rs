@@ -1,0 +1,240 @@
+//! Batches: the list, one with the causes of its failures, its verbs, and a new one.
+
+use axum::extract::Path;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use ui::State;
+use ui::data::{
+    Batch, BatchDetail, BatchPage, BatchRow, CreatedBatch, DryRun, ErrorBody, ErrorDetail, Me, Overview,
+};
+use ui::view::{BatchForm, BatchPreview, BatchView, FormView, Tab, TableView};
+use uuid::Uuid;
+
+use super::form::Form;
+use super::new_job::EXAMPLE;
+use super::refusal::Refusal;
+use super::selection::{add_limits, limits, serials};
+use super::servers::labels;
+use super::visit::{Change, Visit, encoded, html};
+
+/// Batches on one page.
+const PAGE: i64 = 50;
+/// The maximum of servers of a batch that a page makes.
+const MAX_SERVERS: usize = 5000;
+/// How many rows a preview tries: each is a dry run of a job.
+const TRIED: usize = 20;
+
+/// Lists the newest batches.
+pub(super) async fn list(visit: Visit) -> Response {
+    let shown = async {
+        let page: BatchPage = visit.get(&format!("/api/v1/batches?limit={PAGE}")).await?;
+        html(&TableView::batches(visit.frame("Batches", Tab::Jobs).await?, &page))
+    };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+/// Shows one batch.
+pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
+    let shown = async {
+        let me: Me = visit.get("/api/v1/me").await?;
+        let batch: BatchDetail = visit.get(&format!("/api/v1/batches/{}", encoded(&id))).await?;
+        let overview: Option<Overview> = visit.get("/api/v1/overview").await.ok();
+        let mut frame = visit.framed("Batch".to_owned(), Tab::Jobs, &me, overview.as_ref());
+        let open = overview.filter(|_| !batch.batch.complete);
+        frame.stream = open.map(|overview| format!("/api/v1/events?after={}", overview.last_seq));
+        html(&BatchView::of(frame, &batch))
+    };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+/// Asks before a verb of a batch: `cancel`, `continue` or `retry`.
+pub(super) async fn ask(visit: Visit, Path((id, verb)): Path<(String, String)>) -> Response {
+    let shown = question(&visit, &encoded(&id), &verb).await;
+    visit.respond(shown).await
+}
+
+async fn question(visit: &Visit, id: &str, verb: &str) -> Result<Response, Refusal> {
+    let detail: BatchDetail = visit.get(&format!("/api/v1/batches/{id}")).await?;
+    let frame = visit.frame("Batch", Tab::Jobs).await?;
+    let (path, back) = (format!("/ui/batches/{id}/{verb}"), format!("/ui/batches/{id}"));
+    let progress = &detail.batch.progress;
+    let view = match verb {
+        "cancel" => FormView::new(frame, "Cancel the batch?", path, back.clone())
+            .effect(
+                State::Queued,
+                format!("{} have not begun: they are cancelled, and nothing was touched", progress.queued),
+            )
+            .effect(State::Working, format!("{} are under way: they go on to their end", progress.running))
+            .field(ui::view::Field::text("reason", "Reason, for events and audit", ""))
+            .risky()
+            .yes(format!("Cancel {} jobs", progress.queued)),
+        "continue" => FormView::new(frame, "Continue the batch?", path, back.clone())
+            .effect(
+                State::Working,
+                format!("{} that have not begun start as places are free.", progress.queued),
+            )
+            .effect(State::Queued, "Failures are counted from 0 again.")
+            .yes("Continue the batch"),
+        "retry" => {
+            let only = (visit.query.get("class"), visit.query.get("step"));
+            FormView::retry_batch(frame, &detail, only, &Uuid::now_v7().to_string())
+        }
+        _ => return Err(Refusal::unknown_page()),
+    };
+    html(&view.below(back, "Batch"))
+}
+
+/// Carries a verb out.
+pub(super) async fn act(visit: Visit, Path((id, verb)): Path<(String, String)>, form: Form) -> Response {
+    let done = change(&visit, &encoded(&id), &verb, &form).await;
+    visit.respond(done).await
+}
+
+async fn change(visit: &Visit, id: &str, verb: &str, form: &Form) -> Result<Response, Refusal> {
+    let body = match verb {
+        "cancel" => json!({ "reason": form.get("reason") }),
+        "continue" => json!({}),
+        "retry" => {
+            let mut body = json!({});
+            for name in ["class", "step"] {
+                if !form.get(name).is_empty() {
+                    body[name] = json!(form.get(name));
+                }
+            }
+            add_limits(&mut body, form)?;
+            body
+        }
+        _ => return Err(Refusal::unknown_page()),
+    };
+    let path = format!("/api/v1/batches/{id}/{verb}");
+    let answer = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
+    let (shown, done) = match verb {
+        "retry" => (answer.read::<CreatedBatch>()?.batch_id, "batch-retry"),
+        "continue" => (answer.read::<Batch>()?.batch_id, "batch-continue"),
+        _ => (answer.read::<Batch>()?.batch_id, "batch"),
+    };
+    Ok(Redirect::to(&format!("/ui/batches/{}?done={done}", encoded(&shown))).into_response())
+}
+
+/// Shows the form of a new batch.
+pub(super) async fn new(visit: Visit) -> Response {
+    let shown = async {
+        let entered = BatchForm {
+            filter: visit.query.get("q").to_owned(),
+            recipe: EXAMPLE.to_owned(),
+            key: Uuid::now_v7().to_string(),
+            ..BatchForm::default()
+        };
+        form_again(&visit, &entered, Vec::new(), None).await
+    };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+async fn form_again(
+    visit: &Visit,
+    entered: &BatchForm,
+    refused: Vec<ErrorDetail>,
+    preview: Option<&BatchPreview>,
+) -> Result<Response, Refusal> {
+    let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    let view = FormView::new_batch(visit.frame("New batch", Tab::Jobs).await?, entered, refused, preview);
+    Ok((status, html(&view)?).into_response())
+}
+
+/// Previews or creates a batch.
+pub(super) async fn create(visit: Visit, form: Form) -> Response {
+    let done = submit(&visit, &form).await;
+    visit.respond(done).await
+}
+
+async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
+    let text = |name: &str| form.get(name).to_owned();
+    let entered = BatchForm {
+        filter: text("q"),
+        serials: text("serials"),
+        recipe: text("recipe"),
+        limits: limits(form),
+        labels: text("labels"),
+        key: text("key"),
+    };
+    let done = async {
+        let (body, serials) = order(visit, form).await?;
+        if form.get("do") != "yes" {
+            let preview = tried(visit, &body, &serials).await?;
+            return form_again(visit, &entered, Vec::new(), Some(&preview)).await;
+        }
+        if form.get("expected") != serials.len().to_string() {
+            let why = format!("the filter selects {} servers now; preview it again", serials.len());
+            return Err(Refusal::field("q", &why));
+        }
+        let change = Change { method: Method::POST, path: "/api/v1/batches", body: Some(body), form };
+        let created: CreatedBatch = visit.change(change).await?.read()?;
+        let place = format!("/ui/batches/{}?done=batch-created", encoded(&created.batch_id));
+        Ok(Redirect::to(&place).into_response())
+    };
+    match done.await {
+        Err(refusal) => form_again(visit, &entered, refusal.details()?, None).await,
+        done => done,
+    }
+}
+
+/// The request of a form, and the serial numbers of its servers.
+async fn order(visit: &Visit, form: &Form) -> Result<(Value, Vec<String>), Refusal> {
+    let recipe: Value = serde_json::from_str(form.get("recipe"))
+        .map_err(|error| Refusal::field("recipe", &format!("is not JSON: {error}")))?;
+    let labels = labels(form.get("labels")).map_err(|detail| Refusal::field("labels", &detail.message))?;
+    let filter = form.get("q").trim();
+    let serials = match filter {
+        "" => form.get("serials").split_whitespace().map(str::to_owned).collect(),
+        filter => {
+            let (serials, more) = serials(visit, filter, MAX_SERVERS).await?;
+            if more {
+                let why = format!("selects more than {MAX_SERVERS} servers; narrow it");
+                return Err(Refusal::field("q", &why));
+            }
+            serials
+        }
+    };
+    if serials.is_empty() {
+        return Err(Refusal::field("q", "selects no server; give a filter or serial numbers"));
+    }
+    let rows: Vec<Value> = serials.iter().map(|serial| json!({ "server_serial": serial })).collect();
+    let mut body = json!({ "rows": rows, "recipe": recipe, "labels": labels });
+    add_limits(&mut body, form)?;
+    Ok((body, serials))
+}
+
+/// Tries the first rows as dry runs of jobs.
+async fn tried(visit: &Visit, body: &Value, serials: &[String]) -> Result<BatchPreview, Refusal> {
+    let attempt = async |serial: &String| {
+        let job = json!({ "server_serial": serial, "recipe": body["recipe"], "labels": body["labels"] });
+        match visit.preview::<DryRun>("/api/v1/jobs", job).await {
+            Ok(plan) => Ok(row_of(serial, plan)),
+            Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(refusal),
+            Err(refusal) => Ok(BatchRow {
+                server_serial: Some(serial.clone()),
+                result: "refuse".to_owned(),
+                error: Some(refusal.body),
+            }),
+        }
+    };
+    let rows: Vec<Result<BatchRow, Refusal>> =
+        stream::iter(&serials[..serials.len().min(TRIED)]).map(attempt).buffered(4).collect().await;
+    Ok(BatchPreview { servers: serials.len() as u64, tried: rows.into_iter().collect::<Result<_, _>>()? })
+}
+
+fn row_of(serial: &str, plan: DryRun) -> BatchRow {
+    let (result, error) = match (plan.refused, plan.blocked_by) {
+        (Some(refused), _) => ("refuse", Some(refused.error)),
+        (None, blocked) if !blocked.is_empty() => {
+            ("fails", Some(ErrorBody { message: blocked.join("; "), ..ErrorBody::default() }))
+        }
+        (None, _) => ("accept", None),
+    };
+    BatchRow { server_serial: Some(serial.to_owned()), result: result.to_owned(), error }
+}

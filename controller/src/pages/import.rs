@@ -1,0 +1,123 @@
+//! The import of servers: a table or a document, a preview with a result for each row, then the import.
+
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use ui::data::{ErrorDetail, ServerImport};
+use ui::view::{FormView, ImportForm, Tab, TableView};
+
+use super::form::{Form, Upload};
+use super::refusal::Refusal;
+use super::servers::labels;
+use super::visit::{Change, Visit, html};
+use crate::roster;
+
+const PATH: &str = "/api/v1/server-imports";
+
+/// Shows the empty form.
+pub(super) async fn show(visit: Visit) -> Response {
+    let shown = async { form(&visit, &ImportForm::default(), Vec::new()).await };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+async fn form(visit: &Visit, entered: &ImportForm, refused: Vec<ErrorDetail>) -> Result<Response, Refusal> {
+    let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    let view = FormView::import(visit.frame("Import servers", Tab::Servers).await?, entered, refused);
+    Ok((status, html(&view)?).into_response())
+}
+
+/// Previews an import.
+pub(super) async fn preview(visit: Visit, Upload(sent): Upload) -> Response {
+    let shown = previewed(&visit, &sent).await;
+    visit.respond(shown).await
+}
+
+async fn previewed(visit: &Visit, sent: &Form) -> Result<Response, Refusal> {
+    let rows = match rows(sent) {
+        Ok(rows) => json!({ "rows": rows }),
+        Err(why) => return form(visit, &entered(sent), vec![why]).await,
+    };
+    let sealed = visit.seal().seal(&visit.csrf(), &rows.to_string(), visit.now());
+    let change =
+        Change { method: Method::POST, path: &format!("{PATH}?dry_run=true"), body: Some(rows), form: sent };
+    let import: ServerImport = match visit.change(change).await {
+        Ok(answer) => answer.read()?,
+        Err(refusal) => return form(visit, &entered(sent), refusal.details()?).await,
+    };
+    let sealed = sealed.map_err(|_stale| too_large())?;
+    html(&FormView::import_preview(visit.frame("Import servers", Tab::Servers).await?, &import, &sealed))
+}
+
+fn too_large() -> Refusal {
+    Refusal::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "too_large",
+        "the rows cannot be kept for the second step; import fewer at once",
+    )
+}
+
+/// What was entered, without the password. A table that has a column of passwords is not shown again.
+fn entered(sent: &Form) -> ImportForm {
+    let text = |name: &str| sent.get(name).to_owned();
+    let table = text("text");
+    let secret = table.to_lowercase().contains("password");
+    ImportForm {
+        text: if secret { String::new() } else { table },
+        bmc_username: text("bmc_username"),
+        labels: text("labels"),
+    }
+}
+
+/// The rows of a form, completed with what stands beside the table.
+fn rows(sent: &Form) -> Result<Vec<roster::Row>, ErrorDetail> {
+    let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
+    let (field, text) = match sent.get("file").trim() {
+        "" => ("/text", sent.get("text")),
+        file => ("/file", file),
+    };
+    if text.trim().is_empty() {
+        return Err(wrong("/text", "choose a file, or paste a table".to_owned()));
+    }
+    let mut rows = roster::read(text).map_err(|why| wrong(field, why))?;
+    if rows.is_empty() {
+        return Err(wrong(field, "there is a header and no server".to_owned()));
+    }
+    let labels = labels(sent.get("labels"))?;
+    for row in &mut rows {
+        for name in ["bmc_username", "bmc_password"] {
+            let value = sent.get(name);
+            if !value.is_empty() {
+                row.entry(name).or_insert_with(|| json!(value));
+            }
+        }
+        if labels.is_empty() {
+            continue;
+        }
+        // A row whose labels are no object is left for the API to refuse.
+        if let Value::Object(own) = row.entry("labels").or_insert_with(|| json!({})) {
+            for (key, value) in &labels {
+                own.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Imports what was previewed.
+pub(super) async fn confirm(visit: Visit, Upload(sent): Upload) -> Response {
+    let done = confirmed(&visit, &sent).await;
+    visit.respond(done).await
+}
+
+async fn confirmed(visit: &Visit, sent: &Form) -> Result<Response, Refusal> {
+    let stale = || {
+        let message = "the preview is older than half an hour, or of another login; preview the import again";
+        Refusal::new(StatusCode::CONFLICT, "stale_preview", message)
+    };
+    let rows = visit.seal().open(&visit.csrf(), sent.get("rows"), visit.now()).map_err(|_stale| stale())?;
+    let rows: Value = serde_json::from_str(&rows).map_err(|_| stale())?;
+    let change = Change { method: Method::POST, path: PATH, body: Some(rows), form: sent };
+    let import: ServerImport = visit.change(change).await?.read()?;
+    html(&TableView::imported(visit.frame("Imported", Tab::Servers).await?, &import))
+}

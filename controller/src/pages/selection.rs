@@ -1,0 +1,192 @@
+//! All jobs or all servers of a filter at once: a preview with their number, then the change.
+
+use axum::extract::Path;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use std::time::Duration;
+use ui::State;
+use ui::data::{CreatedBatch, Selection, ServerPage};
+use ui::view::{FormView, LimitFields, Tab, TableView};
+use uuid::Uuid;
+
+use super::form::Form;
+use super::refusal::Refusal;
+use super::visit::{Change, Visit, encoded, html};
+
+/// The maximum of servers that one request looks at.
+const MAX_PROBES: usize = 200;
+/// How many BMCs are read at the same time.
+const AT_ONCE: usize = 16;
+/// How long a request begins to look at BMCs. Those that are left are named as such.
+const PROBE_TIME: Duration = Duration::from_secs(100);
+
+/// The verbs for all jobs of a filter.
+fn known(verb: &str) -> Result<(), Refusal> {
+    match verb {
+        "cancel" | "retry" => Ok(()),
+        _ => Err(Refusal::unknown_page()),
+    }
+}
+
+/// The limits that a form has.
+pub(super) fn limits(form: &Form) -> LimitFields {
+    let text = |name: &str| form.get(name).trim().to_owned();
+    LimitFields { max_parallel: text("max_parallel"), canary: text("canary"), stop_after: text("stop_after") }
+}
+
+/// Adds the limits of a form to a request; an empty field is absent.
+pub(super) fn add_limits(body: &mut Value, form: &Form) -> Result<(), Refusal> {
+    for name in ["max_parallel", "canary", "stop_after"] {
+        let text = form.get(name).trim();
+        if !text.is_empty() {
+            let number: u32 = text.parse().map_err(|_| Refusal::field(name, "is a whole number"))?;
+            body[name] = json!(number);
+        }
+    }
+    Ok(())
+}
+
+/// Previews a verb for all jobs of a filter.
+pub(super) async fn ask_jobs(visit: Visit, Path(verb): Path<String>) -> Response {
+    let shown = preview(&visit, &verb, visit.query.get("q"), &LimitFields::default(), None).await;
+    visit.respond(shown).await
+}
+
+async fn preview(
+    visit: &Visit,
+    verb: &str,
+    filter: &str,
+    limits: &LimitFields,
+    changed: Option<&Refusal>,
+) -> Result<Response, Refusal> {
+    known(verb)?;
+    let selection: Selection =
+        visit.preview(&format!("/api/v1/job-selections/{verb}"), json!({ "filter": filter })).await?;
+    let frame = visit.frame("Many jobs", Tab::Jobs).await?;
+    let view = FormView::jobs_selection(frame, verb, filter, &selection, limits, &Uuid::now_v7().to_string());
+    match changed {
+        None => html(&view),
+        Some(refusal) => {
+            let page = html(&view.note(State::Failed, refusal.text()))?;
+            Ok((refusal.status, page).into_response())
+        }
+    }
+}
+
+/// Carries a verb out for all jobs of a filter. When their number has changed, the preview is shown again.
+pub(super) async fn jobs(visit: Visit, Path(verb): Path<String>, form: Form) -> Response {
+    let done = match change(&visit, &verb, &form).await {
+        Err(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => {
+            preview(&visit, &verb, form.get("q"), &limits(&form), Some(&refusal)).await
+        }
+        other => other,
+    };
+    visit.respond(done).await
+}
+
+async fn change(visit: &Visit, verb: &str, form: &Form) -> Result<Response, Refusal> {
+    known(verb)?;
+    let filter = form.get("q");
+    let expected: u64 =
+        form.get("expected").parse().map_err(|_| Refusal::field("expected", "is a number"))?;
+    let mut body = json!({ "filter": filter, "expected": expected, "reason": form.get("reason") });
+    add_limits(&mut body, form)?;
+    let path = format!("/api/v1/job-selections/{verb}");
+    let answer = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
+    let place = match verb {
+        "retry" => {
+            let created: CreatedBatch = answer.read()?;
+            format!("/ui/batches/{}?done=batch-retry", encoded(&created.batch_id))
+        }
+        _ => format!("/ui/jobs?q={}&done=cancelled-all", encoded(filter)),
+    };
+    Ok(Redirect::to(&place).into_response())
+}
+
+/// The serial numbers of the servers of a filter: at most `most`, and whether there are more.
+pub(super) async fn serials(
+    visit: &Visit,
+    filter: &str,
+    most: usize,
+) -> Result<(Vec<String>, bool), Refusal> {
+    let mut found = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let path = format!("/api/v1/servers?limit=1000&filter={}{cursor}", encoded(filter));
+        let page: ServerPage = visit.get(&path).await?;
+        found.extend(page.servers.into_iter().map(|server| server.serial));
+        if found.len() > most {
+            found.truncate(most);
+            return Ok((found, true));
+        }
+        match page.next {
+            Some(next) => cursor = format!("&cursor={}", encoded(&next)),
+            None => return Ok((found, false)),
+        }
+    }
+}
+
+/// Asks before a look at the BMCs of all servers of a filter.
+pub(super) async fn ask_probe(visit: Visit) -> Response {
+    let shown = async {
+        let filter = visit.query.get("q");
+        let (serials, more) = serials(&visit, filter, MAX_PROBES).await?;
+        let frame = visit.frame("Many servers", Tab::Servers).await?;
+        let back = format!("/ui/servers?q={}", encoded(filter));
+        let view = FormView::new(frame, "Look at the BMCs?", "/ui/servers/selection/probe", back.clone())
+            .below(back, "Servers of the filter")
+            .hidden("q", filter)
+            .hidden("expected", serials.len().to_string())
+            .effect(State::Working, format!("{} BMCs are read; nothing is changed on them.", serials.len()))
+            .effect(
+                State::Waiting,
+                format!("{AT_ONCE} at a time: this takes up to {} seconds.", PROBE_TIME.as_secs()),
+            );
+        let view = match (serials.is_empty(), more) {
+            (true, _) => view.note(State::Queued, "The filter selects no server."),
+            (false, true) => view.note(
+                State::Failed,
+                format!("The filter selects more than {MAX_PROBES} servers; narrow it."),
+            ),
+            (false, false) => view.yes(format!("Look at {}", serials.len())),
+        };
+        html(&view)
+    };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+/// Looks at the BMCs of all servers of a filter, a bounded number at a time.
+pub(super) async fn probe(visit: Visit, form: Form) -> Response {
+    let done = probe_all(&visit, &form).await;
+    visit.respond(done).await
+}
+
+async fn probe_all(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
+    let filter = form.get("q");
+    let (serials, more) = serials(visit, filter, MAX_PROBES).await?;
+    if more || form.get("expected") != serials.len().to_string() {
+        let message = "the filter selects other servers than it did; nothing was done: look at it again";
+        return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", message));
+    }
+    let until = tokio::time::Instant::now() + PROBE_TIME;
+    let look = async |serial: String| {
+        // What has begun ends by its own time limits.
+        if tokio::time::Instant::now() >= until {
+            return Ok((serial, Some("not looked at: the time of this request was over".to_owned())));
+        }
+        let path = format!("/api/v1/servers/{}/probe", encoded(&serial));
+        match visit.change(Change { method: Method::POST, path: &path, body: None, form }).await {
+            Ok(_card) => Ok((serial, None)),
+            // Without the permission every row is refused; the page says so once.
+            Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(refusal),
+            Err(refusal) => Ok((serial, Some(refusal.text()))),
+        }
+    };
+    let results: Vec<Result<(String, Option<String>), Refusal>> =
+        stream::iter(serials).map(look).buffered(AT_ONCE).collect().await;
+    let results = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+    html(&TableView::probed(visit.frame("Looked at BMCs", Tab::Servers).await?, filter, &results))
+}

@@ -1,0 +1,66 @@
+//! Progress of a worker elsewhere: the fence is compared in the transaction that writes.
+//!
+//! A worker beside the database passes the record that it read. A worker elsewhere passes an output only, and its message may
+//! arrive late, twice, or after its report. So the record is read here: an output is written into the record of the named
+//! attempt while that step runs, and into no other.
+
+use serde_json::Value;
+
+use super::commit::{PROGRESS, write_progress};
+use super::rows::{find_run, snapshot};
+use super::{Store, StoreError};
+use crate::model::{Lease, Position, Run, RunId, StepPhase, StepRecord, Time};
+
+/// The output of a running step, with the claim and the attempt that it belongs to.
+#[derive(Clone, Debug)]
+pub struct OutputWritten {
+    /// The run.
+    pub run: RunId,
+    /// The epoch of the claim.
+    pub epoch: i64,
+    /// The owner of the lease.
+    pub owner: String,
+    /// The position of the step.
+    pub at: Position,
+    /// The attempt.
+    pub attempt: u32,
+    /// The output.
+    pub output: Value,
+    /// When the lease ends from now on.
+    pub expires_at: Time,
+    /// When another worker may take the run over.
+    pub next_run_at: Time,
+}
+
+impl Store {
+    /// Extends the lease of a worker elsewhere and writes the output of its running step. `false`: the lease is lost, or the step
+    /// does not run any more; nothing was written.
+    pub async fn progress_elsewhere(&self, written: OutputWritten, now: Time) -> Result<bool, StoreError> {
+        self.writer
+            .write(PROGRESS, move |connection| {
+                let OutputWritten { run, epoch, owner, at, attempt, output, expires_at, next_run_at } =
+                    written;
+                let Some(row) = find_run(connection, PROGRESS, run)? else { return Ok(false) };
+                let held = row.epoch == epoch && row.lease.as_ref().is_some_and(|lease| lease.owner == owner);
+                if !held {
+                    return Ok(false);
+                }
+                let read = snapshot(connection, PROGRESS, row)?;
+                let record = read.record(at).filter(|record| {
+                    record.attempt == attempt && matches!(record.phase, StepPhase::Intent | StepPhase::Done)
+                });
+                // A finished step has an end; a step that is undone is called with the record of its end.
+                let undoing = read.run.phase == crate::model::Phase::Unwinding;
+                let Some(record) = record.filter(|record| undoing || record.phase == StepPhase::Intent)
+                else {
+                    return Ok(false);
+                };
+                let record = StepRecord { output, epoch, ..record.clone() };
+                let lease = Some(Lease { owner, expires_at });
+                let run = Run { lease, next_run_at: Some(next_run_at), ..read.run };
+                // A checkpoint of a worker elsewhere has no effects.
+                write_progress(connection, &run, &record, &[], now)
+            })
+            .await
+    }
+}

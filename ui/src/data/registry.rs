@@ -1,0 +1,125 @@
+//! What the API returns for the registry.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// The registry.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Registry {
+    /// Whether pushes are accepted.
+    pub accepts_pushes: bool,
+    /// The free bytes of the data disk.
+    pub free_bytes: u64,
+    /// Why the registry is read-only.
+    pub read_only: Option<String>,
+    /// The number of pins.
+    pub pins: u64,
+    /// The quotas.
+    pub quotas: Vec<Quota>,
+    /// The scrub.
+    pub scrub: ScrubStatus,
+}
+
+/// A quota and its use.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Quota {
+    /// The pattern of the repositories.
+    pub repositories: String,
+    /// The limit.
+    pub limit_bytes: u64,
+    /// What is stored.
+    pub used_bytes: u64,
+}
+
+/// The last scrub.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ScrubStatus {
+    /// When it ended.
+    pub last_verified: Option<Timestamp>,
+    /// The blobs that it read.
+    pub blobs: u64,
+    /// The bytes that it read.
+    pub bytes: u64,
+    /// Corrupted content.
+    pub quarantined: Vec<String>,
+}
+
+/// The repositories of the registry.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Repositories {
+    /// The repositories by name.
+    pub repositories: Vec<Repository>,
+}
+
+/// A repository.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Repository {
+    /// The name.
+    pub name: String,
+    /// The number of tags.
+    pub tags: u64,
+    /// Some of the tags.
+    pub names: Vec<String>,
+    /// The bytes of its content.
+    #[serde(default)]
+    pub bytes: u64,
+    /// When a tag was last pushed or removed.
+    #[serde(default)]
+    pub changed_at: Option<Timestamp>,
+    /// How many pins hold content of it.
+    #[serde(default)]
+    pub pins: u64,
+}
+
+/// One repository with a page of its tags.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RepositoryDetail {
+    /// The name.
+    pub name: String,
+    /// The bytes of its content.
+    pub bytes: u64,
+    /// The tags by name.
+    pub tags: Vec<ImageTag>,
+    /// The cursor of the following page.
+    pub next: Option<String>,
+    /// What holds content.
+    pub held: Vec<HeldContent>,
+    /// The number of pins that are left out.
+    pub more_held: u64,
+}
+
+/// A tag with what it names.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ImageTag {
+    /// The tag.
+    pub tag: String,
+    /// The digest of the manifest.
+    pub digest: String,
+    /// What the manifest is.
+    pub kind: String,
+    /// The bytes of everything below it, if that is known.
+    pub bytes: Option<u64>,
+    /// The platforms.
+    pub platforms: Vec<String>,
+    /// When the tag was pushed.
+    pub pushed_at: Option<Timestamp>,
+    /// Whether the tag never moves.
+    pub immutable: bool,
+    /// Who holds the manifest.
+    pub held_by: Vec<String>,
+    /// Why the manifest cannot be shown.
+    pub problem: Option<String>,
+}
+
+/// Held content.
+#[derive(Clone, Debug, Deserialize)]
+pub struct HeldContent {
+    /// The digest.
+    pub digest: String,
+    /// Who holds it.
+    pub owner: String,
+    /// The job, if a job holds it.
+    pub job_id: Option<String>,
+    /// Since when.
+    pub since: Option<Timestamp>,
+}

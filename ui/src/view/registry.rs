@@ -1,0 +1,180 @@
+//! The registry: its health and its repositories, and one repository with its tags.
+
+use super::frame::Frame;
+use super::section::{Cell, Section};
+use super::table::TableView;
+use crate::data::{HeldContent, ImageTag, Registry, Repositories, Repository, RepositoryDetail};
+use crate::parts::{Copy, Meter, short_id};
+use crate::state::State;
+use crate::time::When;
+use crate::words;
+
+/// The maximum of tags that the row of a repository names.
+const TAGS: usize = 4;
+
+fn health(name: &str, state: State, word: &str, hint: String) -> Vec<Cell> {
+    vec![Cell::text(name), Cell::State(state.badge_saying(word)), Cell::Text(words::cut(&hint))]
+}
+
+fn health_rows(f: &Frame, registry: &Registry) -> Vec<Vec<Cell>> {
+    let pushes = match (&registry.read_only, registry.accepts_pushes) {
+        (Some(why), _) => health("Pushes", State::Held, "Read-only", why.clone()),
+        (None, true) => health("Pushes", State::Done, "Taken", String::new()),
+        (None, false) => health("Pushes", State::Failed, "Refused", "see the data disk".to_owned()),
+    };
+    let scrub = match (&registry.scrub.last_verified, registry.scrub.quarantined.len()) {
+        (_, quarantined) if quarantined > 0 => {
+            health("Verified", State::Failed, "Corrupted", format!("{quarantined} blobs are quarantined"))
+        }
+        (Some(at), _) => {
+            let all = format!(
+                "{}, {}, {}",
+                When::of(*at, f.now).words(),
+                words::count(registry.scrub.blobs, "blob", "blobs"),
+                words::bytes(registry.scrub.bytes)
+            );
+            health("Verified", State::Done, "Sound", all)
+        }
+        (None, _) => {
+            health("Verified", State::Queued, "Not yet", "the first scrub comes by its schedule".to_owned())
+        }
+    };
+    let free = format!("{} on the data disk", words::bytes(registry.free_bytes));
+    let pins = words::count(registry.pins, "pin", "pins");
+    let mut rows = vec![
+        pushes,
+        health("Room", State::Done, "Free", free),
+        scrub,
+        health("Held for jobs and sets", State::Done, "Kept", pins),
+    ];
+    rows.extend(registry.quotas.iter().map(|quota| {
+        vec![
+            Cell::Code(quota.repositories.clone()),
+            Cell::Text("Quota".to_owned()),
+            Cell::Bar(
+                Meter::new(quota.used_bytes, quota.limit_bytes, "working", "Used part of the quota"),
+                format!("{} of {}", words::bytes(quota.used_bytes), words::bytes(quota.limit_bytes)),
+            ),
+        ]
+    }));
+    rows
+}
+
+/// The page of a repository. A name has slashes, which stay.
+pub(crate) fn path(name: &str) -> String {
+    let parts: Vec<String> = name.split('/').map(words::encoded).collect();
+    format!("/ui/registry/{}", parts.join("/"))
+}
+
+fn repository_row(repository: &Repository, now: jiff::Timestamp) -> Vec<Cell> {
+    let mut tags = repository.names.iter().take(TAGS).cloned().collect::<Vec<_>>().join(", ");
+    if repository.tags > TAGS as u64 {
+        tags.push_str(&format!(" and {} more", repository.tags - TAGS as u64));
+    }
+    let held = match repository.pins {
+        0 => String::new(),
+        pins => words::count(pins, "pin", "pins"),
+    };
+    vec![
+        Cell::Named(path(&repository.name), repository.name.clone(), words::cut(&tags)),
+        Cell::Text(words::count(repository.tags, "tag", "tags")),
+        Cell::Text(words::bytes(repository.bytes)),
+        Cell::Text(held),
+        Cell::time_or(repository.changed_at.map(|at| When::of(at, now)), ""),
+    ]
+}
+
+impl TableView {
+    /// The registry: its repositories, its health, and how to push.
+    pub fn registry(f: Frame, registry: &Registry, repositories: &Repositories, host: &str) -> Self {
+        let rows =
+            repositories.repositories.iter().map(|repository| repository_row(repository, f.now)).collect();
+        let number = repositories.repositories.len() as u64;
+        let columns = ["Repository", "Tags", "Size", "Held", "Changed"];
+        let push = [
+            ("Log in", "skopeo login HOST"),
+            ("Push an image", "skopeo copy oci:os-image:22.04 docker://HOST/os-images/NAME:TAG"),
+        ];
+        let push = push.map(|(step, command)| {
+            vec![Cell::text(step), Cell::Copy(Copy::whole("command", &command.replace("HOST", host)))]
+        });
+        let sections = vec![
+            Section::new("repositories", "Repositories", &columns, rows)
+                .note(words::count(number, "repository", "repositories"))
+                .or("Nothing was pushed yet. The command below pushes an image; the password is your token."),
+            Section::new("health", "Health", &["What", "State", "Detail"], health_rows(&f, registry)),
+            Section::new("push", "Push", &["Step", "Command"], push.into())
+                .note("any user name, your token as the password"),
+        ];
+        Self::new(f, "Registry", "OS images for machines, and what jobs need of them.", sections)
+            .acts(vec![("/ui/firmware".to_owned(), "Firmware")])
+    }
+
+    /// One repository: its tags, and what holds its content.
+    pub fn repository(f: Frame, repository: &RepositoryDetail, host: &str) -> Self {
+        let now = f.now;
+        let tag_row = |tag: &ImageTag| {
+            let pull =
+                format!("skopeo copy docker://{host}/{}:{} oci:image:{}", repository.name, tag.tag, tag.tag);
+            let mut words_of = vec![tag.kind.clone()];
+            words_of.extend(tag.immutable.then(|| "never moves".to_owned()));
+            words_of.extend(tag.problem.clone());
+            let held = match tag.held_by.as_slice() {
+                [] => String::new(),
+                [one] => words::cut(one),
+                several => format!("{} and {} more", words::cut(&several[0]), several.len() - 1),
+            };
+            vec![
+                Cell::Two(tag.tag.clone(), words::cut(&words_of.join(" · "))),
+                Cell::Copy(Copy { what: "digest", text: tag.digest.clone(), shown: digest(&tag.digest) }),
+                Cell::Two(
+                    tag.bytes.map_or_else(|| "not known".to_owned(), words::bytes),
+                    words::cut(&tag.platforms.join(", ")),
+                ),
+                Cell::time_or(tag.pushed_at.map(|at| When::of(at, now)), ""),
+                Cell::text(&held),
+                Cell::Copy(Copy { what: "pull command", text: pull, shown: "pull".to_owned() }),
+            ]
+        };
+        let held_row = |held: &HeldContent| {
+            let owner = match &held.job_id {
+                Some(job) => {
+                    Cell::Link(format!("/ui/jobs/{}", words::encoded(job)), format!("job {}", short_id(job)))
+                }
+                None => Cell::text(&held.owner),
+            };
+            let copy = Copy { what: "digest", text: held.digest.clone(), shown: digest(&held.digest) };
+            vec![owner, Cell::Copy(copy), Cell::time_or(held.since.map(|at| When::of(at, now)), "")]
+        };
+        let next =
+            |next: &String| (format!("{}?after={}", path(&repository.name), words::encoded(next)), "More");
+        let more = match repository.more_held {
+            0 => "neither deleted nor collected".to_owned(),
+            more => format!("neither deleted nor collected; {more} more are not shown"),
+        };
+        let columns = ["Tag", "Digest", "Size", "Pushed", "Held by", "Command"];
+        let sections = vec![
+            Section::new("tags", "Tags", &columns, repository.tags.iter().map(tag_row).collect())
+                .note("by name")
+                .or("No tag. Content without a tag is collected as garbage after a while.")
+                .more(repository.next.as_ref().map(next)),
+            Section::new(
+                "held",
+                "What holds its content",
+                &["Holder", "Digest", "Since"],
+                repository.held.iter().map(held_row).collect(),
+            )
+            .note(more)
+            .or("No job and no firmware set needs content of this repository."),
+        ];
+        let sub = format!("{} in this repository.", words::bytes(repository.bytes));
+        Self::new(f, &repository.name, &sub, sections).below("/ui/registry", "Registry")
+    }
+}
+
+/// The beginning of a digest.
+pub(crate) fn digest(digest: &str) -> String {
+    let (algorithm, hex) = digest.split_once(':').unwrap_or(("", digest));
+    let short: String = hex.chars().take(12).collect();
+    if algorithm.is_empty() { short } else { format!("{algorithm}:{short}…") }
+}

@@ -100,8 +100,13 @@ fn first_violation_of(mutant: Mutant, worlds: u64, words: &str) -> Option<u64> {
     let folder = tempfile::tempdir().unwrap();
     (0..).filter(|seed| has_all(*seed)).take(usize::try_from(worlds).unwrap()).find(|seed| {
         // Small worlds with much trouble: most of the jobs are those that the rules are about.
-        let plan =
-            WorldPlan { jobs: 1, conditions: 1, webhook: false, ..WorldPlan::of(*seed, FaultLevel::Many) };
+        let plan = WorldPlan {
+            jobs: 1,
+            conditions: 1,
+            installations: 5,
+            webhook: false,
+            ..WorldPlan::of(*seed, FaultLevel::Many)
+        };
         let report = mutant::with(mutant, || run(&plan.with_servers(2), folder.path()).unwrap());
         report.violations.iter().any(|rule| rule.contains(words))
     })
@@ -122,6 +127,7 @@ breaks_its_rule_within! {
     an_installation_without_the_lock_of_its_server_is_detected: SharesServer within 20 by "at once",
     an_image_that_is_sent_again_without_a_look_is_detected: SendsAgain within 30 by "a second image",
     an_update_that_is_interrupted_is_detected: IgnoresFlash within 20 by "which writes firmware",
+    a_version_that_was_not_read_is_detected: TrustsTask within 40 by "succeeded, but its",
     power_that_is_not_restored_is_detected: KeepsPower within 20 by "before the firmware job",
     files_that_are_held_after_the_end_are_detected: KeepsFiles within 10 by "still held",
     grants_that_outlive_their_job_are_detected: KeepsGrants within 5 by "has no open grants",

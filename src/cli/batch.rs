@@ -12,10 +12,9 @@ use super::error::CliError;
 use super::filter::FilterOptions;
 use super::ids;
 use super::input;
-use super::job;
 use super::live::{Source, WatchArgs};
 use super::many;
-use super::output::{Column, Format, Output, Since, join, plain, text};
+use super::output::{Column, Format, Output, Since, is_since, join, plain, text};
 use super::watch::{self, PollInterval};
 use engine::model::Subject;
 
@@ -112,7 +111,7 @@ impl ListBatches {
         let mut batches = client.get(&["batches"], &[]).await?.body;
         if let (Some(since), Some(rows)) = (self.since, batches["batches"].as_array_mut()) {
             let from = since.time((output.times.now)());
-            rows.retain(|batch| job::is_since(batch, "/created_at", from));
+            rows.retain(|batch| is_since(batch, "/created_at", from));
         }
         if output.json { output.document(&batches) } else { list(&batches, output) }
     }
@@ -277,7 +276,7 @@ impl CreateBatch {
         let rows: Vec<Value> = serials.iter().map(|serial| json!({ "server_serial": serial })).collect();
         Ok([
             ("rows".to_owned(), raw(&Value::Array(rows).to_string())?),
-            ("recipe".to_owned(), job::recipe(recipe)?),
+            ("recipe".to_owned(), input::recipe(recipe)?),
         ]
         .into())
     }

@@ -5,8 +5,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use secrecy::SecretString;
+use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
+use recipe::MAX_RECIPE_BYTES;
 use secrets::{MAX_SECRET_BYTES, SecretSource};
 
 use super::error::CliError;
@@ -25,6 +27,17 @@ pub(super) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
         return Err(CliError::failed(format!("{} is longer than {limit} bytes", path.display())));
     }
     Ok(bytes)
+}
+
+/// Reads a recipe without changing its text.
+pub(super) fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
+    let bytes = read(path, MAX_RECIPE_BYTES)?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        CliError::failed(format!(
+            "the recipe {} is not JSON: {error}; `shoal recipe validate` shows details",
+            path.display()
+        ))
+    })
 }
 
 /// Reads a password from a file, without a final newline.

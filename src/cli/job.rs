@@ -1,16 +1,13 @@
 //! `shoal job`: creates, shows, follows and changes jobs.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use reqwest::header::HeaderMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-
-use engine::model::Subject;
-use recipe::MAX_RECIPE_BYTES;
 
 use super::batch;
 use super::client::{Client, header};
@@ -21,9 +18,10 @@ use super::input;
 use super::job_live;
 use super::live::{Source, WatchArgs};
 use super::many::{self, Selection, ServerFilter};
-use super::output::{Column, Output, Since, join, plain, text, time_of};
+use super::output::{Column, Output, Since, is_since, join, plain, text};
 use super::timeline;
 use super::watch::{self, PollInterval, follow};
+use engine::model::Subject;
 
 /// Commands for jobs.
 #[derive(Debug, Subcommand)]
@@ -359,11 +357,6 @@ async fn events(
     events.iter().try_for_each(|event| output.line(timeline::line(event)))
 }
 
-/// Whether the time at a place of a document is not before another. A document without a time passes.
-pub(super) fn is_since(document: &Value, pointer: &str, from: jiff::Timestamp) -> bool {
-    time_of(&text(document, pointer)).is_none_or(|time| time >= from)
-}
-
 /// Shows the log of the final report.
 async fn log(client: &Client, job: &str, output: &mut Output<'_>) -> Result<(), CliError> {
     let response = client.get(&["jobs", job, "log"], &[]).await?.body;
@@ -428,7 +421,7 @@ fn dry_run(response: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
 
 impl CreateJob {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let recipe = recipe(&self.recipe)?;
+        let recipe = input::recipe(&self.recipe)?;
         let headers = match &self.idempotency_key {
             Some(key) => header("idempotency-key", key)?,
             None => HeaderMap::new(),
@@ -566,17 +559,6 @@ fn list(jobs: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         output.note("there are more jobs; give a larger --limit");
     }
     Ok(())
-}
-
-/// Reads a recipe without changing its text.
-pub(super) fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
-    let bytes = input::read(path, MAX_RECIPE_BYTES)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        CliError::failed(format!(
-            "the recipe {} is not JSON: {error}; `shoal recipe validate` shows details",
-            path.display()
-        ))
-    })
 }
 
 /// Follows a job and shows its end; an error unless it succeeded.

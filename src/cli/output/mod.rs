@@ -179,5 +179,10 @@ pub(super) fn is_broken_pipe(error: &CliError) -> bool {
     matches!(error, CliError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// Whether the time at a place of a document is not before another. A document without a time passes.
+pub(super) fn is_since(document: &Value, pointer: &str, from: jiff::Timestamp) -> bool {
+    time_of(&text(document, pointer)).is_none_or(|time| time >= from)
+}
+
 #[cfg(test)]
 mod tests;

@@ -37,10 +37,12 @@ impl Remote {
         let away = axum::middleware::from_fn(move |request: Request, next: Next| {
             let counter = Arc::clone(&counter);
             async move {
-                match counter.fetch_sub(1, Ordering::SeqCst) > 0 {
-                    true => next.run(request).await,
-                    false => axum::http::StatusCode::SERVICE_UNAVAILABLE.into_response(),
+                if counter.fetch_sub(1, Ordering::SeqCst) > 0 {
+                    return next.run(request).await;
                 }
+                // The body is read to its end: a connection that is closed before may lose the response.
+                axum::body::to_bytes(request.into_body(), 8 * IMAGE).await.unwrap();
+                axum::http::StatusCode::SERVICE_UNAVAILABLE.into_response()
             }
         });
         let router = registry.router(Arc::new(AllowAll)).layer(away);

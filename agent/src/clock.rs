@@ -1,6 +1,9 @@
 //! Time behind a trait: retries and pauses are tested with virtual time.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 
@@ -39,23 +42,49 @@ impl Clock for SystemClock {
     }
 }
 
-/// Returns the time of day to use: the latest of what the machine says and of times that certainly have passed. A
-/// machine with an empty battery starts in 1970, where no certificate is valid.
+/// How far the clock may be ahead of the creation of the job: a job can wait for its machine.
+const LONGEST_WAIT: i64 = 30 * 24 * 3600;
+/// How far the time of the controller may be behind the creation of the job and still be taken.
+const DAY: i64 = 24 * 3600;
+/// A smaller difference to the controller's clock is left alone, in seconds.
+const TOLERANCE: u64 = 5;
+
+/// Returns the time that the clock should be set to; `None` when it is plausible. `controller` is the time that the controller
+/// said in a response. A machine with an empty battery starts in 1970 or far in the future, where no certificate is valid.
 #[must_use]
-pub fn plausible_now(machine: Timestamp, passed: &[Timestamp]) -> Timestamp {
-    passed.iter().copied().fold(machine, Timestamp::max)
+pub fn correction(
+    machine: Timestamp,
+    created_at: Timestamp,
+    controller: Option<Timestamp>,
+) -> Option<Timestamp> {
+    let ahead = |time: Timestamp| time.as_second().saturating_sub(created_at.as_second());
+    if let Some(controller) = controller.filter(|time| ahead(*time) >= -DAY) {
+        let differs = machine.as_second().abs_diff(controller.as_second()) > TOLERANCE;
+        return differs.then_some(controller);
+    }
+    (!(0..=LONGEST_WAIT).contains(&ahead(machine))).then_some(created_at)
 }
 
-/// Moves a clock that is behind the creation of the job: no certificate is valid in 1970.
-pub fn set_clock(clock: &dyn Clock, created_at: Timestamp, unit: &str, log: &Log) {
-    let now = clock.now();
-    let plausible = plausible_now(now, &[created_at]);
-    if plausible == now {
-        return;
-    }
-    let time = rustix::time::Timespec { tv_sec: plausible.as_second(), tv_nsec: 0 };
-    match rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
-        Ok(()) => log.line(unit, format!("the clock said {now}; it is set to {plausible}")),
+/// Sets the clock of the operating system.
+///
+/// # Errors
+/// Returns the error of the operating system.
+pub fn set_system(time: Timestamp) -> io::Result<()> {
+    let time = rustix::time::Timespec { tv_sec: time.as_second(), tv_nsec: 0 };
+    rustix::time::clock_settime(rustix::time::ClockId::Realtime, time).map_err(Into::into)
+}
+
+/// Corrects the clock by `set` when it is not plausible.
+pub fn set_clock(
+    now: Timestamp,
+    (created_at, controller): (Timestamp, Option<Timestamp>),
+    set: &mut dyn FnMut(Timestamp) -> io::Result<()>,
+    unit: &str,
+    log: &Log,
+) {
+    let Some(time) = correction(now, created_at, controller) else { return };
+    match set(time) {
+        Ok(()) => log.line(unit, format!("the clock said {now}; it is set to {time}")),
         Err(source) => log.line(unit, format!("the clock says {now} and cannot be set: {source}")),
     }
 }
@@ -64,12 +93,63 @@ pub fn set_clock(clock: &dyn Clock, created_at: Timestamp, unit: &str, log: &Log
 mod tests {
     use super::*;
 
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
     #[test]
-    fn a_clock_in_1970_is_moved_to_the_creation_of_the_job_and_a_good_clock_stays() {
-        let job: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let built: Timestamp = "2025-01-02T03:04:05Z".parse().unwrap();
-        assert_eq!(plausible_now(Timestamp::UNIX_EPOCH, &[built, job]), job);
-        let later: Timestamp = "2026-05-02T03:04:05Z".parse().unwrap();
-        assert_eq!(plausible_now(later, &[built, job]), later);
+    fn a_clock_in_1970_or_far_in_the_future_is_set_to_the_creation_of_the_job_and_a_good_clock_stays() {
+        let job = time("2026-01-02T03:04:05Z");
+        for wrong in
+            ["1970-01-01T00:00:00Z", "2026-01-02T03:00:00Z", "2026-03-02T03:04:05Z", "2099-01-01T00:00:00Z"]
+        {
+            assert_eq!(correction(time(wrong), job, None), Some(job), "{wrong}");
+        }
+        for good in ["2026-01-02T03:04:05Z", "2026-01-31T00:00:00Z"] {
+            assert_eq!(correction(time(good), job, None), None, "{good}");
+        }
+    }
+
+    #[test]
+    fn the_time_of_the_controller_is_preferred_unless_it_is_before_the_job() {
+        let (job, controller) = (time("2026-01-02T03:04:05Z"), time("2026-06-02T00:00:00Z"));
+        assert_eq!(correction(time("2026-01-03T00:00:00Z"), job, Some(controller)), Some(controller));
+        assert_eq!(correction(time("2026-06-02T00:00:03Z"), job, Some(controller)), None);
+        assert_eq!(correction(time("2026-01-03T00:00:00Z"), job, Some(Timestamp::UNIX_EPOCH)), None);
+    }
+
+    #[test]
+    fn the_clock_is_set_once_and_a_refusal_is_in_the_log() {
+        let (job, log) = (time("2026-01-02T03:04:05Z"), Log::new(Vec::new()));
+        let mut set = Vec::new();
+        set_clock(
+            time("2099-01-01T00:00:00Z"),
+            (job, None),
+            &mut |at| {
+                set.push(at);
+                Ok(())
+            },
+            "u",
+            &log,
+        );
+        set_clock(
+            job,
+            (job, None),
+            &mut |at| {
+                set.push(at);
+                Ok(())
+            },
+            "u",
+            &log,
+        );
+        assert_eq!(set, [job]);
+        set_clock(
+            Timestamp::UNIX_EPOCH,
+            (job, None),
+            &mut |_| Err(io::ErrorKind::PermissionDenied.into()),
+            "u",
+            &log,
+        );
+        assert!(log.tail(4096).contains("cannot be set"));
     }
 }

@@ -165,7 +165,7 @@ pub fn secure(
     let places = places(disk.size());
     let prepared = own.prepare()?;
     let mut not_used = Vec::new();
-    let before = digests(disk, &places).map_err(|source| format!("reading before the erase: {source}"))?;
+    let before = samples(disk, &places);
     let mut methods = own.offered().unwrap_or_else(|reason| {
         not_used.push(reason);
         Vec::new()
@@ -184,11 +184,11 @@ pub fn secure(
         let proven =
             done.map_err(|source| source.to_string()).and_then(|()| prove(disk, &places, &before, method));
         match proven {
-            Ok(()) => {
+            Ok(samples) => {
                 return Ok(Erased {
                     method,
                     level: method.level(),
-                    samples: places.len(),
+                    samples,
                     unproven: method.unproven(),
                     prepared,
                     not_used,
@@ -215,30 +215,52 @@ fn places(size: u64) -> Vec<u64> {
     all.into_iter().map(|block| block * SAMPLE).collect()
 }
 
-/// The digests of the samples; `None` for zeros, which an erase may leave.
-fn digests(disk: &dyn Disk, places: &[u64]) -> io::Result<Vec<Option<[u8; 32]>>> {
-    let mut block = vec![0; SAMPLE as usize];
-    places
-        .iter()
-        .map(|place| {
-            disk.read_at(*place, &mut block)?;
-            Ok((!is_zero(&block)).then(|| Sha256::digest(&block).into()))
-        })
-        .collect()
+/// What a sample held.
+#[derive(Debug, PartialEq, Eq)]
+enum Sample {
+    /// Zeros, which an erase may leave.
+    Zeros,
+    /// Other bytes, by their digest.
+    Other([u8; 32]),
+    /// It cannot be read: a bad sector, for example.
+    Unread(String),
 }
 
-fn prove(disk: &dyn Disk, places: &[u64], before: &[Option<[u8; 32]>], method: Method) -> Result<(), String> {
+fn samples(disk: &dyn Disk, places: &[u64]) -> Vec<Sample> {
+    let mut block = vec![0; SAMPLE as usize];
+    let mut sample = |place: &u64| match disk.read_at(*place, &mut block) {
+        Err(source) => Sample::Unread(source.to_string()),
+        Ok(()) if is_zero(&block) => Sample::Zeros,
+        Ok(()) => Sample::Other(Sha256::digest(&block).into()),
+    };
+    places.iter().map(&mut sample).collect()
+}
+
+/// Compares the samples with what they were. Returns the number of those that prove the erase.
+fn prove(disk: &dyn Disk, places: &[u64], before: &[Sample], method: Method) -> Result<usize, String> {
     disk.forget_cache().map_err(|source| source.to_string())?;
-    let after = digests(disk, places).map_err(|source| format!("reading after the erase: {source}"))?;
+    let after = samples(disk, places);
+    let mut proofs = 0;
     for ((place, before), after) in places.iter().zip(before).zip(&after) {
-        if method.reads_zeros() && after.is_some() {
-            return Err(format!("the disk returns other bytes than zeros at {place}"));
-        }
-        if after.is_some() && after == before {
-            return Err(format!("the disk returns what it held before at {place}"));
+        match (before, after) {
+            (_, Sample::Unread(reason)) => {
+                return Err(format!("not proven: reading at {place} after the erase: {reason}"));
+            }
+            (_, Sample::Other(_)) if method.reads_zeros() => {
+                return Err(format!("the disk returns other bytes than zeros at {place}"));
+            }
+            (Sample::Other(before), Sample::Other(after)) if before == after => {
+                return Err(format!("the disk returns what it held before at {place}"));
+            }
+            // What could not be read before proves nothing by being other bytes now.
+            (Sample::Unread(_), Sample::Other(_)) => {}
+            _ => proofs += 1,
         }
     }
-    Ok(())
+    if proofs == 0 && !places.is_empty() {
+        return Err("not proven: no sample could be read before the erase".to_owned());
+    }
+    Ok(proofs)
 }
 
 fn overwrite(disk: &dyn Disk, progress: &mut dyn FnMut(u8)) -> io::Result<()> {
@@ -269,6 +291,8 @@ mod tests {
         discard_leaves: Option<u8>,
         /// Writes to this range are acknowledged and lost.
         stuck: Range<usize>,
+        /// Reads that meet this byte fail until it is written, or always.
+        bad: Option<(usize, bool)>,
         own: Vec<Method>,
         /// What a format leaves; `None` when the drive acknowledges it and does nothing.
         format_leaves: Option<u8>,
@@ -281,6 +305,7 @@ mod tests {
                 bytes: Mutex::new(bytes),
                 discard_leaves: None,
                 stuck: 0..0,
+                bad: None,
                 own: Vec::new(),
                 format_leaves: None,
             }
@@ -308,6 +333,14 @@ mod tests {
 
         fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
             let from = offset as usize;
+            let all = self.bytes.lock().unwrap();
+            if let Some((at, always)) = self.bad
+                && (from..from + buffer.len()).contains(&at)
+                && (always || all[at] == (at / 4096 % 251) as u8 + 1)
+            {
+                return Err(io::Error::other("medium error"));
+            }
+            drop(all);
             buffer.copy_from_slice(&self.bytes.lock().unwrap()[from..from + buffer.len()]);
             Ok(())
         }
@@ -375,6 +408,19 @@ mod tests {
         assert!(done.not_used[0].contains("what it held before at 0"), "{done:?}");
         assert!(done.not_used[1].contains("other bytes than zeros"), "{done:?}");
         assert!(is_filled(&liar.bytes.lock().unwrap(), 0));
+    }
+
+    #[test]
+    fn a_bad_sector_before_the_erase_is_unknown_and_after_it_not_proven() {
+        for own in [vec![], vec![Method::NvmeFormat]] {
+            let bad =
+                Lab { bad: Some((SAMPLE as usize + 9, false)), own, format_leaves: Some(0xa5), ..Lab::new() };
+            let done = erased(&bad).unwrap();
+            assert!(done.samples > 100, "{done:?}");
+        }
+        let dead = Lab { bad: Some((9, true)), discard_leaves: Some(0), ..Lab::new() };
+        let refused = erased(&dead).unwrap_err();
+        assert!(refused.contains("not proven: reading at 0 after the erase: medium error"), "{refused}");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod clock;
 pub mod device;
 pub mod discovery;
 pub mod disk_image;
+pub mod disks;
 pub mod erase;
 pub mod facts;
 pub mod file_system;

@@ -7,7 +7,10 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read, Write},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
 };
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -21,14 +24,14 @@ impl Tree {
     /// Returns the error of the operating system, or `InvalidInput` when it is no regular file.
     pub fn open_file(&self, path: &str) -> io::Result<File> {
         let names = Self::names(path.as_bytes())?;
-        // Without O_NONBLOCK a named pipe of the image would be waited for.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        // Opening a device of the image can have an effect, so its type is read before it is opened.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let joined = names.join(&b'/');
         let file =
             rustix::fs::openat2(&self.root, OsStr::from_bytes(&joined), flags, Mode::empty(), resolve)?;
         match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-            FileType::RegularFile => Ok(File::from(file)),
+            FileType::RegularFile => File::open(format!("/proc/self/fd/{}", file.as_raw_fd())),
             _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is no regular file"))),
         }
     }
@@ -71,7 +74,7 @@ impl Tree {
         if place.stat()?.as_ref().is_some_and(is_folder) {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, format!("{path} is a directory")));
         }
-        place.remove(&|_| false)?;
+        place.clear()?;
         let mut file = place.create_file()?;
         io::copy(from, &mut file)?;
         file.flush()?;

@@ -11,7 +11,7 @@
 use std::{
     fs,
     io::{self, Read},
-    os::unix::process::CommandExt as _,
+    os::{fd::BorrowedFd, unix::process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     time::{Duration, Instant},
@@ -92,6 +92,12 @@ pub trait Host {
     /// # Errors
     /// Returns the error of the kernel.
     fn bind_kernel(&self) -> io::Result<()>;
+
+    /// Waits until the file system of an open folder is on its medium.
+    ///
+    /// # Errors
+    /// Returns the error of the medium.
+    fn flush(&self, folder: BorrowedFd<'_>) -> io::Result<()>;
 
     /// Unmounts the root with everything in it. What is not mounted is no error.
     ///
@@ -185,7 +191,8 @@ impl Host for LinuxHost {
             fs::create_dir_all(at)?;
         }
         let data = std::ffi::CString::new(data).map_err(io::Error::other)?;
-        rustix::mount::mount(device, at, kind, MountFlags::empty(), data.as_c_str()).map_err(Into::into)
+        // Devices of the image are its own system's; nothing of this one opens them.
+        rustix::mount::mount(device, at, kind, MountFlags::NODEV, data.as_c_str()).map_err(Into::into)
     }
 
     fn bind_kernel(&self) -> io::Result<()> {
@@ -204,6 +211,10 @@ impl Host for LinuxHost {
             )?;
         }
         Ok(())
+    }
+
+    fn flush(&self, folder: BorrowedFd<'_>) -> io::Result<()> {
+        rustix::fs::syncfs(folder).map_err(Into::into)
     }
 
     fn unmount_all(&self) -> io::Result<()> {

@@ -7,14 +7,14 @@
 //!   --> initramfs, boot loader --> seed --> log, flush, unmount, arrays and groups stopped
 //! ```
 //!
-//! Invariant: the stamp is written after everything of the image is on the medium, so it is never there without the image.
+//! Invariant: the stamp is written after every volume with a part of the image was flushed, so it is never there without the image.
 
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     io::Read,
     ops::Range,
-    os::fd::AsRawFd as _,
+    os::fd::{AsFd as _, AsRawFd as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -348,8 +348,18 @@ impl<'run> Installation<'run> {
         }
         let failed = |source: std::io::Error| format!("writing to the new root: {source}");
         tree.write_file("etc/fstab", texts::fstab(&self.layout).as_bytes(), Some(0o644)).map_err(failed)?;
-        tree.sync().map_err(failed)?;
+        self.flush(tree)?;
         tree.write_file(STAMP, &self.stamp(), Some(0o600)).map_err(failed)
+    }
+
+    /// Waits until every mounted volume is on its medium.
+    fn flush(&self, tree: &Tree) -> Result<(), String> {
+        for volume in self.layout.mounted() {
+            let mount = volume.mount.as_deref().unwrap_or_default();
+            let flushed = tree.make_folder(mount).and_then(|folder| self.host.flush(folder.as_fd()));
+            flushed.map_err(|source| format!("flushing {mount} of the new system: {source}"))?;
+        }
+        Ok(())
     }
 
     /// Installs the boot loader of the image.
@@ -517,7 +527,7 @@ impl<'run> Installation<'run> {
         let log = self.log.tail(crate::log::RING_BYTES);
         let failed = |source: std::io::Error| format!("flushing the new system: {source}");
         tree.write_file(LOG_FILE, log.as_bytes(), Some(0o600)).map_err(failed)?;
-        tree.sync().map_err(failed)?;
+        self.flush(&tree)?;
         drop(tree);
         rustix::fs::sync();
         self.unmount()

@@ -8,6 +8,7 @@
 use std::{
     io,
     ops::Range,
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -170,6 +171,11 @@ impl Host for CutHost<'_> {
         self.inner.bind_kernel()
     }
 
+    fn flush(&self, folder: BorrowedFd<'_>) -> io::Result<()> {
+        self.cut.io()?;
+        self.inner.flush(folder)
+    }
+
     fn unmount_all(&self) -> io::Result<()> {
         self.cut.io()?;
         self.inner.unmount_all()
@@ -247,7 +253,7 @@ impl Room {
             foreign_http: http,
             clock: &clock,
             log: &log,
-            disks: self.facts.clone(),
+            disks: &|| self.facts.clone().into(),
             media: vec!["sr0".to_owned()],
             open: &|facts| {
                 let index = self.facts.iter().position(|known| known.name == facts.name).unwrap();

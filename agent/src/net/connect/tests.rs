@@ -132,3 +132,20 @@ fn a_router_outside_of_the_network_gets_a_route_of_its_own() {
     assert_eq!((host.to.to_string(), host.via), ("10.0.0.1/32".to_owned(), None));
     assert_eq!(default.to.prefix_len(), 0);
 }
+
+#[test]
+fn one_early_refusal_before_the_controller_is_away_decides_nothing() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![link(2)]);
+    kernel.servers.insert(2, DhcpServer::new("10.0.2.15", "10.0.2.2"));
+    let probes = Cell::new(0);
+    let probe = || {
+        probes.set(probes.get() + 1);
+        match (probes.get(), clock.elapsed() > Duration::from_secs(120)) {
+            (1, _) => Reach::Refused(403),
+            (_, false) => away(),
+            (_, true) => Reach::Accepted,
+        }
+    };
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Accepted);
+}

@@ -4,7 +4,7 @@
 //!   success | failed  --signal "report" (one key: the first report wins)-->  the job
 //!   the same again    -> duplicate, accepted as idempotent, also after the end of the job
 //!   the opposite      -> contradiction: refused, with an event; the job does not change
-//!   progress          -> an event
+//!   progress          -> an event; the first disk that it names is kept as the signal "disk"
 //!   reachable         -> `reachable.rs`: the machine waits for an operator
 //!
 //!   with the first final report:   log -> the job's log     inventory -> the server     disk -> data of the event
@@ -25,6 +25,8 @@ use engine::{Engine, SignalDelivery, SignalError};
 pub(super) const SIGNAL: &str = "report";
 /// The signal that records that the machine has reported progress. No wait ends by it.
 pub(super) const PROGRESS: &str = "progress";
+/// The signal that records the disk that the machine has chosen, before its first write. No wait ends by it.
+pub(super) const DISK: &str = "disk";
 /// Reported names and messages are cut to this number of characters.
 const MAX_TEXT: usize = 256;
 /// Of a reported log this number of bytes at its end is stored.
@@ -59,6 +61,8 @@ pub enum InstallReport {
         step: String,
         /// The progress in percent.
         percent: Option<u8>,
+        /// The identity of the disk that is going to be written.
+        disk: Option<Map<String, Value>>,
         /// The job of the report.
         job_id: Option<String>,
     },
@@ -158,6 +162,7 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
             step: filled(body.step).ok_or(ReportError::NoStep)?,
             // A percentage outside of 0 to 100 is dropped.
             job_id: details.job_id,
+            disk: details.disk,
             percent: body.percent.filter(|p| (0.0..=100.0).contains(p)).map(|p| p as u8),
         }),
         Some("reachable") => Ok(InstallReport::Reachable {
@@ -237,7 +242,7 @@ impl InstallReport {
         let id = job.run.id;
         let (status, event, details, failed_step) = match self {
             Self::Reachable { reach, .. } => return reachable::deliver(reach, engine, job, by).await,
-            Self::Progress { step, percent, .. } => {
+            Self::Progress { step, percent, disk, .. } => {
                 if job.run.outcome.is_some() {
                     return Ok(ReportOutcome::Duplicate);
                 }
@@ -248,7 +253,18 @@ impl InstallReport {
                 let event = NewEvent::info("report.progress", format!("{step}{done}"))
                     .by(by)
                     .with(json!({ "step": step, "percent": percent }));
-                if !snapshot.signals.iter().any(|signal| signal.name == PROGRESS)
+                let has = |name: &str| snapshot.signals.iter().any(|signal| signal.name == name);
+                if let Some(disk) = disk.filter(|_| !has(DISK)) {
+                    let name = disk.get("name").and_then(Value::as_str).unwrap_or("a disk");
+                    let text = format!("the maintenance OS chose {name}; nothing is written to it yet");
+                    let chosen = NewEvent::info("report.disk", text).by(by).with(json!({ "disk": disk }));
+                    let payload = json!({ "disk": disk });
+                    if let SignalDelivery::Stored(_) =
+                        engine.deliver(snapshot, DISK, "", payload, vec![event.clone(), chosen], Vec::new()).await?
+                    {
+                        return Ok(ReportOutcome::Accepted { powered_on: None });
+                    }
+                } else if !has(PROGRESS)
                     && let SignalDelivery::Stored(_) = engine
                         .deliver(snapshot, PROGRESS, "", json!({}), vec![event.clone()], Vec::new())
                         .await?
@@ -356,9 +372,19 @@ mod tests {
             Ok(InstallReport::Progress {
                 step: "image-linux.service".to_owned(),
                 percent: Some(41),
+                disk: None,
                 job_id: None
             })
         );
+    }
+
+    #[test]
+    fn a_progress_report_carries_the_disk_that_is_going_to_be_written() {
+        let body = json!({ "status": "progress", "step": "select-disk.service", "disk": { "name": "sda", "serial": "S1" } });
+        let Ok(InstallReport::Progress { disk: Some(disk), .. }) = parse(body.to_string().as_bytes(), None) else {
+            panic!("not parsed")
+        };
+        assert_eq!(disk["serial"], "S1");
     }
 
     #[test]

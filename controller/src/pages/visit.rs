@@ -217,12 +217,18 @@ impl Visit {
 
     /// What is around a page.
     pub(super) async fn frame(&self, title: impl Into<String>, tab: Tab) -> Result<Frame, Refusal> {
+        Ok(Frame { stream: None, ..self.live_frame(title, tab).await? })
+    }
+
+    /// What is around a page that follows the events. A caller who does not see every server has no stream of all events.
+    pub(super) async fn live_frame(&self, title: impl Into<String>, tab: Tab) -> Result<Frame, Refusal> {
         let me: Me = self.get("/api/v1/me").await?;
         let overview = match me.labels.is_empty() {
             true => self.get::<Overview>("/api/v1/overview").await.ok(),
             false => None,
         };
-        Ok(self.framed(title.into(), tab, &me, overview.as_ref()))
+        let stream = overview.as_ref().map(|overview| format!("/api/v1/events?after={}", overview.last_seq));
+        Ok(Frame { stream, ..self.framed(title.into(), tab, &me, overview.as_ref()) })
     }
 
     /// What is around a page, from what was read already.
@@ -303,6 +309,7 @@ fn notice(done: &str) -> Option<&'static str> {
         "cancel" => "The cancel is stored. The cleanup follows.",
         "hold" => "The job is held until an operator resumes or cancels it.",
         "resume" => "The job continues.",
+        "finish" => "The end of the session is stored. The cleanup follows.",
         "retry" => "This is the new job. The former one is unchanged.",
         "created" => "The job is stored and queued.",
         "server" => "The server is registered. A look at its BMC shows whether a job would work.",

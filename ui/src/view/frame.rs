@@ -226,6 +226,11 @@ impl Frame {
         &assets::SCRIPT.path
     }
 
+    /// The time of the page as the script reads it.
+    pub(crate) fn iso(&self) -> String {
+        crate::time::iso(self.now)
+    }
+
     pub(crate) fn clock(&self) -> String {
         self.now.strftime("%H:%M").to_string()
     }

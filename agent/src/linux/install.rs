@@ -450,8 +450,9 @@ impl<'run> Installation<'run> {
         };
         let text = match Nvram::new(folder).install(&entry, &self.gone) {
             Ok(number) => format!("boot entry {number:04X} is the first of the firmware"),
-            // The loader at EFI/BOOT starts without an entry.
-            Err(reason) => format!("warning: the firmware refused the boot entry: {reason}"),
+            Err(reason) => format!(
+                "warning: the firmware refused the boot entry: {reason}; the system starts by the fallback path, /EFI/BOOT"
+            ),
         };
         self.log.line(unit::BOOTLOADER, text);
     }

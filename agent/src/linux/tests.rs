@@ -338,6 +338,18 @@ fn a_system_is_installed_with_its_own_loader_and_a_second_run_keeps_what_is_ther
 }
 
 #[test]
+fn a_firmware_that_takes_no_boot_entry_is_a_warning_because_the_fallback_path_starts_the_system() {
+    // No file can be made there, as in a memory of the firmware that is full.
+    let host = FakeHost { efi: Some(PathBuf::from("/proc/self")), ..FakeHost::new(true) };
+    let (_folder, disk) = sparse_disk();
+    let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
+    assert_eq!(install(&host, &facts(), &disk, &http, &recipe()), Outcome::Success);
+    assert!(host.has("boot/efi/EFI/BOOT/BOOTX64.EFI"));
+    let log = host.read("var/log/shoal-install/agent.log");
+    assert!(log.contains("boot entry") && log.contains("fallback"), "{log}");
+}
+
+#[test]
 fn an_image_that_cannot_start_is_a_failure_of_the_boot_loader_in_words() {
     for (is_efi, layers, word) in [
         (true, vec![layer(SYSTEM)], "no boot loader for UEFI"),

@@ -11,11 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lab_bmc::{BootSource, OverrideEnabled, Power, SimBmc};
 use parking_lot::{Mutex, MutexGuard};
 use redfish::{PowerState, Request, ResetType};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use engine::model::{Job, Outcome, Phase, RunId, Serial};
 use engine::store::Store;
@@ -38,8 +40,10 @@ pub(super) enum Reported {
 #[derive(Default)]
 struct Observed {
     violations: Vec<String>,
-    /// Number of changes in flight per BMC.
-    changes: BTreeMap<Serial, u32>,
+    /// The changes in flight of each BMC by their number: when they are over at the latest.
+    changes: BTreeMap<Serial, BTreeMap<u64, Instant>>,
+    /// The number of the last change.
+    last_change: u64,
     /// Number of boots from each image, by URL.
     media_boots: BTreeMap<String, u32>,
     /// Number of boots of each run before its cleanup, and whether the first was from the disk.
@@ -69,12 +73,13 @@ struct Observed {
 pub(super) struct BmcChange {
     observed: Arc<Mutex<Observed>>,
     serial: Serial,
+    number: u64,
 }
 
 impl Drop for BmcChange {
     fn drop(&mut self) {
-        if let Some(count) = self.observed.lock().changes.get_mut(&self.serial) {
-            *count = count.saturating_sub(1);
+        if let Some(changes) = self.observed.lock().changes.get_mut(&self.serial) {
+            changes.remove(&self.number);
         }
     }
 }
@@ -101,13 +106,14 @@ impl InvariantChecker {
         self.observed().explained.clone()
     }
 
-    /// Checks a request that changes a BMC: only the holder of the lease of the server's run may send it.
+    /// Checks a request that changes a BMC: only the holder of the lease of the server's run may send it, and no other one may be in
+    /// flight. A sender that is paused does not see the end of its request: its deadline is the end.
     pub(super) fn bmc_change(
         &self,
         store: &Store,
         serial: &Serial,
         sender: &str,
-        request: &Request,
+        (request, deadline): (&Request, Duration),
         bmc: &SimBmc,
     ) -> BmcChange {
         let what = &request.path;
@@ -135,16 +141,20 @@ impl InvariantChecker {
             )),
             None => self.violation(format!("{sender} changes {serial} ({what}), which has no job")),
         }
-        let busy = {
+        let (number, busy) = {
             let mut observed = self.observed();
-            let count = observed.changes.entry(serial.clone()).or_default();
-            *count += 1;
-            *count > 1
+            observed.last_change += 1;
+            let (number, now) = (observed.last_change, Instant::now());
+            let changes = observed.changes.entry(serial.clone()).or_default();
+            changes.retain(|_, end| *end > now);
+            let busy = !changes.is_empty();
+            changes.insert(number, now + deadline);
+            (number, busy)
         };
         if busy {
             self.violation(format!("two requests change {serial} at once ({what})"));
         }
-        BmcChange { observed: Arc::clone(&self.0), serial: serial.clone() }
+        BmcChange { observed: Arc::clone(&self.0), serial: serial.clone(), number }
     }
 
     /// While a BMC checks or writes the firmware that a run sent, neither host nor BMC is reset and no other image is sent. After the

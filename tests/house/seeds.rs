@@ -70,9 +70,9 @@ fn missing(test: &str) -> Option<String> {
         return Some(format!("{file} does not exist"));
     };
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let is_there = text.match_indices(function).any(|(at, _)| {
-        !text[..at].ends_with(is_part) && !text[at + function.len()..].starts_with(is_part)
-    });
+    let is_there = text
+        .match_indices(function)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + function.len()..].starts_with(is_part));
     (!is_there).then(|| format!("{file} has no {function}"))
 }
 

@@ -10,6 +10,7 @@ mod crates;
 mod documents;
 mod imports;
 mod language;
+mod seeds;
 mod sources;
 mod troubleshooting;
 

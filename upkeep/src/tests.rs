@@ -95,14 +95,16 @@ fn an_order_waits_for_the_server_and_is_alone_with_its_kind() {
     };
     use OnConflict::{RefuseQueued, Wait};
     let named = |resource: &str, on_conflict| (resource.to_owned(), on_conflict);
-    assert_eq!(
-        locks(order(Kind::BmcReset)),
-        [
-            named("condition/XF-1/bmcReset", RefuseQueued),
-            named("condition/XF-1", RefuseQueued),
-            named("server/XF-1", Wait),
-        ]
-    );
+    for kind in Kind::all() {
+        assert_eq!(
+            locks(order(*kind)),
+            [
+                named(&format!("condition/XF-1/{kind}"), RefuseQueued),
+                named("condition/XF-1", RefuseQueued),
+                named("server/XF-1", Wait),
+            ]
+        );
+    }
     let shared_bmc = Some("https://192.0.2.7".to_owned());
     let queued = UpkeepOrder { queue: true, shared_bmc, ..order(Kind::BmcReset) };
     assert_eq!(

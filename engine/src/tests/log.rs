@@ -70,7 +70,7 @@ async fn a_failure_is_one_error_line_with_class_next_action_and_the_ids_of_the_j
     let line = errors[0];
     assert_eq!(line["class"], *failure.class);
     assert_eq!(line["next_action"], failure.next_action);
-    assert_eq!(line["failed_step"], "b");
+    assert_eq!((&line["failed_step"], &line["step"]), (&"b".into(), &"b".into()), "{line:?}");
     for of_job in &lines {
         assert_eq!(of_job["job_id"], id.to_string(), "{of_job:?}");
         for field in ["server_serial", "workflow", "worker_id", "epoch"] {

@@ -35,7 +35,7 @@
 //!   audit      the audit log and its offline check
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
-//!   fleet      filters, imports, batches that stop and are retried
+//!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -69,6 +69,7 @@ mod jobs;
 mod kill;
 mod kit;
 mod limits;
+mod listing;
 mod media;
 mod media_bytes;
 mod modes;

@@ -73,7 +73,7 @@ async function main() {
   const kept = await until('the demo', () => demo.text.match(/^\{"keep":.*$/m)?.[0]);
   const { url, token } = JSON.parse(kept).keep;
   const port = await freePort();
-  start(['sim', '--serial', 'UI-0001', '--base-port', String(port), '--pace', '300ms'], { SHOAL_SIM_PASSWORD: 'a-password-of-the-test' });
+  start(['sim', '--serial', 'UI-0001', '--base-port', String(port), '--unit-time', '300ms'], { SHOAL_SIM_PASSWORD: 'a-password-of-the-test' });
   await until('the simulated server', () => fetch(`http://127.0.0.1:${port}/redfish/v1/`).then(response => response.ok, () => false));
 
   const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });

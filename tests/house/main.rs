@@ -8,6 +8,8 @@ mod circles;
 mod components;
 mod crates;
 mod documents;
+mod events;
+mod glossary;
 mod imports;
 mod language;
 mod seeds;

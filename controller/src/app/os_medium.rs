@@ -22,6 +22,7 @@ use provision::MediumImage;
 use registry::{Digest, Error, Manifest, Reference, Registry, RepositoryName};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use engine::Engine;
 use engine::model::RunId;
@@ -243,34 +244,37 @@ const QUEUE: usize = 1024;
 /// The attempts to store a message, with pauses of 1, 2, 4 and 8 seconds between them.
 const ATTEMPTS: u32 = 5;
 
+/// A message of a medium, with the span of its grant: the ids of the job for lines of the log.
+pub(super) struct Heard {
+    run: RunId,
+    news: BeaconNews,
+    span: Span,
+}
+
 /// Takes what beacons say from the threads of media requests.
-pub(super) struct Beacons(mpsc::Sender<(RunId, BeaconNews)>);
+pub(super) struct Beacons(mpsc::Sender<Heard>);
 
 /// Returns the listener of beacons, and the other end of its queue.
-pub(super) fn beacons() -> (Beacons, mpsc::Receiver<(RunId, BeaconNews)>) {
+pub(super) fn beacons() -> (Beacons, mpsc::Receiver<Heard>) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     (Beacons(sender), receiver)
 }
 
 impl BeaconListener for Beacons {
     fn heard(&self, run: RunId, news: BeaconNews) {
-        if self.0.try_send((run, news)).is_err() {
-            tracing::warn!(job_id = %run, "a message of a medium was dropped: too many wait; the machine repeats it");
+        if self.0.try_send(Heard { run, news, span: Span::current() }).is_err() {
+            tracing::warn!("a message of a medium was dropped: too many wait; the machine repeats it");
         }
     }
 }
 
 /// Delivers what beacons say to their jobs until `stop`.
-pub(super) async fn deliver(
-    engine: Engine,
-    mut queue: mpsc::Receiver<(RunId, BeaconNews)>,
-    stop: CancellationToken,
-) {
-    while let Some(Some((run, news))) = stop.run_until_cancelled(queue.recv()).await {
+pub(super) async fn deliver(engine: Engine, mut queue: mpsc::Receiver<Heard>, stop: CancellationToken) {
+    while let Some(Some(Heard { run, news, span })) = stop.run_until_cancelled(queue.recv()).await {
         for attempt in 0..ATTEMPTS {
             let Err(error) = provision::deliver_news(&engine, run, news).await else { break };
             let error = error_chain(&error).to_string();
-            tracing::warn!(job_id = %run, error, attempt, "a message of a medium was not stored");
+            span.in_scope(|| tracing::warn!(error, attempt, "a message of a medium was not stored"));
             let pause = std::time::Duration::from_secs(1 << attempt.min(3));
             if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 return;

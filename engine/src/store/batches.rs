@@ -24,6 +24,9 @@ pub enum CreatedBatch {
 
 impl Store {
     /// Creates a batch without its jobs, which follow in chunks. The batch is durable when this returns.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then. A repeated key is no error.
     pub async fn create_batch(&self, batch: Batch) -> Result<CreatedBatch, StoreError> {
         const OPERATION: &str = "create a batch";
         self.writer
@@ -71,6 +74,9 @@ impl Store {
     }
 
     /// Creates runs in one transaction. Each run is created or refused on its own. All are durable when this returns.
+    ///
+    /// # Errors
+    /// When the database cannot be written; no run is created then. A refused run is no error.
     pub async fn create_many(&self, runs: Vec<NewRun>) -> Result<Vec<Created>, StoreError> {
         self.writer
             .write("create runs", move |connection| {
@@ -80,6 +86,9 @@ impl Store {
     }
 
     /// The batch with this id.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn batch(&self, id: BatchId) -> Result<Option<Batch>, StoreError> {
         const OPERATION: &str = "read a batch";
         self.read(OPERATION, move |connection| {
@@ -95,6 +104,9 @@ impl Store {
     }
 
     /// The newest batches, the newest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn batches(&self, limit: u32) -> Result<Vec<Batch>, StoreError> {
         const OPERATION: &str = "list batches";
         self.read(OPERATION, move |connection| {
@@ -110,6 +122,9 @@ impl Store {
     }
 
     /// The batch that a request with this idempotency key created.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn batch_of_key(&self, key: &str) -> Result<Option<Batch>, StoreError> {
         const OPERATION: &str = "find a batch by its key";
         let key = key.to_owned();
@@ -121,6 +136,9 @@ impl Store {
     }
 
     /// The jobs of a batch, counted by public state and outcome.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn batch_counts(&self, id: BatchId) -> Result<Vec<JobCount>, StoreError> {
         const OPERATION: &str = "count the jobs of a batch";
         self.read(OPERATION, move |connection| {
@@ -137,6 +155,9 @@ impl Store {
     }
 
     /// The jobs of a batch that have not ended. `queued_only`: only jobs that have not started.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn open_jobs_of_batch(&self, id: BatchId, queued_only: bool) -> Result<Vec<RunId>, StoreError> {
         const OPERATION: &str = "find the open jobs of a batch";
         self.read(OPERATION, move |connection| {
@@ -155,6 +176,9 @@ impl Store {
 
 impl Store {
     /// The jobs of a batch that have failed, the oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn failed_jobs_of_batch(&self, id: BatchId) -> Result<Vec<FailedJob>, StoreError> {
         const OPERATION: &str = "read the failures of a batch";
         self.read(OPERATION, move |connection| {
@@ -180,6 +204,9 @@ impl Store {
 
     /// Opens the gate of a batch and counts its failures from 0 again. Returns the batch after the change, and whether the gate
     /// was closed; `None` when there is no such batch.
+    ///
+    /// # Errors
+    /// When the database cannot be written, or the row of the batch cannot be read; the gate is not changed then.
     pub async fn continue_batch(
         &self,
         id: BatchId,

@@ -238,7 +238,7 @@ fn state_of_server(state: ServerState) -> &'static str {
         ServerState::Busy => BUSY,
         ServerState::Maintenance => "servers.maintenance IS NOT NULL",
         ServerState::Restored => "servers.restored IS NOT NULL",
-        ServerState::Debt => {
+        ServerState::PendingCleanup => {
             "EXISTS (SELECT 1 FROM server_observed AS seen
                      WHERE seen.serial = servers.serial AND seen.pending_cleanup IS NOT NULL)"
         }

@@ -111,6 +111,9 @@ pub struct JobPage {
 
 impl Store {
     /// One page of jobs.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn jobs(&self, filter: JobFilter) -> Result<JobPage, StoreError> {
         const OPERATION: &str = "list jobs";
         self.read(OPERATION, move |connection| {
@@ -140,6 +143,9 @@ impl Store {
 
     /// The ids of the jobs that satisfy a filter, the newest first, at most `filter.limit`, and the number of all of them. Both
     /// are of one point in time.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn job_ids(&self, filter: JobFilter) -> Result<(Vec<RunId>, u64), StoreError> {
         const OPERATION: &str = "find the jobs of a filter";
         let filter = JobFilter { order: JobOrder::Newest, after: None, ..filter };

@@ -121,8 +121,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "DIR")]
     pub disks: Option<PathBuf>,
     /// The minimum duration of each unit of an installation, such as 500ms.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = pace)]
-    pub pace: Duration,
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = unit_time)]
+    pub unit_time: Duration,
     /// Let the hosts do nothing when they have power. For measurements of a controller.
     #[arg(long)]
     pub idle_hosts: bool,
@@ -163,11 +163,11 @@ fn secret(text: &str) -> Result<SecretString, String> {
     if text.is_empty() { Err("the password is empty".to_owned()) } else { Ok(SecretString::from(text)) }
 }
 
-fn pace(text: &str) -> Result<Duration, String> {
+fn unit_time(text: &str) -> Result<Duration, String> {
     text.parse::<SignedDuration>()
         .ok()
-        .and_then(|pace| Duration::try_from(pace).ok())
-        .filter(|pace| *pace <= Duration::from_secs(3600))
+        .and_then(|time| Duration::try_from(time).ok())
+        .filter(|time| *time <= Duration::from_secs(3600))
         .ok_or_else(|| "give a duration with its unit, such as 500ms or 2s, at most 1h".to_owned())
 }
 

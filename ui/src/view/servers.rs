@@ -17,7 +17,7 @@ const TABS: [(&str, Option<State>, &str); 6] = [
     ("Free", Some(State::Done), "state:free"),
     ("In use", Some(State::Waiting), "state:busy"),
     ("In maintenance", Some(State::Held), "state:maintenance"),
-    ("Cleanup is due", Some(State::Failed), "state:debt"),
+    ("Cleanup is due", Some(State::Failed), "state:pending-cleanup"),
     ("Never seen", Some(State::Queued), "state:unseen"),
 ];
 

@@ -35,7 +35,7 @@ const OPERATOR_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Whether the order permits the restart now.
 enum Permission {
-    Given,
+    Granted,
     Later(WaitRequest),
 }
 
@@ -70,7 +70,7 @@ fn permission(step: &StepName, context: &StepContext, current: &Current) -> Resu
                     again with another window, which then only verifies what is installed";
         return Err(StepError::fail(failure(names::class::WINDOW_OVER, step, summary, next)));
     }
-    Ok(Permission::Given)
+    Ok(Permission::Granted)
 }
 
 /// Switches the host off before the upload of its BIOS, where the BMC takes it only then.
@@ -90,7 +90,7 @@ pub(super) async fn host_off(
     let begun = context.own_output::<PowerRequest>().is_some();
     if found.was_on() && !begun {
         match permission(STEP, context, &current)? {
-            Permission::Given => {}
+            Permission::Granted => {}
             Permission::Later(wait) => {
                 // An operator who switches the host off ends the wait.
                 let state = connected.bmc.power_state(&found.discovery.system).await;

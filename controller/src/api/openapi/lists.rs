@@ -37,7 +37,7 @@ pub(super) fn server_filters(operation: Operation) -> Operation {
         .query(
             "state",
             "Only servers in this state: `free` (a new job starts at once), `busy` (a job has not ended), `maintenance`, \
-             `restored`, `debt` (a cleanup is left for the next job), `unseen` (the BMC has never responded).",
+             `restored`, `pending-cleanup` (a cleanup is left for the next job), `unseen` (the BMC has never responded).",
             json!({ "type": "string", "enum": states }),
         )
         .query("vendor", "Only servers of this vendor, as the operator gave it.", text())

@@ -88,7 +88,8 @@ pub enum ServerState {
     /// The data of the server was restored, and no operator has released it.
     Restored,
     /// The next job must do a cleanup that an earlier one could not do.
-    Debt,
+    #[strum(serialize = "pending-cleanup")]
+    PendingCleanup,
     /// The BMC has never responded.
     Unseen,
 }
@@ -96,7 +97,7 @@ pub enum ServerState {
 impl ServerState {
     /// All states.
     pub const ALL: [Self; 6] =
-        [Self::Free, Self::Busy, Self::Maintenance, Self::Restored, Self::Debt, Self::Unseen];
+        [Self::Free, Self::Busy, Self::Maintenance, Self::Restored, Self::PendingCleanup, Self::Unseen];
 
     /// The state's name in filters.
     pub fn as_str(self) -> &'static str {

@@ -18,7 +18,7 @@ struct Machine {
     vendor: Option<&'static str>,
     maintenance: bool,
     restored: bool,
-    debt: bool,
+    pending_cleanup: bool,
     seen: bool,
     created: Time,
 }
@@ -72,7 +72,7 @@ fn machine(index: usize, c: [u8; 6]) -> Machine {
         vendor: pick(&[None, Some("dell"), Some("Hpe")], c[2]),
         maintenance: c[3].is_multiple_of(3),
         restored: c[3].is_multiple_of(5),
-        debt: c[4].is_multiple_of(3),
+        pending_cleanup: c[4].is_multiple_of(3),
         seen: c[4].is_multiple_of(2),
         created: at(u64::from(c[5]) * 100),
     }
@@ -215,7 +215,7 @@ impl Machine {
                 ServerState::Busy => own().next().is_some(),
                 ServerState::Maintenance => self.maintenance,
                 ServerState::Restored => self.restored,
-                ServerState::Debt => self.debt,
+                ServerState::PendingCleanup => self.pending_cleanup,
                 ServerState::Unseen => !self.seen,
             }),
             Test::Serial(list) => list.iter().any(|glob| globbed(glob.as_str(), &self.serial)),
@@ -279,11 +279,15 @@ fn fill(connection: &Connection, machines: &[Machine], rows: &[Row], drained: bo
                 ],
             )
             .unwrap();
-        let debt = PendingCleanup { job_id: RunId::new(), remaining: vec![], slots: vec![], unknown: None };
+        let pending =
+            PendingCleanup { job_id: RunId::new(), remaining: vec![], slots: vec![], unknown: None };
         connection
             .execute(
                 "INSERT INTO server_observed (serial, pending_cleanup) VALUES (?1, ?2)",
-                rusqlite::params![machine.serial, json(machine.debt).map(|_| json!(debt).to_string())],
+                rusqlite::params![
+                    machine.serial,
+                    json(machine.pending_cleanup).map(|_| json!(pending).to_string())
+                ],
             )
             .unwrap();
     }
@@ -380,7 +384,7 @@ const OF_JOBS: &[&str] = &[
 ];
 const OF_SERVERS: &[&str] = &[
     "state:free",
-    "state:busy,debt",
+    "state:busy,pending-cleanup",
     "state:maintenance,restored",
     "state:unseen",
     "vendor:dell",

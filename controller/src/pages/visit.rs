@@ -21,6 +21,7 @@ use super::Pages;
 use super::form::Form;
 use super::refusal::Refusal;
 use super::seal::Seal;
+use crate::api::browser::same_site;
 use crate::auth::SessionSecret;
 use registry::OverTls;
 
@@ -95,6 +96,11 @@ impl Visit {
     /// The time.
     pub(super) fn now(&self) -> jiff::Timestamp {
         self.pages.clock.now().timestamp()
+    }
+
+    /// Whether nothing says that a page of another site sent the request.
+    pub(super) fn is_of_this_site(&self) -> bool {
+        same_site(&self.headers)
     }
 
     /// Whether the page came over TLS.

@@ -39,16 +39,17 @@ pub(super) async fn preview(visit: Visit, Upload(sent): Upload) -> Response {
 }
 
 async fn previewed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal> {
-    let rows = {
-        let sent = Arc::clone(sent);
-        // A table of thousands of rows takes CPU time, so it is read outside of the threads that serve requests.
-        media::offload(move || rows(&sent)).await.map_err(|lost| Refusal::internal(&lost))?
-    };
-    let rows = match rows {
-        Ok(rows) => json!({ "rows": rows }),
+    let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
+    // A table of thousands of rows takes CPU time, so it is read outside of the threads that serve requests.
+    let read = media::offload(move || {
+        let rows = json!({ "rows": rows(&read)? });
+        let sealed = seal.seal(&csrf, &rows.to_string(), now);
+        Ok::<_, ErrorDetail>((rows, sealed))
+    });
+    let (rows, sealed) = match read.await.map_err(|lost| Refusal::internal(&lost))? {
+        Ok(read) => read,
         Err(why) => return form(visit, &entered(sent), vec![why]).await,
     };
-    let sealed = visit.seal().seal(&visit.csrf(), &rows.to_string(), visit.now());
     let change =
         Change { method: Method::POST, path: &format!("{PATH}?dry_run=true"), body: Some(rows), form: sent };
     let import: ServerImport = match visit.change(change).await {
@@ -122,17 +123,22 @@ fn rows(sent: &Form) -> Result<Vec<roster::Row>, ErrorDetail> {
 
 /// Imports what was previewed.
 pub(super) async fn confirm(visit: Visit, Upload(sent): Upload) -> Response {
+    let sent = Arc::new(sent);
     let done = confirmed(&visit, &sent).await;
     visit.respond(done).await
 }
 
-async fn confirmed(visit: &Visit, sent: &Form) -> Result<Response, Refusal> {
+async fn confirmed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal> {
     let stale = || {
         let message = "the preview is older than half an hour, or of another login; preview the import again";
         Refusal::new(StatusCode::CONFLICT, "stale_preview", message)
     };
-    let rows = visit.seal().open(&visit.csrf(), sent.get("rows"), visit.now()).map_err(|_stale| stale())?;
-    let rows: Value = serde_json::from_str(&rows).map_err(|_| stale())?;
+    let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
+    let opened = media::offload(move || {
+        let rows = seal.open(&csrf, read.get("rows"), now).ok()?;
+        serde_json::from_str::<Value>(&rows).ok()
+    });
+    let rows = opened.await.map_err(|lost| Refusal::internal(&lost))?.ok_or_else(stale)?;
     let change = Change { method: Method::POST, path: PATH, body: Some(rows), form: sent };
     let import: ServerImport = visit.change(change).await?.read()?;
     html(&TableView::imported(visit.frame("Imported", Tab::Servers).await?, &import))

@@ -1,6 +1,7 @@
 //! One request of a browser: its credentials, and the requests that its page makes at the API in its name.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use askama::Template;
 use axum::body::Body;
@@ -89,8 +90,8 @@ impl Answer {
 
 impl Visit {
     /// The seal of this process for what a form carries from a preview to its change.
-    pub(super) fn seal(&self) -> &Seal {
-        &self.pages.seal
+    pub(super) fn seal(&self) -> Arc<Seal> {
+        Arc::clone(&self.pages.seal)
     }
 
     /// The time.

@@ -6,8 +6,7 @@ use axum::Json;
 use axum::extract::State;
 
 use super::super::Api;
-use super::super::error::ApiError;
-use super::super::error::Detail;
+use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanRead, Parameters, page_size};
 use super::view::{BatchPage, BatchView};

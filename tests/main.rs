@@ -36,6 +36,7 @@
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
+//!   ui_login   forms before and at the login
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -95,5 +96,6 @@ mod tls;
 mod tls_clients;
 mod ui;
 mod ui_changes;
+mod ui_login;
 mod vendors;
 mod webhooks;

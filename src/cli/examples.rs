@@ -75,9 +75,12 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("job retry", &["shoal job retry 0192f3a4 --watch"]),
     (
         "batch create",
-        &["shoal batch create --servers serials.txt --recipe recipe.json --max-parallel 10 --watch"],
+        &[
+            "shoal batch create --servers serials.txt --recipe recipe.json --max-parallel 10 --watch",
+            "shoal batch create -l site=north --state free --recipe recipe.json --yes",
+        ],
     ),
-    ("batch list", &["shoal batch list --since 7d"]),
+    ("batch list", &["shoal batch list --since 7d --limit 100"]),
     ("batch show", &["shoal batch show 0192f3a4"]),
     ("batch watch", &["shoal batch watch 0192f3a4"]),
     ("batch cancel", &["shoal batch cancel 0192f3a4 --reason 'wrong image'"]),

@@ -34,7 +34,7 @@ pub(super) enum ServerCommand {
         #[command(flatten)]
         filter: FilterArgs,
         /// The maximum of listed servers
-        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = super::job::rows)]
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = super::many::rows)]
         limit: usize,
         #[command(flatten)]
         watch: WatchArgs,
@@ -301,7 +301,9 @@ impl UpdateServer {
             let why = "a certificate belongs to one BMC; give --tls-fingerprint with a serial number";
             return Err(CliError::Usage(why.to_owned()));
         }
-        let Some(serials) = self.filter.servers("update", client, output).await? else { return Ok(()) };
+        let Some(serials) = self.filter.servers("update", false, client, output).await? else {
+            return Ok(());
+        };
         many::each(&serials, output, async |serial, output| {
             let server = client.patch(&["servers", serial], &body, HeaderMap::new()).await?.body;
             if output.json { output.row(&server) } else { output.line(changed(&server)) }

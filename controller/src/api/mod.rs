@@ -14,7 +14,7 @@ mod accounts;
 mod audit;
 mod backups;
 mod batches;
-mod browser;
+pub(crate) mod browser;
 mod conditions;
 mod drain;
 mod error;

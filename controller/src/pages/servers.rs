@@ -12,6 +12,10 @@ use super::form::Form;
 use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
 
+/// The maximum of labels of a form: more are refused by the API.
+const MAX_LABELS: usize = 32;
+/// The longest label of a form, key and value together.
+const MAX_LABEL: usize = 257;
 /// Servers on one page.
 const PAGE: u32 = 50;
 
@@ -99,8 +103,13 @@ async fn register(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     Ok((StatusCode::BAD_REQUEST, html(&view)?).into_response())
 }
 
-/// Labels as `key=value` words.
+/// Labels as `key=value` words, at most [`MAX_LABELS`] of at most [`MAX_LABEL`] bytes.
 pub(super) fn labels(text: &str) -> Result<Map<String, Value>, ErrorDetail> {
+    let mut words = text.split_whitespace();
+    if words.nth(MAX_LABELS).is_some() || text.split_whitespace().any(|word| word.len() > MAX_LABEL) {
+        let message = format!("at most {MAX_LABELS} labels of at most {MAX_LABEL} bytes are read");
+        return Err(ErrorDetail { path: "/labels".to_owned(), message });
+    }
     let pair = |word: &str| match word.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), Value::from(value))),
         _ => Err(ErrorDetail {

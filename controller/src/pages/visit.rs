@@ -1,6 +1,7 @@
 //! One request of a browser: its credentials, and the requests that its page makes at the API in its name.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use askama::Template;
 use axum::body::Body;
@@ -21,6 +22,7 @@ use super::Pages;
 use super::form::Form;
 use super::refusal::Refusal;
 use super::seal::Seal;
+use crate::api::browser::same_site;
 use crate::auth::SessionSecret;
 use registry::OverTls;
 
@@ -88,13 +90,18 @@ impl Answer {
 
 impl Visit {
     /// The seal of this process for what a form carries from a preview to its change.
-    pub(super) fn seal(&self) -> &Seal {
-        &self.pages.seal
+    pub(super) fn seal(&self) -> Arc<Seal> {
+        Arc::clone(&self.pages.seal)
     }
 
     /// The time.
     pub(super) fn now(&self) -> jiff::Timestamp {
         self.pages.clock.now().timestamp()
+    }
+
+    /// Whether nothing says that a page of another site sent the request.
+    pub(super) fn is_of_this_site(&self) -> bool {
+        same_site(&self.headers)
     }
 
     /// Whether the page came over TLS.

@@ -1,12 +1,16 @@
 //! Batches: jobs that one request created together, and their progress.
 
-use rusqlite::params;
+use rusqlite::types::Value;
+use rusqlite::{ToSql, params};
 
 use super::create;
+use super::filters::{Sql, superseded};
 use super::jobs::{self, JobCount};
 use super::rows::{Columns, all, append_events, execute, first, named};
 use super::{Created, Store, StoreError};
-use crate::model::{Batch, BatchId, BatchStop, BatchStopReason, FailedJob, NewEvent, NewRun, RunId, Time};
+use crate::model::{
+    Batch, BatchId, BatchStop, BatchStopReason, FailedJob, IdPrefix, NewEvent, NewRun, RunId, Time,
+};
 
 /// The maximum of failed jobs of one read: the maximum of rows of a batch.
 const MAX_FAILED: u32 = 10_000;
@@ -20,6 +24,37 @@ pub enum CreatedBatch {
     Replay(Batch),
     /// The key belongs to a request with other content.
     KeyReused(BatchId),
+}
+
+/// The last batch of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchCursor {
+    /// When the batch was created.
+    pub created_at: Time,
+    /// The batch.
+    pub id: BatchId,
+}
+
+/// A filter for a list of batches.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchFilter {
+    /// Only batches created at this time or later.
+    pub since: Option<Time>,
+    /// Only batches whose id begins so.
+    pub id: Option<IdPrefix>,
+    /// Only batches after this one in the order of the list.
+    pub after: Option<BatchCursor>,
+    /// The maximum of batches to return.
+    pub limit: u32,
+}
+
+/// One page of a list of batches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchPage {
+    /// The batches.
+    pub batches: Vec<Batch>,
+    /// The last batch of this page, as `after` of the next page; `None` on the last page.
+    pub next: Option<BatchCursor>,
 }
 
 impl Store {
@@ -103,20 +138,40 @@ impl Store {
         .await
     }
 
-    /// The newest batches, the newest first.
+    /// One page of batches, the newest first.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
-    pub async fn batches(&self, limit: u32) -> Result<Vec<Batch>, StoreError> {
+    pub async fn batches(&self, filter: BatchFilter) -> Result<BatchPage, StoreError> {
         const OPERATION: &str = "list batches";
         self.read(OPERATION, move |connection| {
-            all(
-                connection,
-                OPERATION,
-                "SELECT * FROM batches ORDER BY created_at DESC, id DESC LIMIT ?1",
-                &[&limit],
-                read_batch,
-            )
+            let BatchFilter { since, id, after, limit } = filter;
+            let mut sql = "SELECT * FROM batches WHERE 1".to_owned();
+            let mut values: Vec<Value> = Vec::new();
+            let mut add = |condition: &str, texts: &[String]| {
+                sql.push_str(condition);
+                values.extend(texts.iter().cloned().map(Value::Text));
+            };
+            if let Some(since) = since {
+                add(" AND created_at >= ?", &[since.to_string()]);
+            }
+            if let Some(prefix) = id {
+                // A range of the primary key. Its end is behind every character of an id.
+                let range = [prefix.as_str().to_owned(), format!("{}g", prefix.as_str())];
+                add(" AND id >= ? AND id < ?", &range);
+            }
+            if let Some(BatchCursor { created_at, id }) = after {
+                add(" AND (created_at, id) < (?, ?)", &[created_at.to_string(), id.to_string()]);
+            }
+            sql.push_str(" ORDER BY created_at DESC, id DESC LIMIT ?");
+            values.push(Value::Integer(i64::from(limit) + 1));
+            let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+            let mut batches = all(connection, OPERATION, &sql, &values, read_batch)?;
+            let more = batches.len() > limit as usize;
+            batches.truncate(limit as usize);
+            let cursor = |batch: &Batch| BatchCursor { created_at: batch.created_at, id: batch.id };
+            let next = batches.last().filter(|_| more).map(cursor);
+            Ok(BatchPage { batches, next })
         })
         .await
     }
@@ -175,19 +230,32 @@ impl Store {
 }
 
 impl Store {
-    /// The jobs of a batch that have failed, the oldest first.
+    /// The jobs of a batch that have failed, the oldest first. A newer installation of the server counts as such unless it belongs
+    /// to the batch `except`.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
-    pub async fn failed_jobs_of_batch(&self, id: BatchId) -> Result<Vec<FailedJob>, StoreError> {
+    pub async fn failed_jobs_of_batch(
+        &self,
+        id: BatchId,
+        except: Option<BatchId>,
+    ) -> Result<Vec<FailedJob>, StoreError> {
         const OPERATION: &str = "read the failures of a batch";
         self.read(OPERATION, move |connection| {
+            let Sql { text: superseded, values } = superseded(except);
+            let sql = format!(
+                "SELECT id, server, failure_class, failure, {superseded} AS superseded FROM runs
+                 WHERE batch = ? AND batch <> '' AND outcome = 'failed' AND failure IS NOT NULL AND parent IS NULL
+                 ORDER BY created_at, id LIMIT ?"
+            );
+            let (id, most) = (id.to_string(), MAX_FAILED);
+            let values = values.iter().map(|value| value as &dyn ToSql);
+            let values: Vec<&dyn ToSql> = values.chain([&id as &dyn ToSql, &most]).collect();
             all(
                 connection,
                 OPERATION,
-                "SELECT id, server, failure_class, failure FROM runs WHERE batch = ?1 AND batch <> ''
-                 AND outcome = 'failed' AND failure IS NOT NULL AND parent IS NULL ORDER BY created_at, id LIMIT ?2",
-                params![id.to_string(), MAX_FAILED],
+                &sql,
+                &values,
                 |columns| {
                     let id = columns.parse("id", str::parse)?;
                     let server = columns.parse_opt("server", str::parse)?;
@@ -195,7 +263,8 @@ impl Store {
                     let failure: crate::model::Failure = columns.json("failure")?;
                     let step = failure.step.to_string();
                     let (summary, next_action) = (failure.summary, failure.next_action);
-                    Ok(FailedJob { id, server, class, step, summary, next_action })
+                    let superseded = columns.get("superseded")?;
+                    Ok(FailedJob { id, server, class, step, summary, next_action, superseded })
                 },
             )
         })

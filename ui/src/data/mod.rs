@@ -485,6 +485,9 @@ pub struct ReadinessCheck {
     /// The free bytes of the data disk.
     #[serde(default)]
     pub free_bytes: Option<u64>,
+    /// The age of the last backup in seconds.
+    #[serde(default)]
+    pub age_seconds: Option<u64>,
     /// What is wrong.
     #[serde(default)]
     pub message: Option<String>,

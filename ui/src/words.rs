@@ -35,6 +35,12 @@ pub(crate) fn step(name: &str) -> &str {
         "firmware.host-on" => "Power the host on",
         "firmware.verify" => "Read the new version",
         "firmware.confirm" => "Read the inventory again",
+        "bios.plan" => "Plan each setting",
+        "bios.write" => "Write the settings",
+        "bios.boot-order" => "Write the boot order",
+        "bios.shut-down" => "Shut the host down",
+        "bios.host-on" => "Power the host on",
+        "bios.verify" => "Read the values",
         "inventory.read" => "Read the inventory",
         other => other,
     }
@@ -69,6 +75,7 @@ pub(crate) fn workflow(name: &str) -> &str {
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",
         "firmware.install" => "Firmware installation",
+        "bios.apply" => "BIOS settings",
         other => other,
     }
 }

@@ -20,7 +20,7 @@ use super::watch::PollInterval;
 /// What every request for a condition has.
 #[derive(Args, Debug)]
 pub(super) struct RequestArgs {
-    /// Show what would be done; nothing is written and nothing is sent to the BMC
+    /// Show what would be done; nothing is written and nothing is changed on the BMC
     #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
     /// Follow the condition until its end

@@ -34,6 +34,7 @@
 //!   rescue     sessions of `rescue.target`
 //!   audit      the audit log and its offline check
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
+//!   bios_apply  settings of the BIOS, the boot order
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
 //!   ui_login   forms before and at the login
@@ -48,6 +49,7 @@ mod api;
 mod audit;
 mod backups;
 mod batches;
+mod bios_apply;
 mod bmc;
 mod command_line;
 mod conditions;

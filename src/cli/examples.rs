@@ -33,6 +33,15 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("server power-cycle", &["shoal server power-cycle XF-2041 --force --grace 60 --watch"]),
     ("server reset-bmc", &["shoal server reset-bmc XF-2041 --watch"]),
+    ("server bios show", &["shoal server bios show XF-2041", "shoal server bios show XF-2041 boot hyper"]),
+    (
+        "server bios set",
+        &[
+            "shoal server bios set XF-2041 LogicalProc=Disabled --dry-run",
+            "shoal server bios set XF-2041 BootMode=Uefi --boot-order Boot0003,Boot0001 --watch",
+            "shoal server bios set XF-2041 --from-file bios.json --no-restart",
+        ],
+    ),
     ("server conditions", &["shoal server conditions XF-2041"]),
     (
         "server update",

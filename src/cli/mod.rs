@@ -29,6 +29,7 @@ mod audit;
 mod backup;
 mod backup_online;
 mod batch;
+mod bios;
 mod bmc;
 mod bmc_password;
 mod ca;

@@ -6,6 +6,7 @@ use reqwest::header::HeaderMap;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 
+use super::bios::BiosCommand;
 pub(super) use super::bmc_password::{PasswordArgs, password_from_variable};
 use super::client::{Client, header};
 use super::condition;
@@ -50,6 +51,9 @@ pub(super) enum ServerCommand {
     PowerCycle(condition::PowerCycle),
     /// Restart the BMC and wait until it is back; the host keeps running
     ResetBmc(condition::ResetBmc),
+    /// Show and set the settings of the BIOS and the boot order
+    #[command(subcommand)]
+    Bios(BiosCommand),
     /// Show the newest condition of every kind: power cycles, restarts of the BMC, reads of its inventory
     Conditions {
         /// The serial number of the server
@@ -209,6 +213,7 @@ pub(super) async fn run(
         ServerCommand::Inventory(inventory) => inventory.run(client, output).await,
         ServerCommand::PowerCycle(cycle) => cycle.run(client, output).await,
         ServerCommand::ResetBmc(reset) => reset.run(client, output).await,
+        ServerCommand::Bios(bios) => bios.run(client, output).await,
         ServerCommand::Conditions { serial, watch } => {
             let show = async |output: &mut Output<'_>| condition::list(&serial, client, output).await;
             watch.list(Source::Events(client), output, show).await

@@ -25,7 +25,8 @@ pub(crate) fn step(name: &str) -> &str {
         "cleanup.power-on" => "Clean up: power on",
         "cleanup.grant" => "Clean up: close the media",
         "firmware.validate" => "Check the files",
-        "firmware.identify" | "power.identify" | "bmc.identify" => "Find the BMC",
+        "bios.validate" => "Check the order",
+        "firmware.identify" | "power.identify" | "bmc.identify" | "bios.identify" => "Find the BMC",
         "firmware.power-on" => "Power on",
         "firmware.plan" => "Plan each component",
         "firmware.host-off" => "Power the host off",
@@ -36,8 +37,17 @@ pub(crate) fn step(name: &str) -> &str {
         "firmware.verify" => "Read the new version",
         "firmware.confirm" => "Read the inventory again",
         "firmware.settle" => "Look whether an update runs",
-        "firmware.power-restore" | "power.restore" => "Power as it was",
-        "firmware.release" | "power.release" | "bmc.release" | "inventory.release" => "Give the BMC back",
+        "firmware.power-restore" | "power.restore" | "bios.power-restore" => "Power as it was",
+        "firmware.release" | "power.release" | "bmc.release" | "inventory.release" | "bios.release" => {
+            "Give the BMC back"
+        }
+        "bios.plan" => "Plan each setting",
+        "bios.write" => "Write the settings",
+        "bios.boot-order" => "Write the boot order",
+        "bios.shut-down" => "Shut the host down",
+        "bios.host-on" => "Power the host on",
+        "bios.verify" => "Read the values",
+        "bios.settle" => "Look whether a change runs",
         "inventory.read" => "Read the inventory",
         "power.off" => "Power off",
         "power.on" => "Power on",
@@ -73,6 +83,8 @@ pub(crate) fn wait(reason: &str) -> &str {
         "flashing" => "for a BMC to write the firmware image",
         "flash_ends" => "for a running update to end",
         "version" => "for a BMC to show the new version",
+        "settings_look" => "for a BMC to show whether it has the settings",
+        "settings_values" => "for a BMC to show the new values",
         "restart_forbidden" => "for an operator to restart the host",
         "restart_window" => "for the maintenance window to begin",
         "graceful_shutdown" => "for an operating system to shut down",
@@ -93,6 +105,7 @@ pub(crate) fn workflow(name: &str) -> &str {
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",
         "firmware.install" => "Firmware installation",
+        "bios.apply" => "BIOS settings",
         other => other,
     }
 }

@@ -66,7 +66,11 @@ fn workflows() -> Vec<Arc<dyn Workflow>> {
 }
 
 fn order(kind: Kind) -> UpkeepOrder {
-    UpkeepOrder::new("XF-1".parse().unwrap(), Action::of(kind, Value::Null).unwrap())
+    let parameters = match kind {
+        Kind::BiosApply => json!({ "attributes": { "Turbo": true } }),
+        _ => Value::Null,
+    };
+    UpkeepOrder::new("XF-1".parse().unwrap(), Action::of(kind, parameters).unwrap())
 }
 
 #[tokio::test]

@@ -169,6 +169,7 @@ fn kind(workflow: &str) -> &'static str {
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",
         "firmware.install" => "Firmware installation",
+        "bios.apply" => "BIOS settings",
         _ => "Job",
     }
 }

@@ -20,9 +20,9 @@ use std::time::Duration;
 use redfish::{Bmc, PreparedUpdate, RedfishError, UpdateHandle, UpdateState};
 use serde_json::json;
 
+use super::super::absent::{self, Absence};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::absent::{self, Absence};
 use super::component::{self, Current};
 use super::sending::{self, Upload};
 use super::served::Fetch;
@@ -75,7 +75,7 @@ pub(super) async fn look(
         upload.looked_since.get_or_insert(context.now());
     }
     let reads = services.urls.reads(&fetch.grant).await.map_err(|why| unavailable(STEP, &why))?;
-    let seen = match absent::connect(STEP, services, context).await? {
+    let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
         Ok((bmc, _)) => {
             let seen = see(context, &bmc, current, &upload, &prepared, &reads).await;
             bmc.release_idle();

@@ -47,7 +47,7 @@ pub(crate) fn step(name: &str) -> &str {
         "bios.shut-down" => "Shut the host down",
         "bios.host-on" => "Power the host on",
         "bios.verify" => "Read the values",
-        "bios.settle" => "Look whether a change runs",
+        "bios.settle" => "Look what is not in force",
         "inventory.read" => "Read the inventory",
         "power.off" => "Power off",
         "power.on" => "Power on",

@@ -103,6 +103,8 @@ pub(crate) struct Updates {
     pub(super) accepted: Vec<(String, String)>,
     /// Images and updates that a restart of the BMC ended.
     pub(super) lost: u64,
+    /// Updates whose task was removed while they ran.
+    pub(super) hidden: u64,
 }
 
 /// What the caller of [`Updates::step`] must do.
@@ -229,6 +231,7 @@ impl Updates {
             && let Some(id) = job.task.take()
         {
             tasks.remove(id);
+            self.hidden += 1;
         }
         if policy.lists_staged {
             self.items[job.item].staged = Some(job.version.clone());

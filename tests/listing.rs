@@ -17,7 +17,7 @@ fn image(path: &Path, directories: usize) {
     let mut tree = Tree::new();
     for directory in 0..directories {
         for file in 0..FILES {
-            tree.add_file(&format!("dir{directory:04}/file{file:03}.json"), Vec::new()).unwrap();
+            tree.add_file(&format!("dir{directory:04}/file{file:03}.json"), Vec::<u8>::new()).unwrap();
         }
     }
     let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Tree, "LISTING", 1_700_000_000)).unwrap();

@@ -54,6 +54,7 @@ mod crash;
 mod crowd;
 mod delivery;
 mod demo;
+mod disk_images;
 mod doors;
 mod emulator;
 mod esxi;

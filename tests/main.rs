@@ -48,6 +48,7 @@ mod audit;
 mod backups;
 mod batches;
 mod bmc;
+mod boot_images;
 mod command_line;
 mod conditions;
 mod crash;

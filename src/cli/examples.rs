@@ -170,6 +170,13 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("registry rebuild", &["shoal registry rebuild"]),
     ("registry export", &["shoal registry export os-images/debian -o debian.tar --tag 13"]),
     ("registry import", &["shoal registry import /media/usb/debian.tar --repository os-images/debian"]),
+    (
+        "image add",
+        &[
+            "shoal image add appliance.qcow2 --name os-images/appliance:3",
+            "shoal image add windows.raw.zst --name os-images/windows-server:2025 --json",
+        ],
+    ),
     ("backup", &["shoal backup /srv/backups/shoal-2026-11-23"]),
     ("backup now", &["shoal backup now"]),
     ("backup list", &["shoal backup list"]),
@@ -195,7 +202,14 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("iso info", &["shoal iso info image.iso"]),
     ("iso check", &["shoal iso check image.iso"]),
     ("iso splice", &["shoal iso splice image.iso answers.cfg -o installer.iso"]),
-    ("maintenance build", &["shoal maintenance build packages --agent agent -o maintenance.iso"]),
+    (
+        "maintenance build",
+        &[
+            "shoal maintenance build packages --agent agent -o maintenance.iso",
+            "shoal maintenance build packages --agent agent --push",
+        ],
+    ),
+    ("maintenance push", &["shoal maintenance push maintenance.iso"]),
     ("maintenance fetch", &["shoal maintenance fetch packages --firmware"]),
     ("maintenance inspect", &["shoal maintenance inspect maintenance.iso"]),
     ("completions", &["shoal completions bash > /etc/bash_completion.d/shoal"]),

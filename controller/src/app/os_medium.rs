@@ -17,6 +17,7 @@ use bmc::Unavailable;
 use engine::model::error_chain;
 use media::{
     BeaconListener, BeaconNews, ImageDigest, OpenBlob, OsBlob, OsBlobs, OsBlobsUnavailable, OsImage,
+    OwnImages, OwnName,
 };
 use provision::MediumImage;
 use registry::{Digest, Error, Manifest, Reference, Registry, RepositoryName};
@@ -237,6 +238,48 @@ impl OsBlobs for RegistryBlobs {
             }),
         }
     }
+}
+
+/// Images for BMCs: artifacts with one blob, such as `shoal maintenance push` makes.
+pub(super) struct RegistryImages(pub(super) Registry);
+
+#[async_trait]
+impl OwnImages for RegistryImages {
+    async fn open(&self, name: &OwnName) -> Result<(ImageDigest, OpenBlob), String> {
+        let (Ok(repository), Ok(reference)) =
+            (name.repository.parse::<RepositoryName>(), name.reference.parse::<Reference>())
+        else {
+            return Err("the repository, the tag or the digest has characters that none has".to_owned());
+        };
+        let manifest = match self.0.resolve(&repository, &reference).await {
+            Ok(manifest) => manifest,
+            Err(Error::ManifestUnknown | Error::RepositoryUnknown) => {
+                return Err(
+                    "the registry does not have it; `shoal maintenance push IMAGE` puts it there".to_owned()
+                );
+            }
+            Err(error) => return Err(error_chain(&error).to_string()),
+        };
+        let found = one_blob(&self.0, &manifest).await;
+        found.map_err(|stop| match stop {
+            Stop::Refused(why) | Stop::Failed(Unavailable(why)) => why,
+        })
+    }
+}
+
+async fn one_blob(registry: &Registry, manifest: &Manifest) -> Result<(ImageDigest, OpenBlob), Stop> {
+    let layers = parse(manifest)?.layers.unwrap_or_default();
+    let [layer] = layers.as_slice() else {
+        let count = layers.len();
+        return Err(Stop::Refused(format!(
+            "a boot image is an artifact with one layer; this one has {count}"
+        )));
+    };
+    let OsBlob { digest, .. } = blob(registry, layer).await?;
+    let wanted: Digest =
+        layer.digest.parse().map_err(|_| Stop::Refused("its layer has no digest".to_owned()))?;
+    let file = open(registry, &wanted).await?;
+    Ok((digest, OpenBlob { file: Arc::clone(file.file()), len: file.length() }))
 }
 
 /// The messages that wait for their delivery; the machine repeats what gets lost.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
-use lab_vm::{AccelerationChoice, DiskSize, Firmware, OutOfBounds, VmSpec};
+use lab_vm::{AccelerationChoice, DiskSize, Firmware, OutOfBounds, Slots, VmSpec};
 use secrecy::SecretString;
 
 /// Options of a virtual machine.
@@ -16,6 +16,10 @@ pub struct VmArgs {
     /// The firmware: uefi, secure-boot or bios.
     #[arg(long = "vm-firmware", value_name = "NAME", default_value = "uefi", value_parser = firmware)]
     pub vm_firmware: Firmware,
+    /// The virtual media slots of its BMC: dual (two CDs), cd-usb (a CD and a USB stick) or single (one CD, with the task in
+    /// the boot medium).
+    #[arg(long = "vm-slots", value_name = "NAME", default_value = "dual", value_parser = slots)]
+    pub vm_slots: Slots,
     /// The size of a disk, such as 512M or 20G; by default one of 8G. May be given more than once.
     #[arg(long = "disk", value_name = "SIZE", value_parser = disk_size)]
     pub disk: Vec<DiskSize>,
@@ -176,6 +180,10 @@ fn disk_size(text: &str) -> Result<DiskSize, String> {
 }
 
 fn firmware(text: &str) -> Result<Firmware, String> {
+    text.parse().map_err(|error: OutOfBounds| error.rule)
+}
+
+fn slots(text: &str) -> Result<Slots, String> {
     text.parse().map_err(|error: OutOfBounds| error.rule)
 }
 

@@ -20,6 +20,7 @@ use registry::RepositoryName;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
+use super::numbers::Numbers;
 use super::timeline::Timeline;
 use super::{BMC_USER, DemoApi, DemoServer, ExpectedEnd, follow};
 use crate::DemoArgs;
@@ -226,6 +227,11 @@ async fn install(
         bmc.wait_for(|now| now.boots_from_disk > 0).await;
         console.mark()
     });
+    let bmc = machine.bmc.clone();
+    let power_on = tokio::spawn(async move {
+        bmc.wait_for(|now| now.power_ons > 0).await;
+        jiff::Timestamp::now()
+    });
     let server = DemoServer { serial: SERIAL.to_owned(), expected: ExpectedEnd::Installed, job_id };
     follow(&api, std::slice::from_ref(&server), timeline, TIMEOUT).await?;
     let job = api.job(&server.job_id).await?;
@@ -250,8 +256,13 @@ async fn install(
         Ok(line) => format!("boots its disk: {line}"),
         Err(why) => format!("UNEXPECTED: {why}; the console is in {}", machine.log().display()),
     };
+    let powered_on = if power_on.is_finished() { power_on.await.ok() } else { None };
+    let numbers = Numbers::of(&api, &server.job_id, powered_on).await?;
+    for sentence in numbers.sentences() {
+        timeline.note("numbers", &sentence);
+    }
     let result = json!({
-        "server_serial": SERIAL, "job_id": server.job_id, "outcome": job["outcome"],
+        "numbers": numbers.document(), "server_serial": SERIAL, "job_id": server.job_id, "outcome": job["outcome"],
         "failed_step": job["failed_step"], "as_expected": ended.is_ok(), "machine": sentence,
     });
     timeline.summary(&[result], ended.is_ok());

@@ -70,12 +70,18 @@ pub struct DemoArgs {
     /// Install firmware on three simulated servers of three vendors; one BMC restarts in the middle, and one lies.
     #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one", "vm"])]
     pub firmware: bool,
-    /// Install a virtual machine (QEMU) in place of simulated servers. Needs --medium and --image.
+    /// Install a virtual machine (QEMU) in place of simulated servers. Needs --image, and --medium or --packages with --agent.
     #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one"])]
     pub vm: bool,
     /// The boot medium of the maintenance OS, as `shoal maintenance build` makes it.
     #[arg(long, value_name = "FILE", requires = "vm")]
     pub medium: Option<PathBuf>,
+    /// Make the boot medium from this folder of packages, as `shoal maintenance fetch` fills it. Needs --agent.
+    #[arg(long, value_name = "FOLDER", requires_all = ["vm", "agent"], conflicts_with = "medium")]
+    pub packages: Option<PathBuf>,
+    /// The static agent of the medium that is made, as `cargo static -p agent` builds it.
+    #[arg(long, value_name = "FILE", requires = "packages")]
+    pub agent: Option<PathBuf>,
     /// The image to install: an OCI image layout (folder or tar), or a reference.
     #[arg(long, value_name = "IMAGE", requires = "vm")]
     pub image: Option<String>,

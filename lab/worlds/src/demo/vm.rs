@@ -94,7 +94,11 @@ impl MediumSource {
             kernel: None,
             agent: agent.clone(),
             // The small one makes the file systems of the default layout, and boots sooner.
-            profile: if args.recipe.is_some() { maintenance::Profile::Full } else { maintenance::Profile::Small },
+            profile: if args.recipe.is_some() {
+                maintenance::Profile::Full
+            } else {
+                maintenance::Profile::Small
+            },
             // A kernel on a busy emulator stops at the check of its timer.
             command_line: "no_timer_check".to_owned(),
         }))

@@ -10,7 +10,8 @@ use super::client::Client;
 use super::condition::{RequestArgs, RestartArgs};
 use super::error::CliError;
 use super::input;
-use super::output::{Output, join, text};
+use super::output::{Output, text};
+use super::plan_view::listed;
 
 /// The longest file with settings.
 const MAX_FILE: usize = 256 * 1024;
@@ -113,15 +114,6 @@ fn row(row: &Value) -> Vec<String> {
     vec![text(row, "/name"), text(row, "/value"), text(row, "/pending"), takes]
 }
 
-/// A list with commas, or a text.
-fn listed(value: Option<&Value>) -> String {
-    match value {
-        Some(Value::Array(list)) => join(&list.iter().map(|one| text(one, "")).collect::<Vec<_>>(), ", "),
-        Some(other) => text(other, ""),
-        None => String::new(),
-    }
-}
-
 impl SetBios {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let Self { serial, settings, boot_order, from_file, restart, request } = self;
@@ -162,19 +154,4 @@ fn file(path: &std::path::Path) -> Result<Map<String, Value>, CliError> {
         Ok(_) => Err(wrong("it is not a JSON object".to_owned())),
         Err(why) => Err(wrong(why.to_string())),
     }
-}
-
-/// Shows what happens to each setting.
-pub(super) fn show_plan(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    let rows = preview["settings"].as_array().into_iter().flatten().map(|item| {
-        let value = |pointer: &str| listed(item.pointer(pointer));
-        vec![
-            text(item, "/name"),
-            value("/now"),
-            value("/then"),
-            text(item, "/decision"),
-            text(item, "/reason"),
-        ]
-    });
-    output.table(&["SETTING", "NOW", "THEN", "DECISION", "WHY"], &rows.collect::<Vec<_>>())
 }

@@ -261,7 +261,7 @@ fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError
         ("deadline", text(preview, "/deadline_at")),
     ])?;
     if preview["settings"].is_array() {
-        return super::bios::show_plan(preview, output);
+        return super::plan_view::show_settings(preview, output);
     }
     match preview["plan"].is_array() || preview["plan_missing"].is_string() {
         true => super::plan_view::show_plan(preview, output),

@@ -1,4 +1,4 @@
-//! The settings of the BIOS: written at once, in force after POST.
+//! The settings of the BIOS and the boot order: written at once, in force after POST.
 //!
 //! ```text
 //!   PATCH {"Attributes": {…}} ─► pending ─── end of POST ──► current
@@ -6,40 +6,22 @@
 //! ```
 //!
 //! Invariants: pending values survive a restart of the BMC; every accepted write is counted, also one that changes nothing.
-//!
-//! Reference: DSP0268 Bios, AttributeRegistry, Settings.
 
-use std::time::Duration;
+use serde_json::{Map, Value};
 
-use http::{StatusCode, header};
-use serde_json::{Map, Value, json};
-
-use super::{
-    actions::object,
-    call::Call,
-    config::{BiosAttribute, BiosPolicy, SimBmcConfig, Success},
-    etag,
-    journal::StateChange,
-    reply::{ErrorReply, Reply},
-    resources::View,
-    routes::Resource,
-    sim_bmc::SimBmc,
-    state::State,
-};
-
-const APPLY_TIME: &str = "@Redfish.SettingsApplyTime";
+use super::{config::BiosPolicy, etag, reply::ErrorReply};
 
 /// The settings of the BIOS and the boot order.
 #[derive(Debug)]
 pub(super) struct Bios {
-    current: Map<String, Value>,
-    pending: Map<String, Value>,
-    order: Vec<String>,
+    pub(super) current: Map<String, Value>,
+    pub(super) pending: Map<String, Value>,
+    pub(super) order: Vec<String>,
     pending_order: Option<Vec<String>>,
     /// Whether the next POST applies what is pending.
-    is_scheduled: bool,
+    pub(super) is_scheduled: bool,
     /// The task that ends with the next POST.
-    task: Option<u64>,
+    pub(super) task: Option<u64>,
     revision: u64,
     /// How many writes were accepted, of attributes and of the boot order.
     pub(super) writes: u64,
@@ -91,98 +73,39 @@ impl Bios {
         }
         Ok(())
     }
-}
 
-impl State {
-    /// The end of POST: what waits comes into force.
-    pub(super) fn apply_bios(&mut self, config: &SimBmcConfig, at: Duration) {
-        let bios = &mut self.bios;
-        if !bios.is_scheduled {
-            return;
+    /// Takes values of attributes, which were checked.
+    pub(super) fn write(&mut self, policy: &BiosPolicy, values: &Map<String, Value>, with_time: bool) {
+        self.writes += 1;
+        self.revision += 1;
+        let target = if policy.immediate { &mut self.current } else { &mut self.pending };
+        target.extend(values.clone());
+        self.is_scheduled |= !policy.immediate && (!policy.needs_apply_time || with_time);
+    }
+
+    /// The end of POST: what waits comes into force. Returns its names; `None` when nothing was scheduled.
+    pub(super) fn apply(&mut self, policy: &BiosPolicy) -> Option<Vec<String>> {
+        if !std::mem::take(&mut self.is_scheduled) {
+            return None;
         }
-        bios.is_scheduled = false;
         let mut names = Vec::new();
-        for (name, value) in std::mem::take(&mut bios.pending) {
-            if !config.bios.keeps.contains(&name) {
+        for (name, value) in std::mem::take(&mut self.pending) {
+            if !policy.keeps.contains(&name) {
                 names.push(name.clone());
-                bios.current.insert(name, value);
+                self.current.insert(name, value);
             }
         }
-        if let Some(order) = bios.pending_order.take() {
+        if let Some(order) = self.pending_order.take() {
             names.push("BootOrder".to_owned());
-            bios.order = order;
+            self.order = order;
         }
-        bios.revision += 1;
-        let task = bios.task.take();
-        if let Some(task) = task {
-            self.tasks.end(task, (StatusCode::OK, Value::Null));
-        }
-        self.system_revision += 1;
-        self.changed(at, StateChange::BiosApplied { names });
+        self.revision += 1;
+        Some(names)
     }
 }
 
-impl SimBmc {
-    /// A PATCH of the settings object of the BIOS, or of the BIOS itself.
-    pub(super) fn patch_bios(&self, call: &Call, resource: &Resource) -> Result<Reply, ErrorReply> {
-        let body = object(call)?.filter(|body| !body.is_empty()).ok_or_else(ErrorReply::malformed_json)?;
-        let config = &self.inner.config;
-        let policy = &config.bios;
-        let at = self.elapsed();
-        let mut state = self.state();
-        etag::check(config.etag, call, &state.bios.etag())?;
-        if config.boot.locked_in_post && state.machine.is_in_post() {
-            return Err(super::actions::in_post());
-        }
-        if let Some(name) = body.keys().find(|name| !["Attributes", APPLY_TIME].contains(&name.as_str())) {
-            return Err(ErrorReply::property_unknown(name));
-        }
-        let values = body.get("Attributes").and_then(Value::as_object);
-        let values = values.ok_or_else(|| ErrorReply::property_type("Attributes"))?;
-        for (name, value) in values {
-            check(policy, name, value)?;
-        }
-        let bios = &mut state.bios;
-        bios.writes += 1;
-        bios.revision += 1;
-        let names: Vec<String> = values.keys().cloned().collect();
-        let target = if policy.immediate { &mut bios.current } else { &mut bios.pending };
-        target.extend(values.clone());
-        bios.is_scheduled |= !policy.immediate && (!policy.needs_apply_time || body.contains_key(APPLY_TIME));
-        state.changed(at, StateChange::BiosWritten { names });
-        let task =
-            (policy.schedules && state.bios.is_scheduled).then(|| state.tasks.begin("Configure: BIOS"));
-        if task.is_some() {
-            state.bios.task = task;
-        }
-        let opaque = state.bios.etag();
-        drop(state);
-        self.notify();
-        if let Some(task) = task {
-            let monitor = super::routes::uri(config, &Resource::TaskMonitor(task));
-            return Ok(Reply::empty(StatusCode::ACCEPTED).with(header::LOCATION, &monitor));
-        }
-        let how = if config.responses.patch.is_task() { Success::NoContent } else { config.responses.patch };
-        Ok(etag::tag(config.etag, self.done("BIOS settings", how, resource), &opaque))
-    }
-
-    /// The values that are in force.
-    pub fn bios_attributes(&self) -> Map<String, Value> {
-        self.state().bios.current.clone()
-    }
-
-    /// The boot order that is in force.
-    pub fn boot_order(&self) -> Vec<String> {
-        self.state().bios.order.clone()
-    }
-
-    /// How many writes of BIOS settings or of the boot order were accepted.
-    pub fn bios_writes(&self) -> u64 {
-        self.state().bios.writes
-    }
-}
-
-fn check(policy: &BiosPolicy, name: &str, value: &Value) -> Result<(), ErrorReply> {
+/// Checks one value of a write.
+pub(super) fn check(policy: &BiosPolicy, name: &str, value: &Value) -> Result<(), ErrorReply> {
     let property = format!("Attributes/{name}");
     let known = policy.attributes.iter().find(|attribute| attribute.name == name);
     let known = known.ok_or_else(|| ErrorReply::property_unknown(&property))?;
@@ -203,80 +126,4 @@ fn check(policy: &BiosPolicy, name: &str, value: &Value) -> Result<(), ErrorRepl
         Some(false) => Err(ErrorReply::property_not_in_list(&property, &value.to_string())),
         None => Err(ErrorReply::property_type(&property)),
     }
-}
-
-impl View<'_> {
-    pub(super) fn bios(&self) -> Value {
-        let policy = &self.config.bios;
-        let mut body =
-            json!({ "@odata.type": "#Bios.v1_2_1.Bios", "Id": "Bios", "Name": "BIOS Configuration" });
-        if !policy.attributes.is_empty() {
-            body["Attributes"] = json!(self.state.bios.current);
-        }
-        if let Some(registry) = &policy.registry {
-            body["AttributeRegistry"] = json!(registry);
-        }
-        if policy.settings.is_some() {
-            let link = self.link(&Resource::BiosSettings);
-            body["@Redfish.Settings"] =
-                json!({ "@odata.type": "#Settings.v1_3_5.Settings", "SettingsObject": link });
-            if !policy.apply_times.is_empty() {
-                body["@Redfish.Settings"]["SupportedApplyTimes"] = json!(policy.apply_times);
-            }
-        }
-        body
-    }
-
-    pub(super) fn bios_settings(&self) -> Value {
-        let policy = &self.config.bios;
-        let mut values = if policy.repeats { self.state.bios.current.clone() } else { Map::new() };
-        values.extend(self.state.bios.pending.clone());
-        json!({
-            "@odata.type": "#Bios.v1_2_1.Bios",
-            "Id": policy.settings,
-            "Name": "BIOS Configuration Pending Settings",
-            "Attributes": values,
-        })
-    }
-
-    pub(super) fn registry_file(&self) -> Value {
-        let id = self.config.bios.registry.as_deref().unwrap_or_default();
-        json!({
-            "@odata.type": "#MessageRegistryFile.v1_1_3.MessageRegistryFile",
-            "Id": id.split('.').next(),
-            "Name": "BIOS Attribute Registry",
-            "Registry": id,
-            "Languages": ["en"],
-            "Location": [{ "Language": "en", "Uri": self.uri(&Resource::RegistryDocument) }],
-        })
-    }
-
-    pub(super) fn registry_document(&self) -> Value {
-        let attributes = self.config.bios.attributes.iter().map(described).collect::<Vec<Value>>();
-        json!({
-            "@odata.type": "#AttributeRegistry.v1_3_8.AttributeRegistry",
-            "Id": self.config.bios.registry,
-            "Name": "BIOS Attribute Registry",
-            "RegistryEntries": { "Attributes": attributes },
-        })
-    }
-}
-
-fn described(attribute: &BiosAttribute) -> Value {
-    let mut entry = json!({
-        "AttributeName": attribute.name,
-        "Type": attribute.kind,
-        "ReadOnly": attribute.read_only,
-        "ResetRequired": true,
-    });
-    if !attribute.values.is_empty() {
-        let values =
-            attribute.values.iter().map(|value| json!({ "ValueName": value, "ValueDisplayName": value }));
-        entry["Value"] = values.collect();
-    }
-    if let Some((least, most)) = attribute.bounds {
-        entry["LowerBound"] = json!(least);
-        entry["UpperBound"] = json!(most);
-    }
-    entry
 }

@@ -38,6 +38,7 @@
 mod actions;
 mod auth;
 mod bios;
+mod bios_actions;
 mod body;
 mod boot;
 mod call;

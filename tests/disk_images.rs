@@ -34,9 +34,9 @@ fn qcow2(disk: &[u8]) -> Vec<u8> {
     put(36, &1_u32.to_be_bytes());
     put(40, &(CLUSTER as u64).to_be_bytes());
     put(100, &104_u32.to_be_bytes());
-    put(CLUSTER, &(2 * CLUSTER as u64 | 1 << 63).to_be_bytes());
-    put(2 * CLUSTER, &(3 * CLUSTER as u64 | 1 << 63).to_be_bytes());
-    put(2 * CLUSTER + (disk.len() / CLUSTER - 1) * 8, &(4 * CLUSTER as u64 | 1 << 63).to_be_bytes());
+    put(CLUSTER, &((2 * CLUSTER as u64) | (1 << 63)).to_be_bytes());
+    put(2 * CLUSTER, &((3 * CLUSTER as u64) | (1 << 63)).to_be_bytes());
+    put(2 * CLUSTER + (disk.len() / CLUSTER - 1) * 8, &((4 * CLUSTER as u64) | (1 << 63)).to_be_bytes());
     file.extend(&disk[..CLUSTER]);
     file.extend(&disk[disk.len() - CLUSTER..]);
     file

@@ -1,5 +1,7 @@
 //! What `qemu-img` writes is read as `qemu-img` reads it. Debian: qemu-utils.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::fs::{self, File};
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};

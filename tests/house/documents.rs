@@ -139,7 +139,9 @@ fn has_test(code: &str, test: &str) -> bool {
         let line = line.trim_start();
         let line = line.strip_prefix("async ").unwrap_or(line);
         let name = line.strip_prefix("fn ").unwrap_or(line);
-        name.strip_prefix(test).is_some_and(|rest| rest.starts_with(['(', '<']) || rest.starts_with(" \""))
+        name.strip_prefix(test).is_some_and(|rest| {
+            rest.starts_with(['(', '<']) || rest.starts_with(" \"") || rest.starts_with(": ")
+        })
     })
 }
 

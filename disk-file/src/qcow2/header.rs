@@ -118,7 +118,7 @@ impl Header {
         if l1_entries > L1_MOST || self.disk_bytes.div_ceil(per_table) > l1_entries.into() {
             return Err(Qcow2Error::Header("the L1 table is not that of a disk of this size"));
         }
-        if self.l1_offset % self.cluster_bytes() != 0 {
+        if !self.l1_offset.is_multiple_of(self.cluster_bytes()) {
             return Err(Qcow2Error::Header("the L1 table does not begin with a cluster"));
         }
         self.in_file(self.l1_offset, u64::from(l1_entries) * 8, length, "the L1 table")

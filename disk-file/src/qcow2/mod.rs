@@ -149,7 +149,8 @@ impl<F: Read + Seek> Qcow2<F> {
         }
         let allowed = if self.header.version == 2 { 0 } else { ZERO };
         let offset = entry & OFFSET;
-        if entry & (L2_RESERVED | ZERO) & !allowed != 0 || offset % self.header.cluster_bytes() != 0 {
+        if entry & (L2_RESERVED | ZERO) & !allowed != 0 || !offset.is_multiple_of(self.header.cluster_bytes())
+        {
             return Err(Qcow2Error::Entry { table: "L2", number: cluster });
         }
         Ok(if entry & ZERO != 0 || offset == 0 { Place::Zeros } else { Place::Stored(offset) })

@@ -149,7 +149,7 @@ async fn a_location_without_an_image_is_a_typed_error_and_leaves_no_file() {
         import(&library, dir.path().to_str().unwrap()).await,
         Err(ImportError::NotAFile { .. })
     ));
-    assert!(matches!(import(&library, "oci:a/b").await, Err(ImportError::Scheme { .. })));
+    assert!(matches!(import(&library, "s3:a/b").await, Err(ImportError::Scheme { .. })));
     assert!(names(&dir.path().join("library")).is_empty());
 }
 

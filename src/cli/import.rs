@@ -212,8 +212,11 @@ impl ImportServers {
             let others = rows.iter().filter(|row| !is_wrong(row)).filter(is_shown).take(SHOWN);
             let shown: Vec<Vec<String>> = refused_rows.chain(others).map(|row| cells(row)).collect();
             let hidden = rows.len() - shown.len();
-            output.table(&["ROW", "SERIAL", "BMC", "RESULT", "WHY"], &shown)?;
-            if hidden > 0 {
+            // After --yes only rows with a problem are shown; without one the sum says all.
+            if !shown.is_empty() {
+                output.table(&["ROW", "SERIAL", "BMC", "RESULT", "WHY"], &shown)?;
+            }
+            if hidden > 0 && !shown.is_empty() {
                 output.note(format!("{hidden} more rows are not shown; --json shows all"));
             }
             let (created, exists) = (text(all, "/created"), text(all, "/exists"));

@@ -428,6 +428,15 @@ fn shape(state: State, x: u64, y: u64, number: u64) -> String {
     }
 }
 
+/// The name of a check of the readiness for people.
+fn check_name(name: &str) -> String {
+    match name {
+        "tls" => "TLS".to_owned(),
+        "descriptors" => "Open files".to_owned(),
+        other => capital(other),
+    }
+}
+
 fn checks(drain: &Drain, ready: &Readiness, now: Timestamp) -> Vec<CheckRow> {
     let row = |class, icon, name: &str, value: String, hint: String| CheckRow {
         class,
@@ -459,7 +468,7 @@ fn checks(drain: &Drain, ready: &Readiness, now: Timestamp) -> Vec<CheckRow> {
             (true, None, None) => "ready".to_owned(),
             (false, None, None) => "not ready".to_owned(),
         };
-        rows.push(row(class, icon, &capital(name), value, check.message.clone().unwrap_or_default()));
+        rows.push(row(class, icon, &check_name(name), value, check.message.clone().unwrap_or_default()));
     }
     rows
 }

@@ -105,6 +105,8 @@ async function main() {
     check(await page.locator('#needs li').count() === 1, 'the failed installation needs a person');
     await page.locator('.live[data-state=live]').waitFor();
     await shot(page, 'overview-light');
+    const age = page.locator('time .rel').first(), old = await age.textContent();
+    check(await until('an age that moves without an event', async () => await age.textContent() !== old), 'ages move');
 
     // Add a server, look at its BMC.
     await page.getByRole('link', { name: 'Servers', exact: true }).click();
@@ -211,7 +213,7 @@ async function main() {
     check((await page.locator('#causes').innerText()).includes('bootloader-linux.service'), 'the cause names its unit');
     await sound(page, 'batch');
     await shot(page, 'batch-light');
-    await page.getByRole('link', { name: /^Retry these 1 job/ }).click();
+    await page.getByRole('link', { name: /^Retry these 1:/ }).click();
     await sound(page, 'retry the batch?');
     await page.getByRole('button', { name: 'Retry 1 failed job' }).click();
     await page.getByText('This is the new batch').waitFor();

@@ -45,7 +45,7 @@ impl SimBmc {
         job.is_some_and(|job| job.fault == Some(crate::FlashFault::LoseTask) && job.task.is_none())
     }
 
-    /// The number of updates whose task was removed while they ran.
+    /// The number of updates whose task was removed while they ran, or by a restart after they had failed.
     pub fn updates_hidden(&self) -> u64 {
         self.state().updates.hidden
     }

@@ -60,8 +60,9 @@ struct Observed {
     left_off: BTreeSet<RunId>,
     /// Jobs whose rescue session an operator ended.
     finished: BTreeSet<RunId>,
-    /// The run that last sent a firmware image to a BMC.
-    senders: BTreeMap<Serial, RunId>,
+    /// The run that last sent a firmware image to a BMC, and how many images the BMC had accepted before. A BMC may refuse the image
+    /// because it writes that of an earlier run.
+    senders: BTreeMap<Serial, (RunId, usize)>,
     reports: BTreeMap<RunId, Reported>,
     /// The conditions that were explained.
     explained: BTreeSet<String>,
@@ -172,7 +173,9 @@ impl InvariantChecker {
         if !resets && !has_image {
             return;
         }
+        let accepted = bmc.accepted_images().len();
         let sender = self.observed().senders.get(serial).copied();
+        let sender = sender.filter(|(_, before)| *before < accepted).map(|(sender, _)| sender);
         let is_open = sender.is_some_and(|sender| sender == run || !store.peek_ended(sender));
         // What a BMC hides whose response was lost too cannot be known: its tasks show that it has no image.
         let is_hidden = !resets && bmc.hides_update();
@@ -180,8 +183,8 @@ impl InvariantChecker {
             let what = if resets { &request.path } else { "a second image" };
             self.violation(format!("job {run} sends {what} to {serial}, which writes firmware"));
         }
-        if has_image {
-            self.observed().senders.insert(serial.clone(), run);
+        if has_image && sender != Some(run) {
+            self.observed().senders.insert(serial.clone(), (run, accepted));
         }
     }
 

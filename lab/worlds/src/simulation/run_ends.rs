@@ -86,8 +86,8 @@ impl WorldState {
         }
     }
 
-    /// No image is accepted twice in a run, unless the BMC lost one in a restart, or removed the task of one that it wrote: when the
-    /// response to the upload was lost too, a BMC that shows its tasks and none for the image has shown that it has none.
+    /// No image is accepted twice in a run, unless the BMC lost one in a restart, or removed the task of one that it wrote or failed to
+    /// write: when the response to the upload was lost too, a BMC that shows its tasks and none for the image has shown that it has none.
     fn check_images(&self, serial: &Serial, bmc: &SimBmc, run: RunId, before: Option<Counters>) {
         let Some(before) = before else { return };
         let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();

@@ -134,7 +134,7 @@ fn an_image_whose_content_is_elsewhere_is_refused() {
                 "--object",
                 "secret,id=s,data=word",
                 "-o",
-                "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10",
+                "encrypt.format=aes,encrypt.key-secret=s",
             ],
             "encrypted",
         ),

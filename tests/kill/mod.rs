@@ -480,13 +480,13 @@ fn flashing(vendor: &str) -> ServerSpec {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_a_few_effects_of_a_rescue_the_end_is_the_same() {
-    ends_of_work_are_the_same(machine(|_| {}), Work::Rescue, 2, 40).await;
+    ends_of_work_are_the_same(machine(|_| {}), Work::Rescue, 2, 30).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes; run by .ci/run at every sixtieth effect, by .ci/long at every one"]
+#[ignore = "minutes; run by .ci/run at every twentieth effect, by .ci/long at every one"]
 async fn killed_at_every_effect_of_a_rescue_the_end_is_the_same() {
-    ends_of_work_are_the_same(machine(|_| {}), Work::Rescue, 4, 60).await;
+    ends_of_work_are_the_same(machine(|_| {}), Work::Rescue, 4, 20).await;
 }
 
 /// The vendors of the matrix: a task that vanishes when the BMC restarts, progress at the service without any task, and a BMC

@@ -130,12 +130,7 @@ fn an_image_whose_content_is_elsewhere_is_refused() {
         (&["-o", &data], "external data file"),
         (&["-o", "extended_l2=on"], "extended L2"),
         (
-            &[
-                "--object",
-                "secret,id=s,data=word",
-                "-o",
-                "encrypt.format=aes,encrypt.key-secret=s",
-            ],
+            &["--object", "secret,id=s,data=word", "-o", "encrypt.format=aes,encrypt.key-secret=s"],
             "encrypted",
         ),
     ] {

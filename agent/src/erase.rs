@@ -165,7 +165,7 @@ pub fn secure(
     let places = places(disk.size());
     let prepared = own.prepare()?;
     let mut not_used = Vec::new();
-    let before = samples(disk, &places);
+    let before = digests(disk, &places);
     let mut methods = own.offered().unwrap_or_else(|reason| {
         not_used.push(reason);
         Vec::new()
@@ -184,11 +184,11 @@ pub fn secure(
         let proven =
             done.map_err(|source| source.to_string()).and_then(|()| prove(disk, &places, &before, method));
         match proven {
-            Ok(samples) => {
+            Ok(()) => {
                 return Ok(Erased {
                     method,
                     level: method.level(),
-                    samples,
+                    samples: places.len(),
                     unproven: method.unproven(),
                     prepared,
                     not_used,
@@ -215,52 +215,38 @@ fn places(size: u64) -> Vec<u64> {
     all.into_iter().map(|block| block * SAMPLE).collect()
 }
 
-/// What a sample held.
-#[derive(Debug, PartialEq, Eq)]
-enum Sample {
-    /// Zeros, which an erase may leave.
-    Zeros,
-    /// Other bytes, by their digest.
-    Other([u8; 32]),
-    /// It cannot be read: a bad sector, for example.
-    Unread(String),
-}
+/// The digest of a sample; `None` for zeros, which an erase may leave.
+type SampleDigest = Option<[u8; 32]>;
 
-fn samples(disk: &dyn Disk, places: &[u64]) -> Vec<Sample> {
+/// The digests of the samples. A place that cannot be read has the error: a disk that fails is the one that is erased.
+fn digests(disk: &dyn Disk, places: &[u64]) -> Vec<io::Result<SampleDigest>> {
     let mut block = vec![0; SAMPLE as usize];
-    let mut sample = |place: &u64| match disk.read_at(*place, &mut block) {
-        Err(source) => Sample::Unread(source.to_string()),
-        Ok(()) if is_zero(&block) => Sample::Zeros,
-        Ok(()) => Sample::Other(Sha256::digest(&block).into()),
+    let mut digest = |place: &u64| {
+        disk.read_at(*place, &mut block)?;
+        Ok((!is_zero(&block)).then(|| Sha256::digest(&block).into()))
     };
-    places.iter().map(&mut sample).collect()
+    places.iter().map(&mut digest).collect()
 }
 
-/// Compares the samples with what they were. Returns the number of those that prove the erase.
-fn prove(disk: &dyn Disk, places: &[u64], before: &[Sample], method: Method) -> Result<usize, String> {
+/// Proves that no sample is what it was. What could not be read before is compared with nothing; after the erase every sample must be
+/// readable.
+fn prove(
+    disk: &dyn Disk,
+    places: &[u64],
+    before: &[io::Result<SampleDigest>],
+    method: Method,
+) -> Result<(), String> {
     disk.forget_cache().map_err(|source| source.to_string())?;
-    let after = samples(disk, places);
-    let mut proofs = 0;
-    for ((place, before), after) in places.iter().zip(before).zip(&after) {
-        match (before, after) {
-            (_, Sample::Unread(reason)) => {
-                return Err(format!("not proven: reading at {place} after the erase: {reason}"));
-            }
-            (_, Sample::Other(_)) if method.reads_zeros() => {
-                return Err(format!("the disk returns other bytes than zeros at {place}"));
-            }
-            (Sample::Other(before), Sample::Other(after)) if before == after => {
-                return Err(format!("the disk returns what it held before at {place}"));
-            }
-            // What could not be read before proves nothing by being other bytes now.
-            (Sample::Unread(_), Sample::Other(_)) => {}
-            _ => proofs += 1,
+    for ((place, before), after) in places.iter().zip(before).zip(digests(disk, places)) {
+        let after = after.map_err(|source| format!("reading after the erase at {place}: {source}"))?;
+        if method.reads_zeros() && after.is_some() {
+            return Err(format!("the disk returns other bytes than zeros at {place}"));
+        }
+        if after.is_some() && before.as_ref().is_ok_and(|before| *before == after) {
+            return Err(format!("the disk returns what it held before at {place}"));
         }
     }
-    if proofs == 0 && !places.is_empty() {
-        return Err("not proven: no sample could be read before the erase".to_owned());
-    }
-    Ok(proofs)
+    Ok(())
 }
 
 fn overwrite(disk: &dyn Disk, progress: &mut dyn FnMut(u8)) -> io::Result<()> {
@@ -291,8 +277,8 @@ mod tests {
         discard_leaves: Option<u8>,
         /// Writes to this range are acknowledged and lost.
         stuck: Range<usize>,
-        /// Reads that meet this byte fail until it is written, or always.
-        bad: Option<(usize, bool)>,
+        /// Reads of this range fail until it was erased.
+        unreadable: Mutex<Range<usize>>,
         own: Vec<Method>,
         /// What a format leaves; `None` when the drive acknowledges it and does nothing.
         format_leaves: Option<u8>,
@@ -305,19 +291,31 @@ mod tests {
                 bytes: Mutex::new(bytes),
                 discard_leaves: None,
                 stuck: 0..0,
-                bad: None,
+                unreadable: Mutex::new(0..0),
                 own: Vec::new(),
                 format_leaves: None,
             }
         }
 
         fn fill(&self, byte: u8, range: Range<usize>) {
+            self.repair(&range);
             for (index, at) in
                 self.bytes.lock().unwrap()[range.clone()].iter_mut().zip(range).map(|(at, index)| (index, at))
             {
                 if !self.stuck.contains(&index) {
                     *at = byte;
                 }
+            }
+        }
+    }
+
+    impl Lab {
+        /// A sector that was written can be read, unless the disk has no spare ones.
+        fn repair(&self, written: &Range<usize>) {
+            let mut unreadable = self.unreadable.lock().unwrap();
+            let spares = self.stuck.is_empty();
+            if spares && written.start <= unreadable.start && unreadable.end <= written.end {
+                *unreadable = 0..0;
             }
         }
     }
@@ -333,14 +331,10 @@ mod tests {
 
         fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
             let from = offset as usize;
-            let all = self.bytes.lock().unwrap();
-            if let Some((at, always)) = self.bad
-                && (from..from + buffer.len()).contains(&at)
-                && (always || all[at] == (at / 4096 % 251) as u8 + 1)
-            {
-                return Err(io::Error::other("medium error"));
+            let unreadable = self.unreadable.lock().unwrap();
+            if from < unreadable.end && unreadable.start < from + buffer.len() {
+                return Err(io::Error::from_raw_os_error(5));
             }
-            drop(all);
             buffer.copy_from_slice(&self.bytes.lock().unwrap()[from..from + buffer.len()]);
             Ok(())
         }
@@ -411,19 +405,6 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_sector_before_the_erase_is_unknown_and_after_it_not_proven() {
-        for own in [vec![], vec![Method::NvmeFormat]] {
-            let bad =
-                Lab { bad: Some((SAMPLE as usize + 9, false)), own, format_leaves: Some(0xa5), ..Lab::new() };
-            let done = erased(&bad).unwrap();
-            assert!(done.samples > 100, "{done:?}");
-        }
-        let dead = Lab { bad: Some((9, true)), discard_leaves: Some(0), ..Lab::new() };
-        let refused = erased(&dead).unwrap_err();
-        assert!(refused.contains("not proven: reading at 0 after the erase: medium error"), "{refused}");
-    }
-
-    #[test]
     fn a_disk_that_loses_writes_is_never_called_erased() {
         let last = (20 << 20) - 1;
         let stuck = Lab { stuck: last..last + 1, ..Lab::new() };
@@ -441,6 +422,20 @@ mod tests {
         assert!(seen.iter().all(|(_, percent)| *percent <= 100));
         let bytes = std::fs::read(&path).unwrap();
         assert!(bytes.len() == 300 << 20 && is_filled(&bytes, 0));
+    }
+
+    #[test]
+    fn a_sector_that_cannot_be_read_stops_no_erase_and_proves_none() {
+        let lab = Lab { unreadable: Mutex::new(0..4096), discard_leaves: Some(0), ..Lab::new() };
+        let erased = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap();
+        assert_eq!(erased.method, Method::Discard);
+        // The sector stays unreadable: no method is proven, and the disk is to be destroyed.
+        let lab = Lab { unreadable: Mutex::new(0..4096), stuck: 0..1, discard_leaves: Some(0), ..Lab::new() };
+        let refused = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap_err();
+        assert!(
+            refused.contains("reading after the erase at 0") && refused.contains("Destroy the disk"),
+            "{refused}"
+        );
     }
 
     #[test]

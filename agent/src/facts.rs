@@ -87,36 +87,19 @@ impl DiskFacts {
 pub fn read_disks(sys: &Path) -> Vec<DiskFacts> {
     let Ok(entries) = fs::read_dir(sys.join("block")) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let names = names.filter(|name| !NO_DISKS.iter().any(|prefix| name.starts_with(prefix)));
-    // The kernel shows the paths of a multipath NVMe drive beside the drive, and no device opens them.
-    let is_hidden =
-        |name: &String| text(&sys.join("block").join(name).join("hidden")).as_deref() == Some("1");
-    let (paths, names): (Vec<String>, Vec<String>) = names.partition(is_hidden);
-    let mut disks: Vec<DiskFacts> =
-        names.iter().filter_map(|name| read_disk(&sys.join("block").join(name), name)).collect();
-    for disk in disks.iter_mut().filter(|disk| disk.by_path.is_empty()) {
-        for path in paths.iter().filter(|path| is_path_of(path, &disk.name)) {
-            let folder = sys.join("block").join(path);
-            disk.by_path.extend(self::by_path(&fs::canonicalize(&folder).unwrap_or(folder)));
-        }
-        disk.by_path.sort();
-        disk.by_path.dedup();
-    }
+    let mut disks: Vec<DiskFacts> = names
+        .filter(|name| !NO_DISKS.iter().any(|prefix| name.starts_with(prefix)))
+        .filter_map(|name| read_disk(&sys.join("block").join(&name), &name))
+        .collect();
     disks.sort_by(|a, b| a.name.cmp(&b.name));
     disks
 }
 
-/// Whether `nvme0c1n2` is a path to `nvme0n2`.
-fn is_path_of(path: &str, disk: &str) -> bool {
-    let parts = |name: &str| {
-        let (drive, namespace) = name.strip_prefix("nvme")?.split_once('n')?;
-        let drive = drive.split_once('c').map_or(drive, |(drive, _)| drive).to_owned();
-        Some((drive, namespace.to_owned()))
-    };
-    parts(path).is_some() && parts(path) == parts(disk)
-}
-
 fn read_disk(folder: &Path, name: &str) -> Option<DiskFacts> {
+    // A path of a drive with several ones: the kernel joins them in another disk, which is the one to use (NVMe multipath).
+    if text(&folder.join("hidden")).as_deref() == Some("1") {
+        return None;
+    }
     let number = |file: &str| text(&folder.join(file)).and_then(|text| text.parse::<u64>().ok());
     let flag = |file: &str| number(file) == Some(1);
     let device = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
@@ -293,6 +276,33 @@ mod tests {
     use crate::test_kit::FakeSys;
 
     #[test]
+    fn the_paths_of_a_drive_with_two_ports_are_one_disk() {
+        let sys = FakeSys::default();
+        let about: &[(&str, &str)] = &[("wwid", "eui.0025385b71b00001"), ("nsid", "1"), ("serial", "N1")];
+        sys.disk(
+            "nvme0n1",
+            "virtual/nvme-subsystem/nvme-subsys0",
+            8000,
+            &[about, &[("hidden", "0")]].concat(),
+        );
+        sys.disk(
+            "nvme0c0n1",
+            "pci0000:00/0000:01:00.0/nvme/nvme0",
+            8000,
+            &[about, &[("hidden", "1")]].concat(),
+        );
+        sys.disk(
+            "nvme0c1n1",
+            "pci0000:00/0000:02:00.0/nvme/nvme1",
+            8000,
+            &[about, &[("hidden", "1")]].concat(),
+        );
+        let disks = read_disks(sys.path());
+        assert_eq!(disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>(), ["nvme0n1"]);
+        assert_eq!(crate::select::select(&disks, &[], Some("/dev/nvme0n1"), None).unwrap().name, "nvme0n1");
+    }
+
+    #[test]
     fn disks_are_read_with_serial_wwn_size_and_paths() {
         let sys = FakeSys::default();
         sys.disk(
@@ -336,21 +346,6 @@ mod tests {
         assert_eq!((nvme.nvme_namespace, sda.nvme_namespace), (Some(1), None));
         assert_eq!(nvme.by_id, ["nvme-FAST_1_N1", "nvme-eui.0025385b71b00001"]);
         assert_eq!(vda.by_path[0], "pci-0000:00:04.0");
-    }
-
-    #[test]
-    fn an_nvme_drive_with_two_ports_is_one_disk_with_the_names_of_its_paths() {
-        let sys = FakeSys::default();
-        let values = [("wwid", "eui.0025385b71b00001"), ("nsid", "1")];
-        let hidden = [("wwid", "eui.0025385b71b00001"), ("nsid", "1"), ("hidden", "1")];
-        sys.disk("nvme0n1", "virtual/nvme-subsystem/nvme-subsys0", 8000, &values);
-        sys.disk("nvme0c0n1", "pci0000:00/0000:01:00.0/nvme/nvme0", 8000, &hidden);
-        sys.disk("nvme0c1n1", "pci0000:00/0000:81:00.0/nvme/nvme1", 8000, &hidden);
-        let disks = read_disks(sys.path());
-        assert_eq!(disks.len(), 1, "{disks:?}");
-        assert_eq!(disks[0].by_path, ["pci-0000:01:00.0-nvme-1", "pci-0000:81:00.0-nvme-1"]);
-        let chosen = crate::select::select(&disks, &[], Some("/dev/nvme0n1"), None).unwrap();
-        assert_eq!(chosen.name, "nvme0n1");
     }
 
     #[test]

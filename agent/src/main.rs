@@ -11,7 +11,6 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeSet,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
@@ -19,9 +18,8 @@ use std::{
     time::Duration,
 };
 
-use agent::clock::{Clock as _, SystemClock, set_clock, set_system};
+use agent::clock::{SystemClock, set_clock};
 use agent::device::{Disk, FileDisk};
-use agent::disks::Seen;
 use agent::facts;
 use agent::http::HttpClient;
 use agent::init;
@@ -36,6 +34,7 @@ use agent::rescue::NoRescue;
 use agent::run::{Machine, run};
 use agent::search::{block_devices, search};
 use agent::serials::MachineSerials;
+use agent::settle::settled;
 use agent::task::unit;
 
 const USAGE: &str = "\
@@ -127,13 +126,11 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
     log.line(unit::DISPATCHER, format!("the serial numbers of this machine are {:?}", serials.all()));
     let index = arguments.modules.as_deref().map(module_index).transpose()?;
     let loader = RefCell::new(Loader::default());
-    // In every round: devices on USB appear late, and each driver can bring others.
-    let load = || match (&arguments.modules, &index) {
-        (Some(folder), Some(index)) => loader.borrow_mut().coldplug(sys, folder, index, &RunningKernel, log),
-        _ => 0,
-    };
     let devices = || {
-        load();
+        // In every round: devices on USB appear late, and each driver can bring others.
+        if let (Some(folder), Some(index)) = (&arguments.modules, &index) {
+            loader.borrow_mut().coldplug(sys, folder, index, &RunningKernel, log);
+        }
         match &arguments.media[..] {
             [] => block_devices(sys, dev),
             media => media.to_vec(),
@@ -141,7 +138,7 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
     };
     let (found, media) =
         search(&devices, &serials, &clock, log).map_err(|reason| format!("{reason}; no disk was touched"))?;
-    set_clock(clock.now(), (found.job.created_at, None), &mut set_system, unit::DISPATCHER, log);
+    set_clock(&clock, found.job.created_at, unit::DISPATCHER, log);
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
     let linux = LinuxHost::default();
@@ -150,7 +147,7 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         foreign_http: &foreign_http,
         clock: &clock,
         log,
-        disks: &|| Seen { is_loading: load() > 0, disks: facts::read_disks(sys) },
+        disks: &|| settled(&|| facts::read_disks(sys), &clock, log),
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &linux,

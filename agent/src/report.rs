@@ -123,8 +123,6 @@ pub struct Reporter<'run> {
     last: Mutex<Option<(String, Duration)>>,
     disk: Mutex<Option<DiskIdentity>>,
     inventory: Mutex<Option<Inventory>>,
-    /// The time that the controller said in its last response.
-    date: Mutex<Option<Timestamp>>,
 }
 
 impl<'run> Reporter<'run> {
@@ -163,7 +161,6 @@ impl<'run> Reporter<'run> {
             last: Mutex::new(None),
             disk: Mutex::new(None),
             inventory: Mutex::new(None),
-            date: Mutex::new(None),
         }
     }
 
@@ -187,12 +184,6 @@ impl<'run> Reporter<'run> {
         if let Some(disk) = &mut *self.disk.lock().unwrap_or_else(PoisonError::into_inner) {
             disk.erased = Some(erased);
         }
-    }
-
-    /// Returns the time that the controller said in its last response.
-    #[must_use]
-    pub fn date(&self) -> Option<Timestamp> {
-        *self.date.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the inventory, which the final report carries.
@@ -321,10 +312,6 @@ impl<'run> Reporter<'run> {
             .header("retry-after")
             .and_then(|value| value.trim().parse().ok())
             .map(Duration::from_secs);
-        let date = response.header("date").and_then(|value| jiff::fmt::rfc2822::parse(value.trim()).ok());
-        if let Some(date) = date {
-            *self.date.lock().unwrap_or_else(PoisonError::into_inner) = Some(date.timestamp());
-        }
         Ok((response.status, retry_after))
     }
 }
@@ -363,16 +350,6 @@ mod tests {
                 request.headers.contains(&("x-webhook-secret", "report-secret".to_owned()))
             })
         );
-    }
-
-    #[test]
-    fn the_time_of_the_controller_is_that_of_its_last_response() {
-        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
-        let http = FakeHttp::statuses([200]).with_header("date", "Sun, 06 Nov 1994 08:49:37 GMT");
-        let reporter = Reporter::new(&http, &clock, &job, &log);
-        assert_eq!(reporter.date(), None);
-        assert_eq!(reporter.announce("network.service"), Ok(200));
-        assert_eq!(reporter.date().unwrap().to_string(), "1994-11-06T08:49:37Z");
     }
 
     #[test]

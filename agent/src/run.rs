@@ -18,7 +18,6 @@ use crate::clock::Clock;
 use crate::device::{Disk, Fence};
 use crate::discovery::FoundTask;
 use crate::disk_image;
-use crate::disks::{self, ListDisks};
 use crate::erase::{self, NoOwnErase, OwnErase};
 use crate::facts::DiskFacts;
 use crate::file_system::{self, Found, Grown};
@@ -56,8 +55,8 @@ pub struct Machine<'run> {
     pub clock: &'run dyn Clock,
     /// The log.
     pub log: &'run Log,
-    /// Lists the disks.
-    pub disks: &'run ListDisks<'run>,
+    /// Reads the disks; it may wait until the machine shows all of them.
+    pub disks: &'run dyn Fn() -> Vec<DiskFacts>,
     /// The devices that hold the boot and the task medium.
     pub media: Vec<String>,
     /// Opens a disk.
@@ -135,13 +134,6 @@ fn with_image<T>(
     }
     let access = found.job.registry.as_ref();
     let http = if access.is_some() { machine.http } else { machine.foreign_http };
-    if access.is_none() && !http.trusts_authorities() {
-        return Err(format!(
-            "the image is in a registry that is not the controller's, and this medium has no certificate authorities by \
-             which {} could be trusted; push the image into the controller's registry",
-            reference.host.as_deref().unwrap_or("its host")
-        ));
-    }
     let registry =
         Registry::new(http, machine.clock, access, reference).map_err(|source| source.to_string())?;
     let image = registry.resolve(reference).map_err(|source| source.to_string())?;
@@ -162,8 +154,6 @@ fn carry_out(
     let volume = volume.map_err(dispatcher)?.as_ref();
     if task.target == Target::Inventory {
         reporter.progress(unit::INVENTORY, 10);
-        // Disks that appear late belong to it.
-        disks::settled(machine.disks, machine.clock);
         reporter.set_inventory((machine.inventory)());
         return Ok(None);
     }
@@ -183,13 +173,12 @@ fn on_disks(
     task: &Task,
     volume: Option<&MediumVolume>,
 ) -> Result<(), Failure> {
-    let disks =
-        disks::awaited(machine.disks, machine.clock, &|disks| plan::lacks_disk(task, disks, &machine.media));
-    for disk in &disks {
+    let all = (machine.disks)();
+    for disk in &all {
         // A message has 256 characters; the log of a refusal shows every disk.
         machine.log.line(unit::SELECT_DISK, format!("this machine has {}", disk.shown()));
     }
-    let plan = plan::plan(task, &disks, &machine.media)?;
+    let plan = plan::plan(task, &all, &machine.media)?;
     machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
     for disk in &plan.more {
         machine.log.line(unit::SELECT_DISK, format!("another disk is {}", disk.shown()));
@@ -238,7 +227,7 @@ fn on_disks(
             answer.map_or(Ok(()), |answer| write_answer(machine, reporter, &plan.disk, &partitions, answer))
         }
         Target::Erase(EraseMode::Quick) => run.step(Step::Erase, || run.quick_erase()),
-        Target::Erase(EraseMode::Secure) => run.step(Step::Erase, || run.secure_erase()),
+        Target::Erase(EraseMode::Secure) => run.step(Step::Erase, || run.secure_erase(&all)),
         Target::InstallLinux(_) | Target::Inventory | Target::Rescue(_) => Ok(()),
     }
 }
@@ -247,13 +236,6 @@ fn on_disks(
 fn open(machine: &Machine<'_>, facts: &DiskFacts) -> Result<Box<dyn Disk>, Failure> {
     let opened = (machine.open)(facts).and_then(|disk| {
         // The facts were read some time ago, and names can move: what is opened must still be what was chosen.
-        let now = (machine.disks)().disks;
-        let identity = |disk: &DiskFacts| (disk.serial.clone(), disk.wwn.clone());
-        if !now.iter().any(|other| other.name == facts.name && identity(other) == identity(facts)) {
-            return Err(io::Error::other(
-                "it has another serial number or WWN than the disk that was selected",
-            ));
-        }
         if disk.size() / disk.sector() == facts.bytes / disk.sector() && disk.sector() == facts.sector {
             return Ok(disk);
         }
@@ -354,13 +336,12 @@ impl Run<'_> {
     }
 
     /// Erases every sector by the strongest method that the disk carries out, and reports which one it was.
-    fn secure_erase(&self) -> Result<(), String> {
+    fn secure_erase(&self, all: &[DiskFacts]) -> Result<(), String> {
         let disk = Fence::new(self.disk, std::iter::once(0..self.disk.size()));
         let own: Box<dyn OwnErase + '_> = match (self.disk.device(), self.facts.nvme_namespace) {
             (Some(port), None) if self.facts.takes_ata_commands() => Box::new(AtaDisk { port }),
             (Some(device), Some(number)) => {
-                let others =
-                    (self.machine.disks)().disks.iter().any(|other| other.shares_nvme_drive(self.facts));
+                let others = all.iter().any(|other| other.shares_nvme_drive(self.facts));
                 Box::new(NvmeNamespace { device, number, others })
             }
             _ => Box::new(NoOwnErase),

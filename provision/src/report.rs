@@ -4,7 +4,7 @@
 //!   success | failed  --signal "report" (one key: the first report wins)-->  the job
 //!   the same again    -> duplicate, accepted as idempotent, also after the end of the job
 //!   the opposite      -> contradiction: refused, with an event; the job does not change
-//!   progress          -> an event; the first disk that it names is kept as the signal "disk"
+//!   progress          -> an event
 //!   reachable         -> `reachable.rs`: the machine waits for an operator
 //!
 //!   with the first final report:   log -> the job's log     inventory -> the server     disk -> data of the event
@@ -25,8 +25,8 @@ use engine::{Engine, SignalDelivery, SignalError};
 pub(super) const SIGNAL: &str = "report";
 /// The signal that records that the machine has reported progress. No wait ends by it.
 pub(super) const PROGRESS: &str = "progress";
-/// The signal that records the disk that the machine has chosen, before its first write. No wait ends by it.
-pub(super) const DISK: &str = "disk";
+/// The unit that chooses the disk, before the first write.
+const SELECT_DISK: &str = "select-disk.service";
 /// Reported names and messages are cut to this number of characters.
 const MAX_TEXT: usize = 256;
 /// Of a reported log this number of bytes at its end is stored.
@@ -61,7 +61,7 @@ pub enum InstallReport {
         step: String,
         /// The progress in percent.
         percent: Option<u8>,
-        /// The identity of the disk that is going to be written.
+        /// The identity of the disk that is written, or will be.
         disk: Option<Map<String, Value>>,
         /// The job of the report.
         job_id: Option<String>,
@@ -162,8 +162,8 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
             step: filled(body.step).ok_or(ReportError::NoStep)?,
             // A percentage outside of 0 to 100 is dropped.
             job_id: details.job_id,
-            disk: details.disk,
             percent: body.percent.filter(|p| (0.0..=100.0).contains(p)).map(|p| p as u8),
+            disk: details.disk,
         }),
         Some("reachable") => Ok(InstallReport::Reachable {
             reach: Reach::reported(
@@ -193,6 +193,15 @@ fn end_of_log(log: &str, secret: Option<&str>) -> String {
     }
     let tail = &clean[from..];
     tail.split_once('\n').map_or(tail, |(_, lines)| lines).to_owned()
+}
+
+/// Returns what identifies a reported disk, for operators.
+fn shown(disk: &Map<String, Value>) -> String {
+    let text = |key: &str| disk.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let named = [("", "name"), ("model ", "model"), ("serial ", "serial"), ("wwn ", "wwn")];
+    let words = named.into_iter().filter_map(|(word, key)| Some(format!("{word}{}", text(key)?)));
+    let shown: String = words.collect::<Vec<_>>().join(", ");
+    shown.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect()
 }
 
 /// Returns a reported object if its JSON has at most `most` bytes.
@@ -250,21 +259,16 @@ impl InstallReport {
                     return Ok(ReportOutcome::NotStarted);
                 };
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
-                let event = NewEvent::info("report.progress", format!("{step}{done}"))
-                    .by(by)
-                    .with(json!({ "step": step, "percent": percent }));
-                let has = |name: &str| snapshot.signals.iter().any(|signal| signal.name == name);
-                if let Some(disk) = disk.filter(|_| !has(DISK)) {
-                    let name = disk.get("name").and_then(Value::as_str).unwrap_or("a disk");
-                    let text = format!("the maintenance OS chose {name}; nothing is written to it yet");
-                    let chosen = NewEvent::info("report.disk", text).by(by).with(json!({ "disk": disk }));
-                    let payload = json!({ "disk": disk });
-                    if let SignalDelivery::Stored(_) =
-                        engine.deliver(snapshot, DISK, "", payload, vec![event.clone(), chosen], Vec::new()).await?
-                    {
-                        return Ok(ReportOutcome::Accepted { powered_on: None });
-                    }
-                } else if !has(PROGRESS)
+                // Every later report has the disk too; its choice is worth a sentence.
+                let chosen = disk.as_ref().filter(|_| step == SELECT_DISK);
+                let chosen = chosen.map_or(String::new(), |disk| format!("; the disk is {}", shown(disk)));
+                let mut data = json!({ "step": step, "percent": percent });
+                if let Some(disk) = disk {
+                    data["disk"] = disk.into();
+                }
+                let event =
+                    NewEvent::info("report.progress", format!("{step}{done}{chosen}")).by(by).with(data);
+                if !snapshot.signals.iter().any(|signal| signal.name == PROGRESS)
                     && let SignalDelivery::Stored(_) = engine
                         .deliver(snapshot, PROGRESS, "", json!({}), vec![event.clone()], Vec::new())
                         .await?
@@ -376,15 +380,11 @@ mod tests {
                 job_id: None
             })
         );
-    }
-
-    #[test]
-    fn a_progress_report_carries_the_disk_that_is_going_to_be_written() {
-        let body = json!({ "status": "progress", "step": "select-disk.service", "disk": { "name": "sda", "serial": "S1" } });
-        let Ok(InstallReport::Progress { disk: Some(disk), .. }) = parse(body.to_string().as_bytes(), None) else {
-            panic!("not parsed")
+        let disk = br#"{"status":"progress","step":"select-disk.service","disk":{"name":"sda","serial":"S1\u0007","wwn":""}}"#;
+        let Ok(InstallReport::Progress { disk: Some(disk), .. }) = parse(disk, None) else {
+            panic!("no disk")
         };
-        assert_eq!(disk["serial"], "S1");
+        assert_eq!(shown(&disk), "sda, serial S1");
     }
 
     #[test]

@@ -12,10 +12,7 @@ use std::{
     fs, io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -57,8 +54,6 @@ pub struct Drivers {
     folder: PathBuf,
     index: ModuleIndex,
     loader: Mutex<Loader>,
-    /// Whether the last look at the devices found no driver to load.
-    is_quiet: AtomicBool,
     log: Log,
 }
 
@@ -71,18 +66,7 @@ impl Drivers {
         let path = folder.join(INDEX);
         let text =
             fs::read_to_string(&path).map_err(|source| format!("reading {}: {source}", path.display()))?;
-        Ok(Self {
-            folder,
-            index: ModuleIndex::parse(&text)?,
-            loader: Mutex::default(),
-            is_quiet: AtomicBool::new(false),
-            log,
-        })
-    }
-
-    /// Returns whether drivers are being loaded, or may be after the next look at the devices.
-    pub fn is_loading(&self) -> bool {
-        !self.is_quiet.load(Ordering::Acquire) || self.loader.try_lock().is_err()
+        Ok(Self { folder, index: ModuleIndex::parse(&text)?, loader: Mutex::default(), log })
     }
 
     /// Loads what all devices need.
@@ -164,7 +148,6 @@ pub fn watch(drivers: Option<&Drivers>, sys: &Path, log: &Log) -> ! {
             if due || events.lost || loaded > 0 {
                 loaded += drivers.coldplug(sys);
             }
-            drivers.is_quiet.store(loaded == 0, Ordering::Release);
         }
         if due || events.lost {
             looked = Some(Instant::now());

@@ -3,11 +3,10 @@
 //! ```text
 //! drivers, links on (a thread) -> search, again and again -> clock -> network until the controller responds
 //!      (with `delivery: media` no network is configured and nothing is waited for)
-//!      accepted -> the task, or the report of an earlier fault -> ending        refused -> the search, without this job
+//!      accepted -> the task, or the report of an earlier fault -> ending        refused -> stays on, touches no disk
 //! ```
 
 use std::{
-    collections::BTreeSet,
     fs,
     panic::PanicHookInfo,
     path::{Path, PathBuf},
@@ -20,10 +19,9 @@ use super::after::{Ending, ending, wish};
 use super::hotplug::{self, Drivers};
 use super::rescue::Rescue;
 use super::{UNIT, consoles, mounts, supervisor};
-use crate::clock::{Clock, SystemClock, set_clock, set_system};
+use crate::clock::{Clock, SystemClock, set_clock};
 use crate::device::{Disk, FileDisk};
 use crate::discovery::FoundTask;
-use crate::disks::Seen;
 use crate::http::HttpClient;
 use crate::linux::LinuxHost;
 use crate::log::Log;
@@ -37,10 +35,10 @@ use crate::report::Reporter;
 use crate::run::{Machine, run, volume};
 use crate::search::{block_devices, search};
 use crate::serials::MachineSerials;
+use crate::settle::settled;
 use crate::task::unit;
 use crate::{facts, inventory};
 use recipe::Delivery;
-use uuid::Uuid;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 const PAUSE: Duration = Duration::from_secs(60);
@@ -57,50 +55,23 @@ pub fn work(fault: Option<String>) -> ExitCode {
     let (watched, watcher) = (Arc::clone(&drivers), log.clone());
     std::thread::spawn(move || hotplug::watch(Option::as_ref(&watched), Path::new("/sys"), &watcher));
 
-    let mut refused = BTreeSet::new();
-    loop {
-        let (found, media) = find(sys, dev, &refused, &clock, &log);
-        set_clock(clock.now(), (found.job.created_at, None), &mut set_system, unit::DISPATCHER, &log);
-        match carry_out(&found, media, fault.clone(), &clock, &log, Option::as_ref(&drivers)) {
-            Ok(ending) => return end(ending, &clock, &log),
-            Err(Stopped::Refused(reason)) => {
-                log.line(unit::DISPATCHER, format!("{reason}; no disk was touched; another job is searched"));
-                refused.insert(found.job.job_id);
-            }
-            Err(Stopped::Fault(reason)) => {
-                log.line(unit::DISPATCHER, format!("{reason}; no disk was touched"));
-                return end(Ending::Stay, &clock, &log);
-            }
+    let (found, media) = find(sys, dev, &clock, &log);
+    set_clock(&clock, found.job.created_at, unit::DISPATCHER, &log);
+    match carry_out(&found, media, fault, &clock, &log, Option::as_ref(&drivers)) {
+        Ok(ending) => end(ending, &clock, &log),
+        Err(reason) => {
+            log.line(unit::DISPATCHER, format!("{reason}; no disk was touched"));
+            end(Ending::Stay, &clock, &log)
         }
     }
 }
 
-/// Why a job was not carried out.
-enum Stopped {
-    /// The controller does not await it: the medium of another job can follow.
-    Refused(String),
-    /// This machine cannot.
-    Fault(String),
-}
-
-impl From<String> for Stopped {
-    fn from(reason: String) -> Self {
-        Self::Fault(reason)
-    }
-}
-
 /// Searches the task for as long as there is none.
-fn find(
-    sys: &Path,
-    dev: &Path,
-    refused: &BTreeSet<Uuid>,
-    clock: &dyn Clock,
-    log: &Log,
-) -> (FoundTask, Vec<String>) {
+fn find(sys: &Path, dev: &Path, clock: &dyn Clock, log: &Log) -> (FoundTask, Vec<String>) {
     let mut said = String::new();
     loop {
         let serials = MachineSerials::read(sys);
-        match search(&|| block_devices(sys, dev), &serials, refused, clock, log) {
+        match search(&|| block_devices(sys, dev), &serials, clock, log) {
             Ok(found) => return found,
             Err(reason) => {
                 let line = format!("{reason}; no disk was touched; the search goes on");
@@ -124,17 +95,14 @@ fn carry_out(
     clock: &SystemClock,
     log: &Log,
     drivers: Option<&Drivers>,
-) -> Result<Ending, Stopped> {
+) -> Result<Ending, String> {
     let (sys, dev) = (Path::new("/sys"), Path::new("/dev"));
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
     let after = found.files.as_ref().map(wish).unwrap_or_default();
     let by_medium = found.delivery() == Delivery::Media;
     if !by_medium {
-        let reporter = Reporter::new(&http, clock, &found.job, log);
-        connect(found, drivers, clock, log, &reporter)?;
-        let times = (found.job.created_at, reporter.date());
-        set_clock(clock.now(), times, &mut set_system, unit::DISPATCHER, log);
+        connect(found, drivers, clock, log, &Reporter::new(&http, clock, &found.job, log))?;
     }
     if let Some(message) = fault {
         let volume = volume(&open_medium, found);
@@ -154,10 +122,7 @@ fn carry_out(
         foreign_http: &foreign_http,
         clock,
         log,
-        disks: &|| Seen {
-            disks: facts::read_disks(sys),
-            is_loading: drivers.is_some_and(Drivers::is_loading),
-        },
+        disks: &|| settled(&|| facts::read_disks(sys), clock, log),
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &LinuxHost::default(),
@@ -177,7 +142,7 @@ fn connect(
     clock: &SystemClock,
     log: &Log,
     reporter: &Reporter<'_>,
-) -> Result<(), Stopped> {
+) -> Result<(), String> {
     let record = found.job.network.as_ref().map(Record::parse).transpose().unwrap_or_else(|reason| {
         log.line(net::UNIT, format!("`network` of job.json: {reason}; DHCP is used instead"));
         None
@@ -204,13 +169,6 @@ fn connect(
         Err(reason) => Reach::Away(format!("{}: {reason}", found.job.controller_url)),
     };
     let reach = connector.connect(clock, &probe);
-    if let Reach::Refused(status) = reach {
-        connector.release();
-        return Err(Stopped::Refused(format!(
-            "the controller refused job {} with {status}: it does not await this machine",
-            found.job.job_id
-        )));
-    }
     // Leases are renewed, and late links of the record are configured, for as long as the machine is on.
     std::thread::spawn(move || {
         let clock = SystemClock::default();
@@ -219,8 +177,12 @@ fn connect(
         }
     });
     match reach {
-        Reach::Away(reason) => Err(Stopped::Fault(reason)),
-        Reach::Accepted | Reach::Refused(_) => Ok(()),
+        Reach::Accepted => Ok(()),
+        Reach::Refused(status) => Err(format!(
+            "the controller refused job {} with {status}: it does not await this machine",
+            found.job.job_id
+        )),
+        Reach::Away(reason) => Err(reason),
     }
 }
 

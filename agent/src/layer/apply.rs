@@ -7,8 +7,8 @@
 //! .wh..wh..opq         everything of lower layers in this directory is removed
 //! ```
 //!
-//! A whiteout does not touch what its own layer created, wherever it stands in the archive: device and inode of its files are
-//! remembered. Times of directories are set last, because a new entry changes them.
+//! A whiteout does not touch what its own layer created, wherever it stands in the archive: the files of this layer are
+//! remembered by device and inode. Times of directories are set last, because a new entry changes them.
 
 use std::{
     collections::HashSet,
@@ -19,7 +19,7 @@ use std::{
 use rustix::fs::{AtFlags, FileType, Mode};
 
 use super::archive::{Archive, Kind, Member};
-use super::tree::{Inode, Metadata, Place, Tree, empty_folder, inode, is_folder, times};
+use super::tree::{FileId, Metadata, Place, Tree, empty_folder, file_id, is_folder, times};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
@@ -85,9 +85,6 @@ pub fn apply(layer: impl Read, tree: &Tree, progress: &mut dyn FnMut(u64)) -> Re
 fn failed(path: &[u8], source: io::Error) -> LayerError {
     let hint = match source.kind() {
         io::ErrorKind::StorageFull => ": the file system is full; use a larger partition",
-        io::ErrorKind::CrossesDevices => {
-            ": a hard link leads to another volume; keep both in one volume of partition_layout"
-        }
         _ => "",
     };
     LayerError::Member { path: String::from_utf8_lossy(path).chars().take(200).collect(), hint, source }
@@ -99,8 +96,8 @@ fn refused(text: &str) -> io::Error {
 
 struct Run<'tree> {
     tree: &'tree Tree,
-    /// Files that this layer created.
-    created: HashSet<Inode>,
+    /// What this layer created.
+    created: HashSet<FileId>,
     /// Directories of this layer with their times.
     folders: Vec<(Vec<u8>, (i64, u32))>,
     applied: Applied,
@@ -133,8 +130,8 @@ impl Run<'_> {
             return self.hard_link(&place, target);
         }
         if let Some(existing) = existing {
-            place.clear()?;
-            self.created.remove(&inode(&existing));
+            place.remove(&|_| false)?;
+            self.created.remove(&file_id(&existing));
         }
         match &member.kind {
             Kind::Directory => {
@@ -163,7 +160,7 @@ impl Run<'_> {
 
     fn remember(&mut self, place: &Place<'_>) -> io::Result<()> {
         if let Some(stat) = place.stat()? {
-            self.created.insert(inode(&stat));
+            self.created.insert(file_id(&stat));
         }
         Ok(())
     }
@@ -221,11 +218,11 @@ impl Run<'_> {
             return Err(refused("the target of a hard link is a directory"));
         }
         if let Some(existing) = place.stat()? {
-            if inode(&existing) == inode(&stat) {
+            if existing.st_ino == stat.st_ino && existing.st_dev == stat.st_dev {
                 return Ok(());
             }
-            place.clear()?;
-            self.created.remove(&inode(&existing));
+            place.remove(&|_| false)?;
+            self.created.remove(&file_id(&existing));
         }
         rustix::fs::linkat(
             &source.folder,
@@ -242,7 +239,7 @@ impl Run<'_> {
             return Err(refused("a whiteout names no file"));
         }
         match self.tree.folder(parents, false) {
-            Ok(folder) => Place { folder, name }.remove(&|inode| self.created.contains(&inode)).map(|_| ()),
+            Ok(folder) => Place { folder, name }.remove(&|file| self.created.contains(&file)),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(source),
         }
@@ -250,7 +247,7 @@ impl Run<'_> {
 
     fn make_opaque(&mut self, parents: &[&[u8]]) -> io::Result<()> {
         match self.tree.folder(parents, false) {
-            Ok(folder) => empty_folder(folder.as_fd(), &|inode| self.created.contains(&inode)).map(|_| ()),
+            Ok(folder) => empty_folder(folder.as_fd(), &|file| self.created.contains(&file)).map(|_| ()),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(source),
         }

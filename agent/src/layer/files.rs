@@ -7,10 +7,7 @@ use std::{
     ffi::OsStr,
     fs::File,
     io::{self, Read, Write},
-    os::{
-        fd::{AsRawFd as _, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
 };
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -24,16 +21,23 @@ impl Tree {
     /// Returns the error of the operating system, or `InvalidInput` when it is no regular file.
     pub fn open_file(&self, path: &str) -> io::Result<File> {
         let names = Self::names(path.as_bytes())?;
-        // Opening a device of the image can have an effect, so its type is read before it is opened.
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let joined = names.join(&b'/');
-        let file =
-            rustix::fs::openat2(&self.root, OsStr::from_bytes(&joined), flags, Mode::empty(), resolve)?;
-        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-            FileType::RegularFile => File::open(format!("/proc/self/fd/{}", file.as_raw_fd())),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is no regular file"))),
+        let open = |flags| {
+            rustix::fs::openat2(&self.root, OsStr::from_bytes(&joined), flags, Mode::empty(), resolve)
+        };
+        // The type is read before the file is opened: to open a device can act (a watchdog starts, a tape rewinds).
+        let place = open(OFlags::PATH | OFlags::CLOEXEC)?;
+        let is_file = |of: &OwnedFd| -> io::Result<bool> {
+            Ok(FileType::from_raw_mode(rustix::fs::fstat(of)?.st_mode) == FileType::RegularFile)
+        };
+        let refused = || io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is no regular file"));
+        if !is_file(&place)? {
+            return Err(refused());
         }
+        // Nothing but this program changes the tree. Without O_NONBLOCK a named pipe would be waited for.
+        let file = open(OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
+        if is_file(&file)? { Ok(File::from(file)) } else { Err(refused()) }
     }
 
     /// Reads a file of at most `limit` bytes.
@@ -74,7 +78,7 @@ impl Tree {
         if place.stat()?.as_ref().is_some_and(is_folder) {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, format!("{path} is a directory")));
         }
-        place.clear()?;
+        place.remove(&|_| false)?;
         let mut file = place.create_file()?;
         io::copy(from, &mut file)?;
         file.flush()?;

@@ -163,6 +163,14 @@ impl Tree {
         rustix::fs::utimensat(&place.folder, name, &times(metadata.mtime), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(())
     }
+
+    /// Waits until the tree is on its medium.
+    ///
+    /// # Errors
+    /// Returns the error of the medium.
+    pub fn sync(&self) -> io::Result<()> {
+        rustix::fs::syncfs(&self.root).map_err(Into::into)
+    }
 }
 
 impl Place<'_> {
@@ -187,26 +195,17 @@ impl Place<'_> {
         open_folder_at(self.folder.as_fd(), self.os_name())
     }
 
-    /// Removes what is there, with everything below it. Entries that `keep` returns true for stay, and so do mount points and the
-    /// directories above them. Returns whether nothing stayed.
-    pub(super) fn remove(&self, keep: &dyn Fn(Inode) -> bool) -> io::Result<bool> {
-        remove_at(self.folder.as_fd(), self.os_name(), keep)
-    }
-
-    /// Removes what is there with everything below it.
-    pub(super) fn clear(&self) -> io::Result<()> {
-        match self.remove(&|_| false)? {
-            true => Ok(()),
-            false => Err(refused("a volume of partition_layout is mounted here, so it stays a directory")),
-        }
+    /// Removes what is there, with everything below it. Entries that `keep` returns true for stay, and so do the
+    /// directories above them.
+    pub(super) fn remove(&self, keep: &dyn Fn(FileId) -> bool) -> io::Result<()> {
+        remove_at(self.folder.as_fd(), self.os_name(), keep).map(|_| ())
     }
 }
 
-/// A file among all volumes: inodes alone are equal on different ones.
-pub(super) type Inode = (u64, u64);
+/// A file on a machine: its device and its inode. The new system may have several file systems, each with inodes of its own.
+pub(super) type FileId = (u64, u64);
 
-/// Returns which file this is.
-pub(super) fn inode(stat: &Stat) -> Inode {
+pub(super) fn file_id(stat: &Stat) -> FileId {
     (stat.st_dev, stat.st_ino)
 }
 
@@ -215,7 +214,7 @@ pub(super) fn is_folder(stat: &Stat) -> bool {
 }
 
 /// Removes the entries of a directory as [`Place::remove`] does.
-pub(super) fn empty_folder(folder: BorrowedFd<'_>, keep: &dyn Fn(Inode) -> bool) -> io::Result<bool> {
+pub(super) fn empty_folder(folder: BorrowedFd<'_>, keep: &dyn Fn(FileId) -> bool) -> io::Result<bool> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -232,22 +231,22 @@ pub(super) fn empty_folder(folder: BorrowedFd<'_>, keep: &dyn Fn(Inode) -> bool)
 }
 
 /// Returns whether the entry was removed. The depth of recursion is bounded by the depth of paths.
-fn remove_at(folder: BorrowedFd<'_>, name: &OsStr, keep: &dyn Fn(Inode) -> bool) -> io::Result<bool> {
+fn remove_at(folder: BorrowedFd<'_>, name: &OsStr, keep: &dyn Fn(FileId) -> bool) -> io::Result<bool> {
     let Some(stat) = stat_at(folder, name)? else { return Ok(true) };
     if !is_folder(&stat) {
-        if keep(inode(&stat)) {
+        if keep(file_id(&stat)) {
             return Ok(false);
         }
         rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
         return Ok(true);
     }
     let empty = empty_folder(open_folder_at(folder, name)?.as_fd(), keep)?;
-    if !empty || keep(inode(&stat)) {
+    if !empty || keep(file_id(&stat)) {
         return Ok(false);
     }
     match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
         Ok(()) => Ok(true),
-        // A volume is mounted there: its content is gone, and the folder stays for it.
+        // Another file system of the new system is mounted here: what is in it was removed, and it stays.
         Err(rustix::io::Errno::BUSY) => Ok(false),
         Err(source) => Err(source.into()),
     }

@@ -11,7 +11,8 @@
 use std::{
     fs,
     io::{self, Read},
-    os::{fd::BorrowedFd, unix::process::CommandExt as _},
+    os::fd::BorrowedFd,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     time::{Duration, Instant},
@@ -93,17 +94,19 @@ pub trait Host {
     /// Returns the error of the kernel.
     fn bind_kernel(&self) -> io::Result<()>;
 
-    /// Waits until the file system of an open folder is on its medium.
-    ///
-    /// # Errors
-    /// Returns the error of the medium.
-    fn flush(&self, folder: BorrowedFd<'_>) -> io::Result<()>;
-
     /// Unmounts the root with everything in it. What is not mounted is no error.
     ///
     /// # Errors
     /// Returns the error of the kernel.
     fn unmount_all(&self) -> io::Result<()>;
+
+    /// Writes everything of the file system that holds an open folder to its disk.
+    ///
+    /// # Errors
+    /// Returns the error of the disk.
+    fn flush(&self, folder: BorrowedFd<'_>) -> io::Result<()> {
+        rustix::fs::syncfs(folder).map_err(Into::into)
+    }
 
     /// Returns the folder on which the new root is mounted.
     fn root(&self) -> &Path;
@@ -191,8 +194,7 @@ impl Host for LinuxHost {
             fs::create_dir_all(at)?;
         }
         let data = std::ffi::CString::new(data).map_err(io::Error::other)?;
-        // Devices of the image are its own system's; nothing of this one opens them.
-        rustix::mount::mount(device, at, kind, MountFlags::NODEV, data.as_c_str()).map_err(Into::into)
+        rustix::mount::mount(device, at, kind, MountFlags::empty(), data.as_c_str()).map_err(Into::into)
     }
 
     fn bind_kernel(&self) -> io::Result<()> {
@@ -211,10 +213,6 @@ impl Host for LinuxHost {
             )?;
         }
         Ok(())
-    }
-
-    fn flush(&self, folder: BorrowedFd<'_>) -> io::Result<()> {
-        rustix::fs::syncfs(folder).map_err(Into::into)
     }
 
     fn unmount_all(&self) -> io::Result<()> {

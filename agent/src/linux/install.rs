@@ -7,7 +7,7 @@
 //!   --> initramfs, boot loader --> seed --> log, flush, unmount, arrays and groups stopped
 //! ```
 //!
-//! Invariant: the stamp is written after every volume with a part of the image was flushed, so it is never there without the image.
+//! Invariant: the stamp is written after everything of the image is on the medium, so it is never there without the image.
 
 use std::{
     cell::{Cell, RefCell},
@@ -38,7 +38,7 @@ use crate::layer::{self, Ownership, Tree};
 use crate::log::Log;
 use crate::task::unit;
 
-const STAMP: &str = "var/lib/shoal/installed.json";
+pub(super) const STAMP: &str = "var/lib/shoal/installed.json";
 const SEED: &str = "var/lib/cloud/seed/nocloud";
 const LOG_FILE: &str = "var/log/shoal-install/agent.log";
 const GRUB_LIMIT: Duration = Duration::from_secs(600);
@@ -348,18 +348,13 @@ impl<'run> Installation<'run> {
         }
         let failed = |source: std::io::Error| format!("writing to the new root: {source}");
         tree.write_file("etc/fstab", texts::fstab(&self.layout).as_bytes(), Some(0o644)).map_err(failed)?;
-        self.flush(tree)?;
-        tree.write_file(STAMP, &self.stamp(), Some(0o600)).map_err(failed)
-    }
-
-    /// Waits until every mounted volume is on its medium.
-    fn flush(&self, tree: &Tree) -> Result<(), String> {
+        // Each volume is a file system of its own. The stamp says that all of them are complete: a run after a loss of power
+        // trusts it.
         for volume in self.layout.mounted() {
-            let mount = volume.mount.as_deref().unwrap_or_default();
-            let flushed = tree.make_folder(mount).and_then(|folder| self.host.flush(folder.as_fd()));
-            flushed.map_err(|source| format!("flushing {mount} of the new system: {source}"))?;
+            let folder = tree.make_folder(volume.mount.as_deref().unwrap_or_default()).map_err(failed)?;
+            self.host.flush(folder.as_fd()).map_err(failed)?;
         }
-        Ok(())
+        tree.write_file(STAMP, &self.stamp(), Some(0o600)).map_err(failed)
     }
 
     /// Installs the boot loader of the image.
@@ -455,8 +450,9 @@ impl<'run> Installation<'run> {
         };
         let text = match Nvram::new(folder).install(&entry, &self.gone) {
             Ok(number) => format!("boot entry {number:04X} is the first of the firmware"),
-            // The loader at EFI/BOOT starts without an entry.
-            Err(reason) => format!("warning: the firmware refused the boot entry: {reason}"),
+            Err(reason) => format!(
+                "warning: the firmware refused the boot entry: {reason}; the system starts by the fallback path, /EFI/BOOT"
+            ),
         };
         self.log.line(unit::BOOTLOADER, text);
     }
@@ -527,7 +523,7 @@ impl<'run> Installation<'run> {
         let log = self.log.tail(crate::log::RING_BYTES);
         let failed = |source: std::io::Error| format!("flushing the new system: {source}");
         tree.write_file(LOG_FILE, log.as_bytes(), Some(0o600)).map_err(failed)?;
-        self.flush(&tree)?;
+        tree.sync().map_err(failed)?;
         drop(tree);
         rustix::fs::sync();
         self.unmount()

@@ -1,7 +1,6 @@
 //! The steps without root: a host whose mounts are folders, whose programs are a list, and whose partitions are files.
 
 use std::{
-    collections::BTreeSet,
     fs,
     os::fd::{AsRawFd as _, BorrowedFd},
     path::{Path, PathBuf},
@@ -46,13 +45,10 @@ struct FakeHost {
     efi: Option<PathBuf>,
     programs: Mutex<Vec<Program>>,
     modules: Mutex<Vec<String>>,
+    /// What was flushed, and whether the stamp was there.
+    flushed: Mutex<Vec<(PathBuf, bool)>>,
     /// Programs that the medium does not have.
     lacks: Vec<&'static str>,
-    /// The folders that are mounted, and those that were flushed, below the root.
-    mounted: Mutex<BTreeSet<PathBuf>>,
-    flushed: Mutex<Vec<PathBuf>>,
-    /// Files of layers that a loss of power leaves whole.
-    durable: Mutex<BTreeSet<PathBuf>>,
     /// Making a file system with this label makes an empty root.
     root_label: String,
 }
@@ -70,10 +66,8 @@ impl FakeHost {
             folder,
             programs: Mutex::default(),
             modules: Mutex::default(),
-            lacks: Vec::new(),
-            mounted: Mutex::default(),
             flushed: Mutex::default(),
-            durable: Mutex::default(),
+            lacks: Vec::new(),
             root_label: "root".to_owned(),
         }
     }
@@ -86,36 +80,6 @@ impl FakeHost {
     fn read(&self, path: &str) -> String {
         let path = self.folder.path().join("root").join(path);
         fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
-    }
-
-    /// The volume that holds a path: the deepest mounted folder above it.
-    fn volume_of(&self, path: &Path) -> PathBuf {
-        let mounted = self.mounted.lock().unwrap();
-        path.ancestors().find(|above| mounted.contains(*above)).unwrap_or(self.root()).to_owned()
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        let (mut found, mut folders) = (Vec::new(), vec![fs::canonicalize(self.root()).unwrap()]);
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).unwrap().flatten() {
-                let kind = entry.file_type().unwrap();
-                if kind.is_dir() { folders.push(entry.path()) } else { found.push(entry.path()) }
-            }
-        }
-        found
-    }
-
-    /// Loses power: files of layers whose volume was not flushed are empty. Other files are written with a flush of their own.
-    fn lose_power(&self, layers: &[&[(&str, &str)]]) {
-        let root = fs::canonicalize(self.root()).unwrap();
-        let durable = self.durable.lock().unwrap();
-        for (path, content) in layers.iter().flat_map(|layer| layer.iter()) {
-            let file = root.join(path);
-            let is_whole = fs::read(&file).is_ok_and(|bytes| bytes == content.as_bytes());
-            if is_whole && !durable.contains(&file) {
-                fs::write(&file, "").unwrap();
-            }
-        }
     }
 
     fn has(&self, path: &str) -> bool {
@@ -155,7 +119,6 @@ impl Host for FakeHost {
         if program.name == "mke2fs" && program.arguments.iter().any(|word| word == &self.root_label) {
             fs::remove_dir_all(self.root()).unwrap();
             fs::create_dir(self.root()).unwrap();
-            self.durable.lock().unwrap().clear();
         }
         self.programs.lock().unwrap().push(program.clone());
         Ok(())
@@ -163,8 +126,6 @@ impl Host for FakeHost {
 
     fn mount(&self, _: &Path, _: &str, _: &str, at: &Path) -> std::io::Result<()> {
         assert!(at == self.root() || at.starts_with("/proc/self/fd"), "{}", at.display());
-        let at = fs::canonicalize(at)?;
-        self.mounted.lock().unwrap().insert(at);
         Ok(())
     }
 
@@ -172,16 +133,14 @@ impl Host for FakeHost {
         Ok(())
     }
 
-    fn flush(&self, folder: BorrowedFd<'_>) -> std::io::Result<()> {
-        let folder = fs::canonicalize(format!("/proc/self/fd/{}", folder.as_raw_fd()))?;
-        let volume = self.volume_of(&folder);
-        let files = self.files().into_iter().filter(|file| self.volume_of(file) == volume);
-        self.durable.lock().unwrap().extend(files);
-        self.flushed.lock().unwrap().push(volume);
+    fn unmount_all(&self) -> std::io::Result<()> {
         Ok(())
     }
 
-    fn unmount_all(&self) -> std::io::Result<()> {
+    fn flush(&self, folder: BorrowedFd<'_>) -> std::io::Result<()> {
+        let folder = fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd()))?;
+        let has_stamp = self.root.join(super::install::STAMP).exists();
+        self.flushed.lock().unwrap().push((folder, has_stamp));
         Ok(())
     }
 
@@ -286,7 +245,7 @@ pub(super) fn install(
         foreign_http: http,
         clock: &clock,
         log: &log,
-        disks: &|| vec![disk.clone(), other_facts.clone()].into(),
+        disks: &|| vec![disk.clone(), other_facts.clone()],
         media: vec!["sr0".to_owned()],
         open: &|facts| {
             let path = if facts.name == "sdz" { &other } else { path };
@@ -361,6 +320,13 @@ fn a_system_is_installed_with_its_own_loader_and_a_second_run_keeps_what_is_ther
     assert!(host.read("etc/fstab").contains(" / ext4 "));
     assert!(host.has("var/log/shoal-install/agent.log"));
     assert_eq!(fs::read_dir(host.efi.as_ref().unwrap()).unwrap().count(), 2);
+    let root = fs::canonicalize(host.root()).unwrap();
+    let flushed = host.flushed.lock().unwrap().clone();
+    assert_eq!(
+        flushed,
+        [(root.clone(), false), (root.join("boot/efi"), false)],
+        "every volume, before the stamp"
+    );
 
     fs::write(host.root().join("etc/kept"), "by the second run").unwrap();
     assert_eq!(install(&host, &facts(), &disk, &http, &recipe()), Outcome::Success);
@@ -372,27 +338,15 @@ fn a_system_is_installed_with_its_own_loader_and_a_second_run_keeps_what_is_ther
 }
 
 #[test]
-fn every_volume_is_flushed_before_the_stamp_says_that_the_image_is_complete() {
-    let (host, log) = (FakeHost::new(true), Log::new(Vec::new()));
-    let layout = |mount: &str| Partition {
-        mount: Some(mount.to_owned()),
-        ..Partition::new(PartitionSize::Bytes(GIB), PartitionType::LINUX_FILESYSTEM, FsFormat::Ext4)
-    };
-    let parts = ["/", "/boot", "/var", "/usr", "/srv"].map(layout);
-    let layout = Layout::new(&parts, 8 * GIB, 512, job()).unwrap();
-    let job: crate::job::Job = serde_json::from_value(job_json("SN1", "2026-01-02T03:04:05Z")).unwrap();
-    let disks = vec![Target { name: "sda".to_owned(), sector: 512 }];
-    let mut run = Installation::new(&host, &log, &job, disks, layout, "sha256:0".to_owned());
-    run.find_devices().unwrap();
-    let tree = run.mount().unwrap();
-    run.apply(&tree, &layer(SYSTEM)[..], &mut |_| ()).unwrap();
-    run.finish_image(&tree).unwrap();
-    let root = fs::canonicalize(host.root()).unwrap();
-    let flushed: BTreeSet<PathBuf> = host.flushed.lock().unwrap().iter().cloned().collect();
-    let volumes = ["boot", "var", "usr", "srv"].map(|name| root.join(name));
-    let expected: BTreeSet<PathBuf> = volumes.into_iter().chain([root.clone()]).collect();
-    assert_eq!(flushed, expected);
-    assert!(!host.durable.lock().unwrap().contains(&root.join("var/lib/shoal/installed.json")));
+fn a_firmware_that_takes_no_boot_entry_is_a_warning_because_the_fallback_path_starts_the_system() {
+    // No file can be made there, as in a memory of the firmware that is full.
+    let host = FakeHost { efi: Some(PathBuf::from("/proc/self")), ..FakeHost::new(true) };
+    let (_folder, disk) = sparse_disk();
+    let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
+    assert_eq!(install(&host, &facts(), &disk, &http, &recipe()), Outcome::Success);
+    assert!(host.has("boot/efi/EFI/BOOT/BOOTX64.EFI"));
+    let log = host.read("var/log/shoal-install/agent.log");
+    assert!(log.contains("boot entry") && log.contains("fallback"), "{log}");
 }
 
 #[test]
@@ -441,40 +395,6 @@ fn a_layout_without_a_place_for_grub_is_refused_on_bios_before_the_first_write()
     assert!(step == "partition.service" && message.contains("BIOS boot partition"), "{message}");
     assert!(host.programs().is_empty());
     assert!(is_filled(&fs::read(&disk).unwrap(), 0xdd), "nothing was written");
-}
-
-#[test]
-fn a_disk_with_sectors_of_4096_bytes_is_refused_on_bios_before_the_first_write() {
-    let host = FakeHost::new(false);
-    let (_folder, disk) = sparse_disk();
-    let facts = DiskFacts { sector: 4096, ..facts() };
-    let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
-    let (step, message) = failure(install(&host, &facts, &disk, &http, &recipe()));
-    assert!(step == "partition.service" && message.contains("sectors of 4096 bytes"), "{message}");
-    assert!(host.programs().is_empty());
-}
-
-#[test]
-fn a_kernel_without_an_initramfs_finds_its_root_by_the_partition() {
-    let names = ["vmlinuz-6.9.0-1", "vmlinuz-6.10.0-1", "initrd.img-6.10.0-1"].map(str::to_owned);
-    let kernels = super::texts::kernels(&names);
-    let system = OsRelease::parse("ID=x");
-    let (menu, layout) = (super::texts::grub_menu(&layout(), &system, &kernels, ""), layout());
-    let part = layout.guid(0, 3);
-    assert!(menu.contains(&format!("vmlinuz-6.9.0-1 root=PARTUUID={part} ro")), "{menu}");
-    assert!(menu.contains(&format!("vmlinuz-6.10.0-1 root=UUID={} ro", layout.root().identity())), "{menu}");
-}
-
-#[test]
-fn a_firmware_that_cannot_be_written_is_a_warning_of_a_success() {
-    let host = FakeHost { efi: Some(PathBuf::from("/nowhere/efivars")), ..FakeHost::new(true) };
-    let (_folder, disk) = sparse_disk();
-    let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
-    assert_eq!(install(&host, &facts(), &disk, &http, &recipe()), Outcome::Success);
-    assert!(
-        host.read("var/log/shoal-install/agent.log").contains("warning: the firmware refused the boot entry")
-    );
-    assert!(host.has("boot/efi/EFI/BOOT/BOOTX64.EFI"));
 }
 
 #[test]

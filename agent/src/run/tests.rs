@@ -90,20 +90,6 @@ impl Room {
         outcome
     }
 
-    fn run_listed(
-        &self,
-        http: &FakeHttp,
-        recipe: &serde_json::Value,
-        list: &ListDisks<'_>,
-        clock: &VirtualClock,
-    ) -> Outcome {
-        let job = job_json("SN1", "2026-01-02T03:04:05Z");
-        let image = task_image(&job, "", &[("recipe.json", &serde_json::to_vec(recipe).unwrap())]);
-        let found = read_medium("sr0", image).unwrap().remove(0);
-        let log = Log::new(Vec::new());
-        self.run_on(http, &found, &crate::medium::open_medium, list, clock, &log).0
-    }
-
     pub(super) fn run_with(
         &self,
         http: &FakeHttp,
@@ -112,24 +98,12 @@ impl Room {
         clock: &VirtualClock,
         log: &Log,
     ) -> (Outcome, Delivery) {
-        self.run_on(http, found, medium, &|| self.facts.clone().into(), clock, log)
-    }
-
-    fn run_on(
-        &self,
-        http: &FakeHttp,
-        found: &FoundTask,
-        medium: &OpenMedium<'_>,
-        list: &ListDisks<'_>,
-        clock: &VirtualClock,
-        log: &Log,
-    ) -> (Outcome, Delivery) {
         let machine = Machine {
             http,
             foreign_http: http,
             clock,
             log,
-            disks: list,
+            disks: &|| self.facts.clone(),
             media: vec!["sr0".to_owned()],
             open: &|facts| {
                 Ok(Box::new(FileDisk::open(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)
@@ -246,43 +220,6 @@ fn an_image_larger_than_the_disk_or_with_a_wrong_end_never_boots() {
     assert!(step(&outcome).1.contains("hashes to"), "{outcome:?}");
     assert!(is_filled(&room.bytes("sda")[..MIB as usize], 0));
     assert!(room.is_untouched("sdb"));
-}
-
-#[test]
-fn a_late_disk_that_makes_the_choice_ambiguous_stops_it_and_a_late_disk_that_is_the_only_match_is_found() {
-    let image = bootable_image(4 * MIB, 512);
-    let room = Room::new(&[14, 14]);
-    let recipe = json!({"task_target": "install-image.target", "oci_url": "c.test:1/os/disk:1", "target_disk": "/dev/sda"});
-    let late = |recipe: &serde_json::Value, name: &str, at: u64| {
-        let clock = VirtualClock::default();
-        let list = || -> disks::Seen {
-            let is_there = |disk: &&DiskFacts| disk.name != name || clock.elapsed().as_secs() >= at;
-            room.facts.iter().filter(is_there).cloned().collect::<Vec<_>>().into()
-        };
-        room.run_listed(&controller(image.clone(), "application/octet-stream"), recipe, &list, &clock)
-    };
-    let refused = late(&recipe, "sdb", 3);
-    assert!(step(&refused).1.contains("candidates"), "{refused:?}");
-    assert!(room.is_untouched("sda") && room.is_untouched("sdb"));
-    assert_eq!(late(&install(), "sda", 30), Outcome::Success);
-    assert!(room.is_untouched("sdb"));
-}
-
-#[test]
-fn a_name_that_moved_to_another_disk_before_it_was_opened_is_not_written() {
-    let room = Room::new(&[14, 14]);
-    let (clock, moved) =
-        (VirtualClock::default(), DiskFacts { serial: Some("OTHER".to_owned()), ..room.facts[0].clone() });
-    let calls = std::cell::Cell::new(0);
-    let list = || -> disks::Seen {
-        calls.set(calls.get() + 1);
-        // The choice is made after five seconds of looks, the disk is opened after it.
-        vec![if calls.get() > 11 { moved.clone() } else { room.facts[0].clone() }].into()
-    };
-    let http = controller(bootable_image(4 * MIB, 512), "application/octet-stream");
-    let outcome = room.run_listed(&http, &install(), &list, &clock);
-    assert!(step(&outcome).1.contains("another serial number"), "{outcome:?}");
-    assert!(room.is_untouched("sda"));
 }
 
 #[test]

@@ -8,7 +8,6 @@
 use std::{
     io,
     ops::Range,
-    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -171,11 +170,6 @@ impl Host for CutHost<'_> {
         self.inner.bind_kernel()
     }
 
-    fn flush(&self, folder: BorrowedFd<'_>) -> io::Result<()> {
-        self.cut.io()?;
-        self.inner.flush(folder)
-    }
-
     fn unmount_all(&self) -> io::Result<()> {
         self.cut.io()?;
         self.inner.unmount_all()
@@ -253,7 +247,7 @@ impl Room {
             foreign_http: http,
             clock: &clock,
             log: &log,
-            disks: &|| self.facts.clone().into(),
+            disks: &|| self.facts.clone(),
             media: vec!["sr0".to_owned()],
             open: &|facts| {
                 let index = self.facts.iter().position(|known| known.name == facts.name).unwrap();

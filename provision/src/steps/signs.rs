@@ -3,7 +3,7 @@
 use super::super::media_report;
 use super::super::outputs::{Built, Discovered, Validated};
 use super::super::reachable::REACHABLE;
-use super::super::report::{DISK, PROGRESS, SIGNAL};
+use super::super::report::{PROGRESS, SIGNAL};
 use super::super::services::Services;
 use super::{class, names};
 use bmc::{failure, output_of};
@@ -16,7 +16,7 @@ const READ_AHEAD: u64 = 4;
 
 /// Returns whether the machine has sent a report.
 pub(super) fn has_reported(context: &StepContext) -> bool {
-    let names = [SIGNAL, PROGRESS, DISK, REACHABLE, media_report::STEP];
+    let names = [SIGNAL, PROGRESS, REACHABLE, media_report::STEP];
     context.snapshot.signals.iter().any(|signal| names.contains(&signal.name.as_str()))
 }
 

@@ -79,10 +79,6 @@ impl Host for LoopHost {
         self.inner.bind_kernel()
     }
 
-    fn flush(&self, folder: BorrowedFd<'_>) -> std::io::Result<()> {
-        self.inner.flush(folder)
-    }
-
     fn unmount_all(&self) -> std::io::Result<()> {
         self.inner.unmount_all()
     }

@@ -41,19 +41,34 @@ impl Clock for SystemClock {
 
 /// How long after its creation a job is carried out at most. A medium that waits longer in its drive has no job that is awaited.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// How far the time of the controller may be behind the creation of the job and still be taken.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+/// A smaller difference to the clock of the controller is left alone.
+const TOLERANCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Returns the time to set a clock to that cannot be right: it is behind the creation of the job, or a month ahead of it. A machine
-/// with an empty battery starts in 1970, another one in 2099; in both no certificate is valid.
+/// Returns the time to set a clock to that cannot be right. `controller` is the time in a response of the controller: a clock that
+/// differs from it is set to it. Without one, a clock behind the creation of the job, or a month ahead of it, is set to that creation. A
+/// machine with an empty battery starts in 1970, another one in 2099; in both no certificate is valid.
 #[must_use]
-pub fn correction(now: Timestamp, created_at: Timestamp) -> Option<Timestamp> {
+pub fn correction(now: Timestamp, created_at: Timestamp, controller: Option<Timestamp>) -> Option<Timestamp> {
+    // A controller before its own job has a clock that is worth less than the one of the machine.
+    if let Some(controller) = controller.filter(|time| time.duration_since(created_at) >= -DAY) {
+        return (now.duration_since(controller).abs() > TOLERANCE).then_some(controller);
+    }
     let age = now.duration_since(created_at);
     (age.is_negative() || age > LONGEST_WAIT).then_some(created_at)
 }
 
-/// Sets a clock that cannot be right to the creation of the job.
-pub fn set_clock(clock: &dyn Clock, created_at: Timestamp, unit: &str, log: &Log) {
+/// Sets a clock that cannot be right by [`correction`].
+pub fn set_clock(
+    clock: &dyn Clock,
+    created_at: Timestamp,
+    controller: Option<Timestamp>,
+    unit: &str,
+    log: &Log,
+) {
     let now = clock.now();
-    let Some(time) = correction(now, created_at) else { return };
+    let Some(time) = correction(now, created_at, controller) else { return };
     let seconds = rustix::time::Timespec { tv_sec: time.as_second(), tv_nsec: 0 };
     match rustix::time::clock_settime(rustix::time::ClockId::Realtime, seconds) {
         Ok(()) => log.line(unit, format!("the clock said {now}; it is set to {time}")),
@@ -72,10 +87,20 @@ mod tests {
         for wrong in
             ["1970-01-01T00:00:00Z", "2026-01-02T03:04:04Z", "2026-02-02T03:04:05Z", "2099-01-01T00:00:00Z"]
         {
-            assert_eq!(correction(at(wrong), job), Some(job), "{wrong}");
+            assert_eq!(correction(at(wrong), job, None), Some(job), "{wrong}");
         }
         for right in ["2026-01-02T03:04:05Z", "2026-01-02T09:00:00Z", "2026-01-31T03:04:05Z"] {
-            assert_eq!(correction(at(right), job), None, "{right}");
+            assert_eq!(correction(at(right), job, None), None, "{right}");
         }
+    }
+
+    #[test]
+    fn the_time_of_the_controller_is_preferred_unless_it_is_before_the_job() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let (job, controller) = (at("2026-01-02T03:04:05Z"), at("2026-06-02T00:00:00Z"));
+        assert_eq!(correction(at("2026-01-03T00:00:00Z"), job, Some(controller)), Some(controller));
+        assert_eq!(correction(at("2026-06-02T00:00:30Z"), job, Some(controller)), None);
+        assert_eq!(correction(at("2026-01-03T00:00:00Z"), job, Some(Timestamp::UNIX_EPOCH)), None);
+        assert_eq!(correction(at("1970-01-01T00:00:00Z"), job, Some(Timestamp::UNIX_EPOCH)), Some(job));
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! every block device --read_medium--> (rank 0: /job.json | rank 1: /task/job.json) + all files beside it, in memory
 //!                                           |
-//!                                        choose: serial number matches, newest created_at, lowest rank
+//!                                        choose: serial number matches, not refused, newest created_at, lowest rank
 //! ```
 //!
 //! The ISO 9660 volume is read from the device directly, without a mount: no kernel module is needed, nothing stays
@@ -12,12 +12,13 @@
 //! Invariants: only the small files beside `job.json` are read, at most [`MAX_TASK_BYTES`] of them. A medium that cannot
 //! be read is skipped with a reason. A job for another machine is never returned. docs/maintenance-os.md, decision D3a.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use iso9660::{Image, ReadAt};
 use recipe::Delivery;
 use serde::Deserialize;
+use uuid::Uuid;
 
 use crate::job::{Job, MAX_JOB_BYTES};
 use crate::serials::MachineSerials;
@@ -82,6 +83,11 @@ pub enum NoTask {
     /// No medium holds a job at all.
     #[error("no medium holds a job.json; insert the task medium of this machine")]
     Nothing,
+    /// The controller refused the only job of this machine.
+    #[error(
+        "the controller refused job {0}, and no medium holds another one for this machine; insert the medium of its new job"
+    )]
+    Refused(Uuid),
     /// The jobs are for other machines.
     #[error(
         "this machine is {machine}; the media hold jobs for {declared}. Compare the serial number of the server's \
@@ -133,15 +139,25 @@ fn read_files<S: ReadAt>(image: &Image<S>, place: &str) -> Result<BTreeMap<Strin
 }
 
 /// Chooses the newest task of this machine: a medium of an earlier job may be left in a drive. Of equal ones the first place counts.
+/// `refused` are jobs that the controller does not await; they are not taken again.
 ///
 /// # Errors
 /// Returns an error when no task is for this machine. No disk may be touched then.
-pub fn choose(tasks: Vec<FoundTask>, serials: &MachineSerials) -> Result<FoundTask, NoTask> {
+pub fn choose(
+    tasks: Vec<FoundTask>,
+    serials: &MachineSerials,
+    refused: &BTreeSet<Uuid>,
+) -> Result<FoundTask, NoTask> {
     let mut others: Vec<String> = Vec::new();
+    let mut known = None;
     let mut best: Option<FoundTask> = None;
     for task in tasks {
         if !serials.matches(&task.job.server_serial) {
             others.push(task.job.server_serial);
+            continue;
+        }
+        if refused.contains(&task.job.job_id) {
+            known = Some(task.job.job_id);
             continue;
         }
         let better = best.as_ref().is_none_or(|best| {
@@ -154,6 +170,9 @@ pub fn choose(tasks: Vec<FoundTask>, serials: &MachineSerials) -> Result<FoundTa
     }
     if let Some(best) = best {
         return Ok(best);
+    }
+    if let Some(job) = known {
+        return Err(NoTask::Refused(job));
     }
     if others.is_empty() {
         return Err(NoTask::Nothing);
@@ -186,6 +205,10 @@ mod tests {
     use super::*;
     use crate::test_kit::{job_json, task_image};
 
+    fn choose(tasks: Vec<FoundTask>, serials: &MachineSerials) -> Result<FoundTask, NoTask> {
+        super::choose(tasks, serials, &BTreeSet::new())
+    }
+
     fn serials() -> MachineSerials {
         MachineSerials::new(["SN1", "CH1"])
     }
@@ -215,6 +238,18 @@ mod tests {
         tasks.extend(medium("SN1", "2026-05-01T00:00:00Z", ""));
         let chosen = choose(tasks, &serials()).unwrap();
         assert_eq!(chosen.rank, medium("SN1", "2026-05-01T00:00:00Z", "").remove(0).rank);
+    }
+
+    #[test]
+    fn a_job_that_the_controller_refused_is_not_taken_again() {
+        let tasks = medium("SN1", "2026-05-01T00:00:00Z", "");
+        let refused = [tasks[0].job.job_id].into();
+        let none = super::choose(tasks.clone(), &serials(), &refused).unwrap_err();
+        assert_eq!(none, NoTask::Refused(tasks[0].job.job_id));
+        let mut other = tasks.clone();
+        other[0].job.job_id = Uuid::nil();
+        let both = [tasks, other].concat();
+        assert_eq!(super::choose(both, &serials(), &refused).unwrap().job.job_id, Uuid::nil());
     }
 
     #[test]

@@ -184,11 +184,11 @@ pub fn secure(
         let proven =
             done.map_err(|source| source.to_string()).and_then(|()| prove(disk, &places, &before, method));
         match proven {
-            Ok(()) => {
+            Ok(samples) => {
                 return Ok(Erased {
                     method,
                     level: method.level(),
-                    samples: places.len(),
+                    samples,
                     unproven: method.unproven(),
                     prepared,
                     not_used,
@@ -228,25 +228,33 @@ fn digests(disk: &dyn Disk, places: &[u64]) -> Vec<io::Result<SampleDigest>> {
     places.iter().map(&mut digest).collect()
 }
 
-/// Proves that no sample is what it was. What could not be read before is compared with nothing; after the erase every sample must be
-/// readable.
+/// Proves that no sample is what it was, and returns how many samples prove it. What could not be read before is compared with nothing,
+/// and proves the erase by zeros only; after the erase every sample must be readable.
 fn prove(
     disk: &dyn Disk,
     places: &[u64],
     before: &[io::Result<SampleDigest>],
     method: Method,
-) -> Result<(), String> {
+) -> Result<usize, String> {
     disk.forget_cache().map_err(|source| source.to_string())?;
+    let mut proofs = 0;
     for ((place, before), after) in places.iter().zip(before).zip(digests(disk, places)) {
         let after = after.map_err(|source| format!("reading after the erase at {place}: {source}"))?;
-        if method.reads_zeros() && after.is_some() {
-            return Err(format!("the disk returns other bytes than zeros at {place}"));
-        }
-        if after.is_some() && before.as_ref().is_ok_and(|before| *before == after) {
-            return Err(format!("the disk returns what it held before at {place}"));
+        match (before, after) {
+            (_, Some(_)) if method.reads_zeros() => {
+                return Err(format!("the disk returns other bytes than zeros at {place}"));
+            }
+            (Ok(before), Some(_)) if *before == after => {
+                return Err(format!("the disk returns what it held before at {place}"));
+            }
+            (Err(_), Some(_)) => {}
+            _ => proofs += 1,
         }
     }
-    Ok(())
+    if proofs == 0 && !places.is_empty() {
+        return Err("no sample could be read before the erase, so none proves it".to_owned());
+    }
+    Ok(proofs)
 }
 
 fn overwrite(disk: &dyn Disk, progress: &mut dyn FnMut(u8)) -> io::Result<()> {
@@ -429,6 +437,15 @@ mod tests {
         let lab = Lab { unreadable: Mutex::new(0..4096), discard_leaves: Some(0), ..Lab::new() };
         let erased = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap();
         assert_eq!(erased.method, Method::Discard);
+        // Other bytes than zeros, where nothing could be read before, prove nothing.
+        let formatted = Lab {
+            unreadable: Mutex::new(0..4096),
+            own: vec![Method::NvmeFormat],
+            format_leaves: Some(0xa5),
+            ..Lab::new()
+        };
+        let all = places(formatted.size()).len();
+        assert_eq!(secure(&formatted, &formatted, &mut |_, _| ()).unwrap().samples, all - 1);
         // The sector stays unreadable: no method is proven, and the disk is to be destroyed.
         let lab = Lab { unreadable: Mutex::new(0..4096), stuck: 0..1, discard_leaves: Some(0), ..Lab::new() };
         let refused = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap_err();

@@ -87,19 +87,37 @@ impl DiskFacts {
 pub fn read_disks(sys: &Path) -> Vec<DiskFacts> {
     let Ok(entries) = fs::read_dir(sys.join("block")) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut disks: Vec<DiskFacts> = names
-        .filter(|name| !NO_DISKS.iter().any(|prefix| name.starts_with(prefix)))
-        .filter_map(|name| read_disk(&sys.join("block").join(&name), &name))
-        .collect();
+    let names = names.filter(|name| !NO_DISKS.iter().any(|prefix| name.starts_with(prefix)));
+    // A path of a drive with several ones: the kernel joins them in another disk, which is the one to use (NVMe multipath). The
+    // places of the paths are names of the disk.
+    let is_hidden =
+        |name: &String| text(&sys.join("block").join(name).join("hidden")).as_deref() == Some("1");
+    let (paths, names): (Vec<String>, Vec<String>) = names.partition(is_hidden);
+    let mut disks: Vec<DiskFacts> =
+        names.iter().filter_map(|name| read_disk(&sys.join("block").join(name), name)).collect();
+    for disk in disks.iter_mut().filter(|disk| disk.by_path.is_empty()) {
+        for path in paths.iter().filter(|path| is_path_of(path, &disk.name)) {
+            let folder = sys.join("block").join(path);
+            disk.by_path.extend(self::by_path(&fs::canonicalize(&folder).unwrap_or(folder)));
+        }
+        disk.by_path.sort();
+        disk.by_path.dedup();
+    }
     disks.sort_by(|a, b| a.name.cmp(&b.name));
     disks
 }
 
+/// Whether `nvme0c1n2` is a path to `nvme0n2`.
+fn is_path_of(path: &str, disk: &str) -> bool {
+    let parts = |name: &str| {
+        let (drive, namespace) = name.strip_prefix("nvme")?.split_once('n')?;
+        let drive = drive.split_once('c').map_or(drive, |(drive, _)| drive).to_owned();
+        Some((drive, namespace.to_owned()))
+    };
+    parts(path).is_some() && parts(path) == parts(disk)
+}
+
 fn read_disk(folder: &Path, name: &str) -> Option<DiskFacts> {
-    // A path of a drive with several ones: the kernel joins them in another disk, which is the one to use (NVMe multipath).
-    if text(&folder.join("hidden")).as_deref() == Some("1") {
-        return None;
-    }
     let number = |file: &str| text(&folder.join(file)).and_then(|text| text.parse::<u64>().ok());
     let flag = |file: &str| number(file) == Some(1);
     let device = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
@@ -276,7 +294,7 @@ mod tests {
     use crate::test_kit::FakeSys;
 
     #[test]
-    fn the_paths_of_a_drive_with_two_ports_are_one_disk() {
+    fn the_paths_of_a_drive_with_two_ports_are_names_of_one_disk() {
         let sys = FakeSys::default();
         let about: &[(&str, &str)] = &[("wwid", "eui.0025385b71b00001"), ("nsid", "1"), ("serial", "N1")];
         sys.disk(
@@ -299,6 +317,7 @@ mod tests {
         );
         let disks = read_disks(sys.path());
         assert_eq!(disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>(), ["nvme0n1"]);
+        assert_eq!(disks[0].by_path, ["pci-0000:01:00.0-nvme-1", "pci-0000:02:00.0-nvme-1"]);
         assert_eq!(crate::select::select(&disks, &[], Some("/dev/nvme0n1"), None).unwrap().name, "nvme0n1");
     }
 

@@ -112,10 +112,16 @@ pub trait Http: Send + Sync {
     /// # Errors
     /// Returns an error when there is no response.
     fn send(&self, request: &Request) -> Result<Response, HttpError>;
+
+    /// Returns whether any certificate authority is trusted. Without one no `https` URL can be read.
+    fn trusts_authorities(&self) -> bool {
+        true
+    }
 }
 
 /// The HTTP client of the machine.
 pub struct HttpClient {
+    trusts_authorities: bool,
     documents: ureq::Agent,
     streams: ureq::Agent,
 }
@@ -142,6 +148,7 @@ impl HttpClient {
                 .map(|bytes| certificates(&bytes))
                 .unwrap_or_default(),
         };
+        let trusts_authorities = !roots.is_empty();
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::Specific(Arc::new(roots)))
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -162,7 +169,7 @@ impl HttpClient {
                 .build()
                 .new_agent()
         };
-        Ok(Self { documents: agent(Some(BODY_TIMEOUT)), streams: agent(None) })
+        Ok(Self { trusts_authorities, documents: agent(Some(BODY_TIMEOUT)), streams: agent(None) })
     }
 }
 
@@ -176,6 +183,10 @@ fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
 }
 
 impl Http for HttpClient {
+    fn trusts_authorities(&self) -> bool {
+        self.trusts_authorities
+    }
+
     fn send(&self, request: &Request) -> Result<Response, HttpError> {
         let failed = |source: ureq::Error| HttpError(without_secrets(&source));
         let method = match request.method {

@@ -13,6 +13,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use uuid::Uuid;
 
+use crate::former::FormerDisk;
+
 /// Maximum length of a `job.json` in bytes.
 pub const MAX_JOB_BYTES: u64 = 256 * 1024;
 
@@ -42,6 +44,9 @@ pub struct Job {
     /// The network of the server's record; `net::record` reads it. Without one the machine uses DHCP.
     #[serde(default)]
     pub network: Option<serde_json::Value>,
+    /// The disk that the former attempt wrote, of a retry.
+    #[serde(default)]
+    pub disk_before: Option<FormerDisk>,
 }
 
 /// A registry and the credentials for one repository in it.
@@ -120,6 +125,18 @@ mod tests {
             let job = Job::parse(&serde_json::to_vec(&document).unwrap()).unwrap();
             assert_eq!(job.network.is_some(), present);
         }
+    }
+
+    #[test]
+    fn the_disk_of_a_former_attempt_is_optional_and_so_are_its_members() {
+        let mut document = job_json("SN1", "2026-01-02T03:04:05.678Z");
+        let former = |document: &serde_json::Value| {
+            Job::parse(&serde_json::to_vec(document).unwrap()).unwrap().disk_before
+        };
+        assert_eq!(former(&document), None);
+        document["disk_before"] = serde_json::json!({"serial": "S1", "later": 1});
+        let expected = FormerDisk { serial: Some("S1".to_owned()), wwn: None };
+        assert_eq!(former(&document), Some(expected));
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod disk_image;
 pub mod erase;
 pub mod facts;
 pub mod file_system;
+pub mod former;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod gpt;

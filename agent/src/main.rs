@@ -11,6 +11,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
@@ -34,7 +35,6 @@ use agent::rescue::NoRescue;
 use agent::run::{Machine, run};
 use agent::search::{block_devices, search};
 use agent::serials::MachineSerials;
-use agent::settle::settled;
 use agent::task::unit;
 
 const USAGE: &str = "\
@@ -126,19 +126,22 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
     log.line(unit::DISPATCHER, format!("the serial numbers of this machine are {:?}", serials.all()));
     let index = arguments.modules.as_deref().map(module_index).transpose()?;
     let loader = RefCell::new(Loader::default());
-    let devices = || {
-        // In every round: devices on USB appear late, and each driver can bring others.
+    // In every round: devices on USB appear late, and each driver can bring others.
+    let load = || {
         if let (Some(folder), Some(index)) = (&arguments.modules, &index) {
             loader.borrow_mut().coldplug(sys, folder, index, &RunningKernel, log);
         }
+    };
+    let devices = || {
+        load();
         match &arguments.media[..] {
             [] => block_devices(sys, dev),
             media => media.to_vec(),
         }
     };
-    let (found, media) =
-        search(&devices, &serials, &clock, log).map_err(|reason| format!("{reason}; no disk was touched"))?;
-    set_clock(&clock, found.job.created_at, unit::DISPATCHER, log);
+    let (found, media) = search(&devices, &serials, &BTreeSet::new(), &clock, log)
+        .map_err(|reason| format!("{reason}; no disk was touched"))?;
+    set_clock(&clock, found.job.created_at, None, unit::DISPATCHER, log);
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
     let linux = LinuxHost::default();
@@ -147,7 +150,10 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         foreign_http: &foreign_http,
         clock: &clock,
         log,
-        disks: &|| settled(&|| facts::read_disks(sys), &clock, log),
+        disks: &|| {
+            load();
+            facts::read_disks(sys)
+        },
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &linux,

@@ -1,6 +1,9 @@
 //! How an installation ended.
 
+use beacon::Class;
+
 use crate::rescue::Reach;
+use crate::task::unit;
 
 /// The end of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,4 +19,14 @@ pub enum Outcome {
         /// One sentence for the operator.
         message: String,
     },
+}
+
+/// Returns why a step failed, for the controller: the fault of the reader of the image, if it left one, else by the step.
+#[must_use]
+pub fn class(fault: Option<Class>, step: &str) -> Class {
+    match fault {
+        Some(class) => class,
+        None if step == unit::SELECT_DISK => Class::Disk,
+        None => Class::Machine,
+    }
 }

@@ -137,6 +137,19 @@ pub fn plan(task: &Task, disks: &[DiskFacts], media: &[String]) -> Result<Plan, 
     Ok(Plan { disk, more, steps })
 }
 
+/// Returns whether a choice of the task meets no disk at all, so that one that appears later can be the one.
+#[must_use]
+pub fn lacks_disk(task: &Task, disks: &[DiskFacts], media: &[String]) -> bool {
+    let mut choices = vec![(task.target_disk.as_deref(), task.disk_hints.as_ref())];
+    if let Target::InstallLinux(linux) = &task.target {
+        let more = linux.storage.more_disks.iter();
+        choices.extend(more.map(|wanted| (wanted.target_disk.as_deref(), wanted.disk_hints.as_ref())));
+    }
+    choices.into_iter().any(|(target, hints)| {
+        select::select(disks, media, target, hints).is_err_and(|refused| refused.is_missing())
+    })
+}
+
 /// Refuses a disk that cannot be written.
 fn usable(disk: &DiskFacts) -> Result<(), String> {
     if !disk.holders.is_empty() {

@@ -26,7 +26,7 @@ use crate::inventory::Inventory;
 use crate::job::Job;
 use crate::log::Log;
 use crate::medium::MediumVolume;
-use crate::outcome::Outcome;
+use crate::outcome::{self, Outcome};
 use crate::rescue::Reach;
 use crate::transmit::{Fault, Transmitter};
 
@@ -68,6 +68,9 @@ struct Body<'a> {
     failed_step: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// The failure class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +101,8 @@ struct DiskIdentity {
     serial: Option<String>,
     wwn: Option<String>,
     model: Option<String>,
+    /// Whether a step that writes has begun.
+    written: bool,
     /// The other disks of the run, each as one line.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     more: Vec<String>,
@@ -115,6 +120,8 @@ enum Channel<'run> {
 /// Sends the reports of one run.
 pub struct Reporter<'run> {
     channel: Channel<'run>,
+    /// Why the OS image could not be read, as far as its reader knows it.
+    fault: Fault,
     clock: &'run dyn Clock,
     job: &'run Job,
     log: &'run Log,
@@ -123,6 +130,8 @@ pub struct Reporter<'run> {
     last: Mutex<Option<(String, Duration)>>,
     disk: Mutex<Option<DiskIdentity>>,
     inventory: Mutex<Option<Inventory>>,
+    /// The time that the controller said in its last response.
+    date: Mutex<Option<Timestamp>>,
 }
 
 impl<'run> Reporter<'run> {
@@ -145,15 +154,17 @@ impl<'run> Reporter<'run> {
 
     /// Returns the place in which a reader of the OS image leaves the class of its failure.
     pub fn fault(&self) -> Fault {
-        match &self.channel {
-            Channel::Http(_) => Fault::default(),
-            Channel::Medium(transmitter) => transmitter.fault(),
-        }
+        Fault::clone(&self.fault)
     }
 
     fn by(channel: Channel<'run>, clock: &'run dyn Clock, job: &'run Job, log: &'run Log) -> Self {
+        let fault = match &channel {
+            Channel::Http(_) => Fault::default(),
+            Channel::Medium(transmitter) => transmitter.fault(),
+        };
         Self {
             channel,
+            fault,
             clock,
             job,
             log,
@@ -161,6 +172,7 @@ impl<'run> Reporter<'run> {
             last: Mutex::new(None),
             disk: Mutex::new(None),
             inventory: Mutex::new(None),
+            date: Mutex::new(None),
         }
     }
 
@@ -174,9 +186,17 @@ impl<'run> Reporter<'run> {
             serial: disk.serial.clone(),
             wwn: disk.wwn.clone(),
             model: disk.model.clone(),
+            written: false,
             more: more.collect(),
             erased: None,
         });
+    }
+
+    /// Sets that a step begins to write to the disk. Does nothing before the disk is set.
+    pub fn set_written(&self) {
+        if let Some(disk) = &mut *self.disk.lock().unwrap_or_else(PoisonError::into_inner) {
+            disk.written = true;
+        }
     }
 
     /// Sets how the disk of the run was erased. Does nothing before the disk is set.
@@ -184,6 +204,12 @@ impl<'run> Reporter<'run> {
         if let Some(disk) = &mut *self.disk.lock().unwrap_or_else(PoisonError::into_inner) {
             disk.erased = Some(erased);
         }
+    }
+
+    /// Returns the time that the controller said in its last response.
+    #[must_use]
+    pub fn date(&self) -> Option<Timestamp> {
+        *self.date.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the inventory, which the final report carries.
@@ -242,7 +268,9 @@ impl<'run> Reporter<'run> {
         let body = match outcome {
             Outcome::Success => ended("success"),
             Outcome::Failed { step, message } => {
-                Body { failed_step: Some(bounded(step)), message: Some(bounded(message)), ..ended("failed") }
+                let class = outcome::class(self.fault.get().copied(), step).failure_class();
+                let (failed_step, message) = (Some(bounded(step)), Some(bounded(message)));
+                Body { failed_step, message, class: Some(class), ..ended("failed") }
             }
             // The run goes on: this report ends nothing.
             Outcome::Reachable(reach) => Body { reach: Some(reach), ..self.body("reachable") },
@@ -286,6 +314,7 @@ impl<'run> Reporter<'run> {
             status,
             failed_step: None,
             message: None,
+            class: None,
             step: None,
             percent: None,
             job_id: self.job.job_id,
@@ -312,6 +341,10 @@ impl<'run> Reporter<'run> {
             .header("retry-after")
             .and_then(|value| value.trim().parse().ok())
             .map(Duration::from_secs);
+        let date = response.header("date").and_then(|value| jiff::fmt::rfc2822::parse(value.trim()).ok());
+        if let Some(date) = date {
+            *self.date.lock().unwrap_or_else(PoisonError::into_inner) = Some(date.timestamp());
+        }
         Ok((response.status, retry_after))
     }
 }
@@ -345,11 +378,41 @@ mod tests {
         assert!(sent.iter().all(|body| body["delivery_id"] == sent[0]["delivery_id"]));
         assert_eq!(sent[0]["failed_step"], "partition.service");
         assert_eq!(sent[0]["message"].as_str().unwrap().len(), 256);
+        assert_eq!(sent[0]["class"], "installer");
         assert!(
             http.requests().iter().all(|request| {
                 request.headers.contains(&("x-webhook-secret", "report-secret".to_owned()))
             })
         );
+    }
+
+    #[test]
+    fn a_failure_has_the_class_of_its_image_or_of_its_step() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let class = |fault: Option<beacon::Class>, step: &str| {
+            let http = FakeHttp::statuses([200]);
+            let reporter = Reporter::new(&http, &clock, &job, &log);
+            if let Some(class) = fault {
+                reporter.fault().set(class).unwrap();
+            }
+            let outcome = Outcome::Failed { step: step.to_owned(), message: "x".to_owned() };
+            assert_eq!(reporter.deliver(&outcome, None), Delivery::Acknowledged);
+            http.bodies()[0]["class"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(class(None, "select-disk.service"), "input");
+        assert_eq!(class(None, "partition.service"), "installer");
+        assert_eq!(class(Some(beacon::Class::Image), "image-linux.service"), "media");
+        assert_eq!(class(Some(beacon::Class::Medium), "image-disk.service"), "media");
+    }
+
+    #[test]
+    fn the_time_of_the_controller_is_that_of_its_last_response() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = FakeHttp::statuses([200]).with_header("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        assert_eq!(reporter.date(), None);
+        assert_eq!(reporter.announce("network.service"), Ok(200));
+        assert_eq!(reporter.date().unwrap().to_string(), "1994-11-06T08:49:37Z");
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::outcome::Outcome;
 use crate::plan::{self, Failure, Plan, Step};
 use crate::report::{Delivery, Reporter};
 use crate::rescue::{Reach, RescueHost};
+use crate::settle;
 use crate::task::{Target, Task, unit};
 use crate::windows::{self, Ntfs};
 use crate::wipe;
@@ -55,7 +56,7 @@ pub struct Machine<'run> {
     pub clock: &'run dyn Clock,
     /// The log.
     pub log: &'run Log,
-    /// Reads the disks; it may wait until the machine shows all of them.
+    /// Reads the disks as the machine shows them now.
     pub disks: &'run dyn Fn() -> Vec<DiskFacts>,
     /// The devices that hold the boot and the task medium.
     pub media: Vec<String>,
@@ -134,8 +135,16 @@ fn with_image<T>(
     }
     let access = found.job.registry.as_ref();
     let http = if access.is_some() { machine.http } else { machine.foreign_http };
-    let registry =
-        Registry::new(http, machine.clock, access, reference).map_err(|source| source.to_string())?;
+    if access.is_none() && !http.trusts_authorities() {
+        return Err(format!(
+            "oci_url names the registry {}, which is not the controller's, and this system has no certificate authorities to \
+             trust it by; push the image into the controller's registry",
+            reference.host.as_deref().unwrap_or("of no host")
+        ));
+    }
+    let registry = Registry::new(http, machine.clock, access, reference)
+        .map_err(|source| source.to_string())?
+        .with_fault(reporter.fault());
     let image = registry.resolve(reference).map_err(|source| source.to_string())?;
     Ok(work(&registry, image))
 }
@@ -154,6 +163,8 @@ fn carry_out(
     let volume = volume.map_err(dispatcher)?.as_ref();
     if task.target == Target::Inventory {
         reporter.progress(unit::INVENTORY, 10);
+        // Disks that appear late belong to it.
+        settle::settled(machine.disks, machine.clock, machine.log);
         reporter.set_inventory((machine.inventory)());
         return Ok(None);
     }
@@ -173,7 +184,8 @@ fn on_disks(
     task: &Task,
     volume: Option<&MediumVolume>,
 ) -> Result<(), Failure> {
-    let all = (machine.disks)();
+    let lacks = |disks: &[DiskFacts]| plan::lacks_disk(task, disks, &machine.media);
+    let all = settle::awaited(machine.disks, &lacks, machine.clock, machine.log);
     for disk in &all {
         // A message has 256 characters; the log of a refusal shows every disk.
         machine.log.line(unit::SELECT_DISK, format!("this machine has {}", disk.shown()));
@@ -184,6 +196,10 @@ fn on_disks(
         machine.log.line(unit::SELECT_DISK, format!("another disk is {}", disk.shown()));
     }
     reporter.set_disk(&plan.disk, &plan.more);
+    if let Some(former) = &found.job.disk_before {
+        let same = former.check(&plan.disk);
+        same.map_err(|message| Failure { unit: unit::SELECT_DISK, message })?;
+    }
     reporter.progress(unit::SELECT_DISK, 1);
     let disk = open(machine, &plan.disk)?;
     if let Target::InstallLinux(task) = &task.target {
@@ -237,7 +253,15 @@ fn open(machine: &Machine<'_>, facts: &DiskFacts) -> Result<Box<dyn Disk>, Failu
     let opened = (machine.open)(facts).and_then(|disk| {
         // The facts were read some time ago, and names can move: what is opened must still be what was chosen.
         if disk.size() / disk.sector() == facts.bytes / disk.sector() && disk.sector() == facts.sector {
-            return Ok(disk);
+            let same = |now: &DiskFacts| {
+                (&now.name, &now.serial, &now.wwn) == (&facts.name, &facts.serial, &facts.wwn)
+            };
+            if (machine.disks)().iter().any(same) {
+                return Ok(disk);
+            }
+            return Err(io::Error::other(
+                "it has another serial number or WWN than the disk that was selected",
+            ));
         }
         Err(io::Error::other("it has another size than the disk that was selected"))
     });
@@ -264,6 +288,7 @@ impl Run<'_> {
     fn step<T>(&self, step: Step, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
         debug_assert!(self.plan.steps.contains(&step));
         self.machine.log.line(step.unit(), "started");
+        self.reporter.set_written();
         self.reporter.progress(step.unit(), step.percent());
         work().map_err(|message| Failure { unit: step.unit(), message })
     }

@@ -21,6 +21,7 @@ use std::{
 };
 
 use iso9660::ReadAt;
+use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::discovery::{FoundTask, NoTask, choose, read_medium};
@@ -72,13 +73,15 @@ pub fn block_devices(sys: &Path, dev: &Path) -> Vec<PathBuf> {
 }
 
 /// Searches until a task of this machine was found or [`SEARCH_TIME`] has passed. `devices` is called in every round.
-/// Returns the task, and the names of all devices with an ISO 9660 volume: the boot medium, task media and others like them.
+/// `refused` are jobs that are not taken. Returns the task, and the names of all devices with an ISO 9660 volume: the boot
+/// medium, task media and others like them.
 ///
 /// # Errors
 /// Returns an error when no medium holds a task of this machine.
 pub fn search(
     devices: &dyn Fn() -> Vec<PathBuf>,
     serials: &MachineSerials,
+    refused: &BTreeSet<Uuid>,
     clock: &dyn Clock,
     log: &Log,
 ) -> Result<(FoundTask, Vec<String>), NoTask> {
@@ -86,7 +89,7 @@ pub fn search(
     let mut reasons: BTreeSet<String> = BTreeSet::new();
     loop {
         let (tasks, media) = round(devices(), log, &mut reasons);
-        match choose(tasks, serials) {
+        match choose(tasks, serials, refused) {
             Ok(task) => {
                 log.line(unit::DISPATCHER, format!("{} holds job {}", task.device, task.job.job_id));
                 return Ok((task, media));
@@ -172,7 +175,8 @@ mod tests {
             }
             list(folder.path())
         };
-        let (task, media) = search(&devices, &MachineSerials::new(["SN1"]), &clock, &log).unwrap();
+        let (task, media) =
+            search(&devices, &MachineSerials::new(["SN1"]), &BTreeSet::new(), &clock, &log).unwrap();
         assert_eq!((task.device.as_str(), media), ("sr2", vec!["sr0".to_owned(), "sr2".to_owned()]));
         assert!(clock.elapsed() >= Duration::from_secs(20));
     }
@@ -183,7 +187,8 @@ mod tests {
         write(folder.path(), "sr0", "OTHER");
         let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
         let refused =
-            search(&|| list(folder.path()), &MachineSerials::new(["SN1"]), &clock, &log).unwrap_err();
+            search(&|| list(folder.path()), &MachineSerials::new(["SN1"]), &BTreeSet::new(), &clock, &log)
+                .unwrap_err();
         assert!(refused.to_string().contains("OTHER"));
         assert_eq!(clock.elapsed(), SEARCH_TIME);
     }

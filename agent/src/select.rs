@@ -22,9 +22,16 @@ use crate::facts::DiskFacts;
 pub struct NotOneDisk {
     reason: String,
     disks: Vec<String>,
+    is_missing: bool,
 }
 
 impl NotOneDisk {
+    /// Returns whether no disk matches: one that appears later can.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.is_missing
+    }
+
     /// Returns one line for each disk of the machine, with the reason why it is no candidate if there is one.
     #[must_use]
     pub fn disks(&self) -> &[String] {
@@ -59,7 +66,7 @@ pub fn select<'facts>(
             None => disk.shown(),
             Some(why) => format!("{} ({why})", disk.shown()),
         };
-        NotOneDisk { reason, disks: disks.iter().map(line).collect() }
+        NotOneDisk { reason, disks: disks.iter().map(line).collect(), is_missing: false }
     };
     let candidates: Vec<&DiskFacts> =
         disks.iter().filter(|disk| exclusion(disk, disks, media).is_none()).collect();
@@ -78,8 +85,13 @@ pub fn select<'facts>(
         Some(path) => hinted.iter().copied().filter(|disk| is_at(disk, path)).collect(),
     };
     match (&chosen[..], target_disk) {
-        ([], Some(path)) => Err(refused(format!("no usable disk is {path} and matches the hints"))),
-        ([], None) => Err(refused("no usable disk matches disk_hints".to_owned())),
+        ([], path) => {
+            let reason = path.map_or_else(
+                || "no usable disk matches disk_hints".to_owned(),
+                |path| format!("no usable disk is {path} and matches the hints"),
+            );
+            Err(NotOneDisk { is_missing: true, ..refused(reason) })
+        }
         ([disk], Some(path)) if is_bare(path) && hinted.len() > 1 => {
             let name = &disk.name;
             let count = hinted.len();

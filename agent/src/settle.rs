@@ -3,6 +3,7 @@
 //! ```text
 //!   read --every second--> the same for 10 s, and at least one: that is all
 //!                          changed: 10 s again                        ... at most 60 s
+//!   no disk matches a choice of the recipe: the same again             ... for 60 s
 //! ```
 //!
 //! Drivers are loaded while the task is searched for, and the disks of a SAS or RAID controller appear up to a minute later. A choice
@@ -23,6 +24,23 @@ const QUIET: Duration = Duration::from_secs(10);
 /// How long a machine without a disk, or with disks that change all the time, is waited for.
 const LIMIT: Duration = Duration::from_secs(60);
 const ROUND: Duration = Duration::from_secs(1);
+
+/// Returns the settled disks. While `lacks` says that a disk of the recipe is missing, they are read again for a minute.
+pub fn awaited(
+    read: &dyn Fn() -> Vec<DiskFacts>,
+    lacks: &dyn Fn(&[DiskFacts]) -> bool,
+    clock: &dyn Clock,
+    log: &Log,
+) -> Vec<DiskFacts> {
+    let begun = clock.elapsed();
+    loop {
+        let disks = settled(read, clock, log);
+        if !lacks(&disks) || clock.elapsed().saturating_sub(begun) >= LIMIT {
+            return disks;
+        }
+        log.line(unit::SELECT_DISK, "no disk matches a choice of the recipe yet; the disks are read again");
+    }
+}
 
 /// Returns the disks when they have not changed for ten seconds, or after a minute.
 pub fn settled(read: &dyn Fn() -> Vec<DiskFacts>, clock: &dyn Clock, log: &Log) -> Vec<DiskFacts> {
@@ -72,6 +90,28 @@ mod tests {
         assert_eq!(after(&[("sda", 0)]), (1, 10));
         assert_eq!(after(&[("sda", 0), ("sdb", 9)]), (2, 19));
         assert_eq!(after(&[("sda", 45)]), (1, 55));
+    }
+
+    #[test]
+    fn a_missing_disk_is_looked_for_and_then_given_up() {
+        let seen = |late: u64| {
+            let clock = VirtualClock::default();
+            let read = || {
+                let now = clock.elapsed().as_secs();
+                [("sda", 0), ("sdb", late)]
+                    .into_iter()
+                    .filter(|(_, at)| *at <= now)
+                    .map(|(name, _)| disk(name))
+                    .collect()
+            };
+            let lacks = |disks: &[DiskFacts]| !disks.iter().any(|disk| disk.name == "sdb");
+            let found = awaited(&read, &lacks, &clock, &Log::new(Vec::new()));
+            (found.len(), clock.elapsed())
+        };
+        let (found, at) = seen(40);
+        assert!(found == 2 && at < LIMIT, "{found} {at:?}");
+        let (found, at) = seen(9999);
+        assert!(found == 1 && at >= LIMIT && at < LIMIT * 2, "{found} {at:?}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::job::Job;
 use crate::log::Log;
 use crate::medium::{Medium, MediumVolume};
-use crate::outcome::Outcome;
+use crate::outcome::{self, Outcome};
 
 /// The unit under which messages are logged.
 const UNIT: &str = "provision-report.service";
@@ -100,12 +100,8 @@ impl<'run> Transmitter<'run> {
                 (Message::Success, SUCCESS_PAUSE, 1)
             }
             Outcome::Failed { step, .. } => {
+                let class = outcome::class(self.fault.get().copied(), step);
                 let step = Step::of_unit(step).unwrap_or(Step::Dispatcher);
-                let class = match (self.fault.get(), step) {
-                    (Some(class), _) => *class,
-                    (None, Step::SelectDisk) => Class::Disk,
-                    (None, _) => Class::Machine,
-                };
                 (Message::Failed { step, class: Some(class) }, FAILURE_PAUSE, FAILURE_REPEATS)
             }
         };

@@ -94,6 +94,16 @@ pub enum Class {
 impl Class {
     const ALL: [Self; 4] = [Self::Disk, Self::Image, Self::Medium, Self::Machine];
 
+    /// Returns the failure class of a job that fails for this reason, as the report of a machine with a network names it.
+    #[must_use]
+    pub fn failure_class(self) -> &'static str {
+        match self {
+            Self::Disk => "input",
+            Self::Image | Self::Medium => "media",
+            Self::Machine => "installer",
+        }
+    }
+
     /// Returns the sentence for the operator.
     #[must_use]
     pub fn words(self) -> &'static str {

@@ -3,10 +3,11 @@
 //! ```text
 //! drivers, links on (a thread) -> search, again and again -> clock -> network until the controller responds
 //!      (with `delivery: media` no network is configured and nothing is waited for)
-//!      accepted -> the task, or the report of an earlier fault -> ending        refused -> stays on, touches no disk
+//!      accepted -> the task, or the report of an earlier fault -> ending        refused -> the search, without this job
 //! ```
 
 use std::{
+    collections::BTreeSet,
     fs,
     panic::PanicHookInfo,
     path::{Path, PathBuf},
@@ -35,10 +36,10 @@ use crate::report::Reporter;
 use crate::run::{Machine, run, volume};
 use crate::search::{block_devices, search};
 use crate::serials::MachineSerials;
-use crate::settle::settled;
 use crate::task::unit;
 use crate::{facts, inventory};
 use recipe::Delivery;
+use uuid::Uuid;
 
 const RESOLVER: &str = "/etc/resolv.conf";
 const PAUSE: Duration = Duration::from_secs(60);
@@ -55,23 +56,52 @@ pub fn work(fault: Option<String>) -> ExitCode {
     let (watched, watcher) = (Arc::clone(&drivers), log.clone());
     std::thread::spawn(move || hotplug::watch(Option::as_ref(&watched), Path::new("/sys"), &watcher));
 
-    let (found, media) = find(sys, dev, &clock, &log);
-    set_clock(&clock, found.job.created_at, unit::DISPATCHER, &log);
-    match carry_out(&found, media, fault, &clock, &log, Option::as_ref(&drivers)) {
-        Ok(ending) => end(ending, &clock, &log),
-        Err(reason) => {
-            log.line(unit::DISPATCHER, format!("{reason}; no disk was touched"));
-            end(Ending::Stay, &clock, &log)
+    let (mut refused, mut fault) = (BTreeSet::new(), fault);
+    loop {
+        let (found, media) = find(sys, dev, &refused, &clock, &log);
+        set_clock(&clock, found.job.created_at, None, unit::DISPATCHER, &log);
+        match carry_out(&found, media, fault.clone(), &clock, &log, Option::as_ref(&drivers)) {
+            Ok(ending) => return end(ending, &clock, &log),
+            Err(Stopped::Refused(reason)) => {
+                log.line(unit::DISPATCHER, format!("{reason}; no disk was touched; another job is searched"));
+                refused.insert(found.job.job_id);
+                // It ended an earlier attempt of this job, not of another one.
+                fault = None;
+            }
+            Err(Stopped::Fault(reason)) => {
+                log.line(unit::DISPATCHER, format!("{reason}; no disk was touched"));
+                return end(Ending::Stay, &clock, &log);
+            }
         }
     }
 }
 
-/// Searches the task for as long as there is none.
-fn find(sys: &Path, dev: &Path, clock: &dyn Clock, log: &Log) -> (FoundTask, Vec<String>) {
+/// Why a job was not carried out.
+enum Stopped {
+    /// The controller does not await it: the medium of another job can follow.
+    Refused(String),
+    /// This machine cannot.
+    Fault(String),
+}
+
+impl From<String> for Stopped {
+    fn from(reason: String) -> Self {
+        Self::Fault(reason)
+    }
+}
+
+/// Searches the task for as long as there is none but `refused` ones.
+fn find(
+    sys: &Path,
+    dev: &Path,
+    refused: &BTreeSet<Uuid>,
+    clock: &dyn Clock,
+    log: &Log,
+) -> (FoundTask, Vec<String>) {
     let mut said = String::new();
     loop {
         let serials = MachineSerials::read(sys);
-        match search(&|| block_devices(sys, dev), &serials, clock, log) {
+        match search(&|| block_devices(sys, dev), &serials, refused, clock, log) {
             Ok(found) => return found,
             Err(reason) => {
                 let line = format!("{reason}; no disk was touched; the search goes on");
@@ -95,14 +125,16 @@ fn carry_out(
     clock: &SystemClock,
     log: &Log,
     drivers: Option<&Drivers>,
-) -> Result<Ending, String> {
+) -> Result<Ending, Stopped> {
     let (sys, dev) = (Path::new("/sys"), Path::new("/dev"));
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;
     let foreign_http = HttpClient::new(None).map_err(|source| source.to_string())?;
     let after = found.files.as_ref().map(wish).unwrap_or_default();
     let by_medium = found.delivery() == Delivery::Media;
     if !by_medium {
-        connect(found, drivers, clock, log, &Reporter::new(&http, clock, &found.job, log))?;
+        let reporter = Reporter::new(&http, clock, &found.job, log);
+        connect(found, drivers, clock, log, &reporter)?;
+        set_clock(clock, found.job.created_at, reporter.date(), unit::DISPATCHER, log);
     }
     if let Some(message) = fault {
         let volume = volume(&open_medium, found);
@@ -122,7 +154,7 @@ fn carry_out(
         foreign_http: &foreign_http,
         clock,
         log,
-        disks: &|| settled(&|| facts::read_disks(sys), clock, log),
+        disks: &|| facts::read_disks(sys),
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &LinuxHost::default(),
@@ -142,7 +174,7 @@ fn connect(
     clock: &SystemClock,
     log: &Log,
     reporter: &Reporter<'_>,
-) -> Result<(), String> {
+) -> Result<(), Stopped> {
     let record = found.job.network.as_ref().map(Record::parse).transpose().unwrap_or_else(|reason| {
         log.line(net::UNIT, format!("`network` of job.json: {reason}; DHCP is used instead"));
         None
@@ -169,6 +201,14 @@ fn connect(
         Err(reason) => Reach::Away(format!("{}: {reason}", found.job.controller_url)),
     };
     let reach = connector.connect(clock, &probe);
+    if let Reach::Refused(status) = reach {
+        // The next job configures the links again.
+        connector.release();
+        return Err(Stopped::Refused(format!(
+            "the controller refused job {} with {status}: it does not await this machine",
+            found.job.job_id
+        )));
+    }
     // Leases are renewed, and late links of the record are configured, for as long as the machine is on.
     std::thread::spawn(move || {
         let clock = SystemClock::default();
@@ -177,12 +217,8 @@ fn connect(
         }
     });
     match reach {
-        Reach::Accepted => Ok(()),
-        Reach::Refused(status) => Err(format!(
-            "the controller refused job {} with {status}: it does not await this machine",
-            found.job.job_id
-        )),
-        Reach::Away(reason) => Err(reason),
+        Reach::Away(reason) => Err(Stopped::Fault(reason)),
+        Reach::Accepted | Reach::Refused(_) => Ok(()),
     }
 }
 

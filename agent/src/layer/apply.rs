@@ -85,6 +85,9 @@ pub fn apply(layer: impl Read, tree: &Tree, progress: &mut dyn FnMut(u64)) -> Re
 fn failed(path: &[u8], source: io::Error) -> LayerError {
     let hint = match source.kind() {
         io::ErrorKind::StorageFull => ": the file system is full; use a larger partition",
+        io::ErrorKind::CrossesDevices => {
+            ": a hard link leads to another volume; keep both in one volume of partition_layout"
+        }
         _ => "",
     };
     LayerError::Member { path: String::from_utf8_lossy(path).chars().take(200).collect(), hint, source }
@@ -130,7 +133,7 @@ impl Run<'_> {
             return self.hard_link(&place, target);
         }
         if let Some(existing) = existing {
-            place.remove(&|_| false)?;
+            place.clear()?;
             self.created.remove(&file_id(&existing));
         }
         match &member.kind {
@@ -221,7 +224,7 @@ impl Run<'_> {
             if existing.st_ino == stat.st_ino && existing.st_dev == stat.st_dev {
                 return Ok(());
             }
-            place.remove(&|_| false)?;
+            place.clear()?;
             self.created.remove(&file_id(&existing));
         }
         rustix::fs::linkat(
@@ -239,7 +242,7 @@ impl Run<'_> {
             return Err(refused("a whiteout names no file"));
         }
         match self.tree.folder(parents, false) {
-            Ok(folder) => Place { folder, name }.remove(&|file| self.created.contains(&file)),
+            Ok(folder) => Place { folder, name }.remove(&|file| self.created.contains(&file)).map(|_| ()),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(source),
         }

@@ -78,7 +78,7 @@ impl Tree {
         if place.stat()?.as_ref().is_some_and(is_folder) {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, format!("{path} is a directory")));
         }
-        place.remove(&|_| false)?;
+        place.clear()?;
         let mut file = place.create_file()?;
         io::copy(from, &mut file)?;
         file.flush()?;

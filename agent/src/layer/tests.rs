@@ -399,3 +399,49 @@ proptest! {
         while let Ok(Some(_)) = archive.next_member() {}
     }
 }
+
+/// Folders with a file system of their own, unmounted at the end.
+struct Mounted(Vec<std::path::PathBuf>);
+
+impl Mounted {
+    fn new(folders: &[std::path::PathBuf]) -> Self {
+        let mut mounted = Self(Vec::new());
+        for folder in folders {
+            fs::create_dir(folder).unwrap();
+            rustix::mount::mount("none", folder, "tmpfs", rustix::mount::MountFlags::NODEV, c"").unwrap();
+            mounted.0.push(folder.clone());
+        }
+        mounted
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            let _ = rustix::mount::unmount(folder, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root; run by .ci/run"]
+fn a_whiteout_over_a_mounted_volume_empties_it_and_the_same_inode_on_another_volume_is_another_file() {
+    let ground = Ground::new();
+    let root = ground.root();
+    let _mounted = Mounted::new(&["var", "srv"].map(|name| root.join(name)));
+    ground.apply(Layer::new().file("srv/old", b"2")).unwrap();
+    // File systems of one kind number their files alike: what the layer makes in /var has the inode of /srv/old.
+    ground.apply(Layer::new().file("var/new", b"1").file("srv/.wh.old", b"")).unwrap();
+    let inode = |path: &str| fs::metadata(root.join(path)).map(|found| found.ino()).ok();
+    assert!(inode("var/new").is_some() && inode("srv/old").is_none());
+    ground.apply(Layer::new().file(".wh.var", b"")).unwrap();
+    assert_eq!(fs::read_dir(root.join("var")).unwrap().count(), 0);
+    ground.apply(Layer::new().file("srv/d", b"x")).unwrap();
+    ground.apply(Layer::new().file(".wh..wh..opq", b"")).unwrap();
+    assert_eq!(fs::read_dir(root.join("srv")).unwrap().count(), 0);
+    let refused = ground.apply(Layer::new().link(EntryType::Symlink, "srv", "/var")).unwrap_err();
+    assert!(refused.contains("a volume of partition_layout is mounted here"), "{refused}");
+    let linked = Layer::new().file("srv/d", b"x").link(EntryType::Link, "var/d", "srv/d");
+    let refused = ground.apply(linked).unwrap_err();
+    assert!(refused.contains("keep both in one volume of partition_layout"), "{refused}");
+}

@@ -195,10 +195,21 @@ impl Place<'_> {
         open_folder_at(self.folder.as_fd(), self.os_name())
     }
 
-    /// Removes what is there, with everything below it. Entries that `keep` returns true for stay, and so do the
-    /// directories above them.
-    pub(super) fn remove(&self, keep: &dyn Fn(FileId) -> bool) -> io::Result<()> {
-        remove_at(self.folder.as_fd(), self.os_name(), keep).map(|_| ())
+    /// Removes what is there, with everything below it. Entries that `keep` returns true for stay, and so do mount points and the
+    /// directories above them. Returns whether nothing stayed.
+    pub(super) fn remove(&self, keep: &dyn Fn(FileId) -> bool) -> io::Result<bool> {
+        remove_at(self.folder.as_fd(), self.os_name(), keep)
+    }
+
+    /// Removes what is there with everything below it.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        match self.remove(&|_| false)? {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a volume of partition_layout is mounted here, so it stays a directory",
+            )),
+        }
     }
 }
 

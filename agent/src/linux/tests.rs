@@ -398,6 +398,17 @@ fn a_layout_without_a_place_for_grub_is_refused_on_bios_before_the_first_write()
 }
 
 #[test]
+fn a_disk_with_sectors_of_4096_bytes_is_refused_on_bios_before_the_first_write() {
+    let host = FakeHost::new(false);
+    let (_folder, disk) = sparse_disk();
+    let facts = DiskFacts { sector: 4096, ..facts() };
+    let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
+    let (step, message) = failure(install(&host, &facts, &disk, &http, &recipe()));
+    assert!(step == "partition.service" && message.contains("sectors of 4096 bytes"), "{message}");
+    assert!(host.programs().is_empty());
+}
+
+#[test]
 fn systemd_boot_gets_kernels_and_entries_on_the_partition_that_it_can_read() {
     let host = FakeHost::new(true);
     let (_folder, disk) = sparse_disk();

@@ -3,7 +3,7 @@
 //! ```text
 //! every round: links on -> record: its steps | no record: DHCP on every link at once -> packets -> leases
 //! every 2 s, and at each new lease: report of the job to the controller
-//!    accepted: this link is kept          refused: after 30 s the job is not carried out
+//!    accepted: this link is kept          refused again and again for 30 s: the job is not carried out
 //!    no response: the lease of the next link is tried
 //! ```
 //!
@@ -32,6 +32,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 const ROUND: Duration = Duration::from_millis(500);
 const PROBE_PAUSE: Duration = Duration::from_secs(2);
 const REFUSAL_TIME: Duration = Duration::from_secs(30);
+/// The longest time between two refusals that belong together: the leases of other links are tried meanwhile.
+const REFUSAL_GAP: Duration = Duration::from_secs(15);
 /// Messages of DHCP servers that are read in a round.
 const MAX_MESSAGES: usize = 64;
 
@@ -95,7 +97,8 @@ impl<K: Kernel> Connector<K> {
     pub fn connect(&mut self, clock: &dyn Clock, probe: &dyn Fn() -> Reach) -> Reach {
         let begun = clock.elapsed();
         let (mut next_probe, mut next_word) = (begun, begun + PATIENCE);
-        let mut refused: Option<(Duration, u16)> = None;
+        // The first and the last of refusals that follow each other.
+        let mut refused: Option<(Duration, Duration)> = None;
         loop {
             let leased = self.round(clock);
             let now = clock.elapsed();
@@ -112,27 +115,32 @@ impl<K: Kernel> Connector<K> {
                         self.keep();
                         return Reach::Accepted;
                     }
-                    Reach::Refused(status) => refused = refused.or(Some((now, status))),
-                    Reach::Away(reason) => {
-                        // Only refusals count without anything else between them: a proxy refuses while its controller starts.
-                        refused = None;
-                        self.say(format!("the controller is not reached yet: {reason}"));
+                    Reach::Refused(status) => {
+                        // One early refusal decides nothing: a proxy refuses while its controller starts.
+                        let earlier = refused.filter(|(_, last)| now.saturating_sub(*last) <= REFUSAL_GAP);
+                        let since = earlier.map_or(now, |(since, _)| since);
+                        if now.saturating_sub(since) >= REFUSAL_TIME {
+                            self.keep();
+                            return Reach::Refused(status);
+                        }
+                        refused = Some((since, now));
                     }
+                    Reach::Away(reason) => self.say(format!("the controller is not reached yet: {reason}")),
                 }
                 self.give_way();
                 next_probe = clock.elapsed() + PROBE_PAUSE;
-            }
-            if let Some((since, status)) = refused
-                && clock.elapsed().saturating_sub(since) >= REFUSAL_TIME
-            {
-                self.keep();
-                return Reach::Refused(status);
             }
             if clock.elapsed() >= next_word {
                 self.complain(begun, clock);
                 next_word = clock.elapsed() + PATIENCE * 5;
             }
         }
+    }
+
+    /// Gives the leases back to the kernel: another connector follows.
+    pub fn release(&mut self) {
+        let used: Vec<u32> = self.active.keys().copied().collect();
+        used.into_iter().for_each(|index| self.drop_lease(index));
     }
 
     /// One round: links, steps of the record, packets. Returns whether there is a new lease.

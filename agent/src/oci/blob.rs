@@ -200,7 +200,10 @@ impl Read for BlobReader<'_> {
                 Err(Failure::Permanent(PullError::Refused { status: 401, .. })) if self.resumes > 0 => {
                     "the token expired".to_owned()
                 }
-                Err(Failure::Permanent(error)) => return Err(io::Error::other(error)),
+                Err(Failure::Permanent(error)) => {
+                    self.source.failed(error.class());
+                    return Err(io::Error::other(error));
+                }
                 Err(Failure::Transient(reason)) => reason,
             };
             let waited = self.source.clock().elapsed().saturating_sub(self.last_byte_at);

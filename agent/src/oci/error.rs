@@ -1,5 +1,7 @@
 //! Why an image cannot be pulled, from a registry or from a medium.
 
+use beacon::Class;
+
 /// An image cannot be pulled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PullError {
@@ -39,4 +41,15 @@ pub enum PullError {
         /// The digest of the content.
         actual: String,
     },
+}
+
+impl PullError {
+    /// Returns the class of a failure for this reason.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Unreachable { .. } => Class::Medium,
+            Self::Refused { .. } | Self::Document { .. } | Self::Digest { .. } => Class::Image,
+        }
+    }
 }

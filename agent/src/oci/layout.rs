@@ -64,10 +64,7 @@ impl<'run> MediumLayout<'run> {
         if !is_sha256(digest) {
             return Err(refused("its digest is not a sha256".to_owned()));
         }
-        resolve(self, digest, Some(digest)).inspect_err(|error| {
-            let medium = matches!(error, PullError::Unreachable { .. });
-            self.failed(if medium { Class::Medium } else { Class::Image });
-        })
+        resolve(self, digest, Some(digest)).inspect_err(|error| self.failed(error.class()))
     }
 
     /// Reads a small file, and tries again for ten minutes.

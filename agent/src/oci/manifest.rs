@@ -81,7 +81,7 @@ impl Registry<'_> {
             Selector::Digest(digest) => Some(digest),
             Selector::Tag(_) => None,
         };
-        resolve(self, reference.selector.as_str(), expected)
+        resolve(self, reference.selector.as_str(), expected).inspect_err(|error| self.failed(error.class()))
     }
 }
 

@@ -24,6 +24,8 @@ use super::source::{Failure, ImageSource, OpenedBlob};
 use crate::clock::Clock;
 use crate::http::{Http, Request, Response};
 use crate::job::PullAccess;
+use crate::transmit::Fault;
+use beacon::Class;
 use recipe::ImageReference;
 
 const MAX_REDIRECTS: usize = 5;
@@ -41,6 +43,7 @@ pub struct Registry<'run> {
     repository: String,
     credentials: Option<String>,
     authorization: Mutex<Option<String>>,
+    fault: Fault,
 }
 
 #[derive(Deserialize)]
@@ -81,7 +84,21 @@ impl<'run> Registry<'run> {
             Some(format!("Basic {pair}"))
         });
         let repository = reference.repository.clone();
-        Ok(Self { http, clock, base, repository, credentials, authorization: Mutex::new(None) })
+        Ok(Self {
+            http,
+            clock,
+            base,
+            repository,
+            credentials,
+            authorization: Mutex::new(None),
+            fault: Fault::default(),
+        })
+    }
+
+    /// Returns the client with a place that receives the class of a failure.
+    #[must_use]
+    pub fn with_fault(self, fault: Fault) -> Self {
+        Self { fault, ..self }
     }
 
     /// Returns the name of the repository.
@@ -259,6 +276,11 @@ impl ImageSource for Registry<'_> {
 
     fn try_again(&self) {
         self.forget_token();
+    }
+
+    fn failed(&self, class: Class) {
+        // The first failure is the cause of the others.
+        let _ = self.fault.set(class);
     }
 }
 

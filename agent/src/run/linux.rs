@@ -44,6 +44,7 @@ impl LinuxRun<'_> {
 
     fn step<T>(&self, step: Step, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
         self.machine.log.line(step.unit(), "started");
+        self.reporter.set_written();
         self.reporter.progress(step.unit(), step.percent());
         work().map_err(|message| Failure { unit: step.unit(), message })
     }
@@ -83,7 +84,7 @@ fn install_from(
     let layout = Layout::over(&task.layout, &task.storage, &sizes, found.job.job_id)
         .map_err(failed(unit::PARTITION))?;
     if machine.linux.efi_variables().is_none() {
-        check_for_bios(&layout).map_err(failed(unit::PARTITION))?;
+        check_for_bios(&layout, &sizes).map_err(failed(unit::PARTITION))?;
     }
     let targets = run.facts().map(|disk| Target { name: disk.name.clone(), sector: disk.sector }).collect();
     let mut installation =
@@ -99,7 +100,14 @@ fn install_from(
 }
 
 /// Refuses a layout that a machine started by BIOS cannot start from.
-fn check_for_bios(layout: &Layout) -> Result<(), String> {
+fn check_for_bios(layout: &Layout, sizes: &[(u64, u64)]) -> Result<(), String> {
+    let mut started = layout.disks.iter().zip(sizes).filter(|(disk, _)| disk.has_bios_boot);
+    if let Some((_, (_, sector))) = started.find(|(_, (_, sector))| *sector != 512) {
+        return Err(format!(
+            "this machine was started by BIOS, which starts no disk with sectors of {sector} bytes; start the machine by UEFI; \
+             nothing was written"
+        ));
+    }
     let missing = |disks: &str| {
         format!(
             "this machine was started by BIOS, and partition_layout has no BIOS boot partition{disks}; add one of 1M with the type_guid {}, \

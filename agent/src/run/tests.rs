@@ -90,6 +90,27 @@ impl Room {
         outcome
     }
 
+    /// Runs a retry of a job that wrote to the disk `former`.
+    fn retry(&self, http: &FakeHttp, former: &serde_json::Value) -> Outcome {
+        let mut job = job_json("SN1", "2026-01-02T03:04:05Z");
+        job["disk_before"] = former.clone();
+        let list = || self.facts.clone();
+        self.run_listed(http, (&job, &install()), &list, &VirtualClock::default())
+    }
+
+    fn run_listed(
+        &self,
+        http: &dyn Http,
+        (job, recipe): (&serde_json::Value, &serde_json::Value),
+        list: &dyn Fn() -> Vec<DiskFacts>,
+        clock: &VirtualClock,
+    ) -> Outcome {
+        let image = task_image(job, "", &[("recipe.json", &serde_json::to_vec(recipe).unwrap())]);
+        let found = read_medium("sr0", image).unwrap().remove(0);
+        let log = Log::new(Vec::new());
+        self.run_on(http, &found, &crate::medium::open_medium, list, clock, &log).0
+    }
+
     pub(super) fn run_with(
         &self,
         http: &FakeHttp,
@@ -98,12 +119,24 @@ impl Room {
         clock: &VirtualClock,
         log: &Log,
     ) -> (Outcome, Delivery) {
+        self.run_on(http, found, medium, &|| self.facts.clone(), clock, log)
+    }
+
+    fn run_on(
+        &self,
+        http: &dyn Http,
+        found: &FoundTask,
+        medium: &OpenMedium<'_>,
+        list: &dyn Fn() -> Vec<DiskFacts>,
+        clock: &VirtualClock,
+        log: &Log,
+    ) -> (Outcome, Delivery) {
         let machine = Machine {
             http,
             foreign_http: http,
             clock,
             log,
-            disks: &|| self.facts.clone(),
+            disks: list,
             media: vec!["sr0".to_owned()],
             open: &|facts| {
                 Ok(Box::new(FileDisk::open(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)
@@ -136,6 +169,12 @@ fn step(outcome: &Outcome) -> (&str, &str) {
         Outcome::Failed { step, message } => (step, message),
         Outcome::Success | Outcome::Reachable(_) => panic!("it succeeded"),
     }
+}
+
+/// The reports that were sent to the controller.
+fn reports(http: &FakeHttp) -> Vec<serde_json::Value> {
+    let requests = http.requests().into_iter().filter(|request| request.url.contains("status-webhook"));
+    requests.map(|request| serde_json::from_slice(&request.body).unwrap()).collect()
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -220,6 +259,88 @@ fn an_image_larger_than_the_disk_or_with_a_wrong_end_never_boots() {
     assert!(step(&outcome).1.contains("hashes to"), "{outcome:?}");
     assert!(is_filled(&room.bytes("sda")[..MIB as usize], 0));
     assert!(room.is_untouched("sdb"));
+}
+
+#[test]
+fn a_late_disk_that_makes_the_choice_ambiguous_stops_it_and_a_late_disk_that_is_the_only_match_is_found() {
+    let image = bootable_image(4 * MIB, 512);
+    let room = Room::new(&[14, 14]);
+    let bare = json!({"task_target": "install-image.target", "oci_url": "c.test:1/os/disk:1", "target_disk": "/dev/sda"});
+    let late = |recipe: &serde_json::Value, name: &str, at: u64| {
+        let clock = VirtualClock::default();
+        let list = || {
+            let is_there = |disk: &&DiskFacts| disk.name != name || clock.elapsed().as_secs() >= at;
+            room.facts.iter().filter(is_there).cloned().collect::<Vec<_>>()
+        };
+        let job = job_json("SN1", "2026-01-02T03:04:05Z");
+        let http = controller(image.clone(), "application/octet-stream");
+        room.run_listed(&http, (&job, recipe), &list, &clock)
+    };
+    let refused = late(&bare, "sdb", 3);
+    assert!(step(&refused).1.contains("candidates"), "{refused:?}");
+    assert!(room.is_untouched("sda") && room.is_untouched("sdb"));
+    assert_eq!(late(&install(), "sda", 30), Outcome::Success);
+    assert!(room.is_untouched("sdb"));
+}
+
+#[test]
+fn a_name_that_moved_to_another_disk_before_it_was_opened_is_not_written() {
+    let room = Room::new(&[14, 14]);
+    let moved = DiskFacts { serial: Some("OTHER".to_owned()), ..room.facts[0].clone() };
+    let clock = VirtualClock::default();
+    let looks = std::cell::Cell::new(0);
+    let list = || {
+        looks.set(looks.get() + 1);
+        // The choice is made after ten seconds of looks, the disk is opened after it.
+        vec![if looks.get() > 11 { moved.clone() } else { room.facts[0].clone() }]
+    };
+    let http = controller(bootable_image(4 * MIB, 512), "application/octet-stream");
+    let job = job_json("SN1", "2026-01-02T03:04:05Z");
+    let outcome = room.run_listed(&http, (&job, &install()), &list, &clock);
+    assert!(step(&outcome).1.contains("another serial number"), "{outcome:?}");
+    assert!(room.is_untouched("sda"));
+}
+
+#[test]
+fn a_retry_writes_to_the_disk_of_the_former_attempt_and_to_no_other() {
+    let http = controller(bootable_image(4 * MIB, 512), "application/octet-stream");
+    let room = Room::new(&[14, 14]);
+    let refused = room.retry(&http, &json!({"serial": "SER-old", "wwn": null}));
+    let (unit, message) = step(&refused);
+    assert_eq!(unit, "select-disk.service");
+    assert!(message.contains("SER-old") && message.contains("SER-sda"), "{message}");
+    assert!(room.is_untouched("sda") && room.is_untouched("sdb"));
+    let last = reports(&http).pop().unwrap();
+    assert_eq!([&last["class"], &last["disk"]["written"]], [&json!("input"), &json!(false)]);
+    assert_eq!(room.retry(&http, &json!({"serial": "SER-sda", "wwn": null})), Outcome::Success);
+    let written: Vec<_> = reports(&http).into_iter().filter(|body| body["disk"]["written"] == true).collect();
+    assert_eq!(written[0]["step"], "partition.service", "before the first write");
+    assert_eq!(written.last().unwrap()["status"], "success");
+}
+
+#[test]
+fn an_image_of_a_foreign_registry_is_refused_at_once_without_certificate_authorities() {
+    struct NoAuthorities(FakeHttp);
+    impl Http for NoAuthorities {
+        fn send(
+            &self,
+            request: &crate::http::Request,
+        ) -> Result<crate::http::Response, crate::http::HttpError> {
+            self.0.send(request)
+        }
+        fn trusts_authorities(&self) -> bool {
+            false
+        }
+    }
+    let room = Room::new(&[14, 14]);
+    let mut job = job_json("SN1", "2026-01-02T03:04:05Z");
+    job["registry"] = serde_json::Value::Null;
+    let http = NoAuthorities(controller(Vec::new(), "application/octet-stream"));
+    let outcome =
+        room.run_listed(&http, (&job, &install()), &|| room.facts.clone(), &VirtualClock::default());
+    assert!(step(&outcome).1.contains("no certificate authorities"), "{outcome:?}");
+    assert!(reports(&http.0).len() == http.0.requests().len(), "the registry is not asked");
+    assert!(room.is_untouched("sda"));
 }
 
 #[test]

@@ -107,6 +107,20 @@ fn a_refusal_before_the_controller_was_away_does_not_count() {
 }
 
 #[test]
+fn refusals_by_one_link_count_although_another_link_reaches_nothing() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![link(2)]);
+    kernel.servers.insert(2, DhcpServer::new("10.0.2.15", "10.0.2.2"));
+    let probes = Cell::new(0);
+    let probe = || {
+        probes.set(probes.get() + 1);
+        if probes.get() % 2 == 0 { away() } else { Reach::Refused(404) }
+    };
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Refused(404));
+    assert!(clock.elapsed() >= REFUSAL_TIME && clock.elapsed() < REFUSAL_TIME * 3, "{:?}", clock.elapsed());
+}
+
+#[test]
 fn a_record_is_used_without_dhcp_and_its_name_servers_are_set() {
     let clock = VirtualClock::default();
     let mut kernel = FakeKernel::new(&clock, vec![link(2), link(3)]);

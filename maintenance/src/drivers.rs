@@ -171,6 +171,8 @@ pub(crate) struct Firmware {
 pub(crate) const FIRMWARE: &[Firmware] = &[
     Firmware { module: "bnx2", without: "the card does not work" },
     Firmware { module: "bnx2x", without: "the card does not work" },
+    Firmware { module: "qed", without: "the card (qede) does not work" },
+    Firmware { module: "qla2xxx", without: "some cards find no disk" },
     Firmware { module: "ice", without: "the card works in its slow safe mode" },
     Firmware { module: "tg3", without: "some cards have no TCP offload" },
     Firmware { module: "r8169", without: "some cards have an unstable link" },

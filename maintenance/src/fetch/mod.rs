@@ -41,8 +41,14 @@ const PACKAGES: &[&str] = &[
 const OPTIONAL: &[&str] = &["ntfs-3g", "dropbear-bin"];
 
 /// Packages with firmware, of the component `non-free-firmware`.
-const FIRMWARE: &[&str] =
-    &["firmware-bnx2", "firmware-bnx2x", "firmware-misc-nonfree", "firmware-realtek", "firmware-intel-misc"];
+const FIRMWARE: &[&str] = &[
+    "firmware-bnx2",
+    "firmware-bnx2x",
+    "firmware-misc-nonfree",
+    "firmware-qlogic",
+    "firmware-realtek",
+    "firmware-intel-misc",
+];
 
 /// The names of packages that a build needs, without their libraries, for a person who collects them by other means.
 pub fn wanted() -> impl Iterator<Item = &'static str> {

@@ -198,6 +198,7 @@ async fn reads_before_the_power_on_and_by_strangers_say_nothing_and_a_repeated_m
     let job = ended(&scene, &id).await;
     assert_eq!((&job["outcome"], &job["failed_step"]), (&json!("failed"), &json!("image-linux.service")));
     assert!(job["failure"].to_string().contains("does not match its digests"), "{job}");
+    assert_eq!(job["failure"]["class"], "media");
     scene.end().await;
 }
 

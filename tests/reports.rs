@@ -207,6 +207,49 @@ async fn the_token_of_an_old_job_never_ends_a_newer_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_retry_names_the_disk_that_the_former_attempt_wrote() {
+    let (scene, id, token) = waiting("REP-13").await;
+    let report = |step: &str, disk: Value| json!({ "status": "progress", "step": step, "disk": disk });
+    let mut disk = json!({ "name": "sda", "serial": "D1", "wwn": null, "written": false });
+    scene.admin.report("REP-13", &token, &report("select-disk.service", disk.clone())).await.expect(200);
+    disk["written"] = json!(true);
+    for step in ["partition.service", "image-linux.service"] {
+        scene.admin.report("REP-13", &token, &report(step, disk.clone())).await.expect(200);
+    }
+    let events = scene.admin.events(&id).await;
+    let began: Vec<_> = events.iter().filter(|event| event["type"] == "report.disk").collect();
+    assert_eq!((began.len(), &began[0]["data"]["disk"]), (1, &disk));
+    assert_eq!(scene.admin.job_document(&id).await["disk_before"], Value::Null);
+    scene.admin.report("REP-13", &token, &failed("image-linux.service")).await.expect(200);
+    scene.admin.complete(&id).await;
+
+    // A retry that writes nothing, for another disk matches, hands on the disk of the attempt before it.
+    let mut former = id;
+    for _ in 0..2 {
+        let retried = scene.admin.post(&format!("/api/v1/jobs/{former}/retry"), &json!({})).await.expect(202);
+        let id = retried["job_id"].as_str().unwrap().to_owned();
+        scene.admin.awaits_report(&id).await;
+        let document = scene.admin.job_document(&id).await;
+        assert_eq!(document["disk_before"], json!({ "serial": "D1", "wwn": null }));
+        let other = json!({ "name": "sdb", "serial": "D2", "written": false });
+        let refused = json!({
+            "status": "failed", "failed_step": "select-disk.service", "class": "input", "disk": other,
+            "message": "the attempt before wrote the disk with serial number D1",
+        });
+        scene.admin.report("REP-13", &token_of(&document), &refused).await.expect(200);
+        let job = scene.admin.complete(&id).await;
+        assert_eq!(job["failure"]["class"], "input");
+        assert!(job["failure"]["summary"].as_str().unwrap().contains("serial number D1"), "{job}");
+        former = id;
+    }
+    scene.end().await;
+}
+
+fn token_of(document: &Value) -> String {
+    document["webhook_token"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_token_of_another_server_is_refused() {
     let scene = Scene::start(vec![silent("REP-11"), silent("REP-12")]).await;
     let one = scene.admin.create_job("REP-11").await;

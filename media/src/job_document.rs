@@ -36,6 +36,9 @@ pub struct JobDocument {
     pub registry: Option<PullAccess>,
     /// The network of the maintenance OS, as the recipe has it; without one it uses DHCP.
     pub network: Option<serde_json::Value>,
+    /// The disk that the former attempt wrote; of a retry. Other documents have no such key, so their bytes stay what they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_before: Option<FormerDisk>,
     /// The `$id` of `recipe.schema.json`.
     pub recipe_schema_id: String,
     /// The time at which the job was accepted; RFC 3339 with milliseconds.
@@ -43,6 +46,15 @@ pub struct JobDocument {
     pub created_at: Timestamp,
     /// The version of the controller that wrote the document.
     pub shoal_version: String,
+}
+
+/// What identifies the disk that an attempt wrote, as the machine reported it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerDisk {
+    /// The serial number.
+    pub serial: Option<String>,
+    /// The WWN.
+    pub wwn: Option<String>,
 }
 
 /// The right of one job to pull from one repository. It ends with the job.
@@ -195,6 +207,7 @@ pub(crate) mod tests {
                 password: "canary-pull-password".into(),
             }),
             network: None,
+            disk_before: None,
             recipe_schema_id: "https://shoal.dev/provisioner/recipe.schema.json".into(),
             created_at: "2026-01-02T03:04:05.006789Z".parse().unwrap(),
             shoal_version: "0.1.0".into(),
@@ -247,6 +260,15 @@ pub(crate) mod tests {
         let text = String::from_utf8(job.to_bytes().unwrap()).unwrap();
         assert!(
             text.contains(r#""network":{"ethernets":{"lan":{"match":{"macaddress":"52:54:00:12:34:56"}}}}"#)
+        );
+    }
+
+    #[test]
+    fn the_document_of_a_retry_names_the_disk_of_the_former_attempt() {
+        let disk_before = Some(FormerDisk { serial: Some("S1".into()), wwn: None });
+        let text = String::from_utf8(JobDocument { disk_before, ..document() }.to_bytes().unwrap()).unwrap();
+        assert!(
+            text.contains(r#""network":null,"disk_before":{"serial":"S1","wwn":null},"recipe_schema_id""#)
         );
     }
 

@@ -70,7 +70,7 @@ pub use file::{write_bytes, write_image};
 pub use grant_error::GrantError;
 pub use grant_store::{GrantStore, GrantStoreUnavailable};
 pub use grants::{BeaconListener, CacheLimits, MediaGrants, OpenGrant, grant_span};
-pub use job_document::{JobDocument, PullAccess, RenderInput, render};
+pub use job_document::{FormerDisk, JobDocument, PullAccess, RenderInput, render};
 pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
     OwnImages, OwnName, shown_location, tls_config,

@@ -161,7 +161,7 @@ impl Services {
         };
         let tokens = media::tokens_of(&Snapshot::new(run, now)).map_err(|why| why.to_string())?;
         let BuiltTaskImage { inputs, .. } =
-            task_image(self, (run.id, now), &tokens, &server.serial, recipe, &validated, open)
+            task_image(self, (run.id, now), &tokens, (&server.serial, None), recipe, &validated, open)
                 .map_err(|error| error.to_string())?;
         let image =
             PlannedImage { location: None, sha256: Some(inputs.digest().to_hex()), size: Some(inputs.len()) };

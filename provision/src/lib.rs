@@ -24,6 +24,7 @@
 
 mod completion;
 mod dry_run;
+mod former_disk;
 mod media_report;
 mod medium_image;
 mod names;
@@ -74,6 +75,13 @@ pub mod class {
 
     /// The maintenance OS reported a failure.
     pub const INSTALLER: engine::model::FailureClass = engine::model::FailureClass::new("installer");
+
+    /// Returns the class that a report of the machine names. The other classes are findings of the controller, so a report that names
+    /// one of them, another word or none has [`INSTALLER`].
+    pub(crate) fn reported(named: Option<&str>) -> engine::model::FailureClass {
+        let known = [INPUT, MEDIA, UNSUPPORTED].into_iter().find(|class| Some(class.as_str()) == named);
+        known.unwrap_or(INSTALLER)
+    }
 }
 
 /// A step's name and its constructor.

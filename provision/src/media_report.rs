@@ -59,8 +59,9 @@ pub async fn deliver_news(engine: &Engine, run: RunId, news: News) -> Result<Rep
             signal(engine, &job, snapshot, (STEP, unit), json!({ "via": "media" }), event).await
         }
         Message::Failed { step, class } => {
-            let words = class.map_or(Class::Machine.words(), Class::words);
-            let details = Details { message: Some(words.to_owned()), ..Details::default() };
+            let class = class.unwrap_or(Class::Machine);
+            let (message, class) = (class.words().to_owned(), class.failure_class().to_owned());
+            let details = Details { message: Some(message), class: Some(class), ..Details::default() };
             let report = InstallReport::Failed { failed_step: step.unit(kind).to_owned(), details };
             report.deliver_via(engine, &job, BY, Via::Media).await
         }

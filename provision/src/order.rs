@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::services::Services;
-use super::{Provision, VERSION, WORKFLOW, cannot_report};
+use super::{Provision, VERSION, WORKFLOW, cannot_report, former_disk};
 use engine::ChildRefused;
 use engine::model::{
     BatchId, Effect, Idempotency, Job, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Purpose,
     RunId, RunRequest, Serial, Snapshot, Time, error_chain,
 };
-use media::SeedOfRun;
+use media::{FormerDisk, SeedOfRun};
 use recipe::{FieldError, Lint, Recipe, TaskTarget};
 use secrets::{JobTokens, token_hash};
 
@@ -43,6 +43,9 @@ pub struct JobOrder {
     /// The ended job that this job retries.
     #[serde(default)]
     pub retry_of: Option<RunId>,
+    /// The disk that the former attempt wrote, of a retry. The maintenance OS writes to no other one.
+    #[serde(default)]
+    pub disk_before: Option<FormerDisk>,
     /// The batch of the job, and the maximum of its jobs that run at once.
     #[serde(default)]
     pub batch: Option<(BatchId, Option<u32>)>,
@@ -87,6 +90,7 @@ impl JobOrder {
             idempotency_key,
             request_sha256: format!("retry of {}", job.run.id),
             retry_of: Some(job.run.id),
+            disk_before: former_disk::of_attempt(snapshot, input.disk_before),
             batch: None,
             canary: false,
             deadline: None,
@@ -163,6 +167,8 @@ pub(super) struct JobInput {
     pub(super) maintenance_iso_url: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) timeouts: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) disk_before: Option<FormerDisk>,
     /// The tokens of the job are derived from it, so they stay when a key is rotated.
     #[serde(flatten)]
     pub(super) seed: SeedOfRun,
@@ -240,6 +246,7 @@ impl Services {
             server: order.server_serial.clone(),
             maintenance_iso_url,
             timeouts: order.timeouts,
+            disk_before: order.disk_before,
             seed,
         };
         let mut locks = vec![LockRequest {

@@ -4,7 +4,7 @@
 //!   success | failed  --signal "report" (one key: the first report wins)-->  the job
 //!   the same again    -> duplicate, accepted as idempotent, also after the end of the job
 //!   the opposite      -> contradiction: refused, with an event; the job does not change
-//!   progress          -> an event
+//!   progress          -> an event; the first one with a disk that is written --signal "disk"--> the job
 //!   reachable         -> `reachable.rs`: the machine waits for an operator
 //!
 //!   with the first final report:   log -> the job's log     inventory -> the server     disk -> data of the event
@@ -16,6 +16,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::former_disk;
 use super::reachable::{self, Reach};
 use super::report_outcome::{ReportOutcome, started};
 use engine::model::{Effect, Job, NewEvent, Outcome};
@@ -77,6 +78,8 @@ pub struct Details {
     pub delivery_id: Option<String>,
     /// A message of the installer.
     pub message: Option<String>,
+    /// The failure class.
+    pub class: Option<String>,
     /// The end of the installer's log, lines divided by line feeds.
     pub log: Option<String>,
     /// The identity of the disk that was written.
@@ -129,6 +132,7 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
         job_id: Option<String>,
         delivery_id: Option<String>,
         message: Option<String>,
+        class: Option<Value>,
         log: Option<Value>,
         disk: Option<Value>,
         inventory: Option<Value>,
@@ -143,6 +147,7 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
         job_id: filled(body.job_id),
         delivery_id: filled(body.delivery_id),
         message: filled(body.message),
+        class: filled(body.class.as_ref().and_then(Value::as_str).map(str::to_owned)),
         log: body
             .log
             .as_ref()
@@ -259,6 +264,11 @@ impl InstallReport {
                     return Ok(ReportOutcome::NotStarted);
                 };
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
+                let written = disk.as_ref().and_then(former_disk::written);
+                let began = disk.as_ref().map(|disk| {
+                    let message = format!("the maintenance OS begins to write to {}", shown(disk));
+                    NewEvent::info("report.disk", message).by(by).with(json!({ "disk": disk }))
+                });
                 // Every later report has the disk too; its choice is worth a sentence.
                 let chosen = disk.as_ref().filter(|_| step == SELECT_DISK);
                 let chosen = chosen.map_or(String::new(), |disk| format!("; the disk is {}", shown(disk)));
@@ -268,7 +278,17 @@ impl InstallReport {
                 }
                 let event =
                     NewEvent::info("report.progress", format!("{step}{done}{chosen}")).by(by).with(data);
-                if !snapshot.signals.iter().any(|signal| signal.name == PROGRESS)
+                let has = |name: &str| snapshot.signals.iter().any(|signal| signal.name == name);
+                if let (Some(payload), Some(began)) = (written.filter(|_| !has(former_disk::WRITTEN)), began)
+                {
+                    let events = vec![event.clone(), began];
+                    let delivery = engine
+                        .deliver(snapshot, former_disk::WRITTEN, "", payload, events, Vec::new())
+                        .await?;
+                    if let SignalDelivery::Stored(_) = delivery {
+                        return Ok(ReportOutcome::Accepted { powered_on: None });
+                    }
+                } else if !has(PROGRESS)
                     && let SignalDelivery::Stored(_) = engine
                         .deliver(snapshot, PROGRESS, "", json!({}), vec![event.clone()], Vec::new())
                         .await?
@@ -300,6 +320,13 @@ impl InstallReport {
         let mut payload = json!({
             "status": status, "delivery_id": details.delivery_id, "message": details.message,
         });
+        if let Some(class) = details.class {
+            payload["class"] = Value::String(class);
+        }
+        // The report of progress that said so can be lost.
+        if let Some(mut written) = details.disk.as_ref().and_then(former_disk::written) {
+            payload["disk"] = written["disk"].take();
+        }
         if let Some(step) = failed_step {
             payload["failed_step"] = Value::String(step);
         }
@@ -443,7 +470,8 @@ mod tests {
             (kept.disk.unwrap()["name"].as_str(), kept.inventory.unwrap()["cpus"].as_u64()),
             (Some("sda"), Some(4))
         );
-        let wrong = parsed(json!({ "status": "success", "disk": "sda", "inventory": [1], "log": 7 }));
+        let wrong =
+            parsed(json!({ "status": "success", "disk": "sda", "inventory": [1], "log": 7, "class": 7 }));
         assert_eq!(wrong, Details::default());
         let large = parsed(json!({ "status": "success", "disk": { "name": "x".repeat(MAX_DISK) } }));
         assert_eq!(large.disk, None);

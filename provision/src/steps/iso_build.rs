@@ -7,6 +7,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
+use super::super::order::JobInput;
 use super::super::outputs::{Built, Validated};
 use super::super::services::Services;
 use super::validate::ImageName;
@@ -16,8 +17,8 @@ use bmc::{failure, output_of};
 use engine::model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, Snapshot, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use media::{
-    self, ImageBody, ImageUse, JobDocument, MediaToken, NoTokenSeed, OpenOsImage, PullAccess, RenderInput,
-    TaskImageInput, TaskInputs,
+    self, FormerDisk, ImageBody, ImageUse, JobDocument, MediaToken, NoTokenSeed, OpenOsImage, PullAccess,
+    RenderInput, TaskImageInput, TaskInputs,
 };
 use recipe::{Payload, Recipe};
 use secrets::{JOB_USERNAME, JobTokens, token_hash};
@@ -153,14 +154,22 @@ pub(super) async fn task_of(
     validated: &Validated,
 ) -> Result<BuiltTaskImage, StepError> {
     let run = &context.snapshot.run;
-    let serial = input(STEP, context)?.server;
+    let JobInput { server, disk_before, .. } = input(STEP, context)?;
     let tokens = media::tokens_of(&context.snapshot).map_err(broken)?;
     let os_image = match &validated.os_image {
         Some(image) => Some(services.grants.open_os_image(image).await.map_err(not_open)?),
         None => None,
     };
     let recipe = recipe(STEP, context)?;
-    task_image(services, (run.id, run.created_at), &tokens, &serial, &recipe, validated, os_image)
+    task_image(
+        services,
+        (run.id, run.created_at),
+        &tokens,
+        (&server, disk_before),
+        &recipe,
+        validated,
+        os_image,
+    )
 }
 
 /// The contents of the OS image cannot be opened.
@@ -176,7 +185,7 @@ pub(crate) fn task_image(
     services: &Services,
     (id, created_at): (RunId, Time),
     tokens: &JobTokens,
-    serial: &Serial,
+    machine: (&Serial, Option<FormerDisk>),
     recipe: &Recipe,
     validated: &Validated,
     os_image: Option<OpenOsImage>,
@@ -192,7 +201,7 @@ pub(crate) fn task_image(
         webhook: tokens.webhook_token(&id_text),
         pull: pull.as_ref().map(|(_, secret)| secret),
     };
-    let document = document(services, (id, created_at), serial, recipe, validated, &secrets);
+    let document = document(services, (id, created_at), machine, recipe, validated, &secrets);
     let input = image_input(services, (id, created_at), recipe, &document)?;
     let failed = |why| broken(engine::model::error_chain(&why));
     let (inputs, body) = match &os_image {
@@ -245,7 +254,7 @@ struct TaskSecrets<'a> {
 fn document(
     services: &Services,
     (id, created_at): (RunId, Time),
-    serial: &Serial,
+    (serial, disk_before): (&Serial, Option<FormerDisk>),
     recipe: &Recipe,
     validated: &Validated,
     secrets: &TaskSecrets<'_>,
@@ -265,6 +274,7 @@ fn document(
         }),
         // The types of a recipe can always be written as JSON.
         network: recipe.network.as_ref().and_then(|network| serde_json::to_value(network).ok()),
+        disk_before,
         recipe_schema_id: recipe.schema_id.clone(),
         created_at: created_at.timestamp(),
         shoal_version: env!("CARGO_PKG_VERSION").to_owned(),

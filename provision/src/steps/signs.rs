@@ -1,5 +1,6 @@
 //! Signs that the machine has booted from the media: its reports, and the reads of the images.
 
+use super::super::former_disk::WRITTEN;
 use super::super::media_report;
 use super::super::outputs::{Built, Discovered, Validated};
 use super::super::reachable::REACHABLE;
@@ -16,7 +17,7 @@ const READ_AHEAD: u64 = 4;
 
 /// Returns whether the machine has sent a report.
 pub(super) fn has_reported(context: &StepContext) -> bool {
-    let names = [SIGNAL, PROGRESS, REACHABLE, media_report::STEP];
+    let names = [SIGNAL, PROGRESS, WRITTEN, REACHABLE, media_report::STEP];
     context.snapshot.signals.iter().any(|signal| names.contains(&signal.name.as_str()))
 }
 

@@ -225,6 +225,7 @@ impl JobRequest {
                     idempotency_key,
                     request_sha256,
                     retry_of: None,
+                    disk_before: None,
                     batch: None,
                     canary: false,
                     deadline: request.deadline,

@@ -516,6 +516,8 @@ pub(in crate::api) struct InstallReport {
     consoles: Option<Vec<String>>,
     /// One sentence for the operator.
     message: Option<String>,
+    /// With `failed`: the failure class: `input`, `media`, `unsupported` or `installer`. Other words are taken as `installer`.
+    class: Option<String>,
     /// The job, which must be the job of the token.
     job_id: Option<JobId>,
     /// An id that is stored with the report.

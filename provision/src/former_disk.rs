@@ -1,0 +1,64 @@
+//! The disk that an attempt wrote: a retry names it in `job.json`, and the maintenance OS writes to no other one.
+//!
+//! ```text
+//!   report with disk.written = true --signal "disk"--> the job --retry--> JobOrder.disk_before --> job.json
+//!                                                                            (from attempt to attempt until one writes)
+//! ```
+//!
+//! Invariant: a disk counts as written only if the machine said so. A system that does not say it is retried as before.
+
+use serde_json::{Map, Value, json};
+
+use super::report;
+use engine::model::Snapshot;
+use media::FormerDisk;
+
+/// The signal that records the disk before the first write to it. No wait ends by it.
+pub(super) const WRITTEN: &str = "disk";
+/// Reported serial numbers are cut to this number of characters.
+const MAX_TEXT: usize = 128;
+
+/// Returns the part of a reported disk that identifies it, if the machine has begun to write to it.
+pub(super) fn written(disk: &Map<String, Value>) -> Option<Value> {
+    if disk.get("written") != Some(&Value::Bool(true)) {
+        return None;
+    }
+    let text = |key: &str| {
+        let text = disk.get(key).and_then(Value::as_str).unwrap_or_default();
+        let text: String = text.trim().chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
+        (!text.is_empty()).then_some(text)
+    };
+    Some(json!({ "disk": { "serial": text("serial"), "wwn": text("wwn") } }))
+}
+
+/// Returns the disk that an attempt wrote, by its signals; `before` is the one of the attempts before it.
+pub(super) fn of_attempt(snapshot: &Snapshot, before: Option<FormerDisk>) -> Option<FormerDisk> {
+    let named = |name: &str| snapshot.signals.iter().find(|signal| signal.name == name);
+    let said = [WRITTEN, report::SIGNAL].into_iter().find_map(|name| {
+        serde_json::from_value::<FormerDisk>(named(name)?.payload.get("disk")?.clone()).ok()
+    });
+    match said {
+        // A disk without any identity, as of some virtual machines, cannot be compared.
+        Some(disk) => (disk != FormerDisk { serial: None, wwn: None }).then_some(disk),
+        None => before,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_counts_as_written_only_if_the_machine_says_so_and_is_known_by_serial_number_and_wwn() {
+        let disk = |value: Value| written(value.as_object().unwrap());
+        let named = json!({ "name": "sda", "serial": " S1\u{7} ", "wwn": "" });
+        assert_eq!(disk(named.clone()), None);
+        let mut began = named;
+        began["written"] = json!(false);
+        assert_eq!(disk(began.clone()), None);
+        began["written"] = json!(true);
+        assert_eq!(disk(began), Some(json!({ "disk": { "serial": "S1", "wwn": null } })));
+        let long = disk(json!({ "written": true, "wwn": "x".repeat(900) })).unwrap();
+        assert_eq!(long["disk"]["wwn"].as_str().unwrap().len(), MAX_TEXT);
+    }
+}

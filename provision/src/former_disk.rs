@@ -9,7 +9,6 @@
 
 use serde_json::{Map, Value, json};
 
-use super::report;
 use engine::model::Snapshot;
 use media::FormerDisk;
 
@@ -31,10 +30,11 @@ pub(super) fn written(disk: &Map<String, Value>) -> Option<Value> {
     Some(json!({ "disk": { "serial": text("serial"), "wwn": text("wwn") } }))
 }
 
-/// Returns the disk that an attempt wrote, by its signals; `before` is the one of the attempts before it.
-pub(super) fn of_attempt(snapshot: &Snapshot, before: Option<FormerDisk>) -> Option<FormerDisk> {
+/// Returns the disk that an attempt wrote, by its signals, of which `last` is the one of its final report; `before` is the disk of the
+/// attempts before it.
+pub(super) fn of_attempt(snapshot: &Snapshot, last: &str, before: Option<FormerDisk>) -> Option<FormerDisk> {
     let named = |name: &str| snapshot.signals.iter().find(|signal| signal.name == name);
-    let said = [WRITTEN, report::SIGNAL].into_iter().find_map(|name| {
+    let said = [WRITTEN, last].into_iter().find_map(|name| {
         serde_json::from_value::<FormerDisk>(named(name)?.payload.get("disk")?.clone()).ok()
     });
     match said {

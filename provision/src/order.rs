@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::services::Services;
-use super::{Provision, VERSION, WORKFLOW, cannot_report, former_disk};
+use super::{Provision, VERSION, WORKFLOW, cannot_report, former_disk, report};
 use engine::ChildRefused;
 use engine::model::{
     BatchId, Effect, Idempotency, Job, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Purpose,
@@ -90,7 +90,7 @@ impl JobOrder {
             idempotency_key,
             request_sha256: format!("retry of {}", job.run.id),
             retry_of: Some(job.run.id),
-            disk_before: former_disk::of_attempt(snapshot, input.disk_before),
+            disk_before: former_disk::of_attempt(snapshot, report::SIGNAL, input.disk_before),
             batch: None,
             canary: false,
             deadline: None,

@@ -112,9 +112,15 @@ CREATE TABLE batches (
     request_sha256  TEXT NOT NULL,
     total           INTEGER NOT NULL,
     max_parallel    INTEGER,
+    canary          INTEGER NOT NULL DEFAULT 0, -- the number of canary rows
+    stop_after      INTEGER, -- the number of failures that closes the gate
+    retry_of        TEXT, -- the batch whose failed jobs this one repeats
+    failures        INTEGER NOT NULL DEFAULT 0, -- failed jobs since the creation or the last continue
+    gate            TEXT CHECK (gate IN ('canary', 'stopped')),
+    gate_since      TEXT,
     created_by      TEXT NOT NULL,
     created_at      TEXT NOT NULL
-, canary INTEGER NOT NULL DEFAULT 0, stop_after INTEGER, retry_of TEXT, failures INTEGER NOT NULL DEFAULT 0, gate TEXT CHECK (gate IN ('canary', 'stopped')), gate_since TEXT) STRICT;
+) STRICT;
 
 CREATE TABLE bmc_sessions (
     server TEXT PRIMARY KEY,
@@ -221,7 +227,7 @@ CREATE TABLE locks (
     PRIMARY KEY (resource, root)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE "media_grants" (
+CREATE TABLE media_grants (
     token_hash    TEXT PRIMARY KEY,
     run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot', 'firmware')),
@@ -296,6 +302,7 @@ CREATE TABLE runs (
     priority            INTEGER NOT NULL,
     -- The id of a row of batches; empty for a run without a batch.
     batch               TEXT NOT NULL DEFAULT '',
+    canary              INTEGER NOT NULL DEFAULT 0 CHECK (canary IN (0, 1)), -- 1: a first row of its batch
     -- Order of starting: creation time in milliseconds since 1970, less one minute per point of priority.
     rank                INTEGER NOT NULL DEFAULT 0,
     -- 1: the server of the run is restored and not released. The run is never claimed.
@@ -317,7 +324,7 @@ CREATE TABLE runs (
     created_by          TEXT NOT NULL,
     revision            INTEGER NOT NULL DEFAULT 1,
     created_at          TEXT NOT NULL,
-    updated_at          TEXT NOT NULL, canary INTEGER NOT NULL DEFAULT 0 CHECK (canary IN (0, 1)),
+    updated_at          TEXT NOT NULL,
     CHECK (phase <> 'ended' OR outcome IS NOT NULL),
     CHECK (phase <> 'waiting' OR wait IS NOT NULL OR next_run_at IS NOT NULL),
     CHECK (phase <> 'held' OR hold IS NOT NULL)
@@ -335,13 +342,17 @@ CREATE TABLE server_labels (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE server_observed (
-    serial          TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
-    observed        TEXT,
-    learned         TEXT, -- learned behaviour of the BMC, with the firmware version it applies to
-    pending_cleanup TEXT, -- cleanup that a job could not do
-    inventory       TEXT, -- what the machine reported that it is made of
-    inventoried_at  TEXT
-, hardware TEXT, hardware_read_at TEXT, card TEXT, probed_at TEXT) STRICT;
+    serial           TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
+    observed         TEXT,
+    learned          TEXT, -- learned behaviour of the BMC, with the firmware version it applies to
+    pending_cleanup  TEXT, -- cleanup that a job could not do
+    inventory        TEXT, -- what the machine reported that it is made of
+    inventoried_at   TEXT,
+    hardware         TEXT, -- what the BMC showed that the machine is made of
+    hardware_read_at TEXT,
+    card             TEXT, -- the card of the last probe of the BMC
+    probed_at        TEXT
+) STRICT;
 
 CREATE TABLE servers (
     serial                  TEXT PRIMARY KEY,

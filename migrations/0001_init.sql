@@ -90,12 +90,16 @@ CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 
 -- Observations of a server. A write here does not change the server's revision.
 CREATE TABLE server_observed (
-    serial          TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
-    observed        TEXT,
-    learned         TEXT, -- learned behaviour of the BMC, with the firmware version it applies to
-    pending_cleanup TEXT, -- cleanup that a job could not do
-    inventory       TEXT, -- what the machine reported that it is made of
-    inventoried_at  TEXT
+    serial           TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
+    observed         TEXT,
+    learned          TEXT, -- learned behaviour of the BMC, with the firmware version it applies to
+    pending_cleanup  TEXT, -- cleanup that a job could not do
+    inventory        TEXT, -- what the machine reported that it is made of
+    inventoried_at   TEXT,
+    hardware         TEXT, -- what the BMC showed that the machine is made of
+    hardware_read_at TEXT,
+    card             TEXT, -- the card of the last probe of the BMC
+    probed_at        TEXT
 ) STRICT;
 
 -- One row per run: everything that changes often. Large texts are in run_inputs and run_steps.
@@ -120,6 +124,7 @@ CREATE TABLE runs (
     priority            INTEGER NOT NULL,
     -- The id of a row of batches; empty for a run without a batch.
     batch               TEXT NOT NULL DEFAULT '',
+    canary              INTEGER NOT NULL DEFAULT 0 CHECK (canary IN (0, 1)), -- 1: a first row of its batch
     -- Order of starting: creation time in milliseconds since 1970, less one minute per point of priority.
     rank                INTEGER NOT NULL DEFAULT 0,
     -- 1: the server of the run is restored and not released. The run is never claimed.
@@ -161,6 +166,11 @@ CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NU
 CREATE INDEX idx_runs_created ON runs (created_at, id) WHERE parent IS NULL;
 CREATE INDEX idx_runs_state ON runs (workflow, phase, outcome) WHERE parent IS NULL;
 CREATE INDEX idx_runs_batch ON runs (batch, workflow, phase, outcome) WHERE batch <> '';
+-- Jobs that have not ended, and jobs by outcome and failure class, in the order of lists.
+CREATE INDEX idx_runs_open ON runs (created_at, id) WHERE phase <> 'ended' AND parent IS NULL;
+CREATE INDEX idx_runs_outcome ON runs (outcome, created_at, id) WHERE outcome IS NOT NULL AND parent IS NULL;
+CREATE INDEX idx_runs_failure_class ON runs (failure_class, created_at, id)
+    WHERE failure_class IS NOT NULL AND parent IS NULL;
 -- For retention.
 CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
 
@@ -174,6 +184,46 @@ CREATE TABLE run_inputs (
 ) STRICT;
 
 CREATE INDEX idx_run_inputs_retry_of ON run_inputs (retry_of) WHERE retry_of IS NOT NULL;
+
+-- Labels as rows, so that a selector of a list reads an index.
+
+CREATE TABLE server_labels (
+    key    TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    serial TEXT NOT NULL REFERENCES servers (serial) ON DELETE CASCADE ON UPDATE CASCADE,
+    PRIMARY KEY (key, value, serial)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idx_server_labels_serial ON server_labels (serial);
+
+CREATE TABLE run_labels (
+    key   TEXT NOT NULL,
+    value TEXT NOT NULL,
+    run   TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    PRIMARY KEY (key, value, run)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idx_run_labels_run ON run_labels (run);
+
+-- Triggers write the rows, so that no statement that writes labels can forget them.
+CREATE TRIGGER labels_of_new_server AFTER INSERT ON servers WHEN NEW.labels <> '{}'
+BEGIN
+    INSERT INTO server_labels (key, value, serial)
+    SELECT label.key, label.value, NEW.serial FROM json_each(NEW.labels) AS label;
+END;
+
+CREATE TRIGGER labels_of_changed_server AFTER UPDATE OF labels ON servers WHEN NEW.labels <> OLD.labels
+BEGIN
+    DELETE FROM server_labels WHERE serial = NEW.serial;
+    INSERT INTO server_labels (key, value, serial)
+    SELECT label.key, label.value, NEW.serial FROM json_each(NEW.labels) AS label;
+END;
+
+CREATE TRIGGER labels_of_new_run AFTER INSERT ON run_inputs WHEN NEW.labels <> '{}'
+BEGIN
+    INSERT INTO run_labels (key, value, run)
+    SELECT label.key, label.value, NEW.run FROM json_each(NEW.labels) AS label;
+END;
 
 -- A request that is repeated under its key returns the run that it created.
 CREATE TABLE idempotency_keys (
@@ -239,15 +289,64 @@ CREATE TABLE lock_turns (
 ) STRICT, WITHOUT ROWID;
 
 -- Jobs that one request created together.
+--
+-- Batches can stop: the first rows are canaries, which must succeed before the others start; and a number of failures after
+-- which no further job starts. The gate is a column, so that it is as it was after a crash; triggers move it in the transaction
+-- that gives a job its outcome, whatever statement that is.
+--
+--   created with canaries --> 'canary' --every canary succeeded--> NULL --failures = stop_after--> 'stopped'
+--                                 |  a canary failed or was cancelled                                 ^  | an operator continues
+--                                 +-------------------------------------------------------------------+  +--> NULL, failures = 0
 CREATE TABLE batches (
     id              TEXT PRIMARY KEY,
     idempotency_key TEXT UNIQUE,
     request_sha256  TEXT NOT NULL,
     total           INTEGER NOT NULL,
     max_parallel    INTEGER,
+    canary          INTEGER NOT NULL DEFAULT 0, -- the number of canary rows
+    stop_after      INTEGER, -- the number of failures that closes the gate
+    retry_of        TEXT, -- the batch whose failed jobs this one repeats
+    failures        INTEGER NOT NULL DEFAULT 0, -- failed jobs since the creation or the last continue
+    gate            TEXT CHECK (gate IN ('canary', 'stopped')),
+    gate_since      TEXT,
     created_by      TEXT NOT NULL,
     created_at      TEXT NOT NULL
 ) STRICT;
+
+CREATE TRIGGER batch_job_ended_badly AFTER UPDATE OF outcome ON runs
+WHEN NEW.batch <> '' AND NEW.parent IS NULL AND OLD.outcome IS NULL AND NEW.outcome <> 'succeeded'
+BEGIN
+    UPDATE batches SET failures = failures + 1 WHERE id = NEW.batch AND NEW.outcome = 'failed';
+    UPDATE batches SET gate = 'stopped', gate_since = NEW.updated_at
+    WHERE id = NEW.batch AND gate IS NOT 'stopped'
+      AND (NEW.outcome = 'failed' AND failures >= stop_after OR gate = 'canary' AND NEW.canary = 1);
+END;
+
+CREATE TRIGGER batch_canary_succeeded AFTER UPDATE OF outcome ON runs
+WHEN NEW.canary = 1 AND OLD.outcome IS NULL AND NEW.outcome = 'succeeded'
+BEGIN
+    UPDATE batches SET gate = NULL, gate_since = NEW.updated_at
+    WHERE id = NEW.batch AND gate = 'canary'
+      AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.batch = NEW.batch AND runs.batch <> '' AND runs.canary = 1
+                      AND runs.outcome IS NOT 'succeeded');
+END;
+
+-- An open gate makes the jobs behind it due. A claim sets a job that is still queued for a lock back to its deadline.
+CREATE TRIGGER batch_gate_opened AFTER UPDATE OF gate ON batches WHEN OLD.gate IS NOT NULL AND NEW.gate IS NULL
+BEGIN
+    UPDATE runs SET next_run_at = NEW.gate_since
+    WHERE batch = NEW.id AND batch <> '' AND lease_epoch = 0 AND phase IN ('queued', 'waiting') AND next_run_at IS NOT NULL;
+    INSERT INTO events (time, type, level, actor, message)
+    VALUES (NEW.gate_since, 'batch.opened', 'info', 'engine', 'batch ' || NEW.id || ': its jobs start');
+END;
+
+CREATE TRIGGER batch_gate_closed AFTER UPDATE OF gate ON batches WHEN NEW.gate = 'stopped' AND OLD.gate IS NOT 'stopped'
+BEGIN
+    INSERT INTO events (time, type, level, actor, message)
+    VALUES (NEW.gate_since, 'batch.stopped', 'warn', 'engine',
+            'batch ' || NEW.id || ' stopped after ' || NEW.failures || ' failed jobs: no further job of it starts until an operator'
+            || ' continues or cancels it; shoal batch show ' || NEW.id || ' groups the failures by cause');
+END;
 
 -- What only runs of the workflow `provision` have. Status, outcome, failed_step and the lease columns repeat the row of runs
 -- and are written in the same transaction.
@@ -310,7 +409,7 @@ CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL
 CREATE TABLE media_grants (
     token_hash    TEXT PRIMARY KEY,
     run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-    artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot')),
+    artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot', 'firmware')),
     inputs        TEXT, -- recorded inputs, sealed; the image is rebuilt from them
     sha256        TEXT NOT NULL,
     size          INTEGER NOT NULL,
@@ -420,3 +519,35 @@ WHEN OLD.seq > coalesce((SELECT seq FROM audit_anchor), 0)
 BEGIN
     SELECT RAISE(ABORT, 'an audit entry after the anchor is not deleted');
 END;
+
+-- Sets of firmware files. The files themselves are artifacts of the registry; a set holds the manifest of each as it was when the
+-- set was made, so that a set is readable without the registry.
+
+CREATE TABLE firmware_sets (
+    name       TEXT PRIMARY KEY,
+    id         TEXT NOT NULL UNIQUE, -- the owner of the pins in the registry
+    labels     TEXT NOT NULL DEFAULT '{}', -- JSON
+    created_by TEXT NOT NULL,
+    created_at TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE firmware_set_files (
+    set_name   TEXT NOT NULL REFERENCES firmware_sets (name) ON DELETE CASCADE,
+    repository TEXT NOT NULL,
+    digest     TEXT NOT NULL, -- of the manifest
+    manifest   TEXT NOT NULL, -- the document
+    PRIMARY KEY (set_name, digest)
+) STRICT;
+
+CREATE INDEX idx_firmware_set_files_digest ON firmware_set_files (digest);
+
+-- One file for each component, vendor and model of a set.
+CREATE TABLE firmware_set_models (
+    set_name  TEXT NOT NULL,
+    component TEXT NOT NULL,
+    vendor    TEXT NOT NULL,
+    model     TEXT NOT NULL, -- in lower case
+    digest    TEXT NOT NULL,
+    PRIMARY KEY (set_name, component, vendor, model),
+    FOREIGN KEY (set_name, digest) REFERENCES firmware_set_files (set_name, digest) ON DELETE CASCADE
+) STRICT;

@@ -135,8 +135,8 @@ fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
 }
 
 /// All inputs as one tree, with the packages they come from.
-struct Sources {
-    tree: Tree,
+pub(crate) struct Sources {
+    pub(crate) tree: Tree,
     /// Sorted by name. A path's owner is a number in this list; a larger one is the folder of a kernel.
     packages: Vec<Package>,
     used: BTreeSet<usize>,
@@ -144,7 +144,11 @@ struct Sources {
 }
 
 impl Sources {
-    fn read(folder: &Path) -> Result<Self, Error> {
+    /// Reads the packages of a folder.
+    ///
+    /// # Errors
+    /// When the folder has no package, two versions of one, or one that is damaged or for another architecture.
+    pub(crate) fn read(folder: &Path) -> Result<Self, Error> {
         let mut names = Vec::new();
         for entry in fs::read_dir(folder).map_err(Error::file(folder))? {
             let path = entry.map_err(Error::file(folder))?.path();
@@ -228,7 +232,10 @@ impl Sources {
     }
 
     /// The content of a file of a package, whose links are followed.
-    fn take(&mut self, path: &str, package: &str) -> Result<Vec<u8>, String> {
+    ///
+    /// # Errors
+    /// A sentence that names the package: the file is missing or cannot be read.
+    pub(crate) fn take(&mut self, path: &str, package: &str) -> Result<Vec<u8>, String> {
         let file = self
             .tree
             .resolve(path)

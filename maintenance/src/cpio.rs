@@ -48,6 +48,11 @@ impl Archive {
         }
     }
 
+    /// The entries by path: a directory comes before what is in it.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.0.iter().map(|(path, entry)| (path.as_str(), entry))
+    }
+
     /// The number of bytes of all files.
     pub(crate) fn content_bytes(&self) -> u64 {
         let length =

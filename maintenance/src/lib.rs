@@ -9,6 +9,8 @@
 //!                                                     +--> ISO 9660: BIOS, UEFI with Secure Boot, USB stick
 //!                              FAT image (shim, GRUB) +        with /.shoal/build.json, the record of all this
 //!
+//! the same packages --trial--> the smallest image that can be installed, as an OCI image layout
+//!
 //! mirror --fetch--> InRelease (OpenPGP) -> Packages (SHA-256) -> .deb files (SHA-256) in a folder
 //! ```
 //!
@@ -44,6 +46,7 @@ mod record;
 #[cfg(test)]
 mod test_kit;
 mod tree;
+mod trial;
 mod unpack;
 
 pub use build::{Inputs, KernelSource, Medium, build};
@@ -54,3 +57,4 @@ pub use record::{
     FileRecord, FirmwareRecord, InitramfsRecord, PackageRecord, ProgramRecord, RECORD_FORMAT, RECORD_PATH,
     Record,
 };
+pub use trial::write_trial_image;

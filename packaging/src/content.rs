@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::archive::{Entry, gzip, tar};
+use crate::pages::{Pages, SHELLS};
 use crate::sha256;
 
 pub(crate) const SERVICE: &str = include_str!("../files/shoal.service");
@@ -11,20 +12,39 @@ pub(crate) const SYSUSERS: &str = include_str!("../files/shoal.sysusers");
 pub(crate) const TMPFILES: &str = include_str!("../files/shoal.tmpfiles");
 pub(crate) const SETTINGS: &str = include_str!("../files/shoal.toml");
 
-/// What is installed into the folder of documents.
-pub(crate) const DOCUMENTS: [(&str, &str); 8] = [
+/// What is installed into the folder of documents: all that an operator reads.
+pub(crate) const DOCUMENTS: [(&str, &str); 22] = [
     ("LICENSE-APACHE", include_str!("../../LICENSE-APACHE")),
     ("LICENSE-MIT", include_str!("../../LICENSE-MIT")),
     ("air-gap.md", include_str!("../../docs/air-gap.md")),
+    ("api.md", include_str!("../../docs/api.md")),
+    ("backup.md", include_str!("../../docs/backup.md")),
+    ("cli.md", include_str!("../../docs/cli.md")),
     ("components.cdx.json", include_str!("../../golden/components.cdx.json")),
+    ("errors.md", include_str!("../../docs/errors.md")),
+    ("events.md", include_str!("../../docs/events.md")),
+    ("fleet.md", include_str!("../../docs/fleet.md")),
+    ("glossary.md", include_str!("../../docs/glossary.md")),
+    ("hardening.md", include_str!("../../docs/hardening.md")),
+    ("hardware.md", include_str!("../../docs/hardware.md")),
     ("install.md", include_str!("../../docs/install.md")),
+    ("maintenance-os.md", include_str!("../../docs/maintenance-os.md")),
+    ("metrics.md", include_str!("../../docs/metrics.md")),
+    ("operating.md", include_str!("../../docs/operating.md")),
+    ("recipes.md", include_str!("../../docs/recipes.md")),
     ("settings.md", include_str!("../../docs/settings.md")),
     ("troubleshooting.md", include_str!("../../docs/troubleshooting.md")),
+    ("ui.md", include_str!("../../docs/ui.md")),
     ("upgrade.md", include_str!("../../docs/upgrade.md")),
 ];
 
-/// The archive: one folder with the program, the units and the documents, and the digest of each file.
-pub(crate) fn archive(program: &[u8], version: &str, architecture: &str, date: u64) -> io::Result<Vec<u8>> {
+/// The archive: one folder with the program, the units, documents, manual pages and completions, and the digest of each file.
+pub(crate) fn archive(
+    (program, pages): (&[u8], &Pages),
+    version: &str,
+    architecture: &str,
+    date: u64,
+) -> io::Result<Vec<u8>> {
     let mut files: Vec<(String, u32, &[u8])> = vec![
         ("shoal".to_owned(), 0o755, program),
         ("etc/shoal.toml".to_owned(), 0o644, SETTINGS.as_bytes()),
@@ -35,6 +55,12 @@ pub(crate) fn archive(program: &[u8], version: &str, architecture: &str, date: u
     ];
     for (name, text) in DOCUMENTS {
         files.push((format!("doc/{name}"), 0o644, text.as_bytes()));
+    }
+    for (name, page) in &pages.manual {
+        files.push((format!("man/man1/{name}"), 0o644, page));
+    }
+    for ((_, _, path), script) in SHELLS.iter().zip(&pages.completions) {
+        files.push(((*path).to_owned(), 0o644, script));
     }
     let sums: String = files.iter().map(|(name, _, bytes)| format!("{}  {name}\n", sha256(bytes))).collect();
     files.push(("SHA256SUMS".to_owned(), 0o644, sums.as_bytes()));

@@ -3,36 +3,23 @@
 //! ```text
 //!   ar:  debian-binary "2.0\n"
 //!        control.tar.gz   control, conffiles, md5sums, postinst, prerm, postrm
-//!        data.tar.gz      /usr/bin/shoal, units, sysusers, tmpfiles, /etc/shoal/shoal.toml, documents
+//!        data.tar.gz      /usr/bin/shoal, units, sysusers, tmpfiles, /etc/shoal/shoal.toml, documents, manual pages, completions
 //! ```
 //!
 //! The data directory is not in the package: dpkg would remove or change what belongs to the controller.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 
 use md5::{Digest, Md5};
 
 use crate::archive::{Entry, ROOT, ar, gzip, tar};
 use crate::content;
 use crate::elf::Architecture;
+use crate::pages::{Pages, SHELLS};
 
 const CONFFILE: &str = "etc/shoal/shoal.toml";
-const DIRECTORIES: [&str; 14] = [
-    "",
-    "etc",
-    "etc/shoal",
-    "usr",
-    "usr/bin",
-    "usr/lib",
-    "usr/lib/systemd",
-    "usr/lib/systemd/system",
-    "usr/lib/sysusers.d",
-    "usr/lib/tmpfiles.d",
-    "usr/share",
-    "usr/share/doc",
-    "usr/share/doc/shoal",
-    "usr/share/doc/shoal/licences",
-];
 const COPYRIGHT: &str = "\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: Shoal
@@ -46,11 +33,13 @@ License: MIT or Apache-2.0
 
 /// The package of a program.
 pub(crate) fn package(
-    program: &[u8],
+    (program, pages): (&[u8], &Pages),
     architecture: Architecture,
     version: &str,
     date: u64,
 ) -> io::Result<Vec<u8>> {
+    let packed = pages.manual.iter().map(|(name, page)| Ok((name, gzip(page)?)));
+    let packed: Vec<(&String, Vec<u8>)> = packed.collect::<io::Result<_>>()?;
     let mut files = vec![
         Entry::file(CONFFILE, 0o644, content::SETTINGS.as_bytes()),
         Entry::file("usr/bin/shoal", 0o755, program),
@@ -64,10 +53,19 @@ pub(crate) fn package(
         let folder = if name.starts_with("LICENSE") { "licences/" } else { "" };
         files.push(Entry::file(&format!("usr/share/doc/shoal/{folder}{name}"), 0o644, text.as_bytes()));
     }
+    for (name, page) in &packed {
+        files.push(Entry::file(&format!("usr/share/man/man1/{name}.gz"), 0o644, page));
+    }
+    for ((_, path, _), script) in SHELLS.iter().zip(&pages.completions) {
+        files.push(Entry::file(path, 0o644, script));
+    }
     let control = control(&files, architecture, version, date)?;
+    // Every folder of a file, the root included.
+    let folders = files.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
+    let folders: BTreeSet<&str> = folders.filter_map(Path::to_str).collect();
     let mut entries: Vec<Entry<'_>> =
-        DIRECTORIES.iter().map(|path| Entry::directory(path, 0o755, ROOT)).collect();
-    entries.extend(files);
+        folders.into_iter().map(|path| Entry::directory(path, 0o755, ROOT)).collect();
+    entries.extend(files.iter().cloned());
     entries.sort_by(|one, other| one.path.cmp(&other.path));
     let data = gzip(&tar("./", &entries, date)?)?;
     ar(&[("debian-binary", b"2.0\n"), ("control.tar.gz", &control), ("data.tar.gz", &data)], date)

@@ -14,6 +14,7 @@ mod content;
 mod deb;
 mod elf;
 mod oci;
+mod pages;
 
 use std::fs;
 use std::io;
@@ -41,6 +42,8 @@ pub struct Order {
     pub version: String,
     /// The time of all files, in seconds since 1970.
     pub date: u64,
+    /// The program that writes manual pages and completions: the same version, for this machine. `None` for packages without them.
+    pub pages_of: Option<PathBuf>,
 }
 
 /// Why no packages were made.
@@ -64,6 +67,14 @@ pub enum PackageError {
         /// What is wrong.
         why: &'static str,
     },
+    /// The program wrote no manual pages or completions.
+    #[error("{} {why}; name a build of the same version for this machine with --pages-of", path.display())]
+    Pages {
+        /// The program.
+        path: PathBuf,
+        /// What went wrong.
+        why: String,
+    },
     /// The version has characters that file names or Debian do not allow.
     #[error("the version {0:?} cannot be used: digits first, then letters, digits and . + ~, at most 64")]
     Version(String),
@@ -75,9 +86,9 @@ pub enum PackageError {
 /// Makes all packages and `SHA256SUMS`; returns the text of the latter.
 ///
 /// # Errors
-/// When the program cannot be read or is not static, the version is malformed, or a file cannot be written.
+/// When the program cannot be read or is not static, the version is malformed, the pages cannot be made, or a file cannot be written.
 pub fn make(order: &Order) -> Result<String, PackageError> {
-    let Order { program, out, version, date } = order;
+    let Order { program, out, version, date, pages_of } = order;
     check_version(version)?;
     let bytes = read(program)?;
     let architecture =
@@ -87,10 +98,20 @@ pub fn make(order: &Order) -> Result<String, PackageError> {
         path: out.clone(),
         source,
     })?;
+    let pages = match pages_of {
+        Some(program) => pages::of(program, &out.join(".pages"))?,
+        None => pages::Pages::default(),
+    };
     let (debian, oci) = (architecture.debian(), architecture.oci());
     let packages = [
-        (format!("shoal_{version}_{debian}.deb"), deb::package(&bytes, architecture, version, *date)?),
-        (format!("shoal-{version}-linux-{oci}.tar.gz"), content::archive(&bytes, version, oci, *date)?),
+        (
+            format!("shoal_{version}_{debian}.deb"),
+            deb::package((&bytes, &pages), architecture, version, *date)?,
+        ),
+        (
+            format!("shoal-{version}-linux-{oci}.tar.gz"),
+            content::archive((&bytes, &pages), version, oci, *date)?,
+        ),
         (format!("shoal-{version}-linux-{oci}.oci.tar"), oci::image(&bytes, architecture, version, *date)?),
     ];
     let mut sums = String::new();

@@ -28,11 +28,15 @@ struct Arguments {
     /// The time of all files, in seconds since 1970 [default: 2026-01-01]
     #[arg(long, env = "SOURCE_DATE_EPOCH", value_name = "SECONDS", default_value_t = packaging::DATE)]
     date: u64,
+    /// The program that writes manual pages and completions, if the static program does not run on this machine
+    #[arg(long, value_name = "FILE")]
+    pages_of: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let Arguments { program, out, version, date } = Arguments::parse();
-    match make(&Order { program, out, version, date }) {
+    let Arguments { program, out, version, date, pages_of } = Arguments::parse();
+    let pages_of = Some(pages_of.unwrap_or_else(|| program.clone()));
+    match make(&Order { program, out, version, date, pages_of }) {
         Ok(sums) => {
             // A closed output is no failure: the packages are written.
             let _ = std::io::stdout().write_all(sums.as_bytes());

@@ -21,8 +21,14 @@ fn packages(out: &Path, version: &str) -> BTreeMap<String, Vec<u8>> {
     fs::create_dir_all(out).unwrap();
     fs::write(&program, static_program()).unwrap();
     let folder = out.join("packages");
-    let sums =
-        make(&Order { program, out: folder.clone(), version: version.to_owned(), date: DATE }).unwrap();
+    let sums = make(&Order {
+        program,
+        out: folder.clone(),
+        version: version.to_owned(),
+        date: DATE,
+        pages_of: None,
+    })
+    .unwrap();
     assert_eq!(sums.lines().count(), 3);
     let files = fs::read_dir(folder).unwrap().map(Result::unwrap);
     files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
@@ -80,11 +86,47 @@ fn what_is_not_static_and_a_version_for_another_path_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     fs::write(&program, "#!/bin/sh\n").unwrap();
-    let order = Order { program, out: folder.path().join("out"), version: "1".to_owned(), date: 0 };
+    let order =
+        Order { program, out: folder.path().join("out"), version: "1".to_owned(), date: 0, pages_of: None };
     assert!(matches!(make(&order), Err(PackageError::Program { .. })));
     for version in ["", "../x", "1/2", "v1", "1 2", &"1".repeat(65)] {
         let order = Order { version: version.to_owned(), ..order.clone() };
         assert!(matches!(make(&order), Err(PackageError::Version(_))), "{version:?}");
     }
     assert!(!order.out.exists(), "nothing was written");
+}
+
+#[cfg(unix)]
+#[test]
+fn manual_pages_and_completions_are_those_that_the_program_writes() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (program, writer) = (folder.path().join("program"), folder.path().join("writer"));
+    fs::write(&program, static_program()).unwrap();
+    // Stands for a build for this machine: what it gets of the environment would be in the page.
+    let script = "#!/bin/sh\nif [ $1 = man ]; then /bin/mkdir -p $2; echo page $HOME >$2/shoal-job.1; else echo completes $2; fi\n";
+    fs::write(&writer, script).unwrap();
+    fs::set_permissions(&writer, fs::Permissions::from_mode(0o755)).unwrap();
+    let out = folder.path().join("out");
+    let order =
+        Order { program, out: out.clone(), version: "1".to_owned(), date: DATE, pages_of: Some(writer) };
+    make(&order).unwrap();
+    assert!(!out.join(".pages").exists(), "the work folder is removed");
+    let packed = fs::read(out.join("shoal-1-linux-amd64.tar.gz")).unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&packed[..]));
+    let mut found = BTreeMap::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut text).unwrap();
+        found.insert(entry.path().unwrap().to_str().unwrap().to_owned(), text);
+    }
+    assert_eq!(found["shoal-1-linux-amd64/man/man1/shoal-job.1"], b"page\n");
+    assert_eq!(found["shoal-1-linux-amd64/completions/_shoal"], b"completes zsh\n");
+    assert!(found.contains_key("shoal-1-linux-amd64/doc/operating.md"));
+
+    fs::write(order.pages_of.as_ref().unwrap(), "#!/bin/sh\nexit 3\n").unwrap();
+    let error = make(&order).unwrap_err();
+    assert!(error.to_string().contains("--pages-of"), "{error}");
 }

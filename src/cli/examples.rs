@@ -8,7 +8,7 @@ use clap::Command;
 /// The examples of a command by its path. In the order of `shoal --help`.
 pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("serve", &["shoal serve --data /var/lib/shoal", "shoal serve --config /etc/shoal/shoal.toml"]),
-    ("demo", &["shoal demo", "shoal demo --servers 5 --fail-one"]),
+    ("demo", &["shoal demo", "shoal demo --servers 5 --fail-one", "shoal demo --vm --console"]),
     ("sim", &["shoal sim --servers 3", "shoal sim --list"]),
     ("vm-connect", &["shoal vm-connect 127.0.0.1:8443"]),
     ("selftest", &["shoal selftest", "shoal selftest --faults storm --seeds 20"]),

@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::connections::{Admission, AdmittedStream, ConnectionGuard, IncomingRequest};
+use super::connections::{Admission, AdmittedStream, Connection, ConnectionGuard, IncomingRequest};
 use crate::tls::{PresentedCertificate, TlsAcceptor};
 use media::{FileSending, SendFiles};
 
@@ -180,6 +180,7 @@ async fn connection(
     let wire = AdmittedStream::new(wire, Arc::clone(&admitted));
     let (handler, mut at_work) = watch::channel(false);
     let stopping = stop.clone();
+    let receiving = Arc::clone(&admitted);
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         handler.send_replace(true);
         let handler = handler.clone();
@@ -200,12 +201,17 @@ async fn connection(
             extensions.insert(sender.clone());
             extensions.insert(sending.clone());
         }
-        let (router, stopping) = (router.clone(), stopping.clone());
+        let (router, stopping, receiving) = (router.clone(), stopping.clone(), Arc::clone(&receiving));
         async move {
             let response = match refused {
-                Some(response) => response,
+                Some(response) => {
+                    if !request.body().is_end_stream() {
+                        receiving.left_unread();
+                    }
+                    response
+                }
                 None => {
-                    let request = request.map(|body| arriving(body, stopping));
+                    let request = request.map(|body| arriving(body, stopping, receiving));
                     let Ok(response) = counted.handle(router.oneshot(request)).await;
                     response
                 }
@@ -248,7 +254,7 @@ async fn connection(
 }
 
 /// The body of a request: one that has not arrived completely ends with an error soon after `stop`.
-fn arriving(body: Incoming, stop: CancellationToken) -> axum::body::Body {
+fn arriving(body: Incoming, stop: CancellationToken, connection: Arc<Connection>) -> axum::body::Body {
     if body.is_end_stream() {
         return axum::body::Body::new(body);
     }
@@ -256,7 +262,12 @@ fn arriving(body: Incoming, stop: CancellationToken) -> axum::body::Body {
         stop.cancelled().await;
         tokio::time::sleep(SLOW_CLIENT).await;
     };
-    axum::body::Body::new(ArrivingBody { body, given_up: Some(Box::pin(given_up)) })
+    axum::body::Body::new(ArrivingBody {
+        body,
+        given_up: Some(Box::pin(given_up)),
+        connection,
+        has_ended: false,
+    })
 }
 
 /// A request body that the client still sends.
@@ -264,6 +275,17 @@ struct ArrivingBody {
     body: Incoming,
     /// Ends when the rest of the body is no longer awaited; `None` once it has ended.
     given_up: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    connection: Arc<Connection>,
+    /// Whether the body was read to its end.
+    has_ended: bool,
+}
+
+impl Drop for ArrivingBody {
+    fn drop(&mut self) {
+        if !self.has_ended && !self.body.is_end_stream() {
+            self.connection.left_unread();
+        }
+    }
 }
 
 impl Body for ArrivingBody {
@@ -278,6 +300,7 @@ impl Body for ArrivingBody {
         let stopped = || axum::Error::new("the controller stops; send the request again");
         let Some(given_up) = &mut this.given_up else { return Poll::Ready(Some(Err(stopped()))) };
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
+            this.has_ended = frame.is_none();
             return Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)));
         }
         if given_up.as_mut().poll(context).is_ready() {
@@ -300,6 +323,7 @@ impl Body for ArrivingBody {
 mod tests {
     use std::time::Instant;
 
+    use axum::http::StatusCode;
     use axum::routing::{get, post};
     use http_body_util::BodyExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -337,6 +361,7 @@ mod tests {
                 }
             }),
         );
+        let router = router.route("/refused", post(|| async { StatusCode::PAYLOAD_TOO_LARGE }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -403,6 +428,23 @@ mod tests {
         let mut response = String::new();
         stream.read_to_string(&mut response).await.unwrap();
         assert!(response.ends_with("not read: the controller stops; send the request again"), "{response}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_a_long_body_to_a_handler_that_does_not_read_it_receives_the_response() {
+        let (address, ..) = served().await;
+        let length = 8 << 20;
+        for request in [
+            format!("POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"),
+            // Refused before the router: no valid host.
+            format!("POST /refused HTTP/1.1\r\nContent-Length: {length}\r\n\r\n"),
+        ] {
+            let mut stream = sent(address, &request).await;
+            stream.write_all(&vec![b'x'; length]).await.expect("the body is taken");
+            let mut response = String::new();
+            stream.read_to_string(&mut response).await.expect("the response arrives");
+            assert!(response.starts_with("HTTP/1.1 4"), "{response}");
+        }
     }
 
     #[tokio::test]

@@ -15,8 +15,8 @@
 //! to a program that writes the image. What the content depends on and is not read is refused: backing files, data files, encryption,
 //! extended L2 entries, unknown incompatible features, images that QEMU marked as dirty or corrupt.
 //!
-//! Invariants: in memory are one L2 table, one cluster and one packed cluster, each at most 2 MiB, and the window of a decoder; the L1
-//! table is read entry by entry. Every offset is compared with the length of the file before it is used; no cluster is invented for
+//! Invariants: in memory are one L2 table and one cluster of at most 2 MiB each, one packed cluster of at most 4 MiB, and the window of a
+//! decoder; the L1 table is read entry by entry. Every offset is compared with the length of the file before it is used; no cluster is invented for
 //! a file that is cut off.
 //!
 //! Specification: QEMU `docs/interop/qcow2`, "Header", "Cluster mapping", "Compressed Clusters Descriptor".

@@ -21,17 +21,8 @@ struct Script {
 }
 
 /// All scripts, in order. The version of a script is its position in this list, from 1.
-const SCRIPTS: &[Script] = &[
-    Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") },
-    Script { name: "0002_firmware_sets", sql: include_str!("../../../migrations/0002_firmware_sets.sql") },
-    Script { name: "0003_hardware", sql: include_str!("../../../migrations/0003_hardware.sql") },
-    Script { name: "0004_cards", sql: include_str!("../../../migrations/0004_cards.sql") },
-    Script { name: "0005_fleet", sql: include_str!("../../../migrations/0005_fleet.sql") },
-    Script {
-        name: "0006_firmware_grants",
-        sql: include_str!("../../../migrations/0006_firmware_grants.sql"),
-    },
-];
+const SCRIPTS: &[Script] =
+    &[Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") }];
 
 /// The schema version that this program works on.
 pub(super) const VERSION: usize = SCRIPTS.len();
@@ -256,40 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn an_inventory_that_a_machine_reported_stays_when_the_out_of_band_one_is_added() {
+    fn a_set_has_one_file_per_component_and_model_and_a_grant_is_for_a_known_kind_of_image() {
         let mut connection = Connection::open_in_memory().unwrap();
-        let before = SCRIPTS.iter().position(|script| script.name == "0003_hardware").unwrap();
-        apply(&mut connection, Path::new(":memory:"), now(), &SCRIPTS[..before]).unwrap();
-        connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
-        connection
-            .execute(
-                "INSERT INTO server_observed (serial, inventory, inventoried_at) VALUES ('A', '{}', '2026')",
-                [],
-            )
-            .unwrap();
-        for script in &SCRIPTS[before..] {
-            connection.execute_batch(script.sql).unwrap();
-        }
-        let row: (String, Option<String>, Option<String>) = connection
-            .query_row("SELECT inventory, hardware, hardware_read_at FROM server_observed", [], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })
-            .unwrap();
-        assert_eq!(row, ("{}".to_owned(), None, None));
-    }
-
-    #[test]
-    fn a_database_without_firmware_sets_keeps_its_rows_and_gets_the_tables() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        apply(&mut connection, Path::new("unused"), now(), &SCRIPTS[..1]).unwrap();
-        connection.execute("INSERT INTO settings (key, value) VALUES ('kept', 'x')", []).unwrap();
+        apply(&mut connection, Path::new("unused"), now(), SCRIPTS).unwrap();
         connection.pragma_update(None, "foreign_keys", true).unwrap();
-        let copy = tempfile::tempdir().unwrap();
-        apply(&mut connection, &copy.path().join("shoal.db"), now(), &SCRIPTS[..2]).unwrap();
-        let kept: String = connection
-            .query_row("SELECT value FROM settings WHERE key = 'kept'", [], |row| row.get(0))
-            .unwrap();
-        assert_eq!(kept, "x");
         connection
             .execute_batch(
                 "INSERT INTO firmware_sets VALUES ('a', 'id', '{}', 'x', 'y');
@@ -299,66 +260,17 @@ mod tests {
             .unwrap();
         let second = "INSERT INTO firmware_set_models VALUES ('a', 'bios', 'v', 'm', 'd2')";
         assert!(connection.execute(second, []).is_err(), "a second file for one component of one model");
-    }
-
-    #[test]
-    fn labels_of_a_database_without_their_tables_are_found_after_the_migration() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        let before = SCRIPTS.iter().position(|script| script.name == "0005_fleet").unwrap();
-        apply(&mut connection, Path::new("memory"), now(), &SCRIPTS[..before]).unwrap();
-        connection
-            .execute_batch(
-                "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, labels, created_at, updated_at)
-                 VALUES ('A', 'a', 'b', 'u', 'p', '{\"rack\":\"7\"}', '2026', '2026');
-                 INSERT INTO batches VALUES ('b-1', NULL, '', 1, NULL, 'ann', '2026');
-                 INSERT INTO runs (id, workflow, workflow_version, server, root, phase, queue, priority, deadline_at, progress_at,
-                                   created_by, created_at, updated_at, batch)
-                 VALUES ('r', 'w', 1, 'A', 'r', 'queued', 'q', 0, '2027', '2026', 'ann', '2026', '2026', 'b-1');
-                 INSERT INTO run_inputs (run, input, plan, labels) VALUES ('r', '{}', '{}', '{\"wave\":\"1\"}');",
-            )
-            .unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        run(&mut connection, &folder.path().join("shoal.db"), now()).unwrap();
-        let read = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
-        assert_eq!(read("SELECT serial FROM server_labels WHERE key = 'rack' AND value = '7'"), "A");
-        assert_eq!(read("SELECT run FROM run_labels WHERE key = 'wave' AND value = '1'"), "r");
-        assert_eq!(
-            read("SELECT json_array(canary, stop_after, retry_of, gate, failures) FROM batches"),
-            "[0,null,null,null,0]"
-        );
-        connection.execute("UPDATE runs SET outcome = 'failed' WHERE id = 'r'", []).unwrap();
-        assert_eq!(
-            read("SELECT json_array(failures, gate) FROM batches"),
-            "[1,null]",
-            "a batch without a limit does not stop"
-        );
-    }
-
-    #[test]
-    fn grants_of_a_database_without_firmware_images_stay_and_one_of_a_firmware_image_can_be_issued() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        let before = SCRIPTS.iter().position(|script| script.name == "0006_firmware_grants").unwrap();
-        apply(&mut connection, Path::new("memory"), now(), &SCRIPTS[..before]).unwrap();
-        let insert = |artifact: &str| {
-            format!(
-                "INSERT INTO media_grants (token_hash, run, artifact, inputs, sha256, size, created_at, first_read_at, bytes)
-                 VALUES ('{artifact}', 'r', '{artifact}', 'i', 's', 7, '2026', '2027', 5)"
+        connection.pragma_update(None, "foreign_keys", false).unwrap();
+        let mut grant = |artifact: &str| {
+            connection.execute(
+                "INSERT INTO media_grants (token_hash, run, artifact, sha256, size, created_at) VALUES (?1, 'r', ?1, 's', 7, '2026')",
+                [artifact],
             )
         };
-        connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
-        connection.execute(&insert("task"), []).unwrap();
-        assert!(connection.execute(&insert("firmware"), []).is_err(), "the old schema refuses it");
-        for script in &SCRIPTS[before..] {
-            connection.execute_batch(script.sql).unwrap();
+        for artifact in ["task", "boot", "firmware"] {
+            grant(artifact).unwrap();
         }
-        connection.execute(&insert("firmware"), []).unwrap();
-        assert!(connection.execute(&insert("other"), []).is_err());
-        let read = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
-        assert_eq!(
-            read("SELECT json_array(run, inputs, sha256, size, created_at, ended_at, first_read_at, bytes) FROM media_grants
-                  WHERE artifact = 'task'"),
-            r#"["r","i","s",7,"2026",null,"2027",5]"#
-        );
+        assert!(grant("other").is_err(), "an unknown kind of image");
     }
 
     #[test]

@@ -70,19 +70,21 @@ pub struct DemoArgs {
     /// Install firmware on three simulated servers of three vendors; one BMC restarts in the middle, and one lies.
     #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one", "vm"])]
     pub firmware: bool,
-    /// Install a virtual machine (QEMU) in place of simulated servers. Needs --image, and --medium or --packages with --agent.
+    /// Install a virtual machine (QEMU) in place of simulated servers, from the packages of `shoal maintenance fetch packages`.
     #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one"])]
     pub vm: bool,
     /// The boot medium of the maintenance OS, as `shoal maintenance build` makes it.
     #[arg(long, value_name = "FILE", requires = "vm")]
     pub medium: Option<PathBuf>,
-    /// Make the boot medium from this folder of packages, as `shoal maintenance fetch` fills it. Needs --agent.
-    #[arg(long, value_name = "FOLDER", requires_all = ["vm", "agent"], conflicts_with = "medium")]
+    /// Make the boot medium from this folder of packages, as `shoal maintenance fetch` fills it; by default the folder `packages`.
+    #[arg(long, value_name = "FOLDER", requires = "vm")]
     pub packages: Option<PathBuf>,
-    /// The static agent of the medium that is made, as `cargo static -p agent` builds it.
-    #[arg(long, value_name = "FILE", requires = "packages")]
+    /// The static agent of the medium that is made, as `cargo static -p agent` builds it; by default the file `shoal-agent` beside
+    /// this program, or the one that was built.
+    #[arg(long, value_name = "FILE", requires = "vm", conflicts_with = "medium")]
     pub agent: Option<PathBuf>,
-    /// The image to install: an OCI image layout (folder or tar), or a reference.
+    /// The image to install: an OCI image layout (folder or tar), or a reference. By default a trial system that is made from the
+    /// packages and starts by UEFI.
     #[arg(long, value_name = "IMAGE", requires = "vm")]
     pub image: Option<String>,
     /// The recipe; its `oci_url` is replaced. By default that of the demo, for the disk of the machine.

@@ -96,6 +96,7 @@ impl Admission {
                     closer,
                     standing: Mutex::default(),
                     responded: AtomicBool::new(false),
+                    unread: AtomicBool::new(false),
                 })))
             }
             Err(why) => {
@@ -180,6 +181,8 @@ pub(in crate::app) struct Connection {
     standing: Mutex<Standing>,
     /// Whether the last response was produced completely. The request ends when its bytes are sent.
     responded: AtomicBool,
+    /// Whether a response was made before the body of its request had arrived.
+    unread: AtomicBool,
 }
 
 impl Connection {
@@ -211,6 +214,16 @@ impl Connection {
         if self.responded.swap(false, Ordering::AcqRel) {
             self.shared.state.lock().table.end(self.id);
         }
+    }
+
+    /// Notes that the body of a request was not read to its end.
+    pub(in crate::app) fn left_unread(&self) {
+        self.unread.store(true, Ordering::Release);
+    }
+
+    /// Whether the client may still send a body that no handler reads.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread.load(Ordering::Acquire)
     }
 
     /// How long a client may take no byte of a response.

@@ -20,7 +20,7 @@ mod table_tests;
 #[cfg(test)]
 mod tests;
 
-pub(super) use admission::{Admission, AdmissionParts, ConnectionGuard};
+pub(super) use admission::{Admission, AdmissionParts, Connection, ConnectionGuard};
 pub(super) use request::IncomingRequest;
 pub(super) use shares::Serves;
 pub(super) use stream::AdmittedStream;

@@ -226,6 +226,32 @@ async fn a_client_that_stops_reading_ends_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_that_is_not_read_is_discarded_for_two_seconds_after_the_end_was_sent() {
+    let (mut stream, _far, _guard) = piped(Standing::Anonymous);
+    let began = Instant::now();
+    stream.shutdown().await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO, "a connection without an unread body is closed at once");
+
+    let (mut stream, mut far, guard) = piped(Standing::Anonymous);
+    guard.connection().left_unread();
+    let client = tokio::spawn(async move {
+        assert_eq!(far.read(&mut [0; 1]).await.unwrap(), 0, "the end is sent before the client has sent all");
+        far.write_all(&[0; 64 << 10]).await.unwrap();
+        far
+    });
+    stream.shutdown().await.unwrap();
+    assert!(client.is_finished(), "all that the client sent was read");
+    assert!(began.elapsed() == Duration::from_secs(2), "{:?}", began.elapsed());
+
+    let (mut stream, far, guard) = piped(Standing::Anonymous);
+    guard.connection().left_unread();
+    let began = Instant::now();
+    drop(far);
+    stream.shutdown().await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO, "a client that is gone is not waited for");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bmc_that_reads_slowly_and_pauses_for_minutes_receives_everything() {
     let (mut stream, mut far, _guard) = piped(Standing::Media);
     let image = vec![9; 64 << 10];

@@ -6,15 +6,15 @@
 //!        \------ image and report, over 10.0.2.100 -------------------------/
 //! ```
 //!
-//! The medium and the image are foreign files that this program cannot make by itself: it says what is missing and how to
-//! get it.
+//! The medium and a trial system are made from the packages of the folder `packages` and the agent; files that are given replace
+//! them. What is missing is named, with the way to get it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use lab_vm::{GUEST_ADDRESS, Network, VirtualMachine};
+use lab_vm::{Firmware, GUEST_ADDRESS, Network, VirtualMachine};
 use recipe::RecipeSchemas;
 use registry::RepositoryName;
 use secrecy::SecretString;
@@ -44,23 +44,93 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(900);
 const LOGIN: &str = "login:";
 
 /// What a machine needs that this program does not contain.
-const NEEDED: &str = "shoal demo --vm installs a real system and needs two things that this program does not contain:
+const NEEDED: &str = "shoal demo --vm installs a real system from files that this program does not contain:
 
-  --medium FILE     the boot medium of the maintenance OS. To make it, on a machine that reaches a Debian mirror:
-                      shoal maintenance fetch packages
-                      shoal maintenance build packages --agent shoal-agent -o maintenance.iso
-                    The agent is the program of the crate `agent`: cargo static -p agent
-                    In its place --packages packages --agent shoal-agent make the medium for this run
-  --image IMAGE     the image to install: the folder or tar of an OCI image layout, or a reference HOST/REPOSITORY:TAG
-                    that the machine pulls by itself. It must have a kernel and a boot loader, which images for containers
-                    do not have. docs/operating.md makes one with mmdebstrap and umoci
+  packages          kernel and programs of the boot medium, and of the trial system that is installed. On a machine that
+                    reaches a Debian mirror: shoal maintenance fetch packages
+                    The folder `packages` is taken by itself; --packages FOLDER names another one
+  agent             the program that installs, of the crate `agent`: cargo static -p agent
+                    It is found beside this program or where it was built; --agent FILE names another one
 
-Both stay usable without a network. The demonstration without these files is `shoal demo`; a virtual machine for your own
+In their place: --medium FILE, a boot medium of `shoal maintenance build`, and --image IMAGE, the folder or tar of an OCI image layout or
+a reference HOST/REPOSITORY:TAG. An image must have a kernel and a boot loader, which images for containers do not have;
+docs/operating.md makes one with mmdebstrap and umoci. A machine that starts by BIOS needs such an image.
+
+All of it stays usable without a network. The demonstration without these files is `shoal demo`; a virtual machine for your own
 controller is `shoal sim --vm`";
+
+/// The folder of packages that is taken by itself.
+const PACKAGES: &str = "packages";
+/// The agent, beside this program or where `cargo static -p agent` builds it, from the folder of this program.
+const AGENTS: [&str; 2] = ["shoal-agent", "../x86_64-unknown-linux-gnu/static/shoal-agent"];
+
+/// The files that the demonstration starts from.
+#[derive(Debug)]
+struct Files {
+    medium: MediumSource,
+    image: Image,
+}
+
+impl Files {
+    /// The files that the options name, and for what they do not name, what lies where it is expected. `beside` is the folder of
+    /// this program.
+    fn of(args: &DemoArgs, beside: Option<&Path>) -> anyhow::Result<Self> {
+        let packages =
+            args.packages.clone().or_else(|| Some(PathBuf::from(PACKAGES)).filter(|folder| folder.is_dir()));
+        let agent = args.agent.clone().or_else(|| {
+            let places = AGENTS.iter().filter_map(|place| Some(beside?.join(place)));
+            places.into_iter().find(|place| place.is_file())
+        });
+        let mut missing = Vec::new();
+        let medium = match (&args.medium, &packages, agent) {
+            (Some(file), _, _) => Some(MediumSource::File(file.clone())),
+            (None, Some(packages), Some(agent)) => Some(MediumSource::Made(maintenance::Inputs {
+                packages: packages.clone(),
+                kernel: None,
+                agent,
+                // The small one makes the file systems of the default layout, and boots sooner.
+                profile: match args.recipe {
+                    Some(_) => maintenance::Profile::Full,
+                    None => maintenance::Profile::Small,
+                },
+                // A kernel on a busy emulator stops at the check of its timer.
+                command_line: "no_timer_check".to_owned(),
+            })),
+            (None, _, agent) => {
+                missing.extend(agent.is_none().then_some("the agent"));
+                None
+            }
+        };
+        let image = match (&args.image, packages) {
+            (Some(image), _) => Some(Image::of(image)),
+            (None, Some(packages)) => Some(Image::Trial(packages)),
+            (None, None) => None,
+        };
+        match (medium, image) {
+            (Some(medium), Some(image)) => {
+                let firmware = args.machine.vm_firmware;
+                if matches!(image, Image::Trial(_)) && firmware == Firmware::Bios {
+                    bail!(
+                        "the trial system starts by UEFI only; give --image, or leave out --vm-firmware bios\n\n{NEEDED}"
+                    );
+                }
+                Ok(Self { medium, image })
+            }
+            (medium, image) => {
+                if image.is_none() || (medium.is_none() && missing.is_empty()) {
+                    missing.insert(0, "the folder packages");
+                }
+                bail!("missing: {}\n\n{NEEDED}", missing.join(", "))
+            }
+        }
+    }
+}
 
 /// Where the image comes from.
 #[derive(Debug, PartialEq)]
 enum Image {
+    /// The trial system, which is made from this folder of packages.
+    Trial(PathBuf),
     /// The folder or archive of an image layout, which is imported into the controller's registry.
     Layout(PathBuf),
     /// A reference to another registry.
@@ -84,26 +154,6 @@ enum MediumSource {
 }
 
 impl MediumSource {
-    fn of(args: &DemoArgs) -> Option<Self> {
-        if let Some(file) = &args.medium {
-            return Some(Self::File(file.clone()));
-        }
-        let (packages, agent) = args.packages.as_ref().zip(args.agent.as_ref())?;
-        Some(Self::Made(maintenance::Inputs {
-            packages: packages.clone(),
-            kernel: None,
-            agent: agent.clone(),
-            // The small one makes the file systems of the default layout, and boots sooner.
-            profile: if args.recipe.is_some() {
-                maintenance::Profile::Full
-            } else {
-                maintenance::Profile::Small
-            },
-            // A kernel on a busy emulator stops at the check of its timer.
-            command_line: "no_timer_check".to_owned(),
-        }))
-    }
-
     /// The file of the medium, which is made in `folder` if there is none.
     async fn file(self, folder: &Path, timeline: &mut Timeline) -> anyhow::Result<PathBuf> {
         let inputs = match self {
@@ -130,17 +180,8 @@ impl MediumSource {
 
 /// Installs the machine. Returns whether it printed a login prompt at the end.
 pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
-    let medium = MediumSource::of(args);
-    let (medium, image) = match (medium, &args.image) {
-        (Some(medium), Some(image)) => (medium, Image::of(image)),
-        (medium, image) => {
-            let missing: Vec<&str> = [(medium.is_none(), "--medium"), (image.is_none(), "--image")]
-                .into_iter()
-                .filter_map(|(missing, option)| missing.then_some(option))
-                .collect();
-            bail!("missing: {}\n\n{NEEDED}", missing.join(", "));
-        }
-    };
+    let program = std::env::current_exe().ok();
+    let Files { medium, image } = Files::of(args, program.as_deref().and_then(Path::parent))?;
     if let MediumSource::File(path) = &medium {
         std::fs::metadata(path)
             .with_context(|| format!("the boot medium {} cannot be opened", path.display()))?;
@@ -157,6 +198,10 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     let oci_url = match &image {
         Image::Reference(reference) => reference.clone(),
         Image::Layout(path) => import(&settings, path, &mut timeline).await?,
+        Image::Trial(packages) => {
+            let layout = trial_image(packages, folder.path(), &mut timeline).await?;
+            import(&settings, &layout, &mut timeline).await?
+        }
     };
     let recipe = recipe(args.recipe.as_deref(), &oci_url, args.machine.no_network)?;
     let clock = Arc::new(SteadyClock::new(SystemClock));
@@ -164,7 +209,7 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     timeline.note("controller", &format!("listening on {}, data in a temporary folder", running.api));
     let password = random_password()?;
     // An image of another registry is pulled by the machine itself.
-    let network = vm::network_to(running.api, matches!(image, Image::Layout(_)))?;
+    let network = vm::network_to(running.api, !matches!(image, Image::Reference(_)))?;
     let place = BmcPlace {
         address: ([127, 0, 0, 1], 0).into(),
         user: BMC_USER.to_owned(),
@@ -221,6 +266,18 @@ fn settings(folder: &Path, medium: &Path) -> anyhow::Result<Settings> {
         variables: Vec::new(),
         file: None,
     })?)
+}
+
+/// Makes the trial system in `folder`. Returns the folder of its image layout.
+async fn trial_image(packages: &Path, folder: &Path, timeline: &mut Timeline) -> anyhow::Result<PathBuf> {
+    let (packages, layout) = (packages.to_owned(), folder.join("trial"));
+    let written = layout.clone();
+    let made = tokio::task::spawn_blocking(move || {
+        maintenance::write_trial_image(&packages, &written, &mut |_| {}).context("make the trial system")
+    });
+    let bytes = made.await.context("make the trial system")??;
+    timeline.note("image", &format!("a trial system made from the packages, {bytes} bytes"));
+    Ok(layout)
 }
 
 /// Imports the image before the controller starts. Returns the reference to it.
@@ -358,6 +415,45 @@ mod tests {
                 .to_string()
                 .contains("exist.json")
         );
+    }
+
+    fn files(options: &[&str], beside: Option<&Path>) -> Result<Files, String> {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            demo: DemoArgs,
+        }
+        let line = ["shoal", "--vm"].iter().chain(options);
+        let line = <Line as clap::Parser>::try_parse_from(line).map_err(|error| error.to_string())?;
+        Files::of(&line.demo, beside).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn packages_and_the_agent_beside_the_program_are_enough_and_what_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let packages = folder.path().display().to_string();
+        let reason = files(&["--packages", &packages], Some(folder.path())).unwrap_err();
+        assert!(
+            reason.starts_with("missing: the agent\n") && reason.contains("cargo static -p agent"),
+            "{reason}"
+        );
+        let reason = files(&["--agent", "a"], None).unwrap_err();
+        assert!(reason.starts_with("missing: the folder packages\n"), "{reason}");
+        assert!(
+            files(&["--medium", "m.iso"], None).unwrap_err().starts_with("missing: the folder packages\n")
+        );
+
+        std::fs::write(folder.path().join("shoal-agent"), "agent").unwrap();
+        let found = files(&["--packages", &packages], Some(folder.path())).unwrap();
+        assert_eq!(found.image, Image::Trial(folder.path().to_owned()));
+        let MediumSource::Made(inputs) = found.medium else { panic!("a medium is made") };
+        assert_eq!(inputs.agent, folder.path().join("shoal-agent"));
+
+        let given = files(&["--medium", "m.iso", "--image", "registry.example/os:1"], None).unwrap();
+        assert_eq!(given.image, Image::Reference("registry.example/os:1".to_owned()));
+        let reason =
+            files(&["--packages", &packages, "--vm-firmware", "bios"], Some(folder.path())).unwrap_err();
+        assert!(reason.starts_with("the trial system starts by UEFI only"), "{reason}");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!                                                     +--> ISO 9660: BIOS, UEFI with Secure Boot, USB stick
 //!                              FAT image (shim, GRUB) +        with /.shoal/build.json, the record of all this
 //!
-//! the same packages --trial--> the smallest image that can be installed, as an OCI image layout
+//! these packages again --trial--> the smallest image that can be installed, as an OCI image layout
 //!
 //! mirror --fetch--> InRelease (OpenPGP) -> Packages (SHA-256) -> .deb files (SHA-256) in a folder
 //! ```

@@ -30,7 +30,7 @@ use super::dispatcher::Engine;
 use super::wire::{CallKey, CallMessage, MessageRefused, ReportMessage};
 use super::workflow::StepReport;
 use crate::model::mutant::{self, Mutant};
-use crate::model::{RunId, Snapshot, StepPhase, StepRecord};
+use crate::model::{RunId, Snapshot, StepPhase, StepRecord, Time};
 use crate::store::{Lanes, OutputWritten, StoreError, WORKER_OWNER};
 
 /// How many runs a worker elsewhere may have at the same time.
@@ -211,6 +211,25 @@ impl RemoteQueues {
             self.engine.wake();
         }
         Ok(())
+    }
+
+    /// The run of an open call of this worker; `None` when the worker does not have it.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn open_run(&self, key: &CallKey) -> Result<Option<Arc<Snapshot>>, RemoteError> {
+        Ok(match self.held(key).await? {
+            Held::Open(snapshot, _) => Some(snapshot),
+            Held::Ended(_) | Held::GivenBack | Held::Lost => None,
+        })
+    }
+
+    /// When the next run of the queues is due.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn next_due(&self) -> Result<Option<Time>, RemoteError> {
+        Ok(self.decider.store.next_due(&self.decider.queues).await?)
     }
 
     /// Which of these claims a worker must stop at once: their cancel was requested, or their lease is lost.

@@ -150,6 +150,11 @@ impl CallMessage {
         })
     }
 
+    /// The server of the run.
+    pub fn server(&self) -> Option<&Serial> {
+        self.run.server.as_ref()
+    }
+
     /// The call, for a worker.
     pub fn call(self) -> StepCall {
         let Self { run, input, plan, steps, signals, record, reentered, undo, policy, lease_ms: _ } = self;

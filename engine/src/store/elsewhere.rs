@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use super::commit::{PROGRESS, write_progress};
-use super::rows::{find_run, snapshot};
+use super::rows::{all, find_run, snapshot};
 use super::{Store, StoreError};
 use crate::model::{Lease, Position, Run, RunId, StepPhase, StepRecord, Time};
 
@@ -32,7 +32,26 @@ pub struct OutputWritten {
     pub next_run_at: Time,
 }
 
+/// How many queues are looked at for a worker that is not there.
+const MAX_QUEUES: usize = 32;
+
 impl Store {
+    /// The queues of due runs, each with the time since when its first run is due. At most 32.
+    pub async fn due_queues(&self, now: Time) -> Result<Vec<(String, Time)>, StoreError> {
+        const OPERATION: &str = "find the queues of due runs";
+        let sql = format!(
+            "SELECT queue, min(next_run_at) AS since FROM runs
+             WHERE phase <> 'ended' AND restored = 0 AND next_run_at <= ?1
+             GROUP BY queue ORDER BY queue LIMIT {MAX_QUEUES}"
+        );
+        self.read(OPERATION, move |connection| {
+            all(connection, OPERATION, &sql, &[&now.to_string()], |columns| {
+                Ok((columns.get("queue")?, columns.time("since")?))
+            })
+        })
+        .await
+    }
+
     /// Extends the lease of a worker elsewhere and writes the output of its running step. `false`: the lease is lost, or the step
     /// does not run any more; nothing was written.
     pub async fn progress_elsewhere(&self, written: OutputWritten, now: Time) -> Result<bool, StoreError> {

@@ -31,6 +31,7 @@ const SCRIPTS: &[Script] = &[
         name: "0006_firmware_grants",
         sql: include_str!("../../../migrations/0006_firmware_grants.sql"),
     },
+    Script { name: "0007_worker_tokens", sql: include_str!("../../../migrations/0007_worker_tokens.sql") },
 ];
 
 /// The schema version that this program works on.
@@ -359,6 +360,24 @@ mod tests {
                   WHERE artifact = 'task'"),
             r#"["r","i","s",7,"2026",null,"2027",5]"#
         );
+    }
+
+    #[test]
+    fn a_database_without_tokens_of_workers_keeps_its_api_tokens_and_gets_the_table() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let before = SCRIPTS.iter().position(|script| script.name == "0007_worker_tokens").unwrap();
+        apply(&mut connection, Path::new("memory"), now(), &SCRIPTS[..before]).unwrap();
+        let insert = "INSERT INTO api_tokens (id, name, token_hash, role, created_by, created_at)
+                      VALUES ('t', 'ci', 'h', 'operator', 'ada', '2026')";
+        connection.execute(insert, []).unwrap();
+        for script in &SCRIPTS[before..] {
+            connection.execute_batch(script.sql).unwrap();
+        }
+        let count = |table: &str| {
+            let sql = format!("SELECT count(*) FROM {table}");
+            connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap()
+        };
+        assert_eq!((count("api_tokens"), count("worker_tokens")), (1, 0));
     }
 
     #[test]

@@ -65,6 +65,7 @@ mod unreadable;
 mod users;
 mod web_sessions;
 mod webhooks;
+mod worker_tokens;
 mod writer;
 
 #[cfg(test)]
@@ -108,3 +109,4 @@ pub use unreadable::Unreadable;
 pub use users::{AccountWritten, LoginGuard, MAX_ACCOUNTS, StoredUser, UserChange};
 pub use web_sessions::{StoredWebSession, WebSessionLimits};
 pub use webhooks::{WebhookCounts, WebhookProgress};
+pub use worker_tokens::{MAX_WORKER_TOKENS, StoredWorkerToken};

@@ -15,6 +15,7 @@ mod restored;
 mod sealing;
 mod web_sessions;
 mod webhooks;
+mod worker_tokens;
 mod writing;
 
 use std::collections::BTreeMap;

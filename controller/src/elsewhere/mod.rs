@@ -1,0 +1,3 @@
+//! Workers elsewhere: the messages of their routes (decision D33).
+
+pub mod messages;

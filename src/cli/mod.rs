@@ -3,6 +3,7 @@
 //! ```text
 //! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
+//! worker                        runs steps of a running controller here; its commands are clients of it
 //! server, job, batch, webhook,
 //! firmware, controller, about             clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
@@ -78,6 +79,7 @@ mod top;
 mod user;
 mod watch;
 mod webhook;
+mod worker;
 
 use std::ffi::OsString;
 use std::io;
@@ -207,6 +209,13 @@ enum Command {
         place: Box<accounts::PlaceArgs>,
         #[command(subcommand)]
         command: token::TokenCommand,
+    },
+    /// Execute the steps of a queue near its BMCs, until SIGTERM, SIGINT or SIGQUIT; manage workers and their tokens
+    Worker {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(flatten)]
+        arguments: Box<worker::WorkerArgs>,
     },
     /// List and end the logins of browsers
     Session {
@@ -408,6 +417,13 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Token { place, command } => {
             client_runtime()?.block_on(Box::pin(token::run(command, *place, output)))
         }
+        Command::Worker { connection, mut arguments } => match arguments.command.take() {
+            Some(command) => {
+                let client = Client::new(&connection)?;
+                client_runtime()?.block_on(Box::pin(worker::ask(command, &client, output)))
+            }
+            None => return worker::run(*arguments, &connection),
+        },
         Command::Session { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(session::run(command, &client, output)))

@@ -36,6 +36,7 @@
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried
+//!   workers    workers elsewhere: killed, stopped, late, refused
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -96,3 +97,4 @@ mod ui;
 mod ui_changes;
 mod vendors;
 mod webhooks;
+mod workers;

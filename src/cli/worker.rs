@@ -16,7 +16,6 @@ use clap::{Args, Subcommand};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
-use tokio_util::sync::CancellationToken;
 
 use super::accounts::now;
 use super::client::{Client, ConnectionArgs, tls_of};
@@ -27,7 +26,7 @@ use super::output::{Output, text};
 use super::token::{Expiry, expiry};
 use controller::app::ProcessSignals;
 use controller::config::LogFormat;
-use controller::elsewhere::{self, WorkerError, WorkerOptions};
+use controller::elsewhere::{self, CancellationToken, WorkerError, WorkerOptions};
 use controller::telemetry;
 use engine::model::error_chain;
 

@@ -35,7 +35,6 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, Semaphore};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
@@ -47,6 +46,8 @@ use link::{Link, LinkError, POLL};
 use messages::{ClaimList, ClaimOrder, Claims, Hello};
 use secrets::{KeyRing, KeyVersion, Resolver};
 use upkeep::{Upkeep, UpkeepServices};
+
+pub use tokio_util::sync::CancellationToken;
 
 /// How often idle connections to BMCs are looked for.
 const SWEEP: Duration = Duration::from_secs(15);

@@ -25,9 +25,9 @@ async fn succeeds(client: &Client, arguments: &[&str]) -> String {
 }
 
 /// Waits until nothing is under way and the status is as wanted.
-async fn settled(client: &Client, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let settled = |status: &Value| status["running"].is_null() && wanted(status);
-    client.until("/api/v1/backup-status", what, |response| settled(&response.json())).await.json()
+async fn backup_status(client: &Client, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let is_ready = |status: &Value| status["running"].is_null() && wanted(status);
+    client.until("/api/v1/backup-status", what, |response| is_ready(&response.json())).await.json()
 }
 
 fn backups(folder: &Path) -> Vec<PathBuf> {
@@ -53,7 +53,7 @@ async fn a_scheduled_backup_is_listed_verified_watched_and_restored() {
     })
     .await;
     let (admin, target) = (&scene.admin, scene.folder.path().join("backups"));
-    let status = settled(admin, "the first backup", |status| !status["last"].is_null()).await;
+    let status = backup_status(admin, "the first backup", |status| !status["last"].is_null()).await;
     let name = status["last"]["name"].as_str().unwrap().to_owned();
     assert_eq!(backups(&target), [target.join(&name)]);
     assert!(status["warnings"][0].as_str().unwrap().contains("same file system"), "{status:#}");
@@ -104,7 +104,7 @@ async fn a_scheduled_backup_is_listed_verified_watched_and_restored() {
     assert!(ready["checks"]["backup"]["message"].is_null(), "{ready:#}");
     std::fs::rename(&target, scene.folder.path().join("away")).unwrap();
     scene.skip(DAY * 3);
-    settled(admin, "a failure", |status| !status["failure"].is_null()).await;
+    backup_status(admin, "a failure", |status| !status["failure"].is_null()).await;
     let ready = admin.get("/readyz").await.expect(200);
     let check = &ready["checks"]["backup"];
     assert!(check["ok"] == true && check["message"].as_str().unwrap().contains("is old"), "{ready:#}");
@@ -209,7 +209,7 @@ async fn a_controller_that_is_killed_in_the_middle_of_a_backup_leaves_none_and_m
     std::fs::remove_file(&image).unwrap();
 
     let controller = data.serve().await;
-    let status = settled(&controller.admin, "the backup", |status| !status["last"].is_null()).await;
+    let status = backup_status(&controller.admin, "the backup", |status| !status["last"].is_null()).await;
     let name = status["last"]["name"].as_str().unwrap();
     assert_eq!(backups(&target), [target.join(name)], "the half one is removed");
     assert!(controller.terminate().await.success());

@@ -104,7 +104,8 @@ async fn killed_while_the_job_waits_for_its_report() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_machine_installs_the_report_is_repeated_until_a_controller_responds() {
     let mut spec = healthy(SERIAL);
-    spec.behaviour = InstallerBehaviour { pace: Duration::from_millis(300), ..InstallerBehaviour::default() };
+    spec.behaviour =
+        InstallerBehaviour { unit_time: Duration::from_millis(300), ..InstallerBehaviour::default() };
     let (mut data, controller, farm) = served(spec).await;
     let mut console = farm.console();
     let mut printed = async |wanted: fn(&ConsoleLine) -> bool| loop {
@@ -257,6 +258,37 @@ async fn stopped_by_sigterm_it_exits_with_success_and_its_successor_continues_th
     let status = tokio::time::timeout(Duration::from_secs(15), controller.terminate()).await.unwrap();
     assert!(status.success(), "{status}\n{}", data.logs());
     let successor = data.serve().await;
+    report(&successor.admin, &id).await;
+    let job = successor.admin.complete(&id).await;
+    assert_succeeded(&job, &farm.servers()[0].bmc, &successor.admin.event_log(&id).await);
+}
+
+/// A deadline is fixed when the job is made: a program that computes it again from the setting would fail this job at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_made_under_a_longer_stuck_timeout_keeps_its_deadline_when_the_setting_is_shortened() {
+    let (data, controller, farm) = served(silent(SERIAL)).await;
+    let id = controller.admin.create_job(SERIAL).await;
+    controller.admin.awaits_report(&id).await;
+    let promised = |job: &Value| (job["deadline_at"].clone(), job["wait"]["deadline"].clone());
+    let before = promised(&controller.admin.job(&id).await);
+    controller.kill();
+    // The job becomes two hours old; its deadlines stay where they are.
+    let database = rusqlite::Connection::open(data.path().join("data/provisioner.db")).unwrap();
+    let long_ago = "strftime('%Y-%m-%dT%H:%M:%SZ', 'now', '-2 hours')";
+    let changes = [
+        format!(
+            "UPDATE runs SET created_at = {long_ago}, wait = json_set(wait, '$.since', {long_ago}) WHERE id = ?1"
+        ),
+        format!("UPDATE jobs SET created_at = {long_ago} WHERE id = ?1"),
+    ];
+    for change in changes {
+        assert_eq!(database.execute(&change, [&id]).unwrap(), 1);
+    }
+    drop(database);
+
+    let mut data = data.with("JOB_STUCK_TIMEOUT", "15m");
+    let successor = data.serve().await;
+    assert_eq!(promised(&successor.admin.job(&id).await), before);
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
     assert_succeeded(&job, &farm.servers()[0].bmc, &successor.admin.event_log(&id).await);

@@ -149,6 +149,7 @@ async fn scene_with(change: impl FnOnce(&mut SimBmcConfig), settings: impl FnOnc
 struct EndedJob {
     scene: Scene,
     job: Value,
+    events: Vec<Value>,
     event_log: String,
     machine: SimBmcSnapshot,
 }
@@ -167,10 +168,11 @@ async fn run_another_job(scene: Scene) -> EndedJob {
 /// Waits for the end of a job, skipping pauses.
 async fn finished(scene: Scene, id: &str) -> EndedJob {
     let job = scene.complete_skipping(id).await;
+    let events = scene.admin.events(id).await;
     let event_log = scene.admin.event_log(id).await;
     let left = scene.bmc(SERIAL).wait_for(|machine| machine.open_sessions == 0 && machine.in_flight == 0);
     let machine = soon("the end of the session", left).await;
-    EndedJob { scene, job, event_log, machine }
+    EndedJob { scene, job, events, event_log, machine }
 }
 
 /// Runs a job whose machine never reports, up to its deadline.

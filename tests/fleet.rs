@@ -149,9 +149,21 @@ async fn a_batch_stops_groups_its_failures_and_is_retried() {
     scene.admin.awaits_report(&ids[1]).await;
     scene.admin.post(&format!("{place}/continue"), &json!({})).await.expect(200);
 
+    // A retry of a cause names it by its id, and with the number that was seen.
+    let id = cause["cause"].as_str().unwrap();
+    let retry = async |body: Value| scene.admin.post(&format!("{place}/retry"), &body).await;
+    retry(json!({ "cause": "0000" })).await.refused(409, "conflict.phase");
+    retry(json!({ "cause": id, "expected": 2 })).await.refused(412, "precondition_failed");
     let again = async || {
         let request = scene.admin.request(Method::POST, &format!("{place}/retry"));
-        scene.admin.send(request.header("idempotency-key", "again").json(&json!({ "stop_after": 2 }))).await
+        scene
+            .admin
+            .send(
+                request
+                    .header("idempotency-key", "again")
+                    .json(&json!({ "cause": id, "expected": 1, "stop_after": 2 })),
+            )
+            .await
     };
     let retried = again().await.expect(202);
     assert_eq!((&retried["retry_of"], &retried["accepted"]), (&batch["batch_id"], &json!(1)), "{retried}");
@@ -163,6 +175,13 @@ async fn a_batch_stops_groups_its_failures_and_is_retried() {
     assert_eq!((jobs(&repeated), &repeated["rows"][0]["result"]), (vec![new.clone()], &json!("exists")));
     report(&scene.admin, "STO-1", &new, &success()).await;
     assert_eq!(scene.complete_skipping(&new).await["outcome"], "succeeded");
+    // The server is installed now: its failure is no reason to install it again.
+    let refusal = retry(json!({})).await.refused(409, "conflict.phase");
+    assert!(refusal["message"].as_str().unwrap().contains("newer installation"), "{refusal}");
+    let batch = scene.admin.get(&place).await.expect(200);
+    assert_eq!((&batch["retriable"], &batch["causes"][0]["superseded"]), (&json!(0), &json!(1)), "{batch}");
+    let repeated = again().await.expect(200);
+    assert_eq!(jobs(&repeated), [new], "under its key it is found still");
     scene.admin.post(&format!("{place}/cancel"), &json!({ "all": true })).await.expect(202);
     scene.end().await;
 }
@@ -244,6 +263,68 @@ async fn a_verb_for_many_jobs_is_previewed_and_refused_when_the_number_has_chang
     );
     let all = cancel("", Some(3), "status:queued,provisioning").await.expect(202);
     assert_eq!(all["cancelled_now"], 3, "{all}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_many_takes_the_newest_installation_of_each_server_only() {
+    let scene = Scene::start(["RET-1", "RET-2"].map(silent).to_vec()).await;
+    let cancelled = async |serial: &str| {
+        let id = scene.admin.create_job(serial).await;
+        scene.admin.awaits_report(&id).await;
+        scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await;
+        scene.complete_skipping(&id).await;
+        id
+    };
+    cancelled("RET-1").await;
+    let newest = cancelled("RET-1").await;
+    cancelled("RET-2").await;
+    let installed = scene.admin.create_job("RET-2").await;
+    scene.admin.awaits_report(&installed).await;
+    report(&scene.admin, "RET-2", &installed, &success()).await;
+    scene.complete_skipping(&installed).await;
+
+    let select = json!({ "filter": "serial:RET-*", "expected": 1 });
+    let preview =
+        async || scene.admin.post("/api/v1/job-selections/retry?dry_run=true", &select).await.expect(200);
+    let seen = preview().await;
+    assert_eq!((&seen["count"], &seen["superseded"]), (&json!(1), &json!(2)), "{seen}");
+    assert_eq!(seen["first"][0]["job_id"], json!(newest));
+    let batch = scene.admin.post("/api/v1/job-selections/retry", &select).await.expect(202);
+    assert_eq!((&batch["accepted"], &batch["superseded"]), (&json!(1), &json!(2)), "{batch}");
+    assert_eq!(batch["rows"][0]["server_serial"], "RET-1");
+    let seen = preview().await;
+    assert_eq!(
+        (&seen["count"], &seen["superseded"]),
+        (&json!(0), &json!(3)),
+        "its retry is under way: {seen}"
+    );
+    scene.admin.post("/api/v1/job-selections/retry", &select).await.refused(412, "precondition_failed");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_are_listed_in_pages_and_found_by_time_and_id() {
+    let scene = Scene::start_with(vec![silent("PAG-1")], |settings, _| settings.worker_concurrency = 0).await;
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        let body = json!({ "recipe": recipe(), "rows": rows(&["PAG-1"]) });
+        let batch = scene.admin.post("/api/v1/batches", &body).await.expect(202);
+        made.insert(0, batch["batch_id"].as_str().unwrap().to_owned());
+    }
+    let get = async |query: &str| scene.admin.get(&format!("/api/v1/batches?{query}")).await.expect(200);
+    let ids = |page: &Value| -> Vec<String> {
+        let batches = page["batches"].as_array().unwrap().iter();
+        batches.map(|batch| batch["batch_id"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = get("limit=2").await;
+    let second = get(&format!("limit=2&cursor={}", first["next"].as_str().unwrap())).await;
+    assert_eq!([ids(&first), ids(&second)].concat(), made);
+    assert_eq!(second["next"], Value::Null);
+    assert_eq!(ids(&get("since=1h").await).len(), 3);
+    assert_eq!(ids(&get("since=2100-01-01").await).len(), 0);
+    assert_eq!(ids(&get(&format!("id={}", made[1])).await), [made[1].clone()]);
+    scene.admin.get("/api/v1/batches?cursor=x").await.refused(400, "validation_error");
     scene.end().await;
 }
 

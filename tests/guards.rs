@@ -42,7 +42,7 @@ async fn credentials_in_the_location_of_the_maintenance_iso_are_refused_and_a_qu
     let refused = refused.refused(400, "validation_error");
     assert_eq!(refused["details"][0]["path"], "/maintenance_iso_url");
     assert!(!refused.to_string().contains("hobbes"), "{refused}");
-    scene.admin.post("/api/v1/jobs", &order("oci:x")).await.refused(400, "validation_error");
+    scene.admin.post("/api/v1/jobs", &order("s3:x")).await.refused(400, "validation_error");
     let accepted =
         scene.admin.post("/api/v1/jobs", &order("https://iso.example/x.iso?sig=hobbes")).await.expect(202);
     let job = scene.admin.job(accepted["job_id"].as_str().unwrap()).await;

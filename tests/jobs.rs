@@ -168,7 +168,7 @@ async fn servers_are_installed_in_parallel_and_counted() {
     specs[2].behaviour = InstallerBehaviour::failing_at(unit::PARTITION);
     for spec in &mut specs {
         // The report latency is counted only if the job waits for the report, so the installer is slow.
-        spec.behaviour.pace = Duration::from_millis(200);
+        spec.behaviour.unit_time = Duration::from_millis(200);
     }
     let scene = Scene::start(specs).await;
     let mut ids = Vec::new();

@@ -34,8 +34,10 @@
 //!   rescue     sessions of `rescue.target`
 //!   audit      the audit log and its offline check
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
+//!   bios_apply  settings of the BIOS, the boot order
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
-//!   fleet      filters, imports, batches that stop and are retried
+//!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
+//!   ui_login   forms before and at the login
 //!   workers    workers elsewhere: killed, stopped, late, refused
 //! ```
 //! What each file proves: docs/testing.md.
@@ -48,13 +50,16 @@ mod api;
 mod audit;
 mod backups;
 mod batches;
+mod bios_apply;
 mod bmc;
+mod boot_images;
 mod command_line;
 mod conditions;
 mod crash;
 mod crowd;
 mod delivery;
 mod demo;
+mod disk_images;
 mod doors;
 mod emulator;
 mod esxi;
@@ -70,6 +75,7 @@ mod jobs;
 mod kill;
 mod kit;
 mod limits;
+mod listing;
 mod media;
 mod media_bytes;
 mod modes;
@@ -95,6 +101,7 @@ mod tls;
 mod tls_clients;
 mod ui;
 mod ui_changes;
+mod ui_login;
 mod vendors;
 mod webhooks;
 mod workers;

@@ -69,6 +69,17 @@ async fn access_is_denied_by_default_and_the_challenge_names_the_token_endpoint(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_is_switched_off_has_no_routes() {
+    let scene = Scene::bare(vec![], |settings, _| settings.enable_registry = false).await;
+    for place in ["/v2/", MANIFEST, "/v2/token?service=shoal"] {
+        assert_eq!(scene.admin.get(place).await.status, 404, "{place}");
+    }
+    let about = scene.admin.get("/about").await.expect(200);
+    assert!(!about["features"].as_array().unwrap().contains(&json!("registry")), "{about}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn htpasswd_users_may_pull_and_access_rules_allow_more_as_soon_as_they_are_loaded() {
     let scene = scene(|settings, folder| {
         with_user(settings, folder);

@@ -105,6 +105,14 @@ async fn progress_becomes_an_event_and_ends_nothing() {
     let events = scene.admin.events(&id).await;
     let event = events.iter().find(|event| event["type"] == "report.progress").unwrap();
     assert_eq!(event["data"], json!({ "step": "image-linux.service", "percent": 40 }));
+    // The agent names the disk before its first write: after a power failure the controller knows which one it was.
+    let disk = json!({ "name": "nvme0n1", "bytes": 1_000_000, "serial": "N1", "model": null });
+    let chosen = json!({ "status": "progress", "step": "select-disk.service", "percent": 1, "disk": disk });
+    scene.admin.report("REP-5", &token, &chosen).await.expect(200);
+    let events = scene.admin.events(&id).await;
+    let event = events.iter().rfind(|event| event["type"] == "report.progress").unwrap();
+    assert_eq!(event["data"]["disk"], disk);
+    assert_eq!(event["message"], "select-disk.service, 1 %; the disk is nvme0n1, serial N1");
     assert_eq!(scene.admin.job(&id).await["wait"]["reason"], "report");
     scene.end().await;
 }

@@ -27,6 +27,7 @@ fn word(operation: RequestKind) -> &'static str {
         RequestKind::Login => "login",
         RequestKind::Logout => "logout",
         RequestKind::PatchSystem => "boot",
+        RequestKind::PatchBios => "bios",
         RequestKind::Reset => "reset",
         RequestKind::ResetManager => "restart",
         RequestKind::Insert => "insert",

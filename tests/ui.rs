@@ -45,7 +45,7 @@ pub(crate) struct Browser<'a> {
 }
 
 impl<'a> Browser<'a> {
-    fn stranger(scene: &'a Scene) -> Self {
+    pub(crate) fn stranger(scene: &'a Scene) -> Self {
         Self { scene, cookie: String::new() }
     }
 
@@ -311,6 +311,15 @@ async fn pages_stay_small_with_ten_thousand_jobs_and_the_numbers_are_those_of_th
     let listed = scene.admin.get("/api/v1/jobs?limit=500&filter=condition:held,restored").await.expect(200);
     assert_eq!(held["jobs"], json!(listed["jobs"].as_array().unwrap().len()), "{overview}");
     assert_eq!(overview["failures"][0]["jobs"], json!(200), "{overview}");
+    // Each link of "needs a person" lists what it counts.
+    for group in overview["failures"].as_array().unwrap() {
+        let (class, step) = (group["class"].as_str().unwrap(), group["step"].as_str().unwrap());
+        let filter = format!("failure:open class:{class} failed_step:{step}");
+        let place = format!("/ui/jobs?q={}", filter.replace(' ', "%20").replace(':', "%3A"));
+        let listed = scene.admin.get(&format!("/api/v1/jobs?limit=500&filter={filter}")).await.expect(200);
+        assert_eq!(group["jobs"], json!(listed["jobs"].as_array().unwrap().len()), "{group}");
+        assert!(group["jobs"] == 1 || ann.get("/ui/").await.html.contains(&place), "{place}");
+    }
     scene.end().await;
 }
 

@@ -186,7 +186,14 @@ async fn a_batch_is_made_from_a_filter_explains_its_failures_and_is_retried() {
     let retry = format!("{place}/retry");
     let question = olga.get(&retry).await;
     assert!(question.html.contains("Retry 1 failed job"), "{}", question.html);
-    let sent = fields(&question, &["csrf", "key"], &[("canary", "1")]);
+    // The number is that of the question: with another one nothing is done, and the question is asked again.
+    let other = fields(&question, &["csrf", "key", "cause"], &[("canary", "1"), ("expected", "2")]);
+    let refused = post(&olga, &retry, &other).await;
+    assert!(refused.status == 412 && refused.html.contains("Retry 1 failed job"), "{}", refused.html);
+    let cause = page.html.split("/retry?cause=").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let of_cause = olga.get(&format!("{retry}?cause={cause}")).await;
+    assert_eq!((of_cause.hidden("cause").as_str(), of_cause.hidden("expected").as_str()), (cause, "1"));
+    let sent = fields(&question, &["csrf", "key", "cause", "expected"], &[("canary", "1")]);
     let new = post(&olga, &retry, &sent).await.leads_to().to_owned();
     assert_eq!(post(&olga, &retry, &sent).await.leads_to(), new, "a retry is made once");
     assert!(olga.get(&new).await.html.contains("repeats failures of"));
@@ -196,6 +203,20 @@ async fn a_batch_is_made_from_a_filter_explains_its_failures_and_is_retried() {
         post(&olga, &format!("{place}/continue"), &sent).await.leads_to(),
         format!("{place}?done=batch-continue")
     );
+    // A cancel reaches what is under way too, if that is asked for.
+    let running = scene.admin.get(&format!("/api/v1/jobs?batch={id}&server_serial=BAT-2")).await.expect(200);
+    let running = running["jobs"][0]["job_id"].as_str().unwrap().to_owned();
+    scene.admin.awaits_report(&running).await;
+    let question = olga.get(&format!("{place}/cancel")).await;
+    assert!(question.html.contains("All that have not ended: 1 job"), "{}", question.html);
+    assert!(!question.html.contains("Cancel 0 jobs"), "{}", question.html);
+    let sent = fields(&question, &["csrf"], &[("which", "all"), ("reason", "a test")]);
+    assert_eq!(
+        post(&olga, &format!("{place}/cancel"), &sent).await.leads_to(),
+        format!("{place}?done=batch")
+    );
+    assert_eq!(scene.complete_skipping(&running).await["outcome"], "cancelled");
+    assert!(olga.get(&format!("{place}/cancel")).await.html.contains("nothing to cancel"));
     scene.end().await;
 }
 

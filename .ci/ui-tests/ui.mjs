@@ -73,7 +73,7 @@ async function main() {
   const kept = await until('the demo', () => demo.text.match(/^\{"keep":.*$/m)?.[0]);
   const { url, token } = JSON.parse(kept).keep;
   const port = await freePort();
-  start(['sim', '--serial', 'UI-0001', '--base-port', String(port), '--pace', '300ms'], { SHOAL_SIM_PASSWORD: 'a-password-of-the-test' });
+  start(['sim', '--serial', 'UI-0001', '--base-port', String(port), '--unit-time', '300ms'], { SHOAL_SIM_PASSWORD: 'a-password-of-the-test' });
   await until('the simulated server', () => fetch(`http://127.0.0.1:${port}/redfish/v1/`).then(response => response.ok, () => false));
 
   const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });
@@ -105,6 +105,8 @@ async function main() {
     check(await page.locator('#needs li').count() === 1, 'the failed installation needs a person');
     await page.locator('.live[data-state=live]').waitFor();
     await shot(page, 'overview-light');
+    const age = page.locator('time .rel').first(), old = await age.textContent();
+    check(await until('an age that moves without an event', async () => await age.textContent() !== old), 'ages move');
 
     // Add a server, look at its BMC.
     await page.getByRole('link', { name: 'Servers', exact: true }).click();
@@ -211,7 +213,7 @@ async function main() {
     check((await page.locator('#causes').innerText()).includes('bootloader-linux.service'), 'the cause names its unit');
     await sound(page, 'batch');
     await shot(page, 'batch-light');
-    await page.getByRole('link', { name: /^Retry these 1 job/ }).click();
+    await page.getByRole('link', { name: /^Retry these 1:/ }).click();
     await sound(page, 'retry the batch?');
     await page.getByRole('button', { name: 'Retry 1 failed job' }).click();
     await page.getByText('This is the new batch').waitFor();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::log::Log;
 
@@ -39,23 +39,24 @@ impl Clock for SystemClock {
     }
 }
 
-/// Returns the time of day to use: the latest of what the machine says and of times that certainly have passed. A
-/// machine with an empty battery starts in 1970, where no certificate is valid.
+/// How long after its creation a job is carried out at most. A medium that waits longer in its drive has no job that is awaited.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// Returns the time to set a clock to that cannot be right: it is behind the creation of the job, or a month ahead of it. A machine
+/// with an empty battery starts in 1970, another one in 2099; in both no certificate is valid.
 #[must_use]
-pub fn plausible_now(machine: Timestamp, passed: &[Timestamp]) -> Timestamp {
-    passed.iter().copied().fold(machine, Timestamp::max)
+pub fn correction(now: Timestamp, created_at: Timestamp) -> Option<Timestamp> {
+    let age = now.duration_since(created_at);
+    (age.is_negative() || age > LONGEST_WAIT).then_some(created_at)
 }
 
-/// Moves a clock that is behind the creation of the job: no certificate is valid in 1970.
+/// Sets a clock that cannot be right to the creation of the job.
 pub fn set_clock(clock: &dyn Clock, created_at: Timestamp, unit: &str, log: &Log) {
     let now = clock.now();
-    let plausible = plausible_now(now, &[created_at]);
-    if plausible == now {
-        return;
-    }
-    let time = rustix::time::Timespec { tv_sec: plausible.as_second(), tv_nsec: 0 };
-    match rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
-        Ok(()) => log.line(unit, format!("the clock said {now}; it is set to {plausible}")),
+    let Some(time) = correction(now, created_at) else { return };
+    let seconds = rustix::time::Timespec { tv_sec: time.as_second(), tv_nsec: 0 };
+    match rustix::time::clock_settime(rustix::time::ClockId::Realtime, seconds) {
+        Ok(()) => log.line(unit, format!("the clock said {now}; it is set to {time}")),
         Err(source) => log.line(unit, format!("the clock says {now} and cannot be set: {source}")),
     }
 }
@@ -65,11 +66,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_in_1970_is_moved_to_the_creation_of_the_job_and_a_good_clock_stays() {
-        let job: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let built: Timestamp = "2025-01-02T03:04:05Z".parse().unwrap();
-        assert_eq!(plausible_now(Timestamp::UNIX_EPOCH, &[built, job]), job);
-        let later: Timestamp = "2026-05-02T03:04:05Z".parse().unwrap();
-        assert_eq!(plausible_now(later, &[built, job]), later);
+    fn a_clock_in_1970_or_a_month_ahead_is_set_to_the_creation_of_the_job_and_a_good_clock_stays() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let job = at("2026-01-02T03:04:05Z");
+        for wrong in
+            ["1970-01-01T00:00:00Z", "2026-01-02T03:04:04Z", "2026-02-02T03:04:05Z", "2099-01-01T00:00:00Z"]
+        {
+            assert_eq!(correction(at(wrong), job), Some(job), "{wrong}");
+        }
+        for right in ["2026-01-02T03:04:05Z", "2026-01-02T09:00:00Z", "2026-01-31T03:04:05Z"] {
+            assert_eq!(correction(at(right), job), None, "{right}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! every block device --read_medium--> (rank 0: /job.json | rank 1: /task/job.json) + all files beside it, in memory
 //!                                           |
-//!                                        choose: serial number matches, lowest rank, newest created_at
+//!                                        choose: serial number matches, newest created_at, lowest rank
 //! ```
 //!
 //! The ISO 9660 volume is read from the device directly, without a mount: no kernel module is needed, nothing stays
@@ -132,7 +132,7 @@ fn read_files<S: ReadAt>(image: &Image<S>, place: &str) -> Result<BTreeMap<Strin
     Ok(files)
 }
 
-/// Chooses the task of this machine.
+/// Chooses the newest task of this machine: a medium of an earlier job may be left in a drive. Of equal ones the first place counts.
 ///
 /// # Errors
 /// Returns an error when no task is for this machine. No disk may be touched then.
@@ -145,8 +145,8 @@ pub fn choose(tasks: Vec<FoundTask>, serials: &MachineSerials) -> Result<FoundTa
             continue;
         }
         let better = best.as_ref().is_none_or(|best| {
-            (task.rank, std::cmp::Reverse(task.job.created_at))
-                < (best.rank, std::cmp::Reverse(best.job.created_at))
+            (std::cmp::Reverse(task.job.created_at), task.rank)
+                < (std::cmp::Reverse(best.job.created_at), best.rank)
         });
         if better {
             best = Some(task);
@@ -206,14 +206,15 @@ mod tests {
     }
 
     #[test]
-    fn a_task_medium_is_preferred_to_a_newer_job_in_the_boot_medium() {
+    fn an_earlier_job_is_not_taken_wherever_it_is_and_of_equal_ones_the_task_medium_counts() {
+        let time = |tasks: Vec<FoundTask>| choose(tasks, &serials()).unwrap().job.created_at.to_string();
         let mut tasks = medium("SN1", "2026-05-01T00:00:00Z", "task/");
-        assert_eq!(
-            choose(tasks.clone(), &serials()).unwrap().job.created_at.to_string(),
-            "2026-05-01T00:00:00Z"
-        );
+        assert_eq!(time(tasks.clone()), "2026-05-01T00:00:00Z");
         tasks.extend(medium("SN1", "2026-01-01T00:00:00Z", ""));
-        assert_eq!(choose(tasks, &serials()).unwrap().job.created_at.to_string(), "2026-01-01T00:00:00Z");
+        assert_eq!(time(tasks.clone()), "2026-05-01T00:00:00Z");
+        tasks.extend(medium("SN1", "2026-05-01T00:00:00Z", ""));
+        let chosen = choose(tasks, &serials()).unwrap();
+        assert_eq!(chosen.rank, medium("SN1", "2026-05-01T00:00:00Z", "").remove(0).rank);
     }
 
     #[test]

@@ -12,10 +12,10 @@
 
 use std::io::{self, Read};
 
+use disk_file::sector_of_image;
 use sha2::{Digest as _, Sha256};
 
 use crate::device::Disk;
-use crate::gpt;
 
 const BLOCK: usize = 1024 * 1024;
 
@@ -83,7 +83,7 @@ fn check_start(first: &[u8], disk: &dyn Disk) -> Result<(), String> {
     if first.len() < 512 || first.len() as u64 > disk.size() {
         return Err(format!("the image does not fit: its start has {} bytes", first.len()));
     }
-    match gpt::sector_of_image(first) {
+    match sector_of_image(first) {
         Some(sector) if sector != disk.sector() => Err(format!(
             "the image was made for sectors of {sector} bytes and the disk has {}; it would not boot. Use an image for \
              this sector size",

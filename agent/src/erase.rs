@@ -165,7 +165,7 @@ pub fn secure(
     let places = places(disk.size());
     let prepared = own.prepare()?;
     let mut not_used = Vec::new();
-    let before = digests(disk, &places).map_err(|source| format!("reading before the erase: {source}"))?;
+    let before = digests(disk, &places);
     let mut methods = own.offered().unwrap_or_else(|reason| {
         not_used.push(reason);
         Vec::new()
@@ -215,26 +215,34 @@ fn places(size: u64) -> Vec<u64> {
     all.into_iter().map(|block| block * SAMPLE).collect()
 }
 
-/// The digests of the samples; `None` for zeros, which an erase may leave.
-fn digests(disk: &dyn Disk, places: &[u64]) -> io::Result<Vec<Option<[u8; 32]>>> {
+/// The digest of a sample; `None` for zeros, which an erase may leave.
+type SampleDigest = Option<[u8; 32]>;
+
+/// The digests of the samples. A place that cannot be read has the error: a disk that fails is the one that is erased.
+fn digests(disk: &dyn Disk, places: &[u64]) -> Vec<io::Result<SampleDigest>> {
     let mut block = vec![0; SAMPLE as usize];
-    places
-        .iter()
-        .map(|place| {
-            disk.read_at(*place, &mut block)?;
-            Ok((!is_zero(&block)).then(|| Sha256::digest(&block).into()))
-        })
-        .collect()
+    let mut digest = |place: &u64| {
+        disk.read_at(*place, &mut block)?;
+        Ok((!is_zero(&block)).then(|| Sha256::digest(&block).into()))
+    };
+    places.iter().map(&mut digest).collect()
 }
 
-fn prove(disk: &dyn Disk, places: &[u64], before: &[Option<[u8; 32]>], method: Method) -> Result<(), String> {
+/// Proves that no sample is what it was. What could not be read before is compared with nothing; after the erase every sample must be
+/// readable.
+fn prove(
+    disk: &dyn Disk,
+    places: &[u64],
+    before: &[io::Result<SampleDigest>],
+    method: Method,
+) -> Result<(), String> {
     disk.forget_cache().map_err(|source| source.to_string())?;
-    let after = digests(disk, places).map_err(|source| format!("reading after the erase: {source}"))?;
-    for ((place, before), after) in places.iter().zip(before).zip(&after) {
+    for ((place, before), after) in places.iter().zip(before).zip(digests(disk, places)) {
+        let after = after.map_err(|source| format!("reading after the erase at {place}: {source}"))?;
         if method.reads_zeros() && after.is_some() {
             return Err(format!("the disk returns other bytes than zeros at {place}"));
         }
-        if after.is_some() && after == before {
+        if after.is_some() && before.as_ref().is_ok_and(|before| *before == after) {
             return Err(format!("the disk returns what it held before at {place}"));
         }
     }
@@ -269,6 +277,8 @@ mod tests {
         discard_leaves: Option<u8>,
         /// Writes to this range are acknowledged and lost.
         stuck: Range<usize>,
+        /// Reads of this range fail until it was erased.
+        unreadable: Mutex<Range<usize>>,
         own: Vec<Method>,
         /// What a format leaves; `None` when the drive acknowledges it and does nothing.
         format_leaves: Option<u8>,
@@ -281,18 +291,31 @@ mod tests {
                 bytes: Mutex::new(bytes),
                 discard_leaves: None,
                 stuck: 0..0,
+                unreadable: Mutex::new(0..0),
                 own: Vec::new(),
                 format_leaves: None,
             }
         }
 
         fn fill(&self, byte: u8, range: Range<usize>) {
+            self.repair(&range);
             for (index, at) in
                 self.bytes.lock().unwrap()[range.clone()].iter_mut().zip(range).map(|(at, index)| (index, at))
             {
                 if !self.stuck.contains(&index) {
                     *at = byte;
                 }
+            }
+        }
+    }
+
+    impl Lab {
+        /// A sector that was written can be read, unless the disk has no spare ones.
+        fn repair(&self, written: &Range<usize>) {
+            let mut unreadable = self.unreadable.lock().unwrap();
+            let spares = self.stuck.is_empty();
+            if spares && written.start <= unreadable.start && unreadable.end <= written.end {
+                *unreadable = 0..0;
             }
         }
     }
@@ -308,6 +331,10 @@ mod tests {
 
         fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
             let from = offset as usize;
+            let unreadable = self.unreadable.lock().unwrap();
+            if from < unreadable.end && unreadable.start < from + buffer.len() {
+                return Err(io::Error::from_raw_os_error(5));
+            }
             buffer.copy_from_slice(&self.bytes.lock().unwrap()[from..from + buffer.len()]);
             Ok(())
         }
@@ -395,6 +422,20 @@ mod tests {
         assert!(seen.iter().all(|(_, percent)| *percent <= 100));
         let bytes = std::fs::read(&path).unwrap();
         assert!(bytes.len() == 300 << 20 && is_filled(&bytes, 0));
+    }
+
+    #[test]
+    fn a_sector_that_cannot_be_read_stops_no_erase_and_proves_none() {
+        let lab = Lab { unreadable: Mutex::new(0..4096), discard_leaves: Some(0), ..Lab::new() };
+        let erased = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap();
+        assert_eq!(erased.method, Method::Discard);
+        // The sector stays unreadable: no method is proven, and the disk is to be destroyed.
+        let lab = Lab { unreadable: Mutex::new(0..4096), stuck: 0..1, discard_leaves: Some(0), ..Lab::new() };
+        let refused = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap_err();
+        assert!(
+            refused.contains("reading after the erase at 0") && refused.contains("Destroy the disk"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -96,6 +96,10 @@ pub fn read_disks(sys: &Path) -> Vec<DiskFacts> {
 }
 
 fn read_disk(folder: &Path, name: &str) -> Option<DiskFacts> {
+    // A path of a drive with several ones: the kernel joins them in another disk, which is the one to use (NVMe multipath).
+    if text(&folder.join("hidden")).as_deref() == Some("1") {
+        return None;
+    }
     let number = |file: &str| text(&folder.join(file)).and_then(|text| text.parse::<u64>().ok());
     let flag = |file: &str| number(file) == Some(1);
     let device = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
@@ -270,6 +274,33 @@ fn is_pci_address(part: &str) -> bool {
 mod tests {
     use super::*;
     use crate::test_kit::FakeSys;
+
+    #[test]
+    fn the_paths_of_a_drive_with_two_ports_are_one_disk() {
+        let sys = FakeSys::default();
+        let about: &[(&str, &str)] = &[("wwid", "eui.0025385b71b00001"), ("nsid", "1"), ("serial", "N1")];
+        sys.disk(
+            "nvme0n1",
+            "virtual/nvme-subsystem/nvme-subsys0",
+            8000,
+            &[about, &[("hidden", "0")]].concat(),
+        );
+        sys.disk(
+            "nvme0c0n1",
+            "pci0000:00/0000:01:00.0/nvme/nvme0",
+            8000,
+            &[about, &[("hidden", "1")]].concat(),
+        );
+        sys.disk(
+            "nvme0c1n1",
+            "pci0000:00/0000:02:00.0/nvme/nvme1",
+            8000,
+            &[about, &[("hidden", "1")]].concat(),
+        );
+        let disks = read_disks(sys.path());
+        assert_eq!(disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>(), ["nvme0n1"]);
+        assert_eq!(crate::select::select(&disks, &[], Some("/dev/nvme0n1"), None).unwrap().name, "nvme0n1");
+    }
 
     #[test]
     fn disks_are_read_with_serial_wwn_size_and_paths() {

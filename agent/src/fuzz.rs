@@ -30,7 +30,6 @@ use crate::linux::{OsRelease, partition_of};
 use crate::modules::ModuleIndex;
 use crate::net::record::Record;
 use crate::net::{Mac, dhcp, netlink, plan};
-use crate::oci::decompressed;
 use crate::task::Task;
 use crate::wipe;
 
@@ -58,7 +57,7 @@ pub fn documents(data: &[u8]) {
 /// When something beside the tree changed.
 pub fn layer(data: &[u8]) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let Ok(content) = decompressed(data) else { return };
+    let Ok(content) = disk_file::unpacked(data) else { return };
     let mut bytes = Vec::new();
     let _ = content.take(MAX_CONTENT).read_to_end(&mut bytes);
     let mut archive = Archive::new(&bytes[..]);

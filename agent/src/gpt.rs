@@ -301,12 +301,6 @@ pub(crate) fn partitions_of_any_table(disk: &dyn Disk) -> io::Result<Vec<Range<u
     Ok(parts)
 }
 
-/// Returns the sector size for which the first bytes of a disk image hold a GPT.
-#[must_use]
-pub fn sector_of_image(start: &[u8]) -> Option<u64> {
-    [512_usize, 4096].into_iter().find(|at| start.get(*at..at + 8) == Some(SIGNATURE)).map(|at| at as u64)
-}
-
 fn entry_sectors(sector: u64) -> u64 {
     (ENTRIES * ENTRY_BYTES) as u64 / sector
 }

@@ -46,6 +46,7 @@ pub mod run;
 pub mod search;
 pub mod select;
 pub mod serials;
+pub mod settle;
 pub mod task;
 pub mod transmit;
 pub mod windows;

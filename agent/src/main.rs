@@ -34,6 +34,7 @@ use agent::rescue::NoRescue;
 use agent::run::{Machine, run};
 use agent::search::{block_devices, search};
 use agent::serials::MachineSerials;
+use agent::settle::settled;
 use agent::task::unit;
 
 const USAGE: &str = "\
@@ -146,7 +147,7 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         foreign_http: &foreign_http,
         clock: &clock,
         log,
-        disks: facts::read_disks(sys),
+        disks: &|| settled(&|| facts::read_disks(sys), &clock, log),
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &linux,

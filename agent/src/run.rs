@@ -55,8 +55,8 @@ pub struct Machine<'run> {
     pub clock: &'run dyn Clock,
     /// The log.
     pub log: &'run Log,
-    /// The disks.
-    pub disks: Vec<DiskFacts>,
+    /// Reads the disks; it may wait until the machine shows all of them.
+    pub disks: &'run dyn Fn() -> Vec<DiskFacts>,
     /// The devices that hold the boot and the task medium.
     pub media: Vec<String>,
     /// Opens a disk.
@@ -173,11 +173,12 @@ fn on_disks(
     task: &Task,
     volume: Option<&MediumVolume>,
 ) -> Result<(), Failure> {
-    for disk in &machine.disks {
+    let all = (machine.disks)();
+    for disk in &all {
         // A message has 256 characters; the log of a refusal shows every disk.
         machine.log.line(unit::SELECT_DISK, format!("this machine has {}", disk.shown()));
     }
-    let plan = plan::plan(task, &machine.disks, &machine.media)?;
+    let plan = plan::plan(task, &all, &machine.media)?;
     machine.log.line(unit::SELECT_DISK, format!("the disk is {}", plan.disk.shown()));
     for disk in &plan.more {
         machine.log.line(unit::SELECT_DISK, format!("another disk is {}", disk.shown()));
@@ -226,7 +227,7 @@ fn on_disks(
             answer.map_or(Ok(()), |answer| write_answer(machine, reporter, &plan.disk, &partitions, answer))
         }
         Target::Erase(EraseMode::Quick) => run.step(Step::Erase, || run.quick_erase()),
-        Target::Erase(EraseMode::Secure) => run.step(Step::Erase, || run.secure_erase()),
+        Target::Erase(EraseMode::Secure) => run.step(Step::Erase, || run.secure_erase(&all)),
         Target::InstallLinux(_) | Target::Inventory | Target::Rescue(_) => Ok(()),
     }
 }
@@ -335,12 +336,12 @@ impl Run<'_> {
     }
 
     /// Erases every sector by the strongest method that the disk carries out, and reports which one it was.
-    fn secure_erase(&self) -> Result<(), String> {
+    fn secure_erase(&self, all: &[DiskFacts]) -> Result<(), String> {
         let disk = Fence::new(self.disk, std::iter::once(0..self.disk.size()));
         let own: Box<dyn OwnErase + '_> = match (self.disk.device(), self.facts.nvme_namespace) {
             (Some(port), None) if self.facts.takes_ata_commands() => Box::new(AtaDisk { port }),
             (Some(device), Some(number)) => {
-                let others = self.machine.disks.iter().any(|other| other.shares_nvme_drive(self.facts));
+                let others = all.iter().any(|other| other.shares_nvme_drive(self.facts));
                 Box::new(NvmeNamespace { device, number, others })
             }
             _ => Box::new(NoOwnErase),

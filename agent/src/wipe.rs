@@ -13,7 +13,7 @@
 //!
 //! Invariant: every range is inside the disk.
 
-use std::{io, ops::Range};
+use std::{collections::BTreeSet, io, ops::Range};
 
 use crate::device::{Disk, merged};
 use crate::gpt;
@@ -21,6 +21,8 @@ use crate::gpt;
 const EDGE: u64 = 4 * 1024 * 1024;
 const BTRFS_COPIES: [u64; 2] = [64 << 20, 256 << 30];
 const BTRFS_SUPERBLOCK: u64 = 4096;
+/// Boot records that are read of an extended partition.
+const MAX_LOGICAL: usize = 256;
 
 /// Returns the ranges to be zeroed on a disk of `size` bytes with the old partitions `parts`.
 #[must_use]
@@ -59,17 +61,67 @@ pub fn old_partitions(disk: &dyn Disk) -> io::Result<Vec<Range<u64>>> {
 }
 
 fn mbr_partitions(disk: &dyn Disk) -> io::Result<Vec<Range<u64>>> {
-    let mut mbr = vec![0_u8; usize::try_from(disk.sector()).unwrap_or(4096)];
-    disk.read_at(0, &mut mbr)?;
-    if mbr[510..512] != [0x55, 0xaa] {
+    let sector = disk.sector();
+    let entries = boot_record(disk, 0)?;
+    let mut parts = Vec::new();
+    for entry in &entries {
+        parts.push(entry.range(0, sector));
+        if entry.is_extended() {
+            parts.extend(logical_partitions(disk, u64::from(entry.start))?);
+        }
+    }
+    Ok(parts)
+}
+
+/// An entry of a boot record, in sectors.
+#[derive(Clone, Copy)]
+struct Entry {
+    kind: u8,
+    start: u32,
+    length: u32,
+}
+
+impl Entry {
+    fn is_extended(&self) -> bool {
+        matches!(self.kind, 0x05 | 0x0f | 0x85)
+    }
+
+    fn range(&self, base: u64, sector: u64) -> Range<u64> {
+        let start = (base + u64::from(self.start)) * sector;
+        start..start + u64::from(self.length) * sector
+    }
+}
+
+/// Returns the entries of the boot record at a sector; none when there is no boot record.
+fn boot_record(disk: &dyn Disk, at: u64) -> io::Result<Vec<Entry>> {
+    let mut record = vec![0_u8; usize::try_from(disk.sector()).unwrap_or(4096)];
+    let offset = at * disk.sector();
+    if offset.saturating_add(disk.sector()) > disk.size() {
         return Ok(Vec::new());
     }
-    let field = |at: usize| u64::from(u32::from_le_bytes([mbr[at], mbr[at + 1], mbr[at + 2], mbr[at + 3]]));
-    let parts = (0..4).map(|index| 446 + 16 * index).filter(|entry| mbr[entry + 4] != 0).map(|entry| {
-        let start = field(entry + 8) * disk.sector();
-        start..start + field(entry + 12) * disk.sector()
-    });
-    Ok(parts.collect())
+    disk.read_at(offset, &mut record)?;
+    if record[510..512] != [0x55, 0xaa] {
+        return Ok(Vec::new());
+    }
+    let field = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+    let entries = (0..4).map(|index| 446 + 16 * index).filter(|entry| record[entry + 4] != 0);
+    Ok(entries
+        .map(|entry| Entry { kind: record[entry + 4], start: field(entry + 8), length: field(entry + 12) })
+        .collect())
+}
+
+/// Follows the chain of boot records in the extended partition at a sector. Each names a logical partition relative to itself, and
+/// the next record relative to the extended partition. A chain that returns to a record ends there.
+fn logical_partitions(disk: &dyn Disk, extended: u64) -> io::Result<Vec<Range<u64>>> {
+    let (mut parts, mut seen, mut next) = (Vec::new(), BTreeSet::new(), Some(extended));
+    while let Some(at) = next.filter(|at| seen.len() < MAX_LOGICAL && seen.insert(*at)) {
+        let entries = boot_record(disk, at)?;
+        let (links, logical): (Vec<Entry>, Vec<Entry>) =
+            entries.iter().partition(|entry| entry.is_extended());
+        parts.extend(logical.iter().map(|entry| entry.range(at, disk.sector())));
+        next = links.first().map(|link| extended + u64::from(link.start));
+    }
+    Ok(parts)
 }
 
 #[cfg(test)]
@@ -108,6 +160,29 @@ mod tests {
         disk.write_at(0, &mbr).unwrap();
         let found = old_partitions(&disk).unwrap();
         assert_eq!((found.len(), found[0].clone()), (1, 2048 * 512..6144 * 512));
+    }
+
+    #[test]
+    fn logical_partitions_are_found_and_a_chain_that_returns_to_itself_ends() {
+        let (_folder, path) = disk_image(16 << 20, 0);
+        let disk = FileDisk::open(&path, 512).unwrap();
+        let record = |at: u64, entries: &[(u8, u32, u32)]| {
+            let mut bytes = [0_u8; 512];
+            bytes[510..].copy_from_slice(&[0x55, 0xaa]);
+            for (index, (kind, start, length)) in entries.iter().enumerate() {
+                let entry = 446 + 16 * index;
+                bytes[entry + 4] = *kind;
+                bytes[entry + 8..entry + 12].copy_from_slice(&start.to_le_bytes());
+                bytes[entry + 12..entry + 16].copy_from_slice(&length.to_le_bytes());
+            }
+            disk.write_at(at * 512, &bytes).unwrap();
+        };
+        record(0, &[(0x83, 2048, 1024), (0x0f, 4096, 20480)]);
+        record(4096, &[(0x83, 64, 1000), (0x05, 4096, 4096)]);
+        record(8192, &[(0x8e, 64, 2000), (0x05, 0, 4096)]);
+        let sectors = |range: &Range<u64>| range.start / 512..range.end / 512;
+        let found: Vec<_> = old_partitions(&disk).unwrap().iter().map(sectors).collect();
+        assert_eq!(found, [2048..3072, 4096..24576, 4160..5160, 8256..10256]);
     }
 
     proptest! {

@@ -467,8 +467,8 @@ fn seal_context(server: &Server) -> String {
 
 /// A change for the session store.
 enum Change {
-    /// The new session of a server, or `None` after it was closed.
-    Session(Serial, Option<SealedSession>),
+    /// The new session of a server, or `None` after it was closed, with the span of what opened or closed it: the ids of the job.
+    Session(Serial, Option<SealedSession>, tracing::Span),
     /// Notifies the sender when all earlier changes are written.
     Flush(tokio::sync::oneshot::Sender<()>),
 }
@@ -476,9 +476,11 @@ enum Change {
 async fn write_changes(sessions: Arc<dyn SessionStore>, mut queue: mpsc::Receiver<Change>) {
     while let Some(change) = queue.recv().await {
         match change {
-            Change::Session(server, session) => {
+            Change::Session(server, session, span) => {
                 if let Err(error) = sessions.save(&server, session).await {
-                    tracing::warn!(server_serial = %server, %error, "a BMC session was not stored; after a crash it stays open until it times out");
+                    span.in_scope(|| {
+                        tracing::warn!(server_serial = %server, %error, "a BMC session was not stored; after a crash it stays open until it times out");
+                    });
                 }
             }
             // The receiver may have stopped waiting; then the notification is not needed.
@@ -505,19 +507,26 @@ struct SealingSessionKeeper {
     changes: mpsc::Sender<Change>,
 }
 
+impl SealingSessionKeeper {
+    /// Queues a change. When the queue is full a new session is not stored, so it is not closed after a crash.
+    fn change(&self, session: Option<SealedSession>) {
+        let change = Change::Session(self.server.clone(), session, tracing::Span::current());
+        let _dropped = self.changes.try_send(change);
+    }
+}
+
 impl SessionKeeper for SealingSessionKeeper {
     fn opened(&self, session: &SessionHandle) {
         self.state.session_opened(&session.uri);
         let plain = format!("{}\n{}", session.uri, session.token.expose_secret());
         if let Ok(sealed) = seal(&self.key, &self.context, plain.as_bytes()) {
-            // When the queue is full this session is not stored, so it is not closed after a crash.
-            let _dropped = self.changes.try_send(Change::Session(self.server.clone(), Some(sealed)));
+            self.change(Some(sealed));
         }
     }
 
     fn closed(&self, uri: &str) {
         if self.state.session_closed(uri) {
-            let _dropped = self.changes.try_send(Change::Session(self.server.clone(), None));
+            self.change(None);
         }
     }
 }

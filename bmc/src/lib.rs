@@ -42,6 +42,7 @@ mod lookup;
 pub mod power;
 pub mod probe;
 mod profiles;
+mod reader;
 mod services;
 pub mod slots;
 mod state;
@@ -63,6 +64,7 @@ pub use connections::{
 };
 pub use lookup::{ServerLookup, Unavailable};
 pub use profiles::{checked_profile, checked_quirks};
+pub use reader::Reader;
 pub use services::BmcServices;
 pub use step::{ConnectedBmc, lease_lost, output_of, wait_for_bmc};
 

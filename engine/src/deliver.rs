@@ -214,7 +214,7 @@ impl Engine {
     async fn unreadable_verb(&self, run: RunId, verb: Verb, actor: &str) -> Result<(), VerbError> {
         let now = self.clock().now();
         let done = match verb {
-            Verb::Cancel => self.store().abandon(run, actor, now).await?,
+            Verb::Cancel => self.store().abandon(run, actor, self.owner(), now).await?,
             Verb::Resume => self.store().retry_unreadable(run, actor, now).await?,
             Verb::Hold => return Err(VerbRefused::NotNow { verb, phase: Phase::Held }.into()),
         };
@@ -286,7 +286,7 @@ impl Engine {
     }
 
     fn log_outcome(&self, before: &Run, after: &Run) {
-        log::job_span(after, self.owner()).in_scope(|| log::outcome(before, after));
+        log::decision_span(before, self.owner()).in_scope(|| log::outcome(before, after));
     }
 
     async fn commit_change(

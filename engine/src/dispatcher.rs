@@ -355,7 +355,7 @@ impl Engine {
     async fn work(&self, claimed: Claimed, since: Duration, interrupt: &Interrupt) {
         let run = &claimed.snapshot.run;
         let owner = run.lease.as_ref().map_or(String::new(), |lease| lease.owner.clone());
-        let span = log::job_span(run, &owner);
+        let span = log::decision_span(run, &owner);
         let begun = self.inner.decider.begin(claimed).instrument(span.clone()).await;
         match begun {
             Ok(next) => self.inner.worker.work(next, since, interrupt).await,

@@ -55,6 +55,7 @@ pub use deliver::{SignalDelivery, SignalError, VerbError};
 pub use dispatcher::{Engine, EngineConfig};
 pub use explain::{Blockers, Explanation, explain, unreadable};
 pub use lease::{LeaseGuard, LeaseLost};
+pub use log::{JobFields, job_span, step_span};
 pub use model::{Condition, Verb};
 pub use presence::QueueWorkers;
 pub use pressure::PressureGauge;

@@ -83,7 +83,7 @@ impl Worker {
         async {
             let lease = LeaseGuard::new(Arc::clone(&self.clock), since, self.ttl, interrupt.clone());
             while let NextCall::Call(call) = next {
-                match self.one(&call, &lease, interrupt).await {
+                match self.run_once(&call, &lease, interrupt).await {
                     Ok(following) => next = following,
                     Err(error) => {
                         // The lease expires and a worker takes the run over. The database may work again by then.
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     /// Makes one call and returns what follows.
-    async fn one(
+    async fn run_once(
         &self,
         call: &StepCall,
         lease: &LeaseGuard,

@@ -21,6 +21,7 @@
 //! Boot does not protect the agent.
 
 mod archive;
+pub mod artifact;
 mod boot;
 mod build;
 mod control;

@@ -58,7 +58,8 @@ const FIRMWARE_WEIGHT: usize = 1024;
 
 /// Is notified of what the beacon of a medium says. Called on the thread of a request: an implementation must not block.
 pub trait BeaconListener: Send + Sync {
-    /// Called for each message and for the end of a channel. A message can come more than once, also before the power-on.
+    /// Called for each message and for the end of a channel, in the span of the grant. A message can come more than once, also
+    /// before the power-on.
     fn heard(&self, run: RunId, news: beacon::News);
 }
 
@@ -156,7 +157,7 @@ impl ReadObserver for LiveGrant {
         self.recorder.note(&self.reads, len, self.boot.touch(offset, len));
         let news = self.beacon.as_ref().and_then(|beacon| beacon.read(offset, len));
         if let (Some(news), Some(listener), false) = (news, self.listener.get(), self.ended()) {
-            listener.heard(self.run, news);
+            self.reads.span().in_scope(|| listener.heard(self.run, news));
         }
     }
 

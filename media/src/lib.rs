@@ -73,7 +73,7 @@ pub use grants::{BeaconListener, CacheLimits, MediaGrants, OpenGrant, grant_span
 pub use job_document::{JobDocument, PullAccess, RenderInput, render};
 pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
-    shown_location, tls_config,
+    OwnImages, OwnName, shown_location, tls_config,
 };
 pub use offload::{WorkLost, offload};
 pub use os_medium::{

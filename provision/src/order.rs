@@ -144,12 +144,14 @@ fn checked_location(location: &str) -> Result<(), String> {
     let url =
         url::Url::parse(location).map_err(|why| format!("not an absolute path and not a URL: {why}"))?;
     match url.scheme() {
+        // The library reads the name.
+        "oci" => Ok(()),
         "file" | "http" | "https" if url.username().is_empty() && url.password().is_none() => Ok(()),
         "file" | "http" | "https" => {
             Err("remove the credentials from this URL: it is stored and shown".to_owned())
         }
         other => Err(format!(
-            "scheme {other}: is not supported; give an absolute path, a file:, http: or https: URL"
+            "scheme {other}: is not supported; give an absolute path, a file:, http: or https: URL, or oci:REPOSITORY:TAG"
         )),
     }
 }

@@ -25,6 +25,8 @@ use engine::{Engine, SignalDelivery, SignalError};
 pub(super) const SIGNAL: &str = "report";
 /// The signal that records that the machine has reported progress. No wait ends by it.
 pub(super) const PROGRESS: &str = "progress";
+/// The unit that chooses the disk, before the first write.
+const SELECT_DISK: &str = "select-disk.service";
 /// Reported names and messages are cut to this number of characters.
 const MAX_TEXT: usize = 256;
 /// Of a reported log this number of bytes at its end is stored.
@@ -59,6 +61,8 @@ pub enum InstallReport {
         step: String,
         /// The progress in percent.
         percent: Option<u8>,
+        /// The identity of the disk that is written, or will be.
+        disk: Option<Map<String, Value>>,
         /// The job of the report.
         job_id: Option<String>,
     },
@@ -159,6 +163,7 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
             // A percentage outside of 0 to 100 is dropped.
             job_id: details.job_id,
             percent: body.percent.filter(|p| (0.0..=100.0).contains(p)).map(|p| p as u8),
+            disk: details.disk,
         }),
         Some("reachable") => Ok(InstallReport::Reachable {
             reach: Reach::reported(
@@ -188,6 +193,15 @@ fn end_of_log(log: &str, secret: Option<&str>) -> String {
     }
     let tail = &clean[from..];
     tail.split_once('\n').map_or(tail, |(_, lines)| lines).to_owned()
+}
+
+/// Returns what identifies a reported disk, for operators.
+fn shown(disk: &Map<String, Value>) -> String {
+    let text = |key: &str| disk.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let named = [("", "name"), ("model ", "model"), ("serial ", "serial"), ("wwn ", "wwn")];
+    let words = named.into_iter().filter_map(|(word, key)| Some(format!("{word}{}", text(key)?)));
+    let shown: String = words.collect::<Vec<_>>().join(", ");
+    shown.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect()
 }
 
 /// Returns a reported object if its JSON has at most `most` bytes.
@@ -237,7 +251,7 @@ impl InstallReport {
         let id = job.run.id;
         let (status, event, details, failed_step) = match self {
             Self::Reachable { reach, .. } => return reachable::deliver(reach, engine, job, by).await,
-            Self::Progress { step, percent, .. } => {
+            Self::Progress { step, percent, disk, .. } => {
                 if job.run.outcome.is_some() {
                     return Ok(ReportOutcome::Duplicate);
                 }
@@ -245,9 +259,15 @@ impl InstallReport {
                     return Ok(ReportOutcome::NotStarted);
                 };
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
-                let event = NewEvent::info("report.progress", format!("{step}{done}"))
-                    .by(by)
-                    .with(json!({ "step": step, "percent": percent }));
+                // Every later report has the disk too; its choice is worth a sentence.
+                let chosen = disk.as_ref().filter(|_| step == SELECT_DISK);
+                let chosen = chosen.map_or(String::new(), |disk| format!("; the disk is {}", shown(disk)));
+                let mut data = json!({ "step": step, "percent": percent });
+                if let Some(disk) = disk {
+                    data["disk"] = disk.into();
+                }
+                let event =
+                    NewEvent::info("report.progress", format!("{step}{done}{chosen}")).by(by).with(data);
                 if !snapshot.signals.iter().any(|signal| signal.name == PROGRESS)
                     && let SignalDelivery::Stored(_) = engine
                         .deliver(snapshot, PROGRESS, "", json!({}), vec![event.clone()], Vec::new())
@@ -356,9 +376,15 @@ mod tests {
             Ok(InstallReport::Progress {
                 step: "image-linux.service".to_owned(),
                 percent: Some(41),
+                disk: None,
                 job_id: None
             })
         );
+        let disk = br#"{"status":"progress","step":"select-disk.service","disk":{"name":"sda","serial":"S1\u0007","wwn":""}}"#;
+        let Ok(InstallReport::Progress { disk: Some(disk), .. }) = parse(disk, None) else {
+            panic!("no disk")
+        };
+        assert_eq!(shown(&disk), "sda, serial S1");
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub use options::ClientOptions;
 pub use power_state::{PowerState, ResetType};
 pub use profile::Profile;
 pub use record::{RecordedExchange, RecordingTransport};
-pub use settings::{Bios, BiosCheck, SettingsDiff, SettingsView};
+pub use settings::{AttributeRegistry, Bios, BiosCheck, SettingsDiff, SettingsView};
 pub use tls::{Fingerprint, TlsVerification};
 pub use transport::{Request, Response, Transport, TransportError, TransportErrorKind};
 pub use update::{

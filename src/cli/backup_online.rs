@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::CliError;
+use super::live::{Source, WatchArgs};
 use super::output::{Format, Output, join, plain, text};
 use super::progress::{Progress, bytes};
 
@@ -29,7 +30,10 @@ pub(super) enum BackupCommand {
         no_wait: bool,
     },
     /// List the backups at BACKUP_TARGET, also those that others made
-    List,
+    List {
+        #[command(flatten)]
+        watch: WatchArgs,
+    },
     /// Read all of a backup at BACKUP_TARGET and compare it with its digests; ends with 1 if it is damaged
     Verify {
         /// The name, as `list` shows it [default: the newest one of this controller]
@@ -50,7 +54,9 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     match command {
         BackupCommand::Status => show(&status(client).await?, output),
-        BackupCommand::List => list(client, output).await,
+        BackupCommand::List { watch } => {
+            watch.list(Source::Pauses, output, async |output| list(client, output).await).await
+        }
         BackupCommand::Now { no_wait } => {
             let before = status(client).await?;
             let started = client.post(&["backups"], &json!({}), HeaderMap::new()).await?.body;

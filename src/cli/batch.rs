@@ -1,5 +1,6 @@
 //! `shoal batch`: many jobs created by one request.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -13,20 +14,23 @@ use super::filter::FilterOptions;
 use super::ids;
 use super::input;
 use super::live::{Source, WatchArgs};
-use super::many;
-use super::output::{Column, Format, Output, Since, is_since, join, plain, text};
+use super::many::{self, Consent, NextLine};
+use super::output::{Column, Format, Output, Since, join, plain, text};
 use super::watch::{self, PollInterval};
 use engine::model::Subject;
 
 /// The longest file of a batch or list of servers, in bytes: the default request limit of a controller.
 const MAX_BATCH_BYTES: usize = 8 << 20;
 
+/// The maximum of batches on one page of the controller.
+const MAX_PAGE: usize = 100;
+
 /// Commands for batches.
 #[derive(Debug, Subcommand)]
 pub(super) enum BatchCommand {
     /// Create one job per server, in one request
     Create(CreateBatch),
-    /// List the newest batches
+    /// List batches, the newest first
     List(ListBatches),
     /// Show the progress of a batch and the causes of its failures; `shoal job list --batch` lists its jobs
     Show {
@@ -51,7 +55,7 @@ pub(super) enum BatchCommand {
     },
     /// Continue a batch that has stopped: its further jobs start, and its failures are counted from 0 again
     Continue {
-        /// The id of the batch
+        /// The id of the batch, or its beginning
         batch: String,
     },
     /// Create a new batch with the servers and recipes of the failed jobs of another one
@@ -61,11 +65,17 @@ pub(super) enum BatchCommand {
 /// Arguments of `shoal batch retry`.
 #[derive(Args, Debug)]
 pub(super) struct RetryBatch {
-    /// The id of the batch
+    /// The id of the batch, or its beginning
     batch: String,
     /// Retry the jobs that failed; nothing else can be retried, and the word is for the reader of a script
     #[arg(long, required = true)]
     failed: bool,
+    /// Only jobs of this cause, by the id that `shoal batch show` names
+    #[arg(long, value_name = "CAUSE", conflicts_with_all = ["class", "step"])]
+    cause: Option<String>,
+    /// Retry nothing unless this number of jobs would be repeated
+    #[arg(long, value_name = "N")]
+    expect: Option<u64>,
     /// Only jobs that failed for a reason of this class, as `shoal batch show` names it
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
@@ -102,17 +112,18 @@ pub(super) struct ListBatches {
     /// Only batches created at this time or later: a duration before now, such as 2h, or a time as RFC 3339
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
+    /// The maximum of listed batches
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = many::rows)]
+    limit: usize,
     #[command(flatten)]
     watch: WatchArgs,
 }
 
 impl ListBatches {
     async fn run(&self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let mut batches = client.get(&["batches"], &[]).await?.body;
-        if let (Some(since), Some(rows)) = (self.since, batches["batches"].as_array_mut()) {
-            let from = since.time((output.times.now)());
-            rows.retain(|batch| is_since(batch, "/created_at", from));
-        }
+        let since = self.since.map(|since| ("since", since.time((output.times.now)()).to_string()));
+        let filters: Vec<(&str, String)> = since.into_iter().collect();
+        let batches = client.list_in_pages(&["batches"], "batches", &filters, self.limit, MAX_PAGE).await?;
         if output.json { output.document(&batches) } else { list(&batches, output) }
     }
 }
@@ -128,8 +139,10 @@ pub(super) struct CreateBatch {
     servers: Option<PathBuf>,
     #[command(flatten)]
     filter: FilterOptions,
-    /// Show the servers of the filter; nothing is created
-    #[arg(long)]
+    #[command(flatten)]
+    consent: Consent,
+    /// Show the servers of the filter, of --servers or of --from; nothing is created
+    #[arg(long, conflicts_with_all = ["watch", "yes"])]
     dry_run: bool,
     /// The recipe of all servers of --servers or of the filter
     #[arg(long, value_name = "FILE")]
@@ -179,6 +192,7 @@ pub(super) async fn run(
             output.line(format!("{ended} jobs of batch {} are being cancelled", plain(&batch)))
         }
         BatchCommand::Continue { batch } => {
+            let batch = ids::batch(client, &batch).await?;
             let path = ["batches", &*batch, "continue"];
             let response = client.post(&path, &json!({}), HeaderMap::new()).await?;
             if output.json {
@@ -192,8 +206,8 @@ pub(super) async fn run(
 }
 
 /// Shows batches as a table.
-fn list(batches: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    let batches = batches["batches"].as_array().map(Vec::as_slice).unwrap_or_default();
+fn list(page: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let batches = page["batches"].as_array().map(Vec::as_slice).unwrap_or_default();
     let known: Vec<&str> = batches.iter().filter_map(|batch| batch["batch_id"].as_str()).collect();
     let length = if output.format == Format::Wide { usize::MAX } else { ids::distinct(&known) };
     let row = |batch: &Value| {
@@ -214,7 +228,22 @@ fn list(batches: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         Column::new("CREATED", 2),
         Column::wide("CREATED BY"),
     ];
-    output.columns(&columns, &rows)
+    output.columns(&columns, &rows)?;
+    if !page["next"].is_null() {
+        output.note("there are more batches; give a larger --limit");
+    }
+    Ok(())
+}
+
+/// The body of `POST /api/v1/batches`, each field as it was written.
+type BatchOrder = BTreeMap<String, Box<RawValue>>;
+
+/// The serial numbers in the rows of an order.
+fn named(order: &BatchOrder) -> Result<Vec<String>, CliError> {
+    let rows = order.get("rows").map_or("[]", |rows| rows.get());
+    let rows: Vec<Value> = serde_json::from_str(rows)
+        .map_err(|error| CliError::failed(format!("the rows of the batch are not a list: {error}")))?;
+    Ok(rows.iter().map(|row| text(row, "/server_serial")).collect())
 }
 
 impl CreateBatch {
@@ -224,12 +253,16 @@ impl CreateBatch {
             return Err(CliError::Usage("give a filter, --servers or --from, not two of them".to_owned()));
         }
         let mut order = if filter.is_empty() {
-            self.order()?
-        } else {
-            let serials = many::serials(&filter, client).await?;
-            if self.dry_run || serials.is_empty() {
-                return many::show_servers("batch create", &serials, output);
+            self.consent.expect_none()?;
+            let order = self.order()?;
+            if self.dry_run {
+                return many::show_servers("batch create", &named(&order)?, NextLine::WithoutDryRun, output);
             }
+            order
+        } else {
+            let selected =
+                self.consent.servers("batch create", &filter, self.dry_run, client, output).await?;
+            let Some(serials) = selected else { return Ok(()) };
             self.order_of(&serials)?
         };
         if let Some(max_parallel) = self.max_parallel {
@@ -247,7 +280,7 @@ impl CreateBatch {
     }
 
     /// The request body. A recipe is sent as it was written, because the controller stores its text.
-    fn order(&self) -> Result<std::collections::BTreeMap<String, Box<RawValue>>, CliError> {
+    fn order(&self) -> Result<BatchOrder, CliError> {
         if let Some(path) = &self.from {
             let bytes = input::read(path, MAX_BATCH_BYTES)?;
             return serde_json::from_slice(&bytes).map_err(|error| {
@@ -266,10 +299,7 @@ impl CreateBatch {
     }
 
     /// The request body for these servers.
-    fn order_of(
-        &self,
-        serials: &[String],
-    ) -> Result<std::collections::BTreeMap<String, Box<RawValue>>, CliError> {
+    fn order_of(&self, serials: &[String]) -> Result<BatchOrder, CliError> {
         let Some(recipe) = &self.recipe else {
             return Err(CliError::Usage("give the recipe of the servers with --recipe".to_owned()));
         };
@@ -284,14 +314,17 @@ impl CreateBatch {
 
 impl RetryBatch {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let batch = ids::batch(client, &self.batch).await?;
         let mut body = serde_json::Map::new();
+        body.extend(self.cause.map(|cause| ("cause".to_owned(), json!(cause))));
+        body.extend(self.expect.map(|expected| ("expected".to_owned(), json!(expected))));
         body.extend(self.class.map(|class| ("class".to_owned(), json!(class))));
         body.extend(self.step.map(|step| ("step".to_owned(), json!(step))));
         body.extend(self.max_parallel.map(|most| ("max_parallel".to_owned(), json!(most))));
         body.extend((self.limits.canary > 0).then(|| ("canary".to_owned(), json!(self.limits.canary))));
         body.extend(self.limits.stop_after.map(|most| ("stop_after".to_owned(), json!(most))));
         let headers = key_header(self.idempotency_key.as_deref())?;
-        let response = client.post(&["batches", &self.batch, "retry"], &body, headers).await?.body;
+        let response = client.post(&["batches", &batch, "retry"], &body, headers).await?.body;
         created(&response, self.watch, client, output).await
     }
 }
@@ -399,9 +432,16 @@ fn show_cause(cause: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     }
     output.line("")?;
     output.line(format!("{} failed with {} at {}", part("/jobs"), part("/class"), part("/step")))?;
+    output.line(format!("  cause: {}", part("/cause")))?;
     output.line(format!("  {}", part("/summary")))?;
     output.line(format!("  what to do: {}", part("/next_action")))?;
-    output.line(format!("  servers: {}", join(&servers, ", ")))
+    output.line(format!("  servers: {}", join(&servers, ", ")))?;
+    match cause["superseded"].as_u64() {
+        Some(superseded) if superseded > 0 => {
+            output.line(format!("  a retry leaves out: {}", many::superseded(superseded)))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ const MAX_RESPONSE_BYTES: usize = 16 << 20;
 const MAX_CERTIFICATES_BYTES: usize = 4 << 20;
 /// The maximum of pages of one list.
 const MAX_PAGES: usize = 10_000;
+/// The maximum of rows of one page that every list has.
+const MAX_PAGE: usize = 500;
 
 /// Address of the controller and credentials of the client.
 #[derive(Args, Clone, Debug)]
@@ -186,23 +188,23 @@ impl Client {
         filters: &[(&str, String)],
         limit: usize,
     ) -> Result<Value, CliError> {
-        self.list_while(path, key, filters, limit, &|_| true).await
+        self.list_in_pages(path, key, filters, limit, MAX_PAGE).await
     }
 
-    /// [`Self::list`] up to the first row that `wanted` refuses; `next` is then null.
-    pub(super) async fn list_while(
+    /// [`Self::list`] for a list whose pages have at most `most` rows.
+    pub(super) async fn list_in_pages(
         &self,
         path: &[&str],
         key: &str,
         filters: &[(&str, String)],
         limit: usize,
-        wanted: &(dyn Fn(&Value) -> bool + Sync),
+        most: usize,
     ) -> Result<Value, CliError> {
         let mut rows = Vec::new();
         let mut next = Value::Null;
         for _ in 0..MAX_PAGES {
             let mut query = filters.to_vec();
-            query.push(("limit", (limit - rows.len()).min(500).to_string()));
+            query.push(("limit", (limit - rows.len()).min(most).to_string()));
             query.extend(next.as_str().map(|cursor| ("cursor", cursor.to_owned())));
             let mut page = self.get(path, &query).await?.body;
             let Some(Value::Array(mut found)) = page.get_mut(key).map(Value::take) else {
@@ -210,10 +212,6 @@ impl Client {
             };
             let empty = found.is_empty();
             next = page["next"].take();
-            if let Some(end) = found.iter().position(|row| !wanted(row)) {
-                found.truncate(end);
-                next = Value::Null;
-            }
             rows.append(&mut found);
             if next.is_null() || empty || rows.len() >= limit {
                 break;

@@ -1,4 +1,4 @@
-//! `shoal server power-cycle`, `reset-bmc`, `inventory --refresh` and `conditions`: actions requested for one server.
+//! `shoal server power-cycle`, `reset-bmc`, `bios set`, `inventory --refresh` and `conditions`: actions requested for one server.
 //!
 //! ```text
 //!   POST condition ── --dry-run ──> preview
@@ -20,7 +20,7 @@ use super::watch::PollInterval;
 /// What every request for a condition has.
 #[derive(Args, Debug)]
 pub(super) struct RequestArgs {
-    /// Show what would be done; nothing is written and nothing is sent to the BMC
+    /// Show what would be done; nothing is written and nothing is changed on the BMC
     #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
     /// Follow the condition until its end
@@ -41,6 +41,34 @@ pub(super) struct RequestArgs {
     /// A repetition with the same key creates no second condition
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+}
+
+/// Whether a condition may restart the host.
+#[derive(Args, Debug)]
+pub(super) struct RestartArgs {
+    /// Do not restart the host; wait until an operator has restarted it
+    #[arg(long, conflicts_with_all = ["restart_from", "restart_until"])]
+    no_restart: bool,
+    /// Do not restart the host before this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    restart_from: Option<String>,
+    /// Do not restart the host after this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    restart_until: Option<String>,
+}
+
+impl RestartArgs {
+    /// Adds the parameters to those of a condition.
+    pub(super) fn add_to(self, parameters: &mut Value) {
+        if self.no_restart {
+            parameters["restart"] = json!("forbidden");
+        }
+        for (name, time) in [("restart_from", self.restart_from), ("restart_until", self.restart_until)] {
+            if let Some(time) = time {
+                parameters[name] = json!(time);
+            }
+        }
+    }
 }
 
 /// Arguments of `shoal server power-cycle`.
@@ -232,6 +260,9 @@ fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError
         ("priority", text(preview, "/priority")),
         ("deadline", text(preview, "/deadline_at")),
     ])?;
+    if preview["settings"].is_array() {
+        return super::plan_view::show_settings(preview, output);
+    }
     match preview["plan"].is_array() || preview["plan_missing"].is_string() {
         true => super::plan_view::show_plan(preview, output),
         false => Ok(()),

@@ -33,6 +33,15 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("server power-cycle", &["shoal server power-cycle XF-2041 --force --grace 60 --watch"]),
     ("server reset-bmc", &["shoal server reset-bmc XF-2041 --watch"]),
+    ("server bios show", &["shoal server bios show XF-2041", "shoal server bios show XF-2041 boot hyper"]),
+    (
+        "server bios set",
+        &[
+            "shoal server bios set XF-2041 LogicalProc=Disabled --dry-run",
+            "shoal server bios set XF-2041 BootMode=Uefi --boot-order Boot0003,Boot0001 --watch",
+            "shoal server bios set XF-2041 --from-file bios.json --no-restart",
+        ],
+    ),
     ("server conditions", &["shoal server conditions XF-2041"]),
     (
         "server update",
@@ -75,9 +84,12 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("job retry", &["shoal job retry 0192f3a4 --watch"]),
     (
         "batch create",
-        &["shoal batch create --servers serials.txt --recipe recipe.json --max-parallel 10 --watch"],
+        &[
+            "shoal batch create --servers serials.txt --recipe recipe.json --max-parallel 10 --watch",
+            "shoal batch create -l site=north --state free --recipe recipe.json --yes",
+        ],
     ),
-    ("batch list", &["shoal batch list --since 7d"]),
+    ("batch list", &["shoal batch list --since 7d --limit 100"]),
     ("batch show", &["shoal batch show 0192f3a4"]),
     ("batch watch", &["shoal batch watch 0192f3a4"]),
     ("batch cancel", &["shoal batch cancel 0192f3a4 --reason 'wrong image'"]),
@@ -171,6 +183,13 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("registry rebuild", &["shoal registry rebuild"]),
     ("registry export", &["shoal registry export os-images/debian -o debian.tar --tag 13"]),
     ("registry import", &["shoal registry import /media/usb/debian.tar --repository os-images/debian"]),
+    (
+        "image add",
+        &[
+            "shoal image add appliance.qcow2 --name os-images/appliance:3",
+            "shoal image add windows.raw.zst --name os-images/windows-server:2025 --json",
+        ],
+    ),
     ("backup", &["shoal backup /srv/backups/shoal-2026-11-23"]),
     ("backup now", &["shoal backup now"]),
     ("backup list", &["shoal backup list"]),
@@ -196,7 +215,14 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("iso info", &["shoal iso info image.iso"]),
     ("iso check", &["shoal iso check image.iso"]),
     ("iso splice", &["shoal iso splice image.iso answers.cfg -o installer.iso"]),
-    ("maintenance build", &["shoal maintenance build packages --agent agent -o maintenance.iso"]),
+    (
+        "maintenance build",
+        &[
+            "shoal maintenance build packages --agent agent -o maintenance.iso",
+            "shoal maintenance build packages --agent agent --push",
+        ],
+    ),
+    ("maintenance push", &["shoal maintenance push maintenance.iso"]),
     ("maintenance fetch", &["shoal maintenance fetch packages --firmware"]),
     ("maintenance inspect", &["shoal maintenance inspect maintenance.iso"]),
     ("completions", &["shoal completions bash > /etc/bash_completion.d/shoal"]),

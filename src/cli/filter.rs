@@ -31,7 +31,7 @@ pub(super) struct FilterOptions {
     /// Labels of the server, or of the job: KEY=VALUE, KEY!=VALUE, KEY or !KEY, with commas between; all must hold
     #[arg(long = "label", short = 'l', value_name = "SELECTOR")]
     labels: Vec<String>,
-    /// The condition of a job (waiting, held, …), or the state of a server (free, busy, maintenance, restored, debt, unseen)
+    /// The condition of a job (waiting, held, …), or the state of a server (free, busy, maintenance, restored, pending-cleanup, unseen)
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
     /// The serial number of the server; * stands for any characters, ? for one

@@ -39,17 +39,15 @@ pub(super) async fn job(client: &Client, given: &str) -> Result<String, CliError
     })
 }
 
-/// The id of the only batch that begins so, of the newest ones.
+/// The id of the only batch that begins so.
 pub(super) async fn batch(client: &Client, given: &str) -> Result<String, CliError> {
     if !is_beginning(given) {
         return Ok(given.to_owned());
     }
-    let page = client.get(&["batches"], &[]).await?.body;
-    let wanted = given.to_ascii_lowercase();
-    let begins = |batch: &&Value| batch["batch_id"].as_str().is_some_and(|id| id.starts_with(&wanted));
-    let batches = page["batches"].as_array().into_iter().flatten();
-    let found: Vec<Value> = batches.filter(begins).take(CANDIDATES + 1).cloned().collect();
-    only("batch", "batch_id", given, &found, |batch| {
+    let query = [("id", given.to_owned()), ("limit", (CANDIDATES + 1).to_string())];
+    let page = client.get(&["batches"], &query).await?.body;
+    let found = page["batches"].as_array().map(Vec::as_slice).unwrap_or_default();
+    only("batch", "batch_id", given, found, |batch| {
         join(&[text(batch, "/batch_id"), text(batch, "/created_at")], "  ")
     })
 }

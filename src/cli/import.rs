@@ -32,6 +32,10 @@ use engine::model::{Clock, SystemClock};
 const MAX_FILE_BYTES: usize = 8 << 20;
 /// The rows of one request.
 const MAX_ROWS: usize = 5000;
+/// The result of an address of a range at which nothing responded.
+const SILENT: &str = "silent";
+/// The result of a BMC of a range that could not be read, such as one that refused the password.
+const FAILED: &str = "failed";
 /// The maximum of refused and of other rows that are shown as text.
 const SHOWN: usize = 200;
 
@@ -75,32 +79,37 @@ impl ImportServers {
             Some(password) => Some(password),
             None => optional_password_from_variable(),
         };
-        let mut silent = 0;
+        let mut without = Vec::new();
         let mut rows = match (&self.file, &self.range) {
             (Some(file), _) => self.file_rows(file)?,
             (None, Some(range)) => {
-                let (rows, without) = self.probed_rows(range, password.as_ref(), output).await?;
-                silent = without;
-                rows
+                let probed = self.probed_rows(range, password.as_ref(), output).await?;
+                without = probed.without;
+                probed.rows
             }
             (None, None) => return Err(CliError::Usage("give a FILE or --range".to_owned())),
         };
         for row in &mut rows {
             self.complete(row, password.as_ref());
         }
-        if rows.is_empty() {
-            return Err(CliError::failed(format!(
-                "there is no server to import; {silent} addresses did not respond"
-            )));
-        }
         let mut all = Map::new();
+        if rows.is_empty() {
+            if self.range.is_some() {
+                self.show(&with_probes(all, without), output)?;
+            }
+            return Err(CliError::failed("there is no server to import"));
+        }
         for chunk in rows.chunks(MAX_ROWS) {
             let query = [("dry_run", (!self.yes).to_string())];
             let body = json!({ "rows": chunk });
             let page = client.post_query(&["server-imports"], &query, &body, HeaderMap::new()).await?.body;
             add(&mut all, page, chunk);
         }
-        self.show(&Value::Object(all), output)
+        let all = match self.range {
+            Some(_) => with_probes(all, without),
+            None => Value::Object(all),
+        };
+        self.show(&all, output)
     }
 
     /// The rows of a file.
@@ -133,14 +142,13 @@ impl ImportServers {
         }
     }
 
-    /// Probes every address of a range, a bounded number at a time. Returns the rows of those that responded with a serial number,
-    /// and the number of the others.
+    /// Probes every address of a range, a bounded number at a time.
     async fn probed_rows(
         &self,
         text: &str,
         password: Option<&SecretString>,
         output: &mut Output<'_>,
-    ) -> Result<(Vec<Map<String, Value>>, usize), CliError> {
+    ) -> Result<Probed, CliError> {
         let addresses = addresses::range(text).map_err(CliError::Usage)?;
         let user = self.bmc_user.as_ref().zip(password).ok_or_else(|| {
             CliError::Usage(
@@ -164,20 +172,24 @@ impl ImportServers {
             async move { (address, direct::probe(&target, false, SystemClock.now()).await) }
         };
         let mut probes = stream::iter(addresses).map(probe).buffered(usize::from(self.probes));
-        let (mut rows, mut silent) = (Vec::new(), 0);
+        let mut found = Probed::default();
         while let Some((address, probed)) = probes.next().await {
             match probed {
                 Ok(probed) => match row_of_card(&address, &probed.card) {
-                    Some(row) => rows.push(row),
+                    Some(row) => found.rows.push(row),
                     None => {
-                        output.note(format!("{address}: the BMC shows no serial number; register it by hand"))
+                        found.add(&address, FAILED, "the BMC shows no serial number; register it by hand")
                     }
                 },
-                Err(why) if matches!(&*why.code, "unreachable" | "timeout") => silent += 1,
-                Err(why) => output.note(format!("{address}: {}; {}", why.sentence, why.next_action)),
+                Err(why) if matches!(&*why.code, "unreachable" | "timeout") => {
+                    found.add(&address, SILENT, "no BMC responded at this address");
+                }
+                Err(why) => {
+                    found.add(&address, FAILED, &format!("{}; {}", why.sentence, why.next_action));
+                }
             }
         }
-        Ok((rows, silent))
+        Ok(found)
     }
 
     /// The address of a BMC of the range.
@@ -189,17 +201,22 @@ impl ImportServers {
 
     fn show(&self, all: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         let refused = all["refused"].as_u64().unwrap_or(0);
+        let (silent, failed) = (all["silent"].as_u64().unwrap_or(0), all["failed"].as_u64().unwrap_or(0));
         if output.json {
             output.document(all)?;
         } else {
             let rows: Vec<&Value> = all["rows"].as_array().into_iter().flatten().collect();
-            let refused_rows = rows.iter().filter(|row| row["result"] == "refused").take(SHOWN);
-            let others =
-                rows.iter().filter(|row| row["result"] != "refused").take(if self.yes { 0 } else { SHOWN });
+            let is_wrong = |row: &&&Value| row["result"] == "refused" || row["result"] == FAILED;
+            let is_shown = |row: &&&Value| !self.yes || row["result"] == SILENT;
+            let refused_rows = rows.iter().filter(is_wrong).take(SHOWN);
+            let others = rows.iter().filter(|row| !is_wrong(row)).filter(is_shown).take(SHOWN);
             let shown: Vec<Vec<String>> = refused_rows.chain(others).map(|row| cells(row)).collect();
             let hidden = rows.len() - shown.len();
-            output.table(&["ROW", "SERIAL", "BMC", "RESULT", "WHY"], &shown)?;
-            if hidden > 0 {
+            // After --yes only rows with a problem are shown; without one the sum says all.
+            if !shown.is_empty() {
+                output.table(&["ROW", "SERIAL", "BMC", "RESULT", "WHY"], &shown)?;
+            }
+            if hidden > 0 && !shown.is_empty() {
                 output.note(format!("{hidden} more rows are not shown; --json shows all"));
             }
             let (created, exists) = (text(all, "/created"), text(all, "/exists"));
@@ -214,9 +231,16 @@ impl ImportServers {
                     output.note("nothing was changed; --yes registers them");
                 }
             }
+            if silent + failed > 0 {
+                output
+                    .line(format!("{silent} addresses did not respond, {failed} BMCs could not be read"))?;
+            }
         }
-        match refused {
-            0 => Ok(()),
+        match (refused, failed) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(CliError::failed(format!(
+                "{failed} BMCs of the range could not be read; the column WHY says why and what to do"
+            ))),
             _ => Err(CliError::failed(format!(
                 "{refused} rows were refused; correct them and run the import again"
             ))),
@@ -259,6 +283,37 @@ fn add(all: &mut Map<String, Value>, page: Value, chunk: &[Map<String, Value>]) 
     }
 }
 
+/// What the probes of a range found.
+#[derive(Default)]
+struct Probed {
+    /// The BMCs that responded with a serial number.
+    rows: Vec<Map<String, Value>>,
+    /// The results of the other addresses.
+    without: Vec<Value>,
+}
+
+impl Probed {
+    fn add(&mut self, address: &str, result: &str, why: &str) {
+        self.without.push(json!({ "bmc_address": address, "result": result, "error": { "message": why } }));
+    }
+}
+
+/// The results of an import with those of the addresses that have no row.
+fn with_probes(mut all: Map<String, Value>, without: Vec<Value>) -> Value {
+    for result in [SILENT, FAILED] {
+        let count = without.iter().filter(|row| row["result"] == result).count();
+        all.insert(result.to_owned(), json!(count));
+    }
+    for result in ["created", "exists", "refused"] {
+        all.entry(result).or_insert(json!(0));
+    }
+    match all.get_mut("rows") {
+        Some(Value::Array(rows)) => rows.extend(without),
+        _ => drop(all.insert("rows".to_owned(), Value::Array(without))),
+    }
+    Value::Object(all)
+}
+
 /// The row of a BMC that responded to a probe; `None` when it shows no serial number.
 fn row_of_card(address: &str, card: &Value) -> Option<Map<String, Value>> {
     let serial = card.pointer("/host/serial").and_then(Value::as_str).filter(|serial| !serial.is_empty())?;
@@ -281,6 +336,16 @@ fn row_of_card(address: &str, card: &Value) -> Option<Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_without_a_row_are_rows_of_the_result() {
+        let mut probed = Probed::default();
+        probed.add("10.0.0.1", SILENT, "no BMC responded at this address");
+        probed.add("10.0.0.2", FAILED, "the password was refused");
+        let all = with_probes(Map::new(), probed.without);
+        assert_eq!((&all["silent"], &all["failed"], &all["created"]), (&json!(1), &json!(1), &json!(0)));
+        assert_eq!(cells(&all["rows"][1])[2..], ["10.0.0.2", "failed", "the password was refused"]);
+    }
 
     #[test]
     fn a_probed_bmc_becomes_a_row_with_the_certificate_it_showed() {

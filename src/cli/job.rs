@@ -17,7 +17,7 @@ use super::ids;
 use super::input;
 use super::job_live;
 use super::live::{Source, WatchArgs};
-use super::many::{self, Selection, ServerFilter};
+use super::many::{self, NextLine, Selection, ServerFilter};
 use super::output::{Column, Output, Since, is_since, join, plain, text};
 use super::timeline;
 use super::watch::{self, PollInterval, follow};
@@ -139,7 +139,7 @@ pub(super) struct CreateJob {
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Show steps, slot plan and images of the job; nothing is written and nothing is sent to the BMC
-    #[arg(long, conflicts_with = "watch")]
+    #[arg(long, conflicts_with_all = ["watch", "yes"])]
     dry_run: bool,
     /// Follow the job until it is complete
     #[arg(long)]
@@ -179,7 +179,7 @@ pub(super) struct ListJobs {
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
     /// The maximum of listed jobs
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = rows)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = many::rows)]
     limit: usize,
     #[command(flatten)]
     watch: WatchArgs,
@@ -215,14 +215,6 @@ fn timeout(text: &str) -> Result<(String, u64), String> {
     let parsed =
         text.split_once('=').and_then(|(step, seconds)| Some((step.to_owned(), seconds.parse().ok()?)));
     parsed.filter(|(step, _)| !step.is_empty()).ok_or_else(|| "give STEP=SECONDS".to_owned())
-}
-
-/// Parses the maximum of rows of a list.
-pub(super) fn rows(text: &str) -> Result<usize, String> {
-    text.parse()
-        .ok()
-        .filter(|number| (1..=1_000_000).contains(number))
-        .ok_or_else(|| "give a number from 1 to 1000000".to_owned())
 }
 
 /// Runs a command.
@@ -459,13 +451,14 @@ impl CreateJob {
         output: &mut Output<'_>,
     ) -> Result<(), CliError> {
         let serials = if self.filter.is_given() {
-            self.filter.servers("job create", client, output).await?
+            self.filter.servers("job create", self.dry_run, client, output).await?
         } else {
+            self.filter.expect_none()?;
             Some(self.servers.clone())
         };
         let Some(serials) = serials else { return Ok(()) };
         if self.dry_run {
-            return many::show_servers("job create", &serials, output);
+            return many::show_servers("job create", &serials, NextLine::WithoutDryRun, output);
         }
         let rows = serials.iter().map(|serial| self.job(serial, None)).collect();
         let response = client.post(&["batches"], &NewBatch { rows, recipe }, headers).await?.body;
@@ -488,7 +481,10 @@ impl CreateJob {
 
 impl ListJobs {
     async fn run(&self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let wanted = self.filter.text(Subject::Jobs)?;
+        let mut wanted = vec![self.filter.text(Subject::Jobs)?];
+        wanted.retain(|filter| !filter.is_empty());
+        // The controller filters: rows in the order of --attention are not in the order of their times.
+        wanted.extend(self.since.map(|since| format!("since:{}", since.time((output.times.now)()))));
         let parent = match &self.parent {
             Some(parent) => Some(ids::job(client, parent).await?),
             None => None,
@@ -508,12 +504,10 @@ impl ListJobs {
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
-        .chain((!wanted.is_empty()).then_some(("filter", wanted)))
+        .chain((!wanted.is_empty()).then(|| ("filter", wanted.join(" "))))
         .chain(self.attention.then(|| ("order", "attention".to_owned())))
         .collect();
-        let from = self.since.map(|since| since.time((output.times.now)()));
-        let is_recent = |job: &Value| from.is_none_or(|from| is_since(job, "/created_at", from));
-        let jobs = client.list_while(&["jobs"], "jobs", &filters, self.limit, &is_recent).await?;
+        let jobs = client.list(&["jobs"], "jobs", &filters, self.limit).await?;
         if output.json {
             return output.document(&jobs);
         }

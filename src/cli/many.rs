@@ -23,7 +23,7 @@ const NAMED: usize = 20;
 
 /// Whether a command changes what its filter selects.
 #[derive(Args, Debug)]
-struct Consent {
+pub(super) struct Consent {
     /// Change what the filter selects; without it only a preview is shown
     #[arg(long)]
     yes: bool,
@@ -57,11 +57,12 @@ impl ServerFilter {
     pub(super) async fn servers(
         &self,
         verb: &str,
+        dry_run: bool,
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<Option<Vec<String>>, CliError> {
         let filter = FilterOptions::terms(Subject::Servers, &self.terms)?;
-        self.consent.servers(verb, &filter, client, output).await
+        self.consent.servers(verb, &filter, dry_run, client, output).await
     }
 
     /// Whether there is a filter.
@@ -71,18 +72,48 @@ impl ServerFilter {
 
     /// Refuses `--yes` without a filter.
     pub(super) fn expect_none(&self) -> Result<(), CliError> {
-        match self.consent.yes {
-            true => Err(CliError::Usage("--yes belongs to --filter".to_owned())),
-            false => Ok(()),
+        self.consent.expect_none()
+    }
+}
+
+/// What the operator types next, after a preview of servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextLine {
+    /// The command with its consent.
+    Yes,
+    /// The command without `--dry-run`.
+    WithoutDryRun,
+    /// The command with its consent and without `--dry-run`.
+    YesWithoutDryRun,
+}
+
+impl NextLine {
+    fn words(self, servers: usize) -> String {
+        match self {
+            Self::Yes => format!("add --yes, or --yes --expect {servers}"),
+            Self::WithoutDryRun => "leave out --dry-run".to_owned(),
+            Self::YesWithoutDryRun => format!("leave out --dry-run and add --yes --expect {servers}"),
         }
     }
 }
 
 impl Consent {
-    async fn servers(
+    /// Refuses a consent without a filter.
+    pub(super) fn expect_none(&self) -> Result<(), CliError> {
+        match self.yes {
+            true => Err(CliError::Usage(
+                "--yes belongs to a filter; servers that are named one by one need none".to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// The servers of a filter; `None` after a preview.
+    pub(super) async fn servers(
         &self,
         verb: &str,
         filter: &str,
+        dry_run: bool,
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<Option<Vec<String>>, CliError> {
@@ -92,9 +123,10 @@ impl Consent {
                 "the filter selects {} servers now and {expected} were expected; nothing was changed",
                 serials.len()
             ))),
-            _ if self.yes && !serials.is_empty() => Ok(Some(serials)),
+            _ if self.yes && !dry_run && !serials.is_empty() => Ok(Some(serials)),
             _ => {
-                show_servers(verb, &serials, output)?;
+                let next = if dry_run { NextLine::YesWithoutDryRun } else { NextLine::Yes };
+                show_servers(verb, &serials, next, output)?;
                 Ok(None)
             }
         }
@@ -176,7 +208,7 @@ impl Selection {
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<Option<Vec<String>>, CliError> {
-        self.consent.servers(verb, filter, client, output).await
+        self.consent.servers(verb, filter, false, client, output).await
     }
 }
 
@@ -191,6 +223,14 @@ pub(super) async fn serials(filter: &str, client: &Client) -> Result<Vec<String>
     }
     let rows = found["servers"].as_array().map(Vec::as_slice).unwrap_or_default();
     Ok(rows.iter().map(|server| text(server, "/serial")).collect())
+}
+
+/// Parses the maximum of rows of a list.
+pub(super) fn rows(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|number| (1..=1_000_000).contains(number))
+        .ok_or_else(|| "give a number from 1 to 1000000".to_owned())
 }
 
 fn show_jobs(verb: &str, preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
@@ -211,13 +251,33 @@ fn show_jobs(verb: &str, preview: &Value, output: &mut Output<'_>) -> Result<(),
         }
     }
     output.line(format!("{verb}: {count} jobs selected"))?;
+    left_out(preview, output)?;
     if count > 0 {
         output.note(format!("nothing was changed; add --yes, or --yes --expect {count}"));
     }
     Ok(())
 }
 
-pub(super) fn show_servers(verb: &str, serials: &[String], output: &mut Output<'_>) -> Result<(), CliError> {
+/// Why a retry leaves jobs out.
+pub(super) fn superseded(jobs: u64) -> String {
+    format!("{jobs} jobs, because a newer installation of the server exists")
+}
+
+/// Shows how many jobs a retry leaves out, and why.
+fn left_out(response: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    match response["superseded"].as_u64() {
+        Some(jobs) if jobs > 0 => output.line(format!("left out: {}", superseded(jobs))),
+        _ => Ok(()),
+    }
+}
+
+/// Shows the servers that a command would change, and what to type to change them.
+pub(super) fn show_servers(
+    verb: &str,
+    serials: &[String],
+    next: NextLine,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
     if output.json {
         return output.document(&json!({ "dry_run": true, "count": serials.len(), "servers": serials }));
     }
@@ -230,7 +290,7 @@ pub(super) fn show_servers(verb: &str, serials: &[String], output: &mut Output<'
         return Ok(());
     }
     output.line(join(&first, ", "))?;
-    output.note(format!("nothing was changed; add --yes, or --yes --expect {}", serials.len()));
+    output.note(format!("nothing was changed; {}", next.words(serials.len())));
     Ok(())
 }
 
@@ -249,6 +309,7 @@ pub(super) fn show_created(
     }
     let (accepted, refused) = (text(response, "/accepted"), text(response, "/refused"));
     output.line(format!("batch {}: {accepted} jobs accepted, {refused} refused", plain(batch)))?;
+    left_out(response, output)?;
     for row in response["rows"].as_array().into_iter().flatten().filter(|row| row["job_id"].is_null()) {
         let place = text(row, "/index");
         output.note(format!("row {place}: {} {}", text(row, "/server_serial"), text(row, "/error/message")));

@@ -5,7 +5,7 @@
 //! serve, demo, sim              run something here, on a multi-threaded runtime
 //! worker                        runs steps of a running controller here; its commands are clients of it
 //! server, job, batch, webhook,
-//! firmware, controller, about             clients of a running controller over HTTP; they never open its database
+//! firmware, image, controller, about      clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! user, token, secret           clients of a running controller; with --offline local, refused while a controller runs
 //! recipe, config, iso, openapi  local
@@ -30,6 +30,7 @@ mod audit;
 mod backup;
 mod backup_online;
 mod batch;
+mod bios;
 mod bmc;
 mod bmc_password;
 mod ca;
@@ -46,6 +47,7 @@ mod filter;
 mod firmware;
 mod hardware;
 mod ids;
+mod image;
 mod import;
 mod input;
 mod inventory;
@@ -273,6 +275,13 @@ enum Command {
         #[command(subcommand)]
         command: registry::RegistryCommand,
     },
+    /// Push images of whole disks (raw, qcow2, gzip, zstd) into the registry of a controller
+    Image {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: image::ImageCommand,
+    },
     /// Back up the data directory into a new directory, also while the controller runs; or the backups that it makes itself
     Backup {
         #[command(flatten)]
@@ -454,6 +463,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
                 client_runtime()?.block_on(Box::pin(registry::run(command, settings, output)))
             }
         },
+        Command::Image { connection, command } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(image::run(command, &client, output)))
+        }
         Command::Backup { settings, connection, mut command } => match command.command.take() {
             Some(command) => {
                 let client = Client::new(&connection)?;

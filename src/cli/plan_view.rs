@@ -1,9 +1,9 @@
-//! The plan of an installation of firmware as a table.
+//! The plans of conditions as tables: of an installation of firmware, and of settings of the BIOS.
 
 use serde_json::Value;
 
 use super::error::CliError;
-use super::output::{Output, text};
+use super::output::{Output, join, text};
 
 /// Shows what happens to each component.
 pub(super) fn show_plan(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
@@ -19,4 +19,28 @@ pub(super) fn show_plan(preview: &Value, output: &mut Output<'_>) -> Result<(), 
         .map(|item| columns.map(|pointer| text(item, pointer)).to_vec())
         .collect();
     output.table(&["COMPONENT", "FIRMWARE", "NOW", "THEN", "DECISION", "RESTART", "BYTES", "WHY"], &rows)
+}
+
+/// Shows what happens to each setting of the BIOS.
+pub(super) fn show_settings(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let rows = preview["settings"].as_array().into_iter().flatten().map(|item| {
+        let value = |pointer: &str| listed(item.pointer(pointer));
+        vec![
+            text(item, "/name"),
+            value("/now"),
+            value("/then"),
+            text(item, "/decision"),
+            text(item, "/reason"),
+        ]
+    });
+    output.table(&["SETTING", "NOW", "THEN", "DECISION", "WHY"], &rows.collect::<Vec<_>>())
+}
+
+/// A list with commas, or a text.
+pub(super) fn listed(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::Array(list)) => join(&list.iter().map(|one| text(one, "")).collect::<Vec<_>>(), ", "),
+        Some(other) => text(other, ""),
+        None => String::new(),
+    }
 }

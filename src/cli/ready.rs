@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::error::CliError;
 use super::exit::Exit;
-use super::output::{Output, text};
+use super::output::{Output, coarse, join, text};
 
 /// The pause between two requests.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -74,7 +74,9 @@ fn show(readiness: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let rows: Vec<Vec<String>> = checks(readiness)
         .map(|(name, check)| {
             let passed = if check["ok"] == true { "yes" } else { "no" };
-            vec![name.to_owned(), passed.to_owned(), text(check, "/message")]
+            let age = check["age_seconds"].as_u64().map(|age| format!("the last one is {} old", coarse(age)));
+            let message = join(&[age.unwrap_or_default(), text(check, "/message")], "; ");
+            vec![name.to_owned(), passed.to_owned(), message]
         })
         .collect();
     output.table(&["CHECK", "PASSES", "MESSAGE"], &rows)

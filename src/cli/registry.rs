@@ -12,6 +12,7 @@ use registry::{GcOptions, Registry, RepositoryName, Tag};
 use serde_json::{Value, json};
 
 use super::error::CliError;
+use super::live::WatchArgs;
 use super::output::{Output, plain};
 use super::progress::{Direction, ProcessProgress};
 use super::registry_online::RegistryRequest;
@@ -71,7 +72,10 @@ pub(super) enum RegistryCommand {
         reason: Option<String>,
     },
     /// List the open upload sessions of a running controller
-    Uploads,
+    Uploads {
+        #[command(flatten)]
+        watch: WatchArgs,
+    },
     /// Cancel upload sessions of a running controller; later requests of their clients are refused
     CancelUpload {
         /// The ids, as `uploads` shows them
@@ -116,7 +120,7 @@ impl RegistryCommand {
             }
             Self::Retain { dry_run, online: true } => Some(RegistryRequest::Retain { dry_run: *dry_run }),
             Self::Scrub { online: true, .. } => Some(RegistryRequest::Scrub),
-            Self::Uploads => Some(RegistryRequest::Uploads),
+            Self::Uploads { watch } => Some(RegistryRequest::Uploads(*watch)),
             Self::CancelUpload { ids } => Some(RegistryRequest::CancelUploads(ids.clone())),
             _ => None,
         }
@@ -200,7 +204,7 @@ async fn run_offline(
         // Handled by `registry_online`.
         RegistryCommand::Status
         | RegistryCommand::ReadOnly { .. }
-        | RegistryCommand::Uploads
+        | RegistryCommand::Uploads { .. }
         | RegistryCommand::CancelUpload { .. } => Ok(()),
         RegistryCommand::Retain { dry_run, online: _ } => retain(registry, settings, dry_run, output).await,
         RegistryCommand::Gc { dry_run, grace, untagged, online: _ } => {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::CliError;
+use super::live::{Source, WatchArgs};
 use super::output::{Output, join, plain, text};
 
 /// A request to the registry of a running controller.
@@ -30,8 +31,8 @@ pub(super) enum RegistryRequest {
     },
     /// Start a scrub.
     Scrub,
-    /// List the upload sessions.
-    Uploads,
+    /// List the upload sessions, once or until the process is ended.
+    Uploads(WatchArgs),
     /// Cancel upload sessions by their ids.
     CancelUploads(Vec<String>),
 }
@@ -97,9 +98,13 @@ pub(super) async fn run(
             output.note(format!("{} {} tags", if dry_run { "would remove" } else { "removed" }, tags.len()));
             tags.iter().filter_map(Value::as_str).try_for_each(|tag| output.line(plain(tag)))
         }
-        RegistryRequest::Uploads => {
-            let page = client.get(&["registry", "uploads"], &[]).await?.body;
-            show_uploads(&page, output)
+        RegistryRequest::Uploads(watch) => {
+            watch
+                .list(Source::Pauses, output, async |output| {
+                    let page = client.get(&["registry", "uploads"], &[]).await?.body;
+                    show_uploads(&page, output)
+                })
+                .await
         }
         RegistryRequest::CancelUploads(ids) => {
             for id in &ids {

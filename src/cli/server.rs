@@ -6,6 +6,7 @@ use reqwest::header::HeaderMap;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 
+use super::bios::BiosCommand;
 pub(super) use super::bmc_password::{PasswordArgs, password_from_variable};
 use super::client::{Client, header};
 use super::condition;
@@ -34,7 +35,7 @@ pub(super) enum ServerCommand {
         #[command(flatten)]
         filter: FilterArgs,
         /// The maximum of listed servers
-        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = super::job::rows)]
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = super::many::rows)]
         limit: usize,
         #[command(flatten)]
         watch: WatchArgs,
@@ -50,6 +51,9 @@ pub(super) enum ServerCommand {
     PowerCycle(condition::PowerCycle),
     /// Restart the BMC and wait until it is back; the host keeps running
     ResetBmc(condition::ResetBmc),
+    /// Show and set the settings of the BIOS and the boot order
+    #[command(subcommand)]
+    Bios(BiosCommand),
     /// Show the newest condition of every kind: power cycles, restarts of the BMC, reads of its inventory
     Conditions {
         /// The serial number of the server
@@ -209,6 +213,7 @@ pub(super) async fn run(
         ServerCommand::Inventory(inventory) => inventory.run(client, output).await,
         ServerCommand::PowerCycle(cycle) => cycle.run(client, output).await,
         ServerCommand::ResetBmc(reset) => reset.run(client, output).await,
+        ServerCommand::Bios(bios) => bios.run(client, output).await,
         ServerCommand::Conditions { serial, watch } => {
             let show = async |output: &mut Output<'_>| condition::list(&serial, client, output).await;
             watch.list(Source::Events(client), output, show).await
@@ -301,7 +306,9 @@ impl UpdateServer {
             let why = "a certificate belongs to one BMC; give --tls-fingerprint with a serial number";
             return Err(CliError::Usage(why.to_owned()));
         }
-        let Some(serials) = self.filter.servers("update", client, output).await? else { return Ok(()) };
+        let Some(serials) = self.filter.servers("update", false, client, output).await? else {
+            return Ok(());
+        };
         many::each(&serials, output, async |serial, output| {
             let server = client.patch(&["servers", serial], &body, HeaderMap::new()).await?.body;
             if output.json { output.row(&server) } else { output.line(changed(&server)) }

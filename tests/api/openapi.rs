@@ -178,7 +178,8 @@ async fn about_shows_version_build_features_schema_and_instance() {
             "power.cycle",
             "bmc.reset",
             "inventory.out-of-band",
-            "firmware.install"
+            "firmware.install",
+            "bios.apply"
         ])
     );
     let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();

@@ -144,8 +144,8 @@ async fn a_host_that_boots_its_disk_by_the_first_way_is_installed_by_the_second(
     let scene = scene(|bmc| cd_boots_the_disk(bmc, true)).await;
     let id = without_a_read(&scene).await;
     let ended = finished(scene, &id).await;
-    let told = "second way to boot: boot override UsbCd, because after the power-on at";
-    assert!(ended.event_log.contains(told), "{}", ended.event_log);
+    let wanted = "second way to boot: boot override UsbCd, because after the power-on at";
+    assert!(ended.event_log.contains(wanted), "{}", ended.event_log);
     ended.assert_succeeded().await;
 }
 
@@ -160,8 +160,8 @@ async fn a_second_way_is_tried_once_until_the_first_deadline_and_the_failure_nam
     let job = waits_again(&scene, &id, 2).await;
     assert_eq!(job["wait"]["deadline"], deadline, "{job:#}");
     let explained = scene.admin.get(&format!("/api/v1/jobs/{id}/explain")).await.expect(200);
-    let told = explained["summary"].as_str().unwrap();
-    assert!(told.contains("second way to boot: boot override UsbCd, because"), "{explained:#}");
+    let summary = explained["summary"].as_str().unwrap();
+    assert!(summary.contains("second way to boot: boot override UsbCd, because"), "{explained:#}");
 
     // Twice the time later nothing more is tried.
     scene.skip(READ_WITHIN);
@@ -259,8 +259,8 @@ async fn a_host_that_boots_its_disk_instead_of_an_installer_that_cannot_report_i
     scene.skip(deadline(&job).since(scene.now()) + Duration::from_secs(1));
     let ended = finished(scene, &id).await;
     assert_eq!(ended.job["completion"]["by"], "assumed", "{:#}", ended.job);
-    let told = "second way to boot: boot override UsbCd, because after the power-on at";
-    assert!(ended.event_log.contains(told), "{}", ended.event_log);
+    let wanted = "second way to boot: boot override UsbCd, because after the power-on at";
+    assert!(ended.event_log.contains(wanted), "{}", ended.event_log);
     ended.assert_succeeded().await;
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lab_bmc::{
-    Fault, FaultCondition, FaultEffect, FaultTrigger, ImageShown, MediaVia, Power, ReadStyle, ResetType,
-    SimBmcConfig, SlotConfig, SlotTree,
+    Fault, FaultCondition, FaultEffect, FaultTrigger, ImageShown, JournalItem, MediaVia, Power, ReadStyle,
+    RequestKind, ResetType, SimBmcConfig, SlotConfig, SlotTree,
 };
 use serde_json::json;
 
@@ -152,6 +152,32 @@ fails! {
 
 /// The time of the power-on self-test. A real host takes minutes before it looks for boot media.
 const SELF_TEST: Duration = Duration::from_millis(1500);
+
+/// A regression: the response counted as one that may have been carried out, and the slot was polled for 90 s per insert.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_insert_that_says_busy_with_a_server_error_is_sent_again_soon() {
+    let busy = says(500, "IDRAC.2.8.SYS518");
+    let ended = run_job(|bmc| bmc.faults.push(Fault::once(FaultTrigger::Insert, busy).times(2))).await;
+    let time = |kind: &str| {
+        let events = ended.events.iter().filter(|event| event["type"] == kind);
+        let times =
+            events.map(|event| event["time"].as_str().unwrap().parse::<engine::model::Time>().unwrap());
+        times.collect::<Vec<_>>()
+    };
+    let (from, to) = (time("redfish.discovered")[0], time("redfish.mounted")[1]);
+    let journal = ended.scene.bmc(SERIAL).journal();
+    let inserts = |entry: &lab_bmc::JournalEntry| {
+        matches!(&entry.what, JournalItem::Request { operation: RequestKind::Insert, .. })
+    };
+    let first = journal.iter().position(inserts).unwrap();
+    let last = journal.iter().rposition(inserts).unwrap();
+    let requests =
+        journal[first..=last].iter().filter(|entry| matches!(entry.what, JournalItem::Request { .. }));
+    let requests = requests.count();
+    ended.assert_succeeded().await;
+    assert!(to.since(from) < Duration::from_secs(60), "both images were inserted after {:?}", to.since(from));
+    assert!(requests <= 20, "{requests} requests from the first insert to the last");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_lost_at_power_on_are_reinserted_while_the_host_tests_itself() {

@@ -123,6 +123,51 @@ fn every_file_that_a_document_names_exists() {
     }
 }
 
+/// The tests that a document names as `file.rs::function`. A name with a star stands for several.
+fn cited_tests(text: &str) -> Vec<(String, String)> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted
+        .filter_map(|name| name.split_once(".rs::"))
+        .filter(|(file, test)| file.contains('/') && !test.contains(['*', ' ', ':', '…']))
+        .map(|(file, test)| (format!("{file}.rs"), test.to_owned()))
+        .collect()
+}
+
+/// Whether a text of code has a test of this name; tables of scenarios write it without `fn`.
+fn has_test(code: &str, test: &str) -> bool {
+    code.lines().any(|line| {
+        let line = line.trim_start();
+        let line = line.strip_prefix("async ").unwrap_or(line);
+        let name = line.strip_prefix("fn ").unwrap_or(line);
+        name.strip_prefix(test).is_some_and(|rest| {
+            rest.starts_with(['(', '<']) || rest.starts_with(" \"") || rest.starts_with(": ")
+        })
+    })
+}
+
+#[test]
+fn every_test_that_a_document_names_exists() {
+    let mut cited = 0;
+    // The rows of docs/seeds.md are requirements; a test of their own reads them.
+    for document in tracked(&["md"]).iter().filter(|document| !document.ends_with("docs/seeds.md")) {
+        for (file, test) in cited_tests(&read(document)) {
+            let path = root().join(&file);
+            assert!(path.exists(), "{} names {file}", document.display());
+            assert!(has_test(&read(&path), &test), "{}: {file} has no test {test}", document.display());
+            cited += 1;
+        }
+    }
+    assert!(cited > 40, "only {cited} citations of tests were found");
+}
+
+#[test]
+fn a_test_that_does_not_exist_is_noticed() {
+    assert_eq!(cited_tests("`a/b.rs::c`, `a/b.rs::c_*`, `b.rs`"), [("a/b.rs".to_owned(), "c".to_owned())]);
+    let code = "    async fn one() {}\n    two(bmc) {\n    fn three_more() {}\n    x.four(bmc)\n    five \"a\" installs;";
+    let found = ["one", "two", "three", "four", "five"].map(|test| has_test(code, test));
+    assert_eq!(found, [true, true, false, false, true]);
+}
+
 #[test]
 fn a_link_that_leads_nowhere_is_noticed() {
     let document = root().join("docs/README.md");

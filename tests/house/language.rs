@@ -1,5 +1,7 @@
 //! The refused words and phrases of `docs/style.md`.
 
+use std::path::PathBuf;
+
 use crate::sources::{read, root, tracked};
 
 /// What is refused: whole words, and phrases in comments, strings and documents.
@@ -34,11 +36,26 @@ impl Refused {
     }
 }
 
+/// The files whose language is checked: code and documents, and what users see beside them.
+fn read_files() -> Vec<PathBuf> {
+    let mut files = tracked(&["rs", "md", "toml", "sql"]);
+    for folder in ["ui/templates", "ui/assets", "packaging/files", "schemas"] {
+        let before = files.len();
+        let inside = std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        // Fonts and pictures are no text.
+        files.extend(inside.filter(|path| path.is_file() && std::fs::read_to_string(path).is_ok()));
+        assert!(files.len() > before, "{folder} has no files");
+    }
+    files.sort();
+    files.dedup();
+    files
+}
+
 #[test]
 fn retired_words_and_phrases_do_not_come_back() {
     let refused = refused();
     let mut found = Vec::new();
-    for file in tracked(&["rs", "md", "toml", "sql"]) {
+    for file in read_files() {
         let shown = file.strip_prefix(root()).unwrap().display().to_string();
         if ["docs/style.md", "docs/glossary.md", "tests/house/language.rs", "tests/house/documents.rs"]
             .contains(&&*shown)

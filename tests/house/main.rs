@@ -8,8 +8,11 @@ mod circles;
 mod components;
 mod crates;
 mod documents;
+mod events;
+mod glossary;
 mod imports;
 mod language;
+mod seeds;
 mod sources;
 mod troubleshooting;
 

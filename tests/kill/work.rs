@@ -1,4 +1,5 @@
-//! What a controller is killed at: an installation, a rescue, a condition of the server, or an installation of firmware.
+//! What a controller is killed at: an installation, a rescue, a condition of the server, an installation of firmware, or a
+//! change of BIOS settings.
 
 use lab_bmc::{Power, SimBmc};
 use reqwest::Method;
@@ -19,8 +20,12 @@ pub(super) enum Work {
     Condition(&'static str),
     /// The firmware of these components of this vendor's server is installed; every run installs other versions.
     Firmware(&'static str, &'static [&'static str]),
+    /// An attribute of the BIOS and the boot order are changed; every run sets other values.
+    Bios(&'static str, [&'static str; 2]),
 }
 
+/// The attribute of a BMC that shows nothing that waits, and has no boot order.
+pub(super) const HIDDEN: (&str, [&str; 2]) = ("Hyper-Threading[ALL]#006D", ["Enable", "Disable"]);
 /// The versions that runs install in turn.
 const VERSIONS: [&str; 2] = ["98.1", "99.2"];
 
@@ -41,7 +46,7 @@ impl Work {
         match self {
             Self::Condition(kind) => kind == "bmcReset",
             Self::Firmware(_, components) => components.contains(&"bmc"),
-            Self::Install | Self::Rescue => false,
+            Self::Install | Self::Rescue | Self::Bios(..) => false,
         }
     }
 
@@ -51,7 +56,7 @@ impl Work {
             Self::Rescue => {
                 json!({ "status": "reachable", "addresses": ["192.0.2.7"], "consoles": ["tty1"] })
             }
-            Self::Install | Self::Condition(_) | Self::Firmware(..) => {
+            Self::Install | Self::Condition(_) | Self::Firmware(..) | Self::Bios(..) => {
                 json!({ "status": "success", "job_id": id })
             }
         }
@@ -75,6 +80,16 @@ impl Work {
                     _ => json!({}),
                 };
                 let body = json!({ "kind": kind, "parameters": parameters });
+                (format!("/api/v1/servers/{SERIAL}/condition"), body, "id")
+            }
+            Self::Bios(name, values) => {
+                let number: usize = run.rsplit('-').next().unwrap().parse().unwrap();
+                let order = ["Boot0001", "Boot0003"][number % 2];
+                let mut parameters = json!({ "attributes": { name: values[number % 2] } });
+                if name != HIDDEN.0 {
+                    parameters["boot_order"] = json!([order]);
+                }
+                let body = json!({ "kind": "biosApply", "parameters": parameters });
                 (format!("/api/v1/servers/{SERIAL}/condition"), body, "id")
             }
             Self::Firmware(..) => {
@@ -105,6 +120,7 @@ impl Work {
             }
             Self::Condition("bmcReset") => assert_eq!(boots("Booted"), 0, "{end:?}"),
             Self::Condition(_) => assert_eq!(boots("BootedDisk"), 1, "{end:?}"),
+            Self::Bios(..) => assert_eq!(boots("BootedDisk"), 1, "{end:?}"),
             Self::Firmware(..) => {}
         }
         if ![Self::Condition("bmcReset"), Self::Rescue].contains(&self) {
@@ -116,6 +132,7 @@ impl Work {
     pub(super) fn count(self, bmc: &SimBmc) -> u64 {
         match self {
             Self::Firmware(..) => bmc.snapshot().images,
+            Self::Bios(..) => bmc.bios_writes(),
             Self::Install | Self::Rescue | Self::Condition(_) => bmc.manager_resets(),
         }
     }
@@ -125,6 +142,7 @@ impl Work {
         let count = self.count(bmc) - before;
         match self {
             Self::Condition("bmcReset") => Some(format!("{count} restarts of the BMC")),
+            Self::Bios(..) => Some(format!("{count} writes of settings arrived")),
             Self::Firmware(..) => {
                 let updates = bmc.updates();
                 let last = updates.iter().rev().take(usize::try_from(count).unwrap());

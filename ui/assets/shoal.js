@@ -146,6 +146,7 @@ const busy = element => element.contains(document.activeElement) && document.act
   || $('dialog[open]') || (!getSelection().isCollapsed && element.contains(getSelection().anchorNode));
 let said = $('[data-say]')?.dataset.say, spoke = 0;
 function replace(page) {
+  setClock(page);
   for (const old of $$('[data-live]')) {
     const fresh = page.getElementById(old.id);
     if (!fresh || busy(old) || old.outerHTML === fresh.outerHTML) continue;
@@ -155,22 +156,48 @@ function replace(page) {
   const now = $('[data-say]')?.dataset.say;
   if (now && now !== said && Date.now() - spoke > 5000) { said = now; spoke = Date.now(); say(now); }
 }
-function rows(page) { // Rows change in place and never move under the hand; new ones are offered.
-  const mine = $('[data-rows]'), theirs = $('[data-rows]', page);
-  if (!mine || !theirs) return;
+function rows(page) { // Rows change in place and never move under the hand; new ones are offered, and gone ones are marked.
+  const theirs = $('[data-rows]', page);
+  if (!theirs) return;
   const place = row => $('a', row)?.getAttribute('href');
-  const known = new Map($$('tr', mine).map(row => [place(row), row]));
-  let fresh = 0;
-  for (const row of $$('tr', theirs)) {
-    const old = known.get(place(row));
-    if (!old) { fresh += 1; continue; }
-    if (!busy(old) && !old.matches('.here') && old.outerHTML !== row.outerHTML) old.replaceWith(document.importNode(row, true));
+  const mine = $$('[data-rows] tr'), known = new Map(mine.map(row => [place(row), row]));
+  const now = new Map($$('tr', theirs).map(row => [place(row), row]));
+  for (const [at, old] of known) {
+    const row = now.get(at);
+    old.classList.toggle('gone', !row);
+    if (row && !busy(old) && !old.matches('.here') && old.outerHTML !== row.outerHTML) old.replaceWith(document.importNode(row, true));
   }
+  const fresh = [...now.keys()].filter(at => !known.has(at)).length;
   const offer = $('#fresh') ?? Object.assign(document.createElement('a'), { id: 'fresh', className: 'btn s' });
   offer.href = location.href;
   offer.textContent = `${fresh} new, show`;
   if (fresh) $('.pager .acts')?.prepend(offer); else offer.remove();
 }
+
+// ---- ages: the words of a time since or until move with the clock of the controller; the rules are those of ui/src/time.rs
+let ahead = 0; // By how many milliseconds the clock of the controller is ahead of this one.
+const setClock = page => { ahead = Date.parse(page.body.dataset.now) - Date.now() || 0; };
+function duration(seconds) {
+  const minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60), days = Math.floor(hours / 24);
+  if (minutes < 1) return `${seconds} s`;
+  if (hours < 1) return `${minutes} min`;
+  if (days < 1) return hours < 10 && minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  return days === 1 ? '1 day' : `${days} days`;
+}
+function tick() {
+  if (document.hidden) return;
+  const now = Math.floor((Date.now() + ahead) / 1000);
+  for (const words of $$('time .rel')) {
+    const since = now - Date.parse(words.parentNode.dateTime) / 1000, from = words.textContent;
+    const relative = /^(in .*|.* ago|just now)$/.test(from);
+    const text = !relative ? duration(Math.max(since, 0))
+      : since === 0 ? 'just now' : since < 0 ? `in ${duration(-since)}` : `${duration(since)} ago`;
+    if (text !== from && !Number.isNaN(since)) words.textContent = text;
+  }
+}
+setClock(document);
+setInterval(tick, 1000);
+
 const live = $('.live');
 function state(name, text) {
   if (!live || live.dataset.state === name) return;
@@ -185,34 +212,43 @@ async function refresh() {
   try { replace(await read(location.href)); seen = clock(); } catch { /* The stream says when the controller is gone. */ }
   setTimeout(() => { reading = false; if (changed) { changed = false; refresh(); } }, 1000);
 }
-let pause = 1000;
+// One stream at a time: whatever an older one does changes nothing. A hidden page has none.
+let generation = 0, again, pause = 1000;
+function leave() {
+  generation += 1;
+  clearTimeout(again);
+  stream?.abort();
+}
 async function follow(url) {
-  stream = new AbortController();
-  const beat = () => { clearTimeout(beat.late); beat.late = setTimeout(() => stream.abort(), 35000); };
+  leave();
+  const mine = generation, control = stream = new AbortController();
+  let late;
+  const beat = () => { clearTimeout(late); late = setTimeout(() => control.abort(), 35000); };
   try {
-    const response = await fetch(url, { headers: { accept: 'text/event-stream' }, signal: stream.signal });
+    beat();
+    const response = await fetch(url, { headers: { accept: 'text/event-stream' }, signal: control.signal });
     if (!response.ok) throw new Error(response.status);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     state('live', 'Live');
-    pause = 1000;
-    for (beat(); ;) {
+    for (;;) {
       const { value, done } = await reader.read();
       if (done) break;
       beat();
+      pause = 1000;
       if (value.includes('data:')) refresh();
-      if (value.includes('event: end')) { clearTimeout(beat.late); state('still', 'Ended'); return; }
+      if (value.includes('event: end')) { clearTimeout(late); state('still', 'Ended'); return; }
     }
   } catch { /* Below it is tried again. */ }
-  clearTimeout(beat.late);
-  if (document.hidden) return;
+  clearTimeout(late);
+  if (mine !== generation) return;
   state('lost', 'Reconnecting, as of ' + (seen || clock()) + ' UTC');
   pause = Math.min(pause * 2, 30000);
-  setTimeout(() => follow(url), pause * (0.75 + Math.random() / 2));
+  again = setTimeout(() => follow(url), pause * (0.75 + Math.random() / 2));
 }
 const url = document.body.dataset.stream;
 if (url) {
-  follow(url);
+  if (!document.hidden) follow(url);
   document.addEventListener('visibilitychange', () => {
-    if (document.hidden) stream?.abort(); else { refresh(); follow(url); }
+    if (document.hidden) leave(); else { refresh(); follow(url); }
   });
 }

@@ -25,7 +25,8 @@ pub(crate) fn step(name: &str) -> &str {
         "cleanup.power-on" => "Clean up: power on",
         "cleanup.grant" => "Clean up: close the media",
         "firmware.validate" => "Check the files",
-        "firmware.identify" | "power.identify" | "bmc.identify" => "Find the BMC",
+        "bios.validate" => "Check the order",
+        "firmware.identify" | "power.identify" | "bmc.identify" | "bios.identify" => "Find the BMC",
         "firmware.power-on" => "Power on",
         "firmware.plan" => "Plan each component",
         "firmware.host-off" => "Power the host off",
@@ -35,7 +36,27 @@ pub(crate) fn step(name: &str) -> &str {
         "firmware.host-on" => "Power the host on",
         "firmware.verify" => "Read the new version",
         "firmware.confirm" => "Read the inventory again",
+        "firmware.settle" => "Look whether an update runs",
+        "firmware.power-restore" | "power.restore" | "bios.power-restore" => "Power as it was",
+        "firmware.release" | "power.release" | "bmc.release" | "inventory.release" | "bios.release" => {
+            "Give the BMC back"
+        }
+        "bios.plan" => "Plan each setting",
+        "bios.write" => "Write the settings",
+        "bios.boot-order" => "Write the boot order",
+        "bios.shut-down" => "Shut the host down",
+        "bios.host-on" => "Power the host on",
+        "bios.verify" => "Read the values",
+        "bios.settle" => "Look what is not in force",
         "inventory.read" => "Read the inventory",
+        "power.off" => "Power off",
+        "power.on" => "Power on",
+        "bmc.reset" => "Restart the BMC",
+        "bmc.back" => "The BMC returns",
+        "rescue.wait" => "The rescue session",
+        "doctor.prepare" => "Prepare the checks",
+        "doctor.check" => "Check the BMC",
+        "doctor.clean" => "Clean up after the checks",
         other => other,
     }
 }
@@ -55,6 +76,21 @@ pub(crate) fn wait(reason: &str) -> &str {
         "settle" => "for a BMC to settle after a change",
         "boot_override" => "for a BMC to show the boot setting",
         "media_import" => "for the maintenance ISO to be imported",
+        "install_signs" => "for the host to show that its installation has ended",
+        "rescue_session" => "for the rescue session to be finished",
+        "image_read" => "for a BMC to read the firmware image",
+        "upload_look" => "for a BMC to show whether it has the firmware image",
+        "flashing" => "for a BMC to write the firmware image",
+        "flash_ends" => "for a running update to end",
+        "version" => "for a BMC to show the new version",
+        "settings_look" => "for a BMC to show whether it has the settings",
+        "settings_values" => "for a BMC to show the new values",
+        "restart_forbidden" => "for an operator to restart the host",
+        "restart_window" => "for the maintenance window to begin",
+        "graceful_shutdown" => "for an operating system to shut down",
+        "shutdown_pending" => "for a BMC to pass the shutdown on to the host",
+        "bmc_away" => "for a BMC to begin its restart",
+        "bmc_back" => "for a BMC to return from its restart",
         "retry" => "for the next attempt of a step that failed",
         other => other,
     }
@@ -69,6 +105,7 @@ pub(crate) fn workflow(name: &str) -> &str {
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",
         "firmware.install" => "Firmware installation",
+        "bios.apply" => "BIOS settings",
         other => other,
     }
 }
@@ -188,6 +225,45 @@ mod tests {
             ("0".into(), "999".into(), "10,482".into())
         );
         assert_eq!(encoded("a b&c=ü"), "a%20b%26c%3D%C3%BC");
+    }
+
+    /// The names that some function of this module must know: the first words of lines of a golden file.
+    fn reasons(golden: &str) -> impl Iterator<Item = &str> {
+        golden.lines().filter(|line| !line.is_empty() && !line.starts_with(' '))
+    }
+
+    #[test]
+    fn every_wait_of_the_workflows_has_words() {
+        let goldens = [include_str!("../../golden/waits.txt"), include_str!("../../golden/upkeep-waits.txt")];
+        let unknown: Vec<&str> =
+            goldens.into_iter().flat_map(reasons).filter(|reason| wait(reason) == *reason).collect();
+        assert!(unknown.is_empty(), "waits without words: {unknown:?}");
+        assert_eq!(wait("a_new_one"), "a_new_one");
+    }
+
+    #[test]
+    fn every_step_of_the_workflows_has_words() {
+        let workspace = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut folders: Vec<_> =
+            ["provision/src", "upkeep/src", "diagnostics/src"].map(|folder| workspace.join(folder)).into();
+        let (mut known, mut unknown) = (0, Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    folders.push(entry);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&entry).unwrap();
+                for name in text.split("StepName::new(\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+                    known += 1;
+                    if step(name) == name {
+                        unknown.push(name.to_owned());
+                    }
+                }
+            }
+        }
+        assert!(known > 40, "{known}");
+        assert!(unknown.is_empty(), "steps without words: {unknown:?}");
     }
 
     #[test]

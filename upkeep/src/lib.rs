@@ -6,12 +6,14 @@
 //!  bmc.reset              bmc.identify -> bmc.reset -> bmc.back                finish: bmc.release
 //!  inventory.out-of-band  inventory.read                                       finish: inventory.release
 //!  firmware.install       see `install`
+//!  bios.apply             see `bios`
 //!
 //!  kind of the server condition      workflow                purpose      lock `server/SERIAL`
 //!  powerCycleHard, powerCycleSoft    power.cycle             change       waits for it
 //!  bmcReset                          bmc.reset               change       waits for it
 //!  inventoryOOB                      inventory.out-of-band   observe      waits for it
 //!  firmwareInstall                   firmware.install        change       waits for it
+//!  biosApply                         bios.apply              change       waits for it
 //! ```
 //!
 //! | module | what it does |
@@ -20,6 +22,8 @@
 //! | [`waits`] | the wait reasons, with their texts |
 //! | `steps` | the steps of the short workflows, one file per action |
 //! | `install`, `install_order` | the installation of firmware: its steps, its parameters |
+//! | [`bios`], `bios_order` | the settings of the BIOS and the boot order: plan, steps, parameters |
+//! | `absent`, `permission`, `host_power` | what workflows share that restart a host: a BMC that is away, the permission, the power |
 //! | `difference` | what changed between two out-of-band inventories |
 //!
 //! They are one room because they share order, locks, identity check and the end of the session, and because each is too small
@@ -32,14 +36,19 @@
 //! - Two runs never touch one BMC at the same time: each waits for the lock of the server, by priority and age (decision D13).
 //! - This crate and the other workflows do not use each other. What they share is in `bmc`.
 
+mod absent;
+pub mod bios;
+mod bios_order;
 mod certificate;
 pub mod difference;
+mod host_power;
 mod identified;
 mod install;
 mod install_order;
 mod look;
 mod names;
 pub mod order;
+mod permission;
 mod steps;
 pub mod waits;
 
@@ -58,6 +67,7 @@ use bmc::{BmcServices, Unavailable};
 use engine::model::{NewRun, Serial, StepName, Verb};
 use engine::{ChildRefused, ChildRequest, Step, WaitReason, Workflow};
 
+pub use bios_order::ApplyBios;
 pub use install::{
     FirmwareFileError, FirmwareStore, ImageReads, ImageUrl, ImageUrls, PlanItem, UrlOrder, planned,
 };
@@ -73,8 +83,10 @@ pub const BMC_RESET: &str = "bmc.reset";
 pub const INVENTORY: &str = "inventory.out-of-band";
 /// The workflow that installs firmware.
 pub const FIRMWARE_INSTALL: &str = "firmware.install";
+/// The workflow that changes settings of the BIOS and the persistent boot order.
+pub const BIOS_APPLY: &str = "bios.apply";
 /// The workflows of this crate.
-pub const WORKFLOWS: [&str; 4] = [POWER_CYCLE, BMC_RESET, INVENTORY, FIRMWARE_INSTALL];
+pub const WORKFLOWS: [&str; 5] = [POWER_CYCLE, BMC_RESET, INVENTORY, FIRMWARE_INSTALL, BIOS_APPLY];
 /// The version of each workflow.
 const VERSION: u32 = 1;
 
@@ -131,6 +143,9 @@ impl Workflow for Upkeep {
         if self.name == FIRMWARE_INSTALL {
             // The plan of a run adds steps.
             return install::step(name, &self.services);
+        }
+        if self.name == BIOS_APPLY {
+            return bios::step(name, &self.services);
         }
         let plan = names::plan(self.name);
         let known = plan.forward.iter().chain(plan.finish).any(|step| *step == name);

@@ -2,7 +2,7 @@
 
 use engine::model::{HoldClass, RunPlan, StepInstance, StepName};
 
-use super::{BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE};
+use super::{BIOS_APPLY, BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE};
 use bmc::QUEUE;
 
 pub(super) const POWER_IDENTIFY: &StepName = &StepName::new("power.identify");
@@ -31,6 +31,18 @@ pub(super) const FW_CONFIRM: &StepName = &StepName::new("firmware.confirm");
 pub(super) const FW_SETTLE: &StepName = &StepName::new("firmware.settle");
 pub(super) const FW_POWER_RESTORE: &StepName = &StepName::new("firmware.power-restore");
 pub(super) const FW_RELEASE: &StepName = &StepName::new("firmware.release");
+
+pub(super) const BIOS_VALIDATE: &StepName = &StepName::new("bios.validate");
+pub(super) const BIOS_IDENTIFY: &StepName = &StepName::new("bios.identify");
+pub(super) const BIOS_PLAN: &StepName = &StepName::new("bios.plan");
+pub(super) const BIOS_WRITE: &StepName = &StepName::new("bios.write");
+pub(super) const BIOS_BOOT_ORDER: &StepName = &StepName::new("bios.boot-order");
+pub(super) const BIOS_SHUT_DOWN: &StepName = &StepName::new("bios.shut-down");
+pub(super) const BIOS_HOST_ON: &StepName = &StepName::new("bios.host-on");
+pub(super) const BIOS_VERIFY: &StepName = &StepName::new("bios.verify");
+pub(super) const BIOS_SETTLE: &StepName = &StepName::new("bios.settle");
+pub(super) const BIOS_POWER_RESTORE: &StepName = &StepName::new("bios.power-restore");
+pub(super) const BIOS_RELEASE: &StepName = &StepName::new("bios.release");
 
 /// The BMC shows another certificate after its restart than the registered one.
 pub const CERTIFICATE_CHANGED: HoldClass = HoldClass::new("certificate_changed");
@@ -61,6 +73,12 @@ pub mod class {
     pub const UPDATE_STUCK: FailureClass = FailureClass::new("update_stuck");
     /// An update has ended, and another version than the new one is installed.
     pub const VERSION_UNCHANGED: FailureClass = FailureClass::new("version_unchanged");
+    /// The BIOS does not have a wanted setting, or refuses its value: see the plan.
+    pub const SETTINGS_REFUSED: FailureClass = FailureClass::new("settings_refused");
+    /// The BMC accepted settings, and shows them neither as pending nor as in force.
+    pub const SETTINGS_NOT_STORED: FailureClass = FailureClass::new("settings_not_stored");
+    /// The host was restarted, and the BIOS has other values than the new ones.
+    pub const SETTINGS_UNCHANGED: FailureClass = FailureClass::new("settings_unchanged");
     /// The maintenance window ended before the host could be restarted.
     pub const WINDOW_OVER: FailureClass = FailureClass::new("window_over");
     /// The power state that the BMC shows does not allow to verify the change.
@@ -91,6 +109,19 @@ pub(super) fn plan(workflow: &str) -> Plan {
         FIRMWARE_INSTALL => Plan {
             forward: &[FW_VALIDATE, FW_IDENTIFY, FW_POWER_ON, FW_PLAN, FW_CONFIRM],
             finish: &[FW_SETTLE, FW_POWER_RESTORE, FW_RELEASE],
+        },
+        BIOS_APPLY => Plan {
+            forward: &[
+                BIOS_VALIDATE,
+                BIOS_IDENTIFY,
+                BIOS_PLAN,
+                BIOS_WRITE,
+                BIOS_BOOT_ORDER,
+                BIOS_SHUT_DOWN,
+                BIOS_HOST_ON,
+                BIOS_VERIFY,
+            ],
+            finish: &[BIOS_SETTLE, BIOS_POWER_RESTORE, BIOS_RELEASE],
         },
         _ => Plan { forward: &[], finish: &[] },
     }

@@ -21,8 +21,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use strum::VariantArray;
 
+use super::bios_order::ApplyBios;
 use super::install_order::InstallFirmware;
-use super::{BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE, VERSION, names};
+use super::{BIOS_APPLY, BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE, VERSION, names};
 use engine::ChildRequest;
 use engine::model::mutant::{self, Mutant};
 use engine::model::{
@@ -78,6 +79,10 @@ pub enum Kind {
     #[serde(rename = "firmwareInstall")]
     #[strum(serialize = "firmwareInstall")]
     FirmwareInstall,
+    /// Settings of the BIOS and the persistent boot order are changed.
+    #[serde(rename = "biosApply")]
+    #[strum(serialize = "biosApply")]
+    BiosApply,
 }
 
 impl Kind {
@@ -103,6 +108,7 @@ impl Kind {
             Self::BmcReset => BMC_RESET,
             Self::InventoryOob => INVENTORY,
             Self::FirmwareInstall => FIRMWARE_INSTALL,
+            Self::BiosApply => BIOS_APPLY,
         }
     }
 
@@ -114,9 +120,11 @@ impl Kind {
     fn purpose(self) -> Purpose {
         match self {
             Self::InventoryOob => Purpose::Observe,
-            Self::PowerCycleHard | Self::PowerCycleSoft | Self::BmcReset | Self::FirmwareInstall => {
-                Purpose::Change
-            }
+            Self::PowerCycleHard
+            | Self::PowerCycleSoft
+            | Self::BmcReset
+            | Self::FirmwareInstall
+            | Self::BiosApply => Purpose::Change,
         }
     }
 
@@ -125,6 +133,8 @@ impl Kind {
         match self {
             // A component may take an hour, and a server has several.
             Self::FirmwareInstall => TIME_LIMIT * 3,
+            // An operator may have to restart the host.
+            Self::BiosApply => TIME_LIMIT * 3,
             _ => TIME_LIMIT,
         }
     }
@@ -195,6 +205,9 @@ pub enum Action {
     /// See [`Kind::FirmwareInstall`].
     #[serde(rename = "firmwareInstall")]
     Firmware(Box<InstallFirmware>),
+    /// See [`Kind::BiosApply`].
+    #[serde(rename = "biosApply")]
+    Bios(Box<ApplyBios>),
 }
 
 /// Why parameters are refused.
@@ -226,6 +239,7 @@ impl Action {
                 Err(bad(format!("grace_seconds is a number from 1 to {MAX_GRACE}")))
             }
             Self::Firmware(install) => install.checked().map_err(bad).map(|()| action),
+            Self::Bios(apply) => apply.checked().map_err(bad).map(|()| action),
             _ => Ok(action),
         }
     }
@@ -238,6 +252,7 @@ impl Action {
             Self::Reset(_) => Kind::BmcReset,
             Self::Inventory(_) => Kind::InventoryOob,
             Self::Firmware(_) => Kind::FirmwareInstall,
+            Self::Bios(_) => Kind::BiosApply,
         }
     }
 
@@ -249,7 +264,18 @@ impl Action {
             Self::Reset(reset) => json!(reset),
             Self::Inventory(read) => json!(read),
             Self::Firmware(install) => json!(install),
+            Self::Bios(apply) => json!(apply),
         }
+    }
+
+    /// The parameters in an event: those of the BIOS without their values, of which one may be a password that only the registry
+    /// of the BIOS shows to be one.
+    fn logged(&self) -> Value {
+        let mut parameters = self.parameters();
+        if let Self::Bios(apply) = self {
+            parameters["attributes"] = json!(apply.attributes.keys().collect::<Vec<_>>());
+        }
+        parameters
     }
 
     /// What the run does, in one sentence for the operator who orders it.
@@ -272,6 +298,7 @@ impl Action {
             }
             Self::Inventory(_) => "reads what the server is made of; changes nothing".to_owned(),
             Self::Firmware(install) => install.sentence(),
+            Self::Bios(apply) => apply.sentence(),
         }
     }
 }
@@ -407,7 +434,7 @@ impl UpkeepInput {
             events: vec![
                 NewEvent::info("condition.requested", message)
                     .by(created_by)
-                    .with(json!({ "kind": kind, "parameters": self.action.parameters() })),
+                    .with(json!({ "kind": kind, "parameters": self.action.logged() })),
             ],
         }
     }
@@ -446,6 +473,10 @@ mod tests {
             (Kind::PowerCycleSoft, json!([])),
             (Kind::BmcReset, json!({ "type": "sideways" })),
             (Kind::InventoryOob, json!({ "deep": true })),
+            (Kind::BiosApply, json!({})),
+            (Kind::BiosApply, json!({ "attributes": { "SetupPassword": "x" } })),
+            (Kind::BiosApply, json!({ "attributes": { "Turbo": [true] } })),
+            (Kind::BiosApply, json!({ "boot_order": ["Boot0001", "Boot0001"] })),
         ] {
             assert!(Action::of(kind, parameters.clone()).is_err(), "{kind} {parameters}");
         }
@@ -454,7 +485,11 @@ mod tests {
     #[test]
     fn a_stored_action_is_read_again_as_it_was() {
         for kind in Kind::all() {
-            let action = Action::of(*kind, Value::Null).unwrap();
+            let parameters = match kind {
+                Kind::BiosApply => json!({ "attributes": { "Turbo": true }, "boot_order": ["Boot0001"] }),
+                _ => Value::Null,
+            };
+            let action = Action::of(*kind, parameters).unwrap();
             assert_eq!(action.kind(), *kind);
             assert_eq!(serde_json::from_value::<Action>(json!(action)).unwrap(), action);
         }

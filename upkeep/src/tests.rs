@@ -66,7 +66,11 @@ fn workflows() -> Vec<Arc<dyn Workflow>> {
 }
 
 fn order(kind: Kind) -> UpkeepOrder {
-    UpkeepOrder::new("XF-1".parse().unwrap(), Action::of(kind, Value::Null).unwrap())
+    let parameters = match kind {
+        Kind::BiosApply => json!({ "attributes": { "Turbo": true } }),
+        _ => Value::Null,
+    };
+    UpkeepOrder::new("XF-1".parse().unwrap(), Action::of(kind, parameters).unwrap())
 }
 
 #[tokio::test]
@@ -95,14 +99,16 @@ fn an_order_waits_for_the_server_and_is_alone_with_its_kind() {
     };
     use OnConflict::{RefuseQueued, Wait};
     let named = |resource: &str, on_conflict| (resource.to_owned(), on_conflict);
-    assert_eq!(
-        locks(order(Kind::BmcReset)),
-        [
-            named("condition/XF-1/bmcReset", RefuseQueued),
-            named("condition/XF-1", RefuseQueued),
-            named("server/XF-1", Wait),
-        ]
-    );
+    for kind in Kind::all() {
+        assert_eq!(
+            locks(order(*kind)),
+            [
+                named(&format!("condition/XF-1/{kind}"), RefuseQueued),
+                named("condition/XF-1", RefuseQueued),
+                named("server/XF-1", Wait),
+            ]
+        );
+    }
     let shared_bmc = Some("https://192.0.2.7".to_owned());
     let queued = UpkeepOrder { queue: true, shared_bmc, ..order(Kind::BmcReset) };
     assert_eq!(

@@ -6,6 +6,7 @@
 //!  bmc_away                    ends when the BMC stops responding, or shows that it has restarted
 //!  bmc_back                    ends when the BMC responds to a login and shows the same machine
 //!  flashing, image_read, upload_look, version   end when the BMC shows the end of an update, or the installed version
+//!  settings_look, settings_values      end when the BMC shows the settings as stored, or as in force
 //!  restart_forbidden, restart_window   end when the host may be restarted, or was
 //!  flash_ends                  the cleanup lets a running update finish
 //!  those of `bmc::waits`       end when a read of the BMC shows the change, or the BMC responds
@@ -83,8 +84,8 @@ pub const VERSION: WaitReason = WaitReason {
 pub const RESTART_FORBIDDEN: WaitReason = WaitReason {
     name: "restart_forbidden",
     means: "an operator to restart the host, because the order forbids it to the run",
-    ends_by: "a read of the inventory that shows the new version",
-    next_action: "restart the host when it suits; the new firmware is stored and is put into use by the restart",
+    ends_by: "a read that shows the new version, or the new values, as in use",
+    next_action: "restart the host when it suits; what is stored is put into use by the restart",
 };
 
 /// The maintenance window has not begun.
@@ -92,7 +93,23 @@ pub const RESTART_WINDOW: WaitReason = WaitReason {
     name: "restart_window",
     means: "the beginning of the maintenance window (restart_from)",
     ends_by: "the time restart_from, at which the host is restarted; or a restart by an operator",
-    next_action: "nothing; the new firmware is stored and is put into use by the restart",
+    next_action: "nothing; what is stored is put into use by the restart",
+};
+
+/// It is not known whether the BMC has new settings.
+pub const SETTINGS_LOOK: WaitReason = WaitReason {
+    name: "settings_look",
+    means: "the BMC to show whether it has the new settings",
+    ends_by: "a read that shows them as pending or in force, or a minute in which no read does",
+    next_action: "nothing: settings that may have arrived are not sent again before the BMC has shown that they did not",
+};
+
+/// Settings are read until all of them are in force three times.
+pub const SETTINGS_VALUES: WaitReason = WaitReason {
+    name: "settings_values",
+    means: "the BMC to show the new settings as in force",
+    ends_by: "three reads with all wanted values, or thirty minutes after the restart of the host",
+    next_action: "nothing; some hosts restart once more by themselves before new settings are in force",
 };
 
 /// A run that ends lets a running update finish.
@@ -104,13 +121,15 @@ pub const FLASH_ENDS: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub const ALL: [&WaitReason; 18] = [
+pub const ALL: [&WaitReason; 20] = [
     &FLASHING,
     &IMAGE_READ,
     &UPLOAD_LOOK,
     &VERSION,
     &RESTART_FORBIDDEN,
     &RESTART_WINDOW,
+    &SETTINGS_LOOK,
+    &SETTINGS_VALUES,
     &FLASH_ENDS,
     &GRACEFUL_SHUTDOWN,
     &SHUTDOWN_PENDING,

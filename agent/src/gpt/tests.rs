@@ -96,9 +96,9 @@ fn the_sector_size_of_an_image_is_recognised() {
         table(&disk, &["100%"]).write(&disk).unwrap();
         let mut start = vec![0; 8192];
         disk.read_at(0, &mut start).unwrap();
-        assert_eq!(sector_of_image(&start), Some(sector));
+        assert_eq!(disk_file::sector_of_image(&start), Some(sector));
     }
-    assert_eq!(sector_of_image(&[0; 8192]), None);
+    assert_eq!(disk_file::sector_of_image(&[0; 8192]), None);
 }
 
 proptest! {

@@ -66,6 +66,9 @@ pub fn mount_first(mount: &dyn Fn(&Mount) -> io::Result<()>) -> Vec<String> {
 
 /// Mounts the variables of UEFI firmware. Returns `true` when there is nothing left to do: a machine that was started by BIOS
 /// has none, and before the driver is loaded the kernel does not know them.
+///
+/// # Errors
+/// When the kernel refuses the mount, with the reason in words.
 pub fn mount_variables(sys: &Path, mount: &dyn Fn(&Mount) -> io::Result<()>) -> Result<bool, String> {
     if !sys.join("firmware/efi").is_dir() {
         return Ok(true);

@@ -35,6 +35,7 @@ use crate::report::Reporter;
 use crate::run::{Machine, run, volume};
 use crate::search::{block_devices, search};
 use crate::serials::MachineSerials;
+use crate::settle::settled;
 use crate::task::unit;
 use crate::{facts, inventory};
 use recipe::Delivery;
@@ -121,7 +122,7 @@ fn carry_out(
         foreign_http: &foreign_http,
         clock,
         log,
-        disks: facts::read_disks(sys),
+        disks: &|| settled(&|| facts::read_disks(sys), clock, log),
         media,
         open: &|disk| Ok(Box::new(FileDisk::open(&dev.join(&disk.name), disk.sector)?) as Box<dyn Disk>),
         linux: &LinuxHost::default(),

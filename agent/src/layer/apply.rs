@@ -7,8 +7,8 @@
 //! .wh..wh..opq         everything of lower layers in this directory is removed
 //! ```
 //!
-//! A whiteout does not touch what its own layer created, wherever it stands in the archive: the inodes of this layer are
-//! remembered. Times of directories are set last, because a new entry changes them.
+//! A whiteout does not touch what its own layer created, wherever it stands in the archive: the files of this layer are
+//! remembered by device and inode. Times of directories are set last, because a new entry changes them.
 
 use std::{
     collections::HashSet,
@@ -19,7 +19,7 @@ use std::{
 use rustix::fs::{AtFlags, FileType, Mode};
 
 use super::archive::{Archive, Kind, Member};
-use super::tree::{Metadata, Place, Tree, empty_folder, is_folder, times};
+use super::tree::{FileId, Metadata, Place, Tree, empty_folder, file_id, is_folder, times};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
@@ -96,8 +96,8 @@ fn refused(text: &str) -> io::Error {
 
 struct Run<'tree> {
     tree: &'tree Tree,
-    /// Inodes that this layer created.
-    created: HashSet<u64>,
+    /// What this layer created.
+    created: HashSet<FileId>,
     /// Directories of this layer with their times.
     folders: Vec<(Vec<u8>, (i64, u32))>,
     applied: Applied,
@@ -131,7 +131,7 @@ impl Run<'_> {
         }
         if let Some(existing) = existing {
             place.remove(&|_| false)?;
-            self.created.remove(&existing.st_ino);
+            self.created.remove(&file_id(&existing));
         }
         match &member.kind {
             Kind::Directory => {
@@ -160,7 +160,7 @@ impl Run<'_> {
 
     fn remember(&mut self, place: &Place<'_>) -> io::Result<()> {
         if let Some(stat) = place.stat()? {
-            self.created.insert(stat.st_ino);
+            self.created.insert(file_id(&stat));
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Run<'_> {
                 return Ok(());
             }
             place.remove(&|_| false)?;
-            self.created.remove(&existing.st_ino);
+            self.created.remove(&file_id(&existing));
         }
         rustix::fs::linkat(
             &source.folder,
@@ -239,7 +239,7 @@ impl Run<'_> {
             return Err(refused("a whiteout names no file"));
         }
         match self.tree.folder(parents, false) {
-            Ok(folder) => Place { folder, name }.remove(&|inode| self.created.contains(&inode)),
+            Ok(folder) => Place { folder, name }.remove(&|file| self.created.contains(&file)),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(source),
         }
@@ -247,7 +247,7 @@ impl Run<'_> {
 
     fn make_opaque(&mut self, parents: &[&[u8]]) -> io::Result<()> {
         match self.tree.folder(parents, false) {
-            Ok(folder) => empty_folder(folder.as_fd(), &|inode| self.created.contains(&inode)).map(|_| ()),
+            Ok(folder) => empty_folder(folder.as_fd(), &|file| self.created.contains(&file)).map(|_| ()),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(source),
         }

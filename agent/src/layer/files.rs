@@ -21,16 +21,23 @@ impl Tree {
     /// Returns the error of the operating system, or `InvalidInput` when it is no regular file.
     pub fn open_file(&self, path: &str) -> io::Result<File> {
         let names = Self::names(path.as_bytes())?;
-        // Without O_NONBLOCK a named pipe of the image would be waited for.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let joined = names.join(&b'/');
-        let file =
-            rustix::fs::openat2(&self.root, OsStr::from_bytes(&joined), flags, Mode::empty(), resolve)?;
-        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-            FileType::RegularFile => Ok(File::from(file)),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is no regular file"))),
+        let open = |flags| {
+            rustix::fs::openat2(&self.root, OsStr::from_bytes(&joined), flags, Mode::empty(), resolve)
+        };
+        // The type is read before the file is opened: to open a device can act (a watchdog starts, a tape rewinds).
+        let place = open(OFlags::PATH | OFlags::CLOEXEC)?;
+        let is_file = |of: &OwnedFd| -> io::Result<bool> {
+            Ok(FileType::from_raw_mode(rustix::fs::fstat(of)?.st_mode) == FileType::RegularFile)
+        };
+        let refused = || io::Error::new(io::ErrorKind::InvalidInput, format!("{path} is no regular file"));
+        if !is_file(&place)? {
+            return Err(refused());
         }
+        // Nothing but this program changes the tree. Without O_NONBLOCK a named pipe would be waited for.
+        let file = open(OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
+        if is_file(&file)? { Ok(File::from(file)) } else { Err(refused()) }
     }
 
     /// Reads a file of at most `limit` bytes.

@@ -344,6 +344,16 @@ fn damaged_archives_and_headers_that_claim_too_much_are_refused() {
     assert!(ground.apply(old).unwrap_err().contains("not supported"));
 }
 
+#[test]
+fn what_is_no_regular_file_is_not_opened_for_reading() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = Tree::open(folder.path(), Ownership::Ignore).unwrap();
+    // To open a socket is an error of its own: here it is seen that it is none before that. A device would act when it is opened.
+    let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("os-release")).unwrap();
+    assert_eq!(tree.open_file("os-release").unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    assert!(!tree.has_file("os-release"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

@@ -195,11 +195,18 @@ impl Place<'_> {
         open_folder_at(self.folder.as_fd(), self.os_name())
     }
 
-    /// Removes what is there, with everything below it. Entries whose inode `keep` returns true for stay, and so do the
+    /// Removes what is there, with everything below it. Entries that `keep` returns true for stay, and so do the
     /// directories above them.
-    pub(super) fn remove(&self, keep: &dyn Fn(u64) -> bool) -> io::Result<()> {
+    pub(super) fn remove(&self, keep: &dyn Fn(FileId) -> bool) -> io::Result<()> {
         remove_at(self.folder.as_fd(), self.os_name(), keep).map(|_| ())
     }
+}
+
+/// A file on a machine: its device and its inode. The new system may have several file systems, each with inodes of its own.
+pub(super) type FileId = (u64, u64);
+
+pub(super) fn file_id(stat: &Stat) -> FileId {
+    (stat.st_dev, stat.st_ino)
 }
 
 pub(super) fn is_folder(stat: &Stat) -> bool {
@@ -207,7 +214,7 @@ pub(super) fn is_folder(stat: &Stat) -> bool {
 }
 
 /// Removes the entries of a directory as [`Place::remove`] does.
-pub(super) fn empty_folder(folder: BorrowedFd<'_>, keep: &dyn Fn(u64) -> bool) -> io::Result<bool> {
+pub(super) fn empty_folder(folder: BorrowedFd<'_>, keep: &dyn Fn(FileId) -> bool) -> io::Result<bool> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -224,21 +231,25 @@ pub(super) fn empty_folder(folder: BorrowedFd<'_>, keep: &dyn Fn(u64) -> bool) -
 }
 
 /// Returns whether the entry was removed. The depth of recursion is bounded by the depth of paths.
-fn remove_at(folder: BorrowedFd<'_>, name: &OsStr, keep: &dyn Fn(u64) -> bool) -> io::Result<bool> {
+fn remove_at(folder: BorrowedFd<'_>, name: &OsStr, keep: &dyn Fn(FileId) -> bool) -> io::Result<bool> {
     let Some(stat) = stat_at(folder, name)? else { return Ok(true) };
     if !is_folder(&stat) {
-        if keep(stat.st_ino) {
+        if keep(file_id(&stat)) {
             return Ok(false);
         }
         rustix::fs::unlinkat(folder, name, AtFlags::empty())?;
         return Ok(true);
     }
     let empty = empty_folder(open_folder_at(folder, name)?.as_fd(), keep)?;
-    if !empty || keep(stat.st_ino) {
+    if !empty || keep(file_id(&stat)) {
         return Ok(false);
     }
-    rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR)?;
-    Ok(true)
+    match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
+        Ok(()) => Ok(true),
+        // Another file system of the new system is mounted here: what is in it was removed, and it stays.
+        Err(rustix::io::Errno::BUSY) => Ok(false),
+        Err(source) => Err(source.into()),
+    }
 }
 
 fn stat_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<Option<Stat>> {

@@ -11,6 +11,7 @@
 use std::{
     fs,
     io::{self, Read},
+    os::fd::BorrowedFd,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
@@ -98,6 +99,14 @@ pub trait Host {
     /// # Errors
     /// Returns the error of the kernel.
     fn unmount_all(&self) -> io::Result<()>;
+
+    /// Writes everything of the file system that holds an open folder to its disk.
+    ///
+    /// # Errors
+    /// Returns the error of the disk.
+    fn flush(&self, folder: BorrowedFd<'_>) -> io::Result<()> {
+        rustix::fs::syncfs(folder).map_err(Into::into)
+    }
 
     /// Returns the folder on which the new root is mounted.
     fn root(&self) -> &Path;

@@ -14,7 +14,7 @@ use std::{
     collections::BTreeMap,
     io::Read,
     ops::Range,
-    os::fd::AsRawFd as _,
+    os::fd::{AsFd as _, AsRawFd as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -38,7 +38,7 @@ use crate::layer::{self, Ownership, Tree};
 use crate::log::Log;
 use crate::task::unit;
 
-const STAMP: &str = "var/lib/shoal/installed.json";
+pub(super) const STAMP: &str = "var/lib/shoal/installed.json";
 const SEED: &str = "var/lib/cloud/seed/nocloud";
 const LOG_FILE: &str = "var/log/shoal-install/agent.log";
 const GRUB_LIMIT: Duration = Duration::from_secs(600);
@@ -348,7 +348,12 @@ impl<'run> Installation<'run> {
         }
         let failed = |source: std::io::Error| format!("writing to the new root: {source}");
         tree.write_file("etc/fstab", texts::fstab(&self.layout).as_bytes(), Some(0o644)).map_err(failed)?;
-        tree.sync().map_err(failed)?;
+        // Each volume is a file system of its own. The stamp says that all of them are complete: a run after a loss of power
+        // trusts it.
+        for volume in self.layout.mounted() {
+            let folder = tree.make_folder(volume.mount.as_deref().unwrap_or_default()).map_err(failed)?;
+            self.host.flush(folder.as_fd()).map_err(failed)?;
+        }
         tree.write_file(STAMP, &self.stamp(), Some(0o600)).map_err(failed)
     }
 
@@ -445,8 +450,9 @@ impl<'run> Installation<'run> {
         };
         let text = match Nvram::new(folder).install(&entry, &self.gone) {
             Ok(number) => format!("boot entry {number:04X} is the first of the firmware"),
-            // The loader at EFI/BOOT starts without an entry.
-            Err(reason) => format!("warning: the firmware refused the boot entry: {reason}"),
+            Err(reason) => format!(
+                "warning: the firmware refused the boot entry: {reason}; the system starts by the fallback path, /EFI/BOOT"
+            ),
         };
         self.log.line(unit::BOOTLOADER, text);
     }

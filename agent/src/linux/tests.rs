@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::fd::{AsRawFd as _, BorrowedFd},
     path::{Path, PathBuf},
     sync::Mutex,
 };
@@ -44,6 +45,8 @@ struct FakeHost {
     efi: Option<PathBuf>,
     programs: Mutex<Vec<Program>>,
     modules: Mutex<Vec<String>>,
+    /// What was flushed, and whether the stamp was there.
+    flushed: Mutex<Vec<(PathBuf, bool)>>,
     /// Programs that the medium does not have.
     lacks: Vec<&'static str>,
     /// Making a file system with this label makes an empty root.
@@ -63,6 +66,7 @@ impl FakeHost {
             folder,
             programs: Mutex::default(),
             modules: Mutex::default(),
+            flushed: Mutex::default(),
             lacks: Vec::new(),
             root_label: "root".to_owned(),
         }
@@ -130,6 +134,13 @@ impl Host for FakeHost {
     }
 
     fn unmount_all(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self, folder: BorrowedFd<'_>) -> std::io::Result<()> {
+        let folder = fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd()))?;
+        let has_stamp = self.root.join(super::install::STAMP).exists();
+        self.flushed.lock().unwrap().push((folder, has_stamp));
         Ok(())
     }
 
@@ -234,7 +245,7 @@ pub(super) fn install(
         foreign_http: http,
         clock: &clock,
         log: &log,
-        disks: vec![disk.clone(), other_facts],
+        disks: &|| vec![disk.clone(), other_facts.clone()],
         media: vec!["sr0".to_owned()],
         open: &|facts| {
             let path = if facts.name == "sdz" { &other } else { path };
@@ -309,6 +320,13 @@ fn a_system_is_installed_with_its_own_loader_and_a_second_run_keeps_what_is_ther
     assert!(host.read("etc/fstab").contains(" / ext4 "));
     assert!(host.has("var/log/shoal-install/agent.log"));
     assert_eq!(fs::read_dir(host.efi.as_ref().unwrap()).unwrap().count(), 2);
+    let root = fs::canonicalize(host.root()).unwrap();
+    let flushed = host.flushed.lock().unwrap().clone();
+    assert_eq!(
+        flushed,
+        [(root.clone(), false), (root.join("boot/efi"), false)],
+        "every volume, before the stamp"
+    );
 
     fs::write(host.root().join("etc/kept"), "by the second run").unwrap();
     assert_eq!(install(&host, &facts(), &disk, &http, &recipe()), Outcome::Success);
@@ -317,6 +335,18 @@ fn a_system_is_installed_with_its_own_loader_and_a_second_run_keeps_what_is_ther
     fs::remove_file(host.root().join("var/lib/shoal/installed.json")).unwrap();
     assert_eq!(install(&host, &facts(), &disk, &http, &recipe()), Outcome::Success);
     assert_eq!((host.programs().len(), host.has("etc/kept")), (4, false));
+}
+
+#[test]
+fn a_firmware_that_takes_no_boot_entry_is_a_warning_because_the_fallback_path_starts_the_system() {
+    // No file can be made there, as in a memory of the firmware that is full.
+    let host = FakeHost { efi: Some(PathBuf::from("/proc/self")), ..FakeHost::new(true) };
+    let (_folder, disk) = sparse_disk();
+    let http = controller(vec![layer(SYSTEM), layer(LOADER)]);
+    assert_eq!(install(&host, &facts(), &disk, &http, &recipe()), Outcome::Success);
+    assert!(host.has("boot/efi/EFI/BOOT/BOOTX64.EFI"));
+    let log = host.read("var/log/shoal-install/agent.log");
+    assert!(log.contains("boot entry") && log.contains("fallback"), "{log}");
 }
 
 #[test]

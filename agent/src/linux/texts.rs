@@ -5,6 +5,7 @@
 use recipe::FsFormat;
 
 use super::layout::Layout;
+use super::members::Place;
 
 /// What an image says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +130,14 @@ fn numbered(version: &str) -> Vec<(u64, String)> {
     parts.map(|part| (part.parse().unwrap_or(0), part.to_owned())).collect()
 }
 
+/// Returns how a kernel finds its root. Alone, without an initramfs, it reads no file system before the root and knows partitions only.
+fn root_word(layout: &Layout, kernel: &KernelFiles) -> String {
+    match (kernel.initramfs.is_some(), layout.root().place) {
+        (false, Place::Partition { disk, number }) => format!("PARTUUID={}", layout.guid(disk, number)),
+        _ => format!("UUID={}", layout.root().identity()),
+    }
+}
+
 /// Returns the configuration of GRUB that starts the kernels.
 pub(super) fn grub_menu(layout: &Layout, system: &OsRelease, kernels: &[KernelFiles], words: &str) -> String {
     let (boot, folder) = layout.boot();
@@ -139,11 +148,8 @@ pub(super) fn grub_menu(layout: &Layout, system: &OsRelease, kernels: &[KernelFi
     );
     for kernel in kernels {
         text += &format!("menuentry \"{} ({})\" {{\n", system.name, kernel.version);
-        text += &format!(
-            "    linux {folder}/{} root=UUID={} ro {words}\n",
-            kernel.kernel,
-            layout.root().identity()
-        );
+        text +=
+            &format!("    linux {folder}/{} root={} ro {words}\n", kernel.kernel, root_word(layout, kernel));
         if let Some(initramfs) = &kernel.initramfs {
             text += &format!("    initrd {folder}/{initramfs}\n");
         }
@@ -170,10 +176,10 @@ pub(super) fn loader_entry(
     words: &str,
 ) -> String {
     let mut text = format!(
-        "title {}\nversion {}\noptions root=UUID={} ro {words}\nlinux /{folder}/{}\n",
+        "title {}\nversion {}\noptions root={} ro {words}\nlinux /{folder}/{}\n",
         system.name,
         kernel.version,
-        layout.root().identity(),
+        root_word(layout, kernel),
         kernel.kernel
     );
     if let Some(initramfs) = &kernel.initramfs {

@@ -113,7 +113,11 @@ impl<K: Kernel> Connector<K> {
                         return Reach::Accepted;
                     }
                     Reach::Refused(status) => refused = refused.or(Some((now, status))),
-                    Reach::Away(reason) => self.say(format!("the controller is not reached yet: {reason}")),
+                    Reach::Away(reason) => {
+                        // Only refusals count without anything else between them: a proxy refuses while its controller starts.
+                        refused = None;
+                        self.say(format!("the controller is not reached yet: {reason}"));
+                    }
                 }
                 self.give_way();
                 next_probe = clock.elapsed() + PROBE_PAUSE;

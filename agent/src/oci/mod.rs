@@ -20,7 +20,7 @@ mod registry;
 mod source;
 
 pub use blob::BlobReader;
-pub use decode::{LayerReader, decompressed};
+pub use decode::LayerReader;
 pub use error::PullError;
 pub use layout::MediumLayout;
 pub use manifest::{Image, Layer};

@@ -232,22 +232,3 @@ fn a_pull_without_the_right_ends_at_once_and_names_no_secret() {
     assert!(!refused.contains("secret") && clock.pauses().is_empty());
     assert_eq!(http.requests().len(), 2);
 }
-
-#[test]
-fn frames_and_members_one_after_another_are_one_content() {
-    let mut frames = zstd(b"first ");
-    frames.extend([0x5e, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 9, 9, 9]);
-    frames.extend(zstd(b"second"));
-    let mut members = gzip(b"first ");
-    members.extend(gzip(b"second"));
-    for stream in [frames.clone(), members] {
-        let mut content = String::new();
-        decompressed(&stream[..]).unwrap().read_to_string(&mut content).unwrap();
-        assert_eq!(content, "first second");
-    }
-    frames.extend(b"garbage");
-    assert!(decompressed(&frames[..]).unwrap().read_to_end(&mut Vec::new()).is_err());
-    frames.truncate(20);
-    assert!(decompressed(&frames[..]).unwrap().read_to_end(&mut Vec::new()).is_err());
-    assert_eq!(decompressed(&b"x"[..]).unwrap().read_to_end(&mut Vec::new()).unwrap(), 1);
-}

@@ -1,5 +1,7 @@
 //! `install-linux.target`: the steps of one run, with their reports. What they do is in [`crate::linux`].
 
+use std::io::{self, Read};
+
 use recipe::PartitionType;
 
 use crate::device::Disk;
@@ -165,15 +167,18 @@ fn carry_out(
             let total = image.layers.iter().map(|layer| layer.size).sum::<u64>().max(1);
             let mut done = 0_u64;
             for layer in &image.layers {
-                let blob = BlobReader::new(source, layer);
+                let mut read = done;
+                let blob = Watched::new(BlobReader::new(source, layer), |bytes| {
+                    read += bytes;
+                    let share = u8::try_from(read.saturating_mul(70) / total).unwrap_or(70);
+                    run.reporter.progress(unit::IMAGE_LINUX, Step::WriteLayers.percent() + share.min(70));
+                });
                 let mut stream = LayerReader::new(blob, layer.diff_id.as_deref())
                     .map_err(|source| crate::discovery::chain(&source))?;
                 installation.apply(&tree, &mut stream, &mut |_| ())?;
                 // What follows the archive in its stream counts for the digests.
                 stream.finish().map_err(|source| crate::discovery::chain(&source))?;
                 done += layer.size;
-                let share = u8::try_from(done.saturating_mul(70) / total).unwrap_or(70);
-                run.reporter.progress(unit::IMAGE_LINUX, Step::WriteLayers.percent() + share.min(70));
             }
             installation.finish_image(&tree)
         })?;
@@ -185,4 +190,37 @@ fn carry_out(
         installation.write_seed(&tree, files)?;
         installation.finish(tree)
     })
+}
+
+/// A stream that says how many bytes each read returned.
+struct Watched<R, F> {
+    inner: R,
+    seen: F,
+}
+
+impl<R: Read, F: FnMut(u64)> Watched<R, F> {
+    fn new(inner: R, seen: F) -> Self {
+        Self { inner, seen }
+    }
+}
+
+impl<R: Read, F: FnMut(u64)> Read for Watched<R, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        (self.seen)(read as u64);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watched_stream_says_what_was_read_before_its_end() {
+        let mut seen = Vec::new();
+        let mut all = Vec::new();
+        Watched::new(&[7; 20][..], |bytes| seen.push(bytes)).take(12).read_to_end(&mut all).unwrap();
+        assert_eq!((all.len(), seen.iter().sum::<u64>()), (12, 12));
+    }
 }

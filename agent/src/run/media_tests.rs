@@ -33,7 +33,7 @@ impl ReadAt for Zeros {
     }
 }
 
-/// A medium that notes the sectors that are read for messages, and fails as told.
+/// A medium that notes the sectors that are read for messages, and fails as configured.
 struct FakeMedium {
     image: Arc<ImagePlan>,
     touched: Arc<Mutex<Vec<u64>>>,

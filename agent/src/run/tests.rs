@@ -103,7 +103,7 @@ impl Room {
             foreign_http: http,
             clock,
             log,
-            disks: self.facts.clone(),
+            disks: &|| self.facts.clone(),
             media: vec!["sr0".to_owned()],
             open: &|facts| {
                 Ok(Box::new(FileDisk::open(&self.paths[&facts.name], facts.sector)?) as Box<dyn Disk>)

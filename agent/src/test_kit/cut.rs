@@ -247,7 +247,7 @@ impl Room {
             foreign_http: http,
             clock: &clock,
             log: &log,
-            disks: self.facts.clone(),
+            disks: &|| self.facts.clone(),
             media: vec!["sr0".to_owned()],
             open: &|facts| {
                 let index = self.facts.iter().position(|known| known.name == facts.name).unwrap();

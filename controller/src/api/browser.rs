@@ -7,6 +7,9 @@
 //!                 └─ with a session cookie, without its X-CSRF-Token ─────> 403
 //! ```
 //!
+//! The login page turns what it is sent into `Authorization`, so it makes the first check itself: another site must not log a
+//! browser in as a user of its choice.
+//!
 //! The first check also protects a password that a browser remembers for this host, and `AUTH_MODE=none`. A program that sends
 //! neither header is no browser. The second check does not rely on the browser.
 
@@ -51,7 +54,7 @@ fn is_bearer(headers: &HeaderMap) -> bool {
 }
 
 /// Whether nothing says that the request comes from another site.
-fn same_site(headers: &HeaderMap) -> bool {
+pub(crate) fn same_site(headers: &HeaderMap) -> bool {
     if headers.contains_key(FETCH_SITE) {
         return sole(headers, FETCH_SITE) == Some("same-origin");
     }

@@ -14,7 +14,7 @@ mod accounts;
 mod audit;
 mod backups;
 mod batches;
-mod browser;
+pub(crate) mod browser;
 mod conditions;
 mod drain;
 mod error;
@@ -254,6 +254,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/servers/{serial}/card", get(servers::card)),
         ("/api/v1/servers/{serial}/doctor", post(servers::doctor).get(servers::last_diagnostics)),
         ("/api/v1/servers/{serial}/inventory", get(servers::inventory)),
+        ("/api/v1/servers/{serial}/bios", get(servers::bios::bios)),
         ("/api/v1/servers/{serial}/condition", post(conditions::create).get(conditions::show)),
         ("/api/v1/servers/{serial}/conditions", get(conditions::list)),
         ("/api/v1/servers/{serial}/restored", get(servers::show_restored)),

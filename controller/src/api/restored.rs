@@ -88,7 +88,15 @@ pub(super) async fn unpin(api: &Api, decision: Option<UnfinishedRuns>, runs: &[R
     }
     for run in runs {
         if let Err(why) = api.services.images.release(&run.to_string()).await {
-            tracing::warn!(job_id = %run, %why, "the OS image of an ended job stays pinned in the registry");
+            // The span has all ids of the job when its row can be read.
+            let job = api.store().job(*run).await.ok().flatten();
+            let span = job.map_or_else(
+                || tracing::error_span!("job", job_id = %run),
+                |job| engine::job_span(&job.run, api.engine.owner()),
+            );
+            span.in_scope(
+                || tracing::warn!(%why, "the OS image of an ended job stays pinned in the registry"),
+            );
         }
     }
 }

@@ -320,6 +320,7 @@ fn provision_services(
     let grants = MediaGrants::new(grant_store, library.clone(), keys.master(), Arc::clone(clock));
     if let Some(registry) = registry {
         grants.set_os_blobs(Arc::new(os_medium::RegistryBlobs(registry.clone())));
+        library.set_own(Arc::new(os_medium::RegistryImages(registry.clone())));
     }
     Ok(Services {
         bmc,

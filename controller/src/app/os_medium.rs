@@ -17,11 +17,13 @@ use bmc::Unavailable;
 use engine::model::error_chain;
 use media::{
     BeaconListener, BeaconNews, ImageDigest, OpenBlob, OsBlob, OsBlobs, OsBlobsUnavailable, OsImage,
+    OwnImages, OwnName,
 };
 use provision::MediumImage;
 use registry::{Digest, Error, Manifest, Reference, Registry, RepositoryName};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use engine::Engine;
 use engine::model::RunId;
@@ -238,39 +240,84 @@ impl OsBlobs for RegistryBlobs {
     }
 }
 
+/// Images for BMCs: artifacts with one blob, such as `shoal maintenance push` makes.
+pub(super) struct RegistryImages(pub(super) Registry);
+
+#[async_trait]
+impl OwnImages for RegistryImages {
+    async fn open(&self, name: &OwnName) -> Result<(ImageDigest, OpenBlob), String> {
+        let (Ok(repository), Ok(reference)) =
+            (name.repository.parse::<RepositoryName>(), name.reference.parse::<Reference>())
+        else {
+            return Err("the repository, the tag or the digest has characters that none has".to_owned());
+        };
+        let manifest = match self.0.resolve(&repository, &reference).await {
+            Ok(manifest) => manifest,
+            Err(Error::ManifestUnknown | Error::RepositoryUnknown) => {
+                return Err(
+                    "the registry does not have it; `shoal maintenance push IMAGE` puts it there".to_owned()
+                );
+            }
+            Err(error) => return Err(error_chain(&error).to_string()),
+        };
+        let found = one_blob(&self.0, &manifest).await;
+        found.map_err(|stop| match stop {
+            Stop::Refused(why) | Stop::Failed(Unavailable(why)) => why,
+        })
+    }
+}
+
+async fn one_blob(registry: &Registry, manifest: &Manifest) -> Result<(ImageDigest, OpenBlob), Stop> {
+    let layers = parse(manifest)?.layers.unwrap_or_default();
+    let [layer] = layers.as_slice() else {
+        let count = layers.len();
+        return Err(Stop::Refused(format!(
+            "a boot image is an artifact with one layer; this one has {count}"
+        )));
+    };
+    let OsBlob { digest, .. } = blob(registry, layer).await?;
+    let wanted: Digest =
+        layer.digest.parse().map_err(|_| Stop::Refused("its layer has no digest".to_owned()))?;
+    let file = open(registry, &wanted).await?;
+    Ok((digest, OpenBlob { file: Arc::clone(file.file()), len: file.length() }))
+}
+
 /// The messages that wait for their delivery; the machine repeats what gets lost.
 const QUEUE: usize = 1024;
 /// The attempts to store a message, with pauses of 1, 2, 4 and 8 seconds between them.
 const ATTEMPTS: u32 = 5;
 
+/// A message of a medium, with the span of its grant: the ids of the job for lines of the log.
+pub(super) struct Heard {
+    run: RunId,
+    news: BeaconNews,
+    span: Span,
+}
+
 /// Takes what beacons say from the threads of media requests.
-pub(super) struct Beacons(mpsc::Sender<(RunId, BeaconNews)>);
+pub(super) struct Beacons(mpsc::Sender<Heard>);
 
 /// Returns the listener of beacons, and the other end of its queue.
-pub(super) fn beacons() -> (Beacons, mpsc::Receiver<(RunId, BeaconNews)>) {
+pub(super) fn beacons() -> (Beacons, mpsc::Receiver<Heard>) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     (Beacons(sender), receiver)
 }
 
 impl BeaconListener for Beacons {
     fn heard(&self, run: RunId, news: BeaconNews) {
-        if self.0.try_send((run, news)).is_err() {
-            tracing::warn!(job_id = %run, "a message of a medium was dropped: too many wait; the machine repeats it");
+        if self.0.try_send(Heard { run, news, span: Span::current() }).is_err() {
+            tracing::warn!("a message of a medium was dropped: too many wait; the machine repeats it");
         }
     }
 }
 
 /// Delivers what beacons say to their jobs until `stop`.
-pub(super) async fn deliver(
-    engine: Engine,
-    mut queue: mpsc::Receiver<(RunId, BeaconNews)>,
-    stop: CancellationToken,
-) {
-    while let Some(Some((run, news))) = stop.run_until_cancelled(queue.recv()).await {
+pub(super) async fn deliver(engine: Engine, mut queue: mpsc::Receiver<Heard>, stop: CancellationToken) {
+    while let Some(Some(Heard { run, news, span })) = stop.run_until_cancelled(queue.recv()).await {
         for attempt in 0..ATTEMPTS {
             let Err(error) = provision::deliver_news(&engine, run, news).await else { break };
             let error = error_chain(&error).to_string();
-            tracing::warn!(job_id = %run, error, attempt, "a message of a medium was not stored");
+            span.in_scope(|| tracing::warn!(error, attempt, "a message of a medium was not stored"));
             let pause = std::time::Duration::from_secs(1 << attempt.min(3));
             if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 return;

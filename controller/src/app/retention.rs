@@ -149,6 +149,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_task_images_of_deleted_jobs_are_removed_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (deleted, kept, without_image) = (RunId::new(), RunId::new(), RunId::new());
+        let images = |job: RunId| folder.path().join(job.to_string());
+        for job in [deleted, kept] {
+            std::fs::create_dir(images(job)).unwrap();
+            std::fs::write(images(job).join("task.iso"), "an image").unwrap();
+        }
+        remove_files(folder.path(), &[without_image, deleted]).await;
+        assert_eq!((images(deleted).exists(), images(kept).exists()), (false, true));
+    }
+
+    #[tokio::test]
     async fn sweep_deletes_old_events_and_keeps_newer_ones() {
         let folder = tempfile::tempdir().unwrap();
         let clock = ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap());

@@ -25,7 +25,7 @@ use super::listen::{self, Served};
 use crate::api::{Api, media_router, plain_router, router};
 use crate::config::Settings;
 use crate::pages::with_pages;
-use crate::tls::{Certificates, GivenPair, TlsAcceptor, TlsOptions};
+use crate::tls::{CertificateFiles, Certificates, TlsAcceptor, TlsOptions};
 use bmc::Addresses;
 use engine::model::Clock;
 
@@ -174,7 +174,7 @@ pub(super) async fn certificates(
 pub fn tls_options(settings: &Settings) -> TlsOptions {
     let given = settings.tls_cert_file.clone().zip(settings.tls_key_file.clone());
     TlsOptions {
-        given: given.map(|(certificate, key)| GivenPair { certificate, key }),
+        given: given.map(|(certificate, key)| CertificateFiles { certificate, key }),
         directory: settings.tls_dir(),
         names: names(settings),
     }

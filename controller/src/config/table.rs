@@ -158,11 +158,12 @@ settings! {
     /// computed: task images are computed when a BMC reads them and not written to disk. file: they are also
     /// written to TASK_ISO_DIR, for inspection.
     TASK_ISO_MODE task_iso_mode: TaskIsoMode = "computed", Choice(TaskIsoMode::VARIANTS), values::choice;
-    /// The maintenance image of jobs that name none: an absolute path or a file:, http: or https: URL. Unset:
-    /// such jobs are refused, except install-esxi.target.
+    /// The maintenance image of jobs that name none: an absolute path, a file:, http: or https: URL, or
+    /// oci:REPOSITORY:TAG of the controller's own registry. Unset: such jobs are refused, except
+    /// install-esxi.target.
     MAINTENANCE_ISO_URL maintenance_iso_url: String = unset, ImageUrl, values::image_url;
-    /// The installer image of install-esxi.target jobs that name none: an absolute path or a file:, http: or
-    /// https: URL. Unset: such jobs are refused.
+    /// The installer image of install-esxi.target jobs that name none: an absolute path, a file:, http: or
+    /// https: URL, or oci:REPOSITORY:TAG of the controller's own registry. Unset: such jobs are refused.
     ESXI_INSTALLER_URL esxi_installer_url: String = unset, ImageUrl, values::image_url;
     /// The folder from which jobs may name images by a local path. Other paths are refused, except those of
     /// MAINTENANCE_ISO_URL and ESXI_INSTALLER_URL.

@@ -389,8 +389,8 @@ fn samples() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>)> {
         ),
         (
             "MAINTENANCE_ISO_URL",
-            vec!["/srv/m.iso", "file:///srv/m.iso", "https://192.0.2.1/m.iso?x=1"],
-            vec!["m.iso", "oci:tools/m:1", "ftp://a/m.iso", "", "file://elsewhere/m.iso"],
+            vec!["/srv/m.iso", "file:///srv/m.iso", "https://192.0.2.1/m.iso?x=1", "oci:tools/m:1"],
+            vec!["m.iso", "oci:h.x:80/m:1", "oci:", "ftp://a/m.iso", "", "file://elsewhere/m.iso"],
         ),
         ("BASIC_USER", vec!["root"], vec!["", "a:b", "shoal-job", "a\nb"]),
         ("TASK_ISO_MODE", vec!["computed", "file"], vec!["files", ""]),

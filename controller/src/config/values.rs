@@ -287,12 +287,17 @@ pub(super) fn base_url(_: SettingKind, text: &str) -> Result<String, InvalidValu
 }
 
 pub(super) fn image_url(_: SettingKind, text: &str) -> Result<String, InvalidValue> {
-    let refusal = || InvalidValue::give("an absolute path, or a file:, http: or https: URL");
+    let refusal =
+        || InvalidValue::give("an absolute path, a file:, http: or https: URL, or oci:REPOSITORY:TAG");
     if text.len() > MAX_VALUE_BYTES || text.contains('\0') {
         return Err(refusal());
     }
     if text.starts_with('/') {
         return Ok(text.to_owned());
+    }
+    if let Some(name) = text.strip_prefix("oci:") {
+        let reference = recipe::ImageReference::parse(name).ok().filter(|reference| reference.host.is_none());
+        return reference.map(|_| text.to_owned()).ok_or_else(refusal);
     }
     let url = Url::parse(text).map_err(|_| refusal())?;
     let readable = match url.scheme() {

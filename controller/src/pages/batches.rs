@@ -26,10 +26,14 @@ const MAX_SERVERS: usize = 5000;
 /// How many rows a preview tries: each is a dry run of a job.
 const TRIED: usize = 20;
 
-/// Lists the newest batches.
+/// Lists batches, the newest first.
 pub(super) async fn list(visit: Visit) -> Response {
     let shown = async {
-        let page: BatchPage = visit.get(&format!("/api/v1/batches?limit={PAGE}")).await?;
+        let cursor = match visit.query.get("cursor") {
+            "" => String::new(),
+            cursor => format!("&cursor={}", encoded(cursor)),
+        };
+        let page: BatchPage = visit.get(&format!("/api/v1/batches?limit={PAGE}{cursor}")).await?;
         html(&TableView::batches(visit.frame("Batches", Tab::Jobs).await?, &page))
     };
     let shown = shown.await;
@@ -53,25 +57,21 @@ pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
 
 /// Asks before a verb of a batch: `cancel`, `continue` or `retry`.
 pub(super) async fn ask(visit: Visit, Path((id, verb)): Path<(String, String)>) -> Response {
-    let shown = question(&visit, &encoded(&id), &verb).await;
+    let shown = question(&visit, &encoded(&id), &verb, visit.query.get("cause")).await;
     visit.respond(shown).await
 }
 
-async fn question(visit: &Visit, id: &str, verb: &str) -> Result<Response, Refusal> {
+async fn question(visit: &Visit, id: &str, verb: &str, cause: &str) -> Result<Response, Refusal> {
+    html(&asked(visit, id, verb, cause).await?)
+}
+
+async fn asked(visit: &Visit, id: &str, verb: &str, cause: &str) -> Result<FormView, Refusal> {
     let detail: BatchDetail = visit.get(&format!("/api/v1/batches/{id}")).await?;
     let frame = visit.frame("Batch", Tab::Jobs).await?;
     let (path, back) = (format!("/ui/batches/{id}/{verb}"), format!("/ui/batches/{id}"));
     let progress = &detail.batch.progress;
     let view = match verb {
-        "cancel" => FormView::new(frame, "Cancel the batch?", path, back.clone())
-            .effect(
-                State::Queued,
-                format!("{} have not begun: they are cancelled, and nothing was touched", progress.queued),
-            )
-            .effect(State::Working, format!("{} are under way: they go on to their end", progress.running))
-            .field(ui::view::Field::text("reason", "Reason, for events and audit", ""))
-            .risky()
-            .yes(format!("Cancel {} jobs", progress.queued)),
+        "cancel" => return Ok(FormView::cancel_batch(frame, &detail.batch)),
         "continue" => FormView::new(frame, "Continue the batch?", path, back.clone())
             .effect(
                 State::Working,
@@ -79,32 +79,49 @@ async fn question(visit: &Visit, id: &str, verb: &str) -> Result<Response, Refus
             )
             .effect(State::Queued, "Failures are counted from 0 again.")
             .yes("Continue the batch"),
-        "retry" => {
-            let only = (visit.query.get("class"), visit.query.get("step"));
-            FormView::retry_batch(frame, &detail, only, &Uuid::now_v7().to_string())
-        }
+        "retry" => return Ok(FormView::retry_batch(frame, &detail, cause, &Uuid::now_v7().to_string())),
         _ => return Err(Refusal::unknown_page()),
     };
-    html(&view.below(back, "Batch"))
+    Ok(view.below(back, "Batch"))
 }
 
 /// Carries a verb out.
 pub(super) async fn act(visit: Visit, Path((id, verb)): Path<(String, String)>, form: Form) -> Response {
-    let done = change(&visit, &encoded(&id), &verb, &form).await;
+    let id = encoded(&id);
+    let done = match change(&visit, &id, &verb, &form).await {
+        // The number has changed: the question is asked again with the new one.
+        Err(refusal) if refusal.status == StatusCode::PRECONDITION_FAILED => {
+            asked_again(&visit, &id, &verb, &form, &refusal).await
+        }
+        done => done,
+    };
     visit.respond(done).await
+}
+
+async fn asked_again(
+    visit: &Visit,
+    id: &str,
+    verb: &str,
+    form: &Form,
+    refusal: &Refusal,
+) -> Result<Response, Refusal> {
+    let view = asked(visit, id, verb, form.get("cause")).await?;
+    let page = html(&view.note(State::Failed, refusal.text()))?;
+    Ok((refusal.status, page).into_response())
 }
 
 async fn change(visit: &Visit, id: &str, verb: &str, form: &Form) -> Result<Response, Refusal> {
     let body = match verb {
-        "cancel" => json!({ "reason": form.get("reason") }),
+        "cancel" => json!({ "reason": form.get("reason"), "all": form.get("which") == "all" }),
         "continue" => json!({}),
         "retry" => {
             let mut body = json!({});
-            for name in ["class", "step"] {
-                if !form.get(name).is_empty() {
-                    body[name] = json!(form.get(name));
-                }
+            if !form.get("cause").is_empty() {
+                body["cause"] = json!(form.get("cause"));
             }
+            let expected: u64 =
+                form.get("expected").parse().map_err(|_| Refusal::field("expected", "is a number"))?;
+            body["expected"] = json!(expected);
             add_limits(&mut body, form)?;
             body
         }
@@ -190,7 +207,15 @@ async fn order(visit: &Visit, form: &Form) -> Result<(Value, Vec<String>), Refus
     let labels = labels(form.get("labels")).map_err(|detail| Refusal::field("labels", &detail.message))?;
     let filter = form.get("q").trim();
     let serials = match filter {
-        "" => form.get("serials").split_whitespace().map(str::to_owned).collect(),
+        "" => {
+            let named: Vec<String> =
+                form.get("serials").split_whitespace().take(MAX_SERVERS + 1).map(str::to_owned).collect();
+            if named.len() > MAX_SERVERS {
+                let why = format!("names more than {MAX_SERVERS} servers; make several batches");
+                return Err(Refusal::field("serials", &why));
+            }
+            named
+        }
         filter => {
             let (serials, more) = serials(visit, filter, MAX_SERVERS).await?;
             if more {

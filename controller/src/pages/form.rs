@@ -11,6 +11,12 @@ use super::multipart;
 
 /// The largest form. A recipe is part of one.
 const MAX_FORM: usize = 1 << 20;
+/// The pages whose forms a browser without a login may send: the login itself, and the colours.
+pub(super) const OPEN: [&str; 2] = ["/ui/login", "/ui/theme"];
+/// The largest form of a browser without a login.
+const MAX_OPEN_FORM: usize = 8 << 10;
+/// The longest body that is parsed where it was received.
+const SHORT: usize = 32 << 10;
 /// The largest form with a file: five thousand servers are half of it.
 const MAX_UPLOAD: usize = 4 << 20;
 /// How long a form may take to arrive.
@@ -44,7 +50,9 @@ impl<S: Send + Sync> FromRequest<S> for Form {
         if !content_type(&request).starts_with("application/x-www-form-urlencoded") {
             return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response());
         }
-        received(request, MAX_FORM).await.map(|body| Self::parse(&body))
+        let limit = if OPEN.contains(&request.uri().path()) { MAX_OPEN_FORM } else { MAX_FORM };
+        let body = received(request, limit).await?;
+        parsed(body.len(), move || Self::parse(&body)).await
     }
 }
 
@@ -56,11 +64,23 @@ impl<S: Send + Sync> FromRequest<S> for Upload {
             return Form::from_request(request, state).await.map(Self);
         };
         let body = received(request, MAX_UPLOAD).await?;
-        match multipart::fields(boundary, &body, MAX_FIELDS) {
+        let boundary = boundary.to_owned();
+        match parsed(body.len(), move || multipart::fields(&boundary, &body, MAX_FIELDS)).await? {
             Ok(fields) => Ok(Self(Form(fields))),
             Err(why) => Err((StatusCode::BAD_REQUEST, why.to_string()).into_response()),
         }
     }
+}
+
+/// What is made from a body. A long one is read outside of the threads that serve requests.
+async fn parsed<T: Send + 'static>(
+    length: usize,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Response> {
+    if length <= SHORT {
+        return Ok(read());
+    }
+    media::offload(read).await.map_err(|_lost| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 fn content_type(request: &Request) -> &str {

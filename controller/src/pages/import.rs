@@ -1,5 +1,7 @@
 //! The import of servers: a table or a document, a preview with a result for each row, then the import.
 
+use std::sync::Arc;
+
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -13,6 +15,8 @@ use super::visit::{Change, Visit, html};
 use crate::roster;
 
 const PATH: &str = "/api/v1/server-imports";
+/// The longest user or password that a form gives to every row.
+const MAX_FOR_EVERY_ROW: usize = 1024;
 
 /// Shows the empty form.
 pub(super) async fn show(visit: Visit) -> Response {
@@ -29,16 +33,23 @@ async fn form(visit: &Visit, entered: &ImportForm, refused: Vec<ErrorDetail>) ->
 
 /// Previews an import.
 pub(super) async fn preview(visit: Visit, Upload(sent): Upload) -> Response {
+    let sent = Arc::new(sent);
     let shown = previewed(&visit, &sent).await;
     visit.respond(shown).await
 }
 
-async fn previewed(visit: &Visit, sent: &Form) -> Result<Response, Refusal> {
-    let rows = match rows(sent) {
-        Ok(rows) => json!({ "rows": rows }),
+async fn previewed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal> {
+    let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
+    // A table of thousands of rows takes CPU time, so it is read outside of the threads that serve requests.
+    let read = media::offload(move || {
+        let rows = json!({ "rows": rows(&read)? });
+        let sealed = seal.seal(&csrf, &rows.to_string(), now);
+        Ok::<_, ErrorDetail>((rows, sealed))
+    });
+    let (rows, sealed) = match read.await.map_err(|lost| Refusal::internal(&lost))? {
+        Ok(read) => read,
         Err(why) => return form(visit, &entered(sent), vec![why]).await,
     };
-    let sealed = visit.seal().seal(&visit.csrf(), &rows.to_string(), visit.now());
     let change =
         Change { method: Method::POST, path: &format!("{PATH}?dry_run=true"), body: Some(rows), form: sent };
     let import: ServerImport = match visit.change(change).await {
@@ -79,11 +90,17 @@ fn rows(sent: &Form) -> Result<Vec<roster::Row>, ErrorDetail> {
     if text.trim().is_empty() {
         return Err(wrong("/text", "choose a file, or paste a table".to_owned()));
     }
+    // What every row gets is bounded before it is merged: a long value would be there once for each row.
+    let labels = labels(sent.get("labels"))?;
+    for (name, path) in [("bmc_username", "/bmc_username"), ("bmc_password", "/bmc_password")] {
+        if sent.get(name).len() > MAX_FOR_EVERY_ROW {
+            return Err(wrong(path, format!("at most {MAX_FOR_EVERY_ROW} bytes")));
+        }
+    }
     let mut rows = roster::read(text).map_err(|why| wrong(field, why))?;
     if rows.is_empty() {
         return Err(wrong(field, "there is a header and no server".to_owned()));
     }
-    let labels = labels(sent.get("labels"))?;
     for row in &mut rows {
         for name in ["bmc_username", "bmc_password"] {
             let value = sent.get(name);
@@ -106,17 +123,22 @@ fn rows(sent: &Form) -> Result<Vec<roster::Row>, ErrorDetail> {
 
 /// Imports what was previewed.
 pub(super) async fn confirm(visit: Visit, Upload(sent): Upload) -> Response {
+    let sent = Arc::new(sent);
     let done = confirmed(&visit, &sent).await;
     visit.respond(done).await
 }
 
-async fn confirmed(visit: &Visit, sent: &Form) -> Result<Response, Refusal> {
+async fn confirmed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal> {
     let stale = || {
         let message = "the preview is older than half an hour, or of another login; preview the import again";
         Refusal::new(StatusCode::CONFLICT, "stale_preview", message)
     };
-    let rows = visit.seal().open(&visit.csrf(), sent.get("rows"), visit.now()).map_err(|_stale| stale())?;
-    let rows: Value = serde_json::from_str(&rows).map_err(|_| stale())?;
+    let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
+    let opened = media::offload(move || {
+        let rows = seal.open(&csrf, read.get("rows"), now).ok()?;
+        serde_json::from_str::<Value>(&rows).ok()
+    });
+    let rows = opened.await.map_err(|lost| Refusal::internal(&lost))?.ok_or_else(stale)?;
     let change = Change { method: Method::POST, path: PATH, body: Some(rows), form: sent };
     let import: ServerImport = visit.change(change).await?.read()?;
     html(&TableView::imported(visit.frame("Imported", Tab::Servers).await?, &import))

@@ -91,7 +91,7 @@ struct Verb {
     risk: bool,
 }
 
-const VERBS: [Verb; 4] = [
+const VERBS: [Verb; 5] = [
     Verb {
         word: "cancel",
         question: "Cancel the job",
@@ -101,6 +101,13 @@ const VERBS: [Verb; 4] = [
     },
     Verb { word: "hold", question: "Hold the job", yes: "Hold the job", no: "Let it go on", risk: false },
     Verb { word: "resume", question: "Resume the job", yes: "Resume the job", no: "Not now", risk: false },
+    Verb {
+        word: "finish",
+        question: "Finish the rescue session",
+        yes: "Finish the session",
+        no: "Let it go on",
+        risk: false,
+    },
     Verb { word: "retry", question: "Retry the job", yes: "Retry", no: "Not now", risk: false },
 ];
 
@@ -160,6 +167,11 @@ fn effects(word: &str, detail: &JobDetail) -> Vec<Effect> {
         "hold" => {
             vec![effect(State::Held, "The job stops where it is until an operator resumes or cancels it.")]
         }
+        "finish" => vec![
+            effect(State::Waiting, "The shells on the machine end: its host is powered off."),
+            effect(State::Done, "The slots are emptied, and the host starts from its disk."),
+            effect(State::Done, "The job ends with success."),
+        ],
         "resume" => vec![effect(State::Working, "The job continues with the step at which it was held.")],
         _ => {
             let mut effects =

@@ -20,6 +20,12 @@ pub(super) async fn show(visit: Visit) -> Response {
 
 /// Logs a browser in.
 pub(super) async fn log_in(visit: Visit, form: Form) -> Response {
+    // The credentials of the form become those of the request, which the API does not ask for its origin with a token. Otherwise
+    // another site could log a browser in with a token of its own, and see what the operator then enters.
+    if !visit.is_of_this_site() {
+        let why = "A page of another site sent this login. Log in on this page.";
+        return login(&visit, StatusCode::FORBIDDEN, Some(why.to_owned()), "", "");
+    }
     let (user, password) = (form.get("user"), form.get("password"));
     let credentials = match user {
         "" => format!("Bearer {}", password.trim()),

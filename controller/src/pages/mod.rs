@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Invariants: a page has no permission and no data of its own: each request that it makes carries the credentials of the
-//! browser and is authenticated, audited and limited by the API; a change is a form with the proof of the session, and its
-//! response is a redirect; every response has the headers of [`headers`].
+//! browser and is authenticated, audited and limited by the API; the body of a form is read after its caller is known
+//! ([`login_first`]); a change is a form with the proof of the session, and its response is a redirect; every response has the
+//! headers of [`headers`].
 
 mod account;
 mod accounts;
@@ -21,6 +22,7 @@ mod import;
 mod job;
 mod jobs;
 mod login;
+mod login_first;
 #[doc(hidden)]
 pub mod multipart;
 mod new_job;
@@ -112,6 +114,7 @@ pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing) -> Route
         .route("/ui/drain/end", post(tables::undrain))
         .route("/ui/assets/{name}", get(assets::serve))
         .route("/ui/{*rest}", get(unknown))
+        .layer(axum::middleware::from_fn_with_state(pages.clone(), login_first::check))
         .layer(axum::middleware::from_fn(headers::around))
         .with_state(pages);
     api.merge(routes)

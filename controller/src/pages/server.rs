@@ -36,7 +36,7 @@ async fn server(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
     )?;
     let fitting = fitting(visit, &inventory).await;
     let parts = ServerParts { inventory, conditions, diagnostics, fitting };
-    let frame = visit.frame(server.serial.clone(), Tab::Servers).await?;
+    let frame = visit.live_frame(server.serial.clone(), Tab::Servers).await?;
     html(&ServerPageView::of(frame, &server, &jobs, &card, &parts))
 }
 

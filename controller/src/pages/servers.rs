@@ -1,5 +1,7 @@
 //! The list of servers, and the form that registers one.
 
+use std::collections::BTreeSet;
+
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::{Map, Value, json};
@@ -10,6 +12,10 @@ use super::form::Form;
 use super::refusal::Refusal;
 use super::visit::{Change, Visit, encoded, html};
 
+/// The maximum of labels of a form: more are refused by the API.
+const MAX_LABELS: usize = 32;
+/// The longest label of a form, key and value together.
+const MAX_LABEL: usize = 257;
 /// Servers on one page.
 const PAGE: u32 = 50;
 
@@ -22,20 +28,30 @@ pub(super) async fn list(visit: Visit) -> Response {
 async fn servers(visit: &Visit) -> Result<Response, Refusal> {
     let query = visit.query.get("q").trim();
     let cursor = visit.query.get("cursor");
-    let mut path = format!("/api/v1/servers?limit={PAGE}");
-    for (name, value) in [("filter", query), ("cursor", cursor)] {
-        if !value.is_empty() {
-            path.push_str(&format!("&{name}={}", encoded(value)));
+    let path = |query: &str| {
+        let mut path = format!("/api/v1/servers?limit={PAGE}");
+        for (name, value) in [("filter", query), ("cursor", cursor)] {
+            if !value.is_empty() {
+                path.push_str(&format!("&{name}={}", encoded(value)));
+            }
         }
-    }
-    let (page, refused) = match visit.get::<ServerPage>(&path).await {
+        path
+    };
+    let (mut page, refused) = match visit.get::<ServerPage>(&path(query)).await {
         Ok(page) => (page, None),
         Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
-            (ServerPage { servers: Vec::new(), next: None }, Some(refusal.text()))
+            (ServerPage { servers: Vec::new(), next: None, busy: BTreeSet::new() }, Some(refusal.text()))
         }
         Err(refusal) => return Err(refusal),
     };
-    let frame = visit.frame("Servers", Tab::Servers).await?;
+    if !page.servers.is_empty() {
+        // Of one page at most a page is in use, so the first ones after its cursor are enough. A filter with another state has none.
+        let busy = visit.get::<ServerPage>(&path(format!("state:busy {query}").trim())).await;
+        page.busy = busy
+            .map(|busy| busy.servers.into_iter().map(|server| server.serial).collect())
+            .unwrap_or_default();
+    }
+    let frame = visit.live_frame("Servers", Tab::Servers).await?;
     html(&ServersView::of(frame, query, &page, cursor.is_empty(), refused))
 }
 
@@ -87,8 +103,13 @@ async fn register(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     Ok((StatusCode::BAD_REQUEST, html(&view)?).into_response())
 }
 
-/// Labels as `key=value` words.
+/// Labels as `key=value` words, at most [`MAX_LABELS`] of at most [`MAX_LABEL`] bytes.
 pub(super) fn labels(text: &str) -> Result<Map<String, Value>, ErrorDetail> {
+    let mut words = text.split_whitespace();
+    if words.nth(MAX_LABELS).is_some() || text.split_whitespace().any(|word| word.len() > MAX_LABEL) {
+        let message = format!("at most {MAX_LABELS} labels of at most {MAX_LABEL} bytes are read");
+        return Err(ErrorDetail { path: "/labels".to_owned(), message });
+    }
     let pair = |word: &str| match word.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), Value::from(value))),
         _ => Err(ErrorDetail {

@@ -1,5 +1,7 @@
 //! The pages that are tables and nothing else, and the drain: events, settings, the audit log, search results.
 
+use std::collections::BTreeSet;
+
 use axum::http::Method;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
@@ -62,9 +64,10 @@ pub(super) async fn find(visit: Visit) -> Response {
         let asked = visit.query.get("q").trim();
         let text = encoded(asked);
         let (jobs, servers) = match asked.len() {
-            0 | 1 => {
-                (JobPage { jobs: Vec::new(), next: None }, ServerPage { servers: Vec::new(), next: None })
-            }
+            0 | 1 => (
+                JobPage { jobs: Vec::new(), next: None },
+                ServerPage { servers: Vec::new(), next: None, busy: BTreeSet::new() },
+            ),
             _ => {
                 let (jobs, servers) = (
                     format!("/api/v1/jobs?limit={FOUND}&q={text}"),

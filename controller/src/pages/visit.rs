@@ -1,6 +1,7 @@
 //! One request of a browser: its credentials, and the requests that its page makes at the API in its name.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use askama::Template;
 use axum::body::Body;
@@ -21,6 +22,7 @@ use super::Pages;
 use super::form::Form;
 use super::refusal::Refusal;
 use super::seal::Seal;
+use crate::api::browser::same_site;
 use crate::auth::SessionSecret;
 use registry::OverTls;
 
@@ -88,13 +90,18 @@ impl Answer {
 
 impl Visit {
     /// The seal of this process for what a form carries from a preview to its change.
-    pub(super) fn seal(&self) -> &Seal {
-        &self.pages.seal
+    pub(super) fn seal(&self) -> Arc<Seal> {
+        Arc::clone(&self.pages.seal)
     }
 
     /// The time.
     pub(super) fn now(&self) -> jiff::Timestamp {
         self.pages.clock.now().timestamp()
+    }
+
+    /// Whether nothing says that a page of another site sent the request.
+    pub(super) fn is_of_this_site(&self) -> bool {
+        same_site(&self.headers)
     }
 
     /// Whether the page came over TLS.
@@ -217,12 +224,18 @@ impl Visit {
 
     /// What is around a page.
     pub(super) async fn frame(&self, title: impl Into<String>, tab: Tab) -> Result<Frame, Refusal> {
+        Ok(Frame { stream: None, ..self.live_frame(title, tab).await? })
+    }
+
+    /// What is around a page that follows the events. A caller who does not see every server has no stream of all events.
+    pub(super) async fn live_frame(&self, title: impl Into<String>, tab: Tab) -> Result<Frame, Refusal> {
         let me: Me = self.get("/api/v1/me").await?;
         let overview = match me.labels.is_empty() {
             true => self.get::<Overview>("/api/v1/overview").await.ok(),
             false => None,
         };
-        Ok(self.framed(title.into(), tab, &me, overview.as_ref()))
+        let stream = overview.as_ref().map(|overview| format!("/api/v1/events?after={}", overview.last_seq));
+        Ok(Frame { stream, ..self.framed(title.into(), tab, &me, overview.as_ref()) })
     }
 
     /// What is around a page, from what was read already.
@@ -303,6 +316,7 @@ fn notice(done: &str) -> Option<&'static str> {
         "cancel" => "The cancel is stored. The cleanup follows.",
         "hold" => "The job is held until an operator resumes or cancels it.",
         "resume" => "The job continues.",
+        "finish" => "The end of the session is stored. The cleanup follows.",
         "retry" => "This is the new job. The former one is unchanged.",
         "created" => "The job is stored and queued.",
         "server" => "The server is registered. A look at its BMC shows whether a job would work.",

@@ -3,6 +3,9 @@
 //! Invariants: no input makes the reader panic; every row has the line on which it begins; a quotation mark that is not closed is
 //! an error with its line, so that the rest of a file is never read as one field.
 
+/// The maximum of columns: the fields of a server and the labels that it may have are fewer.
+pub(crate) const MAX_COLUMNS: usize = 256;
+
 /// A table with a header.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Table {
@@ -12,14 +15,15 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<(usize, Vec<String>)>,
 }
 
-/// Reads a table. Empty lines are left out.
+/// Reads a table of at most `most` rows. Empty lines are left out.
 ///
 /// # Errors
-/// When the text is empty, a quotation mark is not closed, or a row has another number of fields than the header.
-pub(crate) fn read(text: &str) -> Result<Table, String> {
+/// When the text is empty, a quotation mark is not closed, a row has another number of fields than the header, or there are too
+/// many columns or rows.
+pub(crate) fn read(text: &str, most: usize) -> Result<Table, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let separator = separator(text);
-    let mut rows = records(text, separator)?.into_iter();
+    let mut rows = records(text, separator, most.saturating_add(1))?.into_iter();
     let Some((_, header)) = rows.next() else { return Err("the file is empty".to_owned()) };
     let header: Vec<String> = header.iter().map(|field| field.trim().to_owned()).collect();
     let rows: Vec<(usize, Vec<String>)> = rows.collect();
@@ -43,7 +47,8 @@ fn separator(text: &str) -> char {
     }
 }
 
-fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, String> {
+/// The records of a text, the header among them. What is too much is refused where it begins, before the rest is read.
+fn records(text: &str, separator: char, most: usize) -> Result<Vec<(usize, Vec<String>)>, String> {
     let (mut records, mut fields, mut field) = (Vec::new(), Vec::new(), String::new());
     let (mut quoted, mut opened, mut line, mut begins) = (false, 0, 1, 1);
     let mut characters = text.chars().peekable();
@@ -61,10 +66,21 @@ fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, Str
                 }
                 fields.push(std::mem::take(&mut field));
                 end(&mut records, &mut fields, begins);
+                if records.len() > most {
+                    return Err(format!(
+                        "the table has more than {} rows; divide it",
+                        most.saturating_sub(1)
+                    ));
+                }
                 line += 1;
                 begins = line;
             }
-            _ if character == separator && !quoted => fields.push(std::mem::take(&mut field)),
+            _ if character == separator && !quoted => {
+                fields.push(std::mem::take(&mut field));
+                if fields.len() >= MAX_COLUMNS {
+                    return Err(format!("line {line} has more than {MAX_COLUMNS} fields"));
+                }
+            }
             _ => {
                 line += usize::from(character == '\n');
                 field.push(character);
@@ -76,6 +92,9 @@ fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, Str
     }
     fields.push(field);
     end(&mut records, &mut fields, begins);
+    if records.len() > most {
+        return Err(format!("the table has more than {} rows; divide it", most.saturating_sub(1)));
+    }
     Ok(records)
 }
 
@@ -92,17 +111,31 @@ mod tests {
 
     use super::*;
 
+    fn all(text: &str) -> Result<Table, String> {
+        read(text, usize::MAX)
+    }
+
+    #[test]
+    fn a_table_with_too_many_rows_or_columns_is_refused_where_it_is_too_much() {
+        assert_eq!(read("a\n1\n2\n", 2).unwrap().rows.len(), 2);
+        assert_eq!(read("a\n1\n2\n3", 2).unwrap_err(), "the table has more than 2 rows; divide it");
+        assert_eq!(read("a\n1\n2\n3\n\"", 2).unwrap_err(), "the table has more than 2 rows; divide it");
+        let wide = |columns: usize| vec!["x"; columns].join(",");
+        assert!(read(&wide(MAX_COLUMNS), 2).is_ok());
+        assert_eq!(read(&wide(MAX_COLUMNS + 1), 2).unwrap_err(), "line 1 has more than 256 fields");
+    }
+
     #[test]
     fn quotation_marks_line_ends_and_separators_are_those_of_spreadsheets() {
         let table =
-            read("\u{feff}serial;bmc\r\nA;\"10.0.0.1\"\r\n\r\n\"B;1\";\"say \"\"x\"\"\ny\"\r\n").unwrap();
+            all("\u{feff}serial;bmc\r\nA;\"10.0.0.1\"\r\n\r\n\"B;1\";\"say \"\"x\"\"\ny\"\r\n").unwrap();
         assert_eq!(table.header, ["serial", "bmc"]);
         let row = |line, fields: [&str; 2]| (line, fields.map(str::to_owned).to_vec());
         assert_eq!(table.rows, [row(2, ["A", "10.0.0.1"]), row(4, ["B;1", "say \"x\"\ny"])]);
-        assert_eq!(read("a\tb\n1\t2").unwrap().rows, [row(2, ["1", "2"])]);
-        assert_eq!(read("a,b\n1").unwrap_err(), "line 2 has 1 fields, the header has 2");
-        assert_eq!(read("a,b\n\"1,2\n3").unwrap_err(), "the quotation mark on line 2 is not closed");
-        assert_eq!(read(" \n").unwrap_err(), "the file is empty");
+        assert_eq!(all("a\tb\n1\t2").unwrap().rows, [row(2, ["1", "2"])]);
+        assert_eq!(all("a,b\n1").unwrap_err(), "line 2 has 1 fields, the header has 2");
+        assert_eq!(all("a,b\n\"1,2\n3").unwrap_err(), "the quotation mark on line 2 is not closed");
+        assert_eq!(all(" \n").unwrap_err(), "the file is empty");
     }
 
     proptest! {
@@ -117,9 +150,9 @@ mod tests {
             let quote = |field: &String| format!("\"{}\"", field.replace('"', "\"\""));
             let line = |fields: &Vec<String>| fields.iter().map(quote).collect::<Vec<_>>().join(",");
             let text = format!("one,two,three\n{}", rows.iter().map(line).collect::<Vec<_>>().join("\n"));
-            let read_again: Vec<Vec<String>> = read(&text).unwrap().rows.into_iter().map(|(_, row)| row).collect();
+            let read_again: Vec<Vec<String>> = all(&text).unwrap().rows.into_iter().map(|(_, row)| row).collect();
             prop_assert_eq!(read_again, rows);
-            let _ = read(&any);
+            let _ = all(&any);
         }
     }
 }

@@ -10,7 +10,7 @@
 
 mod csv;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -38,12 +38,21 @@ pub fn is_json(text: &str) -> bool {
     text.trim_start().starts_with(['[', '{'])
 }
 
-/// The rows of a text in either form.
+/// The rows of a text in either form, at most [`MAX_ROWS`].
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with it, or that it has too many rows.
 pub fn read(text: &str) -> Result<Vec<Row>, String> {
-    if is_json(text) { of_json(text) } else { of_table(text, &[]) }
+    if !is_json(text) {
+        return rows_of_table(text, &[], MAX_ROWS);
+    }
+    let rows = of_json(text)?;
+    match rows.len() {
+        0..=MAX_ROWS => Ok(rows),
+        many => {
+            Err(format!("the document has {many} servers, at most {MAX_ROWS} are read at once; divide it"))
+        }
+    }
 }
 
 /// The rows of a JSON document: a list of servers, or an object that has one as `rows` or `servers`.
@@ -72,7 +81,7 @@ pub fn of_json(text: &str) -> Result<Vec<Row>, String> {
 }
 
 /// What a column of a table is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Column {
     Field(&'static str),
     Label(String),
@@ -83,7 +92,11 @@ enum Column {
 /// # Errors
 /// What is wrong with the table, with its line or its column.
 pub fn of_table(text: &str, map: &[(String, String)]) -> Result<Vec<Row>, String> {
-    let table = csv::read(text)?;
+    rows_of_table(text, map, usize::MAX - 1)
+}
+
+fn rows_of_table(text: &str, map: &[(String, String)], most: usize) -> Result<Vec<Row>, String> {
+    let table = csv::read(text, most)?;
     let columns = columns(&table.header, map)?;
     let mut rows = Vec::with_capacity(table.rows.len());
     for (_, cells) in table.rows {
@@ -124,7 +137,7 @@ fn columns(header: &[String], map: &[(String, String)]) -> Result<Vec<Column>, S
         }
         mapped.insert(column.clone(), target);
     }
-    let mut found: Vec<Column> = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for name in header {
         let column = match mapped.get(name) {
             Some(column) => column.clone(),
@@ -136,7 +149,7 @@ fn columns(header: &[String], map: &[(String, String)]) -> Result<Vec<Column>, S
                 )
             })?,
         };
-        if found.contains(&column) {
+        if !seen.insert(column.clone()) {
             return Err(format!("the column {name:?} is there twice, perhaps under another name"));
         }
         found.push(column);
@@ -181,6 +194,16 @@ mod tests {
         assert!(of_table("serial,sn\nA,B\n", &[]).unwrap_err().contains("twice"));
         assert!(columns(&["serial".to_owned()], &[("x".to_owned(), "serial".to_owned())]).is_err());
         assert!(columns(&["serial".to_owned()], &[("tls".to_owned(), "nix".to_owned())]).is_err());
+    }
+
+    #[test]
+    fn a_text_with_more_servers_than_one_request_takes_is_refused() {
+        for (rows, fits) in [(MAX_ROWS, true), (MAX_ROWS + 1, false)] {
+            let table = format!("serial\n{}", "A\n".repeat(rows));
+            let document = format!("[{}{{}}]", "{},".repeat(rows - 1));
+            assert_eq!((read(&table).is_ok(), read(&document).is_ok()), (fits, fits), "{rows}");
+            assert_eq!(of_table(&table, &[]).unwrap().len(), rows, "the command line divides a table");
+        }
     }
 
     #[test]

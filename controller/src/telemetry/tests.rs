@@ -8,7 +8,8 @@ use tracing_subscriber::EnvFilter;
 use super::log_filter::{REQUESTED, parse};
 use super::logs::{Lines, dropped_notice, subscriber};
 use crate::api::request_span;
-use engine::model::{Artifact, Grant, GrantReads, StoredGrant};
+use engine::JobFields;
+use engine::model::{Artifact, Grant, GrantReads, StepName, StoredGrant};
 use media::grant_span;
 
 fn writer(lines: &NamedTempFile) -> File {
@@ -39,10 +40,15 @@ fn written(filter: &str, format: Lines) -> String {
     let (subscriber, _) = subscriber(EnvFilter::new(filter), format, now, writer(&lines));
     tracing::subscriber::with_default(subscriber, || {
         tracing::warn!(target: "controller", "the disk is nearly full");
-        let job =
-            tracing::error_span!("job", job_id = "0197", server_serial = "XF-1", worker_id = "w1", epoch = 3);
-        job.in_scope(|| {
-            let step = tracing::error_span!("step", step = "redfish.mount.task");
+        let job = JobFields {
+            job_id: "0197",
+            server_serial: "XF-1",
+            workflow: "provision",
+            worker_id: "w1",
+            epoch: 3,
+        };
+        job.span().in_scope(|| {
+            let step = engine::step_span(&StepName::new("redfish.mount.task"));
             let _in_step = step.enter();
             tracing::debug!(target: "redfish", operation = "insert", "request sent");
             tracing::error!(target: "engine", class = "media", next_action = "check \"the\" URL", "the job failed: {}", "no image");

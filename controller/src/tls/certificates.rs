@@ -45,7 +45,7 @@ const MAX_NAMES: usize = 128;
 
 /// A certificate and its key that the operator gives.
 #[derive(Clone, Debug)]
-pub struct GivenPair {
+pub struct CertificateFiles {
     /// `TLS_CERT_FILE`.
     pub certificate: PathBuf,
     /// `TLS_KEY_FILE`.
@@ -56,7 +56,7 @@ pub struct GivenPair {
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
     /// The given pair; without it the own authority issues one.
-    pub given: Option<GivenPair>,
+    pub given: Option<CertificateFiles>,
     /// The directory of the own authority.
     pub directory: PathBuf,
     /// The names and addresses of the own certificate.
@@ -93,7 +93,7 @@ pub struct Certificates {
 }
 
 enum Source {
-    Given(GivenPair, Box<Mutex<Watched>>),
+    Files(CertificateFiles, Box<Mutex<Watched>>),
     Own(Box<Own>),
 }
 
@@ -139,7 +139,7 @@ impl Certificates {
             Some(pair) => {
                 let watched = Watched { read: stamps(&pair), seen: stamps(&pair) };
                 let current = read_given(&pair, &provider)?;
-                (Source::Given(pair, Box::new(Mutex::new(watched))), current)
+                (Source::Files(pair, Box::new(Mutex::new(watched))), current)
             }
             None => {
                 let now = clock.now();
@@ -219,7 +219,7 @@ impl Certificates {
     /// # Errors
     /// When the pair cannot be used; then the former certificate stays in force.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let Source::Given(pair, watched) = &self.source else { return Ok(()) };
+        let Source::Files(pair, watched) = &self.source else { return Ok(()) };
         let now = stamps(pair);
         *watched.lock() = Watched { read: now, seen: now };
         self.apply(read_given(pair, &self.provider)).inspect_err(|error| {
@@ -274,7 +274,7 @@ impl Certificates {
     /// Whether no certificate has to be issued before a handshake at this address.
     pub fn names_address(&self, address: IpAddr) -> bool {
         let current = Arc::clone(&self.current.read());
-        matches!(self.source, Source::Given(..)) || current.covers(&address.to_canonical().to_string())
+        matches!(self.source, Source::Files(..)) || current.covers(&address.to_canonical().to_string())
     }
 
     /// Follows changed files, and the end of the own certificate, until `stop`.
@@ -291,7 +291,7 @@ impl Certificates {
     /// Whether the files of the given pair have changed and rest, or the own certificate ends soon.
     fn is_due(&self) -> bool {
         match &self.source {
-            Source::Given(pair, watched) => {
+            Source::Files(pair, watched) => {
                 let (mut watched, now) = (watched.lock(), stamps(pair));
                 // Certificate and key are two files: a pair that still changes is read at a later check.
                 let rests = std::mem::replace(&mut watched.seen, now) == now;
@@ -307,7 +307,7 @@ impl Certificates {
 
     fn follow(&self) {
         match &self.source {
-            Source::Given(..) => {
+            Source::Files(..) => {
                 if self.reload().is_ok() {
                     tracing::info!(
                         certificate_sha256 = self.state().certificate_sha256,
@@ -414,7 +414,7 @@ fn of_pem(pem: &[u8], file: &Path, authority: &str, provider: &CryptoProvider) -
     current((pem, file), (pem, file), Some(authority), provider)
 }
 
-fn read_given(pair: &GivenPair, provider: &CryptoProvider) -> Result<Current, TlsError> {
+fn read_given(pair: &CertificateFiles, provider: &CryptoProvider) -> Result<Current, TlsError> {
     let (certificate, key) = (files::read(&pair.certificate)?, files::read(&pair.key)?);
     current((&certificate, &pair.certificate), (&key, &pair.key), None, provider)
 }
@@ -442,7 +442,7 @@ fn current(
     Ok(Current { key: Arc::new(key), authority, since, until })
 }
 
-fn stamps(pair: &GivenPair) -> (Stamp, Stamp) {
+fn stamps(pair: &CertificateFiles) -> (Stamp, Stamp) {
     (files::stamp(&pair.certificate), files::stamp(&pair.key))
 }
 

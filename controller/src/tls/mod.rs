@@ -22,7 +22,7 @@ mod error;
 mod files;
 
 pub use acceptor::TlsAcceptor;
-pub use certificates::{Certificates, GivenPair, TlsOptions, TlsState, authority_of, certificate_end};
+pub use certificates::{CertificateFiles, Certificates, TlsOptions, TlsState, authority_of, certificate_end};
 pub use client_auth::PresentedCertificate;
 pub use error::TlsError;
 

@@ -35,11 +35,11 @@ fn write_pair(certificate: &Path, key: &Path) {
     std::fs::write(key, made.signing_key.serialize_pem()).unwrap();
 }
 
-fn given(folder: &Path) -> GivenPair {
-    GivenPair { certificate: folder.join("cert.pem"), key: folder.join("key.pem") }
+fn given(folder: &Path) -> CertificateFiles {
+    CertificateFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") }
 }
 
-fn open_given(pair: &GivenPair) -> Result<Arc<Certificates>, TlsError> {
+fn open_given(pair: &CertificateFiles) -> Result<Arc<Certificates>, TlsError> {
     let directory = pair.key.with_extension("none");
     Certificates::open(TlsOptions { given: Some(pair.clone()), directory, names: Vec::new() }, today())
 }

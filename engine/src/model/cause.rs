@@ -10,10 +10,14 @@
 
 use std::collections::HashMap;
 
+use sha2::{Digest, Sha256};
+
 use super::ids::{RunId, Serial};
 
 /// The maximum of causes; further ones are only counted.
 pub const MAX_CAUSES: usize = 50;
+/// The characters of the id of a cause.
+const CAUSE_ID: usize = 16;
 /// The maximum of jobs that one cause names.
 pub const MAX_NAMED: usize = 20;
 
@@ -32,11 +36,37 @@ pub struct FailedJob {
     pub summary: String,
     /// What an operator should do next.
     pub next_action: String,
+    /// Whether a newer installation of the server exists, so that a retry leaves the job out.
+    pub superseded: bool,
+}
+
+impl FailedJob {
+    /// What this job has in common with the others of its cause.
+    fn key(&self) -> (String, String, String) {
+        (self.class.clone(), self.step.clone(), common(&self.summary, self.server.as_ref()))
+    }
+
+    /// The id of the cause: jobs have equal ids if they have one cause.
+    pub fn cause(&self) -> String {
+        cause_id(&self.key())
+    }
+}
+
+/// The beginning of the digest of a cause. Each part is preceded by its length, so that no two causes are one text.
+fn cause_id((class, step, summary): &(String, String, String)) -> String {
+    let mut hash = Sha256::new();
+    for part in [class, step, summary] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hex::encode(hash.finalize()).chars().take(CAUSE_ID).collect()
 }
 
 /// What some failed jobs have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
+    /// The id, which the same cause has in every batch.
+    pub id: String,
     /// The class of the failures.
     pub class: String,
     /// The step that failed.
@@ -47,6 +77,8 @@ pub struct Cause {
     pub next_action: String,
     /// The number of jobs.
     pub jobs: u64,
+    /// How many of them a newer installation of their server has followed.
+    pub superseded: u64,
     /// The first of the jobs, with their servers.
     pub first: Vec<(RunId, Option<Serial>)>,
 }
@@ -56,20 +88,24 @@ pub fn causes(failed: impl IntoIterator<Item = FailedJob>) -> (Vec<Cause>, u64) 
     let mut places: HashMap<(String, String, String), usize> = HashMap::new();
     let mut causes: Vec<Cause> = Vec::new();
     for job in failed {
-        let key = (job.class.clone(), job.step.clone(), common(&job.summary, job.server.as_ref()));
+        let key = job.key();
+        let id = cause_id(&key);
         let place = *places.entry(key).or_insert_with(|| {
             causes.push(Cause {
+                id,
                 class: job.class,
                 step: job.step,
                 summary: job.summary,
                 next_action: job.next_action,
                 jobs: 0,
+                superseded: 0,
                 first: Vec::new(),
             });
             causes.len() - 1
         });
         if let Some(cause) = causes.get_mut(place) {
             cause.jobs += 1;
+            cause.superseded += u64::from(job.superseded);
             if cause.first.len() < MAX_NAMED {
                 cause.first.push((job.id, job.server));
             }
@@ -107,6 +143,7 @@ mod tests {
             step: step.to_owned(),
             summary: summary.to_owned(),
             next_action: "look at the network".to_owned(),
+            superseded: false,
         }
     }
 
@@ -129,6 +166,24 @@ mod tests {
             ]
         );
         assert_eq!(rest, 0);
+    }
+
+    #[test]
+    fn a_cause_has_an_id_that_only_its_jobs_have() {
+        let one = job("A", "media", "mount", "A refused 10.0.0.7").cause();
+        assert_eq!(one.len(), CAUSE_ID);
+        assert_eq!(one, job("B", "media", "mount", "B refused 10.0.0.9").cause());
+        for (class, step, summary) in [
+            ("media", "mount", "the slot is locked"),
+            ("media", "eject", "A refused 10.0.0.7"),
+            ("bmc", "mount", "A refused 10.0.0.7"),
+            ("mediam", "ount", "A refused 10.0.0.7"),
+        ] {
+            assert_ne!(one, job("A", class, step, summary).cause(), "{class} {step} {summary}");
+        }
+        let followed = FailedJob { superseded: true, ..job("C", "media", "mount", "C refused 10.0.0.1") };
+        let (causes, _) = causes([job("A", "media", "mount", "A refused 10.0.0.7"), followed]);
+        assert_eq!((&causes[0].id, causes[0].jobs, causes[0].superseded), (&one, 2, 1));
     }
 
     proptest! {

@@ -48,6 +48,9 @@ pub struct AuditRetention {
 
 impl Store {
     /// Records entries that belong to no change of this store. Returns when they are durable.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn record_audit(&self, entries: Vec<NewAuditEntry>) -> Result<(), StoreError> {
         const OPERATION: &str = "record audit entries";
         if entries.is_empty() {
@@ -61,6 +64,9 @@ impl Store {
     }
 
     /// Entries of the audit log, the newest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditEntry>, StoreError> {
         const OPERATION: &str = "read the audit log";
         self.read(OPERATION, move |connection| {
@@ -84,12 +90,18 @@ impl Store {
     }
 
     /// The newest entry of the audit log.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn audit_head(&self) -> Result<AuditHead, StoreError> {
         const OPERATION: &str = "read the head of the audit log";
         self.read(OPERATION, move |connection| head(connection, OPERATION)).await
     }
 
     /// Prunes the oldest entries and records that. Returns the number of pruned entries; zero when nothing is due.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is pruned then.
     pub async fn prune_audit(&self, keep: AuditRetention, now: Time) -> Result<u64, StoreError> {
         const OPERATION: &str = "prune the audit log";
         self.writer

@@ -1,12 +1,16 @@
 //! Batches: jobs that one request created together, and their progress.
 
-use rusqlite::params;
+use rusqlite::types::Value;
+use rusqlite::{ToSql, params};
 
 use super::create;
+use super::filters::{Sql, superseded};
 use super::jobs::{self, JobCount};
 use super::rows::{Columns, all, append_events, execute, first, named};
 use super::{Created, Store, StoreError};
-use crate::model::{Batch, BatchId, BatchStop, BatchStopReason, FailedJob, NewEvent, NewRun, RunId, Time};
+use crate::model::{
+    Batch, BatchId, BatchStop, BatchStopReason, FailedJob, IdPrefix, NewEvent, NewRun, RunId, Time,
+};
 
 /// The maximum of failed jobs of one read: the maximum of rows of a batch.
 const MAX_FAILED: u32 = 10_000;
@@ -22,8 +26,42 @@ pub enum CreatedBatch {
     KeyReused(BatchId),
 }
 
+/// The last batch of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchCursor {
+    /// When the batch was created.
+    pub created_at: Time,
+    /// The batch.
+    pub id: BatchId,
+}
+
+/// A filter for a list of batches.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BatchFilter {
+    /// Only batches created at this time or later.
+    pub since: Option<Time>,
+    /// Only batches whose id begins so.
+    pub id: Option<IdPrefix>,
+    /// Only batches after this one in the order of the list.
+    pub after: Option<BatchCursor>,
+    /// The maximum of batches to return.
+    pub limit: u32,
+}
+
+/// One page of a list of batches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchPage {
+    /// The batches.
+    pub batches: Vec<Batch>,
+    /// The last batch of this page, as `after` of the next page; `None` on the last page.
+    pub next: Option<BatchCursor>,
+}
+
 impl Store {
     /// Creates a batch without its jobs, which follow in chunks. The batch is durable when this returns.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then. A repeated key is no error.
     pub async fn create_batch(&self, batch: Batch) -> Result<CreatedBatch, StoreError> {
         const OPERATION: &str = "create a batch";
         self.writer
@@ -71,6 +109,9 @@ impl Store {
     }
 
     /// Creates runs in one transaction. Each run is created or refused on its own. All are durable when this returns.
+    ///
+    /// # Errors
+    /// When the database cannot be written; no run is created then. A refused run is no error.
     pub async fn create_many(&self, runs: Vec<NewRun>) -> Result<Vec<Created>, StoreError> {
         self.writer
             .write("create runs", move |connection| {
@@ -80,6 +121,9 @@ impl Store {
     }
 
     /// The batch with this id.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn batch(&self, id: BatchId) -> Result<Option<Batch>, StoreError> {
         const OPERATION: &str = "read a batch";
         self.read(OPERATION, move |connection| {
@@ -94,22 +138,48 @@ impl Store {
         .await
     }
 
-    /// The newest batches, the newest first.
-    pub async fn batches(&self, limit: u32) -> Result<Vec<Batch>, StoreError> {
+    /// One page of batches, the newest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn batches(&self, filter: BatchFilter) -> Result<BatchPage, StoreError> {
         const OPERATION: &str = "list batches";
         self.read(OPERATION, move |connection| {
-            all(
-                connection,
-                OPERATION,
-                "SELECT * FROM batches ORDER BY created_at DESC, id DESC LIMIT ?1",
-                &[&limit],
-                read_batch,
-            )
+            let BatchFilter { since, id, after, limit } = filter;
+            let mut sql = "SELECT * FROM batches WHERE 1".to_owned();
+            let mut values: Vec<Value> = Vec::new();
+            let mut add = |condition: &str, texts: &[String]| {
+                sql.push_str(condition);
+                values.extend(texts.iter().cloned().map(Value::Text));
+            };
+            if let Some(since) = since {
+                add(" AND created_at >= ?", &[since.to_string()]);
+            }
+            if let Some(prefix) = id {
+                // A range of the primary key. Its end is behind every character of an id.
+                let range = [prefix.as_str().to_owned(), format!("{}g", prefix.as_str())];
+                add(" AND id >= ? AND id < ?", &range);
+            }
+            if let Some(BatchCursor { created_at, id }) = after {
+                add(" AND (created_at, id) < (?, ?)", &[created_at.to_string(), id.to_string()]);
+            }
+            sql.push_str(" ORDER BY created_at DESC, id DESC LIMIT ?");
+            values.push(Value::Integer(i64::from(limit) + 1));
+            let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+            let mut batches = all(connection, OPERATION, &sql, &values, read_batch)?;
+            let more = batches.len() > limit as usize;
+            batches.truncate(limit as usize);
+            let cursor = |batch: &Batch| BatchCursor { created_at: batch.created_at, id: batch.id };
+            let next = batches.last().filter(|_| more).map(cursor);
+            Ok(BatchPage { batches, next })
         })
         .await
     }
 
     /// The batch that a request with this idempotency key created.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn batch_of_key(&self, key: &str) -> Result<Option<Batch>, StoreError> {
         const OPERATION: &str = "find a batch by its key";
         let key = key.to_owned();
@@ -121,6 +191,9 @@ impl Store {
     }
 
     /// The jobs of a batch, counted by public state and outcome.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn batch_counts(&self, id: BatchId) -> Result<Vec<JobCount>, StoreError> {
         const OPERATION: &str = "count the jobs of a batch";
         self.read(OPERATION, move |connection| {
@@ -137,6 +210,9 @@ impl Store {
     }
 
     /// The jobs of a batch that have not ended. `queued_only`: only jobs that have not started.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn open_jobs_of_batch(&self, id: BatchId, queued_only: bool) -> Result<Vec<RunId>, StoreError> {
         const OPERATION: &str = "find the open jobs of a batch";
         self.read(OPERATION, move |connection| {
@@ -154,16 +230,32 @@ impl Store {
 }
 
 impl Store {
-    /// The jobs of a batch that have failed, the oldest first.
-    pub async fn failed_jobs_of_batch(&self, id: BatchId) -> Result<Vec<FailedJob>, StoreError> {
+    /// The jobs of a batch that have failed, the oldest first. A newer installation of the server counts as such unless it belongs
+    /// to the batch `except`.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn failed_jobs_of_batch(
+        &self,
+        id: BatchId,
+        except: Option<BatchId>,
+    ) -> Result<Vec<FailedJob>, StoreError> {
         const OPERATION: &str = "read the failures of a batch";
         self.read(OPERATION, move |connection| {
+            let Sql { text: superseded, values } = superseded(except);
+            let sql = format!(
+                "SELECT id, server, failure_class, failure, {superseded} AS superseded FROM runs
+                 WHERE batch = ? AND batch <> '' AND outcome = 'failed' AND failure IS NOT NULL AND parent IS NULL
+                 ORDER BY created_at, id LIMIT ?"
+            );
+            let (id, most) = (id.to_string(), MAX_FAILED);
+            let values = values.iter().map(|value| value as &dyn ToSql);
+            let values: Vec<&dyn ToSql> = values.chain([&id as &dyn ToSql, &most]).collect();
             all(
                 connection,
                 OPERATION,
-                "SELECT id, server, failure_class, failure FROM runs WHERE batch = ?1 AND batch <> ''
-                 AND outcome = 'failed' AND failure IS NOT NULL AND parent IS NULL ORDER BY created_at, id LIMIT ?2",
-                params![id.to_string(), MAX_FAILED],
+                &sql,
+                &values,
                 |columns| {
                     let id = columns.parse("id", str::parse)?;
                     let server = columns.parse_opt("server", str::parse)?;
@@ -171,7 +263,8 @@ impl Store {
                     let failure: crate::model::Failure = columns.json("failure")?;
                     let step = failure.step.to_string();
                     let (summary, next_action) = (failure.summary, failure.next_action);
-                    Ok(FailedJob { id, server, class, step, summary, next_action })
+                    let superseded = columns.get("superseded")?;
+                    Ok(FailedJob { id, server, class, step, summary, next_action, superseded })
                 },
             )
         })
@@ -180,6 +273,9 @@ impl Store {
 
     /// Opens the gate of a batch and counts its failures from 0 again. Returns the batch after the change, and whether the gate
     /// was closed; `None` when there is no such batch.
+    ///
+    /// # Errors
+    /// When the database cannot be written, or the row of the batch cannot be read; the gate is not changed then.
     pub async fn continue_batch(
         &self,
         id: BatchId,

@@ -66,6 +66,9 @@ pub(super) struct Claimer {
 
 impl Store {
     /// Claims up to `limit` due runs of these queues for `owner`, in all lanes.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is claimed then. A run that cannot be read is held, which is no error.
     pub async fn claim(
         &self,
         owner: &str,
@@ -79,6 +82,9 @@ impl Store {
     }
 
     /// Claims up to `limit` due runs of these queues and lanes for `owner`, and writes a heartbeat when one is due.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is claimed then. A run that cannot be read is held, which is no error.
     #[expect(clippy::too_many_arguments, reason = "the parameters of one claim, each with a name")]
     pub async fn claim_lanes(
         &self,
@@ -124,6 +130,9 @@ impl Store {
     }
 
     /// Claims up to `limit` due runs of these queues for a worker elsewhere. Its owner begins with [`WORKER_OWNER`].
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is claimed then. A run that cannot be read is held, which is no error.
     #[expect(clippy::too_many_arguments, reason = "the parameters of one claim, each with a name")]
     pub async fn claim_elsewhere(
         &self,
@@ -147,6 +156,9 @@ impl Store {
 
     /// Makes leased runs of a dead controller due now, and after them every waiting run, so that each checks its wait once
     /// after a start. Leases of workers elsewhere stay: their workers do not end with a controller. Returns the number of runs.
+    ///
+    /// # Errors
+    /// When the database cannot be written; no lease is taken over then.
     pub async fn take_over(&self, scope: TakeOver, now: Time) -> Result<usize, StoreError> {
         if scope == TakeOver::ExpiredOnly {
             return Ok(0);
@@ -166,11 +178,17 @@ impl Store {
     }
 
     /// The time at which the next run of these queues is due, in all lanes.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn next_due(&self, queues: &[String]) -> Result<Option<Time>, StoreError> {
         self.next_due_of(Lanes::All, queues).await
     }
 
     /// The time at which the next run of these queues and lanes is due.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn next_due_of(&self, lanes: Lanes, queues: &[String]) -> Result<Option<Time>, StoreError> {
         const OPERATION: &str = "find the next due run";
         let queues = queues.to_vec();
@@ -316,9 +334,7 @@ impl Claimer {
     fn claim_run(&self, connection: &Connection, id: &str) -> Result<Option<Claimed>, StoreError> {
         match self.try_claim(connection, id) {
             Err(error) if error.is_corrupt() => {
-                let error_text = crate::model::error_chain(&error);
-                tracing::error!(job_id = id, error = %error_text, "a run is unreadable; it is held until an operator decides");
-                unreadable::hold(connection, id, &error, self.now)?;
+                unreadable::hold(connection, id, &error, &self.owner, self.now)?;
                 Ok(None)
             }
             other => other,

@@ -40,6 +40,9 @@ pub enum Committed {
 
 impl Store {
     /// Writes a change that was computed from the row with this epoch and revision.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing of the change is stored then. A row that has changed is no error.
     pub async fn commit(
         &self,
         change: impl Into<Arc<RunChange>>,
@@ -53,12 +56,18 @@ impl Store {
     }
 
     /// Extends a lease and writes a checkpoint of a running step. `false`: the lease is lost.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the lease is not extended then. A lost lease is no error.
     pub async fn progress(&self, run: Run, record: StepRecord, now: Time) -> Result<bool, StoreError> {
         self.progress_with(run, record, Vec::new(), now).await
     }
 
     /// Extends a lease and writes a checkpoint of a running step with its effects, in one transaction. `false`: the lease is
     /// lost, and nothing was written.
+    ///
+    /// # Errors
+    /// When the database cannot be written; neither lease nor checkpoint nor effects are stored then.
     pub async fn progress_with(
         &self,
         run: Run,
@@ -72,6 +81,9 @@ impl Store {
     }
 
     /// The snapshot of a run with the reads of its media; `None` when there is no such run.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row of the run has content that this version cannot read.
     pub async fn snapshot(&self, id: RunId) -> Result<Option<Snapshot>, StoreError> {
         const OPERATION: &str = "read a run";
         self.read(OPERATION, move |connection| {
@@ -85,6 +97,9 @@ impl Store {
 
     /// The snapshots of runs, from one read transaction and in the order of `ids`. `None` for a run that does not exist or
     /// cannot be read.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn snapshots(&self, ids: Vec<RunId>) -> Result<Vec<Option<Snapshot>>, StoreError> {
         const OPERATION: &str = "read some runs";
         self.read(OPERATION, move |connection| {

@@ -36,6 +36,9 @@ pub enum Created {
 
 impl Store {
     /// Creates a run. Its rows, locks and events are durable when this returns.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the run does not exist then. A refused run is no error.
     pub async fn create(&self, creation: Creation) -> Result<Created, StoreError> {
         self.writer.write(OPERATION, move |connection| create(connection, &creation.run)).await
     }
@@ -44,6 +47,9 @@ impl Store {
 impl Store {
     /// The result that an earlier request with this idempotency key gives a new one: [`Created::Replay`],
     /// [`Created::KeyReused`], or `None` when the key is unused.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn earlier(
         &self,
         server: &Serial,
@@ -58,6 +64,9 @@ impl Store {
     }
 
     /// The newest unfinished job of a server, of any workflow.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn active_job(&self, server: &Serial) -> Result<Option<RunId>, StoreError> {
         const OPERATION: &str = "find the unfinished job of a server";
         let server = server.clone();

@@ -54,6 +54,9 @@ impl Store {
 
     /// Extends the lease of a worker elsewhere and writes the output of its running step. `false`: the lease is lost, or the step
     /// does not run any more; nothing was written.
+    ///
+    /// # Errors
+    /// When the database cannot be written, or a row of the run cannot be read; nothing is stored then.
     pub async fn progress_elsewhere(&self, written: OutputWritten, now: Time) -> Result<bool, StoreError> {
         self.writer
             .write(PROGRESS, move |connection| {

@@ -24,6 +24,9 @@ const COLUMNS: &str = "seq, time, run, server, type, level, step, attempt, actor
 
 impl Store {
     /// Events in the order of the log.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn events(&self, filter: EventFilter) -> Result<Vec<Event>, StoreError> {
         const OPERATION: &str = "read events";
         self.read(OPERATION, move |connection| match filter.run {
@@ -46,6 +49,9 @@ impl Store {
     }
 
     /// The `seq` of the newest event; zero in an empty log.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn last_seq(&self) -> Result<i64, StoreError> {
         const OPERATION: &str = "find the end of the log";
         self.read(OPERATION, |connection| {
@@ -63,12 +69,18 @@ impl Store {
     }
 
     /// The last events of a run, in the order of the log.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn last_events(&self, run: RunId, limit: u32) -> Result<Vec<Event>, StoreError> {
         const OPERATION: &str = "read the last events of a run";
         self.read(OPERATION, move |connection| last_events(connection, OPERATION, run, limit)).await
     }
 
     /// Appends events that belong to no change of a run.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn append(
         &self,
         run: Option<RunId>,

@@ -9,13 +9,17 @@
 //! index can satisfy says so (`phase <> 'ended'`, `outcome IS NOT NULL`), so that no list of open or failed jobs reads the ended
 //! ones; values are parameters and never part of the text.
 
+use std::time::Duration;
+
 use rusqlite::types::Value;
 
 use crate::model::filter::{Glob, LabelTest, ServerState, Term, Test};
-use crate::model::{CANCEL, Condition, JobStatus, PROVISION, Time};
+use crate::model::{BatchId, CANCEL, Condition, JobStatus, PROVISION, Time};
 
 /// The reason of a wait between two attempts.
 const RETRY: &str = "retry";
+/// How long a failure needs a person when no later job of the server took its place.
+pub(super) const UNRESOLVED: Duration = Duration::from_secs(24 * 3600);
 /// A run that has not ended.
 pub(super) const OPEN: &str = "runs.phase <> 'ended'";
 
@@ -160,6 +164,7 @@ pub(super) fn of_job(term: &Term, present: Present) -> Sql {
                 Sql::one_of("runs.outcome", list.iter().map(|outcome| outcome.as_str().to_owned()))
                     .behind("runs.outcome IS NOT NULL")
             }
+            Test::OpenFailure => open_failure(present.now),
             Test::Class(list) => Sql::one_of("runs.failure_class", list.iter().cloned())
                 .behind("runs.failure_class IS NOT NULL"),
             Test::FailedStep(list) => Sql::one_of(&field("runs.failure", "step"), list.iter().cloned())
@@ -193,6 +198,37 @@ pub(super) fn of_job(term: &Term, present: Present) -> Sql {
     if term.negated { test.negated() } else { test }
 }
 
+/// A failure of the last day that no newer job of its server has followed. The index of ended jobs by their end serves it, so
+/// its cost is that of the jobs of one day. A list of ids, so that the order of a list does not choose another index; `+` keeps
+/// SQLite from the index of outcomes, which has every failure ever.
+pub(super) fn open_failure(now: Time) -> Sql {
+    Sql::with(
+        format!(
+            "(runs.id IN (SELECT ended.id FROM runs AS ended WHERE ended.phase = 'ended' AND ended.parent IS NULL
+                 AND ended.updated_at >= ? AND +ended.outcome = 'failed') AND NOT {})",
+            followed("")
+        ),
+        [now.minus(UNRESOLVED).to_string()],
+    )
+}
+
+/// Whether the server of a run has a newer job for which `and` holds too.
+pub(super) fn followed(and: &str) -> String {
+    format!(
+        "EXISTS (SELECT 1 FROM runs AS newer WHERE newer.server = runs.server AND newer.parent IS NULL
+             AND (newer.created_at, newer.id) > (runs.created_at, runs.id){and})"
+    )
+}
+
+/// Whether the server of a run has a newer installation. Those of one batch, the parameter, do not count: a repeated request for
+/// that batch finds what its first one found.
+pub(super) fn superseded(except: Option<BatchId>) -> Sql {
+    let and = format!(" AND newer.workflow = '{PROVISION}' AND newer.batch <> ?");
+    // No batch has the id `-`; a job without a batch has the empty one.
+    let except = except.map_or_else(|| "-".to_owned(), |batch| batch.to_string());
+    Sql::with(followed(&and), [except])
+}
+
 /// A term on a row of `servers`.
 pub(super) fn of_server(term: &Term, present: Present) -> Sql {
     let test = match &term.test {
@@ -217,6 +253,7 @@ pub(super) fn of_server(term: &Term, present: Present) -> Sql {
         // The parser gives no server these.
         Test::Status(_)
         | Test::Outcome(_)
+        | Test::OpenFailure
         | Test::Class(_)
         | Test::FailedStep(_)
         | Test::Hold(_)
@@ -238,7 +275,7 @@ fn state_of_server(state: ServerState) -> &'static str {
         ServerState::Busy => BUSY,
         ServerState::Maintenance => "servers.maintenance IS NOT NULL",
         ServerState::Restored => "servers.restored IS NOT NULL",
-        ServerState::Debt => {
+        ServerState::PendingCleanup => {
             "EXISTS (SELECT 1 FROM server_observed AS seen
                      WHERE seen.serial = servers.serial AND seen.pending_cleanup IS NOT NULL)"
         }

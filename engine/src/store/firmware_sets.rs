@@ -58,6 +58,9 @@ pub enum CreatedFirmwareSet {
 
 impl Store {
     /// Creates a set with its files.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then. A name in use is no error.
     pub async fn create_firmware_set(
         &self,
         set: StoredFirmwareSet,
@@ -95,12 +98,18 @@ impl Store {
     }
 
     /// The set with this name.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn firmware_set(&self, name: &str) -> Result<Option<StoredFirmwareSet>, StoreError> {
         let name = name.to_owned();
         self.read("read a firmware set", move |connection| named(connection, &name)).await
     }
 
     /// All sets by name.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn firmware_sets(&self) -> Result<Vec<StoredFirmwareSet>, StoreError> {
         const OPERATION: &str = "list firmware sets";
         self.read(OPERATION, move |connection| {
@@ -115,6 +124,9 @@ impl Store {
     }
 
     /// The names of the sets with a file, by the digest of its manifest.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn firmware_sets_with(&self, digest: &str) -> Result<Vec<String>, StoreError> {
         const OPERATION: &str = "find the firmware sets with a file";
         let digest = digest.to_owned();
@@ -126,6 +138,9 @@ impl Store {
     }
 
     /// Deletes a set; returns what it was.
+    ///
+    /// # Errors
+    /// When the database cannot be written, or the set cannot be read; it is not deleted then.
     pub async fn delete_firmware_set(
         &self,
         name: &str,

@@ -33,6 +33,9 @@ pub enum MaintenanceChange {
 
 impl Store {
     /// Drains the controller. A drain that exists is kept. Returns the drain, and whether it is new.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the controller is not drained then.
     pub async fn drain(&self, closed: GateClosure) -> Result<(GateClosure, bool), StoreError> {
         const OPERATION: &str = "drain the controller";
         self.writer
@@ -55,6 +58,9 @@ impl Store {
     }
 
     /// Ends the drain of the controller and returns it; `None` when the controller was not drained.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the drain is not ended then.
     pub async fn undrain(&self, by: &str, now: Time) -> Result<Option<GateClosure>, StoreError> {
         const OPERATION: &str = "end the drain of the controller";
         let by = by.to_owned();
@@ -71,11 +77,17 @@ impl Store {
     }
 
     /// The drain of the controller, if it is drained.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn drained(&self) -> Result<Option<GateClosure>, StoreError> {
         self.read("read the drain of the controller", drained).await
     }
 
     /// Puts a server into maintenance (`Some`) or ends it (`None`).
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is changed then.
     pub async fn set_maintenance(
         &self,
         serial: &Serial,
@@ -123,6 +135,9 @@ impl Store {
     }
 
     /// The closed gate in front of a run that has not started; `None` when no gate is closed.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn gate(&self, run: &Run) -> Result<Option<Gate>, StoreError> {
         if run.epoch > 0 || !run.phase.is_forward() {
             return Ok(None);

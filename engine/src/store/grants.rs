@@ -14,6 +14,9 @@ const COLUMNS: &str = "token_hash, run, artifact, inputs, sha256, size, created_
 impl Store {
     /// The grant with this token hash, ended ones included. A grant of a run whose server is restored and not released does not
     /// exist: a machine that reads a boot image of the past would be installed again.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn grant(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
         const OPERATION: &str = "read a media grant";
         let token_hash = token_hash.to_owned();
@@ -33,6 +36,9 @@ impl Store {
     }
 
     /// All grants of a run, ended ones included.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn grants(&self, run: RunId) -> Result<Vec<StoredGrant>, StoreError> {
         const OPERATION: &str = "read the media grants of a run";
         self.read(OPERATION, move |connection| {
@@ -48,6 +54,9 @@ impl Store {
     }
 
     /// The open pull grant with this token hash.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn pull_grant(&self, token_hash: &str) -> Result<Option<PullGrant>, StoreError> {
         const OPERATION: &str = "read a pull grant";
         let token_hash = token_hash.to_owned();
@@ -70,6 +79,9 @@ impl Store {
     }
 
     /// Whether a job may still pull from a repository.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn pull_is_open(&self, run: RunId, repository: &str) -> Result<bool, StoreError> {
         const OPERATION: &str = "read the pull grant of a job";
         let parameters = [run.to_string(), repository.to_owned()];
@@ -87,6 +99,9 @@ impl Store {
     }
 
     /// Adds reads to a grant. A recorded first read stays.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the reads are not added then.
     pub async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), StoreError> {
         const OPERATION: &str = "record reads of an image";
         let token_hash = token_hash.to_owned();

@@ -13,6 +13,9 @@ impl Store {
 
     /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
     /// a heartbeat, an orderly end, or an event of a run. `None` on a new database.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn begin_instance(&self, id: String, now: Time) -> Result<Option<Time>, StoreError> {
         const OPERATION: &str = "record the start of a controller instance";
         let instance = std::sync::Arc::clone(&self.instance);
@@ -26,6 +29,9 @@ impl Store {
     }
 
     /// Records the orderly end of a controller instance.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn end_instance(&self, id: String, now: Time) -> Result<(), StoreError> {
         const OPERATION: &str = "record the end of a controller instance";
         self.writer
@@ -42,6 +48,9 @@ impl Store {
     }
 
     /// Stores a setting (`Some`) or deletes it (`None`), and appends the events that describe the change.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn set_setting(
         &self,
         key: &str,
@@ -69,6 +78,9 @@ impl Store {
     }
 
     /// The stored value of a setting.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
         const OPERATION: &str = "read a setting";
         let key = key.to_owned();

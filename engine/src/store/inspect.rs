@@ -9,6 +9,9 @@ use crate::model::{RunId, Serial, Snapshot, StepName};
 
 impl Store {
     /// The violations by all rows now.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn check_invariants(&self) -> Result<Vec<Violation>, StoreError> {
         self.read(OPERATION, |connection| violations_of(connection, None)).await
     }

@@ -14,7 +14,6 @@
 //! and cover every job; a cursor names the last row of its page.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql};
@@ -25,8 +24,6 @@ use super::rows::{Columns, RUN, ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use crate::model::{BatchId, Filter, IdPrefix, Job, JobStatus, Outcome, RunId, Serial, Time};
 
-/// How long a failure needs a person when no later job of the server took its place.
-const UNRESOLVED: Duration = Duration::from_secs(24 * 3600);
 /// The number of ranks of [`JobOrder::Attention`].
 const RANKS: u8 = 4;
 
@@ -88,6 +85,8 @@ pub struct JobFilter {
     pub labels: Vec<(String, String)>,
     /// Only jobs that satisfy this filter.
     pub filter: Filter,
+    /// Only the newest installation of each server. [`Store::job_ids`] counts the others.
+    pub newest: Option<Newest>,
     /// Only jobs of servers with all of these labels.
     pub server_labels: BTreeMap<String, String>,
     /// The order.
@@ -98,6 +97,24 @@ pub struct JobFilter {
     pub limit: u32,
     /// Only jobs after this one in the order of the list.
     pub after: Option<JobCursor>,
+}
+
+/// Which installation of a server is its newest.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Newest {
+    /// Jobs of this batch do not count as newer ones.
+    pub except: Option<BatchId>,
+}
+
+/// The jobs of a filter, without their content.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobIds {
+    /// The ids, the newest first, at most the limit of the filter.
+    pub ids: Vec<RunId>,
+    /// The number of all of them.
+    pub count: u64,
+    /// The number of jobs that satisfy the filter and are left out because a newer installation of their server exists.
+    pub superseded: u64,
 }
 
 /// One page of a list of jobs.
@@ -111,6 +128,9 @@ pub struct JobPage {
 
 impl Store {
     /// One page of jobs.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn jobs(&self, filter: JobFilter) -> Result<JobPage, StoreError> {
         const OPERATION: &str = "list jobs";
         self.read(OPERATION, move |connection| {
@@ -138,20 +158,30 @@ impl Store {
         .await
     }
 
-    /// The ids of the jobs that satisfy a filter, the newest first, at most `filter.limit`, and the number of all of them. Both
-    /// are of one point in time.
-    pub async fn job_ids(&self, filter: JobFilter) -> Result<(Vec<RunId>, u64), StoreError> {
+    /// The ids of the jobs that satisfy a filter, and how many there are. All is of one point in time.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn job_ids(&self, filter: JobFilter) -> Result<JobIds, StoreError> {
         const OPERATION: &str = "find the jobs of a filter";
         let filter = JobFilter { order: JobOrder::Newest, after: None, ..filter };
         self.read(OPERATION, move |connection| {
             let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
             let page = filter.page(0, "runs.id", "runs", i64::from(filter.limit));
             let ids = page.all(connection, OPERATION, |columns| columns.parse("id", str::parse::<RunId>))?;
-            let Sql { text, values } = filter.conditions(0);
-            let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
-            let sql = format!("SELECT count(*) AS jobs FROM runs WHERE {text}");
-            let count = first(connection, OPERATION, &sql, &values, |columns| columns.count("jobs"))?;
-            Ok((ids, count.unwrap_or(0)))
+            let count = |filter: &JobFilter| {
+                let Sql { text, values } = filter.conditions(0);
+                let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+                let sql = format!("SELECT count(*) AS jobs FROM runs WHERE {text}");
+                let count = first(connection, OPERATION, &sql, &values, |columns| columns.count("jobs"))?;
+                Ok::<u64, StoreError>(count.unwrap_or(0))
+            };
+            let selected = count(&filter)?;
+            let superseded = match filter.newest {
+                Some(_) => count(&JobFilter { newest: None, ..filter.clone() })?.saturating_sub(selected),
+                None => 0,
+            };
+            Ok(JobIds { ids, count: selected, superseded })
         })
         .await
     }
@@ -259,6 +289,10 @@ impl JobFilter {
         for term in self.filter.terms() {
             add(filters::of_job(term, self.present()));
         }
+        if let Some(Newest { except }) = self.newest {
+            let Sql { text, values } = filters::superseded(except);
+            add(Sql { text: format!("NOT {text}"), values });
+        }
         for (key, value) in &self.server_labels {
             let values = vec![Value::Text(key.clone()), Value::Text(value.clone())];
             add(Sql {
@@ -277,7 +311,7 @@ fn rank_condition(rank: u8, now: Time) -> Sql {
     const UNRESOLVED_FAILURE: &str = "runs.updated_at >= ? AND NOT EXISTS (SELECT 1 FROM runs AS newer
          WHERE newer.server = runs.server AND newer.parent IS NULL
          AND (newer.created_at, newer.id) > (runs.created_at, runs.id))";
-    let since = || vec![Value::Text(now.minus(UNRESOLVED).to_string())];
+    let since = || vec![Value::Text(now.minus(filters::UNRESOLVED).to_string())];
     // A failure in its cleanup has not ended and is a failure already.
     let failed = "runs.outcome IS NOT NULL AND runs.outcome = 'failed'";
     match rank {

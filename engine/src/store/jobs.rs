@@ -59,6 +59,9 @@ impl Store {
     }
 
     /// The job with its steps and at most `events` of its latest events.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn job_detail(&self, id: RunId, events: u32) -> Result<Option<JobDetail>, StoreError> {
         const OPERATION: &str = "read a job and its events";
         self.read(OPERATION, move |connection| {
@@ -75,12 +78,18 @@ impl Store {
     }
 
     /// The job with this id.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn job(&self, id: RunId) -> Result<Option<Job>, StoreError> {
         const OPERATION: &str = "read a job";
         self.read(OPERATION, move |connection| find(connection, OPERATION, id)).await
     }
 
     /// The labels of the server of a run; `None` for an unknown run and for one without a server.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn server_labels_of_run(
         &self,
         run: RunId,
@@ -94,6 +103,9 @@ impl Store {
     }
 
     /// The newest installation of a server.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn newest_installation(&self, server: &Serial) -> Result<Option<Job>, StoreError> {
         const OPERATION: &str = "read the newest installation of a server";
         let server = server.clone();
@@ -113,6 +125,9 @@ impl Store {
     }
 
     /// The installation of a server that has the report token with this hash.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn job_of_token(&self, server: &Serial, token_hash: &str) -> Result<Option<Job>, StoreError> {
         const OPERATION: &str = "find a job by its report token";
         let (server, token_hash) = (server.clone(), token_hash.to_owned());
@@ -155,6 +170,9 @@ impl Store {
     }
 
     /// The number of jobs in each public state.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn job_counts(&self) -> Result<Vec<JobCount>, StoreError> {
         const OPERATION: &str = "count jobs";
         self.read(OPERATION, |connection| {
@@ -173,6 +191,9 @@ impl Store {
 
 impl Store {
     /// The number of jobs that have not ended although their deadline has passed.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn overdue_jobs(&self, now: Time) -> Result<u64, StoreError> {
         const OPERATION: &str = "count overdue jobs";
         let count = self.read(OPERATION, move |connection| {

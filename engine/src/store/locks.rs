@@ -24,12 +24,18 @@ use crate::model::{NewRun, PERMIT, Run, RunId, Time, rank};
 
 impl Store {
     /// The position of a run tree in the queue of the resource that it waits for; `None` when it waits for none.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn queue_position(&self, root: RunId) -> Result<Option<QueuePosition>, StoreError> {
         const OPERATION: &str = "read the queue position of a run tree";
         self.read(OPERATION, move |connection| queues::position(connection, root)).await
     }
 
     /// Releases a permit of a run. Does nothing when the run has no such permit.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the permit is kept then.
     pub async fn release_permit(&self, run: RunId, resource: &str, now: Time) -> Result<(), StoreError> {
         let resource = resource.to_owned();
         self.writer

@@ -6,16 +6,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, ToSql, params};
 
-use super::filters::field;
+use super::filters::{Sql, field, open_failure};
 use super::rows::{Columns, ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use crate::model::{Hold, Outcome, RunId, Serial, Time};
 
 /// The time for which ended jobs are counted.
 const DAY: Duration = Duration::from_secs(86_400);
-/// The maximum of failed jobs that are grouped by cause, newest first.
+/// The maximum of failed jobs whose servers are named, and of held jobs that are grouped, newest first.
 const MAX_FAILED: u32 = 1000;
 /// The maximum of servers that a cause names.
 const MAX_NAMED: usize = 5;
@@ -150,7 +150,7 @@ impl Store {
                 failed,
                 succeeded,
                 open: open(connection)?,
-                failures: failures(connection, &since)?,
+                failures: failures(connection, now)?,
                 holds: holds(connection)?,
                 ended: ended(connection, &since)?,
                 racks: racks(connection)?,
@@ -196,46 +196,48 @@ fn open(connection: &Connection) -> Result<Vec<OpenGroup>, StoreError> {
     })
 }
 
-fn failures(connection: &Connection, since: &str) -> Result<Vec<FailureGroup>, StoreError> {
-    let [step, summary, next_action] = ["step", "summary", "next_action"].map(|name| field("failure", name));
+/// The failures that the filter `failure:open` lists, in groups: the number of a group is that of the rows of its link.
+fn failures(connection: &Connection, now: Time) -> Result<Vec<FailureGroup>, StoreError> {
+    const OPERATION: &str = "group failed jobs";
+    let [step, summary, next_action] =
+        ["step", "summary", "next_action"].map(|name| field("runs.failure", name));
+    let Sql { text: is_open, values } = open_failure(now);
+    let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+    let cause = format!("coalesce(runs.failure_class, '') AS class, coalesce({step}, '') AS step");
+    // SQLite takes the other columns of a group from the row that has the maximum, the newest.
     let sql = format!(
-        "SELECT id, server, updated_at, coalesce(failure_class, '') AS class, coalesce({step}, '') AS step,
-                      coalesce({summary}, '') AS summary, coalesce({next_action}, '') AS next_action
-               FROM runs WHERE phase = 'ended' AND parent IS NULL AND +outcome = 'failed' AND updated_at >= ?1
-                 AND NOT EXISTS (SELECT 1 FROM runs AS newer WHERE newer.server = runs.server AND newer.parent IS NULL
-                                 AND newer.created_at > runs.created_at)
-               ORDER BY updated_at DESC LIMIT ?2"
+        "SELECT {cause}, max(runs.updated_at) AS newest_at, count(*) AS jobs, runs.id AS id,
+                coalesce({summary}, '') AS summary, coalesce({next_action}, '') AS next_action
+         FROM runs WHERE {is_open} AND runs.parent IS NULL GROUP BY 1, 2
+         ORDER BY jobs DESC, newest_at DESC LIMIT {MAX_GROUPS}"
     );
-    let mut groups: BTreeMap<(String, String), FailureGroup> = BTreeMap::new();
-    let row = |columns: &Columns<'_>| {
-        let newest = columns.parse("id", str::parse)?;
-        let server = columns.parse_opt("server", str::parse::<Serial>)?;
+    let mut groups = all(connection, OPERATION, &sql, &values, |columns| {
         Ok(FailureGroup {
-            newest,
-            servers: server.into_iter().collect(),
-            newest_at: columns.time("updated_at")?,
             class: columns.get("class")?,
             step: columns.get("step")?,
             summary: columns.get("summary")?,
             next_action: columns.get("next_action")?,
-            jobs: 1,
+            jobs: columns.count("jobs")?,
+            newest: columns.parse("id", str::parse)?,
+            newest_at: columns.time("newest_at")?,
+            servers: Vec::new(),
         })
+    })?;
+    let sql = format!(
+        "SELECT {cause}, runs.server AS server FROM runs
+         WHERE {is_open} AND runs.parent IS NULL AND runs.server IS NOT NULL
+         ORDER BY runs.updated_at DESC LIMIT {MAX_FAILED}"
+    );
+    let row = |columns: &Columns<'_>| {
+        let cause: (String, String) = (columns.get("class")?, columns.get("step")?);
+        Ok((cause, columns.parse("server", str::parse::<Serial>)?))
     };
-    for failed in all(connection, "group failed jobs", &sql, params![since, MAX_FAILED], row)? {
-        let cause = (failed.class.clone(), failed.step.clone());
-        match groups.get_mut(&cause) {
-            // Rows come newest first, so the texts of a group are those of its newest.
-            Some(group) => {
-                group.jobs += 1;
-                let room = MAX_NAMED.saturating_sub(group.servers.len());
-                group.servers.extend(failed.servers.into_iter().take(room));
-            }
-            None => drop(groups.insert(cause, failed)),
+    for ((class, step), server) in all(connection, OPERATION, &sql, &values, row)? {
+        let group = groups.iter_mut().find(|group| group.class == class && group.step == step);
+        if let Some(group) = group.filter(|group| group.servers.len() < MAX_NAMED) {
+            group.servers.push(server);
         }
     }
-    let mut groups: Vec<FailureGroup> = groups.into_values().collect();
-    groups.sort_by(|one, other| other.jobs.cmp(&one.jobs).then(other.newest_at.cmp(&one.newest_at)));
-    groups.truncate(MAX_GROUPS);
     Ok(groups)
 }
 

@@ -51,6 +51,9 @@ pub enum ReleasedServer {
 
 impl Store {
     /// The marks of the origin file that belong to this database, the newest first; empty for a new database.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn origin(&self) -> Result<Vec<String>, StoreError> {
         self.read("read the origin of the data", origin).await
     }
@@ -58,6 +61,9 @@ impl Store {
     /// Stores the mark that the origin file gets next. The marks before it stay valid until the following change, because the
     /// file is replaced after this. With `copied`, the reason why this data is a copy or old, the former marks are dropped and all
     /// servers are restored. Returns the number of servers that are restored by this call.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the former marks stay valid then.
     pub async fn set_origin(
         &self,
         mark: String,
@@ -86,6 +92,9 @@ impl Store {
     }
 
     /// Why a server is not released; `None` for a server that is not restored.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn restoration(&self, serial: &Serial) -> Result<Option<Restoration>, StoreError> {
         let serial = serial.clone();
         self.read("read whether a server is restored", move |connection| restoration(connection, &serial))
@@ -93,6 +102,9 @@ impl Store {
     }
 
     /// The servers that no operator has released, in the order of their serial numbers.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn restored_servers(&self) -> Result<Vec<RestoredServer>, StoreError> {
         const OPERATION: &str = "list restored servers";
         self.read(OPERATION, |connection| {
@@ -115,6 +127,9 @@ impl Store {
     }
 
     /// The runs of a server that have not ended, the oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn unfinished_runs(&self, serial: &Serial) -> Result<Vec<RunId>, StoreError> {
         let serial = serial.clone();
         self.read("find the unfinished runs of a server", move |connection| unfinished(connection, &serial))
@@ -122,6 +137,9 @@ impl Store {
     }
 
     /// The number of servers that no operator has released, and why.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn restored_count(&self) -> Result<Option<(u64, Restoration)>, StoreError> {
         const OPERATION: &str = "count restored servers";
         self.read(OPERATION, |connection| {
@@ -138,6 +156,9 @@ impl Store {
     }
 
     /// Releases a server. `runs` decides what happens to its unfinished runs; it may be `None` when there are none.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the server is not released then.
     pub async fn release_server(
         &self,
         serial: &Serial,
@@ -342,5 +363,5 @@ fn end(connection: &Connection, id: RunId, by: &str, now: Time) -> Result<(), St
          WHERE id = ?1",
         params![id.to_string(), now.to_string(), RESTORED.as_str(), to_json(OPERATION, &failure)?],
     )?;
-    end_without_cleanup(connection, id, &failure, by, now)
+    end_without_cleanup(connection, id, &failure, (by, by), now)
 }

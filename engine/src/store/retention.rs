@@ -16,6 +16,9 @@ use crate::model::{RunId, Time};
 
 impl Store {
     /// The roots of run trees that ended before a time, the oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn expired(&self, before: Time, limit: u32) -> Result<Vec<RunId>, StoreError> {
         const OPERATION: &str = "find expired runs";
         self.read(OPERATION, move |connection| {
@@ -39,6 +42,9 @@ impl Store {
     }
 
     /// Deletes ended run trees with all rows that belong to them.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is deleted then.
     pub async fn delete_ended(&self, roots: Vec<RunId>) -> Result<(), StoreError> {
         const OPERATION: &str = "delete expired runs";
         self.writer
@@ -59,6 +65,9 @@ impl Store {
 
     /// Deletes up to `limit` old events that belong to no run, and up to `limit` old batches without jobs. Returns the number
     /// of rows.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is deleted then.
     pub async fn delete_orphans(&self, before: Time, limit: u32) -> Result<usize, StoreError> {
         const OPERATION: &str = "delete old events and batches";
         self.writer

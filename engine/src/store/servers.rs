@@ -95,12 +95,18 @@ pub enum DeletedServer {
 
 impl Store {
     /// The server with this serial number.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn server(&self, serial: &Serial) -> Result<Option<Server>, StoreError> {
         let serial = serial.clone();
         self.read("read a server", move |connection| find(connection, &serial)).await
     }
 
     /// The record of a server that is named by its serial number, or else by the id of its record.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn server_or_id(&self, name: &Serial) -> Result<Option<Server>, StoreError> {
         const OPERATION: &str = "read a server by serial number or id";
         let name = name.clone();
@@ -116,11 +122,17 @@ impl Store {
     }
 
     /// One page of servers, in the order of their serial numbers.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn servers(&self, after: Option<Serial>, limit: u32) -> Result<Vec<Server>, StoreError> {
         self.filtered_servers(ServerFilter { after, limit, ..ServerFilter::default() }).await
     }
 
     /// One page of the servers that satisfy a filter, in the order of their serial numbers.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn filtered_servers(&self, filter: ServerFilter) -> Result<Vec<Server>, StoreError> {
         const OPERATION: &str = "list servers";
         self.read(OPERATION, move |connection| {
@@ -135,6 +147,9 @@ impl Store {
 
     /// The serial numbers of the servers that satisfy a filter, at most `filter.limit`, and the number of all of them. Both are
     /// of one point in time.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn server_serials(&self, filter: ServerFilter) -> Result<(Vec<Serial>, u64), StoreError> {
         const OPERATION: &str = "find the servers of a filter";
         self.read(OPERATION, move |connection| {
@@ -154,6 +169,9 @@ impl Store {
     }
 
     /// The shared resources of servers: the site and the BMC.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn resources_of(
         &self,
         serials: Vec<Serial>,
@@ -181,12 +199,18 @@ impl Store {
     }
 
     /// Registers a server.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the server is not registered then. A registered serial number is no error.
     pub async fn create_server(&self, new: Server, event: NewEvent) -> Result<ServerChange, StoreError> {
         self.writer.write("register a server", move |connection| create(connection, &new, event)).await
     }
 
     /// Registers servers in one transaction. Each is registered or left as it is on its own, in their order. All are durable when
     /// this returns.
+    ///
+    /// # Errors
+    /// When the database cannot be written; no server is registered then.
     pub async fn create_servers(
         &self,
         new: Vec<(Server, NewEvent)>,
@@ -199,6 +223,9 @@ impl Store {
     }
 
     /// The registered servers among these serial numbers.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn servers_of(&self, serials: Vec<Serial>) -> Result<HashMap<Serial, Server>, StoreError> {
         self.read("read servers", move |connection| {
             let mut found = HashMap::new();
@@ -213,6 +240,9 @@ impl Store {
     }
 
     /// Replaces the columns that an operator may change, if the server still has the revision of `new`.
+    ///
+    /// # Errors
+    /// When the database cannot be written, or the row of the server cannot be read; nothing is changed then.
     pub async fn update_server(&self, new: Server, event: NewEvent) -> Result<UpdatedServer, StoreError> {
         const OPERATION: &str = "update a server";
         self.writer
@@ -238,6 +268,9 @@ impl Store {
     }
 
     /// Deletes a server that has no runs but ended ones with [`Purpose::Observe`](crate::model::Purpose), which are deleted with it.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is deleted then.
     pub async fn delete_server(
         &self,
         serial: &Serial,
@@ -278,6 +311,9 @@ impl Store {
 
     /// Stores the certificate fingerprint that a BMC showed at the first contact, unless one is registered or the record is no
     /// longer at `revision`: another address may be another BMC.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn pin_server(
         &self,
         server: &Serial,
@@ -296,6 +332,9 @@ impl Store {
     }
 
     /// Stores an open BMC session, sealed, so that the next controller instance can close it. `None` deletes it.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn save_session(&self, server: &Serial, sealed: Option<String>) -> Result<(), StoreError> {
         const OPERATION: &str = "store a BMC session";
         let server = server.clone();
@@ -328,6 +367,9 @@ impl Store {
     }
 
     /// The servers with a stored BMC session.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn saved_sessions(&self) -> Result<Vec<Serial>, StoreError> {
         const OPERATION: &str = "list stored BMC sessions";
         self.read(OPERATION, move |connection| {
@@ -339,6 +381,9 @@ impl Store {
     }
 
     /// The stored BMC session of a server, sealed.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn saved_session(&self, server: &Serial) -> Result<Option<String>, StoreError> {
         const OPERATION: &str = "read a stored BMC session";
         let server = server.clone();

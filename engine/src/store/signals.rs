@@ -43,6 +43,9 @@ pub struct SignalMessage {
 impl Store {
     /// Stores a signal and applies the change that it causes in a waiting run. The change names the epoch and revision that
     /// it was computed from.
+    ///
+    /// # Errors
+    /// When the database cannot be written; neither signal nor change is stored then.
     pub async fn deliver(
         &self,
         run: RunId,
@@ -55,6 +58,9 @@ impl Store {
     }
 
     /// Delivers a signal with the writes that belong to it, as [`Store::deliver`] does.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing of the message is stored then.
     pub async fn deliver_one(&self, message: SignalMessage, now: Time) -> Result<DeliverOutcome, StoreError> {
         let mut delivered = self.deliver_all(vec![message], now).await?;
         // One message has one result.
@@ -62,6 +68,9 @@ impl Store {
     }
 
     /// Delivers signals in one transaction, each as [`Store::deliver`] does. Returns the results in the order of the messages.
+    ///
+    /// # Errors
+    /// When the database cannot be written; no signal is stored then.
     pub async fn deliver_all(
         &self,
         messages: Vec<SignalMessage>,
@@ -75,6 +84,9 @@ impl Store {
     }
 
     /// The children of these runs that have a cancel request and have not reached their finish lists.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn cancelled_children(&self, parents: &[RunId]) -> Result<Vec<RunId>, StoreError> {
         const OPERATION: &str = "find the cancelled children of a run";
         let parents = to_json(OPERATION, parents)?;
@@ -92,6 +104,9 @@ impl Store {
     }
 
     /// All signals of a run.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn signals(&self, run: RunId) -> Result<Vec<Signal>, StoreError> {
         self.read("read signals", move |connection| signals(connection, "read signals", run)).await
     }

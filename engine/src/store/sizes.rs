@@ -20,6 +20,9 @@ pub struct DatabaseSize {
 
 impl Store {
     /// The size of the database and the number of rows of every table.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn size(&self) -> Result<DatabaseSize, StoreError> {
         self.read(OPERATION, |connection| {
             let names = all(

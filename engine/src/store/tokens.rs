@@ -45,6 +45,9 @@ pub struct StoredToken {
 
 impl Store {
     /// The API token with this hash.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn api_token(&self, hash: &str) -> Result<Option<StoredToken>, StoreError> {
         const OPERATION: &str = "read an API token";
         let hash = hash.to_owned();
@@ -53,12 +56,18 @@ impl Store {
     }
 
     /// The API token with this name.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn api_token_named(&self, name: &str) -> Result<Option<StoredToken>, StoreError> {
         let name = name.to_owned();
         self.read("read an API token by its name", move |connection| find(connection, &name)).await
     }
 
     /// All API tokens by name.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn api_tokens(&self) -> Result<Vec<StoredToken>, StoreError> {
         const OPERATION: &str = "list API tokens";
         let sql = format!("SELECT {COLUMNS} ORDER BY name");
@@ -66,6 +75,9 @@ impl Store {
     }
 
     /// Stores a new API token with the hash of its text.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then. A name in use is no error.
     pub async fn create_api_token(
         &self,
         new: StoredToken,
@@ -107,6 +119,9 @@ impl Store {
 
     /// Replaces the text and the id of an API token, and its expiry if one is given. The former text is refused from now on,
     /// and what was issued for the former id.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the former text stays valid then.
     pub async fn rotate_api_token(
         &self,
         name: &str,
@@ -139,6 +154,9 @@ impl Store {
     }
 
     /// Accepts an API token of restored data again. A token that is accepted already stays as it is, without an event.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is changed then.
     pub async fn confirm_api_token(
         &self,
         name: &str,
@@ -161,6 +179,9 @@ impl Store {
     }
 
     /// Deletes an API token.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the token stays valid then.
     pub async fn revoke_api_token(
         &self,
         name: &str,
@@ -186,6 +207,9 @@ impl Store {
     }
 
     /// Records the use of an API token.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn api_token_used(&self, id: &str, now: Time) -> Result<(), StoreError> {
         const OPERATION: &str = "record the use of an API token";
         let id = id.to_owned();
@@ -203,6 +227,9 @@ impl Store {
     }
 
     /// Whether a token or a user exists, so that a client can log in.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
     pub async fn has_login(&self) -> Result<bool, StoreError> {
         const OPERATION: &str = "look for a token or a user";
         let login = "SELECT 1 AS found FROM api_tokens UNION ALL SELECT 1 FROM users LIMIT 1";
@@ -212,6 +239,9 @@ impl Store {
     }
 
     /// Stores the first admin token unless a token or a user exists. Returns whether it was stored.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn first_token(&self, id: String, hash: String, now: Time) -> Result<bool, StoreError> {
         const OPERATION: &str = "store the first admin token";
         self.writer

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::rows::{append_events, execute, first, to_json};
 use super::{Store, StoreError, grants, locks, servers};
+use crate::log::{self, JobFields};
 use crate::model::{
     Failure, FailureClass, Hold, HoldClass, NewEvent, PendingCleanup, RunId, Serial, StepName, Time,
 };
@@ -32,6 +33,9 @@ pub struct Unreadable {
 
 impl Store {
     /// The readable part of a run that is held because it is unreadable; `None` for any other run.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn unreadable(&self, id: RunId) -> Result<Option<Unreadable>, StoreError> {
         const OPERATION: &str = "read the hold of a run";
         self.read(OPERATION, move |connection| {
@@ -53,6 +57,9 @@ impl Store {
     }
 
     /// Resumes an unreadable run, so that it is read again. `false` when the run is not held as unreadable.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the run stays held then.
     pub async fn retry_unreadable(&self, id: RunId, by: &str, now: Time) -> Result<bool, StoreError> {
         const OPERATION: &str = "resume an unreadable run";
         let by = by.to_owned();
@@ -78,10 +85,13 @@ impl Store {
     }
 
     /// Ends an unreadable run without cleanup, and records pending cleanup of its server. `false` when the run is not held as
-    /// unreadable.
-    pub async fn abandon(&self, id: RunId, by: &str, now: Time) -> Result<bool, StoreError> {
+    /// unreadable. `owner`: the controller instance, for the log.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the run stays held then.
+    pub async fn abandon(&self, id: RunId, by: &str, owner: &str, now: Time) -> Result<bool, StoreError> {
         const OPERATION: &str = "end an unreadable run";
-        let by = by.to_owned();
+        let (by, owner) = (by.to_owned(), owner.to_owned());
         self.writer
             .write(OPERATION, move |connection| {
                 let failure = Failure {
@@ -104,7 +114,7 @@ impl Store {
                 if written == 0 {
                     return Ok(false);
                 }
-                end_without_cleanup(connection, id, &failure, &by, now)?;
+                end_without_cleanup(connection, id, &failure, (&by, &owner), now)?;
                 Ok(true)
             })
             .await
@@ -112,12 +122,12 @@ impl Store {
 }
 
 /// Completes the end of a run that is not cleaned up: the row of `jobs`, grants, locks, pending cleanup of the server, the
-/// event.
+/// event, the line of the log. `by`: the operator, and what acts for it.
 pub(super) fn end_without_cleanup(
     connection: &Connection,
     id: RunId,
     failure: &Failure,
-    by: &str,
+    (by, worker_id): (&str, &str),
     now: Time,
 ) -> Result<(), StoreError> {
     const OPERATION: &str = "end a run without cleanup";
@@ -131,11 +141,17 @@ pub(super) fn end_without_cleanup(
     let of = first(
         connection,
         OPERATION,
-        "SELECT root, server FROM runs WHERE id = ?1",
+        "SELECT root, server, workflow, lease_epoch FROM runs WHERE id = ?1",
         &[&id.to_string()],
-        |columns| Ok((columns.get::<String>("root")?, columns.get::<Option<String>>("server")?)),
+        |columns| {
+            let named = (columns.get::<String>("root")?, columns.get::<Option<String>>("server")?);
+            Ok((named, columns.get::<String>("workflow")?, columns.get::<i64>("lease_epoch")?))
+        },
     )?;
-    let (root, server) = of.unwrap_or_default();
+    let ((root, server), workflow, epoch) = of.unwrap_or_default();
+    let server_serial = server.as_deref().unwrap_or_default();
+    let fields = JobFields { job_id: id, server_serial, workflow: &workflow, worker_id, epoch };
+    log::ended_without_cleanup(&fields, failure);
     let server = server.and_then(|server| server.parse::<Serial>().ok());
     if let Some(server) = &server {
         servers::set_pending_cleanup(
@@ -152,23 +168,54 @@ pub(super) fn end_without_cleanup(
     append_events(connection, OPERATION, Some(id), server.as_ref(), now, &[event])
 }
 
-/// Holds a run whose row or step records cannot be read. An unreadable wait or failure is moved from the row into the event,
+/// The columns of an unreadable run that its hold uses.
+struct Held {
+    was: String,
+    wait: Option<String>,
+    failure: Option<String>,
+    server: Option<String>,
+    workflow: String,
+    step: Option<StepName>,
+    epoch: i64,
+}
+
+/// Holds a run whose row or step records cannot be read, and logs it for `owner`, which found it. An unreadable wait or failure is moved from the row into the event,
 /// so that the rest of the row can be shown.
-pub(super) fn hold(connection: &Connection, id: &str, why: &StoreError, now: Time) -> Result<(), StoreError> {
+pub(super) fn hold(
+    connection: &Connection,
+    id: &str,
+    why: &StoreError,
+    owner: &str,
+    now: Time,
+) -> Result<(), StoreError> {
     const OPERATION: &str = "hold an unreadable run";
     let row = first(
         connection,
         OPERATION,
-        "SELECT phase, wait, failure FROM runs WHERE id = ?1",
+        "SELECT phase, wait, failure, server, workflow, step, lease_epoch FROM runs WHERE id = ?1",
         &[&id],
         |columns| {
-            let (wait, failure) = (columns.get("wait")?, columns.get("failure")?);
-            Ok((columns.get::<String>("phase")?, wait, failure))
+            Ok(Held {
+                was: columns.get("phase")?,
+                wait: columns.get("wait")?,
+                failure: columns.get("failure")?,
+                server: columns.get("server")?,
+                workflow: columns.get("workflow")?,
+                step: columns.get("step")?,
+                epoch: columns.get("lease_epoch")?,
+            })
         },
     )?;
-    let Some((was, wait, failure)): Option<(String, Option<String>, Option<String>)> = row else {
-        return Ok(());
-    };
+    let Some(Held { was, wait, failure, server, workflow, step, epoch }) = row else { return Ok(()) };
+    let server_serial = server.as_deref().unwrap_or_default();
+    let fields = JobFields { job_id: id, server_serial, workflow: &workflow, worker_id: owner, epoch };
+    let step = step.unwrap_or(StepName::UNKNOWN);
+    log::unreadable(
+        &fields,
+        &step,
+        HoldClass::UNREADABLE.as_str(),
+        &crate::model::error_chain(why).to_string(),
+    );
     let detail = format!("this program cannot read its record: {}", crate::model::error_chain(why));
     let hold = Hold {
         class: HoldClass::UNREADABLE,

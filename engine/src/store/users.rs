@@ -76,12 +76,18 @@ pub enum AccountWritten<T> {
 
 impl Store {
     /// The user with this name.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn user(&self, name: &str) -> Result<Option<StoredUser>, StoreError> {
         let name = name.to_owned();
         self.read("read a user", move |connection| find(connection, &name)).await
     }
 
     /// All users by name.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn users(&self) -> Result<Vec<StoredUser>, StoreError> {
         const OPERATION: &str = "list users";
         self.read(OPERATION, move |connection| {
@@ -91,6 +97,9 @@ impl Store {
     }
 
     /// Creates a user.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then. A name in use is no error.
     pub async fn create_user(
         &self,
         new: StoredUser,
@@ -126,6 +135,9 @@ impl Store {
     }
 
     /// Changes a user.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is changed then.
     pub async fn change_user(
         &self,
         name: &str,
@@ -168,6 +180,9 @@ impl Store {
     }
 
     /// Accepts a user of restored data again. A user that is accepted already stays as it is, without an event.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is changed then.
     pub async fn confirm_user(
         &self,
         name: &str,
@@ -191,6 +206,9 @@ impl Store {
     }
 
     /// Removes a user.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the user is not removed then.
     pub async fn remove_user(
         &self,
         name: &str,

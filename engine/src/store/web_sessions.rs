@@ -49,6 +49,9 @@ pub struct WebSessionLimits {
 
 impl Store {
     /// Stores a new session with the hash of its cookie, and ends what `limits` says.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn create_web_session(
         &self,
         new: StoredWebSession,
@@ -97,6 +100,9 @@ impl Store {
     }
 
     /// The session with this hash, even if it has expired.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn web_session(&self, hash: &str) -> Result<Option<StoredWebSession>, StoreError> {
         const OPERATION: &str = "read a web session";
         let hash = hash.to_owned();
@@ -105,6 +111,9 @@ impl Store {
     }
 
     /// The sessions of a name, or all of them, the newest first, with those that have expired.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn web_sessions(&self, name: Option<&str>) -> Result<Vec<StoredWebSession>, StoreError> {
         const OPERATION: &str = "list web sessions";
         let name = name.map(str::to_owned);
@@ -113,6 +122,9 @@ impl Store {
     }
 
     /// Records the use of a session.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn web_session_used(&self, id: &str, now: Time) -> Result<(), StoreError> {
         const OPERATION: &str = "record the use of a web session";
         let id = id.to_owned();
@@ -130,6 +142,9 @@ impl Store {
     }
 
     /// Ends the session with this id; with `owner` only if it belongs to that name. Returns whether there was one.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the session stays valid then.
     pub async fn end_web_session(
         &self,
         id: &str,
@@ -157,6 +172,9 @@ impl Store {
     }
 
     /// Ends all sessions of a name. Returns their number.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the sessions stay valid then.
     pub async fn end_web_sessions_of(
         &self,
         name: &str,

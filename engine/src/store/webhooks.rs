@@ -84,6 +84,9 @@ impl WebhookProgress {
 
 impl Store {
     /// Creates a webhook that receives every later event. `false` when there are `max` webhooks already.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn create_webhook(
         &self,
         webhook: Webhook,
@@ -121,6 +124,9 @@ impl Store {
     }
 
     /// All webhooks, the oldest first.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn webhooks(&self) -> Result<Vec<Webhook>, StoreError> {
         const OPERATION: &str = "list webhooks";
         self.read(OPERATION, |connection| {
@@ -136,6 +142,9 @@ impl Store {
     }
 
     /// The webhook with this id.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn webhook(&self, id: WebhookId) -> Result<Option<Webhook>, StoreError> {
         const OPERATION: &str = "read a webhook";
         self.read(OPERATION, move |connection| {
@@ -151,6 +160,9 @@ impl Store {
     }
 
     /// What a webhook has yet to deliver, as counts.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn webhook_counts(&self, id: WebhookId) -> Result<WebhookCounts, StoreError> {
         const OPERATION: &str = "count the events of a webhook";
         self.read(OPERATION, move |connection| {
@@ -176,6 +188,9 @@ impl Store {
     }
 
     /// Deletes a webhook with its retry streams and dead letters. `false` when there is no such webhook.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is deleted then.
     pub async fn delete_webhook(
         &self,
         id: WebhookId,
@@ -198,6 +213,9 @@ impl Store {
 
     /// Disables a webhook with a reason (`Some`) or enables it (`None`). Enabling makes its retry streams due and restarts their
     /// retry time. `false` when there is no such webhook.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is changed then.
     pub async fn set_webhook_disabled(
         &self,
         id: WebhookId,
@@ -232,6 +250,9 @@ impl Store {
     }
 
     /// Events after `after` in the log, with the labels of their jobs.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn outgoing(&self, after: i64, limit: u32) -> Result<Vec<OutgoingEvent>, StoreError> {
         const OPERATION: &str = "read events to send";
         self.read(OPERATION, move |connection| {
@@ -247,6 +268,9 @@ impl Store {
     }
 
     /// Events of one job, or of no job for an empty `stream`, from `from` to `to` inclusive.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn outgoing_of(
         &self,
         stream: String,
@@ -271,6 +295,9 @@ impl Store {
     }
 
     /// The retry streams of a webhook, the next due one first. The dispatcher limits their number.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn retry_streams(&self, id: WebhookId) -> Result<Vec<RetryStream>, StoreError> {
         const OPERATION: &str = "read retry streams";
         self.read(OPERATION, move |connection| {
@@ -295,6 +322,9 @@ impl Store {
     }
 
     /// Dead letters in the order of the log. `redeliver_only`: only those with a requested redelivery.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn dead_letters(
         &self,
         id: WebhookId,
@@ -327,6 +357,9 @@ impl Store {
     }
 
     /// Requests the redelivery of one dead letter (`Some`) or of all (`None`). Returns the number of dead letters.
+    ///
+    /// # Errors
+    /// When the database cannot be written; no redelivery is requested then.
     pub async fn redeliver(
         &self,
         id: WebhookId,
@@ -352,6 +385,9 @@ impl Store {
     }
 
     /// Writes the results of one batch of deliveries. Nothing is written for a webhook that was deleted in the meantime.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn commit_webhook_progress(
         &self,
         id: WebhookId,

@@ -12,7 +12,7 @@ use crate::model::{
     Filter, GateClosure, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Subject, Time,
     UnfinishedRuns,
 };
-use crate::store::{JobFilter, Present};
+use crate::store::{JobFilter, JobIds, Present};
 use crate::{Condition, Explanation, PressureGauge, Verb};
 
 /// A gauge of a full disk.
@@ -112,7 +112,7 @@ async fn listed_under(kit: &Kit, run: RunId, expected: Condition) {
         let filter = Filter::of_value(Subject::Jobs, "condition", condition.as_str(), now).unwrap();
         let present = Some(Present { now, pressure });
         let filter = JobFilter { filter, present, limit: 500, ..JobFilter::default() };
-        let (ids, count) = kit.engine.store().job_ids(filter).await.unwrap();
+        let JobIds { ids, count, .. } = kit.engine.store().job_ids(filter).await.unwrap();
         assert_eq!(ids.len() as u64, count);
         found.extend(ids.contains(&run).then_some(condition));
     }

@@ -94,8 +94,10 @@ impl SimBmc {
         let elsewhere =
             !at_settings && config.boot.settings.as_ref().is_some_and(|settings| !settings.also_direct);
         let mut boot = state.boot.clone();
+        let mut order = None;
         for (name, value) in body {
             match name.as_str() {
+                "@Redfish.SettingsApplyTime" if at_settings => {}
                 "Boot" if elsewhere => return Err(ErrorReply::property_not_writable("Boot")),
                 "Boot" => {
                     if config.boot.locked_in_post && state.machine.is_in_post() {
@@ -106,7 +108,13 @@ impl SimBmc {
                         return Err(ErrorReply::new(StatusCode::BAD_REQUEST, refused, message));
                     }
                     let changes = value.as_object().ok_or_else(|| ErrorReply::property_type("Boot"))?;
-                    patch_boot(&mut boot, changes, &config.boot)?;
+                    let mut changes = changes.clone();
+                    if !config.bios.boot_order.is_empty() {
+                        order = changes.remove("BootOrder");
+                    }
+                    if order.is_none() || !changes.is_empty() {
+                        patch_boot(&mut boot, &changes, &config.boot)?;
+                    }
                 }
                 "Id" | "Name" | "SerialNumber" | "SKU" | "Model" | "Manufacturer" | "UUID" | "PowerState"
                 | "Status" | "BiosVersion" | "SystemType" | "LastResetTime" | "BootProgress" | "Links"
@@ -114,11 +122,15 @@ impl SimBmc {
                 _ => return Err(ErrorReply::property_unknown(name)),
             }
         }
+        if let Some(order) = &order {
+            state.bios.write_order(order, at_settings)?;
+            state.changed(at, StateChange::BiosWritten { names: vec!["BootOrder".to_owned()] });
+        }
         state.system_revision += 1;
-        state.changed(
-            at,
-            StateChange::BootOverride { target: boot.target.clone(), enabled: boot.enabled.as_str() },
-        );
+        if order.is_none() || boot != state.boot {
+            let (target, enabled) = (boot.target.clone(), boot.enabled.as_str());
+            state.changed(at, StateChange::BootOverride { target, enabled });
+        }
         state.boot = boot;
         let opaque = if at_settings { state.settings_etag() } else { state.system_etag() };
         drop(state);
@@ -324,7 +336,7 @@ fn listed(property: &str, word: &str, allowed: &[String]) -> Result<String, Erro
         .ok_or_else(|| ErrorReply::property_not_in_list(property, word))
 }
 
-fn in_post() -> ErrorReply {
+pub(super) fn in_post() -> ErrorReply {
     ErrorReply::new(
         StatusCode::BAD_REQUEST,
         "iLO.2.14.UnableToModifyDuringSystemPOST",

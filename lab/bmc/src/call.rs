@@ -120,6 +120,7 @@ fn operation(method: &Method, resource: Option<&Resource>, body: &Body) -> Reque
         (&Method::POST, Some(Resource::Sessions)) => RequestKind::Login,
         (&Method::DELETE, Some(Resource::Session(_))) => RequestKind::Logout,
         (&Method::PATCH, Some(Resource::System | Resource::Settings)) => RequestKind::PatchSystem,
+        (&Method::PATCH, Some(Resource::Bios | Resource::BiosSettings)) => RequestKind::PatchBios,
         (&Method::PATCH, Some(Resource::Slot(..))) => match body {
             Body::Object(object) if object.contains_key("Oem") => RequestKind::Configure,
             Body::Object(object) if object.get("Image").is_some_and(Value::is_string) => RequestKind::Insert,

@@ -38,6 +38,7 @@ impl SimBmc {
             (RequestKind::Login, _) => self.login(call),
             (RequestKind::Logout, Resource::Session(id)) => self.logout(call, *id),
             (RequestKind::PatchSystem, resource) => self.patch_system(call, *resource == Resource::Settings),
+            (RequestKind::PatchBios, resource) => self.patch_bios(call, resource),
             (RequestKind::Reset, _) => self.reset(call),
             (RequestKind::Update, resource) => self.update(call, resource, effect.as_ref()).await,
             (RequestKind::Configure, resource @ Resource::UpdateService) => {

@@ -27,6 +27,8 @@ pub enum RequestKind {
     Logout,
     /// PATCH of the system.
     PatchSystem,
+    /// PATCH of the settings of the BIOS.
+    PatchBios,
     /// `ComputerSystem.Reset`.
     Reset,
     /// `VirtualMedia.InsertMedia`, or the insert of the vendor.
@@ -44,11 +46,12 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// Whether the request would change the host, its firmware, the BMC, a slot or the boot override.
+    /// Whether the request would change the host, its firmware or its BIOS settings, the BMC, a slot or the boot override.
     pub fn is_mutation(self) -> bool {
         matches!(
             self,
             Self::PatchSystem
+                | Self::PatchBios
                 | Self::Reset
                 | Self::Insert
                 | Self::Eject
@@ -86,6 +89,16 @@ pub enum StateChange {
         target: String,
         /// `Disabled`, `Once` or `Continuous`.
         enabled: &'static str,
+    },
+    /// Settings of the BIOS were written; they wait for the end of POST unless they are in force at once.
+    BiosWritten {
+        /// The attributes, or `BootOrder`.
+        names: Vec<String>,
+    },
+    /// Settings of the BIOS came into force.
+    BiosApplied {
+        /// The attributes, and `BootOrder`.
+        names: Vec<String>,
     },
     /// A reset was accepted.
     Reset(ResetType),

@@ -37,6 +37,8 @@
 
 mod actions;
 mod auth;
+mod bios;
+mod bios_actions;
 mod body;
 mod boot;
 mod call;
@@ -78,12 +80,13 @@ mod tests;
 pub use body::BodyTransfer;
 pub use boot::OverrideState;
 pub use config::{
-    AlreadyThere, BiosUpdate, BootDemands, BootOem, BootPolicy, BootSearch, Component, EjectEmpty,
-    EnableMedia, ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath,
-    Graceful, HardwareConfig, IfMatchRule, ImageShown, InsertRules, LoginOem, ManagerPolicy, ManagerRestart,
-    MediaPolicy, MediaVia, MonitorAfter, Occupied, PowerPolicy, PushForm, ResponsePolicy, SerialShown,
-    ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SimIdentity, SimplePolicy, SlotConfig,
-    SlotTree, Success, TaskPolicy, UpdateAnswer, UpdatePolicy, UrlRules, WaitingTask,
+    AlreadyThere, BiosAttribute, BiosPolicy, BiosUpdate, BootDemands, BootOem, BootPolicy, BootSearch,
+    Component, EjectEmpty, EnableMedia, ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem,
+    FirmwareItem, FixedStatusPath, Graceful, HardwareConfig, IfMatchRule, ImageShown, InsertRules, LoginOem,
+    ManagerPolicy, ManagerRestart, MediaPolicy, MediaVia, MonitorAfter, Occupied, PowerPolicy, PushForm,
+    ResponsePolicy, SerialShown, ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SimIdentity,
+    SimplePolicy, SlotConfig, SlotTree, Success, TaskPolicy, UpdateAnswer, UpdatePolicy, UrlRules,
+    WaitingTask,
 };
 pub use faults::{Fault, FaultCondition, FaultEffect, FaultTrigger, FetchFault, FlashFault, Probability};
 pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};

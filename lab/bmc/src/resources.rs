@@ -83,6 +83,10 @@ impl View<'_> {
             Resource::System => self.system(),
             Resource::ExtraSystem(index) => self.extra_system(*index),
             Resource::Settings => self.settings(),
+            Resource::Bios => self.bios(),
+            Resource::BiosSettings => self.bios_settings(),
+            Resource::RegistryFile => self.registry_file(),
+            Resource::RegistryDocument => self.registry_document(),
             Resource::ResetInfo => self.reset_info(),
             Resource::Manager => self.manager(),
             Resource::Slot(tree, index) => self.slot(*tree, *index),
@@ -113,6 +117,7 @@ impl View<'_> {
         match resource {
             Resource::System => Some(self.state.system_etag()),
             Resource::Settings => Some(self.state.settings_etag()),
+            Resource::Bios | Resource::BiosSettings => Some(self.state.bios.etag()),
             Resource::Slot(_, index) => Some(self.state.slot_etag(*index)),
             _ => None,
         }
@@ -138,6 +143,9 @@ impl View<'_> {
                 ("ComputerSystemCollection", "Computer System Collection", all)
             }
             Resource::Managers => ("ManagerCollection", "Manager Collection", vec![Resource::Manager]),
+            Resource::Registries => {
+                ("MessageRegistryFileCollection", "Registry File Collection", vec![Resource::RegistryFile])
+            }
             Resource::Slots(tree) => {
                 let there = 0..self.state.slots_there(self.config, self.at);
                 let all = there.map(|index| Resource::Slot(*tree, index)).collect();
@@ -245,6 +253,9 @@ impl View<'_> {
         if !service.firmware.is_empty() {
             body["UpdateService"] = self.link(&Resource::UpdateService);
         }
+        if self.config.bios.registry.is_some() {
+            body["Registries"] = self.link(&Resource::Registries);
+        }
         if self.config.update.takes_images() {
             body["Tasks"] = self.link(&Resource::TaskService);
         }
@@ -313,7 +324,7 @@ impl View<'_> {
             "PowerState": power.as_str(),
             "Status": { "State": if power == Power::Off { "Disabled" } else { "Enabled" }, "Health": "OK" },
             "BootProgress": { "LastState": self.boot_progress(power) },
-            "Boot": self.boot(),
+            "Boot": self.boot(false),
             "Links": { "ManagedBy": [self.link(&Resource::Manager)], "Chassis": [] },
             "Actions": { "#ComputerSystem.Reset": { "target": self.uri(&Resource::Reset) } },
         });
@@ -346,12 +357,15 @@ impl View<'_> {
         if config.service.chassis {
             body["Links"]["Chassis"] = json!([self.link(&Resource::Chassis)]);
         }
+        if config.bios.is_shown() {
+            body["Bios"] = self.link(&Resource::Bios);
+        }
         self.link_slots(&mut body, Tree::System);
         self.link_hardware(&mut body);
         body
     }
 
-    fn boot(&self) -> Value {
+    fn boot(&self, pending: bool) -> Value {
         let (policy, boot) = (&self.config.boot, &self.state.boot);
         let mut body = json!({
             "BootSourceOverrideEnabled": boot.enabled.as_str(),
@@ -367,6 +381,9 @@ impl View<'_> {
                 body["BootSourceOverrideMode@Redfish.AllowableValues"] = json!(policy.modes);
             }
         }
+        if !self.config.bios.boot_order.is_empty() {
+            body["BootOrder"] = json!(self.state.bios.order(pending));
+        }
         body
     }
 
@@ -375,7 +392,7 @@ impl View<'_> {
             "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem",
             "Id": self.config.boot.settings.as_ref().map(|settings| &settings.id),
             "Name": "System Settings",
-            "Boot": self.boot(),
+            "Boot": self.boot(true),
         })
     }
 

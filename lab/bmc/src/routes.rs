@@ -4,7 +4,7 @@
 //!   /redfish                                            versions (open)
 //!   /redfish/v1/                                        service root (open)
 //!   /redfish/v1/SessionService[/Sessions[/{n}]]         POST Sessions is open
-//!   /redfish/v1/Systems[/{system}[/{settings}]]         …/Actions/ComputerSystem.Reset, …/ResetActionInfo, parts (parts.rs)
+//!   /redfish/v1/Systems[/{system}[/{settings}]]         …/Bios[/{settings}], …/Actions/ComputerSystem.Reset, …/ResetActionInfo, parts (parts.rs)
 //!   /redfish/v1/Managers[/{manager}[/Attributes]]       …/Actions/Manager.Reset, …/Actions/Oem/…
 //!   {system or manager}/{VirtualMedia}[/{slot}]         …/Actions/VirtualMedia.{InsertMedia,EjectMedia}
 //!   /redfish/v1/Chassis[/{system}]                      UpdateService[/FirmwareInventory[/{item}]]
@@ -48,6 +48,11 @@ pub(super) enum Resource {
     System,
     ExtraSystem(usize),
     Settings,
+    Bios,
+    BiosSettings,
+    Registries,
+    RegistryFile,
+    RegistryDocument,
     Reset,
     ResetInfo,
     Managers,
@@ -107,6 +112,8 @@ impl Resource {
             Self::Sessions => &[Method::GET, Method::HEAD, Method::POST],
             Self::Session(_) => &[Method::GET, Method::HEAD, Method::DELETE],
             Self::System | Self::Settings | Self::Oem(Oem::CfgCd | Oem::Attributes) => CHANGE,
+            Self::BiosSettings => CHANGE,
+            Self::Bios if config.bios.settings.is_none() && !config.bios.attributes.is_empty() => CHANGE,
             Self::Slot(_, slot) if slot_takes_patch(config, *slot) => CHANGE,
             Self::UpdateService if config.update.push_options => CHANGE,
             // Some vendors take an upload at the inventory itself.
@@ -170,6 +177,7 @@ pub(super) fn uri(config: &SimBmcConfig, resource: &Resource) -> String {
     let system = || format!("{SERVICE}/Systems/{}", config.identity.system_id);
     let manager = || format!("{SERVICE}/Managers/{}", config.identity.manager_id);
     let chassis = || format!("{SERVICE}/Chassis/{}", config.identity.system_id);
+    let registry = || config.bios.registry.as_deref().unwrap_or_default();
     let slots = |tree: Tree| {
         let parent = match tree {
             Tree::Manager => manager(),
@@ -193,6 +201,15 @@ pub(super) fn uri(config: &SimBmcConfig, resource: &Resource) -> String {
             let id = config.boot.settings.as_ref().map_or("Settings", |settings| settings.id.as_str());
             format!("{}/{id}", system())
         }
+        Resource::Bios => format!("{}/Bios", system()),
+        Resource::BiosSettings => {
+            format!("{}/Bios/{}", system(), config.bios.settings.as_deref().unwrap_or_default())
+        }
+        Resource::Registries => format!("{SERVICE}/Registries"),
+        Resource::RegistryFile => {
+            format!("{SERVICE}/Registries/{}", registry().split('.').next().unwrap_or_default())
+        }
+        Resource::RegistryDocument => format!("{SERVICE}/RegistryStore/{}", registry()),
         Resource::Reset => format!("{}/Actions/ComputerSystem.Reset", system()),
         Resource::ResetInfo => format!("{}/ResetActionInfo", system()),
         Resource::Managers => format!("{SERVICE}/Managers"),
@@ -270,6 +287,13 @@ pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     all.extend((0..config.service.extra_systems.len()).map(R::ExtraSystem));
     if config.boot.settings.is_some() {
         all.push(R::Settings);
+    }
+    if config.bios.is_shown() {
+        all.push(R::Bios);
+        all.extend(config.bios.settings.is_some().then_some(R::BiosSettings));
+    }
+    if config.bios.registry.is_some() {
+        all.extend([R::Registries, R::RegistryFile, R::RegistryDocument]);
     }
     if config.power.action_info {
         all.push(R::ResetInfo);

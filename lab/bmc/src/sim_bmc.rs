@@ -473,6 +473,7 @@ impl SimBmc {
     /// The end of POST: the firmware chooses the boot source, the override is consumed, the host starts.
     pub(super) fn boot(&self, state: &mut State, at: Duration) -> BootContext {
         let config = &self.inner.config;
+        state.apply_bios(config, at);
         let media = state.inserted(config, at);
         let candidates = state.candidates(config, at);
         let chosen = match state.next_boot.take() {

@@ -3,6 +3,7 @@
 //! ```text
 //!   State ─┬─ machine    power, the operating system that runs            (power.rs)
 //!          ├─ boot       the override                                     (boot.rs)
+//!          ├─ bios       settings of the BIOS, the boot order             (bios.rs)
 //!          ├─ slots      empty ──insert──► busy (being read) ──► attaching ──► inserted ──eject──► empty
 //!          ├─ sessions   tokens, lock-out                                 (auth.rs)
 //!          ├─ faults     faults in force                                  (fault_list.rs)
@@ -18,6 +19,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use super::{
     auth::Sessions,
+    bios::Bios,
     boot::{Candidate, OverrideState},
     config::{BootPolicy, SimBmcConfig},
     etag,
@@ -84,6 +86,7 @@ pub(super) struct Counters {
 pub(super) struct State {
     pub(super) machine: PowerMachine,
     pub(super) boot: OverrideState,
+    pub(super) bios: Bios,
     pub(super) slots: Vec<Slot>,
     pub(super) sessions: Sessions,
     pub(super) faults: Faults,
@@ -128,6 +131,7 @@ impl State {
         Self {
             machine: PowerMachine::new(config.starts_on),
             boot: OverrideState::none(mode),
+            bios: Bios::new(&config.bios),
             slots: config.slots.iter().map(|_| Slot::default()).collect(),
             sessions: Sessions::default(),
             faults: Faults::new(config.faults.clone()),
@@ -266,6 +270,7 @@ impl State {
             ejected_while_running: self.counters.ejected_while_running,
             images: self.updates.images,
             updates_started: self.updates.started,
+            bios_writes: self.bios.writes,
             uploads_cut: self.updates.cut,
             logins: self.counters.logins,
             open_sessions: self.sessions.count(),
@@ -317,6 +322,8 @@ pub struct SimBmcSnapshot {
     pub images: u64,
     /// How many updates were started.
     pub updates_started: u64,
+    /// How many writes of BIOS settings or of the boot order were accepted.
+    pub bios_writes: u64,
     /// How many uploads broke off before their end.
     pub uploads_cut: u64,
     /// How many sessions were opened.

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::config::{
-    BootPolicy, ErrorPolicy, EtagPolicy, HardwareConfig, ManagerPolicy, MediaPolicy, PowerPolicy,
+    BiosPolicy, BootPolicy, ErrorPolicy, EtagPolicy, HardwareConfig, ManagerPolicy, MediaPolicy, PowerPolicy,
     ResponsePolicy, ServicePolicy, SessionPolicy, SimBmcConfig, SimIdentity, SlotConfig, SlotTree,
     TaskPolicy, UpdatePolicy,
 };
@@ -123,6 +123,8 @@ struct VendorFile {
     #[serde(default)]
     boot: BootPolicy,
     #[serde(default)]
+    bios: BiosPolicy,
+    #[serde(default)]
     media: MediaPolicy,
     #[serde(default)]
     session: SessionPolicy,
@@ -224,6 +226,7 @@ impl SimBmcConfig {
             manager: file.manager,
             hardware: file.hardware,
             boot: file.boot,
+            bios: file.bios,
             media: file.media,
             session: file.session,
             service: file.service,

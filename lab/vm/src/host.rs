@@ -92,7 +92,8 @@ pub(crate) struct HostHandle(pub(crate) Arc<VmHost>);
 impl Host for HostHandle {
     fn power_on(&self, boot: BootContext) {
         let host = Arc::clone(&self.0);
-        self.0.tracker.spawn(async move { host.boot(boot).await });
+        let changes = host.changes_from_now();
+        self.0.tracker.spawn(async move { host.boot(boot, changes).await });
     }
 
     fn power_off(&self, _serial: &str) {
@@ -108,7 +109,15 @@ impl Host for HostHandle {
 }
 
 impl VmHost {
-    async fn boot(&self, boot: BootContext) {
+    /// The changes of media that count for a boot which begins now: the media of the boot are newer than all before. Taken at the
+    /// power-on, so that a medium that is changed while files are prepared and QEMU starts is changed once QEMU can be controlled.
+    fn changes_from_now(&self) -> watch::Receiver<Media> {
+        let mut changes = self.changes.clone();
+        changes.mark_unchanged();
+        changes
+    }
+
+    async fn boot(&self, boot: BootContext, changes: watch::Receiver<Media>) {
         let _running = self.running.lock().await;
         if boot.cancel.is_cancelled() {
             return;
@@ -120,7 +129,7 @@ impl VmHost {
         };
         self.console.note(&format!("power on, boots {source}"));
         let end = match self.start(&slots).await {
-            Ok((process, listener)) => self.run(process, listener, slots, &boot).await,
+            Ok((process, listener)) => self.run(process, listener, slots, &boot.cancel, changes).await,
             Err(error) => {
                 self.console.note(&format!("{error}"));
                 End::Failed
@@ -169,7 +178,8 @@ impl VmHost {
         mut process: Process,
         listener: UnixListener,
         slots: Vec<SlotDrive>,
-        boot: &BootContext,
+        cancel: &CancellationToken,
+        mut changes: watch::Receiver<Media>,
     ) -> End {
         let (button, mut presses) = mpsc::channel(1);
         *self.button.lock() = Some(button);
@@ -182,9 +192,6 @@ impl VmHost {
             kinds: slots.iter().map(|slot| slot.kind).collect(),
             media: slots.iter().map(|slot| slot.url.clone()).collect(),
         };
-        let mut changes = self.changes.clone();
-        // The media of the boot are newer than these: only later changes count.
-        changes.mark_unchanged();
         let secrets: Vec<String> = slots.into_iter().filter_map(|slot| slot.url).collect();
         let connect = connect(listener);
         tokio::pin!(connect);
@@ -194,7 +201,7 @@ impl VmHost {
             tokio::select! {
                 biased;
                 exit = process.wait() => break exit,
-                () = boot.cancel.cancelled(), if !cut => {
+                () = cancel.cancelled(), if !cut => {
                     cut = true;
                     run.input(Input::PowerCut, &process).await;
                 }
@@ -428,70 +435,5 @@ impl Run<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::AsyncWriteExt;
-
-    use super::*;
-
-    #[test]
-    fn no_message_of_qemu_shows_the_url_of_a_medium() {
-        let url = "http://127.0.0.1:8081/tSECRET/boot.iso".to_owned();
-        let text = format!("-blockdev {{\"url\":\"{url}\"}}: CURL: Error opening file");
-        assert_eq!(redact(&text, &[url]), "-blockdev {\"url\":\"…/boot.iso\"}: CURL: Error opening file");
-    }
-
-    /// What QEMU sends when the system restarts the machine; with the response to the negotiation.
-    const RESTART: &[u8] = b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n\
-        {\"event\": \"STOP\"}\n{\"event\": \"SHUTDOWN\", \"data\": {\"guest\": true, \"reason\": \"guest-reset\"}}\n";
-
-    /// The run of a QEMU that restarted its machine and ended; its last events are not read yet.
-    async fn ended_run(console: &VmConsole, media: Media) -> (Run<'_>, Process) {
-        let command = process::command(Path::new("setpriv"), Path::new("true"), [""; 0]);
-        let process = Process::start(command, "test", |_| {}).await.unwrap();
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.write_all(RESTART).await.unwrap();
-        let kinds = vec![MediaKind::Cd; media.len()];
-        let mut run = Run { life: Life::new(), qmp: None, kill_at: None, console, kinds, media };
-        run.connected(Qmp::open(ours).await, &process).await;
-        (run, process)
-    }
-
-    #[tokio::test]
-    async fn the_reason_that_qemu_gave_counts_when_a_medium_is_changed_while_it_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let console = VmConsole::new(&folder.path().join("console")).unwrap();
-        let (mut run, mut process) =
-            ended_run(&console, vec![Some("http://127.0.0.1/boot.iso".to_owned())]).await;
-        run.change_media(vec![None]).await;
-        run.input(Input::PowerButton, &process).await;
-        process.wait().await;
-        run.last_events(&process).await;
-        assert_eq!(run.life.end(), End::Restart);
-    }
-
-    #[tokio::test]
-    async fn the_reason_that_qemu_gave_counts_when_its_end_is_noticed_first() {
-        let folder = tempfile::tempdir().unwrap();
-        let console = VmConsole::new(&folder.path().join("console")).unwrap();
-        let (mut run, mut process) = ended_run(&console, Vec::new()).await;
-        process.wait().await;
-        run.last_events(&process).await;
-        assert_eq!(run.life.end(), End::Restart);
-        assert!(run.qmp.is_none());
-    }
-
-    #[tokio::test]
-    async fn the_control_socket_is_private_and_its_path_fits() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = private_folder().unwrap();
-        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&folder.path().join("vm")), 0o700);
-        let path = folder.path().join("vm/control");
-        drop(listen(&path).unwrap());
-        // A socket of an earlier boot is replaced.
-        drop(listen(&path).unwrap());
-        let long = folder.path().join("x".repeat(120));
-        let refused = listen(&long).unwrap_err().to_string();
-        assert!(refused.contains("TMPDIR"), "{refused}");
-    }
-}
+#[path = "host_tests.rs"]
+mod tests;

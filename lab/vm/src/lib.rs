@@ -39,6 +39,8 @@ mod tools;
 pub use command::Acceleration;
 pub use console::{ConsoleMark, VmConsole};
 pub use room::{VirtualMachine, VmConfig, VmError, VmKeyboard};
-pub use spec::{DiskSize, Firmware, GUEST_ADDRESS, HOST_ADDRESS, MAX_DISKS, Network, OutOfBounds, VmSpec};
+pub use spec::{
+    DiskSize, Firmware, GUEST_ADDRESS, HOST_ADDRESS, MAX_DISKS, Network, OutOfBounds, Slots, VmSpec,
+};
 pub use storage::StorageError;
 pub use tools::{AccelerationChoice, MissingTool, VmTools};

@@ -16,7 +16,7 @@ use tokio_util::{
 use crate::{
     console::VmConsole,
     host::{HostHandle, Media, QUIT, VmHost, private_folder},
-    spec::{Firmware, VmSpec},
+    spec::{Firmware, Slots, VmSpec},
     storage::{StorageError, VmFiles},
     tools::VmTools,
 };
@@ -194,6 +194,11 @@ fn bmc_config(spec: &VmSpec, username: &str, password: &SecretString) -> SimBmcC
         uuid: spec.uuid,
         ..config.identity
     };
+    config = match spec.slots {
+        Slots::Dual => config,
+        Slots::CdUsb => config.with_cd_and_usb(),
+        Slots::Single => config.with_single_cd(),
+    };
     // The firmware of a machine does not change with a boot.
     let mode = if spec.firmware == Firmware::Bios { "Legacy" } else { "UEFI" };
     config.boot = BootPolicy { modes: vec![mode.to_owned()], ..config.boot };
@@ -220,4 +225,23 @@ async fn watch_slots(bmc: SimBmc, changes: watch::Sender<Media>, stop: Cancellat
 
 fn media(now: &SimBmcSnapshot) -> Media {
     now.slots.iter().map(|slot| slot.image.as_ref().map(|url| url.as_str().to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use lab_bmc::MediaKind;
+
+    use super::*;
+
+    #[test]
+    fn the_slots_of_the_bmc_are_those_of_the_machine() {
+        let kinds = |slots| {
+            let spec = VmSpec { slots, ..VmSpec::new("VM-1").unwrap() };
+            let config = bmc_config(&spec, "admin", &SecretString::from("password"));
+            config.slots.iter().map(|slot| slot.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(Slots::Dual), [MediaKind::Cd, MediaKind::Cd, MediaKind::Usb]);
+        assert_eq!(kinds(Slots::CdUsb), [MediaKind::Cd, MediaKind::Usb]);
+        assert_eq!(kinds(Slots::Single), [MediaKind::Cd]);
+    }
 }

@@ -75,6 +75,52 @@ impl fmt::Display for Firmware {
     }
 }
 
+/// The virtual media slots of the BMC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slots {
+    /// Two CD slots and a USB slot: the task has a CD of its own.
+    #[default]
+    Dual,
+    /// One CD slot and one USB slot: the task is on a USB stick.
+    CdUsb,
+    /// One CD slot: the task is in the boot medium.
+    Single,
+}
+
+impl Slots {
+    /// The names that [`Slots::from_str`] accepts.
+    pub const NAMES: [&str; 3] = ["dual", "cd-usb", "single"];
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dual => "dual",
+            Self::CdUsb => "cd-usb",
+            Self::Single => "single",
+        }
+    }
+}
+
+impl FromStr for Slots {
+    type Err = OutOfBounds;
+
+    fn from_str(text: &str) -> Result<Self, OutOfBounds> {
+        match text {
+            "dual" => Ok(Self::Dual),
+            "cd-usb" => Ok(Self::CdUsb),
+            "single" => Ok(Self::Single),
+            _ => refuse("the slots", format!("give one of {}", Self::NAMES.join(", "))),
+        }
+    }
+}
+
+impl fmt::Display for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// The size of a disk in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSize(u64);
@@ -153,6 +199,8 @@ pub struct VmSpec {
     pub(crate) uuid: Uuid,
     /// The firmware.
     pub firmware: Firmware,
+    /// The virtual media slots of its BMC.
+    pub slots: Slots,
     pub(crate) disks: Vec<DiskSize>,
     pub(crate) memory_mb: u32,
     pub(crate) processors: u16,
@@ -161,7 +209,7 @@ pub struct VmSpec {
 }
 
 impl VmSpec {
-    /// A machine with one disk of 8 GiB, 2 GiB of memory and two processors. SMBIOS shows `serial`, and a UUID that follows
+    /// A machine with one disk of 8 GiB, 2 GiB of memory, two processors and two CD slots. SMBIOS shows `serial`, and a UUID that follows
     /// from it.
     ///
     /// # Errors
@@ -180,6 +228,7 @@ impl VmSpec {
             serial: serial.to_owned(),
             uuid: Uuid::new_v5(&Uuid::NAMESPACE_OID, serial.as_bytes()),
             firmware: Firmware::default(),
+            slots: Slots::default(),
             disks: Self::usual_disks(),
             memory_mb: 2048,
             processors: 2,
@@ -273,6 +322,17 @@ mod tests {
         assert_eq!(
             "coreboot".parse::<Firmware>().unwrap_err().to_string(),
             "the firmware: give one of uefi, secure-boot, bios"
+        );
+    }
+
+    #[test]
+    fn every_name_of_slots_is_read_back() {
+        for name in Slots::NAMES {
+            assert_eq!(name.parse::<Slots>().unwrap().to_string(), name);
+        }
+        assert_eq!(
+            "two".parse::<Slots>().unwrap_err().to_string(),
+            "the slots: give one of dual, cd-usb, single"
         );
     }
 

@@ -95,6 +95,13 @@ pub struct VmTools {
 }
 
 impl VmTools {
+    /// Tools that were not looked for, for tests of what uses them.
+    #[cfg(test)]
+    pub(crate) fn for_tests(qemu: &Path) -> Self {
+        let (acceleration, reason) = (Acceleration::Emulation, None);
+        Self { qemu: qemu.to_owned(), setpriv: "setpriv".into(), ovmf: None, acceleration, reason }
+    }
+
     /// Finds the programs in `PATH` and the firmware, and tries them: QEMU's HTTP driver, and KVM where it may be used.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use jiff::SignedDuration;
-use lab_vm::{AccelerationChoice, DiskSize, Firmware, OutOfBounds, VmSpec};
+use lab_vm::{AccelerationChoice, DiskSize, Firmware, OutOfBounds, Slots, VmSpec};
 use secrecy::SecretString;
 
 /// Options of a virtual machine.
@@ -16,6 +16,10 @@ pub struct VmArgs {
     /// The firmware: uefi, secure-boot or bios.
     #[arg(long = "vm-firmware", value_name = "NAME", default_value = "uefi", value_parser = firmware)]
     pub vm_firmware: Firmware,
+    /// The virtual media slots of its BMC: dual (two CDs), cd-usb (a CD and a USB stick) or single (one CD, with the task in
+    /// the boot medium).
+    #[arg(long = "vm-slots", value_name = "NAME", default_value = "dual", value_parser = slots)]
+    pub vm_slots: Slots,
     /// The size of a disk, such as 512M or 20G; by default one of 8G. May be given more than once.
     #[arg(long = "disk", value_name = "SIZE", value_parser = disk_size)]
     pub disk: Vec<DiskSize>,
@@ -66,12 +70,18 @@ pub struct DemoArgs {
     /// Install firmware on three simulated servers of three vendors; one BMC restarts in the middle, and one lies.
     #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one", "vm"])]
     pub firmware: bool,
-    /// Install a virtual machine (QEMU) in place of simulated servers. Needs --medium and --image.
+    /// Install a virtual machine (QEMU) in place of simulated servers. Needs --image, and --medium or --packages with --agent.
     #[arg(long, conflicts_with_all = ["servers", "vendors", "fail_one"])]
     pub vm: bool,
     /// The boot medium of the maintenance OS, as `shoal maintenance build` makes it.
     #[arg(long, value_name = "FILE", requires = "vm")]
     pub medium: Option<PathBuf>,
+    /// Make the boot medium from this folder of packages, as `shoal maintenance fetch` fills it. Needs --agent.
+    #[arg(long, value_name = "FOLDER", requires_all = ["vm", "agent"], conflicts_with = "medium")]
+    pub packages: Option<PathBuf>,
+    /// The static agent of the medium that is made, as `cargo static -p agent` builds it.
+    #[arg(long, value_name = "FILE", requires = "packages")]
+    pub agent: Option<PathBuf>,
     /// The image to install: an OCI image layout (folder or tar), or a reference.
     #[arg(long, value_name = "IMAGE", requires = "vm")]
     pub image: Option<String>,
@@ -121,8 +131,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "DIR")]
     pub disks: Option<PathBuf>,
     /// The minimum duration of each unit of an installation, such as 500ms.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = pace)]
-    pub pace: Duration,
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = unit_time)]
+    pub unit_time: Duration,
     /// Let the hosts do nothing when they have power. For measurements of a controller.
     #[arg(long)]
     pub idle_hosts: bool,
@@ -163,11 +173,11 @@ fn secret(text: &str) -> Result<SecretString, String> {
     if text.is_empty() { Err("the password is empty".to_owned()) } else { Ok(SecretString::from(text)) }
 }
 
-fn pace(text: &str) -> Result<Duration, String> {
+fn unit_time(text: &str) -> Result<Duration, String> {
     text.parse::<SignedDuration>()
         .ok()
-        .and_then(|pace| Duration::try_from(pace).ok())
-        .filter(|pace| *pace <= Duration::from_secs(3600))
+        .and_then(|time| Duration::try_from(time).ok())
+        .filter(|time| *time <= Duration::from_secs(3600))
         .ok_or_else(|| "give a duration with its unit, such as 500ms or 2s, at most 1h".to_owned())
 }
 
@@ -176,6 +186,10 @@ fn disk_size(text: &str) -> Result<DiskSize, String> {
 }
 
 fn firmware(text: &str) -> Result<Firmware, String> {
+    text.parse().map_err(|error: OutOfBounds| error.rule)
+}
+
+fn slots(text: &str) -> Result<Slots, String> {
     text.parse().map_err(|error: OutOfBounds| error.rule)
 }
 

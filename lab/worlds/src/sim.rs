@@ -53,7 +53,8 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
             let bmc = SimBmcConfig::vendor(vendor, &serial, &args.bmc_user, password.expose_secret())?;
             let mut spec = ServerSpec::new(serial);
             spec.bmc = Some(Box::new(bmc.in_time(args.time)));
-            spec.behaviour = InstallerBehaviour { pace: args.pace, ..InstallerBehaviour::default() };
+            spec.behaviour =
+                InstallerBehaviour { unit_time: args.unit_time, ..InstallerBehaviour::default() };
             spec.host = if args.idle_hosts { HostKind::Idle } else { HostKind::Boot };
             Ok(spec)
         })

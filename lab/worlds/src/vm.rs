@@ -44,6 +44,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<VirtualMachine> {
     let mut spec = VmSpec::new(serial)?.with_disks(args.disks())?.with_memory(args.memory)?;
     spec.firmware = args.vm_firmware;
+    spec.slots = args.vm_slots;
     spec.network = if args.no_network { Network::None } else { network };
     let config = VmConfig {
         spec,

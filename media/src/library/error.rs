@@ -15,16 +15,29 @@ use super::super::outgoing::{AddressRefused, FileRefused};
 pub enum ImportError {
     /// The location is neither a path nor a URL.
     #[error(
-        "import maintenance image: the location is malformed; give an absolute path, a file: URL or an http(s): URL"
+        "import maintenance image: the location is malformed; give an absolute path, a file: or http(s): URL, or oci:REPOSITORY:TAG"
     )]
     Malformed,
     /// The library does not import from this scheme.
     #[error(
-        "import maintenance image: the scheme {scheme}: is not supported; give an absolute path, a file: URL or an http(s): URL"
+        "import maintenance image: the scheme {scheme}: is not supported; give an absolute path, a file: or http(s): URL, or oci:REPOSITORY:TAG"
     )]
     Scheme {
         /// The scheme.
         scheme: String,
+    },
+    /// The name of an image in the registry of the controller is malformed.
+    #[error(
+        "import maintenance image: oci: names an image of the controller's own registry; give oci:REPOSITORY:TAG or oci:REPOSITORY@sha256:…, without a host"
+    )]
+    OwnName,
+    /// The registry of the controller does not have the image, or cannot give it.
+    #[error("import maintenance image: {name}: {reason}")]
+    Own {
+        /// The image.
+        name: String,
+        /// Why, and what to do.
+        reason: String,
     },
     /// The policy refuses the address of the web server, or of a redirect.
     #[error("import maintenance image: {url} is refused")]

@@ -17,6 +17,7 @@
 
 mod error;
 mod fetch;
+mod own;
 mod partial_image;
 mod source;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use iso9660::FileSource;
@@ -37,9 +38,10 @@ use tokio::sync::{Notify, OnceCell, Semaphore};
 
 pub use self::error::{FetchFailure, ImportError, LibraryError};
 use self::fetch::{Fetched, ImageFetcher};
+pub use self::own::OwnImages;
 use self::partial_image::{PartialImage, image_path, is_sealed};
-pub use self::source::shown_location;
 use self::source::{ImageSource, Validator};
+pub use self::source::{OwnName, shown_location};
 use super::body::{Backing, ImageBody, ImageDigest};
 use super::boot::BootExtents;
 use super::offload::offload;
@@ -114,6 +116,7 @@ struct Inner {
     limit: u64,
     files: FilePolicy,
     fetcher: ImageFetcher,
+    own: OnceLock<Arc<dyn OwnImages>>,
     at_work: Semaphore,
     imports: Mutex<HashMap<ImageSource, Arc<ImportProgress>>>,
     known: Mutex<HashMap<ImageSource, Known>>,
@@ -208,6 +211,7 @@ impl Library {
                 pause,
             },
             limit: options.max_image_bytes,
+            own: OnceLock::new(),
             files: options.sources.files,
             at_work: Semaphore::new(IMPORTS_AT_WORK),
             imports: Mutex::default(),
@@ -216,7 +220,13 @@ impl Library {
         })))
     }
 
-    /// Imports the image at `location` (an absolute path, a `file:` or an `http(s):` URL) and returns it. Calls `progress`
+    /// Sets the images of the controller's registry, once. Without them, names of such images are refused.
+    pub fn set_own(&self, own: Arc<dyn OwnImages>) {
+        // The first one stays.
+        let _second = self.0.own.set(own);
+    }
+
+    /// Imports the image at `location` (an absolute path, a `file:` or an `http(s):` URL, `oci:` and a name) and returns it. Calls `progress`
     /// with the number of bytes done and, if known, expected. Must be called on a Tokio runtime.
     ///
     /// # Errors
@@ -251,7 +261,16 @@ impl Library {
                 checked.map_err(|source| ImportError::File { path, source })
             }
             ImageSource::Web(url) => self.0.fetcher.check(&url),
+            ImageSource::Own(name) => self.own(&name).map(|_| ()),
         }
+    }
+
+    fn own(&self, name: &OwnName) -> Result<&Arc<dyn OwnImages>, ImportError> {
+        self.0.own.get().ok_or_else(|| ImportError::Own {
+            name: name.to_string(),
+            reason: "this controller has no registry; set ENABLE_REGISTRY, or give a path or a URL"
+                .to_owned(),
+        })
     }
 
     /// The image that this process last imported from `location`. Reads and fetches nothing.
@@ -306,10 +325,19 @@ impl Library {
                 let (image, validator) = copied.await.unwrap_or(Err(ImportError::Interrupted))?;
                 (image, Some(validator))
             }
+            ImageSource::Own(name) => {
+                let opened = self.own(name)?.open(name).await;
+                let opened = opened.map_err(|reason| ImportError::Own { name: name.to_string(), reason })?;
+                let (name, dir, limit) = (name.clone(), self.0.dir.clone(), self.0.limit);
+                let progress = ProgressReporter(Arc::clone(&progress.0));
+                let copied = offload(move || own::copy(&name, opened, known, &dir, limit, &progress));
+                let (image, validator) = copied.await.unwrap_or(Err(ImportError::Interrupted))?;
+                (image, Some(validator))
+            }
             ImageSource::Web(url) => {
                 let tag = known.as_ref().and_then(|known| match &known.validator {
                     Validator::Tag(tag) => Some(tag.clone()),
-                    Validator::File { .. } => None,
+                    Validator::File { .. } | Validator::Digest(_) => None,
                 });
                 match self.0.fetcher.fetch(url, tag, progress).await? {
                     Fetched::Image(image, tag) => (image, tag.map(Validator::Tag)),

@@ -149,7 +149,7 @@ async fn a_location_without_an_image_is_a_typed_error_and_leaves_no_file() {
         import(&library, dir.path().to_str().unwrap()).await,
         Err(ImportError::NotAFile { .. })
     ));
-    assert!(matches!(import(&library, "oci:a/b").await, Err(ImportError::Scheme { .. })));
+    assert!(matches!(import(&library, "s3:a/b").await, Err(ImportError::Scheme { .. })));
     assert!(names(&dir.path().join("library")).is_empty());
 }
 
@@ -408,4 +408,57 @@ async fn a_local_file_outside_of_the_folder_is_refused_whether_it_exists_or_not(
     assert_eq!(import(&library, inside.to_str().unwrap()).await.unwrap().digest, digest());
     assert!(library.check(dir.path().join("a.iso").to_str().unwrap()).is_err());
     library.check(&format!("file://{}", inside.display())).unwrap();
+}
+
+/// A registry with one image, whose blob can change or be damaged.
+struct Own(Mutex<(ImageDigest, Vec<u8>)>);
+
+#[async_trait::async_trait]
+impl OwnImages for Own {
+    async fn open(&self, name: &OwnName) -> Result<(ImageDigest, crate::OpenBlob), String> {
+        if name.repository != "maintenance/boot" {
+            return Err("the registry does not have it".to_owned());
+        }
+        let (digest, bytes) = self.0.lock().clone();
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &bytes).unwrap();
+        Ok((digest, crate::OpenBlob { file: Arc::new(file), len: bytes.len() as u64 }))
+    }
+}
+
+#[tokio::test]
+async fn an_image_of_the_own_registry_is_copied_once_and_again_when_its_tag_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let location = "oci:maintenance/boot:latest";
+    let refused = import(&library, location).await.unwrap_err().to_string();
+    assert!(refused.contains("ENABLE_REGISTRY"), "{refused}");
+    assert!(library.check(location).is_err());
+    let own = Arc::new(Own(Mutex::new((digest(), image()))));
+    library.set_own(Arc::clone(&own) as Arc<dyn OwnImages>);
+    library.check(location).unwrap();
+    let first = import(&library, location).await.unwrap();
+    assert_eq!((first.digest, library.known(location)), (digest(), Some(first.clone())));
+    let written = std::fs::metadata(&first.path).unwrap().modified().unwrap();
+    assert_eq!(import(&library, location).await.unwrap(), first);
+    assert_eq!(
+        std::fs::metadata(&first.path).unwrap().modified().unwrap(),
+        written,
+        "nothing is copied again"
+    );
+
+    let mut moved = image();
+    moved.extend([1; 2048]);
+    let digest_moved = ImageDigest::of(&moved).unwrap();
+    *own.0.lock() = (digest_moved, moved);
+    assert_eq!(import(&library, location).await.unwrap().digest, digest_moved);
+    assert_eq!(names(dir.path()).len(), 2, "the image of older jobs stays");
+
+    let mut damaged = image();
+    damaged[100_000] ^= 1;
+    *own.0.lock() = (digest(), damaged);
+    let refused = import(&library, location).await.unwrap_err().to_string();
+    assert!(refused.contains("damaged") && refused.contains("scrub"), "{refused}");
+    let missing = import(&library, "oci:other:1").await.unwrap_err().to_string();
+    assert!(missing.contains("oci:other:1: the registry does not have it"), "{missing}");
 }

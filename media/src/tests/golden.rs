@@ -48,12 +48,12 @@ fn the_task_image_of_a_fixed_job_never_changes() {
 
 #[test]
 fn a_stored_task_is_rebuilt_with_the_same_bytes() {
-    let frozen = record_inputs(&task_input()).unwrap();
-    let restored = TaskInputs::from_bytes(&frozen.to_bytes().unwrap()).unwrap();
-    assert_eq!(restored, frozen);
+    let recorded = record_inputs(&task_input()).unwrap();
+    let restored = TaskInputs::from_bytes(&recorded.to_bytes().unwrap()).unwrap();
+    assert_eq!(restored, recorded);
     let body = restored.rebuild().unwrap();
     assert!(bytes_of(&body) == bytes_of(&plan(&task_input()).unwrap()));
-    assert_eq!((body.digest(), body.len()), (frozen.digest(), frozen.len()));
+    assert_eq!((body.digest(), body.len()), (recorded.digest(), recorded.len()));
     assert!(body.in_memory());
 }
 
@@ -62,8 +62,8 @@ fn a_task_that_is_rebuilt_with_other_bytes_is_refused() {
     let text = String::from_utf8(record_inputs(&task_input()).unwrap().to_bytes().unwrap()).unwrap();
     let moved = text.replacen("\"epoch\":1767323045", "\"epoch\":1767323046", 1);
     assert_ne!(moved, text);
-    let thawed = TaskInputs::from_bytes(moved.as_bytes()).unwrap().rebuild();
-    assert!(matches!(thawed, Err(TaskImageError::Changed { .. })));
+    let rebuilt = TaskInputs::from_bytes(moved.as_bytes()).unwrap().rebuild();
+    assert!(matches!(rebuilt, Err(TaskImageError::Changed { .. })));
 }
 
 #[test]

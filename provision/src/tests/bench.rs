@@ -109,7 +109,7 @@ impl Bench {
             "/redfish/v1/Managers/{}/VirtualMedia/{slot}/Actions/VirtualMedia.InsertMedia",
             self.sim_bmc.config().identity.manager_id
         );
-        self.send_as_operator(Method::POST, &path, json!({ "Image": "http://127.0.0.1:1/told/boot.iso" }))
+        self.send_as_operator(Method::POST, &path, json!({ "Image": "http://127.0.0.1:1/stale/boot.iso" }))
             .await;
     }
 

@@ -3,6 +3,8 @@
 //! ```text
 //!   Bios.AttributeRegistry "BiosAttributeRegistry.v1_0_0" -> Registries -> Location[].Uri -> RegistryEntries.Attributes[]
 //!   check(name, value):  exists? -> ReadOnly? -> Type -> allowed values, bounds, lengths       -> AttributeProblem
+//!   typed(name, text):   "4" -> 4, "true" -> true, as the type of the attribute says
+//!   nearest(name):       the known name with the fewest changes, for a name that does not exist
 //! ```
 //!
 //! Specification: DSP0268 AttributeRegistry.
@@ -62,6 +64,11 @@ impl AttributeRegistry {
         Some(AttributeRegistry(entries.filter_map(attribute).collect()))
     }
 
+    /// Reads the attributes of a registry document; `None` when it has none.
+    pub fn parse(document: &Value) -> Option<Self> {
+        Self::of(document.as_object()?)
+    }
+
     /// Number of attributes.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -77,7 +84,8 @@ impl AttributeRegistry {
         wanted.iter().filter_map(|(name, value)| self.check_one(name, value)).collect()
     }
 
-    fn check_one(&self, name: &str, value: &Value) -> Option<AttributeProblem> {
+    /// Checks one wanted value; `None` when it fits.
+    pub fn check_one(&self, name: &str, value: &Value) -> Option<AttributeProblem> {
         let name = json::clip(name, 128);
         let Some(attribute) = self.0.get(&name) else { return Some(AttributeProblem::Unknown { name }) };
         if attribute.read_only {
@@ -85,6 +93,80 @@ impl AttributeRegistry {
         }
         attribute.refuses(value).map(|why| AttributeProblem::Value { name, why })
     }
+
+    /// Whether an attribute is marked as a password.
+    pub fn is_secret(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|attribute| attribute.kind == "Password")
+    }
+
+    /// Whether an attribute cannot be written.
+    pub fn is_read_only(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|attribute| attribute.read_only)
+    }
+
+    /// What an attribute takes, in words; `None` when the registry does not say.
+    pub fn takes(&self, name: &str) -> Option<String> {
+        let attribute = self.0.get(name)?;
+        match attribute.kind.as_str() {
+            "Enumeration" => Some(clipped_list(&attribute.values)).filter(|list| !list.is_empty()),
+            "Integer" => Some(match attribute.bounds {
+                (None, None) => "a whole number".to_owned(),
+                bounds => range(bounds),
+            }),
+            "Boolean" => Some("true or false".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// A value in the type of its attribute: a text that is a number or a truth value becomes one where the attribute has that
+    /// type, and a number becomes a text where it has texts. A value that does not fit stays as it is.
+    pub fn typed(&self, name: &str, value: &Value) -> Value {
+        let kind = self.0.get(name).map_or("", |attribute| attribute.kind.as_str());
+        let typed = match (kind, value) {
+            ("Integer", Value::String(text)) => text.trim().parse::<i64>().ok().map(Value::from),
+            ("Boolean", Value::String(text)) => {
+                text.trim().to_ascii_lowercase().parse().ok().map(Value::Bool)
+            }
+            ("Enumeration" | "String", Value::Number(number)) => Some(Value::from(number.to_string())),
+            _ => None,
+        };
+        typed.unwrap_or_else(|| value.clone())
+    }
+
+    /// The known name that is most like a name; `None` when none is like it.
+    pub fn nearest(&self, name: &str) -> Option<&str> {
+        nearest_name(self.0.keys().map(String::as_str), name)
+    }
+}
+
+/// The longest name of which a similar one is looked for: the work grows with the square of the length.
+const MAX_COMPARED: usize = 64;
+
+/// The name that is most like a name, without case: at most a third of its characters differ.
+pub fn nearest_name<'a>(names: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
+    let wanted: Vec<char> = name.to_lowercase().chars().take(MAX_COMPARED).collect();
+    let most = wanted.len().div_ceil(3);
+    let like = names.filter_map(|known| {
+        let shown: Vec<char> = known.to_lowercase().chars().take(MAX_COMPARED).collect();
+        let differs =
+            if shown.len().abs_diff(wanted.len()) > most { None } else { Some(changes(&shown, &wanted)) };
+        differs.filter(|differs| *differs <= most).map(|differs| (differs, known))
+    });
+    like.min().map(|(_, known)| known)
+}
+
+/// How many characters must be inserted, removed or replaced to make one text of the other.
+fn changes(from: &[char], to: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, left) in from.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], line + 1);
+        for (column, right) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(left != right);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
 }
 
 fn attribute(entry: &Map<String, Value>) -> Option<(String, Attribute)> {
@@ -131,8 +213,12 @@ impl Attribute {
 
 fn outside(number: i64, (least, most): (Option<i64>, Option<i64>)) -> Option<String> {
     let (low, high) = (least.is_some_and(|least| number < least), most.is_some_and(|most| number > most));
+    (low || high).then(|| range((least, most)))
+}
+
+fn range((least, most): (Option<i64>, Option<i64>)) -> String {
     let shown = |bound: Option<i64>| bound.map_or_else(|| "any".to_owned(), |bound| bound.to_string());
-    (low || high).then(|| format!("from {} to {}", shown(least), shown(most)))
+    format!("from {} to {}", shown(least), shown(most))
 }
 
 fn clipped_list(values: &[String]) -> String {
@@ -144,6 +230,34 @@ fn clipped_list(values: &[String]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_value_gets_the_type_of_its_attribute_and_an_unknown_name_the_nearest_one() {
+        let registry = json!({ "RegistryEntries": { "Attributes": [
+            { "AttributeName": "BootMode", "Type": "Enumeration", "Value": [{ "ValueName": "Uefi" }, { "ValueName": "2" }] },
+            { "AttributeName": "Fan", "Type": "Integer", "LowerBound": 1 },
+            { "AttributeName": "Turbo", "Type": "Boolean" },
+            { "AttributeName": "AdminLock", "Type": "Password" },
+        ]}});
+        let registry = AttributeRegistry::of(registry.as_object().unwrap()).unwrap();
+        for (name, given, typed) in [
+            ("Fan", json!("4"), json!(4)),
+            ("Fan", json!("four"), json!("four")),
+            ("Turbo", json!("False"), json!(false)),
+            ("BootMode", json!(2), json!("2")),
+            ("Unknown", json!("4"), json!("4")),
+        ] {
+            assert_eq!(registry.typed(name, &given), typed, "{name} {given}");
+        }
+        assert!(registry.is_secret("AdminLock") && !registry.is_secret("Fan"));
+        assert_eq!(registry.takes("BootMode").as_deref(), Some("Uefi, 2"));
+        assert_eq!(registry.takes("Fan").as_deref(), Some("from 1 to any"));
+        for (name, nearest) in
+            [("bootmode", Some("BootMode")), ("Trubo", Some("Turbo")), ("Watchdog", None), ("", None)]
+        {
+            assert_eq!(registry.nearest(name), nearest, "{name}");
+        }
+    }
 
     #[test]
     fn each_kind_of_problem_is_named_with_what_the_attribute_takes() {

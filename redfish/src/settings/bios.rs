@@ -76,19 +76,31 @@ impl Bmc {
         bios: &Bios,
         wanted: &Map<String, Value>,
     ) -> Result<BiosCheck, RedfishError> {
-        let unverified = |why: &str| Ok(BiosCheck::Unverified { why: why.to_owned() });
+        Ok(match self.bios_registry(bios).await? {
+            Err(why) => BiosCheck::Unverified { why },
+            Ok(registry) => match registry.check(wanted) {
+                problems if problems.is_empty() => BiosCheck::Fits,
+                problems => BiosCheck::Problems(problems),
+            },
+        })
+    }
+
+    /// Reads the attribute registry of the BIOS; the inner error says why the BMC shows none that can be read.
+    ///
+    /// # Errors
+    ///
+    /// When the BMC stops responding.
+    pub async fn bios_registry(
+        &self,
+        bios: &Bios,
+    ) -> Result<Result<AttributeRegistry, String>, RedfishError> {
+        let unverified = |why: &str| Ok(Err(why.to_owned()));
         let Some(id) = &bios.registry else { return unverified("the BIOS names no attribute registry") };
-        let registry = match self.attribute_registry(id).await {
-            Ok(registry) => registry,
-            Err(error) if is_absent(&error) => return unverified("the attribute registry cannot be read"),
-            Err(error) => return Err(error),
-        };
-        let Some(registry) = registry else {
-            return unverified("the BMC does not show this attribute registry");
-        };
-        match registry.check(wanted) {
-            problems if problems.is_empty() => Ok(BiosCheck::Fits),
-            problems => Ok(BiosCheck::Problems(problems)),
+        match self.attribute_registry(id).await {
+            Ok(Some(registry)) => Ok(Ok(registry)),
+            Ok(None) => unverified("the BMC does not show this attribute registry"),
+            Err(error) if is_absent(&error) => unverified("the attribute registry cannot be read"),
+            Err(error) => Err(error),
         }
     }
 

@@ -15,7 +15,7 @@ mod attribute;
 mod bios;
 mod boot_order;
 
-pub use attribute::{AttributeProblem, AttributeRegistry};
+pub use attribute::{AttributeProblem, AttributeRegistry, nearest_name};
 pub use bios::{Bios, BiosCheck};
 
 use serde::{Deserialize, Serialize};
@@ -143,6 +143,9 @@ impl Core {
     }
 
     /// Writes values into an object member of the settings object, else of the resource, and reads both again.
+    ///
+    /// A task that applies values at a restart ends only with it. So values that the BMC shows after its response count as
+    /// written, and a task is followed only where it shows none.
     pub(crate) async fn write_settings(
         &self,
         operation: Operation,
@@ -152,7 +155,7 @@ impl Core {
         apply_time: Option<ApplyTime>,
     ) -> Result<SettingsResource, RedfishError> {
         let mut body = json!({});
-        body[member] = Value::Object(values);
+        body[member] = Value::Object(values.clone());
         if let Some(time) = apply_time {
             body["@Redfish.SettingsApplyTime"] =
                 json!({ "@odata.type": "#Settings.v1_3_5.PreferredApplyTime", "ApplyTime": time.as_str() });
@@ -162,8 +165,14 @@ impl Core {
         if !response.status.is_success() {
             return Err(self.refusal(operation, &response, &[]));
         }
-        self.follow(operation, &response, &[]).await?;
         let path = place.resource.path.clone();
+        if response.status == http::StatusCode::ACCEPTED {
+            let after = self.settings_resource(operation, &path).await.map_err(mark_maybe_applied)?;
+            if after.view(member).compare(&values).is_set() {
+                return Ok(after);
+            }
+        }
+        self.follow(operation, &response, &[]).await?;
         self.settings_resource(operation, &path).await.map_err(mark_maybe_applied)
     }
 }

@@ -149,7 +149,7 @@ async fn at_most_two_requests_are_in_flight_and_one_of_them_mutates() {
     bmc.slot(SLOT).await.unwrap();
     fake.merge(
         SLOT,
-        json!({ "Inserted": true, "Image": "http://10.0.0.1/told/old.iso", "ConnectedVia": "URI" }),
+        json!({ "Inserted": true, "Image": "http://10.0.0.1/stale/old.iso", "ConnectedVia": "URI" }),
     );
     let second = Duration::from_secs(1);
     fake.on(Method::POST, EJECT, (0..8).map(|_| Reply::status(204).after(second)));

@@ -219,10 +219,10 @@ async fn the_keeper_is_notified_of_every_session() {
     fake.on(Method::GET, SLOT, [Reply::status(401)]);
     bmc.slot(SLOT).await.unwrap();
     bmc.logout().await.unwrap();
-    let told = keeper.0.lock().unwrap().clone();
+    let saved = keeper.0.lock().unwrap().clone();
     let (one, two) = ("/redfish/v1/Sessions/1", "/redfish/v1/Sessions/2");
     assert_eq!(
-        told,
+        saved,
         [format!("opened {one}"), format!("closed {one}"), format!("opened {two}"), format!("closed {two}")]
     );
 }

@@ -75,6 +75,24 @@ async fn only_values_that_differ_are_written_to_the_settings_object_with_its_eta
     assert!(!again.changed && fake.sent(Method::PATCH, PENDING).len() == 1);
 }
 
+/// Such a task ends with the restart of the host.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_the_restart_is_not_followed() {
+    let fake = fake();
+    let accepted = Reply::status(202).header("location", "/redfish/v1/TaskService/TaskMonitors/7");
+    fake.on(
+        Method::PATCH,
+        PENDING,
+        [accepted.effect(PENDING, json!({ "Attributes": { "BootMode": "Bios" } }))],
+    );
+    let bmc = client(&fake);
+    let system = discovered(&bmc).await.system;
+    let bios = bmc.bios(&system).await.unwrap();
+    let set = bmc.set_bios(&bios, &map(json!({ "BootMode": "Bios" })), None).await.unwrap();
+    assert!(set.changed && set.confirmed);
+    assert!(fake.sent(Method::GET, "/redfish/v1/TaskService/TaskMonitors/7").is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn wanted_attributes_are_checked_against_the_registry_of_the_bios() {
     let fake = fake();

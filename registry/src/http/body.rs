@@ -51,21 +51,21 @@ pub(super) struct RequestBody<'a> {
     body: &'a mut Body,
     silence: Duration,
     deadline: Instant,
-    pace: Pace,
+    rate: UploadRate,
 }
 
 /// The rate of a client in the present window.
-struct Pace {
+struct UploadRate {
     /// The bytes of a window of the slowest client.
     least: u64,
     waited: Duration,
     received: u64,
 }
 
-impl Pace {
+impl UploadRate {
     fn new(config: &Config) -> Self {
         let least = config.upload_min_rate.saturating_mul(RATE_WINDOW.as_secs());
-        Pace { least, waited: Duration::ZERO, received: 0 }
+        Self { least, waited: Duration::ZERO, received: 0 }
     }
 
     /// Adds the bytes that came after a wait; returns whether the client is fast enough.
@@ -96,7 +96,7 @@ impl<'a> RequestBody<'a> {
             body,
             silence: config.upload_read_timeout.min(LONGEST),
             deadline: Instant::now() + config.upload_timeout.min(LONGEST),
-            pace: Pace::new(config),
+            rate: UploadRate::new(config),
         }
     }
 
@@ -111,7 +111,7 @@ impl<'a> RequestBody<'a> {
                 // The end of the body: no rate is needed any more.
                 Some(Err(_)) | None => usize::MAX,
             };
-            if !self.pace.keeps_up(began.elapsed(), length) {
+            if !self.rate.keeps_up(began.elapsed(), length) {
                 return Err(timed_out());
             }
             match frame {

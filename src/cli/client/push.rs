@@ -1,8 +1,10 @@
-//! Pushes a file to the registry of a controller, from the disk to the socket.
+//! Pushes files, streams and manifests to the registry of a controller.
 //!
 //! ```text
-//!   HEAD blobs/DIGEST ── 200 ──> nothing to do
-//!        └── 404 ──> POST blobs/uploads/ ── 202, Location ──> PUT Location?digest=DIGEST, the file ── 201 ──> stored and verified
+//!   a file    HEAD blobs/DIGEST ── 200 ──> nothing to do
+//!                  └── 404 ──> POST blobs/uploads/ ── 202, Location ──> PUT Location?digest=DIGEST, the file ── 201 ──> stored, verified
+//!   a stream  POST blobs/uploads/ ── 202 ──> PATCH, pieces as they are made ── 202 ──> PUT ?digest=DIGEST ── 201 ──> stored, verified
+//!                                                                              └── its maker failed ──> DELETE: nothing is stored
 //! ```
 //!
 //! Invariants: the token is sent to the origin of `--url` only; the deadline grows with the file; the registry stores nothing whose bytes have
@@ -15,11 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use reqwest::{Body, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 use url::Url;
 
@@ -47,10 +51,7 @@ impl Client {
         if there.status().is_success() {
             return Ok(false);
         }
-        let begun = self.v2(Method::POST, &format!("{repository}/blobs/uploads/")).header(CONTENT_LENGTH, 0);
-        let begun = self.accepted(self.send_raw(begun).await?, StatusCode::ACCEPTED).await?;
-        let location = begun.headers().get(LOCATION).and_then(|place| place.to_str().ok());
-        let mut place = self.upload_place(location)?;
+        let mut place = self.begin_upload(repository).await?;
         place.query_pairs_mut().append_pair("digest", digest);
         let read = |source| CliError::Input { path: file.to_owned(), source };
         let body = tokio::fs::File::open(file).await.map_err(read)?;
@@ -72,6 +73,105 @@ impl Client {
         let response = response?;
         self.accepted(response, StatusCode::CREATED).await?;
         Ok(true)
+    }
+
+    /// Pushes a blob whose digest is known after its last byte. `made` ends when all pieces are made, with their digest and what else
+    /// the caller wants; `show` is called a few times each second. `most` is the most bytes that the pieces may have.
+    pub(in crate::cli) async fn push_stream<T>(
+        &self,
+        repository: &str,
+        pieces: mpsc::Receiver<Bytes>,
+        most: u64,
+        made: impl Future<Output = Result<(String, T), CliError>>,
+        mut show: impl FnMut(),
+    ) -> Result<T, CliError> {
+        let place = self.begin_upload(repository).await?;
+        let deadline = REQUEST_TIMEOUT * 4 + Duration::from_secs(most / MIN_BYTES_PER_SECOND);
+        let patch = self.authorized(self.http.request(Method::PATCH, place.clone()));
+        let patch = patch.header(CONTENT_TYPE, "application/octet-stream").timeout(deadline);
+        let body = futures_util::stream::unfold(pieces, |mut pieces| async move {
+            Some((Ok::<_, io::Error>(pieces.recv().await?), pieces))
+        });
+        let mut response = pin!(self.send_raw(patch.body(Body::wrap_stream(body))));
+        let response = loop {
+            tokio::select! {
+                biased;
+                response = &mut response => break response,
+                () = sleep(REPORTS) => show(),
+            }
+        };
+        let sent = match response {
+            Ok(response) => self.accepted(response, StatusCode::ACCEPTED).await,
+            Err(error) => Err(error),
+        };
+        // The maker ends also after a failed request, because its pieces are taken by no request then.
+        let ended = match sent {
+            Ok(response) => made.await.map(|made| (response, made)),
+            Err(error) => Err(error),
+        };
+        let (response, (digest, made)) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                // The registry ends a session that is left by itself, later.
+                let cancel = self.authorized(self.http.request(Method::DELETE, place));
+                let _left = self.send_raw(cancel).await;
+                return Err(error);
+            }
+        };
+        let mut place = match response.headers().get(LOCATION).and_then(|place| place.to_str().ok()) {
+            Some(location) => self.upload_place(Some(location))?,
+            None => place,
+        };
+        place.query_pairs_mut().append_pair("digest", &digest);
+        let put = self.authorized(self.http.request(Method::PUT, place)).header(CONTENT_LENGTH, 0);
+        // A sync of many bytes takes its time.
+        self.accepted(self.send_raw(put.timeout(deadline)).await?, StatusCode::CREATED).await?;
+        Ok(made)
+    }
+
+    /// Pushes a small blob.
+    pub(in crate::cli) async fn push_bytes(
+        &self,
+        repository: &str,
+        digest: &str,
+        bytes: &'static [u8],
+    ) -> Result<(), CliError> {
+        let mut place = self.begin_upload(repository).await?;
+        place.query_pairs_mut().append_pair("digest", digest);
+        let put = self.authorized(self.http.request(Method::PUT, place));
+        let put = put.header(CONTENT_TYPE, "application/octet-stream").body(bytes);
+        self.accepted(self.send_raw(put).await?, StatusCode::CREATED).await?;
+        Ok(())
+    }
+
+    /// Stores a manifest under a tag. All blobs that it names must be there.
+    pub(in crate::cli) async fn push_manifest(
+        &self,
+        repository: &str,
+        tag: &str,
+        media_type: &str,
+        bytes: Vec<u8>,
+    ) -> Result<(), CliError> {
+        let put = self.v2(Method::PUT, &format!("{repository}/manifests/{tag}"));
+        let put = put.header(CONTENT_TYPE, media_type).body(bytes);
+        self.accepted(self.send_raw(put).await?, StatusCode::CREATED).await?;
+        Ok(())
+    }
+
+    /// The host of the controller and its port, as image references have it.
+    pub(in crate::cli) fn registry_host(&self) -> String {
+        let host = self.base.host_str().unwrap_or_default();
+        match self.base.port_or_known_default() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        }
+    }
+
+    /// Begins an upload session and returns its place.
+    async fn begin_upload(&self, repository: &str) -> Result<Url, CliError> {
+        let begun = self.v2(Method::POST, &format!("{repository}/blobs/uploads/")).header(CONTENT_LENGTH, 0);
+        let begun = self.accepted(self.send_raw(begun).await?, StatusCode::ACCEPTED).await?;
+        self.upload_place(begun.headers().get(LOCATION).and_then(|place| place.to_str().ok()))
     }
 
     /// A request below `/v2/`.
@@ -133,10 +233,7 @@ impl Client {
 }
 
 /// The bytes of a file, counted when the connection takes them.
-fn counted(
-    file: File,
-    sent: Arc<AtomicU64>,
-) -> impl futures_util::Stream<Item = io::Result<bytes::Bytes>> + Send {
+fn counted(file: File, sent: Arc<AtomicU64>) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send {
     futures_util::stream::try_unfold((file, sent), |(mut file, sent)| async move {
         let mut piece = bytes::BytesMut::with_capacity(PIECE);
         let read = file.read_buf(&mut piece).await?;

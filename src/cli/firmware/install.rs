@@ -5,7 +5,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::client::Client;
-use super::super::condition::{RequestArgs, preview};
+use super::super::condition::{RequestArgs, RestartArgs, preview};
 use super::super::error::CliError;
 use super::super::output::Output;
 use super::super::plan_view::show_plan;
@@ -63,31 +63,17 @@ pub(in crate::cli) struct InstallFirmware {
     serial: String,
     #[command(flatten)]
     what: WhatArgs,
-    /// Do not restart the host; wait until an operator has restarted it
-    #[arg(long, conflicts_with_all = ["restart_from", "restart_until"])]
-    no_restart: bool,
-    /// Do not restart the host before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
-    restart_from: Option<String>,
-    /// Do not restart the host after this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
-    restart_until: Option<String>,
+    #[command(flatten)]
+    restart: RestartArgs,
     #[command(flatten)]
     request: RequestArgs,
 }
 
 impl InstallFirmware {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let Self { serial, what, no_restart, restart_from, restart_until, request } = self;
+        let Self { serial, what, restart, request } = self;
         let mut parameters = what.parameters();
-        if no_restart {
-            parameters["restart"] = json!("forbidden");
-        }
-        for (name, time) in [("restart_from", restart_from), ("restart_until", restart_until)] {
-            if let Some(time) = time {
-                parameters[name] = json!(time);
-            }
-        }
+        restart.add_to(&mut parameters);
         request.send(&serial, "firmwareInstall", parameters, client, output).await
     }
 }

@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_secs(5);
 const MAX_FAILURES: u32 = 150;
 
 /// What every list has.
-#[derive(Args, Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WatchArgs {
     /// Continue, and show changes: in place on a terminal, otherwise one line each
     #[arg(long)]

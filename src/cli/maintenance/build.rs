@@ -6,10 +6,12 @@ use clap::{Args, ValueEnum};
 use maintenance::{Inputs, KernelSource, Profile};
 use serde_json::json;
 
+use super::super::client::{Client, ConnectionArgs};
 use super::super::error::CliError;
 use super::super::iso;
 use super::super::output::{Output, plain};
 use super::failed;
+use super::push::{TaggedName, push_file, push_plan, show, tagged};
 
 /// Arguments of `shoal maintenance build`.
 #[derive(Args, Debug)]
@@ -21,8 +23,14 @@ pub(in crate::cli) struct BuildArgs {
     #[arg(long, value_name = "FILE")]
     agent: PathBuf,
     /// The image: a file that is renamed into place when it is complete
-    #[arg(long, short, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(long, short, value_name = "FILE", required_unless_present = "push")]
+    output: Option<PathBuf>,
+    /// Push the image into the registry of the running controller (--url, --token); without -o no file is written
+    #[arg(long)]
+    push: bool,
+    /// The repository and the tag, without a host
+    #[arg(long, value_name = "REPOSITORY:TAG", value_parser = tagged, default_value = TaggedName::DEFAULT)]
+    name: TaggedName,
     /// Which drivers and programs it has
     #[arg(long, value_enum, default_value = "full")]
     profile: ProfileArg,
@@ -35,6 +43,8 @@ pub(in crate::cli) struct BuildArgs {
     /// More words for the kernel's command line, such as console=ttyS1,115200
     #[arg(long, value_name = "WORDS", default_value = "")]
     append: String,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -47,6 +57,8 @@ enum ProfileArg {
 
 impl BuildArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
+        // Before the work: a wrong URL or token costs no minute.
+        let client = if self.push { Some(Client::new(&self.connection)?) } else { None };
         let inputs = Inputs {
             packages: self.packages,
             kernel: self.kernel.zip(self.modules).map(|(image, modules)| KernelSource { image, modules }),
@@ -68,14 +80,41 @@ impl BuildArgs {
         if !record.drivers_missing.is_empty() {
             output.note(plain(&format!("this kernel has no {}", record.drivers_missing.join(", "))));
         }
-        let written = iso::write_image(&medium.plan, &self.output, output)?;
-        let sha256 = written.sha256.unwrap_or_default();
-        if output.json {
-            return output.document(&json!({
-                "image": self.output, "bytes": written.bytes, "sha256": sha256, "kernel": record.kernel,
-                "profile": record.profile, "modules": record.modules.len(), "packages": record.packages.len(),
-            }));
+        let mut document = json!({
+            "kernel": record.kernel, "profile": record.profile, "modules": record.modules.len(),
+            "packages": record.packages.len(),
+        });
+        let written = match &self.output {
+            Some(path) => {
+                let written = iso::write_image(&medium.plan, path, output)?;
+                let sha256 = written.sha256.unwrap_or_default();
+                document["image"] = json!(path);
+                document["bytes"] = json!(written.bytes);
+                document["sha256"] = json!(sha256);
+                if !output.json {
+                    output.line(format!("{}: {} bytes, sha256:{sha256}", path.display(), written.bytes))?;
+                }
+                Some((path, sha256, written.bytes))
+            }
+            None => None,
+        };
+        let pushed = match (&client, &written) {
+            (None, _) => None,
+            (Some(client), Some((path, sha256, bytes))) => {
+                Some(push_file(path, (sha256, *bytes), record, (&self.name, client), output)?)
+            }
+            (Some(client), None) => {
+                Some(push_plan(medium.plan, &medium.record, (&self.name, client), output)?)
+            }
+        };
+        if let Some(pushed) = pushed {
+            if !output.json {
+                show(&pushed, output)?;
+            }
+            document["bytes"] = pushed["bytes"].clone();
+            document["sha256"] = pushed["sha256"].clone();
+            document["pushed"] = pushed;
         }
-        output.line(format!("{}: {} bytes, sha256:{sha256}", self.output.display(), written.bytes))
+        if output.json { output.document(&document) } else { Ok(()) }
     }
 }

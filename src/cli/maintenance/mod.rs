@@ -3,6 +3,7 @@
 mod build;
 mod fetch;
 mod inspect;
+mod push;
 
 use std::path::PathBuf;
 
@@ -16,7 +17,9 @@ use super::output::{Output, plain};
 #[derive(Debug, Subcommand)]
 pub(super) enum MaintenanceCommand {
     /// Build the image from a folder of Debian packages; equal packages give equal bytes
-    Build(build::BuildArgs),
+    Build(Box<build::BuildArgs>),
+    /// Push an image into the registry of a controller, from where its jobs boot it
+    Push(push::PushArgs),
     /// Download the packages for an image from a Debian mirror, or list them
     Fetch(fetch::FetchArgs),
     /// Show what is in an image: packages, versions, licences, drivers, missing firmware
@@ -30,6 +33,7 @@ pub(super) enum MaintenanceCommand {
 pub(super) fn run(command: MaintenanceCommand, output: &mut Output<'_>) -> Result<(), CliError> {
     match command {
         MaintenanceCommand::Build(build) => build.run(output),
+        MaintenanceCommand::Push(push) => push.run(output),
         MaintenanceCommand::Fetch(fetch) => fetch.run(output),
         MaintenanceCommand::Inspect { image } => inspect::run(&image, output),
     }

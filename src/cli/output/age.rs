@@ -58,11 +58,16 @@ fn utc(time: Timestamp) -> String {
 /// How long ago a time was, or in what time it is.
 pub(in crate::cli) fn age(time: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(time).as_secs();
-    if seconds < 0 { format!("in {}", coarse(-seconds)) } else { coarse(seconds) }
+    if seconds < 0 { format!("in {}", units(-seconds)) } else { units(seconds) }
+}
+
+/// A number of seconds in at most two units.
+pub(in crate::cli) fn coarse(seconds: u64) -> String {
+    units(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
 /// A number of seconds, from 0, in at most two units.
-fn coarse(seconds: i64) -> String {
+fn units(seconds: i64) -> String {
     let two = |unit: i64, name: &str, small: i64, small_name: &str| {
         let rest = seconds % unit / small;
         if rest == 0 {

@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::error::CliError;
 use table::TableStyle;
 
-pub(super) use age::{Since, Times, age, between, duration, remaining, time_of};
+pub(super) use age::{Since, Times, age, between, coarse, duration, remaining, time_of};
 pub(super) use format::Format;
 #[cfg(test)]
 pub(super) use paint::bare;

@@ -101,16 +101,17 @@ fn demo_and_sim_have_their_defaults() {
     assert!(
         matches!(demo.command, Command::Lab(lab_worlds::Command::Demo(args)) if args.servers == 3 && args.fail_one && !args.keep)
     );
-    let sim = ["shoal", "sim", "--serial", "A", "--serial", "B", "--pace", "500ms", "--bmc-password", "p"];
+    let sim =
+        ["shoal", "sim", "--serial", "A", "--serial", "B", "--unit-time", "500ms", "--bmc-password", "p"];
     let Command::Lab(lab_worlds::Command::Sim(args)) = Cli::try_parse_from(sim).unwrap().command else {
         panic!("not sim")
     };
     assert_eq!((args.serials, args.servers), (vec!["A".to_owned(), "B".to_owned()], None));
-    assert_eq!((args.bmc_user.as_str(), args.pace), ("admin", Duration::from_millis(500)));
+    assert_eq!((args.bmc_user.as_str(), args.unit_time), ("admin", Duration::from_millis(500)));
     assert!(!format!("{:?}", args.bmc_password).contains("\"p\""));
     refused(&["demo", "--servers", "0"]);
     refused(&["sim", "--serial", "A", "--servers", "2"]);
-    refused(&["sim", "--pace", "2"]);
+    refused(&["sim", "--unit-time", "2"]);
 }
 
 #[test]

@@ -73,7 +73,10 @@ fn a_batch_is_found_by_the_beginning_of_its_id_too() {
             |id: &str| json!({"batch_id": id, "progress": {}, "created_at": "2026-01-01T00:00:00.000Z"});
         match seen.uri.path() {
             "/api/v1/batches" => {
-                (200, json!({"batches": [batch(ONE), batch("0192ffff-5b6c-7abc-8def-0123456789ab")]}))
+                let other = batch("0192ffff-5b6c-7abc-8def-0123456789ab");
+                let one_only = seen.uri.query() == Some("id=0192f3&limit=11");
+                let batches = if one_only { vec![batch(ONE)] } else { vec![batch(ONE), other] };
+                (200, json!({"batches": batches, "next": null}))
             }
             path if path.contains(ONE) => (200, batch(ONE)),
             _ => (404, json!({"error": "unknown_batch", "message": "no such batch"})),
@@ -104,8 +107,12 @@ fn a_list_shows_short_ids_ages_and_names() {
         "{}",
         ran.out
     );
-    let ran = controller.shoal(&["job", "list", "--since", "2h", "-o", "name"]).ends_with(0);
-    assert_eq!(ran.out, "0192f3a4-whole\n0192f3a1-whole\n");
+    let ran = controller
+        .shoal(&["job", "list", "site=a", "--attention", "--since", "2h", "-o", "name"])
+        .ends_with(0);
+    assert_eq!(ran.out, "0192f3a4-whole\n0192f3a1-whole\n0192e3a1-whole\n", "the controller filters");
+    let sent = controller.seen().pop().unwrap().uri.to_string();
+    assert!(sent.contains("filter=site%3Da+since%3A20") && sent.contains("order=attention"), "{sent}");
     let ran = controller.shoal(&["job", "list", "--utc", "-o", "wide"]).ends_with(0);
     assert!(
         ran.out.contains("0192f3a4-whole") && ran.out.contains("Z\n") && ran.out.contains("DEADLINE"),

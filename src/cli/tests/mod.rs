@@ -2,12 +2,14 @@
 
 mod accounts;
 mod arguments;
+mod batches;
 mod documents;
 mod ids;
 mod images;
 mod jobs;
 mod local;
 mod maintenance;
+mod quoted;
 mod readiness;
 mod reference;
 mod registry;

@@ -37,6 +37,16 @@ fn the_failed_check_of_readiness_is_shown_with_its_reason_and_ends_with_1() {
 }
 
 #[test]
+fn the_age_of_the_last_backup_is_shown() {
+    let controller = Controller::start(|_| {
+        let checks = json!({ "backup": { "ok": true, "age_seconds": 93_600, "message": null }, "disk": { "ok": true } });
+        (200, json!({ "status": "ready", "checks": checks }))
+    });
+    let ran = controller.shoal(&["controller", "ready"]).ends_with(0);
+    assert!(ran.out.contains("the last one is 26h old"), "{}", ran.out);
+}
+
+#[test]
 fn a_wait_for_readiness_ends_at_the_first_response_with_all_checks() {
     let requests = AtomicU64::new(0);
     let controller = Controller::start(move |_| readiness(requests.fetch_add(1, Ordering::Relaxed) >= 2));

@@ -210,7 +210,7 @@ fn section(name: &str, section: Vec<Line>, room: usize, lines: &mut Vec<Line>) {
 
 fn event(event: &Value) -> Line {
     let line = timeline::line(event);
-    let server = text(event, "/server");
+    let server = text(event, "/server_serial");
     let line = if server.is_empty() { line } else { format!("{line}  ({server})") };
     match event["level"].as_str() {
         Some("error") => Line::Bad(line),

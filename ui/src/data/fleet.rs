@@ -56,6 +56,9 @@ pub struct BatchProgress {
 pub struct BatchPage {
     /// The batches.
     pub batches: Vec<Batch>,
+    /// The cursor of the next page.
+    #[serde(default)]
+    pub next: Option<String>,
 }
 
 /// Why no further job of a batch starts.
@@ -81,11 +84,17 @@ pub struct BatchDetail {
     pub causes: Vec<Cause>,
     /// The number of failed jobs whose causes are left out.
     pub more_failed: u64,
+    /// The number of failed jobs that a retry repeats.
+    #[serde(default)]
+    pub retriable: u64,
 }
 
 /// What some failed jobs have in common.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Cause {
+    /// The id, by which a retry names it.
+    #[serde(default)]
+    pub cause: String,
     /// The class of the failures.
     pub class: String,
     /// The step that failed.
@@ -96,6 +105,9 @@ pub struct Cause {
     pub next_action: String,
     /// The number of jobs.
     pub jobs: u64,
+    /// How many of them a newer installation of their server has followed.
+    #[serde(default)]
+    pub superseded: u64,
     /// The first of them.
     pub first: Vec<JobOfServer>,
 }
@@ -114,6 +126,9 @@ pub struct JobOfServer {
 pub struct Selection {
     /// The number of jobs.
     pub count: u64,
+    /// The number of jobs that a retry leaves out, because a newer installation of their server exists.
+    #[serde(default)]
+    pub superseded: u64,
     /// The first of them.
     pub first: Vec<JobOfServer>,
 }

@@ -7,7 +7,7 @@ mod firmware;
 mod fleet;
 mod registry;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -269,6 +269,9 @@ pub struct Server {
     pub observed: Option<Value>,
     /// What jobs have learned about the BMC.
     pub learned: Option<Value>,
+    /// The cleanup that the last job could not do.
+    #[serde(default)]
+    pub pending_cleanup: Option<Value>,
     /// The maintenance during which no job starts.
     pub maintenance: Option<Closure>,
     /// Why nothing is done to the server.
@@ -295,6 +298,9 @@ pub struct ServerPage {
     pub servers: Vec<Server>,
     /// The cursor of the following page.
     pub next: Option<String>,
+    /// Those of them that a job has. The API lists them apart.
+    #[serde(skip)]
+    pub busy: BTreeSet<String>,
 }
 
 /// The last card of a BMC.
@@ -479,6 +485,9 @@ pub struct ReadinessCheck {
     /// The free bytes of the data disk.
     #[serde(default)]
     pub free_bytes: Option<u64>,
+    /// The age of the last backup in seconds.
+    #[serde(default)]
+    pub age_seconds: Option<u64>,
     /// What is wrong.
     #[serde(default)]
     pub message: Option<String>,

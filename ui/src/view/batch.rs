@@ -85,12 +85,20 @@ struct CauseRow {
     servers: Vec<(String, String)>,
     more: u64,
     all: String,
+    /// How many a retry repeats.
+    retriable: u64,
+    /// What is said of the others; empty when there are none.
+    followed: String,
     retry: String,
 }
 
 impl CauseRow {
     fn of(cause: &Cause, batch: &str) -> Self {
-        let terms = [filter::term("batch", batch), filter::term("class", &cause.class)];
+        let terms = [
+            filter::term("batch", batch),
+            filter::term("class", &cause.class),
+            filter::term("failed_step", &cause.step),
+        ];
         let first = cause.first.iter().take(NAMED).map(|job| {
             let name = job.server_serial.clone().unwrap_or_else(|| short_id(&job.job_id));
             (format!("/ui/jobs/{}", words::encoded(&job.job_id)), name)
@@ -105,11 +113,9 @@ impl CauseRow {
             more: cause.jobs.saturating_sub(servers.len() as u64),
             servers,
             all: filter::jobs(&format!("{} {}", filter::FAILED, terms.join(" "))),
-            retry: format!(
-                "/ui/batches/{batch}/retry?class={}&step={}",
-                words::encoded(&cause.class),
-                words::encoded(&cause.step)
-            ),
+            retriable: cause.jobs.saturating_sub(cause.superseded),
+            followed: super::fleet::followed(cause.superseded),
+            retry: format!("/ui/batches/{batch}/retry?cause={}", words::encoded(&cause.cause)),
         }
     }
 }
@@ -187,7 +193,7 @@ impl BatchView {
             bar_words: format!("{ended} of {} jobs have ended, {} failed", batch.jobs, progress.failed),
             causes: detail.causes.iter().map(|cause| CauseRow::of(cause, &batch.batch_id)).collect(),
             more_failed: detail.more_failed,
-            failed: progress.failed,
+            failed: detail.retriable,
             open: !batch.complete,
             f,
         }
@@ -195,7 +201,7 @@ impl BatchView {
 }
 
 impl TableView {
-    /// The newest batches.
+    /// One page of batches.
     pub fn batches(f: Frame, page: &BatchPage) -> Self {
         let now = f.now;
         let row = |batch: &Batch| {
@@ -215,6 +221,11 @@ impl TableView {
         let columns = ["Batch", "State", "Progress", "By", "Created"];
         let section =
             Section::new("batches", "Newest first", &columns, page.batches.iter().map(row).collect())
+                .more(
+                    page.next
+                        .as_ref()
+                        .map(|next| (format!("/ui/batches?cursor={}", words::encoded(next)), "More")),
+                )
                 .or("No batch yet. A batch makes one job for each of many servers.");
         let acts =
             if f.may_operate() { vec![("/ui/batches/new".to_owned(), "New batch")] } else { Vec::new() };

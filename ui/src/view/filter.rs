@@ -4,6 +4,8 @@ use crate::words;
 
 /// Jobs that failed.
 pub(crate) const FAILED: &str = "outcome:failed";
+/// Failures that need a person: of the last day, and no newer job of the server has followed.
+pub(crate) const OPEN_FAILURE: &str = "failure:open";
 /// Jobs that need a decision.
 pub(crate) const HELD: &str = "condition:held,restored";
 /// Jobs that wait.

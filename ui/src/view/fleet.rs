@@ -5,7 +5,7 @@ use super::form::{Field, FormView};
 use super::frame::Frame;
 use super::section::{Cell, Section};
 use super::table::TableView;
-use crate::data::{BatchDetail, BatchRow, ErrorBody, ErrorDetail, ImportRow, Selection, ServerImport};
+use crate::data::{Batch, BatchDetail, BatchRow, ErrorBody, ErrorDetail, ImportRow, Selection, ServerImport};
 use crate::parts::short_id;
 use crate::state::State;
 use crate::words;
@@ -71,8 +71,10 @@ impl FormView {
             .hidden("q", filter)
             .hidden("expected", selection.count.to_string());
         let view = match (selection.count, retry) {
-            (0, true) => view
-                .note(State::Queued, "Only installations that failed or were cancelled can be retried here."),
+            (0, true) => view.note(
+                State::Queued,
+                "Only installations that failed or were cancelled, and that are the newest of their server, are retried here.",
+            ),
             (0, false) => view.note(State::Queued, "Only jobs without an outcome can be cancelled."),
             (_, true) => view
                 .effect(
@@ -90,15 +92,71 @@ impl FormView {
                 .risky()
                 .yes(format!("Cancel {count}")),
         };
+        let view = match followed(selection.superseded) {
+            left_out if left_out.is_empty() => view,
+            left_out => view.effect(State::Done, format!("Left out: {left_out}.")),
+        };
         view.section(section)
     }
 
-    /// The question before the failed jobs of a batch are retried.
-    pub fn retry_batch(f: Frame, batch: &BatchDetail, only: (&str, &str), key: &str) -> Self {
-        let (class, step) = only;
+    /// The question before a batch is cancelled.
+    pub fn cancel_batch(f: Frame, batch: &Batch) -> Self {
+        let (path, back) =
+            (format!("/ui/batches/{}/cancel", batch.batch_id), format!("/ui/batches/{}", batch.batch_id));
+        let progress = &batch.progress;
+        let (queued, running) = (progress.queued, progress.running);
+        let view = Self::new(f, "Cancel the batch?", path, back.clone()).below(back, "Batch");
+        if queued + running == 0 {
+            return view.note(State::Queued, "Every job of the batch has ended; there is nothing to cancel.");
+        }
+        let choices = [
+            ("queued", queued, format!("Not begun: {}", words::count(queued, "job", "jobs"))),
+            (
+                "all",
+                running,
+                format!("All that have not ended: {}", words::count(queued + running, "job", "jobs")),
+            ),
+        ];
+        let choices: Vec<(String, String)> = choices
+            .into_iter()
+            .filter(|(_, number, _)| *number > 0)
+            .map(|(value, _, words)| (value.to_owned(), words))
+            .collect();
+        let chosen = choices.first().map(|(value, _)| value.clone()).unwrap_or_default();
+        let have = |number: u64| words::count(number, "job has", "jobs have");
+        view.effect(
+            State::Queued,
+            format!("{} not begun: a cancel ends them, and nothing was touched.", have(queued)),
+        )
+        .effect(
+            State::Waiting,
+            format!(
+                "{} under way: if you choose all, what runs on their hosts is stopped, a disk may be left half \
+                 written, and what the jobs changed is undone.",
+                words::count(running, "job is", "jobs are")
+            ),
+        )
+        .field(Field::choice("which", "Which jobs", &chosen, choices))
+        .field(Field::text("reason", "Reason, for events and audit", ""))
+        .risky()
+        .yes("Cancel these jobs")
+    }
+
+    /// The question before the failed jobs of a batch are retried: those of one cause, or all.
+    pub fn retry_batch(f: Frame, batch: &BatchDetail, cause: &str, key: &str) -> Self {
         let id = &batch.batch.batch_id;
-        let cause = batch.causes.iter().find(|cause| cause.class == class && cause.step == step);
-        let number = cause.map_or(batch.batch.progress.failed, |cause| cause.jobs);
+        let known = batch.causes.iter().find(|known| known.cause == cause);
+        let number = known.map_or(batch.retriable, |known| known.jobs.saturating_sub(known.superseded));
+        let left_out = known
+            .map_or(batch.batch.progress.failed.saturating_sub(batch.retriable), |known| known.superseded);
+        if !cause.is_empty() && known.is_none() || number == 0 {
+            let back = format!("/ui/batches/{id}");
+            return Self::new(f, "Nothing to retry", back.clone(), back.clone()).below(back, "Batch").note(
+                State::Queued,
+                "No failed job of this cause is the newest installation of its server.",
+            );
+        }
+        let cause = known;
         let count = words::count(number, "failed job", "failed jobs");
         let limits = LimitFields {
             max_parallel: batch.batch.max_parallel.map(|limit| limit.to_string()).unwrap_or_default(),
@@ -112,10 +170,14 @@ impl FormView {
             format!("/ui/batches/{id}"),
         )
         .below(format!("/ui/batches/{id}"), "Batch")
-        .hidden("class", class)
-        .hidden("step", step)
+        .hidden("cause", cause.map_or("", |cause| cause.cause.as_str()))
+        .hidden("expected", number.to_string())
         .hidden("key", key)
         .effect(State::Queued, format!("A new batch with the requests of {count}; this batch is unchanged."));
+        let view = match followed(left_out) {
+            left_out if left_out.is_empty() => view,
+            left_out => view.effect(State::Done, format!("Left out: {left_out}.")),
+        };
         let causes = match cause {
             Some(cause) => std::slice::from_ref(cause),
             None => batch.causes.as_slice(),
@@ -275,6 +337,17 @@ pub struct ImportForm {
     pub bmc_username: String,
     /// Labels as `key=value` words.
     pub labels: String,
+}
+
+/// Why failed jobs are left out of a retry; empty when there are none.
+pub(super) fn followed(jobs: u64) -> String {
+    match jobs {
+        0 => String::new(),
+        jobs => format!(
+            "{}, because a newer installation of the server exists",
+            words::count(jobs, "job", "jobs")
+        ),
+    }
 }
 
 /// Why a row was refused.

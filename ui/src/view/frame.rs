@@ -150,13 +150,13 @@ pub(crate) struct Place {
     least: Role,
 }
 
-const ENTRIES: [(Tab, &str, &str, &str, &str); 6] = [
-    (Tab::Overview, "/ui/", "o", "home", "Overview"),
-    (Tab::Jobs, "/ui/jobs", "j", "jobs", "Jobs"),
-    (Tab::Servers, "/ui/servers", "s", "servers", "Servers"),
-    (Tab::Registry, "/ui/registry", "r", "registry", "Registry"),
-    (Tab::Events, "/ui/events", "e", "events", "Events"),
-    (Tab::Settings, "/ui/settings", "c", "settings", "Settings"),
+const ENTRIES: [(Tab, &str, &str, &str, &str, Role); 6] = [
+    (Tab::Overview, "/ui/", "o", "home", "Overview", Role::Viewer),
+    (Tab::Jobs, "/ui/jobs", "j", "jobs", "Jobs", Role::Viewer),
+    (Tab::Servers, "/ui/servers", "s", "servers", "Servers", Role::Viewer),
+    (Tab::Registry, "/ui/registry", "r", "registry", "Registry", Role::Viewer),
+    (Tab::Events, "/ui/events", "e", "events", "Events", Role::Viewer),
+    (Tab::Settings, "/ui/settings", "c", "settings", "Settings", Role::Admin),
 ];
 
 const PLACES: [Place; 18] = [
@@ -226,12 +226,23 @@ impl Frame {
         &assets::SCRIPT.path
     }
 
+    /// The time of the page as the script reads it.
+    pub(crate) fn iso(&self) -> String {
+        crate::time::iso(self.now)
+    }
+
     pub(crate) fn clock(&self) -> String {
         self.now.strftime("%H:%M").to_string()
     }
 
+    /// Whether the caller may see a page. Events name every server, so a caller who sees some servers only has none.
+    fn leads_to(&self, path: &str, least: Role) -> bool {
+        least <= self.role && (self.sees_all || path != "/ui/events")
+    }
+
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        ENTRIES.into_iter().map(|(tab, path, key, icon, name)| Entry {
+        let permitted = ENTRIES.into_iter().filter(|(_, path, .., least)| self.leads_to(path, *least));
+        permitted.map(|(tab, path, key, icon, name, _)| Entry {
             path,
             key,
             icon,
@@ -242,6 +253,6 @@ impl Frame {
     }
 
     pub(crate) fn places(&self) -> impl Iterator<Item = &'static Place> + '_ {
-        PLACES.iter().filter(|place| place.least <= self.role)
+        PLACES.iter().filter(|place| self.leads_to(place.path, place.least))
     }
 }

@@ -169,6 +169,7 @@ fn kind(workflow: &str) -> &'static str {
         "bmc.reset" => "Restart of the BMC",
         "inventory.out-of-band" => "Inventory",
         "firmware.install" => "Firmware installation",
+        "bios.apply" => "BIOS settings",
         _ => "Job",
     }
 }
@@ -220,13 +221,14 @@ fn verbs(job: &Job, offered: &[String]) -> Vec<Verb> {
             "cancel" => ("Cancel…", None, "risk"),
             "hold" => ("Hold…", None, ""),
             "resume" => ("Resume…", Some("working"), "main"),
+            "finish" => ("Finish…", Some("done"), "main"),
             "retry" => ("Retry…", Some("retry"), "main"),
             _ => return None,
         };
         Some(Verb { path: format!("/ui/jobs/{}/{word}", job.job_id), name, icon, class })
     };
     // The one that changes most stands last.
-    ["hold", "retry", "resume", "cancel"]
+    ["hold", "retry", "resume", "finish", "cancel"]
         .into_iter()
         .filter(|word| offered.iter().any(|offered| offered == word))
         .filter_map(verb)

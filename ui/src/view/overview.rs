@@ -35,6 +35,7 @@ pub struct OverviewView {
     tally: Vec<Tally>,
     needs: Vec<Need>,
     needs_sub: String,
+    more_needs: Option<MoreNeeds>,
     because: Vec<Because>,
     sites: Vec<Site>,
     more_racks: usize,
@@ -64,6 +65,13 @@ struct Need {
     who: Vec<String>,
     since: When,
     path: String,
+}
+
+/// The causes that are not on the page, and where their jobs are.
+struct MoreNeeds {
+    words: String,
+    failures: String,
+    held: String,
 }
 
 struct Because {
@@ -186,6 +194,7 @@ impl OverviewView {
             sub,
             tally: tally(overview, now),
             needs_sub,
+            more_needs: more_needs(needs.len()),
             needs: needs.into_iter().take(CAUSES).collect(),
             because: because(overview, now),
             sites,
@@ -269,8 +278,8 @@ fn needs(overview: &Overview, now: Timestamp) -> Vec<Need> {
         path: match group.jobs {
             1 => format!("/ui/jobs/{}", group.newest_job),
             _ => filter::jobs(&format!(
-                "{} {} {} since:24h",
-                filter::FAILED,
+                "{} {} {}",
+                filter::OPEN_FAILURE,
                 filter::term("class", &group.class),
                 filter::term("failed_step", &group.step)
             )),
@@ -285,6 +294,15 @@ fn needs(overview: &Overview, now: Timestamp) -> Vec<Need> {
         path: filter::jobs(filter::HELD),
     });
     failures.chain(holds).collect()
+}
+
+fn more_needs(causes: usize) -> Option<MoreNeeds> {
+    let more = causes.saturating_sub(CAUSES) as u64;
+    (more > 0).then(|| MoreNeeds {
+        words: words::count(more, "more cause", "more causes"),
+        failures: filter::jobs(filter::OPEN_FAILURE),
+        held: filter::jobs(filter::HELD),
+    })
 }
 
 fn because(overview: &Overview, now: Timestamp) -> Vec<Because> {
@@ -410,6 +428,15 @@ fn shape(state: State, x: u64, y: u64, number: u64) -> String {
     }
 }
 
+/// The name of a check of the readiness for people.
+fn check_name(name: &str) -> String {
+    match name {
+        "tls" => "TLS".to_owned(),
+        "descriptors" => "Open files".to_owned(),
+        other => capital(other),
+    }
+}
+
 fn checks(drain: &Drain, ready: &Readiness, now: Timestamp) -> Vec<CheckRow> {
     let row = |class, icon, name: &str, value: String, hint: String| CheckRow {
         class,
@@ -434,12 +461,14 @@ fn checks(drain: &Drain, ready: &Readiness, now: Timestamp) -> Vec<CheckRow> {
     rows.push(row("", "working", "Workers at work", drain.active_runs.to_string(), String::new()));
     for (name, check) in &ready.checks {
         let (class, icon) = if check.ok { ("done", "done") } else { ("failed", "failed") };
-        let value = match (check.ok, check.free_bytes) {
-            (_, Some(free)) => format!("{} free", words::bytes(free)),
-            (true, None) => "ready".to_owned(),
-            (false, None) => "not ready".to_owned(),
+        let value = match (check.ok, check.free_bytes, check.age_seconds) {
+            (_, Some(free), _) => format!("{} free", words::bytes(free)),
+            (_, None, Some(age)) => format!("last {} ago", crate::time::duration(age)),
+            (true, None, None) if name == "backup" => "none yet".to_owned(),
+            (true, None, None) => "ready".to_owned(),
+            (false, None, None) => "not ready".to_owned(),
         };
-        rows.push(row(class, icon, &capital(name), value, check.message.clone().unwrap_or_default()));
+        rows.push(row(class, icon, &check_name(name), value, check.message.clone().unwrap_or_default()));
     }
     rows
 }

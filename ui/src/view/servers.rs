@@ -17,7 +17,7 @@ const TABS: [(&str, Option<State>, &str); 6] = [
     ("Free", Some(State::Done), "state:free"),
     ("In use", Some(State::Waiting), "state:busy"),
     ("In maintenance", Some(State::Held), "state:maintenance"),
-    ("Cleanup is due", Some(State::Failed), "state:debt"),
+    ("Cleanup is due", Some(State::Failed), "state:pending-cleanup"),
     ("Never seen", Some(State::Queued), "state:unseen"),
 ];
 
@@ -70,6 +70,11 @@ pub(crate) fn standing(server: &Server, now: Timestamp) -> (State, &'static str,
             };
             (State::Held, "Maintenance", words::cut(&why))
         }
+        (None, None) if server.pending_cleanup.is_some() => (
+            State::Failed,
+            "Cleanup is due",
+            "the last job could not clean up; the next one does it".to_owned(),
+        ),
         (None, None) if server.last_seen.is_none() => {
             (State::Queued, "Never seen", "its BMC has not responded yet".to_owned())
         }
@@ -92,8 +97,11 @@ pub(crate) fn place(server: &Server) -> String {
 }
 
 impl Row {
-    fn of(server: &Server, now: Timestamp) -> Self {
-        let (state, word, why) = standing(server, now);
+    fn of(server: &Server, busy: bool, now: Timestamp) -> Self {
+        let (state, word, why) = match busy && server.restored.is_none() {
+            true => (State::Working, "In use", String::new()),
+            false => standing(server, now),
+        };
         let observed = |key: &str| {
             let value = server.observed.as_ref().and_then(|observed| observed[key].as_str());
             words::cut(value.unwrap_or_default())
@@ -139,7 +147,8 @@ impl ServersView {
             .next
             .as_deref()
             .map(|next| format!("/ui/servers?q={}&cursor={}", words::encoded(&text), words::encoded(next)));
-        let rows = page.servers.iter().map(|server| Row::of(server, f.now)).collect();
+        let rows = page.servers.iter();
+        let rows = rows.map(|server| Row::of(server, page.busy.contains(&server.serial), f.now)).collect();
         Self { tabs: tabs.collect(), query: text, refused, rows, first, more, f }
     }
 }

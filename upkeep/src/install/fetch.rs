@@ -12,6 +12,7 @@
 //! Invariants
 //! - The grant of an attempt ends in the transaction that stores the next attempt, so two attempts never both read an image.
 //! - No further attempt is made while the BMC may work on the image: its task must have failed before the last byte was sent.
+//!   Therefore the count of a judgement is read after the state of the BMC: bytes that led to the state are in the count.
 //! - The grant stays open until the version is verified or the run ends: some BMCs read an image twice.
 
 use std::sync::Arc;
@@ -20,9 +21,9 @@ use std::time::Duration;
 use redfish::{Bmc, PreparedUpdate, RedfishError, UpdateHandle, UpdateState};
 use serde_json::json;
 
+use super::super::absent::{self, Absence};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::absent::{self, Absence};
 use super::component::{self, Current};
 use super::sending::{self, Upload};
 use super::served::Fetch;
@@ -74,10 +75,10 @@ pub(super) async fn look(
         // The request may not have been sent: after a crash, too.
         upload.looked_since.get_or_insert(context.now());
     }
-    let reads = services.urls.reads(&fetch.grant).await.map_err(|why| unavailable(STEP, &why))?;
-    let seen = match absent::connect(STEP, services, context).await? {
+    let before = reads_of(services, fetch).await?;
+    let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
         Ok((bmc, _)) => {
-            let seen = see(context, &bmc, current, &upload, &prepared, &reads).await;
+            let seen = see(context, &bmc, current, &upload, &prepared, &before).await;
             bmc.release_idle();
             match seen {
                 Ok(seen) => seen,
@@ -86,6 +87,7 @@ pub(super) async fn look(
         }
         Err(absence) => Err(absence),
     };
+    let reads = reads_of(services, fetch).await?;
     let seen = match seen {
         Ok(seen) => seen,
         Err(absence) => {
@@ -115,6 +117,11 @@ pub(super) async fn look(
     }
 }
 
+/// What the media server has sent so far.
+async fn reads_of(services: &UpkeepServices, fetch: &Fetch) -> Result<ImageReads, StepError> {
+    services.urls.reads(&fetch.grant).await.map_err(|why| unavailable(STEP, &why))
+}
+
 /// What one look at the BMC showed.
 struct Seen {
     shown: Shown,
@@ -135,13 +142,14 @@ enum Shown {
     Failed,
 }
 
+/// Looks at the BMC. `before` was read before the look: a state that a BMC showed before its first read is an earlier one.
 async fn see(
     context: &StepContext,
     bmc: &Bmc,
     current: &Current,
     upload: &Upload,
     prepared: &PreparedUpdate,
-    reads: &ImageReads,
+    before: &ImageReads,
 ) -> Result<Result<Seen, Absence>, RedfishError> {
     let handle = upload.handle.clone().unwrap_or_else(|| prepared.handle());
     let poll = bmc.poll_update(&handle).await?;
@@ -151,7 +159,7 @@ async fn see(
     let handle = poll.found.map_or(handle, |found| *found);
     let mut shown = match poll.state {
         // A state that the service showed before is that of an earlier update.
-        ref state if upload.before.as_ref() == Some(state) && reads.last_at.is_none() => Shown::Nothing,
+        ref state if upload.before.as_ref() == Some(state) && before.last_at.is_none() => Shown::Nothing,
         UpdateState::Queued | UpdateState::Running { .. } => Shown::Works,
         UpdateState::Failed => Shown::Failed,
         UpdateState::Gone => Shown::Nothing,

@@ -19,7 +19,6 @@
 //! - While a BMC flashes, the run holds neither a connection nor a permit; it is one row.
 //! - A cancel never cuts an update: the cleanup lets it finish.
 
-mod absent;
 mod component;
 mod confirm;
 mod fetch;

@@ -4,73 +4,37 @@
 //!   host-off    profile update_bios_host_off, component bios       before the upload
 //!   shut-down   the task asks for it, or the file does and the version is the old one     graceful, then forced
 //!   host-on     after either of the two
-//!
-//!   order                        host was on
-//!   restart: forbidden           wait until the BMC shows the new version: an operator restarts the host
-//!   restart_from in the future   wait until then
-//!   restart_until in the past    failure `window_over`: the image is stored and is used after the next restart
 //! ```
-
-use std::time::Duration;
+//!
+//! Whether a host that was on may be restarted now: see `permission`.
 
 use redfish::RedfishError;
 use serde_json::json;
 
 use super::super::identified::identified_bmc;
-use super::super::install_order::HostRestart;
-use super::super::{UpkeepServices, names, waits};
+use super::super::permission::{Permission, RestartRule};
+use super::super::{UpkeepServices, host_power, names};
 use super::component::{self, Current, sibling, sibling_is_done};
-use super::power;
 use super::watch::{Watched, Word};
+use bmc::from_redfish;
 use bmc::power::PowerRequest;
-use bmc::{failure, from_redfish};
 use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport, WaitRequest};
 use firmware::{Component, Restart};
 
-/// The delay between two reads of the version while an operator restarts the host.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest wait for an operator; the deadline of the run ends it before.
-const OPERATOR_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// Whether the order permits the restart now.
-enum Permission {
-    Given,
-    Later(WaitRequest),
-}
-
 /// What the order says about a restart of the host.
 fn permission(step: &StepName, context: &StepContext, current: &Current) -> Result<Permission, StepError> {
-    let order = &current.order;
-    let what = current.item.what();
-    if order.restart == HostRestart::Forbidden {
-        return Ok(Permission::Later(WaitRequest {
-            reason: &waits::RESTART_FORBIDDEN,
-            signals: Vec::new(),
-            poll: Some(LOOK_INTERVAL),
-            limit: OPERATOR_LIMIT.into(),
-            detail: format!("{what} is used after a restart of the host, which the order forbids"),
-        }));
-    }
-    let now = context.now();
-    if let Some(from) = order.restart_from.filter(|from| *from > now) {
-        return Ok(Permission::Later(WaitRequest {
-            reason: &waits::RESTART_WINDOW,
-            signals: Vec::new(),
-            poll: Some(from.since(now).min(LOOK_INTERVAL * 10)),
-            limit: OPERATOR_LIMIT.into(),
-            detail: format!("{what} is used after a restart of the host, which may happen from {from} on"),
-        }));
-    }
-    if let Some(until) = order.restart_until.filter(|until| *until <= now) {
-        let summary = format!(
-            "the maintenance window ended at {until} before the host was restarted; {what} is not installed yet"
-        );
-        let next = "an image that is stored already is used after the next restart of the host; order the installation \
-                    again with another window, which then only verifies what is installed";
-        return Err(StepError::fail(failure(names::class::WINDOW_OVER, step, summary, next)));
-    }
-    Ok(Permission::Given)
+    let (order, what) = (&current.order, current.item.what());
+    let rule = RestartRule {
+        restart: order.restart,
+        from: order.restart_from,
+        until: order.restart_until,
+        used: format!("{what} is used"),
+        open: format!("{what} is not installed yet"),
+        next: "an image that is stored already is used after the next restart of the host; order the installation \
+               again with another window, which then only verifies what is installed",
+    };
+    rule.permission(step, context)
 }
 
 /// Switches the host off before the upload of its BIOS, where the BMC takes it only then.
@@ -90,7 +54,7 @@ pub(super) async fn host_off(
     let begun = context.own_output::<PowerRequest>().is_some();
     if found.was_on() && !begun {
         match permission(STEP, context, &current)? {
-            Permission::Given => {}
+            Permission::Granted => {}
             Permission::Later(wait) => {
                 // An operator who switches the host off ends the wait.
                 let state = connected.bmc.power_state(&found.discovery.system).await;
@@ -157,5 +121,5 @@ pub(super) async fn host_on(
     }
     let off_at = off.into_iter().filter_map(|step| sibling::<PowerRequest>(context, step)?.sent_at).max();
     let (connected, found) = identified_bmc(STEP, names::FW_IDENTIFY, services, context).await?;
-    power::on(STEP, services, context, (&connected, &found), off_at).await
+    host_power::on(STEP, services, context, (&connected, &found), off_at).await
 }

@@ -7,7 +7,7 @@ use redfish::{PreparedUpdate, UpdateHandle, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::absent::Absent;
+use super::super::absent::Absent;
 use super::component::Current;
 use super::served::Fetch;
 use engine::model::{NewEvent, Time};

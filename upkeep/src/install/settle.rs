@@ -14,9 +14,9 @@ use redfish::{UpdateHandle, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::super::absent::{self, Absence};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::absent::{self, Absence};
 use super::component::record;
 use super::sending::Upload;
 use super::watch::Watched;
@@ -56,7 +56,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         let event = NewEvent::warn("firmware.left-running", message);
         return Ok(StepReport::done().with_output(json!(settled)).event(event));
     }
-    let seen = match absent::connect(STEP, services, context).await? {
+    let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
         Ok((bmc, _)) => {
             let seen = bmc.poll_update(&open.handle).await;
             bmc.release_idle();

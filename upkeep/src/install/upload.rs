@@ -27,10 +27,10 @@ use redfish::{
 };
 use serde_json::json;
 
+use super::super::absent::{self, Absence};
 use super::super::identified::{identified_bmc, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::absent::{self, Absence};
 use super::component::{self, Current};
 use super::fetch;
 use super::image::FirmwareStream;
@@ -194,7 +194,7 @@ async fn look(
     prepared: &PreparedUpdate,
 ) -> Result<StepReport, StepError> {
     let since = *upload.looked_since.get_or_insert(context.now());
-    let connected = absent::connect(STEP, services, context).await?;
+    let connected = absent::connect((STEP, names::FW_IDENTIFY), services, context).await?;
     let seen = match connected {
         Ok((bmc, _)) => {
             let seen = arrived(context, &bmc, current, &upload, prepared).await;

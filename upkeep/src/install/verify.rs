@@ -13,10 +13,10 @@ use redfish::{Bmc, RedfishError, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::super::absent::{self, Absence, Absent};
 use super::super::identified::input;
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::absent::{self, Absence, Absent};
 use super::component::{self, Current, record, sibling};
 use super::fetch;
 use super::sending::Upload;
@@ -55,7 +55,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     if mutant::active(Mutant::TrustsTask) {
         return Ok(StepReport::done());
     }
-    let seen = match absent::connect(STEP, services, context).await? {
+    let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
         Ok((bmc, _)) => {
             let seen = read(context, &current, &bmc, watched.as_ref()).await;
             bmc.release_idle();

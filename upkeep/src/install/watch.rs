@@ -17,10 +17,10 @@ use redfish::{Bmc, ManagerReset, RedfishError, UpdateHandle, UpdatePoll, UpdateS
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::super::absent::{self, Absence, Absent};
 use super::super::identified::{Identified, input};
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::absent::{self, Absence, Absent};
 use super::component::{self, Current, sibling};
 use super::sending::Upload;
 use bmc::{failure, from_redfish, lease_lost, wait_for_bmc};
@@ -109,7 +109,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let Some(mut watched) = context.own_output::<Watched>().or_else(begun) else {
         return Ok(StepReport::skipped());
     };
-    let seen = match absent::connect(STEP, services, context).await? {
+    let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
         Ok((bmc, found)) => {
             let seen = look(context, &current, &bmc, &found, &mut watched).await;
             bmc.release_idle();

@@ -7,7 +7,7 @@ mod inventory_read;
 mod power_off;
 mod power_on;
 mod power_restore;
-mod release;
+pub(super) mod release;
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let wanted = match input(STEP, context)?.action {
         Action::Hard(hard) => hard.power_on,
         Action::Soft(soft) => soft.power_on,
-        Action::Reset(_) | Action::Inventory(_) | Action::Firmware(_) => false,
+        Action::Reset(_) | Action::Inventory(_) | Action::Firmware(_) | Action::Bios(_) => false,
     };
     let (connected, found) = identified_bmc(STEP, names::POWER_IDENTIFY, services, context).await?;
     if !found.was_on() && !wanted {

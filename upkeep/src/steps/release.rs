@@ -6,7 +6,7 @@ use bmc::unavailable;
 use engine::model::StepName;
 use engine::{StepContext, StepError, StepReport};
 
-pub(super) async fn run(
+pub(crate) async fn run(
     step: &StepName,
     services: &UpkeepServices,
     context: &StepContext,

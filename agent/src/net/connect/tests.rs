@@ -88,6 +88,25 @@ fn a_refused_job_is_refused_after_half_a_minute_unless_another_link_accepts_it()
 }
 
 #[test]
+fn a_refusal_before_the_controller_was_away_does_not_count() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![link(2)]);
+    kernel.servers.insert(2, DhcpServer::new("10.0.2.15", "10.0.2.2"));
+    // A proxy refuses once, then its controller starts for two minutes, then it refuses for as long as is asked.
+    let refusals = Cell::new(0);
+    let probe = || {
+        let seconds = clock.elapsed().as_secs();
+        if (1..120).contains(&seconds) && refusals.get() > 0 {
+            return Reach::Away("502".to_owned());
+        }
+        refusals.set(refusals.get() + 1);
+        Reach::Refused(404)
+    };
+    assert_eq!(Connector::new(&kernel, None, 7, log()).connect(&clock, &probe), Reach::Refused(404));
+    assert!(clock.elapsed() >= Duration::from_secs(120) + REFUSAL_TIME, "{:?}", clock.elapsed());
+}
+
+#[test]
 fn a_record_is_used_without_dhcp_and_its_name_servers_are_set() {
     let clock = VirtualClock::default();
     let mut kernel = FakeKernel::new(&clock, vec![link(2), link(3)]);

@@ -32,8 +32,14 @@ pub trait BackupAdmin: Send + Sync {
     /// Returns the backups at the target, also those of others.
     async fn list(&self) -> Result<Vec<BackupView>, BackupAdminError>;
     /// Starts a backup. Returns `false` when one is already being made.
+    ///
+    /// # Errors
+    /// When there is no target, or another operation is under way.
     fn make(&self, by: &str) -> Result<bool, BackupAdminError>;
     /// Starts the verification of a backup by its name. Returns `false` when it is already being verified.
+    ///
+    /// # Errors
+    /// When there is no target, another operation is under way, or the name is none of a backup.
     fn verify(&self, name: &str, by: &str) -> Result<bool, BackupAdminError>;
 }
 

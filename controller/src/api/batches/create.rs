@@ -113,6 +113,7 @@ pub(in crate::api) async fn create(
         batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
         accepted: results.len() - refused,
         refused,
+        superseded: 0,
         rows: results,
     };
     Ok((if is_new { StatusCode::ACCEPTED } else { StatusCode::OK }, Json(response)))

@@ -1,8 +1,12 @@
 //! `POST /api/v1/batches/{id}/retry`: a new batch with the orders of the failed jobs of an ended or running one.
 //!
 //! ```text
-//!  failed jobs of the batch (of one class, if given) --their orders--> chunks of 500 --> a result per job, in their order
+//!  failed jobs of the batch (of one cause, if given)
+//!        |-- a newer installation of the server exists --> left out and counted
+//!        `-- the newest of its server --its order--> chunks of 500 --> a result per job, in their order
 //! ```
+//!
+//! Invariant: a server whose newer installation succeeded, or is under way, is not installed again by a retry of many.
 //!
 //! The jobs that have failed are unchanged. A repetition with the same idempotency key creates no job twice.
 
@@ -35,6 +39,11 @@ use recipe::Delivery;
 #[schemars(rename = "BatchRetryRequest")]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::api) struct Request {
+    /// Only jobs of this cause, as `GET /api/v1/batches/{id}` names it.
+    cause: Option<String>,
+    /// The number of jobs that the caller expects. The request is refused if another number would be repeated.
+    #[schemars(range(min = 1))]
+    expected: Option<u64>,
     /// Only jobs that failed for a reason of this class.
     class: Option<String>,
     /// Only jobs that failed at this step.
@@ -47,6 +56,17 @@ pub(in crate::api) struct Request {
     /// The number of failed jobs after which no further job starts.
     #[schemars(range(min = 1))]
     stop_after: Option<u32>,
+}
+
+/// The jobs that a batch repeats.
+#[derive(Clone, Debug)]
+pub(in crate::api) struct Repeated {
+    /// The newest installations of their servers.
+    pub(in crate::api) jobs: Vec<RunId>,
+    /// How many others were left out, because a newer installation of their server exists.
+    pub(in crate::api) superseded: u64,
+    /// The batch to which they all belong, if the request names one.
+    pub(in crate::api) of: Option<BatchId>,
 }
 
 /// How many jobs of a batch of retries run, and when it stops.
@@ -67,37 +87,72 @@ pub(in crate::api) async fn retry(
 ) -> Result<(StatusCode, Json<CreatedBatchView>), ApiError> {
     let request: Request = body.read()?;
     let of = find(&api, &id).await?;
-    let mut failed = api.store().failed_jobs_of_batch(of.id).await?;
+    let mut failed = api.store().failed_jobs_of_batch(of.id, replayed(&api, &headers).await?).await?;
     failed.retain(|job| {
         request.class.as_ref().is_none_or(|class| *class == job.class)
             && request.step.as_ref().is_none_or(|step| *step == job.step)
+            && request.cause.as_ref().is_none_or(|cause| *cause == job.cause())
     });
+    let all = failed.len();
+    failed.retain(|job| !job.superseded);
+    if let Some(expected) = request.expected.filter(|expected| *expected != failed.len() as u64) {
+        return Err(ApiError::new(
+            ErrorCode::PreconditionFailed,
+            format!(
+                "{} failed jobs would be repeated now and {expected} were expected; nothing was done: look at the batch again",
+                failed.len()
+            ),
+        ));
+    }
     let limits = Limits {
         max_parallel: request.max_parallel.or(of.max_parallel),
         canary: request.canary,
         stop_after: request.stop_after,
     };
-    let jobs: Vec<RunId> = failed.iter().map(|job| job.id).collect();
-    of_jobs(&api, &principal, &jobs, Some(of.id), limits, &headers, &body).await
+    let jobs = Repeated {
+        jobs: failed.iter().map(|job| job.id).collect(),
+        superseded: (all - failed.len()) as u64,
+        of: Some(of.id),
+    };
+    of_jobs(&api, &principal, &jobs, limits, &headers, &body).await
+}
+
+/// The batch that an earlier request with the same key created: its jobs are the retries themselves, so they do not stand in the
+/// way of a repetition.
+pub(in crate::api) async fn replayed(api: &Api, headers: &HeaderMap) -> Result<Option<BatchId>, ApiError> {
+    match idempotency_key(headers)? {
+        Some(key) => Ok(api.store().batch_of_key(&key).await?.map(|batch| batch.id)),
+        None => Ok(None),
+    }
 }
 
 /// Creates a batch with the orders of ended jobs.
 pub(in crate::api) async fn of_jobs(
     api: &Api,
     principal: &Principal,
-    jobs: &[RunId],
-    of: Option<BatchId>,
+    repeated: &Repeated,
     limits: Limits,
     headers: &HeaderMap,
     body: &JsonBody,
 ) -> Result<(StatusCode, Json<CreatedBatchView>), ApiError> {
     let Limits { max_parallel, canary, stop_after } = limits;
+    let Repeated { jobs, superseded, of } = repeated;
+    let (superseded, of) = (*superseded, *of);
     let mut wrong = wrong_limits(canary, stop_after);
     if max_parallel == Some(0) {
         wrong.push(Detail::new("/max_parallel", Rule::Range, "max_parallel is at least 1"));
     }
     if !wrong.is_empty() {
         return Err(ApiError::invalid(wrong));
+    }
+    if jobs.is_empty() && superseded > 0 {
+        return Err(ApiError::new(
+            ErrorCode::ConflictPhase,
+            format!(
+                "there is no job to retry: a newer installation of its server has followed each of the {superseded} that failed; \
+                 `shoal job retry JOB` repeats one of them all the same"
+            ),
+        ));
     }
     if jobs.is_empty() {
         return Err(ApiError::new(
@@ -136,6 +191,7 @@ pub(in crate::api) async fn of_jobs(
         batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
         accepted: rows.len() - refused,
         refused,
+        superseded,
         rows,
     };
     Ok((if is_new { StatusCode::ACCEPTED } else { StatusCode::OK }, Json(response)))

@@ -17,11 +17,14 @@ pub(in crate::api) async fn show(
     TextPath(id): TextPath,
 ) -> Result<Json<BatchDetailView>, ApiError> {
     let batch = find(&api, &id).await?;
-    let (causes, more_failed) = causes(api.store().failed_jobs_of_batch(batch.id).await?);
+    let failed = api.store().failed_jobs_of_batch(batch.id, None).await?;
+    let retriable = failed.iter().filter(|job| !job.superseded).count() as u64;
+    let (causes, more_failed) = causes(failed);
     Ok(Json(BatchDetailView {
         batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
         causes: causes.into_iter().map(CauseView::of).collect(),
         more_failed,
+        retriable,
     }))
 }
 

@@ -63,12 +63,16 @@ pub(in crate::api) struct BatchDetailView {
     pub(super) causes: Vec<CauseView>,
     /// The number of failed jobs whose causes are left out.
     pub(super) more_failed: u64,
+    /// The number of failed jobs that a retry repeats: those that no newer installation of their server has followed.
+    pub(super) retriable: u64,
 }
 
 /// What some failed jobs have in common.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "FailureCause")]
 pub(in crate::api) struct CauseView {
+    /// The id of the cause, by which a retry names it.
+    cause: String,
     /// The class of the failures.
     class: String,
     /// The step that failed.
@@ -79,6 +83,8 @@ pub(in crate::api) struct CauseView {
     next_action: String,
     /// The number of jobs.
     jobs: u64,
+    /// How many of them a newer installation of their server has followed, so that a retry leaves them out.
+    superseded: u64,
     /// The first of the jobs, at most 20.
     first: Vec<FailedJobView>,
 }
@@ -97,11 +103,13 @@ impl CauseView {
     pub(super) fn of(cause: Cause) -> Self {
         let first = cause.first.into_iter();
         Self {
+            cause: cause.id,
             class: cause.class,
             step: cause.step,
             summary: cause.summary,
             next_action: cause.next_action,
             jobs: cause.jobs,
+            superseded: cause.superseded,
             first: first.map(|(job_id, server_serial)| FailedJobView { job_id, server_serial }).collect(),
         }
     }
@@ -128,7 +136,7 @@ struct Progress {
 #[schemars(rename = "BatchPage")]
 pub(in crate::api) struct BatchPage {
     pub(super) batches: Vec<BatchView>,
-    /// Always null: only the newest batches are listed.
+    /// The cursor of the next page; null on the last.
     pub(super) next: Option<String>,
 }
 
@@ -142,6 +150,8 @@ pub(in crate::api) struct CreatedBatchView {
     pub(super) accepted: usize,
     /// The number of rows that were refused.
     pub(super) refused: usize,
+    /// The number of jobs of a retry that have no row, because a newer installation of their server exists.
+    pub(super) superseded: u64,
     /// The results in the order of the rows.
     pub(super) rows: Vec<RowView>,
 }
@@ -213,7 +223,7 @@ impl BatchView {
                         format!("nothing: the others start when the first have succeeded; shoal batch continue {} starts them now", batch.id)
                     }
                     BatchStopReason::Stopped => format!(
-                        "remove the causes; then shoal batch continue {0}, or shoal batch cancel {0} and shoal batch retry {0}",
+                        "remove the causes; then shoal batch continue {0}, or shoal batch cancel {0} and shoal batch retry {0} --failed",
                         batch.id
                     ),
                 },

@@ -54,7 +54,7 @@ pub(in crate::api) struct NewCondition {
     /// The priority; of the conditions and jobs that wait for a server, a greater one gets it first.
     #[schemars(range(min = -100, max = 100))]
     priority: Option<i32>,
-    /// A condition that has not ended by then fails; the default is four hours, and twelve for `firmwareInstall`.
+    /// A condition that has not ended by then fails; the default is four hours, and twelve for `firmwareInstall` and `biosApply`.
     #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
     /// The revision of the newest condition of this kind when it was read; 0 for none. Same as `If-Match`.

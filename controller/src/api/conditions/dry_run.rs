@@ -1,5 +1,5 @@
-//! `POST /api/v1/servers/{serial}/condition?dry_run=true`: what a condition would do. Nothing is written and nothing is sent to
-//! a BMC.
+//! `POST /api/v1/servers/{serial}/condition?dry_run=true`: what a condition would do. Nothing is written and nothing is changed on
+//! a BMC; for settings of the BIOS it is read.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -13,10 +13,11 @@ use super::super::openapi::types;
 use super::super::servers::release;
 use super::request::{Request, refused};
 use super::view::ConditionView;
-use super::{firmware, newest};
+use super::{bios, firmware, newest};
 use ::firmware::{Component, Restart};
 use engine::Created;
 use engine::model::{Gate, Job, Phase, Purpose, RunId, Serial, Server, Time};
+use upkeep::bios::SettingItem;
 use upkeep::{Kind, PlanItem};
 
 /// What a request for a condition would do.
@@ -41,6 +42,8 @@ pub(in crate::api) struct PreviewView {
     steps: Vec<String>,
     /// For `firmwareInstall`: what happens to each component, by the stored inventory; null when it is not known.
     plan: Option<Vec<PlanView>>,
+    /// For `biosApply`: what happens to each setting, by what the BMC shows now; null when it cannot be read.
+    settings: Option<Vec<SettingView>>,
     /// Why there is no plan.
     plan_missing: Option<String>,
     /// The job that has the server now; the condition waits for its end.
@@ -86,6 +89,31 @@ impl From<PlanItem> for PlanView {
     }
 }
 
+/// One setting of the plan of a change of BIOS settings.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "BiosPlanItem")]
+pub(in crate::api) struct SettingView {
+    /// The name of the attribute; `BootOrder` for the boot order.
+    name: String,
+    /// Whether it is the boot order.
+    boot_order: bool,
+    /// The value in force; null when it is not known, or a password.
+    now: Value,
+    /// The wanted value, in the type of the attribute; null for a password.
+    then: Value,
+    /// `change`, `pending`, `skip` or `refuse`.
+    decision: String,
+    /// Why.
+    reason: String,
+}
+
+impl From<SettingItem> for SettingView {
+    fn from(item: SettingItem) -> Self {
+        let SettingItem { name, boot_order, now, then, decision, reason } = item;
+        Self { name, boot_order, now, then, decision, reason }
+    }
+}
+
 /// The schema of a response to a request for a condition.
 #[derive(JsonSchema)]
 #[schemars(untagged, rename = "ServerConditionResponse")]
@@ -126,6 +154,11 @@ pub(super) async fn respond(
         Some(Err(why)) => (None, Some(why)),
         None => (None, None),
     };
+    let (settings, plan_missing) = match bios::preview(api, &server, &order.input.action).await? {
+        Some(Ok(items)) => (Some(items.into_iter().map(SettingView::from).collect()), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, plan_missing),
+    };
     let run = order.run(RunId::new(), caller, api.now());
     let gates = gates(api, &server, run.purpose).await?;
     let body = PreviewView {
@@ -139,6 +172,7 @@ pub(super) async fn respond(
         does,
         steps: run.plan.forward.iter().chain(&run.plan.finish).map(|step| step.name.to_string()).collect(),
         plan,
+        settings,
         plan_missing,
         gates,
         priority: run.priority,

@@ -15,6 +15,7 @@
 //! - `kind`, `parameters` and the server of a condition never change.
 //! - A request that names a revision is refused with 409 when the newest condition of the kind has another one.
 
+mod bios;
 pub(super) mod create;
 pub(super) mod dry_run;
 mod firmware;

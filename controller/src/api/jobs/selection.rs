@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants: the number and the jobs are of one point in time; a selection is bounded, so a mistyped filter reaches a bounded
-//! number of machines; only jobs to which the verb applies are selected.
+//! number of machines; only jobs to which the verb applies are selected; a retry takes the newest installation of a server and no
+//! older one, so it repeats nothing that a newer job of the server has made good.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::Api;
-use super::super::batches::retry::{self, Limits};
+use super::super::batches::retry::{self, Limits, Repeated};
 use super::super::batches::view::CreatedBatchView;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
@@ -26,7 +27,7 @@ use super::super::filters::{self, FILTER};
 use super::super::openapi::types;
 use super::super::request_audit;
 use engine::model::{Filter, RunId, Serial, Subject};
-use engine::store::JobFilter;
+use engine::store::{JobFilter, JobIds, Newest};
 
 /// The maximum of jobs of one selection.
 pub(in crate::api) const MAX_SELECTED: u32 = 1000;
@@ -76,6 +77,8 @@ pub(in crate::api) struct SelectionView {
     dry_run: bool,
     /// The number of selected jobs.
     count: u64,
+    /// The number of jobs that satisfy the filter and are left out of a retry, because a newer installation of their server exists.
+    superseded: u64,
     /// The number of jobs that this request cancels; 0 for a preview.
     cancelled_now: u64,
     /// The first of the selected jobs, at most 20.
@@ -103,12 +106,6 @@ struct SelectedView {
     server_serial: Option<Serial>,
 }
 
-/// The jobs of a selection, and how many there are.
-struct Selected {
-    ids: Vec<RunId>,
-    count: u64,
-}
-
 /// Cancels the jobs of a selection, or previews it.
 pub(in crate::api) async fn cancel_selected(
     State(api): State<Api>,
@@ -117,7 +114,7 @@ pub(in crate::api) async fn cancel_selected(
     body: JsonBody,
 ) -> Result<(StatusCode, Json<SelectionView>), ApiError> {
     let request: Request = body.read()?;
-    let selected = select(&api, &request, CANCELLABLE, query.dry_run).await?;
+    let selected = select(&api, &request, CANCELLABLE, None, query.dry_run).await?;
     let mut view = preview(&api, &selected, query.dry_run).await?;
     if query.dry_run {
         return Ok((StatusCode::OK, Json(view)));
@@ -136,18 +133,26 @@ pub(in crate::api) async fn retry_selected(
     body: JsonBody,
 ) -> Result<Response, ApiError> {
     let request: Request = body.read()?;
-    let selected = select(&api, &request, RETRIABLE, query.dry_run).await?;
+    let newest = Some(Newest { except: retry::replayed(&api, &headers).await? });
+    let selected = select(&api, &request, RETRIABLE, newest, query.dry_run).await?;
     if query.dry_run {
         return Ok(Json(preview(&api, &selected, true).await?).into_response());
     }
     let Request { max_parallel, canary, stop_after, .. } = request;
     let limits = Limits { max_parallel, canary, stop_after };
-    let created = retry::of_jobs(&api, &principal, &selected.ids, None, limits, &headers, &body).await?;
+    let repeated = Repeated { jobs: selected.ids, superseded: selected.superseded, of: None };
+    let created = retry::of_jobs(&api, &principal, &repeated, limits, &headers, &body).await?;
     Ok(created.into_response())
 }
 
 /// The jobs of the filter to which the verb applies.
-async fn select(api: &Api, request: &Request, applies: &str, dry_run: bool) -> Result<Selected, ApiError> {
+async fn select(
+    api: &Api,
+    request: &Request,
+    applies: &str,
+    newest: Option<Newest>,
+    dry_run: bool,
+) -> Result<JobIds, ApiError> {
     let present = filters::present(api);
     let pointer = format!("/{FILTER}");
     let filter = Filter::parse(Subject::Jobs, &request.filter, present.now).map_err(|errors| {
@@ -163,16 +168,18 @@ async fn select(api: &Api, request: &Request, applies: &str, dry_run: bool) -> R
     let applies = Filter::parse(Subject::Jobs, applies, present.now).unwrap_or_default();
     let filter =
         filter.and(applies).map_err(|why| ApiError::invalid(vec![filters::detail(&pointer, &why)]))?;
-    let filter = JobFilter { filter, present: Some(present), limit: MAX_SELECTED, ..JobFilter::default() };
-    let (ids, count) = api.store().job_ids(filter).await?;
+    let filter =
+        JobFilter { filter, newest, present: Some(present), limit: MAX_SELECTED, ..JobFilter::default() };
+    let selected = api.store().job_ids(filter).await?;
+    let count = selected.count;
     if count > u64::from(MAX_SELECTED) {
         let message =
             format!("the filter selects {count} jobs, at most {MAX_SELECTED} are changed at once; narrow it");
         return Err(ApiError::invalid(vec![Detail::new(&pointer, Rule::Range, message)]));
     }
     match request.expected {
-        _ if dry_run => Ok(Selected { ids, count }),
-        Some(expected) if expected == count => Ok(Selected { ids, count }),
+        _ if dry_run => Ok(selected),
+        Some(expected) if expected == count => Ok(selected),
         Some(expected) => Err(ApiError::new(
             ErrorCode::PreconditionFailed,
             format!(
@@ -186,11 +193,12 @@ async fn select(api: &Api, request: &Request, applies: &str, dry_run: bool) -> R
     }
 }
 
-async fn preview(api: &Api, selected: &Selected, dry_run: bool) -> Result<SelectionView, ApiError> {
+async fn preview(api: &Api, selected: &JobIds, dry_run: bool) -> Result<SelectionView, ApiError> {
     let mut first = Vec::new();
     for id in selected.ids.iter().take(NAMED) {
         let job = api.store().job(*id).await?;
         first.push(SelectedView { job_id: *id, server_serial: job.and_then(|job| job.run.server) });
     }
-    Ok(SelectionView { dry_run, count: selected.count, cancelled_now: 0, first })
+    let JobIds { count, superseded, .. } = *selected;
+    Ok(SelectionView { dry_run, count, superseded, cancelled_now: 0, first })
 }

@@ -6,7 +6,8 @@
 //!   doctor                   yes     -     yes    with its options
 //!   power.cycle, bmc.reset,
 //!   inventory.out-of-band,
-//!   firmware.install         yes     -     yes    with its parameters
+//!   firmware.install,
+//!   bios.apply               yes     -     yes    with its parameters
 //!   unknown                  yes    yes    yes     -       (a job of another version of the program)
 //! ```
 //!

@@ -25,9 +25,12 @@ pub(super) fn fleet() -> Vec<Operation> {
                 202,
                 "The batch and the jobs of its accepted rows are stored.",
             ),
-        get(BATCHES, "listBatches", "List the newest batches")
+        get(BATCHES, "listBatches", "List batches, the newest first")
+            .query("since", "Only created at this time or later: RFC 3339, a date, or an age such as `2h`.", text())
+            .query("id", "Only batches whose id begins so: 4 to 36 characters.", text())
+            .query("cursor", "The position of the page: the field `next` of the page before it.", text())
             .page_size(20, 100)
-            .returns::<batch::BatchPage>(200, "The newest batches."),
+            .returns::<batch::BatchPage>(200, "One page of batches."),
         get(
             ("batches", "/api/v1/batches/{id}"),
             "getBatch",
@@ -61,7 +64,7 @@ pub(super) fn fleet() -> Vec<Operation> {
             "The batch of an earlier request with the same idempotency key.",
         )
         .returns::<batch::CreatedBatchView>(202, "The batch and the jobs of its accepted rows are stored.")
-        .errors(&[ErrorCode::ConflictPhase]),
+        .errors(&[ErrorCode::PreconditionFailed, ErrorCode::ConflictPhase]),
         post(
             ("jobs", "/api/v1/job-selections/cancel"),
             "cancelJobs",
@@ -95,6 +98,10 @@ pub(super) fn fleet() -> Vec<Operation> {
         .body::<import::NewServers>()
         .returns::<import::ImportView>(200, "A result per row; the new servers are registered."),
     ]
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
 }
 
 fn flag() -> Value {

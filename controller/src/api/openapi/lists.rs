@@ -13,9 +13,14 @@ const LANGUAGE: &str = "A filter: terms with blanks between them, all of which m
 
 /// The filter of a list of jobs.
 pub(super) fn job_filters(operation: Operation) -> Operation {
-    let keys = "`condition`, `status`, `outcome`, `class`, `failed_step`, `step`, `wait`, `hold`, `serial`, `label`, `workflow`, \
+    let keys = "`condition`, `status`, `outcome`, `failure`, `class`, `failed_step`, `step`, `wait`, `hold`, `serial`, `label`, `workflow`, \
         `batch`, `by`, `since`, `until`.";
     shared(operation, keys)
+        .query(
+            "failure",
+            "`open`: only jobs that failed within the last day, and that no newer job of their server has followed.",
+            json!({ "type": "string", "enum": ["open"] }),
+        )
         .query("class", "Only jobs that failed for a reason of this class.", text())
         .query("failed_step", "Only jobs that failed at this step.", text())
         .query("hold", "Only jobs with a hold of this class.", text())
@@ -37,7 +42,7 @@ pub(super) fn server_filters(operation: Operation) -> Operation {
         .query(
             "state",
             "Only servers in this state: `free` (a new job starts at once), `busy` (a job has not ended), `maintenance`, \
-             `restored`, `debt` (a cleanup is left for the next job), `unseen` (the BMC has never responded).",
+             `restored`, `pending-cleanup` (a cleanup is left for the next job), `unseen` (the BMC has never responded).",
             json!({ "type": "string", "enum": states }),
         )
         .query("vendor", "Only servers of this vendor, as the operator gave it.", text())

@@ -17,6 +17,7 @@ use super::super::registry::{RegistryStatus, StillRunning, UploadPage, scrub};
 use super::super::report::ReportAccepted;
 use super::super::restored;
 use super::super::secrets;
+use super::super::servers::bios::BiosView;
 use super::super::servers::inventory::ServerInventoryView;
 use super::super::servers::{change, doctor, release, view as server};
 use super::super::session;
@@ -512,6 +513,15 @@ fn servers() -> Vec<Operation> {
             200,
             "The inventories; null without a report that carried one, and without a read of the BMC.",
         ),
+        get(
+            ("servers", "/api/v1/servers/{serial}/bios"),
+            "getServerBios",
+            "Read the settings of the BIOS and the boot order from the BMC; nothing is changed",
+        )
+        .for_operators()
+        .of_server()
+        .returns::<BiosView>(200, "The settings as the BMC shows them now, without passwords.")
+        .errors(&[ErrorCode::Bmc, ErrorCode::ServerRecord]),
         get(
             ("servers", "/api/v1/servers/{serial}/restored"),
             "getRestoredServer",

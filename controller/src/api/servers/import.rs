@@ -139,7 +139,8 @@ pub(in crate::api) async fn import(
             Some(first) => Err(ApiError::invalid(vec![Detail::new(
                 "/serial",
                 Rule::Value,
-                format!("row {first} has this serial number too"),
+                // Rows are counted from 1 where people read them: on the page and in the table of the command.
+                format!("row {} has this serial number too", first + 1),
             )])),
         });
         prepared.push((index, shown, row));

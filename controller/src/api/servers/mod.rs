@@ -1,5 +1,6 @@
 //! Servers: registered machines with the address and credentials of their BMCs.
 
+pub(super) mod bios;
 mod bmc_error;
 pub(super) mod card;
 pub(super) mod change;

@@ -113,7 +113,7 @@ fn changed_since(server: &Server) -> ApiError {
 /// Whether a restart of the BMC, by itself or in an update of its firmware, is held until an operator registers the certificate with which the BMC returned. Until then
 /// nothing is sent to the BMC, so its fingerprint may change during the job.
 async fn awaits_certificate(api: &Api, serial: &Serial) -> Result<bool, ApiError> {
-    for workflow in [upkeep::BMC_RESET, upkeep::FIRMWARE_INSTALL] {
+    for workflow in [upkeep::BMC_RESET, upkeep::FIRMWARE_INSTALL, upkeep::BIOS_APPLY] {
         let filter = JobFilter {
             server: Some(serial.clone()),
             workflow: Some(workflow.to_owned()),

@@ -151,6 +151,47 @@ async fn a_registry_that_goes_away_at_any_request_leaves_no_half_backup_and_the_
     }
 }
 
+/// A registry that takes the head of each request and ends the connection when a body follows.
+async fn without_bodies() -> std::net::SocketAddr {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n")
+                && let Ok(byte) = connection.read_u8().await
+            {
+                head.push(byte);
+            }
+            let response = match head.split(|byte| *byte == b' ').next() {
+                Some(b"PUT") => continue,
+                Some(b"POST") => "202 Accepted\r\nlocation: /v2/site/shoal/blobs/uploads/1",
+                _ => "404 Not Found",
+            };
+            let response = format!("HTTP/1.1 {response}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _gone = connection.write_all(response.as_bytes()).await;
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_ends_the_connection_in_a_body_is_not_called_unreachable() {
+    let remote = Remote::start().await;
+    let mut kit = scheduled(&remote).await;
+    let hasty = format!("oci+http://{}/site/shoal", without_bodies().await);
+    let reference = BackupReference::parse(&hasty).unwrap().unwrap();
+    kit.settings.backup_target = Some(BackupTarget::Registry(reference.target));
+    let service = kit.start().await;
+    assert!(service.step_now().await);
+    no_staging(&kit);
+    let message = service.status().failure.unwrap().message;
+    assert!(message.contains("ended the connection before its response"), "{message}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_in_a_registry_is_found_by_its_part() {
     let remote = Remote::start().await;

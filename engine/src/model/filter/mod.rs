@@ -38,6 +38,9 @@ pub const MAX_TERMS: usize = 32;
 /// The maximum of values of one term.
 pub const MAX_VALUES: usize = 32;
 
+/// The value of the key `failure`.
+const OPEN_FAILURE: &str = "open";
+
 /// What a list shows. It decides which keys a filter may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
@@ -55,6 +58,7 @@ impl Subject {
                 "condition",
                 "status",
                 "outcome",
+                "failure",
                 "class",
                 "failed_step",
                 "step",
@@ -88,7 +92,8 @@ pub enum ServerState {
     /// The data of the server was restored, and no operator has released it.
     Restored,
     /// The next job must do a cleanup that an earlier one could not do.
-    Debt,
+    #[strum(serialize = "pending-cleanup")]
+    PendingCleanup,
     /// The BMC has never responded.
     Unseen,
 }
@@ -96,7 +101,7 @@ pub enum ServerState {
 impl ServerState {
     /// All states.
     pub const ALL: [Self; 6] =
-        [Self::Free, Self::Busy, Self::Maintenance, Self::Restored, Self::Debt, Self::Unseen];
+        [Self::Free, Self::Busy, Self::Maintenance, Self::Restored, Self::PendingCleanup, Self::Unseen];
 
     /// The state's name in filters.
     pub fn as_str(self) -> &'static str {
@@ -127,6 +132,8 @@ pub enum Test {
     Status(Vec<JobStatus>),
     /// How the job ended, or will end after its cleanup.
     Outcome(Vec<Outcome>),
+    /// The job failed within the last day, and no newer job of its server exists: it needs a person.
+    OpenFailure,
     /// The class of the failure.
     Class(Vec<String>),
     /// The step that failed.
@@ -205,6 +212,7 @@ impl Test {
             Self::Condition(list) => (Some("condition"), names(list, Condition::as_str)),
             Self::Status(list) => (Some("status"), names(list, JobStatus::as_str)),
             Self::Outcome(list) => (Some("outcome"), names(list, Outcome::as_str)),
+            Self::OpenFailure => (Some("failure"), vec![OPEN_FAILURE.to_owned()]),
             Self::Class(list) => (Some("class"), list.clone()),
             Self::FailedStep(list) => (Some("failed_step"), list.clone()),
             Self::Step(list) => (Some("step"), list.clone()),

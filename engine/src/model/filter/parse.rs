@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use strsim::osa_distance;
 
-use super::{Filter, LabelTest, MAX_FILTER_BYTES, MAX_TERMS, MAX_VALUES, ServerState, Subject, Term, Test};
+use super::{
+    Filter, LabelTest, MAX_FILTER_BYTES, MAX_TERMS, MAX_VALUES, OPEN_FAILURE, ServerState, Subject, Term,
+    Test,
+};
 use crate::model::{Condition, JobStatus, Outcome, Time};
 
 /// The longest value, in characters, that is compared with known names or repeated in an error.
@@ -243,6 +246,10 @@ fn test(subject: Subject, key: &str, values: Vec<String>, now: Time) -> Result<T
         "state" => {
             Test::State(named(key, &values, &ServerState::ALL.map(ServerState::as_str), ServerState::parse)?)
         }
+        "failure" => {
+            named(key, &values, &[OPEN_FAILURE], |name| (name == OPEN_FAILURE).then_some(()))?;
+            Test::OpenFailure
+        }
         "class" => Test::Class(values),
         "failed_step" => Test::FailedStep(values),
         "step" => Test::Step(values),
@@ -327,6 +334,7 @@ fn example(key: &str) -> &'static str {
         "condition" => "waiting",
         "status" => "queued",
         "outcome" => "failed",
+        "failure" => OPEN_FAILURE,
         "class" => "media",
         "step" | "failed_step" => "redfish.power-on",
         "wait" => "report",

@@ -46,7 +46,7 @@ fn a_selector_joins_its_parts_with_and() {
 
 #[test]
 fn a_refused_term_names_its_place_and_what_was_meant() {
-    let keys = "condition, status, outcome, class, failed_step, step, wait, hold, serial, label, workflow, batch, by, since, until";
+    let keys = "condition, status, outcome, failure, class, failed_step, step, wait, hold, serial, label, workflow, batch, by, since, until";
     assert_eq!(
         refused(Subject::Jobs, "site=a stpe:x"),
         [format!(
@@ -60,6 +60,10 @@ fn a_refused_term_names_its_place_and_what_was_meant() {
              working, cancelling, abandoned, waiting, retrying, due, held, ended",
             "outcome:ok at character 18: outcome is one of succeeded, failed, cancelled",
         ]
+    );
+    assert_eq!(
+        refused(Subject::Jobs, "failure:opn"),
+        ["failure:opn at character 1: did you mean open? failure is one of open"]
     );
     assert!(refused(Subject::Servers, "outcome:failed")[0].contains("the key is one of state, serial"));
     assert!(refused(Subject::Jobs, "serial:[a]")[0].contains("pattern"));
@@ -104,7 +108,7 @@ proptest! {
     #[test]
     fn the_text_of_a_filter_is_the_same_filter(
         words in proptest::collection::vec(
-            "(-)?(condition:held|step:[a-z\",\\\\]{1,4}|label:[a-z=!,\"]{1,5}|[a-z]{1,3}!?=[a-z:,]{0,3}|since:[0-9]{1,2}[hdx]|.{0,6})",
+            "(-)?(condition:held|failure:open|step:[a-z\",\\\\]{1,4}|label:[a-z=!,\"]{1,5}|[a-z]{1,3}!?=[a-z:,]{0,3}|since:[0-9]{1,2}[hdx]|.{0,6})",
             0..6,
         ),
     ) {

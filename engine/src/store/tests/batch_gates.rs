@@ -134,7 +134,7 @@ async fn after_a_number_of_failures_no_further_job_starts() {
     assert_eq!(stop(&kit, id).await, None);
     assert_eq!(claim_all(&kit, 16).await, jobs[3..]);
 
-    let failed = kit.store.failed_jobs_of_batch(id).await.unwrap();
+    let failed = kit.store.failed_jobs_of_batch(id, None).await.unwrap();
     let (causes, rest) = crate::model::causes(failed);
     let shown: Vec<(&str, u64)> = causes.iter().map(|cause| (&*cause.summary, cause.jobs)).collect();
     assert_eq!((shown, rest), (vec![("refused by 10.0.0.1", 2), ("power", 1)], 0));

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::{JobCursor, JobFilter, JobOrder, Present, ServerFilter};
+use super::super::{JobCursor, JobFilter, JobIds, JobOrder, Newest, Present, ServerFilter};
 use super::*;
 use crate::model::filter::{LabelTest, ServerState, Term, Test};
 use crate::model::{Condition, Filter, JobStatus, Subject};
@@ -18,7 +18,7 @@ struct Machine {
     vendor: Option<&'static str>,
     maintenance: bool,
     restored: bool,
-    debt: bool,
+    pending_cleanup: bool,
     seen: bool,
     created: Time,
 }
@@ -72,7 +72,7 @@ fn machine(index: usize, c: [u8; 6]) -> Machine {
         vendor: pick(&[None, Some("dell"), Some("Hpe")], c[2]),
         maintenance: c[3].is_multiple_of(3),
         restored: c[3].is_multiple_of(5),
-        debt: c[4].is_multiple_of(3),
+        pending_cleanup: c[4].is_multiple_of(3),
         seen: c[4].is_multiple_of(2),
         created: at(u64::from(c[5]) * 100),
     }
@@ -157,7 +157,7 @@ impl Row {
         self.phase != Phase::Ended
     }
 
-    fn has(&self, term: &Term, present: Present, drained: bool) -> bool {
+    fn has(&self, term: &Term, rows: &[Row], present: Present, drained: bool) -> bool {
         let listed = |list: &[String], value: Option<&str>| {
             value.is_some_and(|value| list.iter().any(|listed| listed == value))
         };
@@ -166,6 +166,7 @@ impl Row {
             Test::Condition(list) => list.contains(&self.condition(present, drained)),
             Test::Status(list) => list.contains(&JobStatus::of(self.workflow, self.phase, self.outcome)),
             Test::Outcome(list) => self.outcome.is_some_and(|outcome| list.contains(&outcome)),
+            Test::OpenFailure => !self.is_open() && rank(self, rows, present) == 1,
             Test::Class(list) => listed(list, self.failure.map(|(class, _)| class)),
             Test::FailedStep(list) => listed(list, self.failure.map(|(_, step)| step)),
             Test::Step(list) => listed(list, open(self.step)),
@@ -215,7 +216,7 @@ impl Machine {
                 ServerState::Busy => own().next().is_some(),
                 ServerState::Maintenance => self.maintenance,
                 ServerState::Restored => self.restored,
-                ServerState::Debt => self.debt,
+                ServerState::PendingCleanup => self.pending_cleanup,
                 ServerState::Unseen => !self.seen,
             }),
             Test::Serial(list) => list.iter().any(|glob| globbed(glob.as_str(), &self.serial)),
@@ -230,9 +231,9 @@ impl Machine {
                 let texts = [&*self.serial, "https://10.0.0.1", self.vendor.unwrap_or_default(), &labels];
                 texts.iter().any(|own| own.to_ascii_lowercase().contains(&text.to_ascii_lowercase()))
             }
-            _ => {
-                own().any(|row| row.has(&Term { negated: false, test: term.test.clone() }, present, drained))
-            }
+            _ => own().any(|row| {
+                row.has(&Term { negated: false, test: term.test.clone() }, rows, present, drained)
+            }),
         };
         holds != term.negated
     }
@@ -279,11 +280,15 @@ fn fill(connection: &Connection, machines: &[Machine], rows: &[Row], drained: bo
                 ],
             )
             .unwrap();
-        let debt = PendingCleanup { job_id: RunId::new(), remaining: vec![], slots: vec![], unknown: None };
+        let pending =
+            PendingCleanup { job_id: RunId::new(), remaining: vec![], slots: vec![], unknown: None };
         connection
             .execute(
                 "INSERT INTO server_observed (serial, pending_cleanup) VALUES (?1, ?2)",
-                rusqlite::params![machine.serial, json(machine.debt).map(|_| json!(debt).to_string())],
+                rusqlite::params![
+                    machine.serial,
+                    json(machine.pending_cleanup).map(|_| json!(pending).to_string())
+                ],
             )
             .unwrap();
     }
@@ -365,6 +370,7 @@ const OF_JOBS: &[&str] = &[
     "status:failed,succeeded",
     "outcome:failed",
     "outcome:succeeded,cancelled",
+    "failure:open",
     "class:media",
     "failed_step:b.off",
     "step:a.on",
@@ -380,7 +386,7 @@ const OF_JOBS: &[&str] = &[
 ];
 const OF_SERVERS: &[&str] = &[
     "state:free",
-    "state:busy,debt",
+    "state:busy,pending-cleanup",
     "state:maintenance,restored",
     "state:unseen",
     "vendor:dell",
@@ -413,13 +419,18 @@ fn filter_text(own: &[&str], choices: &[(u8, bool)]) -> String {
 }
 
 /// The rank in the order "needs a person first", by its definition.
-fn rank(row: &Row, rows: &[Row], present: Present) -> u8 {
-    let newer = rows.iter().any(|other| {
+fn newer(row: &Row, rows: &[Row], counts: impl Fn(&Row) -> bool) -> bool {
+    rows.iter().any(|other| {
         let server = |row: &Row| row.machine.as_ref().map(|machine| machine.serial.clone());
         server(row).is_some()
             && server(other) == server(row)
             && (other.created, &other.id) > (row.created, &row.id)
-    });
+            && counts(other)
+    })
+}
+
+fn rank(row: &Row, rows: &[Row], present: Present) -> u8 {
+    let newer = newer(row, rows, |_| true);
     let day_ago = present.now.minus(Duration::from_secs(86_400));
     match row {
         row if row.is_open() && (row.hold.is_some() || row.restored) => 0,
@@ -459,12 +470,24 @@ proptest! {
         let kit = Kit::new();
         fill(&kit.outside(), &machines, &rows, drained);
         let present = Present { now: at(NOW), pressure };
+        let overview = runtime.block_on(kit.store.overview(present.now)).unwrap();
+        for group in &overview.failures {
+            // The filter of the link beside the number of the group.
+            let text = format!("failure:open class:{} failed_step:{}", group.class, group.step);
+            let filter = Filter::parse(Subject::Jobs, &text, present.now).unwrap();
+            let listed = JobFilter { filter, present: Some(present), limit: 50, ..JobFilter::default() };
+            let found = runtime.block_on(kit.store.job_ids(listed)).unwrap();
+            prop_assert_eq!(found.count, group.jobs, "{}", text);
+            prop_assert!(found.ids.contains(&group.newest));
+        }
+        let open = rows.iter().filter(|row| !row.is_open() && rank(row, &rows, present) == 1).count();
+        prop_assert_eq!(overview.failures.iter().map(|group| group.jobs).sum::<u64>(), open as u64);
         for (choices, limit, attention) in &filters {
             let text = filter_text(OF_JOBS, choices);
             let filter = Filter::parse(Subject::Jobs, &text, present.now).unwrap();
             let mut expected: Vec<&Row> = rows
                 .iter()
-                .filter(|row| filter.terms().iter().all(|term| row.has(term, present, drained)))
+                .filter(|row| filter.terms().iter().all(|term| row.has(term, &rows, present, drained)))
                 .collect();
             let order = if *attention { JobOrder::Attention } else { JobOrder::Newest };
             let ranked = |row: &Row| if *attention { rank(row, &rows, present) } else { 0 };
@@ -476,9 +499,18 @@ proptest! {
                 JobFilter { filter, order, present: Some(present), limit: *limit, ..JobFilter::default() };
             let found = runtime.block_on(pages(&kit.store, &wanted));
             prop_assert_eq!(&found, &expected, "{} in order {:?}", text, order);
-            let (ids, count) = runtime.block_on(kit.store.job_ids(wanted)).unwrap();
+            let JobIds { ids, count, superseded } = runtime.block_on(kit.store.job_ids(wanted.clone())).unwrap();
+            prop_assert_eq!(superseded, 0);
             prop_assert_eq!(count, expected.len() as u64);
             prop_assert_eq!(ids.len(), expected.len().min(*limit as usize));
+            let newest = expected.iter().filter(|id| {
+                let row = rows.iter().find(|row| row.id == **id).unwrap();
+                !newer(row, &rows, |other| other.workflow == PROVISION)
+            });
+            let newest = newest.count() as u64;
+            let wanted = JobFilter { newest: Some(Newest::default()), ..wanted };
+            let found = runtime.block_on(kit.store.job_ids(wanted)).unwrap();
+            prop_assert_eq!((found.count, found.superseded), (newest, expected.len() as u64 - newest));
 
             let text = filter_text(OF_SERVERS, choices);
             let filter = Filter::parse(Subject::Servers, &text, present.now).unwrap();
@@ -522,6 +554,7 @@ fn a_list_reads_the_index_of_its_filter() {
         ("wait:report", "idx_runs_open"),
         ("hold:operator", "idx_runs_open"),
         ("outcome:failed", "idx_runs_outcome"),
+        ("failure:open", "idx_runs_ended"),
         ("class:media", "idx_runs_failure_class"),
         ("class:media failed_step:a", "idx_runs_failure_class"),
         ("batch:01890000-0000-7000-8000-000000000001", "idx_runs_batch"),
@@ -534,8 +567,14 @@ fn a_list_reads_the_index_of_its_filter() {
         let plan = plan(&outside, &filter, 0);
         let runs = |line: &&String| line.contains("SCAN runs") || line.contains("SEARCH runs");
         let outer = plan.iter().find(runs).unwrap();
-        let reads = if index == "run_labels" {
-            outer.contains("SEARCH runs USING INDEX sqlite_autoindex_runs_1 (id=?)")
+        let by_id = outer.contains("SEARCH runs USING INDEX sqlite_autoindex_runs_1 (id=?)");
+        let reads = if index == "idx_runs_ended" {
+            by_id
+                && plan
+                    .iter()
+                    .any(|line| line.contains("SEARCH ended USING INDEX idx_runs_ended (updated_at>?)"))
+        } else if index == "run_labels" {
+            by_id
                 && plan.iter().any(|line| line.contains("SEARCH run_labels USING PRIMARY KEY"))
                 && plan.iter().any(|line| line.contains("SEARCH server_labels USING PRIMARY KEY"))
         } else {

@@ -3,7 +3,7 @@
 //! ```text
 //!   SimBmcConfig ─┬─ identity   serial, sku, credentials, SimIdentity
 //!                 ├─ resources  slots (SlotConfig), their place in the tree (SlotTree), ServicePolicy
-//!                 ├─ host       PowerPolicy, BootPolicy, HardwareConfig
+//!                 ├─ host       PowerPolicy, BootPolicy, BiosPolicy, HardwareConfig
 //!                 ├─ manager    ManagerPolicy
 //!                 ├─ media      MediaPolicy (UrlRules, InsertRules, ReadStyle)
 //!                 ├─ firmware   UpdatePolicy
@@ -14,6 +14,7 @@
 //! The defaults describe a strict but capable BMC: two CD slots and a USB slot, all rules of decision D1 enforced. A file
 //! in `lab/bmc/vendors` says where a vendor differs ([`SimBmcConfig::vendor`]).
 
+mod bios;
 mod host;
 mod manager;
 mod media;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::faults::Fault;
+pub use bios::{BiosAttribute, BiosPolicy};
 pub use host::{
     AlreadyThere, BootDemands, BootOem, BootPolicy, BootSearch, Graceful, PowerPolicy, SettingsObject,
 };
@@ -68,6 +70,8 @@ pub struct SimBmcConfig {
     pub hardware: HardwareConfig,
     /// Boot override.
     pub boot: BootPolicy,
+    /// Settings of the BIOS, and the persistent boot order.
+    pub bios: BiosPolicy,
     /// Insert and eject.
     pub media: MediaPolicy,
     /// Sessions and lock-out.
@@ -114,6 +118,7 @@ impl SimBmcConfig {
             manager: ManagerPolicy::default(),
             hardware: HardwareConfig::default(),
             boot: BootPolicy::default(),
+            bios: BiosPolicy::default(),
             media: MediaPolicy::default(),
             session: SessionPolicy::default(),
             service: ServicePolicy::default(),

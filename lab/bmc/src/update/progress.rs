@@ -103,6 +103,10 @@ pub(crate) struct Updates {
     pub(super) accepted: Vec<(String, String)>,
     /// Images and updates that a restart of the BMC ended.
     pub(super) lost: u64,
+    /// Updates whose task was removed while they ran, or after they had failed.
+    pub(super) hidden: u64,
+    /// The number of started updates at the last restart that removed the task of a failed one.
+    pub(super) forgotten: u64,
 }
 
 /// What the caller of [`Updates::step`] must do.
@@ -229,6 +233,7 @@ impl Updates {
             && let Some(id) = job.task.take()
         {
             tasks.remove(id);
+            self.hidden += 1;
         }
         if policy.lists_staged {
             self.items[job.item].staged = Some(job.version.clone());
@@ -319,6 +324,13 @@ impl Updates {
             self.job = None;
             self.lost += 1;
             self.shown = ShownState { state: "Idle", ..ShownState::default() };
+        } else if self.job.is_none()
+            && self.forgotten < self.started
+            && self.log.back().is_some_and(|last| !last.applied)
+        {
+            // The task of an update that failed is gone, and the old version is installed: nothing shows that there was one.
+            self.forgotten = self.started;
+            self.hidden += 1;
         }
         self.lost += u64::from(self.stored.take().is_some());
     }

@@ -48,7 +48,7 @@ pub struct InstallerBehaviour {
     /// Reports the start of every unit, without retries.
     pub report_progress: bool,
     /// Minimum duration of every unit.
-    pub pace: Duration,
+    pub unit_time: Duration,
     /// Attempts and delays for the final report.
     pub report_backoff: Backoff,
     /// Attempts and delays for a pull from the registry.
@@ -73,7 +73,7 @@ impl Default for InstallerBehaviour {
             never_report: false,
             report_twice: false,
             report_progress: false,
-            pace: Duration::ZERO,
+            unit_time: Duration::ZERO,
             report_backoff: backoff(20, 10),
             pull_backoff: backoff(5, 5),
             beacon_pause: Duration::from_secs(1),

@@ -83,7 +83,7 @@ impl Installer<'_> {
         if self.behaviour.report_progress && self.medium.is_none() {
             self.reporter.progress(unit, percent).await;
         }
-        tokio::time::sleep(self.behaviour.pace).await;
+        tokio::time::sleep(self.behaviour.unit_time).await;
         let result = if self.behaviour.fail_at.as_deref() == Some(unit) {
             Err("failed on purpose, as the simulation is configured".to_owned())
         } else {

@@ -58,6 +58,12 @@ impl DemoApi {
         self.send(self.request(Method::GET, &path), "read events").await
     }
 
+    /// What was read of the images of a job.
+    pub(super) async fn media(&self, id: &str) -> anyhow::Result<Value> {
+        self.send(self.request(Method::GET, &format!("/api/v1/jobs/{id}/media")), "read the media of a job")
+            .await
+    }
+
     /// Sends a document.
     pub(super) async fn post(
         &self,

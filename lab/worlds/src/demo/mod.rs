@@ -10,6 +10,7 @@
 
 mod api;
 mod firmware;
+mod numbers;
 mod scenario;
 mod timeline;
 mod vm;

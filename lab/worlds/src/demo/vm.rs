@@ -20,6 +20,7 @@ use registry::RepositoryName;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
+use super::numbers::Numbers;
 use super::timeline::Timeline;
 use super::{BMC_USER, DemoApi, DemoServer, ExpectedEnd, follow};
 use crate::DemoArgs;
@@ -49,6 +50,7 @@ const NEEDED: &str = "shoal demo --vm installs a real system and needs two thing
                       shoal maintenance fetch packages
                       shoal maintenance build packages --agent shoal-agent -o maintenance.iso
                     The agent is the program of the crate `agent`: cargo static -p agent
+                    In its place --packages packages --agent shoal-agent make the medium for this run
   --image IMAGE     the image to install: the folder or tar of an OCI image layout, or a reference HOST/REPOSITORY:TAG
                     that the machine pulls by itself. It must have a kernel and a boot loader, which images for containers
                     do not have. docs/operating.md makes one with mmdebstrap and umoci
@@ -72,9 +74,64 @@ impl Image {
     }
 }
 
+/// Where the boot medium comes from.
+#[derive(Debug)]
+enum MediumSource {
+    /// A file.
+    File(PathBuf),
+    /// It is made from packages and an agent.
+    Made(maintenance::Inputs),
+}
+
+impl MediumSource {
+    fn of(args: &DemoArgs) -> Option<Self> {
+        if let Some(file) = &args.medium {
+            return Some(Self::File(file.clone()));
+        }
+        let (packages, agent) = args.packages.as_ref().zip(args.agent.as_ref())?;
+        Some(Self::Made(maintenance::Inputs {
+            packages: packages.clone(),
+            kernel: None,
+            agent: agent.clone(),
+            // The small one makes the file systems of the default layout, and boots sooner.
+            profile: if args.recipe.is_some() {
+                maintenance::Profile::Full
+            } else {
+                maintenance::Profile::Small
+            },
+            // A kernel on a busy emulator stops at the check of its timer.
+            command_line: "no_timer_check".to_owned(),
+        }))
+    }
+
+    /// The file of the medium, which is made in `folder` if there is none.
+    async fn file(self, folder: &Path, timeline: &mut Timeline) -> anyhow::Result<PathBuf> {
+        let inputs = match self {
+            Self::File(path) => {
+                return std::fs::canonicalize(&path)
+                    .with_context(|| format!("the boot medium {} cannot be opened", path.display()));
+            }
+            Self::Made(inputs) => inputs,
+        };
+        let path = folder.join("maintenance.iso");
+        let written = path.clone();
+        let bytes = tokio::task::spawn_blocking(move || {
+            let medium = maintenance::build(&inputs, &mut |_| {}).context("make the boot medium")?;
+            let mut file = std::io::BufWriter::new(std::fs::File::create(&written)?);
+            medium.plan.write_to(&mut file).with_context(|| format!("write {}", written.display()))?;
+            file.into_inner().context("write the boot medium")?;
+            anyhow::Ok(std::fs::metadata(&written)?.len())
+        });
+        let bytes = bytes.await.context("make the boot medium")??;
+        timeline.note("medium", &format!("made from the packages, {bytes} bytes"));
+        Ok(std::fs::canonicalize(path)?)
+    }
+}
+
 /// Installs the machine. Returns whether it printed a login prompt at the end.
 pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
-    let (medium, image) = match (&args.medium, &args.image) {
+    let medium = MediumSource::of(args);
+    let (medium, image) = match (medium, &args.image) {
         (Some(medium), Some(image)) => (medium, Image::of(image)),
         (medium, image) => {
             let missing: Vec<&str> = [(medium.is_none(), "--medium"), (image.is_none(), "--image")]
@@ -84,8 +141,10 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
             bail!("missing: {}\n\n{NEEDED}", missing.join(", "));
         }
     };
-    let medium = std::fs::canonicalize(medium)
-        .with_context(|| format!("the boot medium {} cannot be opened", medium.display()))?;
+    if let MediumSource::File(path) = &medium {
+        std::fs::metadata(path)
+            .with_context(|| format!("the boot medium {} cannot be opened", path.display()))?;
+    }
     let tools = vm::tools(&args.machine).await?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let disks = args.machine.disks_folder(folder.path());
@@ -93,6 +152,7 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     timeline.title(&format!("Shoal {}: installs a virtual machine", env!("CARGO_PKG_VERSION")));
     timeline.note("qemu", &format!("firmware {}, {tools}", args.machine.vm_firmware));
 
+    let medium = medium.file(folder.path(), &mut timeline).await?;
     let settings = settings(folder.path(), &medium)?;
     let oci_url = match &image {
         Image::Reference(reference) => reference.clone(),
@@ -226,6 +286,11 @@ async fn install(
         bmc.wait_for(|now| now.boots_from_disk > 0).await;
         console.mark()
     });
+    let bmc = machine.bmc.clone();
+    let power_on = tokio::spawn(async move {
+        bmc.wait_for(|now| now.power_ons > 0).await;
+        jiff::Timestamp::now()
+    });
     let server = DemoServer { serial: SERIAL.to_owned(), expected: ExpectedEnd::Installed, job_id };
     follow(&api, std::slice::from_ref(&server), timeline, TIMEOUT).await?;
     let job = api.job(&server.job_id).await?;
@@ -250,8 +315,13 @@ async fn install(
         Ok(line) => format!("boots its disk: {line}"),
         Err(why) => format!("UNEXPECTED: {why}; the console is in {}", machine.log().display()),
     };
+    let powered_on = if power_on.is_finished() { power_on.await.ok() } else { None };
+    let numbers = Numbers::of(&api, &server.job_id, powered_on).await?;
+    for sentence in numbers.sentences() {
+        timeline.note("numbers", &sentence);
+    }
     let result = json!({
-        "server_serial": SERIAL, "job_id": server.job_id, "outcome": job["outcome"],
+        "numbers": numbers.document(), "server_serial": SERIAL, "job_id": server.job_id, "outcome": job["outcome"],
         "failed_step": job["failed_step"], "as_expected": ended.is_ok(), "machine": sentence,
     });
     timeline.summary(&[result], ended.is_ok());

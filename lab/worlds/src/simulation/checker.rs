@@ -11,11 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lab_bmc::{BootSource, OverrideEnabled, Power, SimBmc};
 use parking_lot::{Mutex, MutexGuard};
 use redfish::{PowerState, Request, ResetType};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use engine::model::{Job, Outcome, Phase, RunId, Serial};
 use engine::store::Store;
@@ -38,8 +40,10 @@ pub(super) enum Reported {
 #[derive(Default)]
 struct Observed {
     violations: Vec<String>,
-    /// Number of changes in flight per BMC.
-    changes: BTreeMap<Serial, u32>,
+    /// The changes in flight of each BMC by their number: when they are over at the latest.
+    changes: BTreeMap<Serial, BTreeMap<u64, Instant>>,
+    /// The number of the last change.
+    last_change: u64,
     /// Number of boots from each image, by URL.
     media_boots: BTreeMap<String, u32>,
     /// Number of boots of each run before its cleanup, and whether the first was from the disk.
@@ -56,8 +60,9 @@ struct Observed {
     left_off: BTreeSet<RunId>,
     /// Jobs whose rescue session an operator ended.
     finished: BTreeSet<RunId>,
-    /// The run that last sent a firmware image to a BMC.
-    senders: BTreeMap<Serial, RunId>,
+    /// The run that last sent a firmware image to a BMC, and how many images the BMC had accepted before. A BMC may refuse the image
+    /// because it writes that of an earlier run.
+    senders: BTreeMap<Serial, (RunId, usize)>,
     reports: BTreeMap<RunId, Reported>,
     /// The conditions that were explained.
     explained: BTreeSet<String>,
@@ -69,12 +74,13 @@ struct Observed {
 pub(super) struct BmcChange {
     observed: Arc<Mutex<Observed>>,
     serial: Serial,
+    number: u64,
 }
 
 impl Drop for BmcChange {
     fn drop(&mut self) {
-        if let Some(count) = self.observed.lock().changes.get_mut(&self.serial) {
-            *count = count.saturating_sub(1);
+        if let Some(changes) = self.observed.lock().changes.get_mut(&self.serial) {
+            changes.remove(&self.number);
         }
     }
 }
@@ -101,13 +107,14 @@ impl InvariantChecker {
         self.observed().explained.clone()
     }
 
-    /// Checks a request that changes a BMC: only the holder of the lease of the server's run may send it.
+    /// Checks a request that changes a BMC: only the holder of the lease of the server's run may send it, and no other one may be in
+    /// flight. A sender that is paused does not see the end of its request: its deadline is the end.
     pub(super) fn bmc_change(
         &self,
         store: &Store,
         serial: &Serial,
         sender: &str,
-        request: &Request,
+        (request, deadline): (&Request, Duration),
         bmc: &SimBmc,
     ) -> BmcChange {
         let what = &request.path;
@@ -135,19 +142,24 @@ impl InvariantChecker {
             )),
             None => self.violation(format!("{sender} changes {serial} ({what}), which has no job")),
         }
-        let busy = {
+        let (number, busy) = {
             let mut observed = self.observed();
-            let count = observed.changes.entry(serial.clone()).or_default();
-            *count += 1;
-            *count > 1
+            observed.last_change += 1;
+            let (number, now) = (observed.last_change, Instant::now());
+            let changes = observed.changes.entry(serial.clone()).or_default();
+            changes.retain(|_, end| *end > now);
+            let busy = !changes.is_empty();
+            changes.insert(number, now + deadline);
+            (number, busy)
         };
         if busy {
             self.violation(format!("two requests change {serial} at once ({what})"));
         }
-        BmcChange { observed: Arc::clone(&self.0), serial: serial.clone() }
+        BmcChange { observed: Arc::clone(&self.0), serial: serial.clone(), number }
     }
 
-    /// While a BMC checks or writes the firmware that a run sent, neither host nor BMC is reset and no other image is sent. After the
+    /// While a BMC checks or writes the firmware that a run sent, neither host nor BMC is reset and no other image is sent, unless it
+    /// removed the task of the update that it writes. After the
     /// end of that run others may do so: its update hangs for ever, or its image begins with a later restart of the host.
     fn no_update_is_interrupted(
         &self,
@@ -161,14 +173,18 @@ impl InvariantChecker {
         if !resets && !has_image {
             return;
         }
+        let accepted = bmc.accepted_images().len();
         let sender = self.observed().senders.get(serial).copied();
+        let sender = sender.filter(|(_, before)| *before < accepted).map(|(sender, _)| sender);
         let is_open = sender.is_some_and(|sender| sender == run || !store.peek_ended(sender));
-        if is_open && bmc.is_flashing() {
+        // What a BMC hides whose response was lost too cannot be known: its tasks show that it has no image.
+        let is_hidden = !resets && bmc.hides_update();
+        if is_open && bmc.is_flashing() && !is_hidden {
             let what = if resets { &request.path } else { "a second image" };
             self.violation(format!("job {run} sends {what} to {serial}, which writes firmware"));
         }
-        if has_image {
-            self.observed().senders.insert(serial.clone(), run);
+        if has_image && sender != Some(run) {
+            self.observed().senders.insert(serial.clone(), (run, accepted));
         }
     }
 

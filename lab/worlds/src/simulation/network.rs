@@ -94,7 +94,8 @@ impl WorldTransport {
             if let [run] = store.peek_begun(&self.serial)[..] {
                 self.world.run_changes(run, &self.bmc);
             }
-            self.world.checker.bmc_change(store, &self.serial, &self.boundary.owner, &request, &self.bmc)
+            let sent = (&request, deadline);
+            self.world.checker.bmc_change(store, &self.serial, &self.boundary.owner, sent, &self.bmc)
         });
         let response = InProcess::new(self.bmc.clone()).send(request, deadline).await;
         drop(change);

@@ -39,7 +39,7 @@ impl WorldState {
 
     /// A run changes a BMC.
     pub(super) fn run_changes(&self, run: RunId, bmc: &SimBmc) {
-        let counters = || Counters { accepted: bmc.accepted_images().len(), lost: bmc.updates_lost() };
+        let counters = || Counters { accepted: bmc.accepted_images().len(), lost: lost(bmc) };
         self.watched.before.lock().entry(run).or_insert_with(counters);
     }
 
@@ -86,14 +86,15 @@ impl WorldState {
         }
     }
 
-    /// No image is accepted twice in a run, unless the BMC lost one in a restart.
+    /// No image is accepted twice in a run, unless the BMC lost one in a restart, or removed the task of one that it wrote or failed to
+    /// write: when the response to the upload was lost too, a BMC that shows its tasks and none for the image has shown that it has none.
     fn check_images(&self, serial: &Serial, bmc: &SimBmc, run: RunId, before: Option<Counters>) {
         let Some(before) = before else { return };
         let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
         for image in bmc.accepted_images().into_iter().skip(before.accepted) {
             *counts.entry(image).or_default() += 1;
         }
-        let lost = bmc.updates_lost() - before.lost;
+        let lost = lost(bmc) - before.lost;
         for ((component, version), count) in counts.into_iter().filter(|(_, count)| *count > 1 + lost) {
             self.checker.violation(format!(
                 "job {run} sent a second image of {component} {version} to {serial}: {count} were accepted, {lost} lost"
@@ -158,4 +159,9 @@ fn planned(plan: &Value) -> impl Iterator<Item = (&str, &str)> {
         let install = item["decision"] == "install";
         install.then_some((item["component"].as_str()?, item["then"].as_str()?))
     })
+}
+
+/// The updates that the BMC lost or hides.
+fn lost(bmc: &SimBmc) -> u64 {
+    bmc.updates_lost() + bmc.updates_hidden()
 }

@@ -19,9 +19,24 @@ fn page() -> Page {
     };
     let open =
         |jobs: u64, state: &str| json!({"jobs": jobs, "state": state, "since": "2026-01-02T09:30:00.000Z"});
+    // The fields are those of an event of the controller, as `shoal job events --json` shows it.
+    let sample: Value =
+        serde_json::from_str(include_str!("../../../../golden/cli-json/job-events.json")).unwrap();
+    let sample = sample["events"][0].clone();
     let event = |seq: u64, level: &str, message: &str| {
-        json!({"seq": seq, "time": format!("2026-01-02T09:59:{:02}.000Z", seq), "level": level, "server": "XF-2041",
-               "step": "redfish.mount.boot", "message": message})
+        let mut event = sample.clone();
+        for (name, value) in [
+            ("seq", json!(seq)),
+            ("time", json!(format!("2026-01-02T09:59:{seq:02}.000Z"))),
+            ("level", json!(level)),
+            ("server_serial", json!("XF-2041")),
+            ("step", json!("redfish.mount.boot")),
+            ("message", json!(message)),
+        ] {
+            assert!(event.get(name).is_some(), "an event of the controller has no {name}");
+            event[name] = value;
+        }
+        event
     };
     Page {
         overview: json!({

@@ -155,11 +155,13 @@ impl RemoteRegistry {
         }
     }
 
-    fn no_response(&self, what: &str, source: reqwest::Error) -> RemoteError {
-        RemoteError::NoResponse {
-            what: what.to_owned(),
-            registry: self.place(),
-            source: source.without_url(),
+    /// The error of a request without a complete response.
+    pub(super) fn no_response(&self, what: &str, source: reqwest::Error) -> RemoteError {
+        let (what, registry, source) = (what.to_owned(), self.place(), source.without_url());
+        if source.is_connect() || source.is_timeout() {
+            RemoteError::NoResponse { what, registry, source }
+        } else {
+            RemoteError::Ended { what, registry, source }
         }
     }
 

@@ -19,6 +19,17 @@ pub enum RemoteError {
         #[source]
         source: reqwest::Error,
     },
+    /// The connection ended before the response, for example because the registry refuses a body without reading it.
+    #[error("{what}: {registry} ended the connection before its response; its log has the reason")]
+    Ended {
+        /// The operation.
+        what: String,
+        /// The registry.
+        registry: String,
+        /// The cause.
+        #[source]
+        source: reqwest::Error,
+    },
     /// The login was refused.
     #[error(
         "{what}: {registry} refused the login; check BACKUP_REGISTRY_USER and BACKUP_REGISTRY_PASSWORD and the rights of the user"

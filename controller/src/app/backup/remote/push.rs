@@ -132,11 +132,7 @@ impl RemoteRegistry {
         }
         let mut read = 0;
         loop {
-            let chunk = response.chunk().await.map_err(|source| RemoteError::NoResponse {
-                what: what.clone(),
-                registry: self.place(),
-                source: source.without_url(),
-            })?;
+            let chunk = response.chunk().await.map_err(|source| self.no_response(&what, source))?;
             let Some(chunk) = chunk else { break };
             read += chunk.len() as u64;
             if read > blob.size {

@@ -1,21 +1,16 @@
-//! The workflows in a worker elsewhere, with a simulated BMC on a real socket. Every command crosses a link as JSON (decision D33).
+//! A controller without a step of its queue, a worker elsewhere, and one simulated BMC on a real socket.
 //!
 //! ```text
 //!   Worker, its own connections to the BMC --Backend--> JSON --> RemoteQueues of the controller's engine --> store
 //! ```
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use std::collections::BTreeSet;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-
 use lab_bmc::{
-    JournalItem, MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig,
-    SimBmcServer,
+    MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig, SimBmcServer,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,26 +19,21 @@ use tokio_util::sync::CancellationToken;
 
 use bmc::Unavailable;
 use bmc::test_support::{self, PASSWORD, SharedSessions};
-use engine::model::{
-    Clock, Effect, ManualClock, NewEvent, Outcome, Phase, Run, RunId, Serial, Server, StepRecord,
-};
+use engine::model::{Clock, Effect, ManualClock, NewEvent, Phase, Run, RunId, Serial, Server, StepRecord};
 use engine::store::Store;
 use engine::{
     Backend, BackendError, CallKey, Created, Creation, Engine, EngineConfig, NextCall, Progress, RemoteNext,
     RemoteQueues, ReportMessage, StepCall, StepReport, Worker, WorkflowRegistry,
 };
-use upkeep::order::{HardCycle, ReadInventory, SoftCycle};
 use upkeep::{
     Action, FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrl, ImageUrls, Upkeep,
     UpkeepOrder, UpkeepServices, UrlOrder,
 };
 
-const SERIAL: &str = "XF-1";
+pub(crate) const SERIAL: &str = "XF-1";
 const FAR: &str = "far";
-const LEASE: Duration = Duration::from_secs(200);
-const GRACE: Duration = Duration::from_secs(30);
-/// A late worker that has not ended after this time is stuck.
-const STUCK: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(200);
+pub(crate) const GRACE: Duration = Duration::from_secs(30);
 
 struct NoMedia;
 
@@ -148,7 +138,7 @@ impl Backend for Link {
 }
 
 /// A worker elsewhere with connections of its own.
-struct Elsewhere {
+pub(crate) struct Elsewhere {
     link: Arc<Link>,
     worker: Worker,
     clock: Arc<dyn Clock>,
@@ -156,7 +146,7 @@ struct Elsewhere {
 
 impl Elsewhere {
     /// Claims and works until no run is due; returns the number of claims.
-    async fn run_until_idle(&self) -> usize {
+    pub(crate) async fn run_until_idle(&self) -> usize {
         let mut claims = 0;
         loop {
             let since = self.clock.elapsed();
@@ -168,12 +158,12 @@ impl Elsewhere {
 }
 
 /// One simulated BMC, and a controller without a step of its queue.
-struct Bench {
+pub(crate) struct Bench {
     _folder: TempDir,
-    clock: Arc<ManualClock>,
-    store: Store,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) store: Store,
     engine: Engine,
-    sim_bmc: SimBmc,
+    pub(crate) sim_bmc: SimBmc,
     server: Server,
     _bmc: SimBmcServer,
 }
@@ -190,11 +180,15 @@ fn services(server: &Server) -> WorkflowRegistry {
 }
 
 impl Bench {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
+        Self::with(SimBmcConfig::new(SERIAL, "root", PASSWORD)).await
+    }
+
+    /// A bench with this BMC, whose host runs.
+    pub(crate) async fn with(mut config: SimBmcConfig) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
         let store = Store::open(&folder.path().join("provisioner.db"), clock.now()).unwrap();
-        let mut config = SimBmcConfig::new(SERIAL, "root", PASSWORD);
         config.starts_on = true;
         let sim_bmc = SimBmc::new(config, Arc::new(NullHost), Arc::new(NoMedia));
         let bmc = sim_bmc.serve_on_loopback().await.unwrap();
@@ -212,11 +206,11 @@ impl Bench {
         Self { _folder: folder, clock, store, engine, sim_bmc, server, _bmc: bmc }
     }
 
-    fn worker(&self, name: &str) -> Elsewhere {
+    pub(crate) fn worker(&self, name: &str) -> Elsewhere {
         self.worker_with(name, &self.clock, true)
     }
 
-    fn worker_with(&self, name: &str, clock: &Arc<ManualClock>, truthful: bool) -> Elsewhere {
+    pub(crate) fn worker_with(&self, name: &str, clock: &Arc<ManualClock>, truthful: bool) -> Elsewhere {
         let queues = BTreeSet::from([FAR.to_owned()]);
         let queues = self.engine.remote_queues(name, &queues).unwrap();
         let link = Arc::new(Link { queues, truthful });
@@ -227,7 +221,7 @@ impl Bench {
     }
 
     /// Orders an action whose steps are all of the queue of the worker.
-    async fn order(&self, action: Action) -> RunId {
+    pub(crate) async fn order(&self, action: Action) -> RunId {
         let id = RunId::new();
         let order = UpkeepOrder::new(SERIAL.parse().unwrap(), action);
         let mut run = order.run(id, "operator", self.clock.now());
@@ -243,13 +237,13 @@ impl Bench {
     }
 
     /// Everything that is stored about a run.
-    async fn stored(&self, id: RunId) -> String {
+    pub(crate) async fn stored(&self, id: RunId) -> String {
         let events = self.store.last_events(id, 1000).await.unwrap();
         format!("{:#?} {events:#?}", self.store.snapshot(id).await.unwrap())
     }
 
     /// Works to the end of the run; the clock advances only when nothing is due.
-    async fn run_to_end(&self, worker: &Elsewhere, id: RunId) -> Run {
+    pub(crate) async fn run_to_end(&self, worker: &Elsewhere, id: RunId) -> Run {
         for _ in 0..500 {
             worker.run_until_idle().await;
             assert_eq!(
@@ -266,99 +260,4 @@ impl Bench {
         }
         panic!("no end: {}", self.stored(id).await);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn power_cycles_and_the_inventory_are_executed_elsewhere() {
-    let bench = Bench::new().await;
-    let worker = bench.worker("w1");
-    let actions = [
-        Action::Inventory(ReadInventory::default()),
-        Action::Hard(HardCycle::default()),
-        Action::Soft(SoftCycle { force: true, ..SoftCycle::default() }),
-    ];
-    for action in actions {
-        let kind = action.kind();
-        let id = bench.order(action).await;
-        let run = bench.run_to_end(&worker, id).await;
-        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{kind}: {}", bench.stored(id).await);
-    }
-    let hardware = bench.store.server_hardware(&SERIAL.parse().unwrap()).await.unwrap();
-    assert!(hardware.is_some(), "the inventory of the worker is stored");
-    assert_eq!(bench.sim_bmc.snapshot().open_sessions, 0);
-}
-
-/// What a late worker did after it continued.
-struct Late {
-    mutated: bool,
-    wrote: bool,
-    sent: usize,
-}
-
-/// Pauses the first worker as soon as the BMC has received request number `pause`; another worker ends the run, then the first
-/// one continues. `None` when the run needs fewer requests. `obeys`: whether the first worker can notice that its lease is lost, by
-/// its clock and by its checkpoints.
-async fn late_worker(pause: u64, obeys: bool) -> Option<Late> {
-    let bench = Bench::new().await;
-    let ready = bench.sim_bmc.snapshot().requests;
-    let stopped = Arc::new(ManualClock::new(bench.clock.now()));
-    let first = bench.worker_with("w1", if obeys { &bench.clock } else { &stopped }, obeys);
-    let id = bench.order(Action::Hard(HardCycle::default())).await;
-    let mut late = pin!(first.run_until_idle());
-    let paused = tokio::select! {
-        biased;
-        _ = bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.requests >= ready + pause) => true,
-        _ = &mut late => false,
-    };
-    if !paused {
-        return None;
-    }
-    // The future of the first worker is not polled from here on.
-    bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.in_flight == 0).await;
-    bench.clock.advance(LEASE + GRACE + Duration::from_secs(1));
-    let run = bench.run_to_end(&bench.worker("w2"), id).await;
-    assert_eq!(run.outcome, Some(Outcome::Succeeded), "{}", bench.stored(id).await);
-    let (ended, before) =
-        (bench.sim_bmc.journal().last().map_or(0, |entry| entry.sequence), bench.stored(id).await);
-    tokio::time::timeout(STUCK, late).await.expect("the late worker ends");
-    let later: Vec<bool> = bench
-        .sim_bmc
-        .journal()
-        .iter()
-        .filter(|entry| entry.sequence > ended)
-        .filter_map(|entry| match &entry.what {
-            JournalItem::Request { operation, .. } => Some(operation.is_mutation()),
-            JournalItem::Change(_) => None,
-        })
-        .collect();
-    let mutated = later.contains(&true);
-    Some(Late { mutated, wrote: bench.stored(id).await != before, sent: later.len() })
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_elsewhere_that_is_late_at_any_request_writes_nothing_and_changes_no_bmc() {
-    let mut wrong = Vec::new();
-    for pause in 1.. {
-        let Some(late) = Box::pin(late_worker(pause, true)).await else {
-            assert!(pause > 5, "a power cycle needs more than {pause} requests");
-            break;
-        };
-        if late.wrote || late.mutated || late.sent > 0 {
-            wrong.push(format!("paused at {pause}: wrote {}, sent {}", late.wrote, late.sent));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// The mutant: a fence that always allows, because the clock of the worker does not advance, and checkpoints that never say that the
-/// lease is lost.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_elsewhere_that_ignores_its_lease_is_caught() {
-    let mut caught = false;
-    for pause in 1.. {
-        let Some(late) = Box::pin(late_worker(pause, false)).await else { break };
-        assert!(!late.wrote, "the epoch in the database needs no clock of the worker");
-        caught |= late.mutated;
-    }
-    assert!(caught, "no late worker changed the machine although none noticed that its lease was lost");
 }

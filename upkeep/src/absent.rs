@@ -1,4 +1,4 @@
-//! A BMC that does not respond while or after it flashes: how long it is waited for, and what ends the wait.
+//! A BMC that does not respond while it flashes, restarts or applies settings: how long it is waited for, and what ends the wait.
 //!
 //! ```text
 //!   no response, not ready      -> wait, thirty minutes at most, then failure `bmc_not_back`
@@ -12,15 +12,15 @@ use redfish::{Bmc, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::certificate;
-use super::super::identified::{Identified, input};
-use super::super::look::Look;
-use super::super::{UpkeepServices, names, waits};
+use super::certificate;
+use super::identified::{Identified, input};
+use super::look::Look;
+use super::{UpkeepServices, names, waits};
 use bmc::{class, failure, output_of, wait_for_bmc};
 use engine::model::{StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 
-/// How long a BMC may be away in the middle of an update of its own firmware.
+/// How long a BMC may be away in the middle of a change.
 const AWAY_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// The delay between two looks at a BMC that is away.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
@@ -131,13 +131,13 @@ fn why(absence: &Absence) -> &str {
     }
 }
 
-/// Connects to the BMC that the run verified, also when it may be restarting.
+/// Connects to the BMC that the step `by` of the run verified, also when it may be restarting.
 pub(super) async fn connect(
-    step: &StepName,
+    (step, by): (&StepName, &StepName),
     services: &UpkeepServices,
     context: &StepContext,
 ) -> Result<Result<(Bmc, Identified), Absence>, StepError> {
-    let found: Identified = output_of(step, context, names::FW_IDENTIFY)?;
+    let found: Identified = output_of(step, context, by)?;
     let server = services.bmc.server(step, &input(step, context)?.server).await?;
     if server.bmc_address != found.bmc_address {
         let summary = format!(

@@ -1,0 +1,156 @@
+//! The uncompressed content of a stream, whose packing is recognised by its first bytes.
+//!
+//! ```text
+//! stream --first bytes--> gzip (members one after another) | zstd (frames, skippable frames) | as it is
+//! ```
+//!
+//! Media types of artifacts often do not name the packing, and neither a tar archive nor a disk begins like a compressed file.
+//!
+//! Specifications: RFC 1952; RFC 8878, 3.1 "Frames".
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::MultiGzDecoder;
+use ruzstd::decoding::StreamingDecoder;
+
+const BUFFER: usize = 128 * 1024;
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const SKIPPABLE: u32 = 0x184d_2a50;
+
+/// Returns the uncompressed content of a stream.
+///
+/// # Errors
+/// Returns the error of the stream.
+pub fn unpacked<'run>(stream: impl Read + 'run) -> io::Result<Box<dyn Read + 'run>> {
+    let mut stream =
+        Prefixed { prefix: Vec::with_capacity(4), at: 0, inner: BufReader::with_capacity(BUFFER, stream) };
+    stream.fill_prefix()?;
+    Ok(match stream.prefix.as_slice() {
+        [0x1f, 0x8b, ..] => Box::new(Whole(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, stream)))),
+        magic if magic.first_chunk().is_some_and(|magic| is_zstd(*magic)) => {
+            Box::new(Zstd(State::Between(stream)))
+        }
+        _ => Box::new(stream),
+    })
+}
+
+/// Whether a stream that begins with these bytes is packed with zstd.
+pub(crate) fn is_zstd(magic: [u8; 4]) -> bool {
+    magic == ZSTD_MAGIC || u32::from_le_bytes(magic) & 0xffff_fff0 == SKIPPABLE
+}
+
+/// A gzip decoder that reads its stream to the end.
+struct Whole<R>(MultiGzDecoder<R>);
+
+impl<R: BufRead> Read for Whole<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+/// A stream whose next four bytes were read ahead.
+struct Prefixed<R> {
+    prefix: Vec<u8>,
+    at: usize,
+    inner: R,
+}
+
+impl<R: Read> Prefixed<R> {
+    /// Reads the next four bytes, or fewer at the end of the stream.
+    fn fill_prefix(&mut self) -> io::Result<()> {
+        self.prefix.clear();
+        self.at = 0;
+        self.inner.by_ref().take(4).read_to_end(&mut self.prefix)?;
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Prefixed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.prefix.len() {
+            return self.inner.read(buffer);
+        }
+        let length = buffer.len().min(self.prefix.len() - self.at);
+        buffer[..length].copy_from_slice(&self.prefix[self.at..self.at + length]);
+        self.at += length;
+        Ok(length)
+    }
+}
+
+/// Decodes zstd frames one after another.
+struct Zstd<R: Read>(State<R>);
+
+enum State<R: Read> {
+    /// The magic number of the next frame is the prefix.
+    Between(Prefixed<R>),
+    Frame(Box<StreamingDecoder<Prefixed<R>, ruzstd::decoding::FrameDecoder>>),
+    Ended,
+}
+
+impl<R: Read> Read for Zstd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, format!("zstd: {text}"));
+        loop {
+            match std::mem::replace(&mut self.0, State::Ended) {
+                State::Ended => return Ok(0),
+                State::Between(mut stream) => {
+                    if stream.prefix.is_empty() {
+                        return Ok(0);
+                    }
+                    if !stream.prefix.first_chunk().is_some_and(|magic| is_zstd(*magic)) {
+                        return Err(invalid("bytes after a frame are not another frame".to_owned()));
+                    }
+                    if stream.prefix == ZSTD_MAGIC {
+                        let frame =
+                            StreamingDecoder::new(stream).map_err(|source| invalid(source.to_string()))?;
+                        self.0 = State::Frame(Box::new(frame));
+                        continue;
+                    }
+                    let mut length = [0; 4];
+                    stream.inner.read_exact(&mut length)?;
+                    let length = u64::from(u32::from_le_bytes(length));
+                    if io::copy(&mut stream.inner.by_ref().take(length), &mut io::sink())? < length {
+                        return Err(invalid("a skippable frame is cut off".to_owned()));
+                    }
+                    stream.fill_prefix()?;
+                    self.0 = State::Between(stream);
+                }
+                State::Frame(mut frame) => {
+                    let read = frame.read(buffer)?;
+                    if read > 0 || buffer.is_empty() {
+                        self.0 = State::Frame(frame);
+                        return Ok(read);
+                    }
+                    let mut stream = frame.into_inner();
+                    stream.fill_prefix()?;
+                    self.0 = State::Between(stream);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_kit::{gzip, zstd};
+
+    #[test]
+    fn frames_and_members_one_after_another_are_one_content() {
+        let mut frames = zstd(b"first ");
+        frames.extend([0x5e, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 9, 9, 9]);
+        frames.extend(zstd(b"second"));
+        let mut members = gzip(b"first ");
+        members.extend(gzip(b"second"));
+        for stream in [frames.clone(), members] {
+            let mut content = String::new();
+            unpacked(&stream[..]).unwrap().read_to_string(&mut content).unwrap();
+            assert_eq!(content, "first second");
+        }
+        frames.extend(b"garbage");
+        assert!(unpacked(&frames[..]).unwrap().read_to_end(&mut Vec::new()).is_err());
+        frames.truncate(20);
+        assert!(unpacked(&frames[..]).unwrap().read_to_end(&mut Vec::new()).is_err());
+        assert_eq!(unpacked(&b"x"[..]).unwrap().read_to_end(&mut Vec::new()).unwrap(), 1);
+    }
+}

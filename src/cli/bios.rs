@@ -1,0 +1,157 @@
+//! `shoal server bios show` and `set`: the settings of the BIOS and the boot order, read from the BMC now, and their change,
+//! which is a condition of the server.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use super::client::Client;
+use super::condition::{RequestArgs, RestartArgs};
+use super::error::CliError;
+use super::input;
+use super::output::{Output, text};
+use super::plan_view::listed;
+
+/// The longest file with settings.
+const MAX_FILE: usize = 256 * 1024;
+
+/// Commands for the settings of the BIOS.
+#[derive(Debug, Subcommand)]
+pub(super) enum BiosCommand {
+    /// Show the settings of the BIOS and the boot order as the BMC shows them now; changes nothing
+    Show(ShowBios),
+    /// Set attributes of the BIOS and the boot order, restart the host if they wait for that, and verify each value
+    Set(SetBios),
+}
+
+/// Arguments of `shoal server bios show`.
+#[derive(Args, Debug)]
+pub(super) struct ShowBios {
+    /// The serial number of the server
+    serial: String,
+    /// Only attributes whose name contains one of these texts, without case
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Arguments of `shoal server bios set`.
+#[derive(Args, Debug)]
+pub(super) struct SetBios {
+    /// The serial number of the server
+    serial: String,
+    /// A wanted value; numbers and truth values get the type that the BIOS says
+    #[arg(value_name = "NAME=VALUE", value_parser = setting)]
+    settings: Vec<(String, String)>,
+    /// The boot options that come first, with commas between them; the others follow in their present order
+    #[arg(long, value_name = "OPTION", value_delimiter = ',')]
+    boot_order: Vec<String>,
+    /// A JSON file with `attributes` and `boot_order`, `-` for standard input; values of the command line win
+    #[arg(long, value_name = "FILE")]
+    from_file: Option<PathBuf>,
+    #[command(flatten)]
+    restart: RestartArgs,
+    #[command(flatten)]
+    request: RequestArgs,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("give NAME=VALUE".to_owned()),
+    }
+}
+
+impl BiosCommand {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        match self {
+            Self::Show(show) => show.run(client, output).await,
+            Self::Set(set) => set.run(client, output).await,
+        }
+    }
+}
+
+impl ShowBios {
+    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let shown = client.get(&["servers", &self.serial, "bios"], &[]).await?.body;
+        if output.json {
+            return output.document(&shown);
+        }
+        let list = |pointer: &str| listed(shown.pointer(pointer));
+        output.fields(&[
+            ("server", text(&shown, "/serial")),
+            ("read", text(&shown, "/read_at")),
+            ("boot order", list("/boot_order")),
+            ("after the restart", list("/boot_order_pending")),
+        ])?;
+        for missing in ["/attributes_missing", "/registry_missing", "/boot_order_missing"] {
+            let why = text(&shown, missing);
+            if !why.is_empty() {
+                output.note(why);
+            }
+        }
+        let wanted: Vec<String> = self.names.iter().map(|name| name.to_lowercase()).collect();
+        let is_wanted = |row: &&Value| {
+            let name = text(row, "/name").to_lowercase();
+            wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()))
+        };
+        let rows = shown["attributes"].as_array().into_iter().flatten().filter(is_wanted);
+        let rows: Vec<Vec<String>> = rows.map(row).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        output.line("")?;
+        output.table(&["ATTRIBUTE", "VALUE", "AFTER THE RESTART", "TAKES"], &rows)
+    }
+}
+
+fn row(row: &Value) -> Vec<String> {
+    let takes = match (row["secret"] == true, row["read_only"] == true) {
+        (true, _) => "a password, not shown".to_owned(),
+        (_, true) => "read-only".to_owned(),
+        _ => text(row, "/takes"),
+    };
+    vec![text(row, "/name"), text(row, "/value"), text(row, "/pending"), takes]
+}
+
+impl SetBios {
+    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let Self { serial, settings, boot_order, from_file, restart, request } = self;
+        let mut parameters = match from_file {
+            Some(path) => file(&path)?,
+            None => Map::new(),
+        };
+        if !settings.is_empty() {
+            let attributes = parameters.entry("attributes").or_insert_with(|| json!({}));
+            let Some(attributes) = attributes.as_object_mut() else {
+                return Err(CliError::failed("attributes in the file is not an object of names and values"));
+            };
+            attributes.extend(settings.into_iter().map(|(name, value)| (name, json!(value))));
+        }
+        if !boot_order.is_empty() {
+            parameters.insert("boot_order".to_owned(), json!(boot_order));
+        }
+        if parameters.is_empty() {
+            return Err(CliError::Usage("give NAME=VALUE, --boot-order or --from-file".to_owned()));
+        }
+        let mut parameters = Value::Object(parameters);
+        restart.add_to(&mut parameters);
+        request.send(&serial, "biosApply", parameters, client, output).await
+    }
+}
+
+fn file(path: &std::path::Path) -> Result<Map<String, Value>, CliError> {
+    let bytes = input::read(path, MAX_FILE)?;
+    let wrong = |why: String| CliError::failed(format!("{} is not usable: {why}", path.display()));
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(parameters)) => {
+            let unknown = parameters.keys().find(|key| !["attributes", "boot_order"].contains(&key.as_str()));
+            match unknown {
+                Some(key) => Err(wrong(format!("{key} is not known; a file has attributes and boot_order"))),
+                None => Ok(parameters),
+            }
+        }
+        Ok(_) => Err(wrong("it is not a JSON object".to_owned())),
+        Err(why) => Err(wrong(why.to_string())),
+    }
+}

@@ -1,0 +1,124 @@
+//! `shoal batch`: what is previewed, what acts, and the words beside it.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::{Controller, Seen, refused};
+
+const RECIPE: &str = r#"{ "$schema": "https://schemas.shoal.dev/recipe/v1" }"#;
+
+fn files() -> (tempfile::TempDir, [String; 3]) {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ["recipe.json", "serials.txt", "batch.json"].map(|name| dir.path().join(name));
+    let texts =
+        [RECIPE, "XF-1\n# spare\nXF-2\n", r#"{ "rows": [{ "server_serial": "XF-1" }], "recipe": {} }"#];
+    for (path, text) in paths.iter().zip(texts) {
+        std::fs::write(path, text).unwrap();
+    }
+    (dir, paths.map(|path| path.to_str().unwrap().to_owned()))
+}
+
+fn two_servers(seen: &Seen) -> (u16, Value) {
+    match (&seen.method, seen.uri.path()) {
+        (&Method::GET, "/api/v1/servers") => {
+            (200, json!({ "servers": [{ "serial": "XF-1" }, { "serial": "XF-2" }], "next": null }))
+        }
+        _ => (202, json!({ "batch_id": "b-1", "accepted": 2, "refused": 0, "rows": [] })),
+    }
+}
+
+fn posts(controller: &Controller) -> Vec<Seen> {
+    controller.seen().into_iter().filter(|seen| seen.method == Method::POST).collect()
+}
+
+#[test]
+fn a_dry_run_of_a_batch_creates_nothing_however_its_servers_are_given() {
+    let controller = Controller::start(two_servers);
+    let (_dir, [recipe, serials, batch]) = files();
+    for given in [
+        vec!["batch", "create", "--servers", &serials, "--recipe", &recipe],
+        vec!["batch", "create", "--from", &batch],
+        vec!["batch", "create", "-l", "site=a", "--recipe", &recipe],
+        vec!["job", "create", "--server", "XF-1", "--server", "XF-2", "--recipe", &recipe],
+        vec!["job", "create", "--filter", "site=a", "--recipe", &recipe],
+    ] {
+        let ran = controller.shoal(&[&given[..], &["--dry-run"]].concat()).ends_with(0);
+        assert!(ran.out.contains("servers selected") && ran.out.contains("XF-1"), "{given:?}: {}", ran.out);
+        assert!(ran.err.contains("leave out --dry-run"), "{given:?}: {}", ran.err);
+        let json = controller.shoal(&[&given[..], &["--dry-run", "--json"]].concat()).ends_with(0).json();
+        assert_eq!(json["dry_run"], true, "{given:?}");
+        assert_eq!(posts(&controller).len(), 0, "{given:?}");
+    }
+}
+
+#[test]
+fn a_filter_is_previewed_and_acts_with_yes_only() {
+    let controller = Controller::start(two_servers);
+    let (_dir, [recipe, ..]) = files();
+    for filter in [vec!["batch", "create", "-l", "site=a"], vec!["job", "create", "--filter", "site=a"]] {
+        let command = [&filter[..], &["--recipe", &recipe]].concat();
+        let before = posts(&controller).len();
+        let ran = controller.shoal(&command).ends_with(0);
+        assert!(ran.err.contains("add --yes, or --yes --expect 2"), "{command:?}: {}", ran.err);
+        controller.shoal(&[&command[..], &["--yes", "--expect", "3"]].concat()).ends_with(1);
+        assert_eq!(posts(&controller).len(), before, "{command:?}");
+        controller.shoal(&[&command[..], &["--yes", "--expect", "2"]].concat()).ends_with(0);
+        assert_eq!(posts(&controller).len(), before + 1, "{command:?}");
+    }
+    assert!(
+        refused(&["batch", "create", "-l", "a=b", "--recipe", "r", "--yes", "--dry-run"])
+            .contains("--dry-run")
+    );
+}
+
+#[test]
+fn batches_are_listed_to_the_limit_and_the_controller_filters_them_by_time() {
+    let controller = Controller::start(|seen| {
+        let query = seen.uri.query().unwrap_or_default();
+        let batch = |number: usize| json!({ "batch_id": format!("b-{number}"), "progress": {} });
+        let rows = if query.contains("cursor=") { 100..130 } else { 0..100 };
+        let next = if query.contains("cursor=") { Value::Null } else { json!("c") };
+        (200, json!({ "batches": rows.map(batch).collect::<Vec<_>>(), "next": next }))
+    });
+    let all =
+        controller.shoal(&["batch", "list", "--limit", "500", "--since", "7d", "-o", "name"]).ends_with(0);
+    assert_eq!(all.out.lines().count(), 130);
+    let sent: Vec<String> = controller.seen().iter().map(|seen| seen.uri.to_string()).collect();
+    assert!(
+        sent[0].contains("since=20") && sent[0].contains("limit=100") && sent[1].contains("cursor=c"),
+        "{sent:?}"
+    );
+    let first = controller.shoal(&["batch", "list", "--limit", "100"]).ends_with(0);
+    assert!(first.err.contains("there are more batches"), "{}", first.err);
+}
+
+#[test]
+fn a_batch_is_continued_and_retried_by_the_beginning_of_its_id_and_a_cause_by_its_own() {
+    const ID: &str = "0192f3a4-5b6c-7abc-8def-0123456789ab";
+    let controller = Controller::start(|seen| match (&seen.method, seen.uri.path()) {
+        (&Method::GET, _) => (200, json!({ "batches": [{ "batch_id": ID }], "next": null })),
+        (_, path) if path.ends_with("/continue") => (202, json!({ "batch_id": ID })),
+        _ => (202, json!({ "batch_id": "b-2", "accepted": 1, "refused": 0, "superseded": 2, "rows": [] })),
+    });
+    controller.shoal(&["batch", "continue", "0192f3a4"]).ends_with(0);
+    let retry = ["batch", "retry", "0192f3a4", "--failed", "--cause", "00ff", "--expect", "1"];
+    let ran = controller.shoal(&retry).ends_with(0);
+    assert!(ran.out.contains("left out: 2 jobs, because a newer installation"), "{}", ran.out);
+    let sent = posts(&controller);
+    assert_eq!(sent[0].uri.path(), format!("/api/v1/batches/{ID}/continue"));
+    assert_eq!(sent[1].uri.path(), format!("/api/v1/batches/{ID}/retry"));
+    assert_eq!((&sent[1].json()["cause"], &sent[1].json()["expected"]), (&json!("00ff"), &json!(1)));
+}
+
+#[test]
+fn a_list_of_servers_acts_at_once_and_takes_no_yes() {
+    let controller = Controller::start(two_servers);
+    let (_dir, [recipe, serials, batch]) = files();
+    controller.shoal(&["batch", "create", "--servers", &serials, "--recipe", &recipe, "--yes"]).ends_with(2);
+    assert_eq!(posts(&controller).len(), 0);
+    controller.shoal(&["batch", "create", "--servers", &serials, "--recipe", &recipe]).ends_with(0);
+    controller.shoal(&["batch", "create", "--from", &batch]).ends_with(0);
+    let sent = posts(&controller);
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[0].json()["rows"], json!([{ "server_serial": "XF-1" }, { "server_serial": "XF-2" }]));
+}

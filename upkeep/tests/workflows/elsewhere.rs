@@ -1,0 +1,111 @@
+//! The workflows in a worker elsewhere. Every command crosses a link as JSON (decision D33).
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lab_bmc::JournalItem;
+
+use engine::model::{Clock, ManualClock, Outcome};
+use upkeep::Action;
+use upkeep::order::{HardCycle, ReadInventory, SoftCycle};
+
+use crate::kit::{Bench, GRACE, LEASE, SERIAL};
+
+/// A late worker that has not ended after this time is stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn power_cycles_and_the_inventory_are_executed_elsewhere() {
+    let bench = Bench::new().await;
+    let worker = bench.worker("w1");
+    let actions = [
+        Action::Inventory(ReadInventory::default()),
+        Action::Hard(HardCycle::default()),
+        Action::Soft(SoftCycle { force: true, ..SoftCycle::default() }),
+    ];
+    for action in actions {
+        let kind = action.kind();
+        let id = bench.order(action).await;
+        let run = bench.run_to_end(&worker, id).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{kind}: {}", bench.stored(id).await);
+    }
+    let hardware = bench.store.server_hardware(&SERIAL.parse().unwrap()).await.unwrap();
+    assert!(hardware.is_some(), "the inventory of the worker is stored");
+    assert_eq!(bench.sim_bmc.snapshot().open_sessions, 0);
+}
+
+/// What a late worker did after it continued.
+struct Late {
+    mutated: bool,
+    wrote: bool,
+    sent: usize,
+}
+
+/// Pauses the first worker as soon as the BMC has received request number `pause`; another worker ends the run, then the first
+/// one continues. `None` when the run needs fewer requests. `obeys`: whether the first worker can notice that its lease is lost, by
+/// its clock and by its checkpoints.
+async fn late_worker(pause: u64, obeys: bool) -> Option<Late> {
+    let bench = Bench::new().await;
+    let ready = bench.sim_bmc.snapshot().requests;
+    let stopped = Arc::new(ManualClock::new(bench.clock.now()));
+    let first = bench.worker_with("w1", if obeys { &bench.clock } else { &stopped }, obeys);
+    let id = bench.order(Action::Hard(HardCycle::default())).await;
+    let mut late = pin!(first.run_until_idle());
+    let paused = tokio::select! {
+        biased;
+        _ = bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.requests >= ready + pause) => true,
+        _ = &mut late => false,
+    };
+    if !paused {
+        return None;
+    }
+    // The future of the first worker is not polled from here on.
+    bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.in_flight == 0).await;
+    bench.clock.advance(LEASE + GRACE + Duration::from_secs(1));
+    let run = bench.run_to_end(&bench.worker("w2"), id).await;
+    assert_eq!(run.outcome, Some(Outcome::Succeeded), "{}", bench.stored(id).await);
+    let (ended, before) =
+        (bench.sim_bmc.journal().last().map_or(0, |entry| entry.sequence), bench.stored(id).await);
+    tokio::time::timeout(STUCK, late).await.expect("the late worker ends");
+    let later: Vec<bool> = bench
+        .sim_bmc
+        .journal()
+        .iter()
+        .filter(|entry| entry.sequence > ended)
+        .filter_map(|entry| match &entry.what {
+            JournalItem::Request { operation, .. } => Some(operation.is_mutation()),
+            JournalItem::Change(_) => None,
+        })
+        .collect();
+    let mutated = later.contains(&true);
+    Some(Late { mutated, wrote: bench.stored(id).await != before, sent: later.len() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_elsewhere_that_is_late_at_any_request_writes_nothing_and_changes_no_bmc() {
+    let mut wrong = Vec::new();
+    for pause in 1.. {
+        let Some(late) = Box::pin(late_worker(pause, true)).await else {
+            assert!(pause > 5, "a power cycle needs more than {pause} requests");
+            break;
+        };
+        if late.wrote || late.mutated || late.sent > 0 {
+            wrong.push(format!("paused at {pause}: wrote {}, sent {}", late.wrote, late.sent));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The mutant: a fence that always allows, because the clock of the worker does not advance, and checkpoints that never say that the
+/// lease is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_elsewhere_that_ignores_its_lease_is_caught() {
+    let mut caught = false;
+    for pause in 1.. {
+        let Some(late) = Box::pin(late_worker(pause, false)).await else { break };
+        assert!(!late.wrote, "the epoch in the database needs no clock of the worker");
+        caught |= late.mutated;
+    }
+    assert!(caught, "no late worker changed the machine although none noticed that its lease was lost");
+}

@@ -62,9 +62,12 @@ async fn tried(scene: &Scene, job: &str, secret: &str) -> Vec<(&'static str, u16
                 .request(Method::POST, "/worker/v1/hello")
                 .bearer_auth(secret)
                 .header("shoal-worker", "w")
-                .json(
-                    &json!({ "protocol": engine::PROTOCOL, "version": "1", "workflows": {}, "queues": [] }),
-                ),
+                .json(&json!({
+                    "protocol": engine::PROTOCOL,
+                    "version": "1",
+                    "workflows": controller::elsewhere::workflows(),
+                    "queues": [],
+                })),
         ),
         ("registry, another repository", get("/v2/others/manifests/1").basic_auth("shoal-job", Some(secret))),
     ];

@@ -93,7 +93,7 @@ fn plain(scene: &Scene) -> Place<'_> {
 
 /// The label `queue` of a server.
 async fn put_in_queue(client: &Client, serial: &str) {
-    let body = json!({ "labels": { "queue": FAR } });
+    let body = json!({ "labels": { "queue": FAR }, "bmc_password": BMC_PASSWORD });
     client.patch(&format!("/api/v1/servers/{serial}"), &body).await.expect(200);
 }
 
@@ -136,7 +136,7 @@ async fn message(scene: &Scene, token: &str, name: &str, body: Value) -> (u16, V
 }
 
 fn hello() -> Value {
-    json!({ "protocol": engine::PROTOCOL, "version": "by hand", "workflows": {}, "queues": [] })
+    json!({ "protocol": engine::PROTOCOL, "version": "by hand", "workflows": controller::elsewhere::workflows(), "queues": [] })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,4 +365,20 @@ async fn a_worker_connects_again_after_a_restart_of_the_controller() {
     }
     farm.shutdown().await;
     assert!(controller.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_label_queue_needs_the_password_of_the_bmc() {
+    let scene = scene(|_| {}).await;
+    let place = format!("/api/v1/servers/{SERIAL}");
+    let label = |queue: Value| json!({ "labels": { "queue": queue } });
+    let refused = scene.admin.patch(&place, &label(json!("facility-c"))).await;
+    let body = refused.refused(422, "bmc_password_needed");
+    assert!(body["message"].as_str().unwrap().contains("workers of another queue"), "{body}");
+    // Nothing is sent to another machine by these.
+    scene.admin.patch(&place, &json!({ "labels": { "rack": "r1" } })).await.expect(200);
+    scene.admin.patch(&place, &label(json!(FAR))).await.expect(200);
+    scene.admin.patch(&place, &label(Value::Null)).await.expect(200);
+    scene.admin.patch(&place, &label(json!(FAR))).await.refused(422, "bmc_password_needed");
+    scene.end().await;
 }

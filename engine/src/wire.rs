@@ -33,6 +33,8 @@ pub const PROTOCOL: u32 = 1;
 pub const MAX_MESSAGE: usize = 4 << 20;
 /// How many entries each list of a report may have.
 const MAX_ENTRIES: usize = 256;
+/// The longest type of an event, in bytes.
+const MAX_KIND: usize = 64;
 /// The longest text that operators read, in bytes.
 const MAX_TEXT: usize = 8 << 10;
 
@@ -300,7 +302,12 @@ impl ReportMessage {
         if lengths.iter().any(|length| *length > MAX_ENTRIES) {
             return Err(MessageRefused(format!("a list has more than {MAX_ENTRIES} entries")));
         }
-        let events = self.events.iter().flat_map(|event| [&event.message, &event.kind]);
+        let mut kinds = self.events.iter().map(|event| &event.kind);
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
+        if kinds.any(|kind| kind.is_empty() || kind.len() > MAX_KIND || !kind.bytes().all(plain)) {
+            return Err(MessageRefused("a type of event has other characters, or is too long".to_owned()));
+        }
+        let events = self.events.iter().map(|event| &event.message);
         let plan = self.plan.iter().map(|(_, key)| key);
         if events.chain(plan).chain(self.outcome.texts()).any(|text| text.len() > MAX_TEXT) {
             return Err(MessageRefused(format!("a text has more than {MAX_TEXT} bytes")));

@@ -512,10 +512,10 @@ error_codes! {
     }
     BmcPasswordNeeded = "bmc_password_needed", UNPROCESSABLE_ENTITY, {
         title: "The change needs the password of the BMC",
-        happened: "The request would send the stored password of a BMC to another address, or over a connection \
-                   that is verified less than before.",
-        why: "The caller has not shown that it knows the password. With a changed address or an unpinned certificate the \
-              controller would hand the password to another machine.",
+        happened: "The request would send the stored password of a BMC to another address, over a connection that is \
+                   verified less than before, or to the workers of another queue.",
+        why: "The caller has not shown that it knows the password. With a changed address, an unpinned certificate or another \
+              label `queue` the controller would hand the password to another machine.",
         what_to_do: "Send `bmc_password` in the same request (`shoal server update SERIAL … --bmc-password-stdin`). A new \
                      address needs no password if the certificate is pinned and the new address shows it.",
     }

@@ -27,7 +27,7 @@ mod link;
 pub mod messages;
 mod services;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +53,11 @@ pub use tokio_util::sync::CancellationToken;
 const SWEEP: Duration = Duration::from_secs(15);
 /// How long the last request for calls may take to end at stop.
 const LAST_POLL: Duration = Duration::from_secs(5);
+
+/// The workflows of a worker elsewhere, with their versions.
+pub fn workflows() -> BTreeMap<String, u32> {
+    Upkeep::versions()
+}
 
 /// What a worker elsewhere is started with.
 pub struct WorkerOptions {
@@ -132,7 +137,7 @@ impl Running {
         let hello = Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            workflows: Upkeep::versions(),
+            workflows: workflows(),
             queues,
         };
         let link = Link::new(http, controller, (authorization, header), hello, Arc::clone(&clock), keeper);

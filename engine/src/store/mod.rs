@@ -81,7 +81,7 @@ pub use claim::{Claimed, TakeOver, WORKER_OWNER};
 pub use commit::Committed;
 pub use create::{Created, Creation};
 pub use db::Store;
-pub use elsewhere::OutputWritten;
+pub use elsewhere::{ElsewhereOrder, OutputWritten};
 pub use error::StoreError;
 pub use events::EventFilter;
 pub use filters::Present;

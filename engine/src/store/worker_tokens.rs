@@ -38,6 +38,9 @@ pub struct StoredWorkerToken {
 
 impl Store {
     /// The token of a worker with this hash.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn worker_token(&self, hash: &str) -> Result<Option<StoredWorkerToken>, StoreError> {
         const OPERATION: &str = "read the token of a worker";
         let hash = hash.to_owned();
@@ -46,12 +49,18 @@ impl Store {
     }
 
     /// The token of a worker with this name.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn worker_token_named(&self, name: &str) -> Result<Option<StoredWorkerToken>, StoreError> {
         let name = name.to_owned();
         self.read("read the token of a worker by its name", move |connection| find(connection, &name)).await
     }
 
     /// All tokens of workers by name.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn worker_tokens(&self) -> Result<Vec<StoredWorkerToken>, StoreError> {
         const OPERATION: &str = "list the tokens of workers";
         let sql = format!("SELECT {COLUMNS} ORDER BY name");
@@ -59,6 +68,9 @@ impl Store {
     }
 
     /// Stores a new token of a worker with the hash of its text.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn create_worker_token(
         &self,
         new: StoredWorkerToken,
@@ -97,6 +109,9 @@ impl Store {
     }
 
     /// Deletes the token of a worker.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn revoke_worker_token(
         &self,
         name: &str,
@@ -116,6 +131,9 @@ impl Store {
     }
 
     /// Records the use of the token of a worker.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
     pub async fn worker_token_used(&self, id: &str, now: Time) -> Result<(), StoreError> {
         const OPERATION: &str = "record the use of the token of a worker";
         let id = id.to_owned();

@@ -121,7 +121,7 @@ impl Elsewhere {
     }
 
     async fn claim(&self) -> Vec<CallMessage> {
-        self.link.queues.claim(8).await.unwrap()
+        self.link.queues.claim(8, self.clock.now()).await.unwrap().unwrap()
     }
 
     /// Claims and works until no run is due.

@@ -1,18 +1,21 @@
-//! The caller of a worker route: a token of a worker, over TLS or on this machine, and the name of its process.
+//! The caller of a worker route: a token of a worker, over TLS or on this machine, and the name of its process. It is checked
+//! before a byte of the body is read.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
-use axum::http::header;
+use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::Api;
 use super::super::error::{ApiError, too_many};
 use super::super::error_code::ErrorCode;
 use super::super::extract::peer;
+use super::read;
 use super::roster::Entry;
 use crate::auth::is_worker_token;
 use crate::elsewhere::messages::WORKER_HEADER;
@@ -36,8 +39,14 @@ pub(super) struct Caller {
 pub(super) struct KnownWorker {
     pub(super) caller: Caller,
     pub(super) entry: Arc<Entry>,
-    /// Counts the request until it has ended.
-    _place: OwnedSemaphorePermit,
+    /// Counts the request until it has ended, with its response.
+    pub(super) place: OwnedSemaphorePermit,
+}
+
+/// A message that may be long, such as a report. Its place is kept until it has been handled.
+pub(super) struct Long<T> {
+    pub(super) message: T,
+    pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
 impl FromRequestParts<Api> for Caller {
@@ -45,7 +54,8 @@ impl FromRequestParts<Api> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let client = peer(parts);
-        if parts.extensions.get::<registry::OverTls>().is_none() && !is_loopback(client) {
+        let over_tls = parts.extensions.get::<registry::OverTls>().is_some();
+        if !over_tls && !(is_loopback(client) && is_direct(&parts.headers)) {
             let message = "workers are served over HTTPS only, because BMC passwords are in the responses; use the https address \
                            of this controller (CONTROLLER_HTTPS_ADDR)";
             return Err(ApiError::new(ErrorCode::HttpsRequired, message));
@@ -104,11 +114,17 @@ impl FromRequestParts<Api> for KnownWorker {
             ApiError::new(ErrorCode::ConflictWorkerHello, message)
         })?;
         let place = entry.request()?;
-        Ok(Self { caller, entry, _place: place })
+        Ok(Self { caller, entry, place })
     }
 }
 
 impl KnownWorker {
+    /// Reads a message that may be long. The processes of a token read few of them at the same time.
+    pub(super) async fn long<T: DeserializeOwned>(&self, request: Request) -> Result<Long<T>, ApiError> {
+        let place = self.entry.long_message().await;
+        Ok(Long { message: read(request, engine::MAX_MESSAGE).await?, place })
+    }
+
     /// The commands of the worker, for the queues that it serves and its token still allows.
     pub(super) fn queues(&self, api: &Api) -> Result<RemoteQueues, ApiError> {
         let queues = self.entry.queues.intersection(&self.caller.token.queues).cloned().collect();
@@ -119,6 +135,11 @@ impl KnownWorker {
 
 fn is_loopback(client: IpAddr) -> bool {
     client.to_canonical().is_loopback()
+}
+
+/// Whether no proxy passed the request on. The connection of a proxy comes from this machine, and the client does not.
+fn is_direct(headers: &HeaderMap) -> bool {
+    ["forwarded", "x-forwarded-for", "via"].iter().all(|name| !headers.contains_key(*name))
 }
 
 /// Records the use of a token. Not awaited: a request must not wait for the disk because its token was used.

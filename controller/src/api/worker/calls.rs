@@ -1,12 +1,12 @@
 //! `POST /worker/v1/progress`, `/report` and `/release`: what a worker says about a call that it has.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::caller::KnownWorker;
+use super::caller::{KnownWorker, Long};
 use super::parcel::parcel;
 use super::{DONE, Message};
 use crate::elsewhere::messages::{Next, Progressed, Progressing, Releasing, Reported, Reporting};
@@ -16,8 +16,9 @@ use engine::RemoteNext;
 pub(super) async fn progress(
     State(api): State<Api>,
     worker: KnownWorker,
-    Message(progress): Message<Progressing>,
+    request: Request,
 ) -> Result<Json<Progressed>, ApiError> {
+    let Long { message: progress, place: _place } = worker.long::<Progressing>(request).await?;
     let held = worker.queues(&api)?.progress(&progress.key, progress.output).await?;
     Ok(Json(Progressed { held, now: api.now() }))
 }
@@ -26,8 +27,9 @@ pub(super) async fn progress(
 pub(super) async fn report(
     State(api): State<Api>,
     worker: KnownWorker,
-    Message(reporting): Message<Reporting>,
+    request: Request,
 ) -> Result<Json<Reported>, ApiError> {
+    let Long { message: reporting, place: _place } = worker.long::<Reporting>(request).await?;
     let next = match worker.queues(&api)?.report(&reporting.key, reporting.report).await? {
         RemoteNext::Call(call) => Next::Call(Box::new(parcel(&api, *call).await?)),
         RemoteNext::Released => Next::Released,

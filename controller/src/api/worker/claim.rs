@@ -6,6 +6,19 @@
 //! ```
 //!
 //! Every round of the dispatcher wakes a waiting request: what makes a run due wakes the dispatcher.
+//!
+//! A waiting order is no sign of life. The host of a stopped worker, and a link that is cut, keep the connection of the order open;
+//! a run that is granted over it stays without a worker until its lease ends. So an order ends, without calls, when
+//!
+//! ```text
+//!   a later order of the same process begins       the worker waits for the later one only
+//!   a lease of the worker has ended meanwhile      its lost run would be given to it again, and lost again; the claim finds this
+//!                                                  in its transaction (engine::store::elsewhere)
+//!   20 s have passed on either clock               the monotonic clock stands still while this machine is suspended
+//!   its token was revoked or has expired           the calls have passwords
+//! ```
+//!
+//! A live worker orders again at once, and a new order is good: it was sent after the end of the lease.
 
 use std::time::Duration;
 
@@ -19,8 +32,10 @@ use super::super::error::ApiError;
 use super::Message;
 use super::caller::KnownWorker;
 use super::parcel::parcel;
+use super::roster::Poll;
 use crate::elsewhere::messages::{ClaimList, ClaimOrder, Claims, LONGEST_POLL_S, MAX_CLAIMS};
-use engine::model::RunId;
+use engine::model::{RunId, Time};
+use engine::store::StoredWorkerToken;
 use engine::{CallMessage, RemoteQueues};
 
 /// The longest wait.
@@ -36,14 +51,14 @@ pub(super) async fn claim(
     worker: KnownWorker,
     Message(order): Message<ClaimOrder>,
 ) -> Result<Json<Claims>, ApiError> {
-    let began = Instant::now();
+    let arrived = Arrived { began: Instant::now(), asked: api.now() };
     let queues = worker.queues(&api)?;
     let (calls, waited) = match order.limit {
         0 => {
             worker.entry.poll();
             (Vec::new(), Duration::ZERO)
         }
-        limit => wait_for_calls(&api, &worker, &queues, limit.min(MAX_CLAIMS), began).await?,
+        limit => wait_for_calls(&api, &worker, &queues, limit.min(MAX_CLAIMS), arrived).await?,
     };
     let mut parcels = Vec::new();
     for call in calls {
@@ -53,38 +68,67 @@ pub(super) async fn claim(
     Ok(Json(Claims { calls: parcels, waited_ms, now: api.now() }))
 }
 
+/// When an order arrived, on the monotonic clock and on that of the leases.
+#[derive(Clone, Copy)]
+struct Arrived {
+    began: Instant,
+    asked: Time,
+}
+
+impl Arrived {
+    fn is_too_old(self, now: Time) -> bool {
+        self.began.elapsed() >= LONGEST || now.since(self.asked) >= LONGEST
+    }
+}
+
 /// Waits for calls; returns them with the time from the request to the claim.
 async fn wait_for_calls(
     api: &Api,
     worker: &KnownWorker,
     queues: &RemoteQueues,
     limit: usize,
-    began: Instant,
+    arrived: Arrived,
 ) -> Result<(Vec<CallMessage>, Duration), ApiError> {
-    let mut polls = worker.entry.poll();
+    let Arrived { began, asked } = arrived;
+    let mut poll = worker.entry.poll();
     let mut rounds = api.engine.rounds();
     loop {
         rounds.borrow_and_update();
         let due = queues.next_due().await?;
         let now = api.now();
+        if arrived.is_too_old(now) {
+            return Ok((Vec::new(), began.elapsed()));
+        }
         if due.is_some_and(|due| due <= now) {
-            // A token that was revoked meanwhile receives nothing.
-            let token = &worker.caller.token;
-            let now = api.store().worker_token_named(&token.name).await?;
-            if now.is_none_or(|now| now.id != token.id) {
+            // A later order, or a revoked token, may have ended this one during the look.
+            if poll.is_over() || !is_valid(api, &worker.caller.token, now).await? {
                 return Ok((Vec::new(), began.elapsed()));
             }
             let waited = began.elapsed();
-            let calls = queues.claim(limit).await?;
-            if !calls.is_empty() {
-                return Ok((calls, waited));
+            match queues.claim(limit, asked).await? {
+                Some(calls) if calls.is_empty() => {}
+                Some(calls) => return Ok((calls, waited)),
+                None => {
+                    tracing::debug!(
+                        worker = queues.owner(),
+                        "an order of calls ended: a lease of the worker ended while it waited"
+                    );
+                    return Ok((Vec::new(), waited));
+                }
             }
         }
         let pause = due.map_or(LOOK, |due| due.since(now).min(LOOK));
-        if began.elapsed() >= LONGEST || !pause_for(api, &mut rounds, pause, Some(&mut polls)).await {
+        if !pause_for(api, &mut rounds, pause, Some(&mut poll)).await {
             return Ok((Vec::new(), began.elapsed()));
         }
     }
+}
+
+/// Whether a token is still stored and has not expired.
+async fn is_valid(api: &Api, token: &StoredWorkerToken, now: Time) -> Result<bool, ApiError> {
+    let stored = api.store().worker_token_named(&token.name).await?;
+    let same = stored.is_some_and(|stored| stored.id == token.id);
+    Ok(same && token.expires_at.is_none_or(|end| end > now))
 }
 
 /// Returns which claims of a worker must stop, as soon as there is one.
@@ -111,12 +155,11 @@ async fn pause_for(
     api: &Api,
     rounds: &mut watch::Receiver<u64>,
     pause: Duration,
-    polls: Option<&mut watch::Receiver<u64>>,
+    poll: Option<&mut Poll>,
 ) -> bool {
-    let later_poll = async {
-        match polls {
-            // An error means that the worker is not listed any more.
-            Some(polls) => drop(polls.changed().await),
+    let over = async {
+        match poll {
+            Some(poll) => poll.over().await,
             None => std::future::pending().await,
         }
     };
@@ -129,7 +172,7 @@ async fn pause_for(
     tokio::select! {
         biased;
         () = api.workers.stop.cancelled() => false,
-        () = later_poll => false,
+        () = over => false,
         () = woken => true,
     }
 }

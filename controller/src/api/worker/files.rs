@@ -10,6 +10,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::Api;
 use super::super::error::ApiError;
@@ -48,7 +49,7 @@ pub(super) async fn firmware(
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, file.file().size.to_string()),
     ];
-    Ok((headers, Body::from_stream(pieces(file))).into_response())
+    Ok((headers, Body::from_stream(pieces(file, worker.place))).into_response())
 }
 
 /// The inventory that is stored of the server of a call.
@@ -79,9 +80,12 @@ fn entry(run: &Snapshot, digest: &str) -> Option<Entry> {
     order.files.into_iter().find(|entry| entry.digest == digest)
 }
 
-/// The bytes of a file in pieces, each read on a thread that may block.
-fn pieces(file: VerifiedFirmware) -> impl futures_util::Stream<Item = std::io::Result<Bytes>> + Send {
-    futures_util::stream::try_unfold((file, 0_u64), |(file, offset)| async move {
+/// The bytes of a file in pieces, each read on a thread that may block. The request has its place until the last one.
+fn pieces(
+    file: VerifiedFirmware,
+    place: OwnedSemaphorePermit,
+) -> impl futures_util::Stream<Item = std::io::Result<Bytes>> + Send {
+    futures_util::stream::try_unfold((file, 0_u64, place), |(file, offset, place)| async move {
         let read = tokio::task::spawn_blocking(move || {
             let mut piece = vec![0; PIECE];
             let read = file.read_at(&mut piece, offset)?;
@@ -90,6 +94,6 @@ fn pieces(file: VerifiedFirmware) -> impl futures_util::Stream<Item = std::io::R
         });
         let (piece, file) = read.await.map_err(std::io::Error::other)??;
         let next = offset + piece.len() as u64;
-        Ok((!piece.is_empty()).then_some((piece, (file, next))))
+        Ok((!piece.is_empty()).then_some((piece, (file, next, place))))
     })
 }

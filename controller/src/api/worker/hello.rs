@@ -10,6 +10,7 @@ use super::Message;
 use super::caller::Caller;
 use crate::elsewhere::messages::{Hello, RedfishSettings, Welcome};
 use engine::{PROTOCOL, WorkflowRegistry};
+use upkeep::Upkeep;
 
 /// Compares a worker with this controller, and lists it.
 pub(super) async fn hello(
@@ -33,11 +34,11 @@ pub(super) async fn hello(
     tracing::info!(
         worker = token.name,
         process,
-        version = hello.version,
+        version = shown(&hello.version),
         ?queues,
         "a worker elsewhere said hello"
     );
-    api.workers.list((&token.id, &token.name), &process, queues, hello.version)?;
+    api.workers.list((&token.id, &token.name), &process, queues, shown(&hello.version))?;
     let read = std::sync::Arc::clone(&api.workers.authorities);
     let authorities = tokio::task::spawn_blocking(move || read()).await.unwrap_or_default();
     Ok(Json(Welcome {
@@ -59,6 +60,10 @@ fn other_version(hello: &Hello, workflows: &WorkflowRegistry) -> Option<String> 
             "the worker speaks version {} of the messages and this controller version {PROTOCOL}: {upgrade}",
             hello.protocol
         ));
+    }
+    let missing = Upkeep::versions().into_keys().find(|name| !hello.workflows.contains_key(name));
+    if let Some(name) = missing {
+        return Some(format!("the worker does not have the workflow {name}: {upgrade}"));
     }
     hello.workflows.iter().find_map(|(name, version)| {
         let known = workflows.get(name).map(|workflow| workflow.version());

@@ -12,8 +12,9 @@
 //! These routes are no part of the API for people and programs: they are not in `/openapi.json`, and their messages change with
 //! [`engine::PROTOCOL`]. They accept no API token, and no other route accepts the token of a worker.
 //!
-//! Invariants: a response carries the password of one BMC beside a call for it; a request is bounded by [`engine::MAX_MESSAGE`] and
-//! a worker by the requests that it may have open; a controller that stops lets no request wait.
+//! Invariants: a response carries the password of one BMC beside a call for it; the token is checked before the body is read; a
+//! report is bounded by [`engine::MAX_MESSAGE`], every other message by 64 KiB, and a worker by the requests and reports that it may
+//! have open; a controller that stops lets no request wait.
 
 mod caller;
 mod calls;
@@ -50,19 +51,27 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     ]
 }
 
-/// The body of a message.
+/// The longest message that carries no output of a step.
+const MAX_SHORT: usize = 64 << 10;
+
+/// The body of a message that carries no output of a step.
 struct Message<T>(T);
 
 impl<T: DeserializeOwned> FromRequest<Api> for Message<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &Api) -> Result<Self, ApiError> {
-        let body = read_body(request, engine::MAX_MESSAGE).await?;
-        serde_json::from_slice(&body).map(Self).map_err(|error| {
-            let message = format!("the message of the worker cannot be read: {error}");
-            ApiError::invalid(vec![Detail::new("", Rule::Shape, message)])
-        })
+        read(request, MAX_SHORT).await.map(Self)
     }
+}
+
+/// Reads a message of at most `limit` bytes.
+async fn read<T: DeserializeOwned>(request: Request, limit: usize) -> Result<T, ApiError> {
+    let body = read_body(request, limit).await?;
+    serde_json::from_slice(&body).map_err(|error| {
+        let message = format!("the message of the worker cannot be read: {error}");
+        ApiError::invalid(vec![Detail::new("", Rule::Shape, message)])
+    })
 }
 
 impl From<RemoteError> for ApiError {

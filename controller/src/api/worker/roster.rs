@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   hello ──> entry (token, process) ──> its other requests ──> seen now
-//!                 │ one poll at a time: a later one ends the earlier
-//!                 └ 64 requests at a time; silent for an hour: removed
+//!                 │ one order of calls at a time: a later one, and a hello, end the earlier one
+//!                 │ 320 requests at a time; silent for an hour: removed
+//!                 └ the processes of a token together: 64; 4 long messages at a time
 //! ```
 //!
-//! Invariant: an entry gives no right. Every request is checked against the stored token.
+//! Invariants: an entry gives no right, and every request is checked against the stored token; a hello gives a process no second
+//! set of places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,8 +30,10 @@ use upkeep::FirmwareStore;
 const MAX_ENTRIES: usize = 1024;
 /// The most processes of one token.
 const MAX_OF_TOKEN: usize = 64;
-/// How many requests one worker may have open.
-const MAX_REQUESTS: usize = 64;
+/// How many requests one process may have open: one for each of its calls, two that wait, and those that were given up.
+const MAX_REQUESTS: usize = 320;
+/// How many long messages the processes of one token may send at the same time. Each is in memory while it is read and handled.
+const MAX_LONG: usize = 4;
 /// A worker that was silent for so long is removed.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
 /// A worker that was silent for so long does not serve its queues any more.
@@ -66,8 +70,10 @@ pub(in super::super) struct Entry {
     pub(in super::super) since: Time,
     seen: Mutex<Time>,
     /// The number of its last order of calls.
-    polls: watch::Sender<u64>,
+    polls: Arc<watch::Sender<u64>>,
     requests: Arc<Semaphore>,
+    /// Places for long messages, of all processes of the token.
+    long: Arc<Semaphore>,
 }
 
 impl Workers {
@@ -112,16 +118,23 @@ impl Workers {
                 ApiError::new(ErrorCode::RateLimited, message).header(axum::http::header::RETRY_AFTER, "60")
             );
         }
-        let since = entries.get(&key).map_or(now, |entry| entry.since);
+        let known = entries.get(&key).map(Arc::clone);
+        let sibling = entries.iter().find(|((id, _), _)| id == token_id).map(|(_, entry)| Arc::clone(entry));
+        if let Some(known) = &known {
+            known.end_polls();
+        }
         let entry = Entry {
             token: token.to_owned(),
             process: process.to_owned(),
             queues,
             version,
-            since,
+            since: known.as_ref().map_or(now, |known| known.since),
             seen: Mutex::new(now),
-            polls: watch::Sender::default(),
-            requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+            polls: known.as_ref().map(|known| Arc::clone(&known.polls)).unwrap_or_default(),
+            requests: known
+                .map_or_else(|| Arc::new(Semaphore::new(MAX_REQUESTS)), |known| Arc::clone(&known.requests)),
+            long: sibling
+                .map_or_else(|| Arc::new(Semaphore::new(MAX_LONG)), |sibling| Arc::clone(&sibling.long)),
         };
         entries.insert(key, Arc::new(entry));
         Ok(())
@@ -178,15 +191,44 @@ impl Entry {
         })
     }
 
-    /// Begins an order of calls: an earlier one of this worker ends. The receiver shows a change when a later one begins.
-    pub(super) fn poll(&self) -> watch::Receiver<u64> {
-        self.end_polls();
-        let mut polls = self.polls.subscribe();
-        polls.borrow_and_update();
-        polls
+    /// A place for a long message, as soon as there is one. `None` cannot happen: the semaphore is never closed.
+    pub(super) async fn long_message(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        Arc::clone(&self.long).acquire_owned().await.ok()
     }
 
-    fn end_polls(&self) {
-        self.polls.send_modify(|polls| *polls = polls.wrapping_add(1));
+    /// Begins an order of calls: an earlier one of this worker ends.
+    pub(super) fn poll(&self) -> Poll {
+        let polls = self.polls.subscribe();
+        Poll { number: self.end_polls(), polls }
+    }
+
+    /// Ends the order of calls, and returns the number of the next one.
+    fn end_polls(&self) -> u64 {
+        let mut number = 0;
+        self.polls.send_modify(|polls| {
+            *polls = polls.wrapping_add(1);
+            number = *polls;
+        });
+        number
+    }
+}
+
+/// One order of calls of a worker.
+pub(super) struct Poll {
+    number: u64,
+    polls: watch::Receiver<u64>,
+}
+
+impl Poll {
+    /// Whether the worker may not receive calls for this order any more.
+    pub(super) fn is_over(&self) -> bool {
+        *self.polls.borrow() != self.number
+    }
+
+    /// Returns when the worker may not receive calls for this order any more.
+    pub(super) async fn over(&mut self) {
+        let number = self.number;
+        // An error means that the worker is not listed any more.
+        drop(self.polls.wait_for(|polls| *polls != number).await);
     }
 }

@@ -5,6 +5,7 @@ mod admission;
 mod audit;
 mod batch_gates;
 mod creation;
+mod elsewhere;
 mod firmware_sets;
 mod job_cache;
 mod leases;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use lab_bmc::{Power, SimBmc, SimBmcConfig};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, SimBmc, SimBmcConfig};
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -217,15 +217,20 @@ async fn the_firmware_installation_of_a_killed_worker_is_continued_and_its_image
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_continues_after_its_lease_writes_nothing() {
     let scene = scene(|bmc| bmc.power.off_time = Duration::from_millis(1500)).await;
+    // The worker is in a call when it is stopped, and has its lease: it waits for this response.
+    scene.bmc(SERIAL).inject(Fault::once(FaultTrigger::Reset, FaultEffect::ApplyButTimeout));
     let token = token(&scene.admin, "b", FAR).await;
     let late = Elsewhere::start(&plain(&scene), "late", &token, FAR);
     let id = power_cycle(&scene.admin).await;
     soon("the request", scene.bmc(SERIAL).wait_for(|bmc| bmc.power == Power::PoweringOff)).await;
     late.signal(Signal::STOP);
+    // Its order of further calls stays open, and must not be given its own run again.
     let _second = Elsewhere::start(&plain(&scene), "w2", &token, FAR);
     scene.skip(LEASE_OVER);
     succeeded(&scene, &id).await;
     let (events, job) = (scene.admin.event_log(&id).await, scene.admin.job(&id).await);
+    assert_eq!(events.matches("took over from worker/b/late-").count(), 1, "{events}");
+    assert!(!events.contains("took over from worker/b/w2-"), "{events}");
     let sent = scene.bmc(SERIAL).mutations().len();
     late.signal(Signal::CONT);
     late.signal(Signal::TERM);

@@ -17,7 +17,7 @@ use super::super::error_code::ErrorCode;
 use super::super::extract::peer;
 use super::read;
 use super::roster::Entry;
-use crate::auth::is_worker_token;
+use crate::auth::{Standing, is_worker_token, prove};
 use crate::elsewhere::messages::WORKER_HEADER;
 use engine::RemoteQueues;
 use engine::model::Time;
@@ -89,6 +89,7 @@ impl FromRequestParts<Api> for Caller {
                 token.name
             )));
         }
+        prove(Standing::Known);
         let process =
             parts.headers.get(WORKER_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);

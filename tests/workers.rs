@@ -387,3 +387,21 @@ async fn the_label_queue_needs_the_password_of_the_bmc() {
     scene.admin.patch(&place, &label(json!(FAR))).await.refused(422, "bmc_password_needed");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_route_of_workers_is_open_without_the_token_of_a_worker() {
+    let scene = scene(|_| {}).await;
+    let asked = async |client: &Client, route: &str| {
+        let request = client.request(Method::POST, route).header("shoal-worker", "by-hand");
+        client.send(request.json(&json!({}))).await.status
+    };
+    for route in include_str!("../golden/worker-routes.txt").lines() {
+        assert_eq!(asked(&scene.anonymous(), route).await, 401, "{route} without a token");
+    }
+    // A few more wrong tokens of one address are refused unread.
+    for route in include_str!("../golden/worker-routes.txt").lines() {
+        let status = asked(&scene.admin, route).await;
+        assert!([401, 429].contains(&status), "{route} with an API token: {status}");
+    }
+    scene.end().await;
+}

@@ -277,14 +277,14 @@ impl Running {
                 continue;
             }
             let order = ClaimList { claims };
-            let told = tokio::select! {
-                told = self.link.once::<ClaimList>("interrupted", &order, POLL) => told,
+            let listed = tokio::select! {
+                listed = self.link.once::<ClaimList>("interrupted", &order, POLL) => listed,
                 // The order does not name the new call.
                 () = self.claimed.notified() => continue,
             };
-            match told {
-                Ok(told) => {
-                    told.claims.into_iter().for_each(|(run, epoch)| self.worker.interrupt(run, epoch))
+            match listed {
+                Ok(listed) => {
+                    listed.claims.into_iter().for_each(|(run, epoch)| self.worker.interrupt(run, epoch))
                 }
                 Err(LinkError::Ended(_)) => return,
                 Err(_) => tokio::time::sleep(Duration::from_secs(2)).await,

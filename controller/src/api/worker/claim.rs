@@ -20,6 +20,7 @@
 //!
 //! A live worker orders again at once, and a new order is good: it was sent after the end of the lease.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use axum::Json;
@@ -42,8 +43,10 @@ use engine::{CallMessage, RemoteQueues};
 const LONGEST: Duration = Duration::from_secs(LONGEST_POLL_S);
 /// The longest pause between two looks.
 const LOOK: Duration = Duration::from_secs(2);
-/// The shortest pause between two looks, also when there are many rounds.
+/// The shortest pause between two looks for due runs, also when there are many rounds.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// The shortest pause between two looks at the claims of a worker, each of which reads them all.
+const SHORTEST_OF_CLAIMS: Duration = Duration::from_millis(500);
 
 /// Claims runs for a worker, and carries each to its first call.
 pub(super) async fn claim(
@@ -55,7 +58,7 @@ pub(super) async fn claim(
     let queues = worker.queues(&api)?;
     let (calls, waited) = match order.limit {
         0 => {
-            worker.entry.poll();
+            drop(worker.entry.order());
             (Vec::new(), Duration::ZERO)
         }
         limit => wait_for_calls(&api, &worker, &queues, limit.min(MAX_CLAIMS), arrived).await?,
@@ -90,7 +93,7 @@ async fn wait_for_calls(
     arrived: Arrived,
 ) -> Result<(Vec<CallMessage>, Duration), ApiError> {
     let Arrived { began, asked } = arrived;
-    let mut poll = worker.entry.poll();
+    let mut poll = worker.entry.order();
     let mut rounds = api.engine.rounds();
     loop {
         rounds.borrow_and_update();
@@ -118,7 +121,7 @@ async fn wait_for_calls(
             }
         }
         let pause = due.map_or(LOOK, |due| due.since(now).min(LOOK));
-        if !pause_for(api, &mut rounds, pause, Some(&mut poll)).await {
+        if !pause_for(api, &mut rounds, SHORTEST..pause, &mut poll).await {
             return Ok((Vec::new(), began.elapsed()));
         }
     }
@@ -139,40 +142,38 @@ pub(super) async fn interrupted(
 ) -> Result<Json<ClaimList>, ApiError> {
     let began = Instant::now();
     let queues = worker.queues(&api)?;
+    let mut poll = worker.entry.question();
     let mut rounds = api.engine.rounds();
     loop {
         rounds.borrow_and_update();
         let claims: Vec<(RunId, i64)> = queues.interrupted(&list.claims).await?;
         let ended = list.claims.is_empty() || began.elapsed() >= LONGEST;
-        if !claims.is_empty() || ended || !pause_for(&api, &mut rounds, LOOK, None).await {
+        if !claims.is_empty()
+            || ended
+            || !pause_for(&api, &mut rounds, SHORTEST_OF_CLAIMS..LOOK, &mut poll).await
+        {
             return Ok(Json(ClaimList { claims }));
         }
     }
 }
 
-/// Waits for a round of the dispatcher. `false`: the request must end.
+/// Waits for a round of the dispatcher, for a time in `pause`. `false`: the request must end.
 async fn pause_for(
     api: &Api,
     rounds: &mut watch::Receiver<u64>,
-    pause: Duration,
-    poll: Option<&mut Poll>,
+    pause: Range<Duration>,
+    poll: &mut Poll,
 ) -> bool {
-    let over = async {
-        match poll {
-            Some(poll) => poll.over().await,
-            None => std::future::pending().await,
-        }
-    };
     let woken = async {
-        tokio::time::sleep(SHORTEST).await;
-        let rest = pause.saturating_sub(SHORTEST);
+        tokio::time::sleep(pause.start).await;
+        let rest = pause.end.saturating_sub(pause.start);
         // An error means that the engine is gone; the stop ends the request then.
         drop(tokio::time::timeout(rest, rounds.changed()).await);
     };
     tokio::select! {
         biased;
         () = api.workers.stop.cancelled() => false,
-        () = over => false,
+        () = poll.over() => false,
         () = woken => true,
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   hello ──> entry (token, process) ──> its other requests ──> seen now
-//!                 │ one order of calls at a time: a later one, and a hello, end the earlier one
+//!                 │ one order of calls and one question for interrupted claims at a time: a later one, and a hello, end
+//!                 │ the earlier one
 //!                 │ 320 requests at a time; silent for an hour: removed
 //!                 └ the processes of a token together: 64; 4 long messages at a time
 //! ```
@@ -70,7 +71,9 @@ pub(in super::super) struct Entry {
     pub(in super::super) since: Time,
     seen: Mutex<Time>,
     /// The number of its last order of calls.
-    polls: Arc<watch::Sender<u64>>,
+    orders: Arc<watch::Sender<u64>>,
+    /// The number of its last question for interrupted claims.
+    questions: Arc<watch::Sender<u64>>,
     requests: Arc<Semaphore>,
     /// Places for long messages, of all processes of the token.
     long: Arc<Semaphore>,
@@ -130,7 +133,8 @@ impl Workers {
             version,
             since: known.as_ref().map_or(now, |known| known.since),
             seen: Mutex::new(now),
-            polls: known.as_ref().map(|known| Arc::clone(&known.polls)).unwrap_or_default(),
+            orders: known.as_ref().map(|known| Arc::clone(&known.orders)).unwrap_or_default(),
+            questions: known.as_ref().map(|known| Arc::clone(&known.questions)).unwrap_or_default(),
             requests: known
                 .map_or_else(|| Arc::new(Semaphore::new(MAX_REQUESTS)), |known| Arc::clone(&known.requests)),
             long: sibling
@@ -197,38 +201,141 @@ impl Entry {
     }
 
     /// Begins an order of calls: an earlier one of this worker ends.
-    pub(super) fn poll(&self) -> Poll {
-        let polls = self.polls.subscribe();
-        Poll { number: self.end_polls(), polls }
+    pub(super) fn order(&self) -> Poll {
+        Poll::begin(&self.orders)
     }
 
-    /// Ends the order of calls, and returns the number of the next one.
-    fn end_polls(&self) -> u64 {
-        let mut number = 0;
-        self.polls.send_modify(|polls| {
-            *polls = polls.wrapping_add(1);
-            number = *polls;
-        });
-        number
+    /// Begins a question for interrupted claims: an earlier one of this worker ends.
+    pub(super) fn question(&self) -> Poll {
+        Poll::begin(&self.questions)
+    }
+
+    fn end_polls(&self) {
+        for polls in [&self.orders, &self.questions] {
+            drop(Poll::begin(polls));
+        }
     }
 }
 
-/// One order of calls of a worker.
+/// One request of a worker that waits.
 pub(super) struct Poll {
     number: u64,
     polls: watch::Receiver<u64>,
 }
 
 impl Poll {
-    /// Whether the worker may not receive calls for this order any more.
+    fn begin(polls: &watch::Sender<u64>) -> Self {
+        let mut number = 0;
+        polls.send_modify(|last| {
+            *last = last.wrapping_add(1);
+            number = *last;
+        });
+        Self { number, polls: polls.subscribe() }
+    }
+
+    /// Whether the request must end, and nothing may be granted to it.
     pub(super) fn is_over(&self) -> bool {
         *self.polls.borrow() != self.number
     }
 
-    /// Returns when the worker may not receive calls for this order any more.
+    /// Returns when the request must end.
     pub(super) async fn over(&mut self) {
         let number = self.number;
         // An error means that the worker is not listed any more.
         drop(self.polls.wait_for(|polls| *polls != number).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use engine::model::{RunId, SystemClock};
+    use firmware::VerifiedFirmware;
+    use upkeep::FirmwareFileError;
+
+    struct NoFiles;
+
+    #[async_trait]
+    impl FirmwareStore for NoFiles {
+        async fn hold(&self, _: RunId, _: &[firmware::Entry]) -> Result<(), FirmwareFileError> {
+            Err(FirmwareFileError::Unavailable("none".to_owned()))
+        }
+
+        async fn open(&self, _: &firmware::Entry) -> Result<VerifiedFirmware, FirmwareFileError> {
+            Err(FirmwareFileError::Unavailable("none".to_owned()))
+        }
+
+        async fn release(&self, _: RunId) -> Result<(), FirmwareFileError> {
+            Ok(())
+        }
+    }
+
+    fn workers() -> Workers {
+        let redfish = RedfishSettings {
+            timeout_ms: 1,
+            retries: 1,
+            rate: 1,
+            breaker_failures: 1,
+            breaker_open_ms: 1,
+            in_flight: 1,
+            power_ons: None,
+            authorities: None,
+        };
+        let none = Arc::new(|| None::<String>);
+        Workers::new(redfish, none, Arc::new(NoFiles), Arc::new(SystemClock), CancellationToken::new())
+    }
+
+    fn hello(workers: &Workers, token: &str, process: &str) -> Arc<Entry> {
+        let queues = BTreeSet::from(["facility-b".to_owned()]);
+        workers.list((token, token), process, queues, "1".to_owned()).unwrap();
+        workers.seen(token, process).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_later_order_and_a_hello_and_a_revocation_end_the_open_order() {
+        let workers = workers();
+        let entry = hello(&workers, "b", "w1");
+        let first = entry.order();
+        let mut second = entry.order();
+        let question = entry.question();
+        assert_eq!((first.is_over(), second.is_over(), question.is_over()), (true, false, false));
+        let again = hello(&workers, "b", "w1");
+        second.over().await;
+        assert!(second.is_over() && question.is_over());
+        let mut third = again.order();
+        workers.revoked("b");
+        third.over().await;
+        assert!(workers.seen("b", "w1").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_hello_gives_no_second_set_of_places() {
+        let workers = workers();
+        let entry = hello(&workers, "b", "w1");
+        let places: Vec<_> = (0..MAX_REQUESTS).map(|_| entry.request().unwrap()).collect();
+        let again = hello(&workers, "b", "w1");
+        assert!(again.request().is_err());
+        drop(places);
+        assert!(again.request().is_ok());
+        let sibling = hello(&workers, "b", "w2");
+        let mut long = Vec::new();
+        for _ in 0..MAX_LONG {
+            long.push(entry.long_message().await);
+        }
+        assert_eq!(sibling.long.available_permits(), 0, "the processes of a token share these");
+        assert_eq!(hello(&workers, "c", "w1").long.available_permits(), MAX_LONG);
+    }
+
+    #[test]
+    fn the_processes_of_a_token_are_bounded() {
+        let workers = workers();
+        for number in 0..MAX_OF_TOKEN {
+            hello(&workers, "b", &format!("w{number}"));
+        }
+        let one_more = workers.list(("b", "b"), "w-more", BTreeSet::new(), String::new());
+        assert!(one_more.is_err());
+        hello(&workers, "c", "w1");
     }
 }

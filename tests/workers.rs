@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, SimBmc, SimBmcConfig};
+use lab_bmc::{Fault, FaultCondition, FaultEffect, FaultTrigger, Power, SimBmc, SimBmcConfig};
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -217,8 +217,9 @@ async fn the_firmware_installation_of_a_killed_worker_is_continued_and_its_image
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_continues_after_its_lease_writes_nothing() {
     let scene = scene(|bmc| bmc.power.off_time = Duration::from_millis(1500)).await;
-    // The worker is in a call when it is stopped, and has its lease: it waits for this response.
-    scene.bmc(SERIAL).inject(Fault::once(FaultTrigger::Reset, FaultEffect::ApplyButTimeout));
+    // The worker is in a call when it is stopped, and has its lease: it reads the power state back.
+    let slow = Fault::once(FaultTrigger::Read, FaultEffect::Delay(Duration::from_secs(3)));
+    scene.bmc(SERIAL).inject(slow.only_if(FaultCondition::Power(Power::PoweringOff)));
     let token = token(&scene.admin, "b", FAR).await;
     let late = Elsewhere::start(&plain(&scene), "late", &token, FAR);
     let id = power_cycle(&scene.admin).await;
@@ -320,7 +321,12 @@ async fn another_version_and_other_credentials_are_refused_with_words() {
     assert_eq!((status, &body["error"]), (409, &json!("conflict.worker_version")), "{body}");
     assert!(body["message"].as_str().unwrap().contains("run version"), "{body}");
     let mut other = hello();
-    other["workflows"] = json!({ "power.cycle": 99 });
+    other["workflows"] = json!({ "power.cycle": 1 });
+    let (status, body) = message(&scene, &token, "hello", other).await;
+    assert_eq!((status, &body["error"]), (409, &json!("conflict.worker_version")), "{body}");
+    assert!(body["message"].as_str().unwrap().contains("does not have the workflow"), "{body}");
+    let mut other = hello();
+    other["workflows"]["power.cycle"] = json!(99);
     let (status, body) = message(&scene, &token, "hello", other).await;
     assert_eq!(status, 409, "{body}");
     assert!(body["message"].as_str().unwrap().contains("power.cycle"), "{body}");

@@ -39,7 +39,7 @@ use tokio_util::task::TaskTracker;
 use url::Url;
 
 use clock::FollowingClock;
-use engine::model::{Clock, IdSource, SystemIdSource};
+use engine::model::{Clock, IdSource, RunId, SystemIdSource};
 use engine::{Backend, PROTOCOL, Worker, WorkflowRegistry};
 use keeper::Keeper;
 use link::{Link, LinkError, POLL};
@@ -268,8 +268,13 @@ impl Running {
     }
 
     async fn interrupt(&self) {
+        // A call that may not be interrupted continues for a while. The controller would name it again at once.
+        let mut stopped = BTreeSet::new();
         loop {
-            let claims = self.worker.held();
+            let held = self.worker.held();
+            stopped.retain(|claim| held.contains(claim));
+            let claims: Vec<(RunId, i64)> =
+                held.into_iter().filter(|claim| !stopped.contains(claim)).collect();
             if claims.is_empty() {
                 self.claimed.notified().await;
                 // The task of the call lists it when it starts.
@@ -284,7 +289,10 @@ impl Running {
             };
             match listed {
                 Ok(listed) => {
-                    listed.claims.into_iter().for_each(|(run, epoch)| self.worker.interrupt(run, epoch))
+                    for (run, epoch) in listed.claims {
+                        self.worker.interrupt(run, epoch);
+                        stopped.insert((run, epoch));
+                    }
                 }
                 Err(LinkError::Ended(_)) => return,
                 Err(_) => tokio::time::sleep(Duration::from_secs(2)).await,

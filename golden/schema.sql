@@ -461,6 +461,17 @@ CREATE TABLE webhooks (
     last_error    TEXT
 ) STRICT;
 
+CREATE TABLE worker_tokens (
+    id           TEXT PRIMARY KEY,
+    name         TEXT NOT NULL UNIQUE,
+    token_hash   TEXT NOT NULL UNIQUE, -- SHA-256 of the text, which is not stored
+    queues       TEXT NOT NULL, -- JSON array: the queues whose steps the worker may execute
+    created_by   TEXT NOT NULL,
+    created_at   TEXT NOT NULL,
+    expires_at   TEXT,
+    last_used_at TEXT
+) STRICT;
+
 CREATE TRIGGER audit_log_is_never_changed BEFORE UPDATE ON audit_log
 BEGIN
     SELECT RAISE(ABORT, 'an audit entry never changes');

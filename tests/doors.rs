@@ -3,6 +3,7 @@
 //! ```text
 //!   secret                 its purpose
 //!   API token              the API and the registry
+//!   token of a worker      the routes of workers
 //!   report token           reports of one job
 //!   pull password          the registry, one repository, one job
 //!   grant token            one image of one job
@@ -55,6 +56,19 @@ async fn tried(scene: &Scene, job: &str, secret: &str) -> Vec<(&'static str, u16
         ("registry, password of a user", get(MANIFEST).basic_auth("admin", Some(secret))),
         ("registry, password of a job", get(MANIFEST).basic_auth("shoal-job", Some(secret))),
         ("registry, token for a job", get(scope).basic_auth("shoal-job", Some(secret))),
+        (
+            "workers",
+            client
+                .request(Method::POST, "/worker/v1/hello")
+                .bearer_auth(secret)
+                .header("shoal-worker", "w")
+                .json(&json!({
+                    "protocol": engine::PROTOCOL,
+                    "version": "1",
+                    "workflows": controller::elsewhere::workflows(),
+                    "queues": [],
+                })),
+        ),
         ("registry, another repository", get("/v2/others/manifests/1").basic_auth("shoal-job", Some(secret))),
     ];
     let mut statuses = Vec::new();
@@ -100,8 +114,11 @@ async fn a_secret_is_refused_at_every_door_but_those_of_its_purpose() {
     let signed = text(&scene.admin.post(&place, &json!({})).await.expect(201)["url"]);
     let (_, query) = signed.split_once("?expires=").unwrap();
 
+    let worker = json!({ "name": "far", "queues": ["facility-b"] });
+    let worker = scene.admin.post("/api/v1/worker-tokens", &worker).await.expect(201);
     let secrets = [
         ("API token", scene.admin.token().to_owned()),
+        ("token of a worker", text(&worker["token"])),
         ("report token", text(&document["webhook_token"])),
         ("pull password", text(&document["registry"]["password"])),
         ("grant token, task image", grant("/task.")),

@@ -38,6 +38,7 @@
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
 //!   ui_login   forms before and at the login
+//!   workers    workers elsewhere: killed, stopped, late, refused
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -103,3 +104,4 @@ mod ui_changes;
 mod ui_login;
 mod vendors;
 mod webhooks;
+mod workers;

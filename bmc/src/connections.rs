@@ -320,6 +320,11 @@ impl Bmcs {
         {
             tracing::info!(server_serial = %serial, %error, "an old BMC session could not be closed; it times out");
         }
+        self.close_open(serial).await;
+    }
+
+    /// Logs out and removes the connection, if there is one. Failures are only logged because a session also times out.
+    pub async fn close_open(&self, serial: &Serial) {
         let found = self.open.lock().remove(serial);
         if let Some(found) = found
             && let Err(error) = found.bmc.logout().await

@@ -1,8 +1,9 @@
 //! The controller: HTTP API, settings, authentication, outgoing webhooks, and the module that connects all parts.
 //!
 //! ```text
-//!   app       -> api pages accounts audit auth config keys webhooks telemetry (the only module that connects the parts)
-//!   api       -> accounts audit auth firmware keys telemetry tls  (one table of routes, one file per action)
+//!   app       -> api pages accounts audit auth config elsewhere keys webhooks telemetry (the only module that connects the parts)
+//!   api       -> accounts audit auth elsewhere firmware keys telemetry tls  (one table of routes, one file per action)
+//!   elsewhere ->                                         (a worker in another process, and the messages of its routes)
 //!   pages     -> auth roster                             (the web interface, a client of the API in this process)
 //!   roster    ->                                         (servers of a table or a document)
 //!   accounts  -> auth                                    (users and API tokens)
@@ -25,6 +26,7 @@ pub mod audit;
 pub mod auth;
 pub mod config;
 pub mod descriptors;
+pub mod elsewhere;
 pub mod firmware;
 #[doc(hidden)]
 pub mod fuzz;

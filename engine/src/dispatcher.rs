@@ -3,7 +3,7 @@
 //! A wake-up ([`Engine::wake`]) is a hint. The due times in the rows are read at least every [`SWEEP`], so that a lost hint
 //! only adds latency.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, watch};
@@ -16,6 +16,7 @@ use super::interrupt::{CANCEL_GRACE, ClaimEntry, Interrupt, Interrupts};
 use super::lease::LeaseTerms;
 use super::log;
 use super::outage::OutageBefore;
+use super::presence::QueueWorkers;
 use super::pressure::{PressureCache, PressureGauge};
 use super::worker::Worker;
 use super::workflow::WorkflowRegistry;
@@ -57,6 +58,7 @@ struct Inner {
     config: EngineConfig,
     wake: Notify,
     pressure: PressureCache,
+    queue_workers: OnceLock<Arc<dyn QueueWorkers>>,
     /// The number of rounds of the dispatcher in which the database could be used.
     rounds: watch::Sender<u64>,
 }
@@ -108,6 +110,7 @@ impl Engine {
                 config,
                 wake: Notify::new(),
                 pressure: PressureCache::default(),
+                queue_workers: OnceLock::new(),
                 rounds: watch::Sender::default(),
             }),
         }
@@ -130,6 +133,31 @@ impl Engine {
     /// Installs a gauge: while it shows pressure, no run starts.
     pub fn gauge(&self, gauge: Arc<dyn PressureGauge>) {
         self.inner.pressure.set(gauge);
+    }
+
+    /// Installs what knows the workers elsewhere. Only the first one counts.
+    pub fn queue_workers(&self, workers: Arc<dyn QueueWorkers>) {
+        let _of_first_call = self.inner.queue_workers.set(workers);
+    }
+
+    /// Since when a queue has no worker. `None` for a queue that has one, and for the queues of this engine.
+    pub fn unserved_since(&self, queue: &str) -> Option<Time> {
+        let own = self.inner.config.queues.iter().any(|own| own == queue);
+        let workers = self.inner.queue_workers.get().filter(|_| !own)?;
+        workers.served(queue).err()
+    }
+
+    /// The queues with a due run and without a worker, with the time since when a run waits for one. At most 32.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn unserved_queues(&self) -> Result<Vec<(String, Time)>, StoreError> {
+        let due = self.store().due_queues(self.clock().now()).await?;
+        let unserved = due.into_iter().filter_map(|(queue, since)| {
+            let gone = self.unserved_since(&queue)?;
+            Some((queue, since.max(gone)))
+        });
+        Ok(unserved.collect())
     }
 
     /// What the controller is short of, by the last reading.

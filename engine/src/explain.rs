@@ -83,6 +83,9 @@ impl Engine {
             explanation.deadline = Some(judged_at);
             explanation.summary = format!("{}; {why}", explanation.summary);
         }
+        if let Some(gone) = self.unserved_since(&run.queue) {
+            explanation.without_worker(run, gone, now);
+        }
         let workflow = self.workflows().get(&run.workflow);
         if let Some(remark) = workflow.and_then(|workflow| workflow.remark(snapshot)) {
             explanation.add(remark);
@@ -92,6 +95,24 @@ impl Engine {
 }
 
 impl Explanation {
+    /// Adds that no worker serves the queue of a due run since `gone`.
+    fn without_worker(&mut self, run: &Run, gone: Time, now: Time) {
+        use Condition::{Abandoned, Due, Queued, Retrying, Waiting};
+        let waits = [Queued, Due, Abandoned, Waiting, Retrying].contains(&self.condition);
+        if !waits || run.next_run_at.is_none_or(|due| due > now) {
+            return;
+        }
+        let queue = &run.queue;
+        self.summary = format!("no worker serves the queue {queue:?} since {gone}; {}", self.summary);
+        self.ends_by = format!(
+            "a worker of the queue {queue:?}; the deadline of the run or a cancel ends it without one"
+        );
+        self.next_action = format!(
+            "start a worker near the BMC: shoal worker --controller URL --queue {queue}; `shoal worker list` shows those that \
+             are connected"
+        );
+    }
+
     /// Adds what the workflow knows about the run. Where an operator must decide, the next action stays that decision.
     fn add(&mut self, remark: Remark) {
         let decides = matches!(self.condition, Condition::Held | Condition::Restored);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   worker elsewhere                          controller
-//!   claim(free) ----------------------------> store.claim(owner worker/NAME, its queues) -> Decider::begin -> calls
+//!   claim(free, since when it waits) -------> store.claim(owner worker/NAME, its queues) -> Decider::begin -> calls
 //!   progress(key, output) ------------------> epoch, owner and attempt compared in the transaction that writes
 //!   report(key, message) -------------------> the snapshot of now -> Decider::conclude -> next call | Released | Lost
 //!   release(key) ---------------------------> lease given back
@@ -15,6 +15,7 @@
 //! - A repeated report is recognised by its position and attempt. It changes nothing, and it returns what follows now, so that
 //!   a worker that did not receive the response can send its report again.
 //! - A worker claims runs of its own queues only. The queues of the controller are not given to it.
+//! - An order that was open when a lease of its worker ended grants nothing (`store::elsewhere` has the reason).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use super::dispatcher::Engine;
 use super::wire::{CallKey, CallMessage, MessageRefused, ReportMessage};
 use super::workflow::StepReport;
 use crate::model::mutant::{self, Mutant};
-use crate::model::{RunId, Snapshot, StepPhase, StepRecord};
-use crate::store::{Lanes, OutputWritten, StoreError, WORKER_OWNER};
+use crate::model::{RunId, Snapshot, StepPhase, StepRecord, Time};
+use crate::store::{ElsewhereOrder, Lanes, OutputWritten, StoreError, WORKER_OWNER};
 
 /// How many runs a worker elsewhere may have at the same time.
 const MAX_CLAIMS: usize = 256;
@@ -111,31 +112,29 @@ impl RemoteQueues {
         self.decider.terms.ttl
     }
 
-    /// Claims up to `limit` due runs, at most 256, and carries each to its first call. While the controller is short of something, no run
-    /// starts.
+    /// Claims up to `limit` due runs, at most 256, and carries each to its first call. `asked` is the time at which the order of the
+    /// worker arrived. While the controller is short of something, no run starts. `None`: a lease of the worker has ended while its
+    /// order waited; the order must end, and a further one of the worker is good again.
     ///
     /// # Errors
     /// When the database fails. A run that was claimed then is due again after its lease.
-    pub async fn claim(&self, limit: usize) -> Result<Vec<CallMessage>, RemoteError> {
+    pub async fn claim(&self, limit: usize, asked: Time) -> Result<Option<Vec<CallMessage>>, RemoteError> {
         let lanes = match self.engine.pressure() {
             Some(_) => Lanes::Started,
             None => Lanes::All,
         };
         let terms = &self.decider.terms;
-        let now = terms.clock.now();
-        let claimed = self
-            .decider
-            .store
-            .claim_elsewhere(
-                lanes,
-                &self.owner,
-                &self.decider.queues,
-                limit.min(MAX_CLAIMS),
-                now,
-                terms.ttl,
-                terms.grace,
-            )
-            .await?;
+        let order = ElsewhereOrder {
+            lanes,
+            owner: self.owner.clone(),
+            queues: self.decider.queues.to_vec(),
+            limit: limit.min(MAX_CLAIMS),
+            asked,
+            now: terms.clock.now(),
+            ttl: terms.ttl,
+            grace: terms.grace,
+        };
+        let Some(claimed) = self.decider.store.claim_elsewhere(order).await? else { return Ok(None) };
         let mut calls = Vec::new();
         for claimed in claimed {
             let next = self.decider.begin(claimed).await?;
@@ -143,7 +142,7 @@ impl RemoteQueues {
                 calls.push(*call);
             }
         }
-        Ok(calls)
+        Ok(Some(calls))
     }
 
     /// Writes the output of the running step, and renews the lease. `false`: the lease is lost.
@@ -211,6 +210,25 @@ impl RemoteQueues {
             self.engine.wake();
         }
         Ok(())
+    }
+
+    /// The run of an open call of this worker; `None` when the worker does not have it.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn open_run(&self, key: &CallKey) -> Result<Option<Arc<Snapshot>>, RemoteError> {
+        Ok(match self.held(key).await? {
+            Held::Open(snapshot, _) => Some(snapshot),
+            Held::Ended(_) | Held::GivenBack | Held::Lost => None,
+        })
+    }
+
+    /// When the next run of the queues is due.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn next_due(&self) -> Result<Option<Time>, RemoteError> {
+        Ok(self.decider.store.next_due(&self.decider.queues).await?)
     }
 
     /// Which of these claims a worker must stop at once: their cancel was requested, or their lease is lost.

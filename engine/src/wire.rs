@@ -33,6 +33,8 @@ pub const PROTOCOL: u32 = 1;
 pub const MAX_MESSAGE: usize = 4 << 20;
 /// How many entries each list of a report may have.
 const MAX_ENTRIES: usize = 256;
+/// The longest type of an event and the longest class, in bytes.
+const MAX_KIND: usize = 64;
 /// The longest text that operators read, in bytes.
 const MAX_TEXT: usize = 8 << 10;
 
@@ -148,6 +150,11 @@ impl CallMessage {
             },
             lease_ms: millis(lease),
         })
+    }
+
+    /// The server of the run.
+    pub fn server(&self) -> Option<&Serial> {
+        self.run.server.as_ref()
     }
 
     /// The call, for a worker.
@@ -291,11 +298,20 @@ impl ReportMessage {
         queue: &str,
         workflow: &dyn Workflow,
     ) -> Result<StepReport, MessageRefused> {
-        let lengths = [self.events.len(), self.effects.len(), self.plan.len(), self.consumed.len()];
+        let names = self.outcome.names().len();
+        let lengths = [self.events.len(), self.effects.len(), self.plan.len(), self.consumed.len(), names];
         if lengths.iter().any(|length| *length > MAX_ENTRIES) {
             return Err(MessageRefused(format!("a list has more than {MAX_ENTRIES} entries")));
         }
-        let events = self.events.iter().flat_map(|event| [&event.message, &event.kind]);
+        let mut kinds = self.events.iter().map(|event| &event.kind);
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
+        if kinds.any(|kind| kind.is_empty() || kind.len() > MAX_KIND || !kind.bytes().all(plain)) {
+            return Err(MessageRefused("a type of event has other characters, or is too long".to_owned()));
+        }
+        if self.outcome.names().iter().any(|name| name.len() > MAX_KIND) {
+            return Err(MessageRefused(format!("a class, step or verb has more than {MAX_KIND} bytes")));
+        }
+        let events = self.events.iter().map(|event| &event.message);
         let plan = self.plan.iter().map(|(_, key)| key);
         if events.chain(plan).chain(self.outcome.texts()).any(|text| text.len() > MAX_TEXT) {
             return Err(MessageRefused(format!("a text has more than {MAX_TEXT} bytes")));
@@ -328,6 +344,18 @@ impl OutcomeMessage {
             Self::Permit { resource, detail, .. } => vec![resource, detail],
             Self::Retry(failure) | Self::Fail(failure) => vec![&failure.summary, &failure.next_action],
             Self::Hold(hold) => vec![&hold.detail],
+        }
+    }
+
+    /// The names that filters and metrics use.
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Retry(failure) | Self::Fail(failure) => vec![failure.class.as_str(), failure.step.as_str()],
+            Self::Hold(hold) => {
+                let verbs = hold.verbs.iter().map(String::as_str);
+                std::iter::once(hold.class.as_str()).chain(verbs).collect()
+            }
+            Self::Done | Self::Skipped | Self::Wait { .. } | Self::Permit { .. } => Vec::new(),
         }
     }
 

@@ -91,12 +91,7 @@ pub(super) struct ApiResponse {
 
 impl Client {
     pub(super) fn new(connection: &ConnectionArgs) -> Result<Self, CliError> {
-        let base = base(&connection.url)?;
-        let pem = match &connection.ca_file {
-            Some(path) => input::read(path, MAX_CERTIFICATES_BYTES)?,
-            None if base.scheme() == "https" => own_authority()?,
-            None => Vec::new(),
-        };
+        let (base, tls) = tls_of(connection)?;
         let token = match &connection.token {
             Some(source) => Some(
                 source
@@ -106,7 +101,7 @@ impl Client {
             None => None,
         };
         let authorization = token.as_ref().map(bearer).transpose()?;
-        Ok(Self { http: http(tls(&pem)?)?, base, authorization })
+        Ok(Self { http: http(tls)?, base, authorization })
     }
 
     pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<ApiResponse, CliError> {
@@ -314,6 +309,17 @@ pub(super) fn header(name: &'static str, value: &str) -> Result<HeaderMap, CliEr
         CliError::Usage(format!("{name}: {value:?} cannot be sent; use visible ASCII characters"))
     })?;
     Ok([(HeaderName::from_static(name), value)].into_iter().collect())
+}
+
+/// The URL of a controller, and TLS that accepts the authorities of the connection.
+pub(super) fn tls_of(connection: &ConnectionArgs) -> Result<(Url, ClientConfig), CliError> {
+    let base = base(&connection.url)?;
+    let pem = match &connection.ca_file {
+        Some(path) => input::read(path, MAX_CERTIFICATES_BYTES)?,
+        None if base.scheme() == "https" => own_authority()?,
+        None => Vec::new(),
+    };
+    Ok((base, tls(&pem)?))
 }
 
 fn base(text: &str) -> Result<Url, CliError> {

@@ -147,6 +147,19 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("token revoke", &["shoal token revoke ci"]),
     ("token confirm", &["shoal token confirm ci"]),
     ("token rotate", &["shoal token rotate ci"]),
+    (
+        "worker",
+        &[
+            "shoal worker --controller https://controller.example:8443 --ca-file ca.pem --token file:/etc/shoal/worker.token --queue facility-b",
+        ],
+    ),
+    (
+        "worker token create",
+        &["shoal worker token create facility-b --queue facility-b --expires 365d > worker.token"],
+    ),
+    ("worker token list", &["shoal worker token list"]),
+    ("worker token revoke", &["shoal worker token revoke facility-b"]),
+    ("worker list", &["shoal worker list", "shoal worker list --watch"]),
     ("session list", &["shoal session list"]),
     ("session end", &["shoal session end --of ann"]),
     ("support-bundle", &["shoal support-bundle -o support.tar.gz"]),

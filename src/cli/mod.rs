@@ -3,6 +3,7 @@
 //! ```text
 //! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
+//! worker                        runs steps of a running controller here; its commands are clients of it
 //! server, job, batch, webhook,
 //! firmware, image, controller, about      clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
@@ -34,6 +35,7 @@ mod bmc;
 mod bmc_password;
 mod ca;
 mod client;
+mod command;
 mod condition;
 mod config;
 mod controller;
@@ -80,6 +82,7 @@ mod top;
 mod user;
 mod watch;
 mod webhook;
+mod worker;
 
 use std::ffi::OsString;
 use std::io;
@@ -87,14 +90,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use tokio::runtime::{Builder, Runtime};
 
-use client::{Client, ConnectionArgs};
+use client::Client;
+use command::Command;
 use error::CliError;
 use examples::with_examples;
 use output::{Format, Output, Screen, Times, is_broken_pipe};
-use settings_args::SettingsArgs;
 
 /// The heading of the options that every command has.
 const COMMON: &str = "Common options";
@@ -116,197 +119,6 @@ struct Cli {
     utc: bool,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Run the controller until SIGTERM, SIGINT or SIGQUIT
-    Serve(Box<SettingsArgs>),
-    #[cfg(feature = "lab")]
-    #[command(flatten)]
-    Lab(lab_worlds::Command),
-    /// Register, show, change and delete servers
-    Server {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<server::ServerCommand>,
-    },
-    /// Create, follow, explain and cancel jobs
-    Job {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<job::JobCommand>,
-    },
-    /// Create many jobs in one request and follow them
-    Batch {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<batch::BatchCommand>,
-    },
-    /// Show what needs a person, what runs and what waits, on one screen; q ends
-    Top {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(flatten)]
-        arguments: top::TopArgs,
-    },
-    /// Manage outgoing webhooks
-    Webhook {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<webhook::WebhookCommand>,
-    },
-    /// Add, list and remove firmware files, and make sets of them
-    Firmware {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<firmware::FirmwareCommand>,
-    },
-    /// Check a BMC before the first job
-    Bmc {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: Box<bmc::BmcCommand>,
-    },
-    /// Show version, build, features and database schema of a controller and of this program
-    About {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        /// Print the software bill of materials of this program as CycloneDX JSON, without a controller
-        #[arg(long)]
-        sbom: bool,
-    },
-    /// Export the certificate authority of a controller
-    Ca {
-        #[command(flatten)]
-        settings: Box<SettingsArgs>,
-        #[command(subcommand)]
-        command: ca::CaCommand,
-    },
-    /// Drain the controller, and release restored data
-    Controller {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: controller::ControllerCommand,
-    },
-    /// Manage the users of a controller
-    User {
-        #[command(flatten)]
-        place: Box<accounts::PlaceArgs>,
-        #[command(subcommand)]
-        command: user::UserCommand,
-    },
-    /// Manage the API tokens of a controller
-    Token {
-        #[command(flatten)]
-        place: Box<accounts::PlaceArgs>,
-        #[command(subcommand)]
-        command: token::TokenCommand,
-    },
-    /// List and end the logins of browsers
-    Session {
-        #[command(flatten)]
-        connection: client::ConnectionArgs,
-        #[command(subcommand)]
-        command: session::SessionCommand,
-    },
-    /// Write the state of a controller, without secrets, into an archive for a person who helps
-    SupportBundle {
-        #[command(flatten)]
-        connection: client::ConnectionArgs,
-        #[command(flatten)]
-        arguments: support::SupportArgs,
-    },
-    /// Show and change the log filter of a controller
-    Log {
-        #[command(flatten)]
-        connection: client::ConnectionArgs,
-        #[command(subcommand)]
-        command: log::LogCommand,
-    },
-    /// Check this host for a controller: ports, network, disk, clock, files, limits, certificate
-    Doctor {
-        #[command(flatten)]
-        settings: Box<SettingsArgs>,
-        #[command(flatten)]
-        arguments: doctor::DoctorArgs,
-    },
-    /// Write files for Prometheus and Grafana
-    #[command(subcommand)]
-    Dashboards(dashboards::DashboardsCommand),
-    /// List, verify and export the audit log
-    Audit {
-        #[command(flatten)]
-        settings: Box<SettingsArgs>,
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: audit::AuditCommand,
-    },
-    /// List and rotate the keys of a controller
-    Secret {
-        #[command(flatten)]
-        place: Box<accounts::PlaceArgs>,
-        #[command(subcommand)]
-        command: secret::SecretCommand,
-    },
-    /// Manage the OS images of a data directory, directly or through its running controller
-    Registry {
-        #[command(flatten)]
-        settings: Box<SettingsArgs>,
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: registry::RegistryCommand,
-    },
-    /// Push images of whole disks (raw, qcow2, gzip, zstd) into the registry of a controller
-    Image {
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(subcommand)]
-        command: image::ImageCommand,
-    },
-    /// Back up the data directory into a new directory, also while the controller runs; or the backups that it makes itself
-    Backup {
-        #[command(flatten)]
-        settings: Box<SettingsArgs>,
-        #[command(flatten)]
-        connection: ConnectionArgs,
-        #[command(flatten)]
-        command: Box<backup::BackUp>,
-    },
-    /// Restore a backup into empty directories; nothing is done to a server until it is released
-    Restore {
-        #[command(flatten)]
-        settings: Box<SettingsArgs>,
-        #[command(flatten)]
-        command: backup::RestoreBackup,
-    },
-    /// Validate recipes without a controller
-    #[command(subcommand)]
-    Recipe(recipe::RecipeCommand),
-    /// Show and check the settings
-    #[command(subcommand)]
-    Config(config::ConfigCommand),
-    /// Print the API as an OpenAPI 3.1 document, without a controller
-    Openapi,
-    /// Build, check, change and read ISO images
-    #[command(subcommand)]
-    Iso(iso::IsoCommand),
-    /// Build the bootable image of the maintenance OS
-    #[command(subcommand)]
-    Maintenance(maintenance::MaintenanceCommand),
-    /// Print the completions of a shell: commands, options, serial numbers and ids of jobs
-    Completions(shell::Completions),
-    /// Write manual pages, one for each command
-    Man(shell::Man),
 }
 
 impl Cli {
@@ -417,6 +229,13 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Token { place, command } => {
             client_runtime()?.block_on(Box::pin(token::run(command, *place, output)))
         }
+        Command::Worker { connection, mut arguments } => match arguments.command.take() {
+            Some(command) => {
+                let client = Client::new(&connection)?;
+                client_runtime()?.block_on(Box::pin(worker::ask(command, &client, output)))
+            }
+            None => return worker::run(*arguments, &connection),
+        },
         Command::Session { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(session::run(command, &client, output)))

@@ -99,7 +99,7 @@ pub(super) enum Expiry {
 }
 
 impl Expiry {
-    fn after(self, now: Time) -> Time {
+    pub(super) fn after(self, now: Time) -> Time {
         match self {
             Self::In(time) => now.plus(time),
             Self::At(time) => time,
@@ -107,7 +107,7 @@ impl Expiry {
     }
 }
 
-fn expiry(text: &str) -> Result<Expiry, String> {
+pub(super) fn expiry(text: &str) -> Result<Expiry, String> {
     let refusal =
         || "give a number of days (90d) or hours (12h), or a time such as 2027-01-31T00:00:00Z".to_owned();
     if let Ok(time) = text.parse() {

@@ -55,6 +55,7 @@ pub mod waits;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,6 +118,11 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
+    /// The versions of the workflows of this crate, by name.
+    pub fn versions() -> BTreeMap<String, u32> {
+        WORKFLOWS.into_iter().map(|name| (name.to_owned(), VERSION)).collect()
+    }
+
     /// Every workflow of this crate, over the services.
     pub fn workflows(services: &Arc<UpkeepServices>) -> Vec<Arc<dyn Workflow>> {
         let workflow = |name| Arc::new(Self { name, services: Arc::clone(services) }) as Arc<dyn Workflow>;

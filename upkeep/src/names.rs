@@ -89,6 +89,9 @@ pub mod class {
 pub(super) const OF_COMPONENT: [&StepName; 6] =
     [FW_HOST_OFF, FW_UPLOAD, FW_WATCH, FW_SHUT_DOWN, FW_HOST_ON, FW_VERIFY];
 
+/// The steps that hold files of the registry: the controller executes them, wherever the BMC is.
+const OF_CONTROLLER: [&StepName; 2] = [FW_VALIDATE, FW_RELEASE];
+
 /// The steps of a workflow.
 pub(super) struct Plan {
     pub(super) forward: &'static [&'static StepName],
@@ -125,12 +128,12 @@ pub(super) fn plan(workflow: &str) -> Plan {
 }
 
 impl Plan {
-    /// The plan of a run.
-    pub(super) fn of_run(&self) -> RunPlan {
+    /// The plan of a run whose steps at the BMC are executed in `queue`.
+    pub(super) fn of_run(&self, queue: &str) -> RunPlan {
         let instance = |name: &&StepName| StepInstance {
             name: (*name).clone(),
             key: String::new(),
-            queue: QUEUE.to_owned(),
+            queue: if OF_CONTROLLER.contains(name) { QUEUE } else { queue }.to_owned(),
         };
         RunPlan {
             forward: self.forward.iter().map(instance).collect(),

@@ -9,6 +9,9 @@
 //!          bmc/ADDRESS             for servers that share a BMC; waits likewise
 //! ```
 //!
+//! The label `queue` of the server names the queue of the steps at its BMC. The steps that hold files of the registry stay in the
+//! queue of the controller, and so does a child run, because its parent works there.
+//!
 //! Invariant: a stored action has every parameter, so that a later default does not change an accepted order.
 
 use std::collections::BTreeMap;
@@ -35,6 +38,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(4 * 3600);
 const MAX_OPEN: u32 = 64;
 /// The label of a run that names its kind, so that the conditions of a server are found.
 pub const KIND_LABEL: &str = "condition";
+/// The label of a server that names the queue of the steps at its BMC, for a worker elsewhere (decision D33).
+pub const QUEUE_LABEL: &str = "queue";
 /// The longest grace period of a soft power cycle, in seconds.
 const MAX_GRACE: u64 = 3600;
 
@@ -320,6 +325,8 @@ pub struct UpkeepOrder {
     pub deadline: Option<Time>,
     /// The address of the BMC if the server shares it with another one.
     pub shared_bmc: Option<String>,
+    /// The queue of the steps at the BMC; `None` for that of the controller.
+    pub facility: Option<String>,
     /// The ended run that this order repeats.
     pub retry_of: Option<RunId>,
     /// The key under which a repetition of the request finds this run.
@@ -335,9 +342,16 @@ impl UpkeepOrder {
             priority: 0,
             deadline: None,
             shared_bmc: None,
+            facility: None,
             retry_of: None,
             idempotency: None,
         }
+    }
+
+    /// The order with the steps at the BMC in the queue that the labels of the server name.
+    #[must_use]
+    pub fn in_facility_of(self, labels: &BTreeMap<String, String>) -> Self {
+        Self { facility: labels.get(QUEUE_LABEL).filter(|queue| !queue.is_empty()).cloned(), ..self }
     }
 
     /// The order that repeats an ended run; `None` when the input of the run cannot be read.
@@ -350,7 +364,8 @@ impl UpkeepOrder {
     pub fn run(self, id: RunId, created_by: &str, now: Time) -> NewRun {
         let kind = self.input.action.kind();
         let locks = self.locks();
-        let run = self.input.run(id, created_by, now);
+        let queue = self.facility.as_deref().unwrap_or(bmc::QUEUE);
+        let run = self.input.run(id, created_by, now, queue);
         NewRun {
             locks,
             priority: self.priority,
@@ -394,10 +409,10 @@ impl UpkeepInput {
             on_conflict: OnConflict::Wait,
         }];
         let ChildRequest { id, parent, created_by, now, .. } = request;
-        NewRun { parent: Some(parent), locks, ..self.run(id, &created_by, now) }
+        NewRun { parent: Some(parent), locks, ..self.run(id, &created_by, now, bmc::QUEUE) }
     }
 
-    fn run(&self, id: RunId, created_by: &str, now: Time) -> NewRun {
+    fn run(&self, id: RunId, created_by: &str, now: Time, queue: &str) -> NewRun {
         let kind = self.action.kind();
         let message = format!("{kind} of {}: {}", self.server, self.action.sentence());
         NewRun {
@@ -413,7 +428,7 @@ impl UpkeepInput {
             created_by: created_by.to_owned(),
             created_at: now,
             input: json!(self),
-            plan: names::plan(kind.workflow()).of_run(),
+            plan: names::plan(kind.workflow()).of_run(queue),
             locks: Vec::new(),
             effects: Vec::new(),
             events: vec![

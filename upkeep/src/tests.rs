@@ -117,6 +117,25 @@ fn an_order_waits_for_the_server_and_is_alone_with_its_kind() {
     );
 }
 
+#[test]
+fn the_label_queue_moves_every_step_at_the_bmc_and_no_step_that_holds_files() {
+    let labels = BTreeMap::from([(order::QUEUE_LABEL.to_owned(), "facility-b".to_owned())]);
+    let queues = |order: UpkeepOrder| -> BTreeMap<String, String> {
+        let plan = order.run(RunId::new(), "ann", now()).plan;
+        let steps = plan.forward.into_iter().chain(plan.finish);
+        steps.map(|step| (step.name.to_string(), step.queue)).collect()
+    };
+    for kind in Kind::all() {
+        assert!(queues(order(*kind)).values().all(|queue| queue == bmc::QUEUE), "{kind}");
+        for (step, queue) in queues(order(*kind).in_facility_of(&labels)) {
+            let holds_files = ["firmware.validate", "firmware.release"].contains(&step.as_str());
+            assert_eq!(queue, if holds_files { bmc::QUEUE } else { "facility-b" }, "{kind}: {step}");
+        }
+    }
+    let empty = BTreeMap::from([(order::QUEUE_LABEL.to_owned(), String::new())]);
+    assert!(queues(order(Kind::BmcReset).in_facility_of(&empty)).values().all(|queue| queue == bmc::QUEUE));
+}
+
 #[tokio::test]
 async fn a_child_has_the_lock_of_its_server_and_its_parent() {
     let workflows = workflows();

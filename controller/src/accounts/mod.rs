@@ -1,4 +1,4 @@
-//! Users and API tokens: what the API and the local commands do to them.
+//! Users, API tokens and tokens of workers: what the API and the local commands do to them.
 //!
 //! ```text
 //!   api (users, tokens, me) ──┐                             ┌──> engine::store (users, api_tokens, events)
@@ -15,14 +15,16 @@
 
 mod tokens;
 mod users;
+mod worker_tokens;
 
 pub use tokens::{NewToken, TokenView};
 pub use users::{ChangedUser, NewUser, UserView};
+pub use worker_tokens::{NewWorkerToken, WorkerTokenView};
 
 use thiserror::Error;
 
 use crate::auth::{JOB_USERNAME, Logins, PasswordError};
-use engine::store::{LoginGuard, MAX_ACCOUNTS, Store, StoreError};
+use engine::store::{LoginGuard, MAX_ACCOUNTS, MAX_WORKER_TOKENS, Store, StoreError};
 use secrets::NoRandomness;
 
 /// Names that events have for parts of the program.
@@ -95,6 +97,15 @@ pub enum AccountError {
     /// There is no such token.
     #[error("no API token is named {0}; `shoal token list` shows the tokens")]
     UnknownToken(String),
+    /// There is no such token of a worker.
+    #[error("no token of a worker is named {0}; `shoal worker token list` shows them")]
+    UnknownWorkerToken(String),
+    /// A token of a worker has the name.
+    #[error("a token of a worker is named {0}; choose another name")]
+    WorkerNameTaken(String),
+    /// Too many tokens of workers exist.
+    #[error("{MAX_WORKER_TOKENS} tokens of workers exist, which is the maximum; revoke one")]
+    FullOfWorkers,
     /// Too many exist.
     #[error("{MAX_ACCOUNTS} of them exist, which is the maximum; remove one")]
     Full,

@@ -247,11 +247,11 @@ fn token_of(written: AccountWritten<StoredToken>, name: &str) -> Result<TokenVie
     }
 }
 
-fn new_id() -> String {
+pub(super) fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 
-fn in_future(expires_at: Option<Time>, now: Time) -> Result<(), AccountError> {
+pub(super) fn in_future(expires_at: Option<Time>, now: Time) -> Result<(), AccountError> {
     if expires_at.is_some_and(|end| end <= now) {
         let message = "the expiry is in the past; give a later one".to_owned();
         return Err(AccountError::Invalid { field: "expires_at", message });

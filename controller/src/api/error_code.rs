@@ -214,6 +214,12 @@ error_codes! {
         why: "The name was mistyped, or the token was revoked.",
         what_to_do: "List the tokens with `shoal token list`.",
     }
+    UnknownWorkerToken = "unknown_worker_token", NOT_FOUND, {
+        title: "The token of a worker does not exist",
+        happened: "No token of a worker has the name of the path.",
+        why: "The name was mistyped, the token was revoked, or the data was restored, which deletes these tokens.",
+        what_to_do: "List the tokens with `shoal worker token list`.",
+    }
     UnknownSecret = "unknown_secret", NOT_FOUND, {
         title: "The key does not exist",
         happened: "No key of the controller has the name of the path.",
@@ -410,15 +416,28 @@ error_codes! {
     }
     ConflictName = "conflict.name", CONFLICT, {
         title: "The name is taken",
-        happened: "A user or an API token has the name of the request.",
-        why: "Users and API tokens share one space of names, because events name their actor by it.",
+        happened: "A user, an API token or a token of a worker has the name of the request.",
+        why: "Users and API tokens share one space of names, because events name their actor by it. Tokens of workers have \
+              a space of their own.",
         what_to_do: "Choose another name, or remove the user or token that has it.",
     }
     ConflictAccounts = "conflict.accounts", CONFLICT, {
         title: "The maximum of users or tokens exists",
-        happened: "No further user or API token can be created.",
-        why: "A controller has at most 1000 users and 1000 API tokens.",
+        happened: "No further user, API token or token of a worker can be created.",
+        why: "A controller has at most 1000 users, 1000 API tokens and 256 tokens of workers.",
         what_to_do: "Remove users with `shoal user remove`, and tokens with `shoal token revoke`.",
+    }
+    ConflictWorkerVersion = "conflict.worker_version", CONFLICT, {
+        title: "The worker has another version",
+        happened: "A worker elsewhere speaks other messages than this controller, or has another version of a workflow.",
+        why: "One of the two was upgraded. A step that the two understand differently could do the wrong thing to a machine.",
+        what_to_do: "Run the same version of the program at the worker. Its runs wait in their queue meanwhile.",
+    }
+    ConflictWorkerHello = "conflict.worker_hello", CONFLICT, {
+        title: "The worker is not known since the start of the controller",
+        happened: "A worker elsewhere sent a command before it said hello to this process of the controller.",
+        why: "The controller was started again, or the worker was silent for an hour.",
+        what_to_do: "Nothing: the worker says hello and repeats the command.",
     }
     ConflictLastAdmin = "conflict.last_admin", CONFLICT, {
         title: "No administrator could log in any more",
@@ -493,10 +512,10 @@ error_codes! {
     }
     BmcPasswordNeeded = "bmc_password_needed", UNPROCESSABLE_ENTITY, {
         title: "The change needs the password of the BMC",
-        happened: "The request would send the stored password of a BMC to another address, or over a connection \
-                   that is verified less than before.",
-        why: "The caller has not shown that it knows the password. With a changed address or an unpinned certificate the \
-              controller would hand the password to another machine.",
+        happened: "The request would send the stored password of a BMC to another address, over a connection that is \
+                   verified less than before, or to the workers of another queue.",
+        why: "The caller has not shown that it knows the password. With a changed address, an unpinned certificate or another \
+              label `queue` the controller would hand the password to another machine.",
         what_to_do: "Send `bmc_password` in the same request (`shoal server update SERIAL … --bmc-password-stdin`). A new \
                      address needs no password if the certificate is pinned and the new address shows it.",
     }

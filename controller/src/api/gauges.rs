@@ -28,6 +28,10 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
     for webhook in store.webhooks().await? {
         dead_letters += store.webhook_counts(webhook.id).await?.dead;
     }
+    let now = api.now();
+    let unserved = api.engine.unserved_queues().await?;
+    let unserved = unserved.into_iter().map(|(queue, since)| (queue, now.since(since).as_secs()));
+    api.metrics.set_queues_without_worker(unserved);
     api.metrics.set_host(&HostGauges {
         overdue_jobs: store.overdue_jobs(api.now()).await?,
         active_runs: api.engine.active_runs(),

@@ -51,6 +51,7 @@ mod settings;
 mod support;
 mod visible;
 mod webhooks;
+mod worker;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,6 +95,7 @@ pub use registry::{
     UploadsStatus,
 };
 pub use session::WebSessions;
+pub use worker::Workers;
 
 /// The shared state of the handlers.
 #[derive(Clone)]
@@ -116,6 +118,8 @@ pub struct Api {
     pub renew_report_secrets: Arc<dyn Fn() + Send + Sync>,
     /// Who reads task images by the path of their job.
     pub media: Arc<MediaAccess>,
+    /// The workers elsewhere.
+    pub workers: Arc<Workers>,
     /// The sessions of browsers.
     pub web: Arc<WebSessions>,
     /// The refused requests that the audit log sums.
@@ -212,6 +216,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/tokens/{name}", get(accounts::tokens::show).delete(accounts::tokens::revoke)),
         ("/api/v1/tokens/{name}/confirm", post(accounts::tokens::confirm)),
         ("/api/v1/tokens/{name}/rotate", post(accounts::tokens::rotate)),
+        ("/api/v1/worker-tokens", post(accounts::worker_tokens::create).get(accounts::worker_tokens::list)),
+        ("/api/v1/worker-tokens/{name}", delete(accounts::worker_tokens::revoke)),
         ("/api/v1/me", get(accounts::me::show)),
         ("/api/v1/me/password", post(accounts::me::set_password)),
         ("/api/v1/audit", get(audit::list)),
@@ -275,12 +281,13 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
 /// The router of the API and of media, with the registry if it is enabled.
 pub fn router(api: Api, registry: Option<Router>) -> Router {
     let parameters = openapi::query_parameters();
-    let table = routes()
+    let table = routes().into_iter().fold(Router::new(), |router, (path, handlers)| {
+        let known = KnownParameters::of(&parameters, path);
+        router.route(path, handlers.fallback(error::wrong_method).layer(axum::Extension(known)))
+    });
+    let table = worker::routes()
         .into_iter()
-        .fold(Router::new(), |router, (path, handlers)| {
-            let known = KnownParameters::of(&parameters, path);
-            router.route(path, handlers.fallback(error::wrong_method).layer(axum::Extension(known)))
-        })
+        .fold(table, |router, (path, handlers)| router.route(path, handlers.fallback(error::wrong_method)))
         .fallback(media::grant_or_unknown);
     let table = middleware::wrap(table, &api).with_state(api);
     match registry {

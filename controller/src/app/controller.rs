@@ -16,12 +16,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::key_set::HttpsKeySet;
 use super::{MAX_IMAGE, StartError, adapters, firmware_store, firmware_urls, load, os_medium, setting};
-use crate::api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, WebSessions};
+use crate::api::{
+    About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, WebSessions, Workers,
+};
 use crate::auth::{
     AuthConfig, AuthMode, Authenticator, JwtKeys, JwtRules, JwtVerifier, KeySet, RateLimit, RateLimiter,
     ReportCertificates, ReportSecrets,
 };
 use crate::config::{KeySetLocation, Settings, TaskIsoMode, read_keys};
+use crate::elsewhere::messages::RedfishSettings;
 use crate::firmware::FirmwareFiles;
 use crate::keys::{Keys, previous_report_secret};
 use crate::telemetry::Metrics;
@@ -111,13 +114,14 @@ impl Controller {
         let services = Arc::new(provision_services(dependencies, bmc, &metrics)?);
         let diagnostics =
             Arc::new(DiagnosticsServices { bmc: Arc::clone(&services.bmc), grants: services.grants.clone() });
+        let files: Arc<dyn FirmwareStore> = match &environment.firmware {
+            Some(given) => Arc::clone(given),
+            None => Arc::new(firmware_store::RegistryFirmware(registry.clone().map(FirmwareFiles::new))),
+        };
         let upkeep = Arc::new(UpkeepServices {
             bmc: Arc::clone(&services.bmc),
             hardware: Box::new(adapters::StoreHardware(store.clone())),
-            firmware: match &environment.firmware {
-                Some(given) => Arc::clone(given),
-                None => Arc::new(firmware_store::RegistryFirmware(registry.clone().map(FirmwareFiles::new))),
-            },
+            firmware: Arc::clone(&files),
             urls: Arc::new(firmware_urls::MediaUrls {
                 grants: services.grants.clone(),
                 seeds: TokenSeeds::new(keys.signing()),
@@ -145,6 +149,14 @@ impl Controller {
         let (beacons, said) = os_medium::beacons();
         services.grants.set_beacon_listener(Arc::new(beacons));
         tokio::spawn(os_medium::deliver(engine.clone(), said, stop.clone()));
+        let workers = Arc::new(Workers::new(
+            redfish_settings(settings, services.settings.limits.power_ons),
+            authorities_of(settings),
+            files,
+            Arc::clone(&environment.clock),
+            stop.clone(),
+        ));
+        engine.queue_workers(Arc::clone(&workers) as Arc<dyn engine::QueueWorkers>);
         let feed = Feed::new(store.clone(), stop);
         let report_secrets = Arc::new(RwLock::new(report_secrets(settings, environment.clock.now())?));
         let renew_report_secrets = {
@@ -166,6 +178,7 @@ impl Controller {
             report_certificates: report_certificates(settings)?.map(Arc::new),
             report_failures: Arc::new(RateLimiter::new(RateLimit::default())),
             refused: Arc::default(),
+            workers,
             media: Arc::new(MediaAccess {
                 signer: UrlSigner::new(keys.signing()),
                 url_ttl: settings.media_url_ttl,
@@ -193,6 +206,33 @@ impl Controller {
         };
         Ok(Self { engine, api, feed })
     }
+}
+
+/// The settings of Redfish requests for workers elsewhere.
+fn redfish_settings(settings: &Settings, power_ons: Option<u32>) -> RedfishSettings {
+    let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    RedfishSettings {
+        timeout_ms: millis(settings.redfish_timeout),
+        retries: settings.redfish_retries,
+        rate: settings.redfish_rate,
+        breaker_failures: settings.redfish_breaker_failures,
+        breaker_open_ms: millis(settings.redfish_breaker_open_time),
+        in_flight: settings.redfish_max_in_flight,
+        power_ons,
+        authorities: None,
+    }
+}
+
+/// Reads `REDFISH_CA_FILE` for a worker elsewhere, so that a worker that connects later has the content of then.
+fn authorities_of(settings: &Settings) -> Arc<dyn Fn() -> Option<String> + Send + Sync> {
+    let file = settings.redfish_ca_file.clone();
+    Arc::new(move || {
+        let read = std::fs::read_to_string(file.as_ref()?);
+        read.inspect_err(
+            |error| tracing::error!(%error, "REDFISH_CA_FILE cannot be read for a worker elsewhere"),
+        )
+        .ok()
+    })
 }
 
 /// What the controller is, for the API and the log.

@@ -75,10 +75,11 @@ impl OfflineAccounts {
 fn code_of(error: &AccountError) -> ErrorCode {
     match error {
         AccountError::Invalid { .. } | AccountError::Password(_) => ErrorCode::ValidationError,
-        AccountError::NameTaken(_) => ErrorCode::ConflictName,
+        AccountError::NameTaken(_) | AccountError::WorkerNameTaken(_) => ErrorCode::ConflictName,
         AccountError::UnknownUser(_) => ErrorCode::UnknownUser,
         AccountError::UnknownToken(_) => ErrorCode::UnknownToken,
-        AccountError::Full => ErrorCode::ConflictAccounts,
+        AccountError::UnknownWorkerToken(_) => ErrorCode::UnknownWorkerToken,
+        AccountError::Full | AccountError::FullOfWorkers => ErrorCode::ConflictAccounts,
         AccountError::LastWayIn => ErrorCode::ConflictLastAdmin,
         AccountError::NoPassword(_) => ErrorCode::ConflictNoPassword,
         AccountError::Random(_) | AccountError::Busy | AccountError::Store(_) => ErrorCode::Internal,

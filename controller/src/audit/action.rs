@@ -99,6 +99,10 @@ actions! {
     TokenConfirm = "token.confirm";
     /// An API token was revoked.
     TokenRevoke = "token.revoke";
+    /// The token of a worker was created.
+    WorkerTokenCreate = "worker-token.create";
+    /// The token of a worker was revoked.
+    WorkerTokenRevoke = "worker-token.revoke";
     /// A browser logged in.
     SessionCreate = "session.create";
     /// Web sessions were ended.
@@ -216,6 +220,8 @@ impl AuditAction {
             ("POST", "tokens/{name}/rotate") => Self::TokenRotate,
             ("POST", "tokens/{name}/confirm") => Self::TokenConfirm,
             ("DELETE", "tokens/{name}") => Self::TokenRevoke,
+            ("POST", "worker-tokens") => Self::WorkerTokenCreate,
+            ("DELETE", "worker-tokens/{name}") => Self::WorkerTokenRevoke,
             ("POST", "session") => Self::SessionCreate,
             ("DELETE", "session" | "sessions" | "sessions/{id}" | "users/{name}/sessions") => {
                 Self::SessionEnd
@@ -251,6 +257,7 @@ impl AuditAction {
             Some("servers" | "status-webhook") => "server",
             Some("users") => "user",
             Some("tokens") => "token",
+            Some("worker-tokens") => "worker-token",
             Some("sessions") => "session",
             Some("secrets") => "secret",
             Some("webhooks") => "webhook",

@@ -87,7 +87,10 @@ pub use role::{Permission, Role, UnknownName};
 pub use secrets::JOB_USERNAME;
 pub(crate) use standing::{Proof, Standing, of_request, prove};
 pub use store::{CredentialStore, SessionRecord, StoreUnavailable, TokenRecord, UserRecord};
-pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
+pub use token::{
+    API_TOKEN_PREFIX, WORKER_TOKEN_PREFIX, generate_token, generate_worker_token, is_api_token,
+    is_worker_token,
+};
 pub(crate) use web_session::fuzz as session_fuzz;
 pub use web_session::{SESSION_COOKIE, SessionSecret, remove_cookie};
 

@@ -17,7 +17,7 @@ pub(crate) enum Standing {
     /// Nothing.
     #[default]
     Anonymous,
-    /// It has credentials of the API, of the registry, or the secret of an installation report.
+    /// It has credentials of the API or of the registry, the token of a worker, or the secret of an installation report.
     Known,
     /// It reads a medium with an open grant: the BMC of a running job.
     Media,

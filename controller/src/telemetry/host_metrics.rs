@@ -18,6 +18,11 @@ struct Limit {
     limit: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Queue {
+    queue: String,
+}
+
 /// The metrics, registered once.
 #[derive(Default)]
 pub(super) struct HostMetrics {
@@ -35,6 +40,7 @@ pub(super) struct HostMetrics {
     certificate_end: Gauge,
     started: Gauge,
     dead_letters: Gauge,
+    without_worker: Family<Queue, Gauge>,
 }
 
 /// The gauges at one time.
@@ -92,7 +98,9 @@ impl HostMetrics {
         let certificate = self.certificate_end.clone();
         registry.register_with_unit("tls_certificate_end_timestamp", end, seconds.clone(), certificate);
         let started = "Start of the controller";
-        registry.register_with_unit("start_timestamp", started, seconds, self.started.clone());
+        registry.register_with_unit("start_timestamp", started, seconds.clone(), self.started.clone());
+        let without = "How long a due run of a queue waits for a worker elsewhere that is not there; of such queues only";
+        registry.register_with_unit("queue_without_worker", without, seconds, self.without_worker.clone());
         let dead = "Events for webhooks that are dead letters now";
         registry.register("webhook_dead_letters", dead, self.dead_letters.clone());
     }
@@ -104,6 +112,15 @@ impl HostMetrics {
 
     pub(super) fn unanswered(&self, op: &'static str) {
         self.unanswered.get_or_create(&Operation { op }).inc();
+    }
+
+    /// Sets the queues that wait for a worker, with their times in seconds, and drops all others.
+    pub(super) fn without_worker(&self, queues: impl IntoIterator<Item = (String, u64)>) {
+        self.without_worker.clear();
+        for (queue, seconds) in queues {
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+            self.without_worker.get_or_create(&Queue { queue }).set(seconds);
+        }
     }
 
     pub(super) fn backup_failed(&self) {

@@ -273,6 +273,11 @@ impl Metrics {
         self.host.overloaded(limit);
     }
 
+    /// Sets the queues that wait for a worker elsewhere, with their times in seconds.
+    pub fn set_queues_without_worker(&self, queues: impl IntoIterator<Item = (String, u64)>) {
+        self.host.without_worker(queues);
+    }
+
     /// Sets the gauges of the controller and its host.
     pub fn set_host(&self, now: &HostGauges) {
         self.host.set(now);

@@ -29,6 +29,8 @@ fn touched() -> Metrics {
         ..RegistryGauges::default()
     });
     metrics.set_host(&HostGauges { overdue_jobs: 2, ..HostGauges::default() });
+    metrics.set_queues_without_worker([("facility-a".to_owned(), 1), ("facility-b".to_owned(), 7)]);
+    metrics.set_queues_without_worker([("facility-b".to_owned(), 9)]);
     metrics
 }
 
@@ -96,9 +98,11 @@ fn the_documented_metric_names_are_scraped() {
         "registry_denials_total{action=\"pull\",reason=\"forbidden\"} 1",
         "registry_upload_bytes_total 12",
         "registry_quota_used_bytes{repositories=\"os/**\"} 4",
+        "queue_without_worker_seconds{queue=\"facility-b\"} 9",
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
+    assert!(!text.contains("facility-a"), "a queue that has a worker again is not listed:\n{text}");
 }
 
 #[test]

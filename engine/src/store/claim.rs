@@ -129,31 +129,6 @@ impl Store {
         due
     }
 
-    /// Claims up to `limit` due runs of these queues for a worker elsewhere. Its owner begins with [`WORKER_OWNER`].
-    ///
-    /// # Errors
-    /// When the database cannot be written; nothing is claimed then. A run that cannot be read is held, which is no error.
-    #[expect(clippy::too_many_arguments, reason = "the parameters of one claim, each with a name")]
-    pub async fn claim_elsewhere(
-        &self,
-        lanes: Lanes,
-        owner: &str,
-        queues: &[String],
-        limit: usize,
-        now: Time,
-        ttl: Duration,
-        grace: Duration,
-    ) -> Result<Vec<Claimed>, StoreError> {
-        let claimer = Claimer { owner: owner.to_owned(), now, ttl, grace, decides_for_others: false };
-        let queues = queues.to_vec();
-        let fairness = std::sync::Arc::clone(&self.fairness);
-        self.writer
-            .write(OPERATION, move |connection| {
-                claimer.claim(connection, &queues, lanes, limit, &mut fairness.lock())
-            })
-            .await
-    }
-
     /// Makes leased runs of a dead controller due now, and after them every waiting run, so that each checks its wait once
     /// after a start. Leases of workers elsewhere stay: their workers do not end with a controller. Returns the number of runs.
     ///

@@ -65,6 +65,7 @@ mod unreadable;
 mod users;
 mod web_sessions;
 mod webhooks;
+mod worker_tokens;
 mod writer;
 
 #[cfg(test)]
@@ -80,7 +81,7 @@ pub use claim::{Claimed, TakeOver, WORKER_OWNER};
 pub use commit::Committed;
 pub use create::{Created, Creation};
 pub use db::Store;
-pub use elsewhere::OutputWritten;
+pub use elsewhere::{ElsewhereOrder, OutputWritten};
 pub use error::StoreError;
 pub use events::EventFilter;
 pub use filters::Present;
@@ -108,3 +109,4 @@ pub use unreadable::Unreadable;
 pub use users::{AccountWritten, LoginGuard, MAX_ACCOUNTS, StoredUser, UserChange};
 pub use web_sessions::{StoredWebSession, WebSessionLimits};
 pub use webhooks::{WebhookCounts, WebhookProgress};
+pub use worker_tokens::{MAX_WORKER_TOKENS, StoredWorkerToken};

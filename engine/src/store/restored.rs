@@ -207,6 +207,8 @@ fn restore(connection: &Connection, reason: &str, now: Time) -> Result<usize, St
     execute(connection, OPERATION, "DELETE FROM bmc_sessions", &[])?;
     // What was taken away after the data was written is in it as if it were valid: logouts, and users and tokens.
     execute(connection, OPERATION, "DELETE FROM web_sessions", &[])?;
+    // The worker of a token has the controller of the original. An administrator makes others.
+    execute(connection, OPERATION, "DELETE FROM worker_tokens", &[])?;
     let logins = refuse_all(connection, OPERATION)?;
     execute(connection, OPERATION, "DELETE FROM settings WHERE key = ?1", &[&BACKUPS])?;
     execute(

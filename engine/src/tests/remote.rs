@@ -121,7 +121,7 @@ impl Elsewhere {
     }
 
     async fn claim(&self) -> Vec<CallMessage> {
-        self.link.queues.claim(8).await.unwrap()
+        self.link.queues.claim(8, self.clock.now()).await.unwrap().unwrap()
     }
 
     /// Claims and works until no run is due.
@@ -476,10 +476,14 @@ async fn messages_that_are_too_long_or_not_known_are_refused_and_change_nothing(
     let key = CallKey::of(&call);
     let before = kit.snapshot(id).await;
     let event = |message: String| json!({ "kind": "x", "level": "info", "message": message, "data": null });
+    let kind = |kind: &str| json!({ "kind": kind, "level": "info", "message": "x", "data": null });
+    let failed = |class: String| json!({ "fail": { "class": class, "step": "b", "summary": "x", "next_action": "x" } });
     let wait = |reason: &str| json!({ "wait": { "reason": reason, "poll_ms": 1, "limit": { "within-ms": 1 }, "detail": "x" } });
     let bad = [
         json!({ "outcome": "done", "events": vec![event("x".to_owned()); 257] }),
         json!({ "outcome": "done", "events": [event("x".repeat(8193))] }),
+        json!({ "outcome": "done", "events": [kind("a\nb")] }),
+        json!({ "outcome": failed("x".repeat(65)) }),
         json!({ "outcome": "done", "plan": [["c", "x".repeat(8193)]] }),
         json!({ "outcome": wait("moon") }),
         json!({ "outcome": "done", "effects": [{ "pinned": "ab" }] }),

@@ -67,8 +67,8 @@ fn bash_completes_serials_and_ids() {
 fn paths(command: &Command, path: &str, found: &mut Vec<String>) {
     let subcommands: Vec<&Command> =
         command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
-    // A command with arguments of its own does something also without a command below it.
-    if subcommands.is_empty() || command.get_positionals().next().is_some() {
+    // A command that needs none below it, such as `backup` and `worker`, does something itself.
+    if subcommands.is_empty() || !command.is_subcommand_required_set() {
         found.push(path.to_owned());
     }
     for sub in subcommands {

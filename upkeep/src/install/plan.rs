@@ -40,10 +40,13 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     };
     let items = planned(&order, &server)
         .map_err(|why| StepError::fail(failure(class::INPUT, STEP, why, "order the installation again")))?;
-    report(Planned { summary: summary(&items), items }).map(|report| connected.report(report))
+    let own = context.snapshot.plan.forward.iter().find(|instance| instance.name == *STEP);
+    let queue = own.map_or(QUEUE, |instance| &instance.queue);
+    report(Planned { summary: summary(&items), items }, queue).map(|report| connected.report(report))
 }
 
-fn report(plan: Planned) -> Result<StepReport, StepError> {
+/// The report of a plan. The steps of its components are executed in `queue`, like this step.
+fn report(plan: Planned, queue: &str) -> Result<StepReport, StepError> {
     let refused: Vec<String> = plan
         .items
         .iter()
@@ -64,7 +67,7 @@ fn report(plan: Planned) -> Result<StepReport, StepError> {
         let instance = |name: &&StepName| StepInstance {
             name: (*name).clone(),
             key: item.key(),
-            queue: QUEUE.to_owned(),
+            queue: queue.to_owned(),
         };
         report.plan.extend(names::OF_COMPONENT.iter().map(instance));
     }

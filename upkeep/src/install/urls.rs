@@ -73,6 +73,11 @@ pub struct ImageReads {
 /// Serves firmware images to BMCs that read them from a URL.
 #[async_trait]
 pub trait ImageUrls: Send + Sync {
+    /// Why no image can be served at all; `None` when one can. An image is then uploaded, or not installed.
+    fn unserved(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Makes a grant and its URL. Nothing is stored.
     ///
     /// # Errors

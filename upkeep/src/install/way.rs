@@ -38,12 +38,20 @@ pub(super) async fn choose(
 ) -> Result<Way, StepError> {
     let profile = connected.bmc.profile();
     let reads = service.simple.is_some() && profile.update_ways.contains(&UpdateWay::Simple);
-    let bases = match reads {
-        true => services.bmc.media_bases(&connected.server).await.map(|bases| {
+    let bases = match (reads, services.urls.unserved()) {
+        (true, Some(why)) => Err(BmcProblem {
+            code: "unserved".to_owned(),
+            sentence: why.to_owned(),
+            next_action: format!(
+                "remove the label `queue` of the server, then order the installation again: shoal server update {} --remove-label queue",
+                connected.server.serial
+            ),
+        }),
+        (true, None) => services.bmc.media_bases(&connected.server).await.map(|bases| {
             let all = std::iter::once(bases.first).chain(bases.secure);
             all.collect::<Vec<String>>()
         }),
-        false => Ok(Vec::new()),
+        (false, _) => Ok(Vec::new()),
     };
     let (bases, problem) = match bases {
         Ok(bases) => (bases, None),

@@ -150,7 +150,8 @@ impl Elsewhere {
         let mut claims = 0;
         loop {
             let since = self.clock.elapsed();
-            let Some(call) = self.link.queues.claim(1).await.unwrap().pop() else { return claims };
+            let claimed = self.link.queues.claim(1, self.clock.now()).await.unwrap();
+            let Some(call) = claimed.unwrap_or_default().pop() else { return claims };
             claims += 1;
             Box::pin(self.worker.run(sent(&call).call(), since, &CancellationToken::new())).await;
         }

@@ -3,6 +3,7 @@
 pub(super) mod me;
 pub(super) mod tokens;
 pub(super) mod users;
+pub(super) mod worker_tokens;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
@@ -43,10 +44,15 @@ impl From<AccountError> for ApiError {
                 Self::invalid(vec![Detail::new(&format!("/{field}"), rule, message)])
             }
             AccountError::Password(_) => Self::invalid(vec![Detail::new("/password", Rule::Length, message)]),
-            AccountError::NameTaken(_) => Self::new(ErrorCode::ConflictName, message),
+            AccountError::NameTaken(_) | AccountError::WorkerNameTaken(_) => {
+                Self::new(ErrorCode::ConflictName, message)
+            }
+            AccountError::UnknownWorkerToken(_) => Self::new(ErrorCode::UnknownWorkerToken, message),
             AccountError::UnknownUser(_) => Self::new(ErrorCode::UnknownUser, message),
             AccountError::UnknownToken(_) => Self::new(ErrorCode::UnknownToken, message),
-            AccountError::Full => Self::new(ErrorCode::ConflictAccounts, message),
+            AccountError::Full | AccountError::FullOfWorkers => {
+                Self::new(ErrorCode::ConflictAccounts, message)
+            }
             AccountError::LastWayIn => Self::new(ErrorCode::ConflictLastAdmin, message),
             AccountError::NoPassword(_) => Self::new(ErrorCode::ConflictNoPassword, message),
             AccountError::Store(error) => error.into(),

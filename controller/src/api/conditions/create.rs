@@ -20,7 +20,7 @@ use super::super::{request_audit, request_span};
 use super::request::{Request, refused};
 use super::view::ConditionView;
 use super::{dry_run, firmware, kind_of, newest, server_of};
-use engine::model::{Idempotency, Job, RunId, Serial, Time};
+use engine::model::{Idempotency, Job, RunId, Serial, Server, Time};
 use engine::{Created, Creation};
 use upkeep::{Action, Kind, UpkeepOrder};
 
@@ -76,7 +76,7 @@ pub(in crate::api) async fn create(
     request_span::of_server(Some(&server.serial));
     request_audit::target("server", server.serial.as_str());
     let revision = expected_revision(&headers, body.revision)?;
-    let request = checked(&api, server.serial.clone(), body, idempotency_key(&headers)?).await?;
+    let request = checked(&api, &server, body, idempotency_key(&headers)?).await?;
     let earlier = newest(&api, &request.server, request.kind).await?;
     if query.dry_run {
         request_audit::changes_nothing();
@@ -119,10 +119,11 @@ pub(in crate::api) async fn create(
 /// Checks the form of a request.
 async fn checked(
     api: &Api,
-    server: Serial,
+    record: &Server,
     body: NewCondition,
     key: Option<String>,
 ) -> Result<Request, ApiError> {
+    let server = record.serial.clone();
     let kind = kind_of("/kind", &body.kind)?;
     let parameters = with_set(body.parameters.unwrap_or(Value::Null), body.firmware_set_id)?;
     let action = Action::of(kind, parameters)
@@ -155,7 +156,7 @@ async fn checked(
         deadline: body.deadline,
         shared_bmc,
         idempotency,
-        ..UpkeepOrder::new(server.clone(), action)
+        ..UpkeepOrder::new(server.clone(), action).in_facility_of(&record.labels)
     };
     Ok(Request { server, kind, order })
 }

@@ -56,6 +56,10 @@ pub(in crate::api) async fn retry(
                 ApiError::new(ErrorCode::ConflictInput, "the order of the job cannot be read")
             })?;
             let server = order.input.server.clone();
+            let order = match api.store().server(&server).await? {
+                Some(record) => order.in_facility_of(&record.labels),
+                None => order,
+            };
             let resources = api.store().resources_of(vec![server.clone()]).await?;
             let shared_bmc = resources.get(&server).and_then(|resources| resources.shared_bmc.clone());
             let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());

@@ -36,6 +36,7 @@ pub(super) fn operations() -> Vec<Operation> {
         jobs(),
         super::fleet::fleet(),
         accounts(),
+        super::workers::workers(),
         controller(),
         super::insight::insight(),
         super::backups::backups(),

@@ -6,11 +6,15 @@
 //!   equal        weaker or another one   refused
 //!   another      the same pin            accepted if the request repeats the pin, or the new address shows the certificate
 //!   another      anything else           refused
+//!
+//!   label queue  set or another one      refused: the workers of that queue receive the password with a call
+//!                equal or removed        accepted
 //! ```
 //!
 //! Invariant: a caller that does not know the password of a BMC cannot have it sent to a machine that could not receive it before.
 
 use engine::model::{Server, TlsMode};
+use upkeep::order::QUEUE_LABEL;
 
 /// Who can receive the stored password after a change, compared with before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,12 @@ pub(super) enum PasswordReach {
 
 /// Compares the receivers of the password before and after a change.
 pub(super) fn password_reach(old: &Server, new: &Server) -> PasswordReach {
+    let queue = worker_queue(new);
+    if queue.is_some() && queue != worker_queue(old) {
+        return PasswordReach::Wider(
+            "the workers of another queue receive it, because the label queue changes",
+        );
+    }
     let same_pin = (old.tls, new.tls) == (TlsMode::Pinned, TlsMode::Pinned)
         && old.tls_fingerprint.is_some()
         && old.tls_fingerprint == new.tls_fingerprint;
@@ -51,6 +61,12 @@ pub(super) fn password_reach(old: &Server, new: &Server) -> PasswordReach {
         );
     }
     PasswordReach::Same
+}
+
+/// The queue whose workers receive the password; `None` when only the controller uses it.
+fn worker_queue(server: &Server) -> Option<&str> {
+    let queue = server.labels.get(QUEUE_LABEL).map(String::as_str);
+    queue.filter(|queue| !queue.is_empty() && *queue != bmc::QUEUE)
 }
 
 fn is_https(server: &Server) -> bool {
@@ -111,6 +127,25 @@ mod tests {
             let reach = password_reach(&server(old), &server(new));
             assert!(matches!(reach, PasswordReach::Wider(_)), "{old} -> {new}: {reach:?}");
         }
+        let queue = |queue: Option<&str>| {
+            let labels = queue.map(|queue| (QUEUE_LABEL.to_owned(), queue.to_owned()));
+            Server { labels: labels.into_iter().collect(), ..server("https://a pinned aa") }
+        };
+        for (old, new, wider) in [
+            (None, Some("b"), true),
+            (Some("b"), Some("c"), true),
+            (Some("default"), Some("b"), true),
+            (Some("b"), Some("b"), false),
+            (Some("b"), None, false),
+            (Some("b"), Some("default"), false),
+            (None, Some(""), false),
+        ] {
+            let reach = password_reach(&queue(old), &queue(new));
+            assert_eq!(matches!(reach, PasswordReach::Wider(_)), wider, "{old:?} -> {new:?}: {reach:?}");
+        }
+        let pinned_and_queue = Server { bmc_address: "https://b".to_owned(), ..queue(Some("b")) };
+        let both = password_reach(&queue(None), &pinned_and_queue);
+        assert!(matches!(both, PasswordReach::Wider(_)), "a pin says nothing about a worker: {both:?}");
         let moved = password_reach(&server("https://a pinned aa"), &server("https://b pinned aa"));
         assert_eq!(moved, PasswordReach::PinnedElsewhere);
     }

@@ -5,6 +5,7 @@ mod admission;
 mod audit;
 mod batch_gates;
 mod creation;
+mod elsewhere;
 mod firmware_sets;
 mod job_cache;
 mod leases;
@@ -15,6 +16,7 @@ mod restored;
 mod sealing;
 mod web_sessions;
 mod webhooks;
+mod worker_tokens;
 mod writing;
 
 use std::collections::BTreeMap;

@@ -261,7 +261,7 @@ mod tests {
         let second = "INSERT INTO firmware_set_models VALUES ('a', 'bios', 'v', 'm', 'd2')";
         assert!(connection.execute(second, []).is_err(), "a second file for one component of one model");
         connection.pragma_update(None, "foreign_keys", false).unwrap();
-        let mut grant = |artifact: &str| {
+        let grant = |artifact: &str| {
             connection.execute(
                 "INSERT INTO media_grants (token_hash, run, artifact, sha256, size, created_at) VALUES (?1, 'r', ?1, 's', 7, '2026')",
                 [artifact],

@@ -55,7 +55,8 @@ impl FromRequestParts<Api> for Caller {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let client = peer(parts);
         let over_tls = parts.extensions.get::<registry::OverTls>().is_some();
-        if !over_tls && !(is_loopback(client) && is_direct(&parts.headers)) {
+        let on_this_machine = is_loopback(client) && is_direct(&parts.headers);
+        if !over_tls && !on_this_machine {
             let message = "workers are served over HTTPS only, because BMC passwords are in the responses; use the https address \
                            of this controller (CONTROLLER_HTTPS_ADDR)";
             return Err(ApiError::new(ErrorCode::HttpsRequired, message));

@@ -200,6 +200,9 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     walk.step("createToken", M::POST, "/api/v1/tokens", json!({ "name": "ci", "role": "viewer" })).await;
     walk.step("rotateToken", M::POST, "/api/v1/tokens/ci/rotate", json!({})).await;
     walk.step("revokeToken", M::DELETE, "/api/v1/tokens/ci", json!({})).await;
+    let worker = json!({ "name": "hall-b", "queues": ["hall-b"] });
+    walk.step("createWorkerToken", M::POST, "/api/v1/worker-tokens", worker).await;
+    walk.step("revokeWorkerToken", M::DELETE, "/api/v1/worker-tokens/hall-b", json!({})).await;
     let keys = walk.scene.admin.get("/api/v1/secrets").await.expect(200);
     let signing = keys["secrets"].as_array().unwrap().iter().find(|key| key["name"] == "signing").unwrap();
     let from = json!({ "from": signing["key_id"] });

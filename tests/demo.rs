@@ -63,9 +63,15 @@ async fn the_demo_installs_firmware_and_explains_the_bmc_that_lies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_demo_of_a_virtual_machine_says_which_files_it_needs_and_how_to_make_them() {
-    let output = demo(&["demo", "--vm", "--image", "registry.example/debian:12"]).await;
+    // A folder without packages: those of the working directory are taken by themselves.
+    let empty = tempfile::tempdir().unwrap();
+    let mut command = binary(&["demo", "--vm"]);
+    command.current_dir(empty.path());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("missing: --medium\n"), "{text}");
-    assert!(text.contains("shoal maintenance fetch") && text.contains("shoal maintenance build"), "{text}");
+    assert!(text.contains("missing: the folder packages"), "{text}");
+    for needed in ["shoal maintenance fetch packages", "cargo static -p agent", "shoal maintenance build"] {
+        assert!(text.contains(needed), "{needed}: {text}");
+    }
 }

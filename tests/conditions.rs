@@ -249,6 +249,8 @@ async fn an_out_of_band_inventory_is_stored_beside_the_one_the_machine_reported(
 async fn of_a_hundred_requests_at_the_same_time_exactly_one_is_accepted() {
     let scene = scene(|_| {}).await;
     let kinds = ["powerCycleHard", "PowerCycleSoft", "bmcReset", "inventoryOOB"];
+    // Without its BMC the accepted condition cannot end before the last request is refused.
+    scene.bmc(SERIAL).set_reachable(false);
     let requests = (0..100).map(|n| {
         let client = scene.admin.clone();
         async move { client.post(&place("condition"), &json!({ "kind": kinds[n % kinds.len()] })).await }
@@ -260,6 +262,7 @@ async fn of_a_hundred_requests_at_the_same_time_exactly_one_is_accepted() {
         response.refused(409, "conflict.condition");
     }
     let id = accepted[0].json()["id"].as_str().unwrap().to_owned();
+    scene.bmc(SERIAL).set_reachable(true);
     assert_eq!(scene.complete_skipping(&id).await["outcome"], "succeeded");
     let listed = scene.admin.get(&format!("/api/v1/jobs?server_serial={SERIAL}")).await.expect(200);
     assert_eq!(listed["jobs"].as_array().unwrap().len(), 1, "nothing was left behind by the others");

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use controller::config::Settings;
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Power, SimBmc, SimBmcConfig, firmware_image};
 use serde_json::{Value, json};
+use settings::Settings;
 use sha2::{Digest, Sha256};
 
 use crate::firmware::push;

@@ -136,7 +136,7 @@ async fn message(scene: &Scene, token: &str, name: &str, body: Value) -> (u16, V
 }
 
 fn hello() -> Value {
-    json!({ "protocol": engine::PROTOCOL, "version": "by hand", "workflows": controller::elsewhere::workflows(), "queues": [] })
+    json!({ "protocol": engine::PROTOCOL, "version": "by hand", "workflows": worker::workflows(), "queues": [] })
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,8 +21,8 @@ use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
-use controller::config::DEFINITIONS;
 use secrets::SecretSource;
+use settings::DEFINITIONS;
 
 use super::error::CliError;
 use super::input;

@@ -25,10 +25,9 @@ use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
 use super::token::{Expiry, expiry};
 use controller::app::ProcessSignals;
-use controller::config::LogFormat;
-use controller::elsewhere::{self, CancellationToken, WorkerError, WorkerOptions};
-use controller::telemetry;
 use engine::model::error_chain;
+use settings::LogFormat;
+use worker::{self, CancellationToken, WorkerError, WorkerOptions};
 
 /// How long threads that may block may take to end after the stop.
 const BLOCKED: Duration = Duration::from_secs(5);
@@ -160,7 +159,7 @@ async fn until_stopped(options: WorkerOptions) -> Result<(), WorkerError> {
     let mut signals = ProcessSignals::listen()
         .map_err(|error| WorkerError::Options(format!("handle the signals of the process: {error}")))?;
     let stop = CancellationToken::new();
-    let mut worker = std::pin::pin!(elsewhere::run(options, stop.clone()));
+    let mut worker = std::pin::pin!(worker::run(options, stop.clone()));
     let signal = tokio::select! {
         ended = &mut worker => return ended,
         signal = signals.stop() => signal,

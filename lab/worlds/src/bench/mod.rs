@@ -27,10 +27,10 @@ use serde_json::json;
 use crate::sim::{random_password, write_maintenance_iso};
 use crate::simulation;
 use client::Latencies;
-use controller::telemetry;
 use processes::{BenchHome, SimProcess};
 use stages::BenchRun;
 use stalls::Stalls;
+use telemetry;
 
 /// Number of concurrent callers that commit.
 const CALLERS: u32 = 64;
@@ -48,7 +48,7 @@ pub(super) struct Options {
 
 /// Runs the benchmark and prints each figure as soon as it is measured.
 pub(super) async fn run(options: Options, json: bool) -> anyhow::Result<()> {
-    let _logs = telemetry::init("warn", controller::config::LogFormat::Text)?;
+    let _logs = telemetry::init("warn", settings::LogFormat::Text)?;
     let folder = tempfile::tempdir().context("create a temporary folder")?;
     let figures = Figures { json, stalls: Stalls::watch() };
     let iso = write_maintenance_iso(&folder.path().join("maintenance.iso"))?;

@@ -285,7 +285,7 @@ mod tests {
     #[tokio::test]
     async fn every_error_has_the_same_format() {
         let mut settings = insta::Settings::clone_current();
-        settings.set_snapshot_path("../../../golden/snapshots");
+        settings.set_snapshot_path("../../golden/snapshots");
         settings.set_prepend_module_to_snapshot(false);
         let _bound = settings.bind_to_scope();
         let detail = Detail::new("/recipe/target_disk", Rule::Pattern, "write it as /dev/sda");

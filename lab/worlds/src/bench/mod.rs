@@ -30,7 +30,6 @@ use client::Latencies;
 use processes::{BenchHome, SimProcess};
 use stages::BenchRun;
 use stalls::Stalls;
-use telemetry;
 
 /// Number of concurrent callers that commit.
 const CALLERS: u32 = 64;

@@ -35,7 +35,6 @@ use lab_machines::{
 };
 use scenario::{ExpectedEnd, Scenario};
 use settings::{Settings, Sources};
-use telemetry;
 use timeline::Timeline;
 
 /// The recipe of docs/seeds.md S000-120.

@@ -30,7 +30,7 @@ use super::keeper::Keeper;
 use super::messages::{
     Hello, Next, Progressed, Progressing, Releasing, Reported, Reporting, WORKER_HEADER, Welcome,
 };
-use engine::model::{Effect, Failure, IdSource, Run, StepRecord, SystemIdSource};
+use engine::model::{Effect, Failure, IdSource, Run, StepRecord, SystemIdSource, distinct_causes};
 use engine::{
     Backend, BackendError, CallKey, MAX_MESSAGE, NextCall, Progress, ReportMessage, StepCall, StepReport,
 };
@@ -259,7 +259,7 @@ impl Link {
         let sent = tokio::time::timeout(deadline, request.send()).await;
         let response = match sent {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Ok(self.unreached(causes(&error.without_url()))),
+            Ok(Err(error)) => return Ok(self.unreached(distinct_causes(&error.without_url()))),
             Err(_elapsed) => {
                 return Ok(self.unreached(format!("no response within {} s", deadline.as_secs())));
             }
@@ -327,24 +327,10 @@ async fn bounded(mut response: Response, most: usize) -> Result<Vec<u8>, LinkErr
                 return Err(LinkError::Refused { status: response.status().as_u16(), words });
             }
             Ok(Ok(None)) => return Ok(bytes),
-            Ok(Err(error)) => return Err(LinkError::Unreachable(causes(&error.without_url()))),
+            Ok(Err(error)) => return Err(LinkError::Unreachable(distinct_causes(&error.without_url()))),
             Err(_elapsed) => return Err(LinkError::Unreachable("the response stopped".to_owned())),
         }
     }
-}
-
-/// The causes of an error; the first text of the HTTP client only says that sending failed.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut chain: Vec<String> = Vec::new();
-    let mut source = Some(error);
-    while let Some(error) = source {
-        let text = error.to_string();
-        if !chain.contains(&text) {
-            chain.push(text);
-        }
-        source = error.source();
-    }
-    chain.join(": ")
 }
 
 #[async_trait]

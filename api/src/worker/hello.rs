@@ -8,6 +8,7 @@ use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::Message;
 use super::caller::Caller;
+use engine::model::NewEvent;
 use engine::{PROTOCOL, WorkflowRegistry};
 use upkeep::Upkeep;
 use worker::messages::{Hello, RedfishSettings, Welcome};
@@ -38,7 +39,14 @@ pub(super) async fn hello(
         ?queues,
         "a worker elsewhere said hello"
     );
-    api.workers.list((&token.id, &token.name), &process, queues, shown(&hello.version))?;
+    let served: Vec<&str> = queues.iter().map(String::as_str).collect();
+    let (name, served) = (token.name.as_str(), served.join(", "));
+    let message = format!("the worker {name}/{process} is connected; it serves: {served}");
+    let data = serde_json::json!({ "worker": name, "process": process, "queues": &queues });
+    if api.workers.list((&token.id, name), &process, queues, shown(&hello.version))? {
+        let event = NewEvent::info("worker.connected", message).with(data).by(&format!("worker/{name}"));
+        api.store().record_event(event, api.now()).await?;
+    }
     let read = std::sync::Arc::clone(&api.workers.authorities);
     let authorities = tokio::task::spawn_blocking(move || read()).await.unwrap_or_default();
     Ok(Json(Welcome {

@@ -100,14 +100,14 @@ impl Workers {
         }
     }
 
-    /// Lists a worker that said hello.
+    /// Lists a worker that said hello. Returns whether it was not listed before.
     pub(super) fn list(
         &self,
         (token_id, token): (&str, &str),
         process: &str,
         queues: BTreeSet<String>,
         version: String,
-    ) -> Result<(), ApiError> {
+    ) -> Result<bool, ApiError> {
         let now = self.clock.now();
         let key = (token_id.to_owned(), process.to_owned());
         let mut entries = self.entries.lock();
@@ -122,6 +122,7 @@ impl Workers {
             );
         }
         let known = entries.get(&key).map(Arc::clone);
+        let is_new = known.is_none();
         let sibling = entries.iter().find(|((id, _), _)| id == token_id).map(|(_, entry)| Arc::clone(entry));
         if let Some(known) = &known {
             known.end_polls();
@@ -141,7 +142,7 @@ impl Workers {
                 .map_or_else(|| Arc::new(Semaphore::new(MAX_LONG)), |sibling| Arc::clone(&sibling.long)),
         };
         entries.insert(key, Arc::new(entry));
-        Ok(())
+        Ok(is_new)
     }
 
     /// The worker of a token, which is seen now.

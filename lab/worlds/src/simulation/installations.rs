@@ -26,11 +26,11 @@ use engine::model::{Clock, RunId, Serial};
 const ORDERS: u64 = 0x7f1e_23ad_0b58_96c1;
 const FAULTS: u64 = 0xd2c4_91b7_6e0a_83f5;
 /// How often the end of a run is looked for.
-const LOOK: Duration = Duration::from_secs(30);
+pub(super) const LOOK: Duration = Duration::from_secs(30);
 /// The longest time without a fault of an update.
 const MOST_QUIET: Duration = Duration::from_secs(1200);
 /// Number of the restart of a host by an operator; the installed system does nothing then.
-const BY_OPERATOR: u32 = 2;
+pub(super) const BY_OPERATOR: u32 = 2;
 
 /// Installs firmware on one server, one set after another.
 pub(super) async fn install(world: Arc<World>, number: u64, serial: Serial) {
@@ -105,12 +105,14 @@ async fn order(world: &Arc<World>, rng: &WorldRng, serial: &Serial, count: u64) 
     }
 }
 
-async fn waits_for(world: &World, id: RunId, reason: &str) -> bool {
+/// Whether a run waits for this reason.
+pub(super) async fn waits_for(world: &World, id: RunId, reason: &str) -> bool {
     let job = world.observer().job(id).await.ok().flatten();
     job.and_then(|job| job.run.wait).is_some_and(|wait| wait.reason.as_str() == reason)
 }
 
-async fn cancel_run(world: &Arc<World>, id: RunId) {
+/// Cancels a run.
+pub(super) async fn cancel_run(world: &Arc<World>, id: RunId) {
     let (path, reason) = (format!("/api/v1/jobs/{id}/cancel"), json!({ "reason": "selftest" }));
     let response = request_until_response(world, &Method::POST, &path, None, &reason).await;
     let status = response.map(|response| response.status);

@@ -275,7 +275,8 @@ async fn an_upload_without_a_clear_response_is_looked_for_and_its_image_arrives_
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_may_have_arrived_and_is_never_shown_is_not_sent_again() {
     for (effect, images) in [(FaultEffect::ApplyButDrop, 1), (FaultEffect::Drop, 0)] {
-        let scene = scene("generic", |_| {}).await;
+        // An hour of looks at the BMC does not push the upload out of its journal.
+        let scene = scene("generic", |bmc| bmc.journal_capacity = 16_384).await;
         set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
         let bmc = scene.bmc(SERIAL);
         bmc.inject(Fault::once(FaultTrigger::Update, effect));

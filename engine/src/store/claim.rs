@@ -346,7 +346,7 @@ impl Claimer {
         }
         let previous_owner = before.run.lease.as_ref().map(|lease| lease.owner.clone());
         if let Some(previous) = &previous_owner {
-            let event = taken_over(&self.owner, previous, &old);
+            let event = taken_over(&self.owner, previous, old);
             rows::append_events(
                 connection,
                 OPERATION,

@@ -16,7 +16,7 @@
 //! | `audit` | the actions of the audit log, and sums of refused requests |
 //!
 //! Invariants: access is denied by default; a secret is compared in constant time and is stored as a hash only; no secret is in a
-//! log line, an event or an error. Decisions D13 and D14 name the threats.
+//! log line, an event or an error. See docs/decisions/0018-no-secret-in-any-output.md and docs/hardening.md.
 
 pub mod accounts;
 pub mod audit;

@@ -13,9 +13,9 @@
 
 pub use access::auth::fuzz::{authorization, jwt};
 pub use access::auth::session_fuzz::cookies;
+pub use roster::fuzz as roster;
 pub use settings::fuzz::settings;
 pub use web::multipart::fuzz as multipart;
-pub use web::roster::fuzz as roster;
 
 #[cfg(test)]
 mod tests {

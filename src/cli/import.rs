@@ -26,7 +26,6 @@ use super::input;
 use super::output::{Output, join, text};
 use bmc::probe::direct::{self, DirectTarget};
 use engine::model::{Clock, SystemClock};
-use web::roster;
 
 /// The longest file of servers, in bytes: the default request limit of a controller.
 const MAX_FILE_BYTES: usize = 8 << 20;

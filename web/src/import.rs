@@ -12,7 +12,6 @@ use super::form::{Form, Upload};
 use super::refusal::Refusal;
 use super::servers::labels;
 use super::visit::{Change, Visit, html};
-use crate::roster;
 
 const PATH: &str = "/api/v1/server-imports";
 /// The longest user or password that a form gives to every row.

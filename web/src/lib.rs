@@ -29,7 +29,6 @@ mod new_job;
 mod overview;
 mod refusal;
 mod registry;
-pub mod roster;
 mod seal;
 mod selection;
 mod server;

@@ -3,7 +3,6 @@
 #![allow(clippy::print_stdout, reason = "the numbers of requests are for the reader of the run")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +11,11 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use bmc::test_support::PASSWORD;
-use engine::model::{Clock, Outcome};
+use engine::model::Outcome;
 use firmware::{Component, Entry, FirmwareFile, Sha256Digest};
 use upkeep::{Action, Kind as Condition};
 
-use crate::kit::{Bench, Files, GRACE, LEASE, Reported, SERIAL};
+use crate::kit::{Bench, Files, Reported, SERIAL};
 
 /// The version of every image.
 const NEW: &str = "99.1";
@@ -119,32 +118,8 @@ async fn died_after(last: u64, name: &str) -> Option<(Option<String>, u64)> {
     let config = vendor(name);
     let (files, action) = order(&config, &[Component::Bios]);
     let bench = Bench::with_files(config, files).await;
-    let ready = bench.sim_bmc.snapshot().requests;
     let id = bench.order(action).await;
-    let first = bench.worker("w1");
-    let died = {
-        // The clock advances when the worker has nothing to do, so that the run passes its waits.
-        let works = async {
-            loop {
-                first.run_until_idle().await;
-                let run = bench.store.snapshot(id).await.unwrap().unwrap().run;
-                let Some(due) = run.next_run_at else { return };
-                bench.clock.advance(due.since(bench.clock.now()) + Duration::from_millis(1));
-            }
-        };
-        let mut works = pin!(works);
-        tokio::select! {
-            biased;
-            _ = bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.requests >= ready + last) => true,
-            () = &mut works => false,
-        }
-    };
-    if !died {
-        return None;
-    }
-    bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.in_flight == 0).await;
-    bench.clock.advance(LEASE + GRACE + Duration::from_secs(1));
-    let run = bench.run_to_end(&bench.worker("w2"), id).await;
+    let run = bench.run_with_a_death(last, id).await?;
     let end = bench.sim_bmc.snapshot();
     assert_eq!(end.power, Power::On, "died after request {last}: {}", bench.stored(id).await);
     let class = run.failure.map(|failure| failure.class.as_str().to_owned());

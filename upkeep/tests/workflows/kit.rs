@@ -5,6 +5,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -287,6 +288,35 @@ impl Bench {
     pub(crate) async fn stored(&self, id: RunId) -> String {
         let events = self.store.last_events(id, 1000).await.unwrap();
         format!("{:#?} {events:#?}", self.store.snapshot(id).await.unwrap())
+    }
+
+    /// Stops a first worker for good as soon as the BMC has received request number `last` since now, and lets another one end the
+    /// run. `None` when the first one ends the run with fewer requests.
+    pub(crate) async fn run_with_a_death(&self, last: u64, id: RunId) -> Option<Run> {
+        let last = self.sim_bmc.snapshot().requests + last;
+        let first = self.worker("w1");
+        let died = {
+            // The clock advances when the worker has nothing to do, so that the run passes its waits.
+            let works = async {
+                loop {
+                    first.run_until_idle().await;
+                    let Some(due) = self.run(id).await.next_run_at else { return };
+                    self.clock.advance(due.since(self.clock.now()) + Duration::from_millis(1));
+                }
+            };
+            let mut works = pin!(works);
+            tokio::select! {
+                biased;
+                _ = self.sim_bmc.wait_for(|sim_bmc| sim_bmc.requests >= last) => true,
+                () = &mut works => false,
+            }
+        };
+        if !died {
+            return None;
+        }
+        self.sim_bmc.wait_for(|sim_bmc| sim_bmc.in_flight == 0).await;
+        self.clock.advance(LEASE + GRACE + Duration::from_secs(1));
+        Some(self.run_to_end(&self.worker("w2"), id).await)
     }
 
     /// Works to the end of the run; the clock advances only when nothing is due.

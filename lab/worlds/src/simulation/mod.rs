@@ -39,6 +39,7 @@ mod life;
 mod machine;
 mod network;
 mod operator;
+mod orders;
 mod received;
 mod receiver;
 mod rescues;

@@ -11,13 +11,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use lab_bmc::{BiosAttribute, Fault, FaultEffect, FaultTrigger, SimBmc, SimBmcConfig};
 use serde_json::{Map, Value, json};
 
-use super::installations::{BY_OPERATOR, LOOK, cancel_run, waits_for};
-use super::network::ApiResponse;
-use super::operator::{BMC_PASSWORD, BMC_USER, request_until_response};
+use super::operator::{BMC_PASSWORD, BMC_USER};
+use super::orders::{self, BY_OPERATOR, LOOK, Restart, cancel_run, waits_for};
 use super::rng::WorldRng;
 use super::world::World;
 use engine::model::{Clock, RunId, Serial};
@@ -87,40 +85,13 @@ async fn order(
     count: u64,
 ) -> Option<(RunId, bool)> {
     let mut parameters = wanted(rng, bmc)?;
-    let now = world.wall_clock().now();
-    let (from, until) = (rng.seconds(1, 5400), rng.seconds(60, 7200));
-    let restart = rng.below(6);
-    match restart {
-        0 => parameters["restart"] = json!("forbidden"),
-        1 => parameters["restart_from"] = json!(now.plus(from)),
-        2 => {
-            parameters["restart_from"] = json!(now.plus(from));
-            parameters["restart_until"] = json!(now.plus(from + until));
-        }
-        _ => {}
-    }
-    let body = json!({
-        "kind": "biosApply", "parameters": parameters, "queue": rng.below(4) > 0, "priority": rng.below(20),
-        "deadline": now.plus(rng.seconds(3600, 5 * 3600)),
-    });
-    let (key, path) = (format!("{serial}-settings-{count}"), format!("/api/v1/servers/{serial}/condition"));
-    match request_until_response(world, &Method::POST, &path, Some(&key), &body).await {
-        Some(ApiResponse { status: 200, body }) => {
-            let id = body["id"].as_str()?.parse().ok()?;
-            world.note(&format!("settings {id} for {serial}: {parameters}"));
-            world.checker.acknowledged(&key, id);
-            world.watch_settings(id, serial);
-            Some((id, restart == 0))
-        }
-        // Another condition of the server is open: the operator does not insist.
-        Some(ApiResponse { status: 409, .. }) => None,
-        // The wall clock was set, or no controller responded until the deadline had passed.
-        Some(ApiResponse { status: 400, body }) if body["details"][0]["path"] == "/deadline" => None,
-        response => {
-            world.checker.violation(format!("settings for {serial} were not accepted: {response:?}"));
-            None
-        }
-    }
+    let restart = Restart::draw(rng, world.wall_clock().now());
+    restart.add_to(&mut parameters);
+    let order = (serial, "biosApply", format!("{serial}-settings-{count}"));
+    // Another condition of the server is open: the operator does not insist.
+    let id = orders::order(world, rng, order, &parameters, &[409]).await?;
+    world.watch_settings(id, serial);
+    Some((id, restart.is_forbidden()))
 }
 
 /// One or two attributes with a value of each, and sometimes a boot order. `None` for a server whose BMC shows no BIOS.

@@ -37,7 +37,8 @@
 //!   bios_apply  settings of the BIOS, the boot order
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
-//!   ui_login   forms before and at the login
+//!   ui_login   forms before and at the login          ui_servers   one server changed, deleted, released
+//!   ui_audit   filters and downloads of the audit log  ui_webhooks   outgoing webhooks through their pages
 //!   workers    workers elsewhere: killed, stopped, late, refused
 //! ```
 //! What each file proves: docs/testing.md.
@@ -100,8 +101,11 @@ mod taken_away;
 mod tls;
 mod tls_clients;
 mod ui;
+mod ui_audit;
 mod ui_changes;
 mod ui_login;
+mod ui_servers;
+mod ui_webhooks;
 mod vendors;
 mod webhooks;
 mod workers;

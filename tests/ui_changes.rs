@@ -8,12 +8,16 @@ use crate::kit::{Scene, recipe, silent};
 use crate::ui::{Browser, PASSWORD, Page, scene};
 
 /// The hidden fields of the form of a page, with others.
-fn fields<'a>(page: &Page, hidden: &[&'a str], others: &[(&'a str, &str)]) -> Vec<(&'a str, String)> {
+pub(crate) fn fields<'a>(
+    page: &Page,
+    hidden: &[&'a str],
+    others: &[(&'a str, &str)],
+) -> Vec<(&'a str, String)> {
     let hidden = hidden.iter().map(|name| (*name, page.hidden(name)));
     hidden.chain(others.iter().map(|(name, value)| (*name, (*value).to_owned()))).collect()
 }
 
-async fn post(browser: &Browser<'_>, place: &str, fields: &[(&str, String)]) -> Page {
+pub(crate) async fn post(browser: &Browser<'_>, place: &str, fields: &[(&str, String)]) -> Page {
     let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     browser.post(place, &fields).await
 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kit::{ApiResponse, Client, DataDir, POLL_INTERVAL, Scene, TIME_LIMIT};
 
-const SECRET: &str = "canary-signing-secret-5Vb7";
+pub(crate) const SECRET: &str = "canary-signing-secret-5Vb7";
 
 /// One received delivery.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ struct Received {
 type Script = dyn Fn(&Value) -> Reaction + Send + Sync;
 
 /// How a receiver responds to a delivery.
-enum Reaction {
+pub(crate) enum Reaction {
     Respond(u16),
     /// Redirects to this URL.
     Redirect(String),
@@ -41,8 +41,8 @@ enum Reaction {
 }
 
 /// A receiver of deliveries that checks each signature.
-struct Receiver {
-    url: String,
+pub(crate) struct Receiver {
+    pub(crate) url: String,
     got: Arc<Mutex<Vec<Received>>>,
     script: Arc<Mutex<Box<Script>>>,
     _stop: tokio_util::sync::DropGuard,
@@ -74,11 +74,11 @@ impl Receiver {
         Self { url, got: shared.got, script: shared.script, _stop: stop.drop_guard() }
     }
 
-    async fn good() -> Self {
+    pub(crate) async fn good() -> Self {
         Self::start(|_| Reaction::Respond(204)).await
     }
 
-    fn now(&self, script: impl Fn(&Value) -> Reaction + Send + Sync + 'static) {
+    pub(crate) fn now(&self, script: impl Fn(&Value) -> Reaction + Send + Sync + 'static) {
         *self.script.lock().unwrap() = Box::new(script);
     }
 
@@ -150,17 +150,17 @@ async fn receive(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) 
 }
 
 /// Starts a controller that accepts jobs and starts none.
-async fn scene() -> Scene {
+pub(crate) async fn scene() -> Scene {
     Scene::bare(vec![], |settings, _| settings.worker_concurrency = 0).await
 }
 
-async fn job(client: &Client, serial: &str) -> String {
+pub(crate) async fn job(client: &Client, serial: &str) -> String {
     client.register_at(serial, "127.0.0.1:9").await;
     client.create_job(serial).await
 }
 
 /// Holds and resumes a job, which records two events.
-async fn stir(client: &Client, id: &str) {
+pub(crate) async fn stir(client: &Client, id: &str) {
     for verb in ["hold", "resume"] {
         client.post(&format!("/api/v1/jobs/{id}/{verb}"), &json!({ "reason": "stir" })).await.expect(202);
     }

@@ -2,7 +2,7 @@
 // failed request, no violation that axe finds, no sideways scrolling. Two deliberate defects must be reported.
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createHash, randomBytes } from 'node:crypto';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -199,6 +199,34 @@ async function main() {
     await page.getByRole('heading', { name: 'Imported' }).waitFor();
     await sound(page, 'imported');
 
+    // One server: changed after a preview of what differs, then deleted. By the keyboard alone.
+    await page.goto(url + '/ui/servers/IMP-0002');
+    await page.getByRole('link', { name: 'Change…' }).focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Change IMP-0002' }).waitFor();
+    await sound(page, 'change a server');
+    await page.getByLabel('BMC address').fill('http://127.0.0.1:1');
+    await page.getByLabel('BMC address').press('Enter');
+    await page.locator('#errs').waitFor();
+    check((await page.locator('#errs').innerText()).includes('/bmc_password'), 'another address needs the password');
+    problems.splice(0, problems.length, ...problems.filter(text => !/status of 400/.test(text)));
+    await sound(page, 'change refused');
+    await page.goto(url + '/ui/servers/IMP-0002/edit');
+    await page.getByLabel('Labels, one on each line').fill('site=north\nrack=n06');
+    await page.getByRole('button', { name: 'Preview' }).focus();
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Change IMP-0002?' }).waitFor();
+    check((await page.locator('#changes').innerText()).includes('n06'), 'the preview shows what changes');
+    check(await page.locator('#changes tbody tr').count() === 1, 'and nothing else');
+    await sound(page, 'change a server?');
+    await shot(page, 'server-change-light');
+    await page.getByRole('button', { name: 'Change the server' }).click();
+    await page.getByText('The server was changed').waitFor();
+    await page.getByRole('link', { name: 'Delete…' }).click();
+    await sound(page, 'delete a server?');
+    await page.getByRole('button', { name: 'Delete the server' }).click();
+    await page.getByText('The server was deleted').waitFor();
+
     // A batch: the preview, its failure with its cause, the retry of that cause.
     await page.goto(url + '/ui/batches/new');
     await page.getByLabel('Or serial numbers').fill(demoServers.join('\n'));
@@ -280,6 +308,37 @@ async function main() {
     check(!(await page.content()).includes(issued), 'the token is shown once');
     await sound(page, 'users and tokens');
 
+    // The audit log: filtered, and downloaded as it is filtered.
+    await page.goto(url + '/ui/audit');
+    await page.getByLabel('Action').fill('user.*');
+    await page.getByLabel('Action').press('Enter');
+    await page.waitForURL(/action=user/);
+    await sound(page, 'audit filtered');
+    for (const [button, ending] of [['Download CSV', '.csv'], ['Download JSON lines', '.jsonl']]) {
+      const begun = page.waitForEvent('download');
+      await page.getByRole('link', { name: button }).click();
+      const file = await begun;
+      const text = readFileSync(await file.path(), 'utf8');
+      check(file.suggestedFilename().endsWith(ending) && text.includes('user/kim') && !text.includes('job.create'), `${button}: ${text.slice(0, 200)}`);
+    }
+
+    // A webhook: made, disabled, deleted.
+    await page.goto(url + '/ui/webhooks');
+    await sound(page, 'no webhooks');
+    await page.getByRole('link', { name: 'New webhook' }).click();
+    await sound(page, 'new webhook');
+    await page.getByLabel('URL of the receiver').fill(`http://127.0.0.1:${port}/a-token-of-the-test`);
+    await page.getByLabel('Secret of the signature').fill('a-secret-of-the-test');
+    await page.getByRole('button', { name: 'Make the webhook' }).click();
+    await page.getByText('The webhook receives every later event').waitFor();
+    check(!(await page.content()).includes('a-token-of-the-test'), 'the path of the receiver is in no page');
+    await sound(page, 'webhook');
+    const hook = new URL(page.url()).pathname;
+    await page.getByRole('link', { name: 'Disable…' }).click();
+    await sound(page, 'disable the webhook?');
+    await page.getByRole('button', { name: 'Disable the webhook' }).click();
+    await page.getByText('Nothing is sent until').waitFor();
+
     // Keys and palette.
     await page.goto(url + '/ui/jobs');
     await page.keyboard.press('j');
@@ -303,7 +362,7 @@ async function main() {
 
     // Every page once dark and wide, once light and narrow; the most used ones in the other two forms as well.
     const job = failed.replace(/\/retry$/, '').slice(url.length);
-    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/batches', batch, '/ui/batches/new', '/ui/servers/import', '/ui/registry/os-images/ubuntu-rootfs', '/ui/firmware', '/ui/firmware/sets/spring', '/ui/servers/UI-0001/condition?kind=firmwareInstall', '/ui/users/kim', '/ui/tokens/new', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
+    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/audit?action=user.*', '/ui/webhooks', hook, `${hook}/delete`, '/ui/servers/UI-0001/edit', '/ui/servers/UI-0001/delete', '/ui/batches', batch, '/ui/batches/new', '/ui/servers/import', '/ui/registry/os-images/ubuntu-rootfs', '/ui/firmware', '/ui/firmware/sets/spring', '/ui/servers/UI-0001/condition?kind=firmwareInstall', '/ui/users/kim', '/ui/tokens/new', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
     const few = ['/ui/', '/ui/jobs', job, '/ui/servers/UI-0001', batch];
     const forms = [
       { name: 'desktop-dark', places, viewport: { width: 1440, height: 900 }, colorScheme: 'dark' },

@@ -1,6 +1,11 @@
 //! Every page in an empty and in a filled state, compared with `golden/ui/`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+#[path = "pages/changes.rs"]
+mod changes;
+#[path = "pages/webhooks.rs"]
+mod webhooks;
+
 use askama::Template;
 use proptest::prelude::*;
 use serde::de::DeserializeOwned;
@@ -8,9 +13,10 @@ use serde_json::{Value, json};
 use ui::State;
 use ui::data::{Drain, EventPage, JobPage, Overview, Readiness, ServerPage};
 use ui::view::{
-    AccountView, Ask, BatchForm, BatchPreview, BatchView, Effect, ErrorPage, FormView, Frame, ImportForm,
-    IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView, LoginView, NewJobView,
-    NewServerView, OverviewView, Role, ServerPageView, ServerParts, ServersView, Tab, TableView, Theme,
+    AccountView, Ask, AuditFilter, BatchForm, BatchPreview, BatchView, Effect, ErrorPage, FormView, Frame,
+    ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView, LoginView,
+    NewJobView, NewServerView, OverviewView, Role, ServerPageView, ServerParts, ServersView, Tab, TableView,
+    Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -322,6 +328,7 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
     let tokens = json!({ "tokens": [{ "name": text, "role": "admin", "last_used_at": null, "expires_at": null, "created_at": "2026-10-13T00:00:00Z" }] });
     let settings = json!({ "settings": [{ "name": "MEDIA_HTTP_ADDR", "value": text, "origin": "file" }, { "name": "SITE_LIMIT", "value": "", "origin": "default" }] });
     let audit = json!({ "entries": [{ "time": "2026-11-23T14:00:00Z", "action": "job.cancel", "target": text, "actor": text, "source": "10.0.0.1", "result": "ok", "count": 3 }], "head": "12:abcdef", "next": "11" });
+    let filter = AuditFilter { action: "job.*".to_owned(), actor: text.to_owned(), ..AuditFilter::default() };
     let events = json!({ "events": [event(7, "warn", text)], "next": 7 });
     let found =
         (json!({ "jobs": [job(text)], "next": null }), json!({ "servers": [server(text)], "next": null }));
@@ -330,7 +337,7 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
         ("batches", TableView::batches(admin(), &of(json!({ "batches": [batch(text)], "next": "2026_x" })))),
         ("accounts", TableView::accounts(admin(), &of(users), &of(tokens))),
         ("settings", TableView::settings(admin(), &of(settings))),
-        ("audit", TableView::audit(admin(), &of(audit))),
+        ("audit", TableView::audit(admin(), &of(audit), &filter, None)),
         ("registry", TableView::registry(admin(), &of(registry), &of(repositories), "10.20.0.5:8080")),
         ("found", TableView::found(admin(), text, &of(found.0), &of(found.1))),
     ];
@@ -397,6 +404,8 @@ fn filled(text: &str, role: Role) -> Vec<(&'static str, String)> {
     pages.extend(forms(text, role));
     pages.extend(many(text, role));
     pages.extend(stores(text));
+    pages.extend(changes::pages(text, role));
+    pages.extend(webhooks::pages(text));
     pages
 }
 
@@ -446,8 +455,9 @@ fn a_text_of_a_machine_is_data_on_every_page() {
         for part in ["<script>alert", "<img", "onerror=alert(2)>"] {
             assert!(!page.contains(part), "{name} has {part}");
         }
-        // The question about a batch has numbers and names of this program only.
-        assert!(page.contains("&#60;script") || name == "batch-cancel", "{name} does not show the text");
+        // These questions have numbers, serial numbers and names of this program only.
+        let plain = ["batch-cancel", "server-delete", "server-delete-jobs"].contains(&name);
+        assert!(page.contains("&#60;script") || plain, "{name} does not show the text");
     }
 }
 
@@ -516,8 +526,8 @@ fn the_navigation_leads_to_no_page_that_is_refused() {
         let page = JobsView::of(frame, &JobsQuery::default(), &page, None, None, None).render().unwrap();
         let leads_to = |path: &str| page.contains(&format!("href=\"{path}\""));
         assert_eq!(
-            (leads_to("/ui/events"), leads_to("/ui/settings")),
-            (events, settings),
+            (leads_to("/ui/events"), leads_to("/ui/webhooks"), leads_to("/ui/settings")),
+            (events, events, settings),
             "{role:?} {sees_all}"
         );
         assert!(leads_to("/ui/servers"));

@@ -13,6 +13,7 @@
 mod account;
 mod accounts;
 mod assets;
+mod audit;
 mod batches;
 mod conditions;
 mod firmware;
@@ -32,9 +33,11 @@ mod registry;
 mod seal;
 mod selection;
 mod server;
+mod server_edit;
 mod servers;
 mod tables;
 mod visit;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -92,6 +95,10 @@ pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing) -> Route
             get(server::ask_maintenance).post(server::begin_maintenance),
         )
         .route("/ui/servers/{serial}/maintenance/end", get(server::ask_end).post(server::end_maintenance))
+        .route("/ui/servers/{serial}/edit", get(server_edit::ask).post(server_edit::preview))
+        .route("/ui/servers/{serial}/edit/confirm", post(server_edit::change))
+        .route("/ui/servers/{serial}/release", get(server_edit::ask_release).post(server_edit::release))
+        .route("/ui/servers/{serial}/delete", get(server_edit::ask_delete).post(server_edit::delete))
         .route("/ui/events", get(tables::events))
         .route("/ui/batches", get(batches::list))
         .route("/ui/batches/new", get(batches::new).post(batches::create))
@@ -104,7 +111,12 @@ pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing) -> Route
         .route("/ui/tokens/new", get(accounts::new_token).post(accounts::create_token))
         .route("/ui/tokens/{name}/{verb}", get(accounts::ask_token).post(accounts::act_token))
         .route("/ui/settings", get(tables::settings))
-        .route("/ui/audit", get(tables::audit))
+        .route("/ui/audit", get(audit::show))
+        .route("/ui/audit/{file}", get(audit::download))
+        .route("/ui/webhooks", get(webhooks::list))
+        .route("/ui/webhooks/new", get(webhooks::new).post(webhooks::create))
+        .route("/ui/webhooks/{id}", get(webhooks::show))
+        .route("/ui/webhooks/{id}/{verb}", get(webhooks::ask).post(webhooks::act))
         .route("/ui/registry", get(registry::show))
         .route("/ui/registry/{*name}", get(registry::repository))
         .route("/ui/firmware", get(firmware::list))

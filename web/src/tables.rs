@@ -1,4 +1,4 @@
-//! The pages that are tables and nothing else, and the drain: events, settings, the audit log, search results.
+//! The pages that are tables and nothing else, and the drain: events, settings, search results.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
-use ui::data::{AuditPage, Drain, EventPage, JobPage, Overview, ServerPage, SettingPage};
+use ui::data::{Drain, EventPage, JobPage, Overview, ServerPage, SettingPage};
 use ui::view::{Ask, Effect, Tab, TableView};
 
 use super::form::Form;
@@ -41,18 +41,6 @@ pub(super) async fn settings(visit: Visit) -> Response {
     let shown = async {
         let page: SettingPage = visit.get("/api/v1/settings").await?;
         html(&TableView::settings(visit.frame("Settings", Tab::Settings).await?, &page))
-    };
-    let shown = shown.await;
-    visit.respond(shown).await
-}
-
-/// Shows the audit log.
-pub(super) async fn audit(visit: Visit) -> Response {
-    let shown = async {
-        let cursor = visit.query.get("cursor");
-        let from = if cursor.is_empty() { String::new() } else { format!("&cursor={}", encoded(cursor)) };
-        let page: AuditPage = visit.get(&format!("/api/v1/audit?limit={PAGE}{from}")).await?;
-        html(&TableView::audit(visit.frame("Audit log", Tab::Settings).await?, &page))
     };
     let shown = shown.await;
     visit.respond(shown).await

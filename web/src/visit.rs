@@ -143,11 +143,16 @@ impl Visit {
         serde_json::from_slice(&body).map_err(|error| Refusal::internal(&error))
     }
 
-    /// Makes a change. The proof and the key of the form go with it.
+    /// Makes a change. The proof, the key and the revision of the form go with it.
     pub(super) async fn change(&self, change: Change<'_>) -> Result<Answer, Refusal> {
         let mut headers = HeaderMap::new();
-        for (name, field) in [("x-csrf-token", "csrf"), ("idempotency-key", "key")] {
-            let value = HeaderValue::from_str(change.form.get(field)).ok().filter(|value| !value.is_empty());
+        let field = |name: &str| change.form.get(name).to_owned();
+        let revision = field("revision");
+        let etag = if revision.is_empty() { revision } else { format!("\"{revision}\"") };
+        for (name, text) in
+            [("x-csrf-token", field("csrf")), ("idempotency-key", field("key")), ("if-match", etag)]
+        {
+            let value = HeaderValue::from_str(&text).ok().filter(|value| !value.is_empty());
             if let Some(value) = value {
                 headers.insert(HeaderName::from_static(name), value);
             }
@@ -320,6 +325,9 @@ fn notice(done: &str) -> Option<&'static str> {
         "retry" => "This is the new job. The former one is unchanged.",
         "created" => "The job is stored and queued.",
         "server" => "The server is registered. A look at its BMC shows whether a job would work.",
+        "server-changed" => "The server was changed.",
+        "server-deleted" => "The server was deleted.",
+        "released" => "The server is released; jobs start on it.",
         "probed" => "The BMC was read just now; nothing was changed on it.",
         "maintenance" => "No job starts on this server until the maintenance ends.",
         "maintenance-end" => "Jobs start on this server again.",
@@ -341,6 +349,11 @@ fn notice(done: &str) -> Option<&'static str> {
         "user-delete" => "The user was deleted.",
         "token" => "The token was revoked; the next request with it is refused.",
         "token-confirm" => "The token is accepted again.",
+        "webhook" => "The webhook receives every later event.",
+        "webhook-disabled" => "Nothing is sent until the webhook is enabled. Its events are kept.",
+        "webhook-enabled" => "The webhook continues after the last delivered event.",
+        "webhook-deleted" => "The webhook was deleted.",
+        "redeliver" => "The redelivery is stored. What is refused again stays here.",
         "sessions" => "Your other logins have ended.",
         "password" => "Your password was changed. Your other logins have ended.",
         _ => return None,

@@ -468,13 +468,18 @@ fn servers() -> Vec<Operation> {
             .of_server()
             .returns::<server::ServerView>(200, "The server.")
             .with_header(ETAG.0, ETAG.1),
-        patch(SERVER, "updateServer", "Change a server by a merge patch (RFC 7396)")
-            .of_server()
-            .if_match()
-            .merge_patch::<change::ServerFields>()
-            .returns::<server::ServerView>(200, "The changed server.")
-            .with_header(ETAG.0, ETAG.1)
-            .errors(&[ErrorCode::ConflictActiveJob, ErrorCode::BmcPasswordNeeded]),
+        patch(
+            SERVER,
+            "updateServer",
+            "Change a server by a merge patch (RFC 7396), or preview it with `dry_run`",
+        )
+        .of_server()
+        .query("dry_run", "Store nothing and return the server as it would be.", json!({ "type": "boolean" }))
+        .if_match()
+        .merge_patch::<change::ServerFields>()
+        .returns::<server::ServerView>(200, "The changed server, or the preview.")
+        .with_header(ETAG.0, ETAG.1)
+        .errors(&[ErrorCode::ConflictActiveJob, ErrorCode::BmcPasswordNeeded]),
         delete(SERVER, "deleteServer", "Delete a server without stored jobs")
             .of_server()
             .returns_nothing(204, "The server is deleted.")

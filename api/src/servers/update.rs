@@ -1,27 +1,40 @@
-//! `PATCH /api/v1/servers/{serial}`.
+//! `PATCH /api/v1/servers/{serial}`. With `dry_run` the request is checked and the changed server is returned, and nothing is stored.
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
+use serde::Deserialize;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
-use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
+use super::super::extract::{CanWrite, JsonBody, Parameters, SerialPath, unknown_server};
+use super::super::request_audit;
 use super::change::ServerFields;
 use super::password_reach::{PasswordReach, password_reach};
 use super::view::{self, ServerView};
 use engine::model::{NewEvent, Serial, Server};
 use engine::store::{JobFilter, UpdatedServer};
 
+/// The query of a change.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct UpdateQuery {
+    dry_run: bool,
+}
+
 /// Changes a server. `If-Match` with the `ETag` of GET refuses the request after a concurrent change.
 pub(crate) async fn update(
     State(api): State<Api>,
     CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
+    Parameters(query): Parameters<UpdateQuery>,
     headers: HeaderMap,
     body: JsonBody,
 ) -> Result<(HeaderMap, Json<ServerView>), ApiError> {
+    if query.dry_run {
+        request_audit::changes_nothing();
+    }
     let fields: ServerFields = body.read()?;
     if fields.serial.as_deref().is_some_and(|given| given != serial.as_str()) {
         return Err(ApiError::invalid(vec![Detail::new(
@@ -61,6 +74,9 @@ pub(crate) async fn update(
         }
     } else {
         check_password_reach(&api, &existing, &server, gives_fingerprint).await?;
+    }
+    if query.dry_run {
+        return Ok((view::etag(&existing), Json(ServerView::of(&server))));
     }
     let event = NewEvent::info("server.updated", format!("server {serial} changed")).by(&principal.name);
     match api.store().update_server(server, event).await? {

@@ -24,7 +24,7 @@ pub struct Setting {
 }
 
 /// One page of the audit log.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct AuditPage {
     /// The entries, the newest first.
     pub entries: Vec<AuditEntry>,

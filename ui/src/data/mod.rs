@@ -6,6 +6,8 @@ mod error;
 mod firmware;
 mod fleet;
 mod registry;
+mod restored;
+mod webhooks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +29,10 @@ pub use fleet::{
 pub use registry::{
     HeldContent, ImageTag, Quota, Registry, Repositories, Repository, RepositoryDetail, ScrubStatus,
 };
+pub use restored::{
+    BelievedJob, BelievedMachine, ObservedMachine, ObservedSlot, Restoration, RestoredServer,
+};
+pub use webhooks::{DeadLetter, DeadLetterPage, RetryStream, Webhook, WebhookPage};
 
 /// A job of a list, and the part of one job that both have.
 #[derive(Clone, Debug, Deserialize)]
@@ -257,8 +263,17 @@ pub struct Server {
     pub vendor: Option<String>,
     /// The profile that the operator has chosen.
     pub bmc_profile: Option<String>,
+    /// The flags of the profile that the operator has overridden.
+    #[serde(default)]
+    pub quirks: Option<serde_json::Map<String, Value>>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// Whether a BMC that shows no serial number is accepted.
+    #[serde(default)]
+    pub allow_unverified_serial: bool,
+    /// The URL under which the BMC reads media, if it differs from the default.
+    #[serde(default)]
+    pub media_base_url: Option<String>,
     /// How the certificate of the BMC is checked.
     pub tls: String,
     /// The accepted certificate.

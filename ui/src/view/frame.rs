@@ -16,7 +16,7 @@ pub enum Tab {
     Servers,
     /// The registry.
     Registry,
-    /// Events.
+    /// Events and webhooks.
     Events,
     /// Settings, users, tokens and the audit log.
     Settings,
@@ -159,7 +159,7 @@ const ENTRIES: [(Tab, &str, &str, &str, &str, Role); 6] = [
     (Tab::Settings, "/ui/settings", "c", "settings", "Settings", Role::Admin),
 ];
 
-const PLACES: [Place; 18] = [
+const PLACES: [Place; 19] = [
     place("/ui/", "home", "Overview", "", "g o", Role::Viewer),
     place("/ui/jobs", "jobs", "Jobs", "", "g j", Role::Viewer),
     place("/ui/jobs?q=outcome%3Afailed", "failed", "Jobs that failed", "outcome:failed", "", Role::Viewer),
@@ -180,6 +180,7 @@ const PLACES: [Place; 18] = [
     place("/ui/registry", "registry", "Registry", "", "g r", Role::Viewer),
     place("/ui/firmware", "registry", "Firmware", "files and sets", "", Role::Viewer),
     place("/ui/events", "events", "Events", "", "g e", Role::Viewer),
+    place("/ui/webhooks", "events", "Webhooks", "where events are sent", "", Role::Viewer),
     place("/ui/settings", "settings", "Settings", "", "g c", Role::Admin),
     place("/ui/users", "user", "Users and tokens", "", "", Role::Admin),
     place("/ui/audit", "shield", "Audit log", "who did what", "", Role::Admin),
@@ -235,9 +236,10 @@ impl Frame {
         self.now.strftime("%H:%M").to_string()
     }
 
-    /// Whether the caller may see a page. Events name every server, so a caller who sees some servers only has none.
+    /// Whether the caller may see a page. Events name every server, so a caller who sees some servers only has none of them, and
+    /// no webhook.
     fn leads_to(&self, path: &str, least: Role) -> bool {
-        least <= self.role && (self.sees_all || path != "/ui/events")
+        least <= self.role && (self.sees_all || !["/ui/events", "/ui/webhooks"].contains(&path))
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {

@@ -16,12 +16,32 @@ pub struct TableView {
     pub(crate) acts: Vec<(String, &'static str)>,
     pub(crate) sections: Vec<Section>,
     pub(crate) search: bool,
+    pub(crate) filters: Vec<FilterField>,
+    pub(crate) refused: Option<String>,
+}
+
+/// A filter of the rows, as a field of the form above them. The form leads to the path of the page.
+pub(crate) struct FilterField {
+    pub(crate) name: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) value: String,
+    pub(crate) example: &'static str,
 }
 
 impl TableView {
     pub(crate) fn new(f: Frame, title: &str, sub: &str, sections: Vec<Section>) -> Self {
         let (title, sub) = (title.to_owned(), sub.to_owned());
-        Self { f, title, sub, crumb: None, acts: Vec::new(), sections, search: false }
+        Self {
+            f,
+            title,
+            sub,
+            crumb: None,
+            acts: Vec::new(),
+            sections,
+            search: false,
+            filters: Vec::new(),
+            refused: None,
+        }
     }
 
     /// The page above this one.

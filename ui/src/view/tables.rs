@@ -1,4 +1,4 @@
-//! Pages that are tables and nothing else: events, settings, the audit log, search results.
+//! Pages that are tables and nothing else: events, settings, the audit log with its filters, search results.
 
 use crate::data::{AuditPage, EventPage, JobPage, ServerPage, SettingPage};
 use crate::parts::short_id;
@@ -8,7 +8,49 @@ use crate::words;
 
 use super::frame::Frame;
 use super::section::{Cell, Section};
-use super::table::TableView;
+use super::table::{FilterField, TableView};
+
+/// The filters of the audit log; an empty one selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// The name of the user or token.
+    pub actor: String,
+    /// The action; `user.*` for all that begin so.
+    pub action: String,
+    /// The target; `server/*` for all that begin so.
+    pub target: String,
+    /// The first day or time.
+    pub since: String,
+}
+
+impl AuditFilter {
+    fn parts(&self) -> [(&'static str, &'static str, &str, &'static str); 4] {
+        [
+            ("action", "Action", &self.action, "user.*"),
+            ("target", "Target", &self.target, "server/*"),
+            ("actor", "Who", &self.actor, "ann"),
+            ("since", "Since", &self.since, "2026-11-23"),
+        ]
+    }
+
+    /// The filters as a query; empty without one.
+    fn query(&self) -> String {
+        let set = self.parts().into_iter().filter(|(_, _, value, _)| !value.is_empty());
+        set.map(|(name, _, value, _)| format!("{name}={}", words::encoded(value)))
+            .collect::<Vec<_>>()
+            .join("&")
+    }
+
+    fn fields(&self) -> Vec<FilterField> {
+        let field = |(name, label, value, example): (_, _, &str, _)| FilterField {
+            name,
+            label,
+            value: value.to_owned(),
+            example,
+        };
+        self.parts().into_iter().map(field).collect()
+    }
+}
 
 impl TableView {
     /// The event log, the newest first. `older` is the position of the page before.
@@ -43,6 +85,7 @@ impl TableView {
             .or("Nothing has happened yet.")
             .more(older.map(|before| (format!("/ui/events?before={before}"), "Older")));
         Self::new(f, "Events", "Everything that happened, and who caused it.", vec![section])
+            .acts(vec![("/ui/webhooks".to_owned(), "Webhooks")])
     }
 
     /// The settings with their origins.
@@ -71,7 +114,8 @@ impl TableView {
     }
 
     /// The audit log, the newest first.
-    pub fn audit(f: Frame, page: &AuditPage) -> Self {
+    /// `refused` says why the filters were not understood.
+    pub fn audit(f: Frame, page: &AuditPage, filter: &AuditFilter, refused: Option<String>) -> Self {
         let now = f.now;
         let row = |entry: &crate::data::AuditEntry| {
             let state = if entry.result == "ok" { State::Done } else { State::Failed };
@@ -83,14 +127,33 @@ impl TableView {
                 Cell::Time(When::of(entry.time, now)),
             ]
         };
-        let older = |next: &String| (format!("/ui/audit?cursor={}", words::encoded(next)), "Older");
+        let query = filter.query();
+        let older = |next: &String| {
+            let more = if query.is_empty() { "" } else { "&" };
+            (format!("/ui/audit?cursor={}{more}{query}", words::encoded(next)), "Older")
+        };
         let rows = page.entries.iter().map(row).collect();
+        let empty = match query.as_str() {
+            "" => "No entry yet.",
+            _ => "No entry matches. Take a filter away.",
+        };
         let section = Section::new("audit", "Newest first", &["Action", "Result", "Who", "When"], rows)
-            .note(format!("head {}", short_id(&page.head)))
-            .or("No entry yet.")
+            .note(if page.head.is_empty() { String::new() } else { format!("head {}", short_id(&page.head)) })
+            .or(empty)
             .more(page.next.as_ref().map(older));
-        let sub = "Each change and each refusal, chained. `shoal audit verify` checks the chain, `shoal audit export` writes it out.";
-        Self::new(f, "Audit log", sub, vec![section]).below("/ui/settings", "Settings")
+        let file = |ending: &str| match query.as_str() {
+            "" => format!("/ui/audit/audit.{ending}"),
+            query => format!("/ui/audit/audit.{ending}?{query}"),
+        };
+        let acts = match refused {
+            Some(_) => Vec::new(),
+            None => vec![(file("csv"), "Download CSV"), (file("jsonl"), "Download JSON lines")],
+        };
+        let sub = "Each change and each refusal, chained. A download has what the filters select; `shoal audit export` writes the whole log \
+                   so that `shoal audit verify` checks its chain.";
+        Self { filters: filter.fields(), refused, ..Self::new(f, "Audit log", sub, vec![section]) }
+            .below("/ui/settings", "Settings")
+            .acts(acts)
     }
 
     /// What a search found.

@@ -1,0 +1,224 @@
+//! One server through its pages: changed, deleted, released after a restore.
+
+use serde_json::json;
+
+use crate::kit::{Scene, TIME_LIMIT, healthy, silent};
+use crate::ui::{Browser, PASSWORD, Page, scene};
+use crate::ui_changes::{fields, post};
+
+/// The names of the fields that the form of a server shows.
+const SHOWN: [&str; 6] =
+    ["bmc_address", "bmc_username", "vendor", "bmc_profile", "tls_fingerprint", "media_base_url"];
+
+/// The form of a server as it is shown, with other values for some fields.
+fn form<'a>(page: &Page, labels: &str, others: &[(&'a str, &str)]) -> Vec<(&'a str, String)> {
+    let value = |name: &str| {
+        let field = page.html.split_once(&format!("name=\"{name}\"")).unwrap().1.split('>').next().unwrap();
+        let value = field.split_once(" value=\"").unwrap().1.split('"').next().unwrap();
+        value.to_owned()
+    };
+    let chosen = page.html.split_once("\" selected>").unwrap().0.rsplit('"').next().unwrap().to_owned();
+    let mut sent: Vec<(&str, String)> = SHOWN.iter().map(|name| (*name, value(name))).collect();
+    sent.push(("labels", labels.to_owned()));
+    sent.push(("tls", chosen));
+    sent.retain(|(name, _)| !others.iter().any(|(other, _)| other == name));
+    sent.extend(fields(page, &["csrf", "revision"], others));
+    sent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_changed_after_a_preview_of_what_differs() {
+    let scene = scene(vec![silent("EDT-1"), silent("EDT-2")]).await;
+    let (olga, ben) =
+        (Browser::log_in(&scene, "olga", PASSWORD).await, Browser::log_in(&scene, "ben", PASSWORD).await);
+    let server = async || scene.admin.get("/api/v1/servers/EDT-1").await.expect(200);
+    let before = server().await;
+    let place = "/ui/servers/EDT-1/edit";
+    assert!(olga.get("/ui/servers/EDT-1").await.html.contains(place));
+    assert!(!ben.get("/ui/servers/EDT-1").await.html.contains(place));
+    let page = olga.get(place).await;
+    let labels = "rack=r9\r\nsite=the quay\r\n";
+    let changed = form(&page, labels, &[("vendor", "Contoso"), ("bmc_password", "canary-of-an-edit")]);
+    let preview = post(&olga, place, &changed).await;
+    assert_eq!(preview.status, 200, "{}", preview.html);
+    for part in
+        ["Change EDT-1?", "Label rack", ">r9<", "the quay", "Contoso", "BMC password", "Change the server"]
+    {
+        assert!(preview.html.contains(part), "{part}: {}", preview.html);
+    }
+    assert!(!preview.html.contains("canary-of-an-edit"), "a password is in no page");
+    assert_eq!(server().await, before, "a preview writes nothing");
+
+    // The change is for this server and this login.
+    let sent = fields(&preview, &["csrf", "revision", "change"], &[]);
+    let other = post(&olga, "/ui/servers/EDT-2/edit/confirm", &sent).await;
+    assert_eq!(
+        (other.status, other.html.contains("preview the change again")),
+        (409, true),
+        "{}",
+        other.html
+    );
+    let mut foreign = sent.clone();
+    foreign[0].1 = ben.get("/ui/account").await.hidden("csrf");
+    assert_eq!(post(&ben, "/ui/servers/EDT-1/edit/confirm", &foreign).await.status, 409);
+    let mut foreign = changed.clone();
+    foreign.retain(|(name, _)| *name != "csrf");
+    foreign.push(("csrf", ben.get("/ui/account").await.hidden("csrf")));
+    assert_eq!(post(&ben, place, &foreign).await.status, 403, "a viewer changes nothing");
+    foreign.retain(|(name, _)| *name != "csrf");
+    assert_eq!(post(&olga, place, &foreign).await.status, 403, "a form needs the proof of its session");
+    assert_eq!(server().await, before);
+
+    let confirm = format!("{place}/confirm");
+    assert_eq!(post(&olga, &confirm, &sent).await.leads_to(), "/ui/servers/EDT-1?done=server-changed");
+    let after = server().await;
+    assert_eq!(
+        (&after["labels"], &after["vendor"]),
+        (&json!({ "rack": "r9", "site": "the quay" }), &json!("Contoso"))
+    );
+    let again = post(&olga, &confirm, &sent).await;
+    assert!(again.status == 400 && again.html.contains("has changed since it was read"), "{}", again.html);
+    assert!(again.html.contains("site=the quay"), "the form has the values of now: {}", again.html);
+    assert_eq!(server().await["revision"], after["revision"], "a form that is sent twice changes once");
+    let audit = scene.admin.get("/api/v1/audit?action=server.change").await.expect(200);
+    let done = audit["entries"].as_array().unwrap().iter().filter(|entry| entry["result"] == "ok");
+    assert_eq!(
+        done.map(|entry| &entry["actor"]).collect::<Vec<_>>(),
+        ["olga"],
+        "a preview is no change: {audit}"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_refused_says_why_in_its_form() {
+    let scene = scene(vec![silent("EDT-1")]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let place = "/ui/servers/EDT-1/edit";
+    let page = olga.get(place).await;
+    let refused = async |labels: &str, others: &[(&'static str, &str)], parts: &[&str]| {
+        let refused = post(&olga, place, &form(&page, labels, others)).await;
+        assert_eq!(refused.status, 400, "{others:?}: {}", refused.html);
+        for part in parts {
+            assert!(refused.html.contains(part), "{part}: {}", refused.html);
+        }
+    };
+    refused("", &[], &["nothing is changed"]).await;
+    refused("site", &[], &["KEY=VALUE", "site</textarea>", "aria-invalid"]).await;
+    refused("", &[("quirks", "{")], &["<code>/quirks</code>"]).await;
+    refused(
+        "",
+        &[("bmc_address", "not an address")],
+        &["<code>/bmc_address</code>", "value=\"not an address\""],
+    )
+    .await;
+    refused("", &[("bmc_address", "https://192.0.2.7")], &["<code>/bmc_password</code>", "is needed"]).await;
+    // A change by another person in between: the form shows the values of now.
+    let patch = scene
+        .admin
+        .request(reqwest::Method::PATCH, "/api/v1/servers/EDT-1")
+        .json(&json!({ "vendor": "Fabrikam" }));
+    scene.admin.send(patch).await.expect(200);
+    refused(
+        "a=b",
+        &[("vendor", "Contoso")],
+        &["has changed since", "value=\"Fabrikam\"", "enter your change again"],
+    )
+    .await;
+    assert_eq!(olga.get("/ui/servers/NOT-THERE/edit").await.status, 404);
+    // A token that sees some servers changes none of them.
+    let token = json!({ "name": "north", "role": "operator", "labels": { "site": "north" } });
+    let token =
+        scene.admin.post("/api/v1/tokens", &token).await.expect(201)["token"].as_str().unwrap().to_owned();
+    scene
+        .admin
+        .send(
+            scene
+                .admin
+                .request(reqwest::Method::PATCH, "/api/v1/servers/EDT-1")
+                .json(&json!({ "labels": { "site": "north" } })),
+        )
+        .await
+        .expect(200);
+    let north = Browser::log_in(&scene, "", &token).await;
+    let shown = north.get("/ui/servers/EDT-1").await;
+    assert!(
+        shown.status == 200 && !shown.html.contains("/edit") && !shown.html.contains("/delete"),
+        "{}",
+        shown.html
+    );
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_deleted_after_a_question_and_one_with_jobs_stays() {
+    let scene = scene(vec![healthy("DEL-1"), silent("DEL-2")]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let question = olga.get("/ui/servers/DEL-1/delete").await;
+    assert!(question.html.contains("Delete the server"), "{}", question.html);
+    let job = scene.admin.create_job("DEL-1").await;
+    scene.complete_skipping(&job).await;
+    let sent = fields(&question, &["csrf"], &[]);
+    for page in
+        [post(&olga, "/ui/servers/DEL-1/delete", &sent).await, olga.get("/ui/servers/DEL-1/delete").await]
+    {
+        assert!([200, 409].contains(&page.status), "{}", page.html);
+        assert!(
+            page.html.contains("JOB_RETENTION_DAYS") && page.html.contains("/ui/jobs?q=serial%3ADEL-1"),
+            "{}",
+            page.html
+        );
+        assert!(!page.html.contains("Delete the server<"), "{}", page.html);
+    }
+    scene.admin.get("/api/v1/servers/DEL-1").await.expect(200);
+    let ben = Browser::log_in(&scene, "ben", PASSWORD).await;
+    let foreign = [("csrf", ben.get("/ui/account").await.hidden("csrf"))];
+    assert_eq!(post(&ben, "/ui/servers/DEL-2/delete", &foreign).await.status, 403);
+    assert_eq!(post(&olga, "/ui/servers/DEL-2/delete", &[]).await.status, 403, "a form needs its proof");
+    assert_eq!(
+        post(&olga, "/ui/servers/DEL-2/delete", &sent).await.leads_to(),
+        "/ui/servers?done=server-deleted"
+    );
+    assert_eq!(olga.get("/ui/servers/DEL-2").await.status, 404);
+    scene.end().await;
+}
+
+/// Marks a server as if its data were restored.
+fn mark_as_restored(scene: &Scene, serial: &str) {
+    let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
+    database.busy_timeout(TIME_LIMIT).unwrap();
+    let restored =
+        r#"{"since":"2026-01-01T00:00:00.000Z","as_of":"2026-01-01T00:00:00.000Z","reason":"a <b>test</b>"}"#;
+    let marked =
+        database.execute("UPDATE servers SET restored = ?1 WHERE serial = ?2", [restored, serial]).unwrap();
+    assert_eq!(marked, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_server_is_compared_with_its_machine_and_released() {
+    let scene = scene(vec![silent("RES-1")]).await;
+    let job = scene.admin.create_job("RES-1").await;
+    scene.admin.awaits_report(&job).await;
+    mark_as_restored(&scene, "RES-1");
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let place = "/ui/servers/RES-1/release";
+    assert!(olga.get("/ui/servers/RES-1").await.html.contains(place));
+    let question = olga.get(place).await;
+    for part in
+        ["a &#60;b&#62;test", "What the BMC shows", "What the data says", &job, "Slot ", "Unfinished jobs"]
+    {
+        assert!(question.html.contains(part), "{part}: {}", question.html);
+    }
+    let undecided = post(&olga, place, &fields(&question, &["csrf"], &[("jobs", "")])).await;
+    assert!(undecided.status == 409 && undecided.html.contains("has unfinished jobs"), "{}", undecided.html);
+    let ben = Browser::log_in(&scene, "ben", PASSWORD).await;
+    assert_eq!(ben.get(place).await.status, 403, "a comparison reads the BMC, which a viewer may not");
+    let sent = fields(&question, &["csrf"], &[("jobs", "continue")]);
+    assert_eq!(post(&olga, place, &sent).await.leads_to(), "/ui/servers/RES-1?done=released");
+    assert!(scene.admin.get("/api/v1/servers/RES-1").await.expect(200)["restored"].is_null());
+    assert!(!olga.get("/ui/servers/RES-1").await.html.contains(place));
+    assert!(olga.get(place).await.html.contains("The server is released"));
+    scene.admin.post(&format!("/api/v1/jobs/{job}/cancel"), &json!({})).await.expect(202);
+    scene.complete_skipping(&job).await;
+    scene.end().await;
+}

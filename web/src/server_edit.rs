@@ -14,6 +14,7 @@ use axum::extract::Path;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::{Map, Value, json};
+use ui::State;
 use ui::data::{ErrorDetail, JobPage, RestoredServer, Server};
 use ui::view::{FormView, ServerForm, Tab};
 
@@ -282,15 +283,21 @@ fn flags(text: &str) -> Result<Map<String, Value>, ErrorDetail> {
 
 /// Asks before a server is deleted.
 pub(super) async fn ask_delete(visit: Visit, Path(serial): Path<String>) -> Response {
-    let shown = deletion(&visit, &serial).await;
+    let shown = deletion(&visit, &serial, None).await;
     visit.respond(shown).await
 }
 
-async fn deletion(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
+async fn deletion(visit: &Visit, serial: &str, refused: Option<&Refusal>) -> Result<Response, Refusal> {
     let (path, jobs) = (path_of(serial), format!("/api/v1/jobs?server_serial={}&limit=1", encoded(serial)));
     let (server, jobs) = tokio::try_join!(visit.get::<Server>(&path), visit.get::<JobPage>(&jobs))?;
     let frame = visit.frame(format!("Delete {serial}?"), Tab::Servers).await?;
-    html(&FormView::delete_server(frame, &server, &jobs))
+    let view = FormView::delete_server(frame, &server, &jobs);
+    match refused {
+        None => html(&view),
+        Some(refusal) => {
+            Ok((refusal.status, html(&view.note(State::Failed, refusal.text()))?).into_response())
+        }
+    }
 }
 
 /// Deletes a server. One that has jobs stays, and the question says why.
@@ -300,7 +307,7 @@ pub(super) async fn delete(visit: Visit, Path(serial): Path<String>, sent: Form)
         match visit.change(change).await {
             Ok(_) => Ok(Redirect::to("/ui/servers?done=server-deleted").into_response()),
             Err(refusal) if refusal.status == StatusCode::CONFLICT => {
-                Ok((StatusCode::CONFLICT, deletion(&visit, &serial).await?).into_response())
+                deletion(&visit, &serial, Some(&refusal)).await
             }
             Err(refusal) => Err(refusal),
         }

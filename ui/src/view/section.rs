@@ -48,10 +48,12 @@ impl Section {
         self
     }
 
-    /// The word before a time on a phone, where a row has no columns; a column "When" needs none.
+    /// The word before a cell on a phone, where a row has no columns: of times, except under "When", and of values before and after
+    /// a change.
     fn label(&self, cell: &Cell, index: &usize) -> Option<String> {
         let column = self.columns.get(*index).filter(|column| !column.is_empty() && **column != "When")?;
-        matches!(cell, Cell::Time(_)).then(|| column.to_lowercase())
+        let compared = ["Now", "Then"].contains(column);
+        (compared || matches!(cell, Cell::Time(_))).then(|| column.to_lowercase())
     }
 
     /// The link to further rows.

@@ -143,7 +143,7 @@ impl TableView {
         let letters =
             Section::new("dead", "Dead letters", &columns, dead.dead_letters.iter().map(letter).collect())
                 .note(if more > 0 {
-                    format!("the oldest; {} more follow", words::thousands(more))
+                    format!("the oldest; {}", words::count(more, "more follows", "more follow"))
                 } else {
                     String::new()
                 })

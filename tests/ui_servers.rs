@@ -112,7 +112,12 @@ async fn a_change_that_is_refused_says_why_in_its_form() {
         &["<code>/bmc_address</code>", "value=\"not an address\""],
     )
     .await;
-    refused("", &[("bmc_address", "https://192.0.2.7")], &["<code>/bmc_password</code>", "is needed"]).await;
+    refused(
+        "",
+        &[("bmc_address", "https://192.0.2.7")],
+        &["<code>/bmc_password</code>", "is needed", "the address of the BMC changes"],
+    )
+    .await;
     // A change by another person in between: the form shows the values of now.
     let patch = scene
         .admin

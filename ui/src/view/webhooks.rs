@@ -139,7 +139,7 @@ impl TableView {
             ]
         };
         let more = webhook.dead_letters.saturating_sub(dead.dead_letters.len() as u64);
-        let columns = ["Event", "About", "Last error", "Given up", "Delivery"];
+        let columns = ["Event", "About", "Last error", "Dead since", "Delivery"];
         let letters =
             Section::new("dead", "Dead letters", &columns, dead.dead_letters.iter().map(letter).collect())
                 .note(if more > 0 {

@@ -137,33 +137,40 @@ pub(super) async fn download(visit: Visit, Path(file): Path<String>) -> Response
     ([(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, name)], body).into_response()
 }
 
-/// The parts of a file: one for each page of the log.
+/// What a download sends next.
+enum Part {
+    /// The first page, after the header.
+    First(Entries),
+    /// The page after this cursor.
+    After(String),
+}
+
+/// The parts of a file: one for each page of the log. A page is read when the part before it was taken.
 fn pages(
     visit: Visit,
     filter: AuditFilter,
     format: Format,
     first: Entries,
 ) -> impl stream::Stream<Item = io::Result<String>> {
-    let begin = (visit, Some((format.header(), first)));
-    stream::try_unfold(begin, move |(visit, page)| {
+    stream::try_unfold((visit, Some(Part::First(first))), move |(visit, part)| {
         let filter = filter.clone();
         async move {
-            let Some((mut part, page)) = page else { return Ok(None) };
-            for entry in &page.entries {
-                part.push_str(&format.line(entry)?);
-            }
-            let following = match &page.next {
-                None => None,
-                Some(cursor) => {
-                    let read = visit.get::<Entries>(&path(&filter, AT_ONCE, Some(cursor))).await;
+            let (mut text, page) = match part {
+                None => return Ok(None),
+                Some(Part::First(page)) => (format.header(), page),
+                Some(Part::After(cursor)) => {
+                    let read = visit.get::<Entries>(&path(&filter, AT_ONCE, Some(&cursor))).await;
                     let read = read.map_err(|refusal| {
                         tracing::warn!(why = refusal.text(), "a download of the audit log broke off");
                         io::Error::other("the audit log cannot be read further")
                     })?;
-                    Some((String::new(), read))
+                    (String::new(), read)
                 }
             };
-            Ok(Some((part, (visit, following))))
+            for entry in &page.entries {
+                text.push_str(&format.line(entry)?);
+            }
+            Ok(Some((text, (visit, page.next.map(Part::After)))))
         }
     })
 }

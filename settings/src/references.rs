@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use secrecy::SecretString;
 
 use access::auth::{JwtKeyError, check_key_set, check_public_keys, check_secret, lists_in};
-use engine::model::error_chain;
+use model::error_chain;
 use secrets::{MasterKey, SecretSource};
 
 use super::Settings;

@@ -1,7 +1,7 @@
 //! The controller: HTTP API, settings, authentication, outgoing webhooks, and the module that connects all parts.
 //!
 //! ```text
-//!   app       -> api pages accounts audit auth config elsewhere keys webhooks telemetry (the only module that connects the parts)
+//!   app       -> api pages accounts audit auth carrier config elsewhere keys webhooks telemetry (the only module that connects the parts)
 //!   api       -> accounts audit auth elsewhere firmware keys telemetry tls  (one table of routes, one file per action)
 //!   elsewhere ->                                         (a worker in another process, and the messages of its routes)
 //!   pages     -> auth roster                             (the web interface, a client of the API in this process)
@@ -11,6 +11,7 @@
 //!   firmware  ->                                         (firmware files in the registry, and who holds them)
 //!   keys      -> config tls                              (keys of the installation and their rotation)
 //!   webhooks  -> telemetry                               (events for external receivers)
+//!   carrier   -> telemetry webhooks                      (events and wake-ups over NATS)
 //!   telemetry -> config
 //!   config    -> auth
 //!   tls       ->                                         (certificates and handshakes of the listeners)
@@ -24,6 +25,7 @@ pub mod api;
 pub mod app;
 pub mod audit;
 pub mod auth;
+pub mod carrier;
 pub mod config;
 pub mod descriptors;
 pub mod elsewhere;

@@ -49,6 +49,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nats_carrier::ServerUrl;
 use secrecy::{ExposeSecret, SecretString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -56,9 +57,11 @@ use tokio_util::task::TaskTracker;
 use crate::api::{Api, RegistryAdmin};
 use crate::audit::AuditAction;
 use crate::auth::AuthMode;
-use crate::config::Settings;
+use crate::carrier::Carrier;
+use crate::config::{Settings, read_credentials};
 use crate::descriptors::{self, DescriptorBudget};
 use crate::keys::{Keys, MasterKeySource};
+use crate::telemetry::Metrics;
 use crate::tls::{Certificates, TlsError};
 use crate::webhooks::WebhookDispatcher;
 use connections::AdmissionParts;
@@ -381,6 +384,8 @@ async fn start_in(
         controller::address_policy(&settings),
     )
     .map_err(setting("create the HTTP client of webhooks"))?;
+    let carrier = settings.events.clone().map(|server| carrier(server, &settings, &engine, &api.metrics));
+    let carrier = carrier.transpose()?;
     let maintenance = match &registry {
         Some(registry) => {
             let options = registry::MaintenanceSettings::of(&settings);
@@ -477,6 +482,9 @@ async fn start_in(
         let stop = stop_work.clone();
         work.spawn(async move { webhooks.run(stop).await });
     }
+    if let Some(carrier) = carrier {
+        work.spawn(carrier.run(stop_work.clone()));
+    }
     {
         let (services, stop) = (Arc::clone(&services), stop_work.clone());
         work.spawn(async move {
@@ -536,6 +544,19 @@ async fn start_in(
             _lock: lock,
         },
     })
+}
+
+/// The carrier to the server of `EVENTS`.
+fn carrier(
+    server: ServerUrl,
+    settings: &Settings,
+    engine: &Engine,
+    metrics: &Arc<Metrics>,
+) -> Result<Carrier, StartError> {
+    let credentials = settings.events_credentials_file.as_deref().map(read_credentials).transpose();
+    let credentials = credentials.map_err(setting("read EVENTS_CREDENTIALS_FILE"))?;
+    let tls = controller::tls_of(settings)?;
+    Ok(Carrier::new(server, credentials, tls, engine.clone(), Arc::clone(metrics)))
 }
 
 /// Raises the limit of open files and divides it.

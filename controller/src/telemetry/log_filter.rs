@@ -30,9 +30,16 @@ pub enum LogsError {
 /// Replaces the filter of a subscriber.
 pub(super) type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>;
 
-/// A filter that also passes the lines of [`REQUESTED`].
+/// A crate that logs texts of a server. What matters of them is logged by `nats-carrier`.
+const FOREIGN: &str = "async_nats";
+
+/// A filter that also passes the lines of [`REQUESTED`], and those of [`FOREIGN`] only if it names that crate.
 pub(super) fn parse(filter: &str) -> Result<EnvFilter, LogsError> {
     let malformed = |source| LogsError::Filter { filter: filter.to_owned(), source };
     let requested = format!("{REQUESTED}=info").parse().map_err(malformed)?;
-    Ok(EnvFilter::try_new(filter).map_err(malformed)?.add_directive(requested))
+    let parsed = EnvFilter::try_new(filter).map_err(malformed)?.add_directive(requested);
+    if filter.contains(FOREIGN) {
+        return Ok(parsed);
+    }
+    Ok(parsed.add_directive(format!("{FOREIGN}=off").parse().map_err(malformed)?))
 }

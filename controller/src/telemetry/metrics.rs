@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use super::host_metrics::{HostGauges, HostMetrics};
+use super::nats_metrics::NatsMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Status {
@@ -70,6 +71,7 @@ pub struct Metrics {
     log_lines_dropped: Counter,
     registry_metrics: RegistryMetrics,
     host: HostMetrics,
+    pub(super) nats: NatsMetrics,
 }
 
 /// The counters of the registry, and its gauges at the time of a scrape.
@@ -210,8 +212,11 @@ impl Default for Metrics {
         registry_metrics.register(&mut registry);
         let host = HostMetrics::default();
         host.register(&mut registry);
+        let nats = NatsMetrics::default();
+        nats.register(&mut registry);
         Self {
             host,
+            nats,
             registry_metrics,
             registry,
             jobs,

@@ -10,6 +10,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, Event, ServerError};
@@ -90,6 +91,14 @@ pub struct Link {
 pub(crate) struct Connection {
     pub(crate) client: Client,
     link: watch::Receiver<Link>,
+    watching: Arc<Watching>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // The end of this connection is no loss.
+        self.watching.ended.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Connection {
@@ -97,7 +106,14 @@ impl Connection {
     pub(crate) async fn open(options: &Options, known: &Known) -> Result<Self, String> {
         let Options { server, credentials, tls, name, meanwhile, limits } = options.clone();
         let (state, link) = watch::channel(Link::default());
-        let watching = Arc::new(Watching { state, server: server.clone(), meanwhile, known: known.clone() });
+        let watching = Arc::new(Watching {
+            state,
+            server: server.clone(),
+            meanwhile,
+            known: known.clone(),
+            ended: AtomicBool::new(false),
+        });
+        let events = Arc::clone(&watching);
         let mut connect = ConnectOptions::new()
             .name(name)
             .tls_client_config(tls)
@@ -117,7 +133,7 @@ impl Connection {
                 }
             })
             .event_callback(move |event| {
-                watching.seen(&event);
+                events.seen(&event);
                 std::future::ready(())
             });
         if let Some(credentials) = credentials {
@@ -125,7 +141,7 @@ impl Connection {
         }
         // With `retry_on_initial_connect` an error is one of the options, and of no attempt.
         let client = connect.connect(server.as_str()).await.map_err(|why| why.kind().to_string())?;
-        Ok(Self { client, link })
+        Ok(Self { client, link, watching })
     }
 
     /// The state of the connection, and its changes.
@@ -148,6 +164,8 @@ struct Watching {
     server: ServerUrl,
     meanwhile: &'static str,
     known: Known,
+    /// The connection is no more used.
+    ended: AtomicBool,
 }
 
 impl Watching {
@@ -181,6 +199,9 @@ impl Watching {
 
     fn lost(&self, why: &str) {
         self.state.send_modify(|link| link.connected = false);
+        if self.ended.load(Ordering::Relaxed) {
+            return;
+        }
         if self.known.lock().replace(false) != Some(false) {
             tracing::warn!(server = %self.server, why, "no connection to NATS; {}", self.meanwhile);
         }

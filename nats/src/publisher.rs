@@ -153,6 +153,13 @@ enum Refusal {
     Moved,
 }
 
+impl Refusal {
+    /// Whether the client may be the reason: a malformed message of the server ends it without a word.
+    fn may_be_the_client(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Publish(_))
+    }
+}
+
 /// Publishes until `stop`.
 pub async fn run(options: Options, parts: Parts, stop: CancellationToken) {
     let Parts { log, observer, mut wakes } = parts;
@@ -170,6 +177,7 @@ struct Publisher {
 impl Publisher {
     async fn run(&self, wakes: &mut mpsc::Receiver<String>) {
         let known = Known::default();
+        let mut said = None;
         let mut attempt = 0;
         loop {
             let connection = match Connection::open(&self.options, &known).await {
@@ -180,7 +188,7 @@ impl Publisher {
                 }
             };
             tokio::select! {
-                () = self.publish(&connection) => {}
+                () = self.publish(&connection, &mut said) => {}
                 () = wake::publish(&connection, wakes) => {}
             }
             // The client has ended, or its connection does not work: another one is made.
@@ -190,31 +198,28 @@ impl Publisher {
         }
     }
 
-    /// Publishes over one client. Returns when the client is of no more use.
-    async fn publish(&self, connection: &Connection) {
+    /// Publishes over one client. Returns when the client is of no more use. `said` is the refusal that was logged.
+    async fn publish(&self, connection: &Connection, said: &mut Option<String>) {
         let mut failures = 0;
         let mut position = 0;
-        let mut said = None;
         loop {
             let Some(link) = self.connected(connection, position).await else { return };
-            match self.follow(connection, link, &mut position, &mut said).await {
+            match self.follow(connection, link, &mut position, said).await {
                 Ok(()) => failures = 0,
                 Err(why) => {
                     failures += 1;
-                    // One failure is that of a connection that ends, which has its own line.
-                    if failures > 1 && connection.now() == link {
-                        let why = why.to_string();
-                        if said.as_ref() != Some(&why) {
-                            tracing::warn!(
-                                why,
-                                "events are not published to NATS; they wait in the log of the controller"
-                            );
-                            said = Some(why);
-                        }
-                    }
-                    if failures % FAILURES == 0 && connection.now() == link && !matches!(why, Refusal::Log(_))
-                    {
+                    let still = connection.now() == link;
+                    if still && failures % FAILURES == 0 && why.may_be_the_client() {
                         return;
+                    }
+                    // One failure is that of a connection that ends, which has its own line.
+                    let why = why.to_string();
+                    if still && failures > 1 && said.as_ref() != Some(&why) {
+                        tracing::warn!(
+                            why,
+                            "events are not published to NATS; they wait in the log of the controller"
+                        );
+                        *said = Some(why);
                     }
                     let mut moved = connection.link();
                     tokio::select! {

@@ -6,7 +6,6 @@ mod real;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -69,24 +68,33 @@ impl EventLog for MemoryLog {
 }
 
 /// The metrics.
-#[derive(Default)]
-struct Numbers {
-    connected: AtomicBool,
-    published: AtomicU64,
-    waiting: AtomicU64,
+struct Numbers(watch::Sender<(bool, u64, u64)>);
+
+impl Numbers {
+    fn now(&self) -> (bool, u64, u64) {
+        *self.0.borrow()
+    }
+
+    /// Waits until so many events were published, and so many wait.
+    async fn until(&self, published: u64, waiting: u64) {
+        let mut changes = self.0.subscribe();
+        let reached = changes.wait_for(|(_, now, rest)| (*now, *rest) == (published, waiting));
+        let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
+        assert!(reached.is_ok(), "{:?}", self.now());
+    }
 }
 
 impl Observer for Numbers {
     fn connected(&self, connected: bool) {
-        self.connected.store(connected, Ordering::Relaxed);
+        self.0.send_modify(|numbers| numbers.0 = connected);
     }
 
     fn published(&self, events: u64) {
-        self.published.fetch_add(events, Ordering::Relaxed);
+        self.0.send_modify(|numbers| numbers.1 += events);
     }
 
     fn waiting(&self, events: u64) {
-        self.waiting.store(events, Ordering::Relaxed);
+        self.0.send_modify(|numbers| numbers.2 = events);
     }
 }
 
@@ -125,7 +133,7 @@ struct Running {
 impl Running {
     fn start(options: Options, log: Arc<MemoryLog>) -> Self {
         let (wake, wakes) = wake_channel();
-        let numbers = Arc::new(Numbers::default());
+        let numbers = Arc::new(Numbers(watch::channel((false, 0, 0)).0));
         let parts = Parts { log: Arc::clone(&log) as _, observer: Arc::clone(&numbers) as _, wakes };
         let stop = CancellationToken::new();
         let task = Some(tokio::spawn(run(options, parts, stop.clone())));
@@ -164,10 +172,9 @@ async fn events_are_in_the_stream_once_and_in_order() {
         (subject.as_str(), body.as_slice()),
         ("shoal.events.provision.job.created", b"event 205".as_slice())
     );
-    let numbers = running.end().await;
-    assert_eq!(numbers.published.load(Ordering::Relaxed), 205);
-    assert_eq!(numbers.waiting.load(Ordering::Relaxed), 0);
-    assert!(!numbers.connected.load(Ordering::Relaxed), "stopped");
+    running.numbers.until(205, 0).await;
+    assert!(running.numbers.now().0);
+    assert!(!running.end().await.now().0, "stopped");
 }
 
 #[tokio::test]
@@ -177,6 +184,7 @@ async fn events_of_the_time_without_a_server_are_published_after_its_return() {
     fake.until("3 events", |state| state.ids() == ids(1..=3)).await;
     fake.stop().await;
     running.log.append(100);
+    running.numbers.until(3, 100).await;
     fake.start_again().await;
     fake.until("all events once", |state| state.ids() == ids(1..=103)).await;
 }
@@ -193,7 +201,7 @@ async fn a_publisher_that_starts_again_continues_after_the_last_message() {
     log.append(2);
     let second = Running::start(options(&fake.url()), log);
     fake.until("72 events", |state| state.ids() == ids(1..=72)).await;
-    assert_eq!(second.end().await.published.load(Ordering::Relaxed), 2);
+    second.numbers.until(2, 0).await;
 }
 
 #[tokio::test]
@@ -261,7 +269,7 @@ async fn a_stream_of_another_controller_is_left_alone() {
         let running = Running::start(options(&fake.url()), MemoryLog::new(log));
         fake.until("several looks", |state| state.reads > 3).await;
         assert_eq!(fake.change(|state| state.ids()), ["log-1", id]);
-        assert_eq!(running.numbers.published.load(Ordering::Relaxed), 0);
+        assert_eq!(running.numbers.now().1, 0);
         fake.change(fake::State::lose);
         fake.until("all events", |state| state.ids() == ids(1..=log)).await;
     }
@@ -325,9 +333,8 @@ async fn woken(running: &Running, wakes: &mut Wakes, queue: &str) {
     let wait = async {
         loop {
             running.wake.send(queue.to_owned()).await.unwrap();
-            tokio::select! {
-                () = wakes.next() => return,
-                () = tokio::time::sleep(Duration::from_millis(50)) => {}
+            if tokio::time::timeout(Duration::from_millis(50), wakes.next()).await.is_ok() {
+                return;
             }
         }
     };
@@ -360,6 +367,8 @@ async fn a_loss_and_a_return_are_one_line_each_and_no_secret_is_logged() {
         })
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
+    // With one subscriber alone, a line that another test reaches first would stay off.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let fake = Fake::start().await;
     fake.change(|state| state.manners = Manners::Refuses);
     let credentials = Some(Credentials::parse("s3cr3t-t0ken").unwrap());

@@ -52,7 +52,7 @@ async fn stream(url: &str) -> Vec<Value> {
         let message = stream.get_raw_message(sequence).await.unwrap();
         let mut body: Value = serde_json::from_slice(&message.payload).unwrap();
         let kind = body["event"]["type"].as_str().unwrap();
-        let workflow = body["workflow"].as_str().unwrap_or("controller");
+        let workflow = body["workflow"].as_str().unwrap_or("controller").replace('.', "_");
         assert_eq!(message.subject.as_str(), format!("shoal.events.{workflow}.{kind}"));
         events.push(body["event"].take());
     }

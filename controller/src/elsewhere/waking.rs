@@ -46,7 +46,7 @@ impl Waking {
             server,
             credentials,
             tls,
-            name: format!("shoal worker {name}"),
+            name: format!("{name}, a worker of shoal"),
             meanwhile: "orders of calls wait at the controller",
             limits: Limits::default(),
         };

@@ -71,7 +71,7 @@ pub struct Metrics {
     log_lines_dropped: Counter,
     registry_metrics: RegistryMetrics,
     host: HostMetrics,
-    pub(super) nats: NatsMetrics,
+    nats: NatsMetrics,
 }
 
 /// The counters of the registry, and its gauges at the time of a scrape.
@@ -250,6 +250,21 @@ impl Metrics {
                 self.webhook_deliveries.get_or_create(&Delivery { result }).inc_by(number);
             }
         }
+    }
+
+    /// Sets whether there is a connection to the NATS server.
+    pub fn set_nats_connected(&self, connected: bool) {
+        self.nats.connected(connected);
+    }
+
+    /// Counts events that the NATS server has stored.
+    pub fn nats_published(&self, events: u64) {
+        self.nats.published(events);
+    }
+
+    /// Sets how many numbers of the event log the NATS server has not stored.
+    pub fn set_nats_waiting(&self, events: u64) {
+        self.nats.waiting(events);
     }
 
     /// Counts the end of a job and its duration.

@@ -4,8 +4,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::Metrics;
-
 /// The metrics, registered once.
 #[derive(Default)]
 pub(super) struct NatsMetrics {
@@ -23,21 +21,16 @@ impl NatsMetrics {
         let waiting = "Numbers of the event log that the NATS server has not stored yet";
         registry.register("nats_events_waiting", waiting, self.waiting.clone());
     }
-}
 
-impl Metrics {
-    /// Sets whether there is a connection to the NATS server.
-    pub fn set_nats_connected(&self, connected: bool) {
-        self.nats.connected.set(i64::from(connected));
+    pub(super) fn connected(&self, connected: bool) {
+        self.connected.set(i64::from(connected));
     }
 
-    /// Counts events that the NATS server has stored.
-    pub fn nats_published(&self, events: u64) {
-        self.nats.published.inc_by(events);
+    pub(super) fn published(&self, events: u64) {
+        self.published.inc_by(events);
     }
 
-    /// Sets how many numbers of the event log the NATS server has not stored.
-    pub fn set_nats_waiting(&self, events: u64) {
-        self.nats.waiting.set(i64::try_from(events).unwrap_or(i64::MAX));
+    pub(super) fn waiting(&self, events: u64) {
+        self.waiting.set(i64::try_from(events).unwrap_or(i64::MAX));
     }
 }

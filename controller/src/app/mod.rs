@@ -552,11 +552,12 @@ fn carrier(
     settings: &Settings,
     engine: &Engine,
     metrics: &Arc<Metrics>,
-) -> Result<Carrier, StartError> {
+) -> Result<Box<Carrier>, StartError> {
     let credentials = settings.events_credentials_file.as_deref().map(read_credentials).transpose();
     let credentials = credentials.map_err(setting("read EVENTS_CREDENTIALS_FILE"))?;
     let tls = controller::tls_of(settings)?;
-    Ok(Carrier::new(server, credentials, tls, engine.clone(), Arc::clone(metrics)))
+    // On the heap: it would make the start a larger future.
+    Ok(Box::new(Carrier::new(server, credentials, tls, engine.clone(), Arc::clone(metrics))))
 }
 
 /// Raises the limit of open files and divides it.

@@ -74,7 +74,7 @@ mod tests {
     use engine::model::{NewEvent, SystemClock};
 
     async fn log(folder: &std::path::Path) -> StoreLog {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = Store::open(&folder.join("db"), clock.now()).unwrap();
         StoreLog::new(store, clock)
     }

@@ -24,7 +24,7 @@ pub(super) async fn run(engine: Engine, wake: mpsc::Sender<String>) {
         rounds.mark_unchanged();
         match engine.store().due_queues(engine.clock().now()).await {
             Ok(due) => {
-                for queue in woken.to_wake(due, Instant::now()) {
+                for queue in woken.look(due, Instant::now()) {
                     drop(wake.try_send(queue));
                 }
             }
@@ -42,7 +42,7 @@ struct Woken(BTreeMap<String, (Time, Instant)>);
 
 impl Woken {
     /// The queues to wake now. A queue without a due run is forgotten, so that its next one wakes at once.
-    fn to_wake(&mut self, due: Vec<(String, Time)>, now: Instant) -> Vec<String> {
+    fn look(&mut self, due: Vec<(String, Time)>, now: Instant) -> Vec<String> {
         let mut kept = BTreeMap::new();
         let mut wake = Vec::new();
         for (queue, since) in due.into_iter().filter(|(queue, _)| queue != QUEUE) {
@@ -73,11 +73,11 @@ mod tests {
         };
         let due = |since| vec![("far".to_owned(), at(since)), (QUEUE.to_owned(), at(0))];
         let (mut woken, start) = (Woken::default(), Instant::now());
-        assert_eq!(woken.to_wake(due(5), start), ["far"], "the queue of the controller needs none");
-        assert!(woken.to_wake(due(5), start + Duration::from_secs(9)).is_empty());
-        assert_eq!(woken.to_wake(due(5), start + REPEAT), ["far"], "not claimed yet");
-        assert_eq!(woken.to_wake(due(6), start + REPEAT), ["far"], "another run is the first");
-        assert!(woken.to_wake(Vec::new(), start + REPEAT).is_empty());
-        assert_eq!(woken.to_wake(due(6), start + REPEAT), ["far"], "it was claimed and is due again");
+        assert_eq!(woken.look(due(5), start), ["far"], "the queue of the controller needs none");
+        assert!(woken.look(due(5), start + Duration::from_secs(9)).is_empty());
+        assert_eq!(woken.look(due(5), start + REPEAT), ["far"], "not claimed yet");
+        assert_eq!(woken.look(due(6), start + REPEAT), ["far"], "another run is the first");
+        assert!(woken.look(Vec::new(), start + REPEAT).is_empty());
+        assert_eq!(woken.look(due(6), start + REPEAT), ["far"], "it was claimed and is due again");
     }
 }

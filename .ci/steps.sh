@@ -9,7 +9,22 @@ step_name="" step_began=$SECONDS step_names=() step_seconds=()
 step() {
     end_step
     step_name=$1 step_began=$SECONDS
-    printf '\n=== %s (at %d s)\n' "$1" "$((SECONDS - began))"
+    printf '\n=== %s (at %d s, %d GB free)\n' "$1" "$((SECONDS - began))" "$(free_gigabytes "$work")"
+}
+
+free_gigabytes() {
+    printf '%d' "$(($(df --output=avail --block-size=1M "$1" | tail -1) / 1024))"
+}
+
+# A full disk ends a build with half a message of the linker, or of nothing: it is refused before.
+require_disk() {
+    local gigabytes=$1 folder free
+    shift
+    for folder in "$@"; do
+        mkdir -p "$folder"
+        free=$(free_gigabytes "$folder")
+        [ "$free" -ge "$gigabytes" ] || fail "$folder has $free GB free and this run needs $gigabytes: remove old target folders"
+    done
 }
 
 end_step() {

@@ -164,7 +164,7 @@ async fn a_report_only_token_reports_for_its_servers_and_does_nothing_else() {
 
 /// The operations of the document that need a role, with their method and whether tokens with labels may use them.
 fn operations() -> Vec<(Method, String, bool)> {
-    let document: Value = serde_json::from_str(controller::api::openapi()).unwrap();
+    let document: Value = serde_json::from_str(api::openapi()).unwrap();
     let mut found = Vec::new();
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {

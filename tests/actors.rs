@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use controller::config::BackupTarget;
 use reqwest::Method;
 use serde_json::{Value, json};
+use settings::BackupTarget;
 
 use crate::kit::{ApiResponse, Client, POLL_INTERVAL, Scene, TIME_LIMIT, recipe, silent};
 
@@ -237,7 +237,7 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
 
 /// The operations of the document that change something.
 fn changing_operations() -> BTreeSet<String> {
-    let document: Value = serde_json::from_str(controller::api::openapi()).unwrap();
+    let document: Value = serde_json::from_str(api::openapi()).unwrap();
     let paths = document["paths"].as_object().unwrap().values();
     let operations = paths.flat_map(|operations| operations.as_object().unwrap());
     let changing = operations.filter(|(method, _)| *method != "get");

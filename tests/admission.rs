@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use controller::config::Settings;
 use lab_machines::{HostKind, ServerSpec};
 use reqwest::Method;
 use serde_json::{Value, json};
+use settings::Settings;
 
 use crate::kit::{Client, Scene, healthy, recipe, silent};
 

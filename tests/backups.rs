@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use controller::config::{BackupReference, BackupSchedule, BackupTarget};
 use serde_json::{Value, json};
+use settings::{BackupReference, BackupSchedule, BackupTarget};
 
 use crate::kit::{Client, DataDir, Scene, binary};
 

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use controller::config::Settings;
 use lab_bmc::{
     Fault, FaultEffect, FaultTrigger, Graceful, JournalItem, Power, RequestKind, SimBmc, SimBmcConfig,
     StateChange,
 };
 use serde_json::{Value, json};
+use settings::Settings;
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, silent};
 

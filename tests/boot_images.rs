@@ -17,7 +17,7 @@ fn push(scene: &Scene, image: &Path, more: &[&str]) -> Output {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_boots_the_image_that_was_pushed_by_tag_and_by_digest() {
-    let change = |settings: &mut controller::config::Settings, _: &Path| {
+    let change = |settings: &mut settings::Settings, _: &Path| {
         settings.maintenance_iso_url = Some("oci:maintenance/boot:latest".to_owned());
     };
     let scene = Scene::start_with(vec![healthy("PUSH-1")], change).await;

@@ -92,6 +92,9 @@ async fn a_list_on_a_pipe_appends_what_changes_driven_by_events() {
     use std::process::Stdio;
 
     let scene = Scene::start(vec![healthy("CLI-1")]).await;
+    // The job begins only after the list has shown it, however late the program starts.
+    scene.admin.post("/api/v1/drain", &json!({})).await.expect(202);
+    let job = scene.admin.create_job("CLI-1").await;
     let mut command = binary(&["job", "list", "--watch", "-o", "json"]);
     command
         .env("SHOAL_URL", &scene.admin.base)
@@ -99,22 +102,28 @@ async fn a_list_on_a_pipe_appends_what_changes_driven_by_events() {
         .stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let out = child.stdout.take().unwrap();
+    let (shown, first) = tokio::sync::oneshot::channel();
     let rows = tokio::task::spawn_blocking(move || {
-        let mut rows: Vec<Value> = Vec::new();
+        let (mut rows, mut shown): (Vec<Value>, _) = (Vec::new(), Some(shown));
         for line in BufReader::new(out).lines() {
             rows.push(serde_json::from_str(&line.unwrap()).unwrap());
+            if let Some(shown) = shown.take() {
+                shown.send(()).unwrap();
+            }
             if rows.last().unwrap()["status"] == "complete" {
                 break;
             }
         }
         rows
     });
-    let job = scene.admin.create_job("CLI-1").await;
+    soon("the row of the job that waits", first).await.unwrap();
+    scene.admin.delete("/api/v1/drain").await.expect(200);
     let rows = soon("the row of the complete job", rows).await.unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(rows.iter().all(|row| row["job_id"] == json!(job)), "{rows:#?}");
-    assert!(rows.len() > 2, "each state is a row: {rows:#?}");
+    // The job is read again at its events; a busy machine may see several of its states as one.
+    assert!(rows.len() > 1 && rows[0]["status"] == "queued", "{rows:#?}");
     assert_eq!(rows.last().unwrap()["outcome"], "succeeded");
     scene.end().await;
 }

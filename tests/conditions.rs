@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use controller::config::Settings;
 use lab_bmc::{Graceful, JournalItem, ManagerRestart, Power, ResetType, SimBmc, SimBmcConfig, StateChange};
 use lab_machines::{Farm, FarmConfig};
 use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use settings::Settings;
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Client, Scene, healthy, silent, with_bmc};
 

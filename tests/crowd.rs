@@ -136,7 +136,7 @@ async fn read_medium(url: &str) {
 }
 
 async fn withstands(program: fn() -> Command, size: usize) {
-    let own = controller::descriptors::raise();
+    let own = settings::descriptors::raise();
     let size = size.min(usize::try_from(own).unwrap().saturating_sub(1000));
     let mut data = DataDir::new().run_by(program).with("LOG_LEVEL", "info");
     let (controller, farm, boot) = scene(&mut data).await;

@@ -65,7 +65,7 @@ async fn tried(scene: &Scene, job: &str, secret: &str) -> Vec<(&'static str, u16
                 .json(&json!({
                     "protocol": engine::PROTOCOL,
                     "version": "1",
-                    "workflows": controller::elsewhere::workflows(),
+                    "workflows": worker::workflows(),
                     "queues": [],
                 })),
         ),

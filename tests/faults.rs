@@ -60,9 +60,9 @@
 
 use std::time::Duration;
 
-use controller::config::Settings;
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, SimBmcConfig, SimBmcSnapshot};
 use serde_json::Value;
+use settings::Settings;
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, soon, with_bmc};
 

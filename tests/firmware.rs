@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use controller::firmware::FirmwareFiles;
+use api::firmware_files::FirmwareFiles;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -185,9 +185,7 @@ async fn what_a_run_holds_is_not_collected_and_changed_bytes_are_found_before_on
     let of = ("dell".parse().unwrap(), ["R640".parse().unwrap()].into(), firmware::Component::Bios);
     let identity = ("f.EXE".parse().unwrap(), sha256(bytes).parse().unwrap(), 8);
     let file = firmware::FirmwareFile::new(of, "1.0", identity).unwrap();
-    let controller::firmware::Added::New(stored) = files.add(file).await.unwrap() else {
-        panic!("it is new")
-    };
+    let api::firmware_files::Added::New(stored) = files.add(file).await.unwrap() else { panic!("it is new") };
     let digest = stored.digest.to_string();
     assert_eq!(files.open(name.as_str(), &digest).await.unwrap().file(), &stored.file);
 

@@ -156,7 +156,7 @@ fn servers() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: CROWD_SERVERS (100) BMCs read 64 MB each; run by hand"]
+#[ignore = "minutes: CROWD_SERVERS (100) BMCs read 64 MB each; run by .ci/long"]
 async fn an_image_that_many_bmcs_read_costs_one_file_each_and_no_copy() {
     let servers = servers();
     let (idle, peak) = crowd("fujitsu-irmc", servers).await;
@@ -166,7 +166,7 @@ async fn an_image_that_many_bmcs_read_costs_one_file_each_and_no_copy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: 64 MB are uploaded to CROWD_SERVERS (100) BMCs; run by hand"]
+#[ignore = "minutes: 64 MB are uploaded to CROWD_SERVERS (100) BMCs; run by .ci/long"]
 async fn an_image_that_is_uploaded_to_many_bmcs_costs_one_file_each_and_no_copy() {
     let servers = servers();
     let (idle, peak) = crowd("generic", servers).await;

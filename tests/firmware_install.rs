@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
-use controller::config::Settings;
-use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Power, SimBmc, SimBmcConfig, firmware_image};
+use lab_bmc::{
+    Fault, FaultEffect, FaultTrigger, FlashFault, JournalItem, Power, RequestKind, SimBmc, SimBmcConfig,
+    firmware_image,
+};
 use serde_json::{Value, json};
+use settings::Settings;
 use sha2::{Digest, Sha256};
 
 use crate::firmware::push;
@@ -229,19 +232,63 @@ async fn a_task_that_fails_is_shown_with_the_words_of_the_bmc() {
     scene.end().await;
 }
 
+/// How often the image was sent, whether or not the BMC took it.
+fn uploads(bmc: &SimBmc) -> usize {
+    let update =
+        |what: &JournalItem| matches!(what, JournalItem::Request { operation: RequestKind::Update, .. });
+    bmc.mutations().into_iter().filter(|entry| update(&entry.what)).count()
+}
+
+/// The BMC lists no task, whatever it does.
+fn no_tasks() -> Fault {
+    let tasks = FaultTrigger::Path { method: "GET".to_owned(), glob: "*/TaskService/Tasks".to_owned() };
+    let body = json!({ "@odata.id": "/redfish/v1/TaskService/Tasks", "Members": [] }).to_string();
+    Fault::always(tasks, FaultEffect::Raw { status: 200, content_type: "application/json".to_owned(), body })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_without_a_clear_response_is_looked_for_and_its_image_arrives_once() {
-    for (effect, said) in
-        [(FaultEffect::ApplyButDrop, "as the BMC shows afterwards"), (FaultEffect::Drop, "it is sent again")]
-    {
+    for (component, hidden) in [("bios", false), ("bmc", true)] {
         let scene = scene("generic", |_| {}).await;
-        set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
-        scene.bmc(SERIAL).inject(Fault::once(FaultTrigger::Update, effect));
-        let job = installed(&scene).await;
+        set_of(&scene.admin, "generic", &[File::of(component, NEW)]).await;
+        let bmc = scene.bmc(SERIAL);
+        bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::ApplyButDrop));
+        if hidden {
+            bmc.inject(no_tasks());
+        }
+        let job = installed_anyway(&scene).await;
         let log = log(&scene, &job).await;
         assert_eq!(job["outcome"], "succeeded", "{log}");
-        assert!(log.contains("firmware.upload-unclear") && log.contains(said), "{log}");
-        assert_eq!(scene.bmc(SERIAL).snapshot().images, 1, "{log}");
+        assert!(
+            log.contains("firmware.upload-unclear") && log.contains("as the BMC shows afterwards"),
+            "{log}"
+        );
+        assert_eq!(
+            (bmc.snapshot().images, uploads(bmc), version(bmc, component).as_str()),
+            (1, 1, NEW),
+            "{log}"
+        );
+        scene.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_may_have_arrived_and_is_never_shown_is_not_sent_again() {
+    for (effect, images) in [(FaultEffect::ApplyButDrop, 1), (FaultEffect::Drop, 0)] {
+        // An hour of looks at the BMC does not push the upload out of its journal.
+        let scene = scene("generic", |bmc| bmc.journal_capacity = 16_384).await;
+        set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
+        let bmc = scene.bmc(SERIAL);
+        bmc.inject(Fault::once(FaultTrigger::Update, effect));
+        bmc.inject(no_tasks());
+        let began = scene.now();
+        let job = installed(&scene).await;
+        let log = log(&scene, &job).await;
+        failed(&job, "upload_unknown", &["image of bios 99.1", "60 min", "not sent a second time"], &log);
+        let next = job["failure"]["next_action"].as_str().unwrap();
+        assert!(next.contains("order the installation again"), "{next}");
+        assert!(scene.now().since(began) >= Duration::from_secs(3600), "the BMC is looked at until then");
+        assert_eq!((bmc.snapshot().images, uploads(bmc), bmc.power_ons()), (images, 1, 0), "{log}");
         scene.end().await;
     }
 }

@@ -283,7 +283,7 @@ async fn a_task_image_that_is_not_built_yet_is_not_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn task_images_are_written_as_files_when_configured() {
     let scene = Scene::start_with(vec![silent("MED-6")], |settings, _| {
-        settings.task_iso_mode = controller::config::TaskIsoMode::File;
+        settings.task_iso_mode = settings::TaskIsoMode::File;
     })
     .await;
     let id = scene.admin.create_job("MED-6").await;

@@ -1,9 +1,9 @@
 //! Probe and diagnostics of a BMC: what they find, that they leave nothing behind, and which problems they report.
 
-use controller::config::Listener;
 use engine::model::{Clock, SystemClock};
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, ResetType, SimBmcConfig, SlotConfig};
 use serde_json::{Value, json};
+use settings::Listener;
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, silent, start_farm, with_bmc};
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use controller::auth::AuthMode;
-use controller::config::Settings;
+use access::auth::AuthMode;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use settings::Settings;
 use sha2::{Digest, Sha256};
 
 use crate::kit::{ApiResponse, Client, DataDir, Scene, silent};

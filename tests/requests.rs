@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use controller::config::{Listener, Settings};
 use lab_bmc::{JournalItem, RequestKind, SimBmcConfig, VENDORS};
 use lab_machines::ServerSpec;
 use serde_json::{Value, json};
+use settings::{Listener, Settings};
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, with_bmc};
 

@@ -318,7 +318,7 @@ fn no_secret_of_a_setting_is_shown_by_the_commands_for_the_configuration() {
     let canary = "canary-setting-4Vq7-0123456789abcdef";
     let canaries = Canaries::new([("the value of a setting", canary)]);
     let mut tried = 0;
-    for definition in controller::config::DEFINITIONS.iter() {
+    for definition in settings::DEFINITIONS.iter() {
         let kind = definition.kind.to_string();
         let values = if definition.secret() {
             vec![canary.to_owned(), format!("{canary}\u{1}"), canary.repeat(2048)]

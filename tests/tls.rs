@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::body::Body;
 use controller::app::{Controller, Dependencies, Environment};
-use controller::config::{Listener, Settings, Sources};
-use controller::keys::Keys;
 use engine::model::{Clock, SteadyClock, SystemClock};
 use engine::store::Store;
+use keys::Keys;
 use secrets::MasterKey;
 use serde_json::json;
+use settings::{Listener, Settings, Sources};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -213,7 +213,7 @@ async fn plain_http_serves_other_machines_media_health_and_the_authority_and_not
         CancellationToken::new(),
     )
     .unwrap();
-    let router = controller::api::plain_router(controller.api);
+    let router = api::plain_router(controller.api);
     // A signed URL is worth one image, so plain HTTP takes it; this one was never issued.
     let image = "/media/tasks/01920000-0000-7000-8000-000000000000/task.iso";
     for (query, expected) in [("expires=1&sig=a", "media.url_invalid"), ("sig=a", "media.url_invalid")] {

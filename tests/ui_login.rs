@@ -7,7 +7,7 @@ use crate::ui::{Browser, PASSWORD, scene};
 
 /// The paths of all pages that take a form, from the table of routes, with a word for each parameter.
 fn forms() -> Vec<String> {
-    let routes = include_str!("../controller/src/pages/mod.rs").replace(char::is_whitespace, "");
+    let routes = include_str!("../web/src/lib.rs").replace(char::is_whitespace, "");
     let of_route = routes.split(".route(").skip(1);
     let with_form = of_route.filter(|route| route.contains("post("));
     let path = |route: &str| route.trim_start_matches('"').split('"').next().unwrap().to_owned();

@@ -17,7 +17,7 @@ async fn job_on(vendor: &str) -> (Scene, Value) {
 }
 
 /// Runs a job with changed settings of the controller.
-async fn job_with(vendor: &str, change: impl FnOnce(&mut controller::config::Settings)) -> (Scene, Value) {
+async fn job_with(vendor: &str, change: impl FnOnce(&mut settings::Settings)) -> (Scene, Value) {
     let (scene, id) = ordered_with(vendor, change).await;
     let job = scene.complete_skipping(&id).await;
     (scene, job)
@@ -28,10 +28,7 @@ async fn ordered(vendor: &str) -> (Scene, String) {
     ordered_with(vendor, |_| {}).await
 }
 
-async fn ordered_with(
-    vendor: &str,
-    change: impl FnOnce(&mut controller::config::Settings),
-) -> (Scene, String) {
+async fn ordered_with(vendor: &str, change: impl FnOnce(&mut settings::Settings)) -> (Scene, String) {
     let serial = "VENDOR-1";
     let bmc = SimBmcConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
     let hidden = bmc.identity.serial == SerialShown::Nowhere;
@@ -107,8 +104,8 @@ async fn refused_job(scene: Scene, job: Value, because: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_reads_https_only_is_refused_without_a_tls_listener() {
-    let change = |settings: &mut controller::config::Settings| {
-        settings.controller_https_addr = controller::config::Listener::Off;
+    let change = |settings: &mut settings::Settings| {
+        settings.controller_https_addr = settings::Listener::Off;
     };
     let (scene, job) = job_with("openbmc", change).await;
     refused_job(scene, job, "https only").await;

@@ -140,7 +140,7 @@ async fn message(scene: &Scene, token: &str, name: &str, body: Value) -> (u16, V
 }
 
 fn hello() -> Value {
-    json!({ "protocol": engine::PROTOCOL, "version": "by hand", "workflows": controller::elsewhere::workflows(), "queues": [] })
+    json!({ "protocol": engine::PROTOCOL, "version": "by hand", "workflows": worker::workflows(), "queues": [] })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,6 +166,11 @@ async fn a_power_cycle_runs_at_a_worker_over_https_and_no_secret_is_logged() {
     succeeded(&scene, &id).await;
     let bmc = scene.bmc(SERIAL).snapshot();
     assert_eq!((bmc.power, bmc.open_sessions, scene.bmc(SERIAL).power_ons()), (Power::On, 0, 1));
+    let events = scene.admin.get("/api/v1/events?limit=1000").await.expect(200);
+    let connected = |event: &&Value| event["type"] == "worker.connected";
+    let connected: Vec<&Value> = events["events"].as_array().unwrap().iter().filter(connected).collect();
+    assert_eq!(connected.len(), 1, "{events:#}");
+    assert!(connected[0]["message"].as_str().unwrap().contains("it serves: facility-b"), "{connected:?}");
     let listed = scene.admin.get("/api/v1/worker-tokens").await.expect(200);
     assert_eq!(
         (&listed["workers"][0]["token"], &listed["workers"][0]["queues"]),
@@ -215,6 +220,29 @@ async fn the_firmware_installation_of_a_killed_worker_is_continued_and_its_image
     scene.skip(LEASE_OVER);
     succeeded(&scene, &id).await;
     assert_eq!((bmc.snapshot().images, install::version(&bmc, "bios").as_str()), (1, NEW));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_settings_of_a_killed_worker_are_written_once_and_verified_by_another() {
+    let scene = install::scene("generic", |_| {}).await;
+    put_in_queue(&scene.admin, install::SERIAL).await;
+    let token = token(&scene.admin, "b", FAR).await;
+    let first = Elsewhere::start(&plain(&scene), "w1", &token, FAR);
+    let body = json!({ "kind": "biosApply", "parameters": { "attributes": { "BootMode": "Legacy" } } });
+    let created = scene.admin.post(&install::place("condition"), &body).await.expect(200);
+    let id = created["id"].as_str().unwrap();
+    let bmc: SimBmc = scene.bmc(install::SERIAL).clone();
+    soon("the write", bmc.wait_for(|bmc| bmc.bios_writes == 1)).await;
+    first.kill();
+    let _second = Elsewhere::start(&plain(&scene), "w2", &token, FAR);
+    scene.skip(LEASE_OVER);
+    succeeded(&scene, id).await;
+    let end = bmc.snapshot();
+    assert_eq!((end.bios_writes, end.power_ons, end.power), (1, 1, Power::On));
+    assert_eq!(bmc.bios_attributes()["BootMode"], "Legacy");
+    let events = scene.admin.event_log(id).await;
+    assert!(events.contains("took over from worker/b/w1-"), "{events}");
     scene.end().await;
 }
 

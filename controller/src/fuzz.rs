@@ -11,11 +11,11 @@
 //!
 //! Each function panics when a promise of the crate is broken; a fuzz target only calls its function.
 
-pub use crate::auth::fuzz::{authorization, jwt};
-pub use crate::auth::session_fuzz::cookies;
-pub use crate::config::fuzz::settings;
-pub use crate::pages::multipart::fuzz as multipart;
-pub use crate::roster::fuzz as roster;
+pub use access::auth::fuzz::{authorization, jwt};
+pub use access::auth::session_fuzz::cookies;
+pub use roster::fuzz as roster;
+pub use settings::fuzz::settings;
+pub use web::multipart::fuzz as multipart;
 
 #[cfg(test)]
 mod tests {

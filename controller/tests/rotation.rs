@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use controller::app::OfflineSecrets;
 use controller::app::backup::{self, BackupError};
-use controller::config::{Settings, Sources};
-use controller::keys::{RotateError, RotationState, RotationView, SIGNING_OVERLAP, SecretName};
 use engine::model::{NewEvent, Server, Time, Webhook, WebhookFilter, WebhookId, failpoint};
+use keys::{RotateError, RotationState, RotationView, SIGNING_OVERLAP, SecretName};
 use secrecy::ExposeSecret as _;
 use secrets::{KeyRing, Resolver};
+use settings::{Settings, Sources};
 
 const CANARY: &str = "canary-password-5Gq2";
 /// The data directory of a child process, the failpoint at which it dies, and the key that it rotates.

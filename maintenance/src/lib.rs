@@ -22,6 +22,7 @@
 //! The signatures of kernel and boot loaders are kept: their files are copied unchanged. The initramfs is not signed; Secure
 //! Boot does not protect the agent.
 
+mod agent_file;
 mod archive;
 pub mod artifact;
 mod boot;
@@ -49,6 +50,7 @@ mod tree;
 mod trial;
 mod unpack;
 
+pub use agent_file::{agent_of_this_program, find_agent};
 pub use build::{Inputs, KernelSource, Medium, build};
 pub use error::Error;
 pub use inspect::inspect;

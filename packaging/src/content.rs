@@ -1,10 +1,10 @@
-//! The files that every package has beside the program, and the archive for hosts without dpkg.
+//! The files that every package has beside the programs, and the archive for hosts without dpkg.
 
 use std::io;
 
 use crate::archive::{Entry, gzip, tar};
 use crate::pages::{Pages, SHELLS};
-use crate::sha256;
+use crate::{Programs, sha256};
 
 pub(crate) const SERVICE: &str = include_str!("../files/shoal.service");
 pub(crate) const SOCKET: &str = include_str!("../files/shoal.socket");
@@ -38,15 +38,16 @@ pub(crate) const DOCUMENTS: [(&str, &str); 22] = [
     ("upgrade.md", include_str!("../../docs/upgrade.md")),
 ];
 
-/// The archive: one folder with the program, the units, documents, manual pages and completions, and the digest of each file.
+/// The archive: one folder with the programs, the units, documents, manual pages and completions, and the digest of each file.
 pub(crate) fn archive(
-    (program, pages): (&[u8], &Pages),
+    (programs, pages): (Programs<'_>, &Pages),
     version: &str,
     architecture: &str,
     date: u64,
 ) -> io::Result<Vec<u8>> {
     let mut files: Vec<(String, u32, &[u8])> = vec![
-        ("shoal".to_owned(), 0o755, program),
+        ("shoal".to_owned(), 0o755, programs.shoal),
+        ("shoal-agent".to_owned(), 0o755, programs.agent),
         ("etc/shoal.toml".to_owned(), 0o644, SETTINGS.as_bytes()),
         ("systemd/shoal.service".to_owned(), 0o644, SERVICE.as_bytes()),
         ("systemd/shoal.socket".to_owned(), 0o644, SOCKET.as_bytes()),

@@ -3,7 +3,7 @@
 //! ```text
 //!   ar:  debian-binary "2.0\n"
 //!        control.tar.gz   control, conffiles, md5sums, postinst, prerm, postrm
-//!        data.tar.gz      /usr/bin/shoal, units, sysusers, tmpfiles, /etc/shoal/shoal.toml, documents, manual pages, completions
+//!        data.tar.gz      /usr/bin/shoal, /usr/lib/shoal/shoal-agent, units, sysusers, tmpfiles, /etc/shoal/shoal.toml, documents, manual pages, completions
 //! ```
 //!
 //! The data directory is not in the package: dpkg would remove or change what belongs to the controller.
@@ -14,6 +14,7 @@ use std::path::Path;
 
 use md5::{Digest, Md5};
 
+use crate::Programs;
 use crate::archive::{Entry, ROOT, ar, gzip, tar};
 use crate::content;
 use crate::elf::Architecture;
@@ -33,7 +34,7 @@ License: MIT or Apache-2.0
 
 /// The package of a program.
 pub(crate) fn package(
-    (program, pages): (&[u8], &Pages),
+    (programs, pages): (Programs<'_>, &Pages),
     architecture: Architecture,
     version: &str,
     date: u64,
@@ -42,7 +43,8 @@ pub(crate) fn package(
     let packed: Vec<(&String, Vec<u8>)> = packed.collect::<io::Result<_>>()?;
     let mut files = vec![
         Entry::file(CONFFILE, 0o644, content::SETTINGS.as_bytes()),
-        Entry::file("usr/bin/shoal", 0o755, program),
+        Entry::file("usr/bin/shoal", 0o755, programs.shoal),
+        Entry::file("usr/lib/shoal/shoal-agent", 0o755, programs.agent),
         Entry::file("usr/lib/systemd/system/shoal.service", 0o644, content::SERVICE.as_bytes()),
         Entry::file("usr/lib/systemd/system/shoal.socket", 0o644, content::SOCKET.as_bytes()),
         Entry::file("usr/lib/sysusers.d/shoal.conf", 0o644, content::SYSUSERS.as_bytes()),

@@ -1,7 +1,7 @@
 //! Packages of the static program, written by own code: a Debian package, an archive, an OCI image.
 //!
 //! ```text
-//!   static program ──elf: architecture, no loader──> content: files with owner and mode ──+── ar( control.tar.gz, data.tar.gz )  .deb
+//!   static programs ──elf: architecture, no loader──> content: files with owner and mode ──+── ar( control.tar.gz, data.tar.gz )  .deb
 //!                                                                                         +── tar.gz with SHA256SUMS
 //!                                                                                         `── OCI layout in a tar, one layer
 //! ```
@@ -36,6 +36,8 @@ const MAX_VERSION: usize = 64;
 pub struct Order {
     /// The static program.
     pub program: PathBuf,
+    /// The static agent, which `shoal maintenance build` puts onto boot media.
+    pub agent: PathBuf,
     /// The directory for the packages; it is created.
     pub out: PathBuf,
     /// The version, as Debian writes versions without an epoch.
@@ -44,6 +46,15 @@ pub struct Order {
     pub date: u64,
     /// The program that writes manual pages and completions: the same version, for this machine. `None` for packages without them.
     pub pages_of: Option<PathBuf>,
+}
+
+/// The programs of every package.
+#[derive(Clone, Copy)]
+struct Programs<'b> {
+    /// `shoal`.
+    shoal: &'b [u8],
+    /// `shoal-agent`. `shoal` looks for it beside itself and in `../lib/shoal`.
+    agent: &'b [u8],
 }
 
 /// Why no packages were made.
@@ -60,7 +71,7 @@ pub enum PackageError {
         source: io::Error,
     },
     /// The program is not what can be packaged.
-    #[error("{} {why}; build it with `cargo static`", path.display())]
+    #[error("{} {why}; build it with `cargo static` and `cargo static -p agent`", path.display())]
     Program {
         /// The program.
         path: PathBuf,
@@ -88,11 +99,15 @@ pub enum PackageError {
 /// # Errors
 /// When the program cannot be read or is not static, the version is malformed, the pages cannot be made, or a file cannot be written.
 pub fn make(order: &Order) -> Result<String, PackageError> {
-    let Order { program, out, version, date, pages_of } = order;
+    let Order { program, agent, out, version, date, pages_of } = order;
     check_version(version)?;
-    let bytes = read(program)?;
-    let architecture =
-        elf::architecture(&bytes).map_err(|why| PackageError::Program { path: program.clone(), why })?;
+    let (bytes, architecture) = static_program(program)?;
+    let (agent_bytes, agent_architecture) = static_program(agent)?;
+    if agent_architecture != architecture {
+        let why = "is for another architecture than the program";
+        return Err(PackageError::Program { path: agent.clone(), why });
+    }
+    let programs = Programs { shoal: &bytes, agent: &agent_bytes };
     fs::create_dir_all(out).map_err(|source| PackageError::File {
         what: "create",
         path: out.clone(),
@@ -106,13 +121,13 @@ pub fn make(order: &Order) -> Result<String, PackageError> {
     let packages = [
         (
             format!("shoal_{version}_{debian}.deb"),
-            deb::package((&bytes, &pages), architecture, version, *date)?,
+            deb::package((programs, &pages), architecture, version, *date)?,
         ),
         (
             format!("shoal-{version}-linux-{oci}.tar.gz"),
-            content::archive((&bytes, &pages), version, oci, *date)?,
+            content::archive((programs, &pages), version, oci, *date)?,
         ),
-        (format!("shoal-{version}-linux-{oci}.oci.tar"), oci::image(&bytes, architecture, version, *date)?),
+        (format!("shoal-{version}-linux-{oci}.oci.tar"), oci::image(programs, architecture, version, *date)?),
     ];
     let mut sums = String::new();
     for (name, bytes) in &packages {
@@ -121,6 +136,13 @@ pub fn make(order: &Order) -> Result<String, PackageError> {
     }
     write(&out.join("SHA256SUMS"), sums.as_bytes())?;
     Ok(sums)
+}
+
+fn static_program(path: &Path) -> Result<(Vec<u8>, Architecture), PackageError> {
+    let bytes = read(path)?;
+    let architecture =
+        elf::architecture(&bytes).map_err(|why| PackageError::Program { path: path.to_owned(), why })?;
+    Ok((bytes, architecture))
 }
 
 fn check_version(version: &str) -> Result<(), PackageError> {

@@ -1,7 +1,7 @@
 //! `packager`: makes the packages of a static program and prints their digests.
 //!
 //! ```text
-//!   packager --program target/…/static/shoal --out packages
+//!   packager --program target/…/static/shoal --agent target/…/static/shoal-agent --out packages
 //!     shoal_VERSION_ARCH.deb   shoal-VERSION-linux-ARCH.tar.gz   shoal-VERSION-linux-ARCH.oci.tar   SHA256SUMS
 //! ```
 
@@ -19,6 +19,9 @@ struct Arguments {
     /// The static program (`cargo static`)
     #[arg(long, value_name = "FILE")]
     program: PathBuf,
+    /// The static agent of boot media (`cargo static -p agent`)
+    #[arg(long, value_name = "FILE")]
+    agent: PathBuf,
     /// The directory for the packages
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -34,9 +37,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let Arguments { program, out, version, date, pages_of } = Arguments::parse();
+    let Arguments { program, agent, out, version, date, pages_of } = Arguments::parse();
     let pages_of = Some(pages_of.unwrap_or_else(|| program.clone()));
-    match make(&Order { program, out, version, date, pages_of }) {
+    match make(&Order { program, agent, out, version, date, pages_of }) {
         Ok(sums) => {
             // A closed output is no failure: the packages are written.
             let _ = std::io::stdout().write_all(sums.as_bytes());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   oci-layout   index.json ──> manifest ──> config (user, entry point, digest of the layer's tar)
-//!                                       `──> layer.tar.gz: /usr/bin/shoal, /etc/passwd, /tmp, /var/lib/shoal (its own)
+//!                                       `──> layer.tar.gz: /usr/bin/shoal, /usr/lib/shoal/shoal-agent, /etc/passwd, /tmp, /var/lib/shoal (its own)
 //! ```
 
 use std::io;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::archive::{Entry, Owner, ROOT, gzip, tar};
 use crate::elf::Architecture;
-use crate::sha256;
+use crate::{Programs, sha256};
 
 /// The user of the image. It is no user of a host.
 const USER: Owner = Owner { id: 65_532, name: "shoal" };
@@ -19,7 +19,7 @@ const DATA: &str = "/var/lib/shoal";
 
 /// The image of a program as a tar that skopeo and podman read as `oci-archive:`.
 pub(crate) fn image(
-    program: &[u8],
+    programs: Programs<'_>,
     architecture: Architecture,
     version: &str,
     date: u64,
@@ -35,7 +35,10 @@ pub(crate) fn image(
             Entry::directory("tmp", 0o1777, ROOT),
             Entry::directory("usr", 0o755, ROOT),
             Entry::directory("usr/bin", 0o755, ROOT),
-            Entry::file("usr/bin/shoal", 0o755, program),
+            Entry::file("usr/bin/shoal", 0o755, programs.shoal),
+            Entry::directory("usr/lib", 0o755, ROOT),
+            Entry::directory("usr/lib/shoal", 0o755, ROOT),
+            Entry::file("usr/lib/shoal/shoal-agent", 0o755, programs.agent),
             Entry::directory("var", 0o755, ROOT),
             Entry::directory("var/lib", 0o755, ROOT),
             Entry::directory("var/lib/shoal", 0o700, USER),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use packaging::{DATE, Order, PackageError, make};
@@ -16,13 +16,21 @@ fn static_program() -> Vec<u8> {
     bytes
 }
 
+fn agent_in(folder: &Path) -> PathBuf {
+    let agent = folder.join("agent");
+    fs::write(&agent, [&static_program()[..], b"agent"].concat()).unwrap();
+    agent
+}
+
 fn packages(out: &Path, version: &str) -> BTreeMap<String, Vec<u8>> {
     let program = out.join("program");
     fs::create_dir_all(out).unwrap();
     fs::write(&program, static_program()).unwrap();
+    let agent = agent_in(out);
     let folder = out.join("packages");
     let sums = make(&Order {
         program,
+        agent,
         out: folder.clone(),
         version: version.to_owned(),
         date: DATE,
@@ -73,9 +81,13 @@ fn dpkg_reads_the_package_and_knows_its_settings_file_and_scripts() {
     }
     let listed = Command::new("dpkg-deb").arg("--contents").arg(&deb).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
-    for line in
-        ["root/root", "./usr/bin/shoal", "./etc/shoal/shoal.toml", "./usr/lib/systemd/system/shoal.service"]
-    {
+    for line in [
+        "root/root",
+        "./usr/bin/shoal",
+        "./usr/lib/shoal/shoal-agent",
+        "./etc/shoal/shoal.toml",
+        "./usr/lib/systemd/system/shoal.service",
+    ] {
         assert!(listed.contains(line), "{line}: {listed}");
     }
     assert!(!listed.contains("var/lib"), "the data directory is not dpkg's: {listed}");
@@ -86,9 +98,25 @@ fn what_is_not_static_and_a_version_for_another_path_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
     fs::write(&program, "#!/bin/sh\n").unwrap();
-    let order =
-        Order { program, out: folder.path().join("out"), version: "1".to_owned(), date: 0, pages_of: None };
+    let agent = agent_in(folder.path());
+    let out = folder.path().join("out");
+    let order = Order {
+        program: program.clone(),
+        agent: agent.clone(),
+        out,
+        version: "1".to_owned(),
+        date: 0,
+        pages_of: None,
+    };
     assert!(matches!(make(&order), Err(PackageError::Program { .. })));
+    // An agent for another machine than the program, and an agent that needs a loader.
+    let mut other = static_program();
+    other[0x12] = 183;
+    fs::write(folder.path().join("other"), other).unwrap();
+    for (program, agent) in [("other", &agent), ("agent", &program)] {
+        let order = Order { program: folder.path().join(program), agent: agent.clone(), ..order.clone() };
+        assert!(matches!(make(&order), Err(PackageError::Program { path, .. }) if path == *agent));
+    }
     for version in ["", "../x", "1/2", "v1", "1 2", &"1".repeat(65)] {
         let order = Order { version: version.to_owned(), ..order.clone() };
         assert!(matches!(make(&order), Err(PackageError::Version(_))), "{version:?}");
@@ -109,8 +137,15 @@ fn manual_pages_and_completions_are_those_that_the_program_writes() {
     fs::write(&writer, script).unwrap();
     fs::set_permissions(&writer, fs::Permissions::from_mode(0o755)).unwrap();
     let out = folder.path().join("out");
-    let order =
-        Order { program, out: out.clone(), version: "1".to_owned(), date: DATE, pages_of: Some(writer) };
+    let agent = agent_in(folder.path());
+    let order = Order {
+        program,
+        agent,
+        out: out.clone(),
+        version: "1".to_owned(),
+        date: DATE,
+        pages_of: Some(writer),
+    };
     make(&order).unwrap();
     assert!(!out.join(".pages").exists(), "the work folder is removed");
     let packed = fs::read(out.join("shoal-1-linux-amd64.tar.gz")).unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::error::CliError;
 use super::output::{Output, join, text};
-use controller::api::Build;
+use api::Build;
 
 /// The foreign crates in this program. A house test holds it to the lock file.
 const SBOM: &str = include_str!("../../golden/components.cdx.json");

@@ -7,10 +7,10 @@ use super::client::{Client, ConnectionArgs};
 use super::error::CliError;
 use super::output::plain;
 use super::settings_args::SettingsArgs;
-use controller::accounts::AccountError;
+use access::accounts::AccountError;
 use controller::app::OfflineAccounts;
-use controller::config::Settings;
 use engine::model::{Clock, SystemClock, Time, error_chain};
+use settings::Settings;
 
 /// The actor of changes on a data directory.
 pub(super) const LOCAL: &str = "local";

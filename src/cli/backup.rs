@@ -12,8 +12,8 @@ use super::error::CliError;
 use super::output::{Output, plain};
 use super::progress::{Direction, ProcessProgress};
 use controller::app::backup::{self, BackupError, BackupSource, BackupSummary};
-use controller::config::Settings;
 use engine::model::{Clock, SystemClock, error_chain};
+use settings::Settings;
 
 /// Arguments of `shoal backup`.
 #[derive(Args, Debug)]

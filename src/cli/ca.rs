@@ -20,10 +20,10 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use access::tls::authority_of;
 use controller::app::tls_options;
-use controller::config::Settings;
-use controller::tls::authority_of;
 use engine::model::error_chain;
+use settings::Settings;
 
 use super::client;
 use super::error::CliError;

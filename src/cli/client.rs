@@ -21,8 +21,9 @@ use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
-use controller::config::DEFINITIONS;
+use engine::model::distinct_causes;
 use secrets::SecretSource;
+use settings::DEFINITIONS;
 
 use super::error::CliError;
 use super::input;
@@ -261,7 +262,7 @@ impl Client {
         }
         let unreachable = |error: reqwest::Error| CliError::Unreachable {
             url: self.base.to_string(),
-            reason: causes(&error.without_url()),
+            reason: distinct_causes(&error.without_url()),
             mutating,
         };
         let response = request.send().await.map_err(unreachable)?;
@@ -359,7 +360,7 @@ pub(super) async fn get_text(url: &str, name: &str, tls: ClientConfig) -> Result
     }
     let unreachable = |error: reqwest::Error| CliError::Unreachable {
         url: url.to_string(),
-        reason: causes(&error.without_url()),
+        reason: distinct_causes(&error.without_url()),
         mutating: false,
     };
     let response = http(tls)?.get(url.clone()).send().await.map_err(unreachable)?;
@@ -391,9 +392,9 @@ pub(super) fn for_downloads(pem: &[u8]) -> Result<reqwest::Client, CliError> {
 }
 
 fn built(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, CliError> {
-    builder
-        .build()
-        .map_err(|error| CliError::failed(format!("cannot build an HTTP client: {}", causes(&error))))
+    builder.build().map_err(|error| {
+        CliError::failed(format!("cannot build an HTTP client: {}", distinct_causes(&error)))
+    })
 }
 
 fn builder(tls: ClientConfig) -> reqwest::ClientBuilder {
@@ -438,18 +439,4 @@ async fn bounded(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Err
         bytes.extend_from_slice(&chunk);
     }
     Ok(Some(bytes))
-}
-
-/// The causes of an error; the top-level text of reqwest only says that sending failed.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut chain = Vec::new();
-    let mut source = Some(error);
-    while let Some(error) = source {
-        let text = error.to_string();
-        if !chain.contains(&text) {
-            chain.push(text);
-        }
-        source = error.source();
-    }
-    chain.join(": ")
 }

@@ -5,8 +5,8 @@ use clap::Subcommand;
 use super::client::ConnectionArgs;
 use super::settings_args::SettingsArgs;
 use super::{
-    accounts, audit, backup, batch, bmc, ca, config, controller, dashboards, doctor, firmware, image, iso,
-    job, log, maintenance, recipe, registry, secret, server, session, shell, support, token, top, user,
+    accounts, agent, audit, backup, batch, bmc, ca, config, controller, dashboards, doctor, firmware, image,
+    iso, job, log, maintenance, recipe, registry, secret, server, session, shell, support, token, top, user,
     webhook, worker,
 };
 
@@ -203,6 +203,8 @@ pub(super) enum Command {
     /// Build the bootable image of the maintenance OS
     #[command(subcommand)]
     Maintenance(maintenance::MaintenanceCommand),
+    /// Run the agent of the maintenance OS on this machine: it carries out the task that it finds
+    Agent(agent::AgentArgs),
     /// Print the completions of a shell: commands, options, serial numbers and ids of jobs
     Completions(shell::Completions),
     /// Write manual pages, one for each command

@@ -4,8 +4,8 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use controller::app::backup::beside_data;
-use controller::config::{DEFINITIONS, reference};
-use controller::descriptors::{self, DescriptorBudget};
+use settings::descriptors::{self, DescriptorBudget};
+use settings::{DEFINITIONS, reference};
 
 use super::error::CliError;
 use super::output::{Output, plain};

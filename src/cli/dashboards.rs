@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use controller::telemetry::observability::{ALERTS, DASHBOARD, SCRAPE};
 use serde_json::json;
+use telemetry::observability::{ALERTS, DASHBOARD, SCRAPE};
 
 use super::error::CliError;
 use super::output::Output;

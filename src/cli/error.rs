@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use controller::config::ConfigErrors;
+use settings::ConfigErrors;
 
 use super::exit::Exit;
 use super::output::plain;

@@ -10,6 +10,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("serve", &["shoal serve --data /var/lib/shoal", "shoal serve --config /etc/shoal/shoal.toml"]),
     ("demo", &["shoal demo", "shoal demo --servers 5 --fail-one", "shoal demo --vm --console"]),
     ("sim", &["shoal sim --servers 3", "shoal sim --list"]),
+    ("agent", &["shoal agent -- --help", "shoal agent -- --medium task.iso --report-limit 60"]),
     ("vm-connect", &["shoal vm-connect 127.0.0.1:8443"]),
     ("selftest", &["shoal selftest", "shoal selftest --faults storm --seeds 20"]),
     (
@@ -217,10 +218,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("iso splice", &["shoal iso splice image.iso answers.cfg -o installer.iso"]),
     (
         "maintenance build",
-        &[
-            "shoal maintenance build packages --agent agent -o maintenance.iso",
-            "shoal maintenance build packages --agent agent --push",
-        ],
+        &["shoal maintenance build packages -o maintenance.iso", "shoal maintenance build packages --push"],
     ),
     ("maintenance push", &["shoal maintenance push maintenance.iso"]),
     ("maintenance fetch", &["shoal maintenance fetch packages --firmware"]),

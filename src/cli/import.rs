@@ -25,7 +25,6 @@ use super::filter::label;
 use super::input;
 use super::output::{Output, join, text};
 use bmc::probe::direct::{self, DirectTarget};
-use controller::roster;
 use engine::model::{Clock, SystemClock};
 
 /// The longest file of servers, in bytes: the default request limit of a controller.

@@ -26,6 +26,7 @@
 mod about;
 mod accounts;
 mod addresses;
+mod agent;
 mod audit;
 mod backup;
 mod backup_online;
@@ -176,8 +177,8 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
-    // Images and their files are for other programs and have the modes that their user chose.
-    if !matches!(command, Command::Iso(_) | Command::Completions(_) | Command::Man(_)) {
+    // Images, their files and installed systems are for others and have the modes that their user chose.
+    if !matches!(command, Command::Iso(_) | Command::Completions(_) | Command::Man(_) | Command::Agent(_)) {
         ::controller::app::make_private();
     }
     match command {
@@ -285,6 +286,7 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Maintenance(command) => maintenance::run(command, output),
         Command::Completions(completions) => completions.run(definition(), output),
         Command::Man(man) => man.run(definition(), output),
+        Command::Agent(agent) => agent.run(),
     }?;
     Ok(ExitCode::SUCCESS)
 }

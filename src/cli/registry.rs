@@ -16,10 +16,10 @@ use super::live::WatchArgs;
 use super::output::{Output, plain};
 use super::progress::{Direction, ProcessProgress};
 use super::registry_online::RegistryRequest;
+use access::audit::AuditAction;
 use controller::app::{OfflineRegistry, StartError};
-use controller::audit::AuditAction;
-use controller::config::Settings;
 use engine::model::{Clock as _, SystemClock, error_chain};
+use settings::Settings;
 
 /// Commands for OS images. `status`, `read-only`, `uploads`, `cancel-upload` and `--online` use a running controller; all others
 /// need a stopped one.

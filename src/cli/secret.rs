@@ -13,8 +13,8 @@ use super::error::CliError;
 use super::live::{Source, WatchArgs};
 use super::output::{Output, plain, text};
 use controller::app::OfflineSecrets;
-use controller::keys::{RotateError, SecretName};
 use engine::model::{Time, error_chain};
+use keys::{RotateError, SecretName};
 
 /// Commands for the keys of a controller.
 #[derive(Debug, Subcommand)]

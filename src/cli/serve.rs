@@ -21,10 +21,10 @@ use super::settings_args::SettingsArgs;
 use controller::app::{
     self, InheritedSockets, ProcessSignal, ProcessSignals, RunningController, ServiceManager,
 };
-use controller::config::Settings;
-use controller::telemetry::{self, Logs};
 use engine::model::{SteadyClock, SystemClock, error_chain};
 use secrecy::{ExposeSecret, SecretString};
+use settings::Settings;
+use telemetry::{self, Logs};
 use tokio::runtime::Builder;
 
 /// How long threads that may block, such as a read of a file, may take to end after the stop.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
-use controller::config::{DEFINITIONS, Definition, SettingKind, Settings, Sources};
+use settings::{DEFINITIONS, Definition, SettingKind, Settings, Sources};
 
 use super::error::CliError;
 

@@ -12,9 +12,9 @@ use super::accounts::{LOCAL, Place, PlaceArgs, document, failed, now};
 use super::error::CliError;
 use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
-use controller::accounts::{NewToken, TokenView};
-use controller::audit::AuditAction;
-use controller::auth::Role;
+use access::accounts::{NewToken, TokenView};
+use access::audit::AuditAction;
+use access::auth::Role;
 use engine::model::Time;
 
 /// Commands for API tokens.

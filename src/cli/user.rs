@@ -12,9 +12,9 @@ use super::error::CliError;
 use super::input;
 use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
-use controller::accounts::{ChangedUser, NewUser};
-use controller::audit::AuditAction;
-use controller::auth::Role;
+use access::accounts::{ChangedUser, NewUser};
+use access::audit::AuditAction;
+use access::auth::Role;
 
 /// What ends the refusal of a user of restored data.
 const CONFIRMED: &str = "confirmed, because the data was restored: shoal user confirm";

@@ -25,12 +25,9 @@ use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
 use super::token::{Expiry, expiry};
 use controller::app::ProcessSignals;
-use controller::config::{LogFormat, read_credentials};
-use controller::elsewhere::{
-    self, CancellationToken, Credentials, ServerUrl, WakeOptions, WorkerError, WorkerOptions,
-};
-use controller::telemetry;
 use engine::model::error_chain;
+use settings::{LogFormat, read_credentials};
+use worker::{self, CancellationToken, Credentials, ServerUrl, WakeOptions, WorkerError, WorkerOptions};
 
 /// How long threads that may block may take to end after the stop.
 const BLOCKED: Duration = Duration::from_secs(5);
@@ -196,7 +193,7 @@ async fn until_stopped(options: WorkerOptions) -> Result<(), WorkerError> {
     let mut signals = ProcessSignals::listen()
         .map_err(|error| WorkerError::Options(format!("handle the signals of the process: {error}")))?;
     let stop = CancellationToken::new();
-    let mut worker = std::pin::pin!(elsewhere::run(options, stop.clone()));
+    let mut worker = std::pin::pin!(worker::run(options, stop.clone()));
     let signal = tokio::select! {
         ended = &mut worker => return ended,
         signal = signals.stop() => signal,

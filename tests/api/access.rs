@@ -1,12 +1,12 @@
 //! Authentication and roles of the API.
 
+use access::auth::AuthMode;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use controller::auth::AuthMode;
-use controller::config::KeySetLocation;
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::Method;
 use serde_json::{Value, json};
+use settings::KeySetLocation;
 use sha2::Sha256;
 
 use crate::kit::{Scene, healthy, recipe};
@@ -129,7 +129,7 @@ async fn tokens_that_are_expired_forged_or_without_subject_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_user_logs_in_with_a_password_and_no_token_is_created() {
     let password = secrecy::SecretString::from("correct horse battery staple");
-    let hash = controller::auth::hash_password(&password).unwrap();
+    let hash = access::auth::hash_password(&password).unwrap();
     let scene = Scene::bare(vec![], move |settings, _| {
         settings.basic_user = Some("ada".to_owned());
         settings.basic_pass_hash = Some(hash);

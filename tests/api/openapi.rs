@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::kit::{Client, Exchange, Scene, violation};
 
 fn document() -> Value {
-    serde_json::from_str(controller::api::openapi()).unwrap()
+    serde_json::from_str(api::openapi()).unwrap()
 }
 
 /// Every operation as path template, method and Operation Object.

@@ -73,9 +73,9 @@ fn uses_of_the_workspace() -> Uses {
 /// The circles that stay: opening one would cut one thing into two.
 const NATURAL: [&[&str]; 8] = [
     // A setting is defined with the parser of its kind of value, and a parser reports the kind in its errors.
-    &["controller/src/config/definition.rs", "controller/src/config/values.rs"],
+    &["settings/src/definition.rs", "settings/src/values.rs"],
     // Settings are loaded by the table, the table makes the settings from what was loaded, the rules compare what was loaded.
-    &["controller/src/config/load.rs", "controller/src/config/rules.rs", "controller/src/config/table.rs"],
+    &["settings/src/load.rs", "settings/src/rules.rs", "settings/src/table.rs"],
     // One transaction: a commit creates children, sends signals and releases locks; each of these changes other runs.
     &[
         "engine/src/store/commit.rs",

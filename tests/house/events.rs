@@ -10,7 +10,7 @@ type Types = BTreeMap<String, BTreeSet<String>>;
 /// Calls whose type is not written in the call: the file, and the types with their levels. Without types: the call copies an event.
 const INDIRECT: [(&str, &[(&str, &str)]); 3] = [
     ("engine/src/wire.rs", &[]),
-    ("controller/src/api/webhooks/switch.rs", &[("webhook.enabled", "info"), ("webhook.disabled", "info")]),
+    ("api/src/webhooks/switch.rs", &[("webhook.enabled", "info"), ("webhook.disabled", "info")]),
     (
         "controller/src/app/registry/audit.rs",
         &[

@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use controller::app;
-use controller::config::{Settings, Sources};
 use engine::model::{Clock, SystemClock, Time, failpoint};
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
+use settings::{Settings, Sources};
 
 /// How much faster time passes for the controller: the minute for which an insert may be in progress without being visible
 /// is four seconds, and a BMC that shows its power three seconds late is 45 s late.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{End, SERIAL};
 use crate::firmware_install::{File, set_named};
-use crate::kit::{Client, recipe};
+use crate::kit::{BMC_PASSWORD, Client, recipe};
 
 /// The work of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,9 @@ pub(super) const HIDDEN: (&str, [&str; 2]) = ("Hyper-Threading[ALL]#006D", ["Ena
 /// The versions that runs install in turn.
 const VERSIONS: [&str; 2] = ["98.1", "99.2"];
 
+/// The time of an update, by the clock of the controllers.
+const UPDATE_TIMEOUT_S: u64 = 600;
+
 impl Work {
     /// Makes what every run needs.
     pub(super) async fn prepare(self, client: &Client) {
@@ -38,6 +41,10 @@ impl Work {
                     components.iter().map(|component| File::of(component, version)).collect();
                 set_named(version, client, vendor, &files).await;
             }
+            // An image that may have arrived is looked for until then.
+            let quirks =
+                json!({ "bmc_password": BMC_PASSWORD, "quirks": { "update_timeout_s": UPDATE_TIMEOUT_S } });
+            client.patch(&format!("/api/v1/servers/{SERIAL}"), &quirks).await.expect(200);
         }
     }
 
@@ -135,6 +142,25 @@ impl Work {
             Self::Bios(..) => bmc.bios_writes(),
             Self::Install | Self::Rescue | Self::Condition(_) => bmc.manager_resets(),
         }
+    }
+
+    /// How many points of a matrix may have the end that [`Work::is_unknown`] describes: the upload of each component.
+    pub(super) fn most_unknown(self) -> u32 {
+        match self {
+            Self::Firmware(_, components) => u32::try_from(components.len()).unwrap(),
+            Self::Install | Self::Rescue | Self::Condition(_) | Self::Bios(..) => 0,
+        }
+    }
+
+    /// Whether this is the end of an upload whose response was lost with the controller, and of which the BMC shows nothing: the image is
+    /// not sent again, and an operator decides.
+    pub(super) fn is_unknown(self, end: &End) -> bool {
+        let Self::Firmware(_, components) = self else { return false };
+        let arrived = end.machine.iter().find_map(|line| line.split_once(" images arrived"));
+        let arrived: usize = arrived.unwrap().0.parse().unwrap();
+        end.job["failure"]["class"] == "upload_unknown"
+            && end.job["cleanup"] == json!({ "state": "done", "remaining": [] })
+            && arrived <= components.len()
     }
 
     /// What the machine counted in a run.

@@ -23,8 +23,7 @@ pub(crate) struct Exchange {
     pub(crate) received: Vec<u8>,
 }
 
-static DOCUMENT: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(controller::api::openapi()).unwrap());
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(api::openapi()).unwrap());
 
 /// The schemas of responses: every object with known fields has no other fields.
 static CLOSED: LazyLock<Value> = LazyLock::new(|| {

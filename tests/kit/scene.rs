@@ -5,12 +5,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use controller::app::{self, RunningController};
-use controller::config::{Settings, Sources};
 use engine::model::{Clock, Time};
 use lab_bmc::SimBmc;
 use lab_machines::{Farm, ServerSpec, SimulatedServer, images};
 use secrecy::ExposeSecret;
 use serde_json::Value;
+use settings::{Settings, Sources};
 use tempfile::TempDir;
 
 use super::clock::SkippingClock;

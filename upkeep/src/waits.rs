@@ -60,8 +60,8 @@ pub const FLASHING: WaitReason = WaitReason {
 pub const UPLOAD_LOOK: WaitReason = WaitReason {
     name: "upload_look",
     means: "the BMC to show whether it has the firmware image",
-    ends_by: "a task of the update, the installed version, or a minute in which the BMC shows neither and is not busy",
-    next_action: "nothing: an image that may have arrived is not sent again before the BMC has shown that it did not",
+    ends_by: "a task of the update, the installed version, or the end of the profile's update_timeout_s without either",
+    next_action: "nothing: an image that may have arrived is not sent again; the web interface of the BMC may show the update",
 };
 
 /// The BMC reads an image from a URL.

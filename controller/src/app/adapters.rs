@@ -7,11 +7,10 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::os_medium;
-use crate::auth::{
+use access::auth::{
     CredentialStore, RegistryScope, ServerScope, SessionRecord, StoreUnavailable, TokenLimits, TokenRecord,
     UserRecord,
 };
-use crate::telemetry::Metrics;
 use bmc::power::power_on_permit;
 use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
 use engine::model::{
@@ -21,6 +20,7 @@ use engine::store::{SealPurpose, Store, StoreError, StoredToken, TextSeal};
 use media::{GrantStore, GrantStoreUnavailable};
 use provision::{MediumImage, OsImages, ProvisionMetrics};
 use secrets::{ColumnSeal, Key, MasterKey};
+use telemetry::Metrics;
 
 /// Reads users, API tokens and pull grants from the database.
 pub(super) struct StoreCredentials(pub(super) Store);

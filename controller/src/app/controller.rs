@@ -16,29 +16,27 @@ use tokio_util::sync::CancellationToken;
 
 use super::key_set::HttpsKeySet;
 use super::{MAX_IMAGE, StartError, adapters, firmware_store, firmware_urls, load, os_medium, setting};
-use crate::api::{
-    About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, WebSessions, Workers,
-};
-use crate::auth::{
+use access::auth::{
     AuthConfig, AuthMode, Authenticator, JwtKeys, JwtRules, JwtVerifier, KeySet, RateLimit, RateLimiter,
     ReportCertificates, ReportSecrets,
 };
-use crate::config::{KeySetLocation, Settings, TaskIsoMode, read_keys};
-use crate::elsewhere::messages::RedfishSettings;
-use crate::firmware::FirmwareFiles;
-use crate::keys::{Keys, previous_report_secret};
-use crate::telemetry::Metrics;
-use crate::tls::Certificates;
+use access::tls::Certificates;
+use api::firmware_files::FirmwareFiles;
+use api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, WebSessions, Workers};
 use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
 use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
 use engine::model::{Clock, IdSource, Time, error_chain, system_id_source};
 use engine::store::Store;
 use engine::{Engine, EngineConfig, WorkflowRegistry};
+use keys::{Keys, previous_report_secret};
 use media::{AddressPolicy, FilePolicy, Library, LibraryOptions, MediaGrants, SourcePolicy, UrlSigner};
 use provision::{ControllerAuthorities, Provision, ProvisionLimits, ProvisionSettings, Services};
 use recipe::RecipeSchemas;
 use secrets::{Resolver, TokenSeeds};
+use settings::{KeySetLocation, Settings, TaskIsoMode, read_keys};
+use telemetry::Metrics;
 use upkeep::{FirmwareStore, Upkeep, UpkeepServices};
+use worker::messages::RedfishSettings;
 
 /// What a controller does not create itself: clock, ids, network (decision D10).
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::firmware::{FirmwareError, FirmwareFiles};
+use api::firmware_files::{FirmwareError, FirmwareFiles};
 use engine::model::{RunId, error_chain};
 use firmware::{Entry, VerifiedFirmware, VerifyError};
 use upkeep::{FirmwareFileError, FirmwareStore};

@@ -7,7 +7,7 @@ use media::AddressPolicy;
 use reqwest::{Client, StatusCode};
 use url::Url;
 
-use crate::auth::KeyDocument;
+use access::auth::KeyDocument;
 use engine::model::error_chain;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -72,10 +72,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::auth::{AuthFailure, Authenticator};
-    use crate::config::{Settings, Sources};
-    use crate::tls::{Certificates, TlsAcceptor, TlsOptions};
+    use access::auth::{AuthFailure, Authenticator};
+    use access::tls::{Certificates, TlsAcceptor, TlsOptions};
     use engine::model::Time;
+    use settings::{Settings, Sources};
 
     /// An https server that sends `response` to every request, and the authority of its certificate.
     async fn serving(response: String) -> (SocketAddr, String, tempfile::TempDir) {

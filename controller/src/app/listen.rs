@@ -38,7 +38,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::connections::{Admission, AdmittedStream, Connection, ConnectionGuard, IncomingRequest};
-use crate::tls::{PresentedCertificate, TlsAcceptor};
+use access::tls::{PresentedCertificate, TlsAcceptor};
 use media::{FileSending, SendFiles};
 
 /// How long a client may take to send its request head.
@@ -185,7 +185,7 @@ async fn connection(
         handler.send_replace(true);
         let handler = handler.clone();
         let (counted, full) = IncomingRequest::begin(&admitted, request.uri().path(), request.headers());
-        let refused = full.or_else(|| crate::api::host_refusal(request.version(), request.headers()));
+        let refused = full.or_else(|| api::host_refusal(request.version(), request.headers()));
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(counted.client));
         if let Some(local) = local {
@@ -330,8 +330,8 @@ mod tests {
 
     use super::super::connections::{AdmissionParts, Serves};
     use super::*;
-    use crate::auth::TrustedProxies;
-    use crate::descriptors::DescriptorBudget;
+    use access::auth::TrustedProxies;
+    use settings::descriptors::DescriptorBudget;
 
     /// An admission whose limits no test reaches.
     fn unlimited() -> Admission {

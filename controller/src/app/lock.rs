@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use super::{StartError, create_directory};
-use crate::config::Settings;
+use settings::Settings;
 
 /// The file that is locked in a directory whose file system has no locks on directories.
 const LOCK_FILE: &str = ".shoal-lock";
@@ -229,7 +229,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::Sources;
+    use settings::Sources;
 
     /// The settings of a controller on `data`, with some settings changed.
     fn settings(data: &Path, changed: &[(&str, &Path)]) -> Settings {

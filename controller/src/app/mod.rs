@@ -54,24 +54,24 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::{Api, RegistryAdmin};
-use crate::audit::AuditAction;
-use crate::auth::AuthMode;
 use crate::carrier::Carrier;
-use crate::config::{Settings, read_credentials};
-use crate::descriptors::{self, DescriptorBudget};
-use crate::keys::{Keys, MasterKeySource};
-use crate::telemetry::Metrics;
-use crate::tls::{Certificates, TlsError};
 use crate::webhooks::WebhookDispatcher;
+use access::audit::AuditAction;
+use access::auth::AuthMode;
+use access::tls::{Certificates, TlsError};
+use api::{Api, RegistryAdmin};
 use connections::AdmissionParts;
 use engine::Engine;
 use engine::model::audit::NewAuditEntry;
 use engine::model::{Clock, Time};
 use engine::store::{AuditTrail, Store, StoreError, TakeOver, audited};
+use keys::{Keys, MasterKeySource};
 use media::MediaGrants;
 use provision::Services;
 use secrets::{MasterKey, SecretSource, token_hash};
+use settings::descriptors::{self, DescriptorBudget};
+use settings::{Settings, read_credentials};
+use telemetry::Metrics;
 
 /// The largest maintenance ISO that is imported, in bytes.
 const MAX_IMAGE: u64 = 64 << 30;
@@ -627,7 +627,7 @@ async fn first_token(
     if other_login || store.has_login().await? {
         return Ok(None);
     }
-    let token = crate::auth::generate_token().map_err(setting("create the first admin token"))?;
+    let token = access::auth::generate_token().map_err(setting("create the first admin token"))?;
     if let Some(show) = show {
         let shown = token.clone();
         let shown = tokio::task::spawn_blocking(move || show(&shown, api)).await;
@@ -641,9 +641,9 @@ async fn first_token(
         }
     }
     let hash = token_hash(token.expose_secret());
-    let entry = NewAuditEntry::new(now, crate::audit::controller(), AuditAction::TokenCreate.as_str());
+    let entry = NewAuditEntry::new(now, access::audit::controller(), AuditAction::TokenCreate.as_str());
     let trail = AuditTrail::new(entry.on("token", "first-start"), true);
-    trail.identify(crate::audit::controller());
+    trail.identify(access::audit::controller());
     let stored = audited(trail, store.first_token(uuid::Uuid::now_v7().to_string(), hash, now)).await?;
     Ok(stored.then_some(token))
 }

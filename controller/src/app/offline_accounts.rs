@@ -2,13 +2,13 @@
 //! every login. Reading and writing them needs the lock of a controller.
 
 use super::{StartError, lock, open_data, origin};
-use crate::accounts::{AccountError, Accounts};
-use crate::api::ErrorCode;
-use crate::audit::{AuditAction, local, local_entry, record};
-use crate::auth::{AuthMode, Logins};
-use crate::config::Settings;
+use access::accounts::{AccountError, Accounts};
+use access::audit::{AuditAction, local, local_entry, record};
+use access::auth::{AuthMode, Logins};
+use api::ErrorCode;
 use engine::model::{Time, error_chain};
 use engine::store::{AuditTrail, Store, audited};
+use settings::Settings;
 
 /// Users and API tokens of a locked data directory.
 pub struct OfflineAccounts {

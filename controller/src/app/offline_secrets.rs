@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::{StartError, lock, open_data};
-use crate::api::ErrorCode;
-use crate::audit::{AuditAction, local, record};
-use crate::config::Settings;
-use crate::keys::{Keys, RotateError, RotationState, RotationView, SecretName, SecretView};
+use access::audit::{AuditAction, local, record};
+use api::ErrorCode;
 use engine::model::Time;
 use engine::store::Store;
+use keys::{Keys, RotateError, RotationState, RotationView, SecretName, SecretView};
+use settings::Settings;
 
 /// The keys of a locked data directory.
 pub struct OfflineSecrets {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 
 use super::StartError;
-use crate::config::{Settings, TaskIsoMode};
+use settings::{Settings, TaskIsoMode};
 
 /// The bits of group and others.
 const OTHERS: u32 = 0o077;

@@ -3,8 +3,8 @@
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{StartError, load, setting};
-use crate::config::Settings;
 use secrets::same_secret;
+use settings::Settings;
 
 /// Refuses settings in which two secrets of different purposes are equal.
 ///
@@ -38,7 +38,7 @@ mod tests {
     use std::ffi::OsString;
 
     use super::*;
-    use crate::config::Sources;
+    use settings::Sources;
 
     fn settings(secrets: &[(&str, &str)]) -> Settings {
         let environment = |name: &str| {

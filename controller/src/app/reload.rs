@@ -12,11 +12,11 @@
 //! Invariant: a reload that cannot be applied completely changes nothing.
 
 use super::{RunningController, StartError, controller, purposes, setting};
-use crate::audit::{AuditAction, record};
-use crate::config::Settings;
-use crate::telemetry::{REQUESTED, dropped_log_lines};
+use access::audit::{AuditAction, record};
 use engine::model::audit::{ActorKind, AuditActor};
 use engine::model::{JobStatus, error_chain};
+use settings::Settings;
+use telemetry::{REQUESTED, dropped_log_lines};
 
 /// The settings that a reload puts in force.
 const RELOADED: [&str; 14] = [

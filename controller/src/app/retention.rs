@@ -136,13 +136,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
         let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
-        let entry = NewAuditEntry::new(now, crate::audit::controller(), "test.change");
+        let entry = NewAuditEntry::new(now, access::audit::controller(), "test.change");
         store.record_audit(vec![entry; 150]).await.unwrap();
         assert_eq!(prune(&store, now, 1, 1000).await.unwrap(), 0);
         let later = now.plus(Duration::from_secs(2 * 86_400));
         assert_eq!(prune(&store, later, 0, 1000).await.unwrap(), 0, "no limit of age");
         assert_eq!(prune(&store, later, 1, 1000).await.unwrap(), 150);
-        let entry = NewAuditEntry::new(later, crate::audit::controller(), "test.change");
+        let entry = NewAuditEntry::new(later, access::audit::controller(), "test.change");
         store.record_audit(vec![entry; 150]).await.unwrap();
         assert_eq!(prune(&store, later, 0, 100).await.unwrap(), 0, "few entries wait for others");
         assert_eq!(prune(&store, later, 0, 20).await.unwrap(), 131);

@@ -22,12 +22,12 @@ use super::StartError;
 use super::connections::{Admission, AdmissionParts, Serves};
 use super::inherited::InheritedSockets;
 use super::listen::{self, Served};
-use crate::api::{Api, media_router, plain_router, router};
-use crate::config::Settings;
-use crate::pages::with_pages;
-use crate::tls::{CertificateFiles, Certificates, TlsAcceptor, TlsOptions};
+use access::tls::{CertificateFiles, Certificates, TlsAcceptor, TlsOptions};
+use api::{Api, media_router, plain_router, router};
 use bmc::Addresses;
 use engine::model::Clock;
+use settings::Settings;
+use web::with_pages;
 
 /// The bound sockets.
 pub(super) struct Sockets {

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use nats_carrier::{Credentials, Limits, Observer, Options, Parts, ServerUrl};
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::Metrics;
 use engine::Engine;
+use telemetry::Metrics;
 
 /// The events and wake-ups of a controller, ready to be published.
 pub struct Carrier {

@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use super::backoff;
 use super::batch::{BatchResult, DeliveryBatch, progress_of};
 use super::delivery::{WebhookSender, WebhookTransport};
-use crate::telemetry::Metrics;
 use engine::model::{Clock, OutgoingEvent, RetryStream, Time, Webhook, WebhookId, error_chain};
 use engine::store::{Store, StoreError, WebhookProgress};
 use secrets::{CredentialRef, Resolver};
+use telemetry::Metrics;
 
 /// Events per page of the log.
 const PAGE: u32 = 100;

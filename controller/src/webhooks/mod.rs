@@ -32,11 +32,11 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::telemetry::Metrics;
 use engine::model::{Clock, WebhookId, error_chain};
 use engine::store::Store;
 use media::AddressPolicy;
 use secrets::Resolver;
+use telemetry::Metrics;
 
 /// The interval of checks for created, enabled or deleted webhooks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! An error with its causes on one line: `commit a transaction: database is locked`.
 //!
-//! Invariant: the text of each error names only its own operation, so that no text appears twice.
+//! Invariant: the text of each error of the workspace names only its own operation, so that no text appears twice. Errors of foreign
+//! crates may repeat the text of their cause: [`distinct_causes`].
 
 use std::error::Error;
 use std::fmt;
@@ -22,9 +23,39 @@ pub fn error_chain(error: &dyn Error) -> impl fmt::Display + '_ {
     Chain(error)
 }
 
+/// An error of a foreign crate with its causes on one line, without repeated texts: some of them contain the text of their cause, and
+/// the first text of an HTTP client only says that sending failed.
+pub fn distinct_causes(error: &dyn Error) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+        next = error.source();
+    }
+    texts.join(": ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Repeats(#[from] Same);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Same(#[source] std::fmt::Error);
+
+    #[test]
+    fn a_text_that_an_error_repeats_is_shown_once() {
+        let error = Repeats(Same(std::fmt::Error));
+        assert_eq!(distinct_causes(&error), std::fmt::Error.to_string());
+        assert_eq!(distinct_causes(&Outer(std::fmt::Error)), format!("outer: {}", std::fmt::Error));
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]

@@ -33,7 +33,7 @@ pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES};
 pub use cause::{Cause, FailedJob, causes};
 pub use condition::Condition;
 pub use effect::{CANCEL, Effect, NewJob, PERMIT, permit_resource};
-pub use error_chain::error_chain;
+pub use error_chain::{distinct_causes, error_chain};
 pub use event::{Event, EventLevel, NewEvent};
 pub use fairness::{Fairness, QueueHead, rank};
 pub use filter::{Filter, FilterError, Subject};

@@ -24,11 +24,13 @@ pub enum Mutant {
     SharesServer,
     /// An image whose arrival is not known is sent again, without a look at the BMC.
     SendsAgain,
+    /// Settings of the BIOS whose arrival is not known are sent again, without a look at the BMC.
+    WritesAgain,
     /// An update that is being written counts as ended.
     IgnoresFlash,
-    /// The word of the BMC that an update succeeded counts as proof.
+    /// The word of the BMC that an update succeeded, or that it stored settings, counts as proof.
     TrustsTask,
-    /// The power of the host after an installation of firmware is not restored.
+    /// The power of the host after an installation of firmware or a change of settings is not restored.
     KeepsPower,
     /// The firmware files of a run are held after its end.
     KeepsFiles,

@@ -20,6 +20,7 @@
 use std::time::Duration;
 
 use rusqlite::Connection;
+use serde_json::json;
 
 use super::commit::{project, write_row};
 use super::queues::{self, Lanes, Queue};
@@ -345,8 +346,7 @@ impl Claimer {
         }
         let previous_owner = before.run.lease.as_ref().map(|lease| lease.owner.clone());
         if let Some(previous) = &previous_owner {
-            let owner = &self.owner;
-            let event = NewEvent::warn("lease.taken-over", format!("{owner} took over from {previous}"));
+            let event = taken_over(&self.owner, previous, old);
             rows::append_events(
                 connection,
                 OPERATION,
@@ -358,4 +358,12 @@ impl Claimer {
         }
         Ok(Some(Claimed { snapshot: Snapshot { run, ..before }, previous_owner }))
     }
+}
+
+/// The event of a takeover: which work is continued, and in which step its former worker was.
+fn taken_over(owner: &str, previous: &str, run: &Run) -> NewEvent {
+    let at = run.step.as_ref().map_or_else(String::new, |step| format!(" in {step}"));
+    let message = format!("{owner} took over from {previous}, and continues {}{at}", run.workflow);
+    let data = json!({ "from": previous, "to": owner, "workflow": run.workflow });
+    NewEvent { step: run.step.clone(), ..NewEvent::warn("lease.taken-over", message).with(data) }
 }

@@ -48,6 +48,19 @@ impl Store {
         .await
     }
 
+    /// Appends an event that belongs to no run and no server.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
+    pub async fn record_event(&self, event: NewEvent, now: Time) -> Result<(), StoreError> {
+        const OPERATION: &str = "record an event";
+        self.writer
+            .write(OPERATION, move |connection| {
+                append_events(connection, OPERATION, None, None, now, std::slice::from_ref(&event))
+            })
+            .await
+    }
+
     /// The `seq` of the newest event; zero in an empty log.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::instances::{LiveInstance, last_seen};
+use super::instances::{LiveInstance, last_seen, start_event};
 use super::rows::{append_events, execute, first};
 use super::{Store, StoreError};
 use crate::model::{NewEvent, Time};
@@ -12,7 +12,8 @@ impl Store {
     pub const SCHEMA_VERSION: usize = super::migrate::VERSION;
 
     /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
-    /// a heartbeat, an orderly end, or an event of a run. `None` on a new database.
+    /// a heartbeat, an orderly end, or an event of a run. `None` on a new database. The start is an event, which says whether the
+    /// instance before recorded its end.
     ///
     /// # Errors
     /// When the database cannot be written; nothing is stored then.
@@ -22,6 +23,8 @@ impl Store {
         self.writer
             .write(OPERATION, move |connection| {
                 let last_seen = last_seen(connection, OPERATION)?;
+                let event = start_event(connection, OPERATION, &id, last_seen)?;
+                append_events(connection, OPERATION, None, None, now, &[event])?;
                 *instance.lock() = Some(LiveInstance::begin(connection, OPERATION, id, now)?);
                 Ok(last_seen)
             })

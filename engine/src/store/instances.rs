@@ -11,10 +11,11 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
+use serde_json::json;
 
 use super::error::StoreError;
 use super::rows::{execute, first};
-use crate::model::Time;
+use crate::model::{NewEvent, Time};
 
 /// The shortest time between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -57,6 +58,33 @@ impl LiveInstance {
         self.beat_at = now;
         Ok(())
     }
+}
+
+/// The event of a start. It is a warning when the instance before did not record its end.
+pub(super) fn start_event(
+    connection: &Connection,
+    operation: &'static str,
+    id: &str,
+    last_seen: Option<Time>,
+) -> Result<NewEvent, StoreError> {
+    let before = first(
+        connection,
+        operation,
+        "SELECT id, ended_at FROM controller_instances ORDER BY rowid DESC LIMIT 1",
+        &[],
+        |columns| Ok((columns.get::<String>("id")?, columns.time_opt("ended_at")?)),
+    )?;
+    Ok(match (before, last_seen) {
+        (Some((before, None)), Some(seen)) => {
+            let message = format!(
+                "the controller started; the one before it did not record its end, and its last sign of life was at {seen}: \
+                 its unfinished jobs are taken over"
+            );
+            let data = json!({ "instance": id, "before": before, "last_seen": seen });
+            NewEvent::warn("controller.started", message).with(data)
+        }
+        _ => NewEvent::info("controller.started", "the controller started").with(json!({ "instance": id })),
+    })
 }
 
 /// The last sign of life of all instances. The last event of a run is more recent than the heartbeat of a busy instance.

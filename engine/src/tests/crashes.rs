@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::kit::{Act, GRACE, Kit, LEASE};
 use crate::model::{NewEvent, Outcome, Phase};
-use crate::store::TakeOver;
+use crate::store::{EventFilter, TakeOver};
 
 #[tokio::test]
 async fn a_step_that_runs_again_after_a_crash_receives_its_checkpoint() {
@@ -51,6 +51,10 @@ async fn the_runs_of_a_dead_controller_are_taken_over_at_once() {
     working.await.unwrap();
     assert_eq!(kit.calls(), "a a+ clean");
     assert_eq!(kit.count(id, "lease.taken-over").await, 1);
+    let log = second.store().events(EventFilter { run: Some(id), after: 0, limit: 1000 }).await.unwrap();
+    let taken = log.iter().find(|event| event.kind == "lease.taken-over").unwrap();
+    assert!(taken.message.ends_with("and continues drill in a"), "{}", taken.message);
+    assert_eq!(taken.step.as_deref(), Some("a"));
 }
 
 #[tokio::test]

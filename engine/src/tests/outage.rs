@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::kit::{Act, Kit, new_run};
-use crate::model::{NewRun, Outcome, Phase, RunId, Time};
+use crate::model::{EventLevel, NewRun, Outcome, Phase, RunId, Time};
 use crate::outage::REPORT_INTERVAL;
-use crate::store::TakeOver;
+use crate::store::{EventFilter, TakeOver};
 use crate::{Engine, SignalDelivery};
 
 const WITHIN: Duration = Duration::from_secs(300);
@@ -77,6 +77,10 @@ impl AfterOutage {
         let started = kit.now();
         let last_seen = next.store().begin_instance("second".to_owned(), started).await.unwrap();
         assert_eq!(last_seen, Some(started.minus(outage)));
+        let log = next.store().events(EventFilter { run: None, after: 0, limit: 1000 }).await.unwrap();
+        let starts: Vec<EventLevel> =
+            log.iter().filter(|event| event.kind == "controller.started").map(|event| event.level).collect();
+        assert_eq!(starts, [EventLevel::Info, EventLevel::Warn], "the first one did not record its end");
         next.resume_after(last_seen);
         wake_all(&kit, &next).await;
         Self { kit, id, next, started }

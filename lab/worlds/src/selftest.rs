@@ -55,6 +55,9 @@ pub struct SelftestArgs {
     /// Run the benchmark instead: measure a controller on this machine with 10,000 jobs (or --servers) over HTTP
     #[arg(long, conflicts_with_all = ["seeds", "seed", "days", "faults", "threads", "trace"])]
     bench: bool,
+    /// Measure installations of firmware only: one set on 2,000 servers (or --servers), 100 at a time
+    #[arg(long, requires = "bench", conflicts_with = "finished")]
+    firmware: bool,
     /// How many finished jobs the database holds at the end of the benchmark
     #[arg(long, value_name = "N", requires = "bench", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     finished: Option<u32>,
@@ -76,7 +79,10 @@ impl SelftestArgs {
     /// The options of the benchmark, if `--bench` was given.
     pub(super) fn bench_options(&self) -> Option<bench::Options> {
         self.bench.then(|| bench::Options {
-            servers: self.servers.unwrap_or(10_000) as usize,
+            servers: self
+                .servers
+                .map_or(if self.firmware { 2000 } else { 10_000 }, |servers| servers as usize),
+            firmware: self.firmware,
             finished: self.finished.unwrap_or(0) as usize,
             workers: self.workers.unwrap_or(64) as usize,
         })

@@ -225,7 +225,8 @@ pub enum UpdateStart {
     /// The BMC accepted the image.
     Accepted(UpdateHandle),
     /// It is not known whether the BMC accepted the image: the last byte was sent and no clear response came. The image must
-    /// not be sent again before [`crate::Bmc::find_update`] and the installed version show that the BMC does not have it.
+    /// not be sent again: [`crate::Bmc::find_update`] and the installed version may show that the BMC has it, and nothing shows that
+    /// it does not.
     MaybeAccepted {
         /// The handle without a task; its traces show what to look for.
         handle: UpdateHandle,

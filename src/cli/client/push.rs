@@ -29,7 +29,8 @@ use url::Url;
 
 use super::super::output::Output;
 use super::super::progress::Progress;
-use super::{CliError, Client, REQUEST_TIMEOUT, bounded, causes};
+use super::{CliError, Client, REQUEST_TIMEOUT, bounded};
+use engine::model::distinct_causes;
 
 /// The pause between two reports of the sent bytes.
 const REPORTS: Duration = Duration::from_millis(250);
@@ -211,7 +212,7 @@ impl Client {
     async fn send_raw(&self, request: RequestBuilder) -> Result<Response, CliError> {
         request.send().await.map_err(|error| CliError::Unreachable {
             url: self.base.to_string(),
-            reason: causes(&error.without_url()),
+            reason: distinct_causes(&error.without_url()),
             mutating: true,
         })
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use controller::app::backup::{beside_data, newest_backup};
-use controller::config::{BackupSchedule, BackupTarget, Settings};
 use engine::model::{Clock as _, SystemClock};
+use settings::{BackupSchedule, BackupTarget, Settings};
 
 use super::finding::Finding;
 
@@ -89,7 +89,7 @@ fn folder(finding: Finding, settings: &Settings, path: &Path) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use controller::config::Sources;
+    use settings::Sources;
 
     use super::super::finding::State;
     use super::*;

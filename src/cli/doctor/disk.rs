@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use controller::config::Settings;
+use settings::Settings;
 
 use super::finding::Finding;
 

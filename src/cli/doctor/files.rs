@@ -6,13 +6,13 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use access::tls::certificate_end;
 use controller::app::tls_options;
-use controller::config::Settings;
-use controller::tls::certificate_end;
 use engine::model::error_chain;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use secrets::SecretSource;
+use settings::Settings;
 use url::Url;
 
 use super::finding::Finding;

@@ -17,9 +17,9 @@ mod network;
 use std::process::ExitCode;
 
 use clap::Args;
-use controller::config::Settings;
-use controller::descriptors::{self, DescriptorBudget};
 use serde_json::json;
+use settings::Settings;
+use settings::descriptors::{self, DescriptorBudget};
 
 use super::error::CliError;
 use super::exit::Exit;

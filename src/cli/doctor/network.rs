@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, T
 use std::sync::mpsc;
 use std::time::Duration;
 
-use controller::config::Settings;
+use settings::Settings;
 use url::Url;
 
 use super::finding::Finding;

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use maintenance::{Inputs, KernelSource, Profile};
 use serde_json::json;
 
+use super::super::agent::agent_or_default;
 use super::super::client::{Client, ConnectionArgs};
 use super::super::error::CliError;
 use super::super::iso;
@@ -19,9 +20,10 @@ pub(in crate::cli) struct BuildArgs {
     /// The folder of package files, as `shoal maintenance fetch` fills it
     #[arg(value_name = "FOLDER")]
     packages: PathBuf,
-    /// The agent: a static program for Linux, which becomes /init
+    /// The agent, a static program for Linux that becomes /init [default: shoal-agent beside this program, in ../lib/shoal, or where
+    /// it was built]
     #[arg(long, value_name = "FILE")]
-    agent: PathBuf,
+    agent: Option<PathBuf>,
     /// The image: a file that is renamed into place when it is complete
     #[arg(long, short, value_name = "FILE", required_unless_present = "push")]
     output: Option<PathBuf>,
@@ -59,10 +61,11 @@ impl BuildArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
         // Before the work: a wrong URL or token costs no minute.
         let client = if self.push { Some(Client::new(&self.connection)?) } else { None };
+        let agent = agent_or_default(self.agent, "--agent")?;
         let inputs = Inputs {
             packages: self.packages,
             kernel: self.kernel.zip(self.modules).map(|(image, modules)| KernelSource { image, modules }),
-            agent: self.agent,
+            agent,
             profile: match self.profile {
                 ProfileArg::Full => Profile::Full,
                 ProfileArg::Small => Profile::Small,

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use super::super::exit::Exit;
 use super::super::{Cli, Command};
 use super::{refused, shoal};
-use controller::config::DEFINITIONS;
+use settings::DEFINITIONS;
 
 #[test]
 fn the_command_line_is_consistent() {

@@ -116,5 +116,5 @@ fn the_reference_names_every_setting() {
     let ran = shoal(&["config", "reference"]).ends_with(0);
     assert!(ran.out.contains("\nWEBHOOK_SECRET\n"), "{}", ran.out);
     let all = shoal(&["config", "reference", "--json"]).ends_with(0).json();
-    assert_eq!(all["settings"].as_array().unwrap().len(), controller::config::DEFINITIONS.len());
+    assert_eq!(all["settings"].as_array().unwrap().len(), settings::DEFINITIONS.len());
 }

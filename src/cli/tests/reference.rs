@@ -133,7 +133,7 @@ fn arguments(command: &Command, path: &str, text: &mut String) {
 /// Whether an option is one of the settings of `shoal serve`.
 fn is_setting(argument: &Arg) -> bool {
     let flag = argument.get_long().unwrap_or_default();
-    ["config", "data"].contains(&flag) || controller::config::DEFINITIONS.iter().any(|row| row.flag() == flag)
+    ["config", "data"].contains(&flag) || settings::DEFINITIONS.iter().any(|row| row.flag() == flag)
 }
 
 fn name(argument: &Arg) -> String {

@@ -108,13 +108,13 @@ fn scrub_reports_corrupted_content() {
 fn commands_are_refused_while_a_controller_runs_on_the_data_directory() {
     let dir = tempfile::tempdir().unwrap();
     let storage = dir.path().to_str().unwrap().to_owned();
-    let sources = controller::config::Sources {
+    let sources = settings::Sources {
         flags: vec![("STORAGE_ROOT".to_owned(), storage.clone())],
         environment: &|_| None,
         variables: Vec::new(),
         file: None,
     };
-    let settings = controller::config::Settings::load(&sources).unwrap();
+    let settings = settings::Settings::load(&sources).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let busy = runtime.block_on(controller::app::OfflineRegistry::open(&settings)).unwrap();
     let ran = shoal(&["registry", "--storage-root", &storage, "gc"]).ends_with(1);

@@ -19,6 +19,7 @@ use super::validate::order;
 use super::write::Written;
 use bmc::power::PowerRequest;
 use bmc::{from_redfish, output_of};
+use engine::model::mutant::{self, Mutant};
 use engine::model::{NewEvent, StepName, StepPhase};
 use engine::{StepContext, StepError, StepReport};
 
@@ -105,7 +106,8 @@ pub(super) async fn restore(
 ) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::BIOS_POWER_RESTORE;
     let identified = context.find_output::<Identified>(names::BIOS_IDENTIFY).is_some();
-    if !identified || !host_power::acted(context, &[names::BIOS_SHUT_DOWN, names::BIOS_HOST_ON]) {
+    let steps = [names::BIOS_SHUT_DOWN, names::BIOS_HOST_ON];
+    if !identified || !host_power::acted(context, &steps) || mutant::active(Mutant::KeepsPower) {
         return Ok(StepReport::skipped());
     }
     host_power::restore((STEP, names::BIOS_IDENTIFY), services, context).await

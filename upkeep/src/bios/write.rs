@@ -24,6 +24,7 @@ use super::super::{UpkeepServices, names, waits};
 use super::plan::Planned;
 use super::target::Target;
 use bmc::{failure, from_redfish_change, lease_lost, output_of, wait_for_bmc};
+use engine::model::mutant::{self, Mutant};
 use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use redfish::{Bmc, Discovery};
@@ -105,6 +106,9 @@ impl Write<'_> {
         found: &Discovery,
         mut written: Written,
     ) -> Result<Attempt, StepError> {
+        if written.sent_at.is_some() && !written.accepted && mutant::active(Mutant::WritesAgain) {
+            return self.send(bmc, found, written).await;
+        }
         let wanted = self.target.wanted(&self.plan);
         let view = match self.target.view(bmc, found).await {
             Ok(view) => view,

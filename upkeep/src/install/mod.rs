@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Invariants
-//! - No image is sent twice. What was sent is stored before the first byte ([`upload`]); what may have arrived is looked for.
+//! - No image is sent twice. What is sent is stored before the first byte, and again before the last piece ([`upload`]); an image that may
+//!   have arrived is looked for, and never sent again by the run.
 //! - The word of a task is not a proof. Every component ends with its installed version, or as a failure that names it.
 //! - Nothing is sent before its bytes were hashed ([`firmware::VerifiedFirmware`]), and nothing before the identity check.
 //! - While a BMC flashes, the run holds neither a connection nor a permit; it is one row.

@@ -13,7 +13,7 @@ use super::served::Fetch;
 use engine::model::{NewEvent, Time};
 use engine::{StepContext, StepReport};
 
-/// How long a BMC is looked at before an image counts as not arrived. A BMC shows a task within seconds of the last byte.
+/// How long a BMC is looked at before a request to read an image counts as not arrived. A BMC shows a task within seconds.
 pub(super) const LOOK_FOR: Duration = Duration::from_secs(60);
 
 /// The output of the step `firmware.upload`.
@@ -22,6 +22,8 @@ pub(super) const LOOK_FOR: Duration = Duration::from_secs(60);
 pub(super) struct Upload {
     /// The update as it was stored before the first byte.
     pub(super) prepared: Option<PreparedUpdate>,
+    /// Whether the last piece of the image was certainly not sent: the BMC cannot have the whole image.
+    pub(super) incomplete: bool,
     /// The state that the service showed before, where progress is shown by the service and not by a task.
     pub(super) before: Option<UpdateState>,
     /// Since when the BMC is looked at, because no clear response came.

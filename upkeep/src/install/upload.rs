@@ -4,20 +4,21 @@
 //!   version read ── the new one ──► skipped
 //!        │
 //!        ▼
-//!   file hashed ─► way chosen ─► PreparedUpdate ─► checkpoint ─► start_update ─┬─► accepted: its handle is the output
-//!                                    ▲                                         ├─► refused: failure, nothing was started
-//!                                    │                                         └─► not known, or the worker died
-//!                                    │                                                     │
-//!                                    │                                                     ▼
-//!                                    │           a task, a state of the service, the version, a stored image ─► accepted
-//!                                    └── none of them for a minute, the BMC is not busy, and it shows what it does
-//!                                        a BMC that shows neither tasks nor a state ─► failure `upload_unknown`
+//!   file hashed ─► way chosen ─► PreparedUpdate ─► checkpoint ─► all but the last piece ─► checkpoint ─► the last piece
+//!        ▲                                                         │                                       │
+//!        └────────────── the worker died, the connection broke ────┘          accepted: its handle is the output
+//!                        the BMC cannot have the image                        refused: failure, nothing was started
+//!                                                                             not known, or the worker died
+//!                                                                                                 │ looked at, never sent again
+//!                                                                                                 ▼
+//!                              a task, a state of the service, the version, a stored image ─► accepted
+//!                              none of them until update_timeout ─► failure `upload_unknown`
 //! ```
 //!
 //! An image that the BMC reads from a URL goes on in [`super::fetch`]; its grant is a part of the checkpoint.
 //!
-//! Invariant: the checkpoint with the prepared update is durable before the first byte. An image that may have arrived is sent
-//! again only after the BMC has shown that it did not.
+//! Invariant: nothing is uploaded twice. The checkpoint with the prepared update is durable before the first byte, and the one that
+//! says that the image may have arrived before the last piece. After it the image is not sent again by this run.
 
 use std::time::Duration;
 
@@ -33,9 +34,10 @@ use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current};
 use super::fetch;
-use super::image::FirmwareStream;
-use super::sending::{LOOK_FOR, Upload, accepted};
+use super::image::{FirmwareStream, LastPiece};
+use super::sending::{Upload, accepted};
 use super::validate::unusable;
+use super::watch;
 use super::way;
 use bmc::{ConnectedBmc, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
 use engine::model::mutant::{self, Mutant};
@@ -55,6 +57,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         (Some(_), None) if mutant::active(Mutant::SendsAgain) => {
             send(services, context, &current, upload).await
         }
+        (Some(_), None) if upload.incomplete => send(services, context, &current, upload).await,
         (Some(prepared), None) => look(services, context, &current, upload, &prepared).await,
         (None, _) => send(services, context, &current, upload).await,
     }
@@ -90,6 +93,7 @@ async fn send(
         force: current.order.allow_downgrade && older,
         file_name: current.entry.file.filename.to_string(),
     };
+    let again = upload.incomplete;
     upload.way = way.choice.why();
     upload.limit_s = bmc.profile().update_timeout.as_secs();
     let prepared = bmc.prepare_update(&service, way.choice, &request).await.map_err(failed)?;
@@ -102,6 +106,7 @@ async fn send(
     upload.sent += 1;
     let url = way::issue(STEP, services, context, way.base, &file, upload.sent)?;
     upload.fetch = url.as_ref().map(|(_, fetch)| fetch.clone());
+    upload.incomplete = url.is_none();
     let effects = match &url {
         Some((url, _)) => vec![Effect::GrantsEnded, Effect::GrantIssued(Box::new(url.grant.clone()))],
         None => Vec::new(),
@@ -110,12 +115,22 @@ async fn send(
     if url.is_some() && upload.sent > 1 {
         services.urls.ended(context.snapshot.run.id);
     }
-    let image = match &url {
-        Some((url, _)) => UpdateImage::Url(url.reveal()),
-        None => UpdateImage::Stream { length: file.file().size, image: Box::new(FirmwareStream::new(file)) },
+    let started = match &url {
+        Some((url, _)) => {
+            let image = UpdateImage::Url(url.reveal());
+            start(context, &connected, &prepared, (image, None), &mut upload).await?
+        }
+        None => {
+            let length = file.file().size;
+            let (stream, last) = FirmwareStream::new(file);
+            let image = UpdateImage::Stream { length, image: Box::new(stream) };
+            start(context, &connected, &prepared, (image, Some(last)), &mut upload).await?
+        }
     };
-    let started = start(context, &connected, &prepared, image, &upload).await;
-    concluded(context, &connected, current, upload, started)
+    let report = concluded(context, &connected, current, upload, started)?;
+    let message =
+        "the last part of the image was not sent before, so the BMC does not have it; it was sent again";
+    Ok(if again { report.event(NewEvent::warn("firmware.upload-again", message)) } else { report })
 }
 
 /// The report of an image that was sent, or of a URL that was given out.
@@ -140,7 +155,7 @@ fn concluded(
             upload.looked_since = Some(context.now());
             let report = match fetch {
                 Some(fetch) => fetch::began(current, &upload, &fetch),
-                None => look_again(current, upload),
+                None => look_again(current, upload, Duration::ZERO),
             };
             Ok(report.event(NewEvent::warn("firmware.upload-unclear", message)))
         }
@@ -149,21 +164,35 @@ fn concluded(
     }
 }
 
-/// Sends the image, and renews the lease meanwhile.
+/// Sends the image, and renews the lease meanwhile. Its last piece follows when it is recorded that the image may arrive.
 async fn start(
     context: &StepContext,
     connected: &ConnectedBmc,
     prepared: &PreparedUpdate,
-    image: UpdateImage<'_>,
-    upload: &Upload,
-) -> Result<UpdateStart, RedfishError> {
+    (image, mut last): (UpdateImage<'_>, Option<LastPiece>),
+    upload: &mut Upload,
+) -> Result<Result<UpdateStart, RedfishError>, StepError> {
     let progress = UploadProgress::default();
     let sending = connected.bmc.start_update(prepared, image, &progress);
     let mut sending = std::pin::pin!(sending);
     loop {
+        let at_end = async {
+            match &mut last {
+                Some(last) => last.reached().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
-            started = &mut sending => return started,
+            started = &mut sending => return Ok(started),
+            () = at_end => {
+                upload.incomplete = false;
+                // Without the record the connection is closed before the last piece.
+                context.checkpoint(json!(upload)).await.map_err(|_lost| lease_lost(STEP))?;
+                if let Some(last) = last.take() {
+                    last.allow();
+                }
+            }
             () = tokio::time::sleep(RENEW) => {
                 // A lease that is lost ends the upload at its next piece.
                 let _lost = context.checkpoint(json!(upload)).await;
@@ -216,35 +245,41 @@ async fn look(
         }
     };
     upload.absent.over();
+    let passed = context.now().since(since);
     match seen {
         Arrived::Yes(handle) => {
             Ok(accepted(context, current, upload, *handle, "accepted, as the BMC shows afterwards"))
         }
-        Arrived::NotShown { provable: true } if context.now().since(since) >= LOOK_FOR => {
-            let message = "the BMC shows that the image did not arrive, so it is sent again";
-            upload = Upload { sent: upload.sent, ..Upload::default() };
-            let report = send(services, context, current, upload).await?;
-            Ok(report.event(NewEvent::warn("firmware.upload-again", message)))
+        Arrived::NotShown | Arrived::Busy if passed >= Duration::from_secs(upload.limit_s) => {
+            Err(unknown(current, &upload))
         }
-        Arrived::NotShown { provable: false }
-            if context.now().since(since) >= Duration::from_secs(upload.limit_s) =>
-        {
-            let summary = format!(
-                "it is not known whether the BMC has the image of {}: the connection broke after the last byte, and this BMC \
-                 shows neither tasks nor a state; the old version is installed",
-                current.item.what()
-            );
-            let next = "restart the host if the component needs it, read the inventory, then order the installation again";
-            Err(StepError::fail(failure(names::class::UPLOAD_UNKNOWN, STEP, summary, next)))
-        }
-        Arrived::NotShown { .. } | Arrived::Busy => Ok(look_again(current, upload)),
+        Arrived::NotShown | Arrived::Busy => Ok(look_again(current, upload, passed)),
     }
 }
 
-fn look_again(current: &Current, upload: Upload) -> StepReport {
-    let detail = format!("it is not known whether the BMC has the image of {}", current.item.what());
-    let within = Duration::from_secs(upload.limit_s.max(60)) * 2;
-    StepReport::wait(wait_for_bmc(&waits::UPLOAD_LOOK, within, detail)).with_output(json!(upload))
+/// The end of the step for an image that may have arrived and that the BMC does not show.
+fn unknown(current: &Current, upload: &Upload) -> StepError {
+    let summary = format!(
+        "it is not known whether the BMC has the image of {}: no response came after the last byte, and for {} min the BMC has shown \
+         neither an update nor the new version; the image is not sent a second time",
+        current.item.what(),
+        upload.limit_s / 60
+    );
+    let next = "look into the web interface of the BMC: if it shows no update, restart the host where the component needs it, read the \
+                inventory, and order the installation again";
+    StepError::fail(failure(names::class::UPLOAD_UNKNOWN, STEP, summary, next)).with_output(json!(upload))
+}
+
+fn look_again(current: &Current, upload: Upload, passed: Duration) -> StepReport {
+    let limit = Duration::from_secs(upload.limit_s.max(60));
+    let what = current.item.what();
+    let detail = format!(
+        "it is not known whether the BMC has the image of {what}; after {} min without a sign of it the job ends",
+        limit.as_secs() / 60
+    );
+    let mut wait = wait_for_bmc(&waits::UPLOAD_LOOK, limit * 2, detail);
+    wait.poll = Some(watch::interval(passed));
+    StepReport::wait(wait).with_output(json!(upload))
 }
 
 /// What a look at the BMC showed.
@@ -252,10 +287,8 @@ enum Arrived {
     Yes(Box<UpdateHandle>),
     /// The BMC works on an upload or an update.
     Busy,
-    /// Nothing shows the image. `provable`: this BMC would show it.
-    NotShown {
-        provable: bool,
-    },
+    /// Nothing shows the image.
+    NotShown,
 }
 
 async fn arrived(
@@ -293,5 +326,5 @@ async fn arrived(
     if service.busy.is_some() {
         return Ok(Ok(Arrived::Busy));
     }
-    Ok(Ok(Arrived::NotShown { provable: prepared.task_service.is_some() || prepared.state_at_service }))
+    Ok(Ok(Arrived::NotShown))
 }

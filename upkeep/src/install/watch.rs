@@ -206,7 +206,7 @@ fn go_on(context: &StepContext, current: &Current, watched: &mut Watched, poll: 
 }
 
 /// The delay between two polls, which grows with the time that an update takes.
-fn interval(since: Duration) -> Duration {
+pub(super) fn interval(since: Duration) -> Duration {
     match since.as_secs() {
         0..60 => Duration::from_secs(5),
         60..600 => Duration::from_secs(15),

@@ -1,16 +1,13 @@
 //! Settings of the BIOS on BMCs of several vendors, by workers that die.
 
-use std::pin::pin;
-use std::time::Duration;
-
 use lab_bmc::{Power, SimBmcConfig};
 use serde_json::{Value, json};
 
 use bmc::test_support::PASSWORD;
-use engine::model::{Clock, Outcome, Run};
+use engine::model::{Outcome, Run};
 use upkeep::{Action, Kind};
 
-use crate::kit::{Bench, GRACE, LEASE, SERIAL};
+use crate::kit::{Bench, SERIAL};
 
 /// A BMC of a vendor whose delays are short.
 fn vendor(name: &str) -> SimBmcConfig {
@@ -81,32 +78,8 @@ async fn a_refused_setting_sends_nothing_and_a_kept_value_is_named() {
 /// Returns the writes that the BMC accepted; `None` when the run needs fewer requests.
 async fn died_after(last: u64, config: SimBmcConfig, parameters: &Value) -> Option<u64> {
     let bench = Bench::with(config).await;
-    let ready = bench.sim_bmc.snapshot().requests;
     let id = bench.order(wanted(parameters.clone())).await;
-    let first = bench.worker("w1");
-    let died = {
-        // The clock advances when the worker has nothing to do, so that the run passes its waits.
-        let works = async {
-            loop {
-                first.run_until_idle().await;
-                let run = bench.store.snapshot(id).await.unwrap().unwrap().run;
-                let Some(due) = run.next_run_at else { return };
-                bench.clock.advance(due.since(bench.clock.now()) + Duration::from_millis(1));
-            }
-        };
-        let mut works = pin!(works);
-        tokio::select! {
-            biased;
-            _ = bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.requests >= ready + last) => true,
-            () = &mut works => false,
-        }
-    };
-    if !died {
-        return None;
-    }
-    bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.in_flight == 0).await;
-    bench.clock.advance(LEASE + GRACE + Duration::from_secs(1));
-    let run = bench.run_to_end(&bench.worker("w2"), id).await;
+    let run = bench.run_with_a_death(last, id).await?;
     let stored = bench.stored(id).await;
     assert_eq!(run.outcome, Some(Outcome::Succeeded), "died after request {last}: {stored}");
     let end = bench.sim_bmc.snapshot();

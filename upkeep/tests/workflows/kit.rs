@@ -4,8 +4,9 @@
 //!   Worker, its own connections to the BMC --Backend--> JSON --> RemoteQueues of the controller's engine --> store
 //! ```
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use bmc::Unavailable;
 use bmc::test_support::{self, PASSWORD, SharedSessions};
-use engine::model::{Clock, Effect, ManualClock, NewEvent, Phase, Run, RunId, Serial, Server, StepRecord};
+use engine::model::{
+    Clock, Effect, ManualClock, NewEvent, Phase, Position, Run, RunId, Serial, Server, StepRecord,
+};
 use engine::store::Store;
 use engine::{
     Backend, BackendError, CallKey, Created, Creation, Engine, EngineConfig, NextCall, Progress, RemoteNext,
@@ -53,16 +56,21 @@ impl HardwareLookup for NoHardware {
     }
 }
 
-struct NoFirmware;
+/// Firmware files in memory, by digest.
+#[derive(Default)]
+pub(crate) struct Files(pub(crate) BTreeMap<String, (firmware::FirmwareFile, Arc<[u8]>)>);
 
 #[async_trait]
-impl FirmwareStore for NoFirmware {
+impl FirmwareStore for Files {
     async fn hold(&self, _: RunId, _: &[firmware::Entry]) -> Result<(), FirmwareFileError> {
         Ok(())
     }
 
-    async fn open(&self, _: &firmware::Entry) -> Result<firmware::VerifiedFirmware, FirmwareFileError> {
-        Err(FirmwareFileError::Unusable("there is no file".to_owned()))
+    async fn open(&self, file: &firmware::Entry) -> Result<firmware::VerifiedFirmware, FirmwareFileError> {
+        let gone = || FirmwareFileError::Unusable("there is no file".to_owned());
+        let (file, image) = self.0.get(&file.digest).ok_or_else(gone)?;
+        let checked = firmware::VerifiedFirmware::check_bytes(Arc::clone(image), file.clone());
+        checked.map_err(|why| FirmwareFileError::Unusable(why.to_string()))
     }
 
     async fn release(&self, _: RunId) -> Result<(), FirmwareFileError> {
@@ -90,6 +98,24 @@ struct Link {
     queues: RemoteQueues,
     /// Whether the worker receives what the controller says about its lease.
     truthful: bool,
+    sim_bmc: SimBmc,
+    calls: Arc<Mutex<Vec<Reported>>>,
+}
+
+/// A call of a step that has reported.
+#[derive(Clone, Debug)]
+pub(crate) struct Reported {
+    at: Position,
+    pub(crate) step: String,
+    /// The component of the step; empty for a step of the whole run.
+    pub(crate) key: String,
+    waits: bool,
+    /// Whether the call before it at this place of the plan waited, so that this one looked again.
+    pub(crate) is_poll: bool,
+    /// How many requests the BMC had received at its end.
+    seen: u64,
+    /// How many requests the call sent.
+    pub(crate) requests: u64,
 }
 
 /// What arrives at the other side.
@@ -124,6 +150,15 @@ impl Backend for Link {
         _: StepRecord,
         report: StepReport,
     ) -> Result<NextCall, BackendError> {
+        let seen = self.sim_bmc.snapshot().requests;
+        let waits = matches!(report.outcome, engine::StepOutcome::Wait(_));
+        {
+            let mut calls = self.calls.lock().unwrap();
+            let requests = seen - calls.last().map_or(0, |last| last.seen);
+            let is_poll = calls.last().is_some_and(|last| last.at == call.record.at && last.waits);
+            let (at, step, key) = (call.record.at, call.record.name.to_string(), call.record.key.clone());
+            calls.push(Reported { at, step, key, waits, is_poll, seen, requests });
+        }
         let message = sent(&ReportMessage::of(call, &report));
         Ok(match self.queues.report(&sent(&CallKey::of(call)), message).await.map_err(failed)? {
             RemoteNext::Call(message) => NextCall::Call(Box::new(sent(&*message).call())),
@@ -165,15 +200,18 @@ pub(crate) struct Bench {
     pub(crate) store: Store,
     engine: Engine,
     pub(crate) sim_bmc: SimBmc,
+    /// The calls of its workers.
+    pub(crate) calls: Arc<Mutex<Vec<Reported>>>,
+    firmware: Arc<Files>,
     server: Server,
     _bmc: SimBmcServer,
 }
 
-fn services(server: &Server) -> WorkflowRegistry {
+fn services(server: &Server, firmware: &Arc<Files>) -> WorkflowRegistry {
     let services = Arc::new(UpkeepServices {
         bmc: Arc::new(test_support::services(server.clone(), SharedSessions::default())),
         hardware: Box::new(NoHardware),
-        firmware: Arc::new(NoFirmware),
+        firmware: Arc::clone(firmware) as Arc<dyn FirmwareStore>,
         urls: Arc::new(NoUrls),
         power_ons: Some(4),
     });
@@ -186,7 +224,13 @@ impl Bench {
     }
 
     /// A bench with this BMC, whose host runs.
-    pub(crate) async fn with(mut config: SimBmcConfig) -> Self {
+    pub(crate) async fn with(config: SimBmcConfig) -> Self {
+        Self::with_files(config, Files::default()).await
+    }
+
+    /// A bench with this BMC, whose host runs, and firmware files.
+    pub(crate) async fn with_files(mut config: SimBmcConfig, files: Files) -> Self {
+        let firmware = Arc::new(files);
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
         let store = Store::open(&folder.path().join("provisioner.db"), clock.now()).unwrap();
@@ -203,8 +247,9 @@ impl Bench {
             grace: GRACE,
         };
         let its_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        let engine = Engine::new(store.clone(), services(&server), its_clock, config);
-        Self { _folder: folder, clock, store, engine, sim_bmc, server, _bmc: bmc }
+        let engine = Engine::new(store.clone(), services(&server, &firmware), its_clock, config);
+        let calls = Arc::default();
+        Self { _folder: folder, clock, store, engine, sim_bmc, calls, firmware, server, _bmc: bmc }
     }
 
     pub(crate) fn worker(&self, name: &str) -> Elsewhere {
@@ -214,10 +259,12 @@ impl Bench {
     pub(crate) fn worker_with(&self, name: &str, clock: &Arc<ManualClock>, truthful: bool) -> Elsewhere {
         let queues = BTreeSet::from([FAR.to_owned()]);
         let queues = self.engine.remote_queues(name, &queues).unwrap();
-        let link = Arc::new(Link { queues, truthful });
+        let (sim_bmc, calls) = (self.sim_bmc.clone(), Arc::clone(&self.calls));
+        let link = Arc::new(Link { queues, truthful, sim_bmc, calls });
         let clock = Arc::clone(clock) as Arc<dyn Clock>;
         let backend = Arc::clone(&link) as Arc<dyn Backend>;
-        let worker = Worker::new(backend, services(&self.server), Arc::clone(&clock), LEASE);
+        let workflows = services(&self.server, &self.firmware);
+        let worker = Worker::new(backend, workflows, Arc::clone(&clock), LEASE);
         Elsewhere { link, worker, clock }
     }
 
@@ -241,6 +288,35 @@ impl Bench {
     pub(crate) async fn stored(&self, id: RunId) -> String {
         let events = self.store.last_events(id, 1000).await.unwrap();
         format!("{:#?} {events:#?}", self.store.snapshot(id).await.unwrap())
+    }
+
+    /// Stops a first worker for good as soon as the BMC has received request number `last` since now, and lets another one end the
+    /// run. `None` when the first one ends the run with fewer requests.
+    pub(crate) async fn run_with_a_death(&self, last: u64, id: RunId) -> Option<Run> {
+        let last = self.sim_bmc.snapshot().requests + last;
+        let first = self.worker("w1");
+        let died = {
+            // The clock advances when the worker has nothing to do, so that the run passes its waits.
+            let works = async {
+                loop {
+                    first.run_until_idle().await;
+                    let Some(due) = self.run(id).await.next_run_at else { return };
+                    self.clock.advance(due.since(self.clock.now()) + Duration::from_millis(1));
+                }
+            };
+            let mut works = pin!(works);
+            tokio::select! {
+                biased;
+                _ = self.sim_bmc.wait_for(|sim_bmc| sim_bmc.requests >= last) => true,
+                () = &mut works => false,
+            }
+        };
+        if !died {
+            return None;
+        }
+        self.sim_bmc.wait_for(|sim_bmc| sim_bmc.in_flight == 0).await;
+        self.clock.advance(LEASE + GRACE + Duration::from_secs(1));
+        Some(self.run_to_end(&self.worker("w2"), id).await)
     }
 
     /// Works to the end of the run; the clock advances only when nothing is due.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::state::BackupFailure;
-use crate::config::BackupSchedule;
 use engine::model::Time;
+use settings::BackupSchedule;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);

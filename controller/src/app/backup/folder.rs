@@ -22,8 +22,8 @@ use super::state::BackupRecord;
 use super::summary::{BackupSummary, SeriesPlace};
 use super::verify::{read_summary, verify_as};
 use super::work::{Phase, Work};
-use crate::config::Settings;
 use engine::model::Time;
+use settings::Settings;
 
 /// What a backup leaves free on the disk of its target.
 const RESERVE: u64 = 64 << 20;

@@ -10,10 +10,10 @@ use super::partial::{PartialBackup, remove_abandoned};
 use super::registry;
 use super::summary::{BackupSummary, FORMAT, SeriesPlace};
 use super::work::Work;
-use crate::audit::{AuditAction, local_entry};
-use crate::config::Settings;
+use access::audit::{AuditAction, local_entry};
 use engine::model::Time;
 use engine::store::{back_up as copy_database, keys_of_copy, record_in_file};
+use settings::Settings;
 
 /// What is copied, and how.
 pub(super) struct CopyOrder<'a> {

@@ -13,9 +13,9 @@ use registry::{AllowAll, Config, Registry};
 
 use super::service_tests::{Scheduled, open, verified};
 use super::tests::{names, now, settings, sha256};
-use crate::api::BackupAdmin;
-use crate::config::{BackupReference, BackupTarget};
+use api::BackupAdmin;
 use engine::store::Store;
+use settings::{BackupReference, BackupTarget};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Long enough for a layer of its own.

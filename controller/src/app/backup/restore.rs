@@ -15,11 +15,11 @@ use super::names::{DATABASE, LIBRARY, MASTER_KEY, REGISTRY, names, sync_director
 use super::summary::BackupSummary;
 use super::verify::{listed, verify};
 use super::work::Work;
-use crate::audit::{AuditAction, local_entry};
-use crate::config::Settings;
+use access::audit::{AuditAction, local_entry};
 use engine::model::Time;
 use engine::store::record_in_file;
 use secrets::KeyRing;
+use settings::Settings;
 
 /// The file in STORAGE_ROOT that exists while a restore is not complete.
 const MARKER: &str = "restore-incomplete";

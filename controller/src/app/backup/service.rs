@@ -26,16 +26,16 @@ use super::error::BackupError;
 use super::state::{BackupRecord, BackupState, KEY};
 use super::target::{Target, view};
 use super::work::Work;
-use crate::api::{
+use crate::app::{StartError, setting};
+use access::audit::{AuditAction, controller, record};
+use api::{
     BackupAdmin, BackupAdminError, BackupFailureView, BackupProgress, BackupStatus, BackupVerification,
     BackupView,
 };
-use crate::app::{StartError, setting};
-use crate::audit::{AuditAction, controller, record};
-use crate::config::{BackupSchedule, Settings};
-use crate::telemetry::Metrics;
 use engine::model::{Clock, NewEvent, Time, error_chain};
 use engine::store::{Store, StoreError};
+use settings::{BackupSchedule, Settings};
+use telemetry::Metrics;
 
 /// The longest pause between two looks at the clock: it may be set.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -13,11 +13,11 @@ use super::service::BackupService;
 use super::state::{BackupState, KEY};
 use super::tests::{Data, names, now, settings, sha256};
 use super::verify::verify;
-use crate::api::BackupAdmin;
-use crate::config::{BackupSchedule, BackupTarget, Settings};
-use crate::telemetry::Metrics;
+use api::BackupAdmin;
 use engine::model::{Clock, ManualClock};
 use engine::store::{AuditFilter, EventFilter, Store};
+use settings::{BackupSchedule, BackupTarget, Settings};
+use telemetry::Metrics;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

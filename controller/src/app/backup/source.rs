@@ -20,8 +20,8 @@ use super::series::newest_of_each;
 use super::summary::BackupSummary;
 use super::verify::verify;
 use super::work::Work;
-use crate::config::{BackupReference, Settings};
 use engine::model::Time;
+use settings::{BackupReference, Settings};
 
 /// The directory in STORAGE_ROOT into which a backup of a registry is read before it is restored.
 const DOWNLOAD: &str = "restore-download";

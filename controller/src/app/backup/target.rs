@@ -14,9 +14,9 @@ use super::state::BackupRecord;
 use super::summary::SeriesPlace;
 use super::verify::verify_as;
 use super::work::{Phase, Work};
-use crate::api::BackupView;
-use crate::config::{BackupTarget, Settings};
+use api::BackupView;
 use engine::model::Time;
+use settings::{BackupTarget, Settings};
 
 /// The directory in STORAGE_ROOT in which a backup for a registry is made.
 const STAGING: &str = "backup-staging";

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::shares::Serves;
 use super::table::{ConnectionId, Holder, Limits, Refusal, Table};
-use crate::auth::{Denial, Denials, Proof, Standing, TrustedProxies};
-use crate::descriptors::DescriptorBudget;
-use crate::telemetry::Metrics;
+use access::auth::{Denial, Denials, Proof, Standing, TrustedProxies};
 use engine::model::Clock;
+use settings::descriptors::DescriptorBudget;
+use telemetry::Metrics;
 
 /// The maximum of connections that are closed for others and still have their descriptor, before the next one is accepted.
 const CLOSING: usize = 32;

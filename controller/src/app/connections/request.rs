@@ -21,8 +21,8 @@ use hyper::body::{Frame, SizeHint};
 
 use super::admission::{Connection, RequestGuard};
 use super::table::Refusal;
-use crate::api::{Overload, overload_response};
-use crate::auth::{SessionSecret, Standing, of_request};
+use access::auth::{SessionSecret, Standing, of_request};
+use api::{Overload, overload_response};
 use media::MediaPath;
 
 /// A request whose head has arrived.

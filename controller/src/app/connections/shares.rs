@@ -7,7 +7,7 @@
 //! ```
 
 use super::table::{Limits, PoolLimits};
-use crate::descriptors::DescriptorBudget;
+use settings::descriptors::DescriptorBudget;
 
 /// What a listener serves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

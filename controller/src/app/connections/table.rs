@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::auth::Standing;
+use access::auth::Standing;
 
 /// The maximum number of addresses whose standing is remembered.
 const REMEMBERED: usize = 4096;

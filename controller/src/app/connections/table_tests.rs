@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use super::table::{ConnectionId, Holder, Limits, PoolLimits, Refusal, Table};
-use crate::auth::Standing;
+use access::auth::Standing;
 
 const LIMITS: Limits = Limits {
     open: 12,

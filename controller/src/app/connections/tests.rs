@@ -19,9 +19,9 @@ use super::admission::{Admission, AdmissionParts, ConnectionGuard};
 use super::stream::AdmittedStream;
 use super::table::{Limits, PoolLimits};
 use crate::app::listen::{Served, serve};
-use crate::auth::{Denials, Proof, Standing, prove};
-use crate::descriptors::DescriptorBudget;
+use access::auth::{Denials, Proof, Standing, prove};
 use engine::model::SystemClock;
+use settings::descriptors::DescriptorBudget;
 
 /// Longer than any test takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);

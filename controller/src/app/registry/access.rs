@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Basic name:password   the file has the name ──> bcrypt                     group htpasswd
-//!  all other             crate::auth           ──> a role                     group admin, operator or viewer
+//!  all other             access::auth           ──> a role                     group admin, operator or viewer
 //!                                                  an API token with limits   its registry scopes, nothing else
 //!                                                  the pull token of a job    one repository, nothing else
 //!  issued bearer token   checked at each use: user, API token or pull grant still exists, with the rights of now
@@ -30,14 +30,14 @@ use zeroize::Zeroizing;
 use super::super::adapters::token_record;
 use super::super::{StartError, setting};
 use super::waiting::waiting_for_entries;
-use crate::auth::{
+use access::auth::{
     AuthFailure, AuthMethod, AuthMode, Authenticator, JOB_USERNAME, Principal, PrincipalRights,
     RegistryScope, Role, Standing, prove,
 };
-use crate::config::{Settings, read_rules};
 use engine::model::{Clock, RunId, error_chain};
 use engine::store::Store;
 use secrets::Key;
+use settings::{Settings, read_rules};
 
 /// The prefix of a job's id in its subject name.
 pub(super) const JOB_PREFIX: &str = "job ";
@@ -158,7 +158,7 @@ impl registry::UserAuthenticator for RegistryUsers {
     async fn authenticate(&self, credentials: &Credentials, caller: Caller<'_>) -> Result<Subject, Denied> {
         if let (Some(file), Credentials::Basic { user, password }) = (&self.file, credentials)
             && user != JOB_USERNAME
-            && !crate::auth::is_api_token(password.expose())
+            && !access::auth::is_api_token(password.expose())
             && file.has_user(user).await
         {
             let subject = registry::UserAuthenticator::authenticate(file, credentials, caller).await?;
@@ -349,7 +349,7 @@ mod tests {
     use registry::{AccessRequest, Action, decide};
 
     use super::*;
-    use crate::auth::TokenLimits;
+    use access::auth::TokenLimits;
 
     fn of_role(role: Role) -> PrincipalRights {
         PrincipalRights::Role(role)

@@ -20,10 +20,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::request_audit::{RegistryAuditLog, why_name};
-use crate::audit::RefusedAttempts;
-use crate::telemetry::Metrics;
+use access::audit::RefusedAttempts;
 use engine::model::{Clock, NewEvent, error_chain};
 use engine::store::Store;
+use telemetry::Metrics;
 
 /// The maximum of events that wait to be written.
 const QUEUE: usize = 8192;

@@ -23,13 +23,13 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use super::times::rfc3339;
-use crate::api::{
+use api::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     RepositoryDetailView, RepositoryView, ScrubStatus, UploadView, UploadsStatus,
 };
-use crate::config::Settings;
 use engine::model::{Clock, NewEvent, error_chain};
 use engine::store::{Store, StoreError};
+use settings::Settings;
 
 /// The interval of checks for due work.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);

@@ -22,10 +22,10 @@ use std::path::PathBuf;
 use registry::{Config, Registry, Reserve};
 
 use super::{StartError, create_directory, lock, setting};
-use crate::audit::{AuditAction, local_entry};
-use crate::config::Settings;
+use ::access::audit::{AuditAction, local_entry};
 use engine::model::Time;
 use engine::store::{StoreError, record_in_file};
+use settings::Settings;
 
 pub(super) use access::RegistryAccess;
 pub(super) use audit::{AuditRecorder, write as write_audit_events};

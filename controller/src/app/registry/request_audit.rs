@@ -14,7 +14,7 @@ use registry::{AuditEvent, Audited, Denied};
 
 use super::access::JOB_PREFIX;
 use super::waiting::before_response;
-use crate::audit::{AuditAction, RefusedAttempts, name_of};
+use access::audit::{AuditAction, RefusedAttempts, name_of};
 use engine::model::audit::{ActorKind, AuditActor, NewAuditEntry};
 use engine::model::{Clock, error_chain};
 use engine::store::{Store, StoreError};

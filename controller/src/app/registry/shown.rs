@@ -15,7 +15,7 @@ use registry::{Digest, Error, Manifest, Pin, Reference, Registry, RepositoryName
 use serde_json::Value;
 
 use super::times::rfc3339;
-use crate::api::{HeldView, ImageTagView, RepositoryDetailView};
+use api::{HeldView, ImageTagView, RepositoryDetailView};
 
 /// The maximum of images of an index whose sizes are read.
 const MAX_CHILDREN: usize = 16;

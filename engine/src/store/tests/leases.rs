@@ -51,6 +51,7 @@ async fn a_lease_is_taken_over_only_after_its_expiry_and_the_grace() {
     assert_eq!((taken_over.snapshot.run.epoch, taken_over.previous_owner.as_deref()), (2, Some("a")));
     let events = kit.store.last_events(taken_over.snapshot.run.id, 1).await.unwrap();
     assert_eq!(events[0].kind, "lease.taken-over");
+    assert_eq!(events[0].message, "b took over from a, and continues test");
 }
 
 #[tokio::test]

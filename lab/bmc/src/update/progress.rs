@@ -101,12 +101,6 @@ pub(crate) struct Updates {
     pub(super) fetches: u64,
     /// Component and version of the images that were accepted, oldest first.
     pub(super) accepted: Vec<(String, String)>,
-    /// Images and updates that a restart of the BMC ended.
-    pub(super) lost: u64,
-    /// Updates whose task was removed while they ran, or after they had failed.
-    pub(super) hidden: u64,
-    /// The number of started updates at the last restart that removed the task of a failed one.
-    pub(super) forgotten: u64,
 }
 
 /// What the caller of [`Updates::step`] must do.
@@ -233,7 +227,6 @@ impl Updates {
             && let Some(id) = job.task.take()
         {
             tasks.remove(id);
-            self.hidden += 1;
         }
         if policy.lists_staged {
             self.items[job.item].staged = Some(job.version.clone());
@@ -322,17 +315,9 @@ impl Updates {
     pub(crate) fn interrupt(&mut self) {
         if self.job.as_ref().is_some_and(|job| !matches!(job.stage, Stage::WaitingForHost { .. })) {
             self.job = None;
-            self.lost += 1;
             self.shown = ShownState { state: "Idle", ..ShownState::default() };
-        } else if self.job.is_none()
-            && self.forgotten < self.started
-            && self.log.back().is_some_and(|last| !last.applied)
-        {
-            // The task of an update that failed is gone, and the old version is installed: nothing shows that there was one.
-            self.forgotten = self.started;
-            self.hidden += 1;
         }
-        self.lost += u64::from(self.stored.take().is_some());
+        self.stored = None;
     }
 
     /// Notes an image that the BMC accepted.

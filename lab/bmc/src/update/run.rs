@@ -33,23 +33,6 @@ impl SimBmc {
         self.state().updates.accepted.clone()
     }
 
-    /// How many images and updates a restart of the BMC ended.
-    pub fn updates_lost(&self) -> u64 {
-        self.state().updates.lost
-    }
-
-    /// Whether the update of now runs without the task that it had.
-    pub fn hides_update(&self) -> bool {
-        let state = self.state();
-        let job = state.updates.job.as_ref();
-        job.is_some_and(|job| job.fault == Some(crate::FlashFault::LoseTask) && job.task.is_none())
-    }
-
-    /// The number of updates whose task was removed while they ran, or by a restart after they had failed.
-    pub fn updates_hidden(&self) -> u64 {
-        self.state().updates.hidden
-    }
-
     /// Whether an image is being checked or written now.
     pub fn is_flashing(&self) -> bool {
         self.settle_update();

@@ -5,6 +5,8 @@
 //!
 //!  disk -> register -> queue at 500/s -> provision -> reads, streams, kill, reports -> end -> busy
 //!       -> cost -> batches
+//!
+//!  --firmware: register -> one set on 2,000 servers, 100 at a time ([`firmware`])
 //! ```
 //!
 //! The hosts do nothing, because only the controller is measured: this process sends their reports. No result fails the
@@ -13,6 +15,7 @@
 
 mod busy;
 mod client;
+mod firmware;
 mod processes;
 mod stages;
 mod stalls;
@@ -27,7 +30,6 @@ use serde_json::json;
 use crate::sim::{random_password, write_maintenance_iso};
 use crate::simulation;
 use client::Latencies;
-use controller::telemetry;
 use processes::{BenchHome, SimProcess};
 use stages::BenchRun;
 use stalls::Stalls;
@@ -44,14 +46,19 @@ pub(super) struct Options {
     pub(super) finished: usize,
     /// Number of workers of the controller.
     pub(super) workers: usize,
+    /// Whether only installations of firmware are measured.
+    pub(super) firmware: bool,
 }
 
 /// Runs the benchmark and prints each figure as soon as it is measured.
 pub(super) async fn run(options: Options, json: bool) -> anyhow::Result<()> {
-    let _logs = telemetry::init("warn", controller::config::LogFormat::Text)?;
+    let _logs = telemetry::init("warn", settings::LogFormat::Text)?;
     let folder = tempfile::tempdir().context("create a temporary folder")?;
     let figures = Figures { json, stalls: Stalls::watch() };
     let iso = write_maintenance_iso(&folder.path().join("maintenance.iso"))?;
+    if options.firmware {
+        return firmware::run(options, figures, folder.path(), &iso).await;
+    }
     disk(&figures, folder.path()).await?;
 
     let password = random_password()?;

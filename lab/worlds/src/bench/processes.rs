@@ -51,9 +51,19 @@ impl Process {
 
     /// Resident memory in bytes.
     fn memory(&self) -> anyhow::Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// An amount of memory of the process in bytes.
+    fn status(&self, name: &'static str) -> anyhow::Result<u64> {
         let status = self.proc("status")?;
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-        Ok(kib.and_then(|kib| kib.trim().parse::<u64>().ok()).context("VmRSS")? * 1024)
+        let kib = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+        Ok(kib.and_then(|kib| kib.trim().parse::<u64>().ok()).context(name)? * 1024)
+    }
+
+    /// The most resident memory so far, in bytes.
+    fn peak_memory(&self) -> anyhow::Result<u64> {
+        self.status("VmHWM:")
     }
 
     fn open_files(&self) -> anyhow::Result<usize> {
@@ -158,6 +168,10 @@ impl Controller {
 
     pub(super) fn memory(&self) -> anyhow::Result<u64> {
         self.process.memory()
+    }
+
+    pub(super) fn peak_memory(&self) -> anyhow::Result<u64> {
+        self.process.peak_memory()
     }
 
     pub(super) fn open_files(&self) -> anyhow::Result<usize> {

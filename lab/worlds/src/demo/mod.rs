@@ -29,13 +29,12 @@ use crate::sim::{random_password, write_maintenance_iso};
 use api::DemoApi;
 use controller::app::stop_signal;
 use controller::app::{self, RunningController};
-use controller::config::{Settings, Sources};
-use controller::telemetry;
 use engine::model::{SteadyClock, SystemClock};
 use lab_machines::{
     Farm, FarmConfig, InstallerBehaviour, ServerSpec, SimulatedServer, images, maintenance_os, oci,
 };
 use scenario::{ExpectedEnd, Scenario};
+use settings::{Settings, Sources};
 use timeline::Timeline;
 
 /// The recipe of docs/seeds.md S000-120.
@@ -60,7 +59,7 @@ struct DemoServer {
 
 /// Runs the demo. Returns whether every job and every machine ended as expected.
 pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
-    let _logs = telemetry::init("warn", controller::config::LogFormat::Text)?;
+    let _logs = telemetry::init("warn", settings::LogFormat::Text)?;
     if args.vm {
         return vm::run(args, json).await;
     }

@@ -27,8 +27,8 @@ use crate::DemoArgs;
 use crate::sim::random_password;
 use crate::vm::{self, BmcPlace};
 use controller::app::{self, OfflineRegistry, RunningController, stop_signal};
-use controller::config::{Settings, Sources};
 use engine::model::{SteadyClock, SystemClock};
+use settings::{Settings, Sources};
 
 /// The serial number of the machine.
 const SERIAL: &str = "VM-0001";
@@ -50,7 +50,7 @@ const NEEDED: &str = "shoal demo --vm installs a real system from files that thi
                     reaches a Debian mirror: shoal maintenance fetch packages
                     The folder `packages` is taken by itself; --packages FOLDER names another one
   agent             the program that installs, of the crate `agent`: cargo static -p agent
-                    It is found beside this program or where it was built; --agent FILE names another one
+                    It is found beside this program, in ../lib/shoal or where it was built; --agent FILE names another one
 
 In their place: --medium FILE, a boot medium of `shoal maintenance build`, and --image IMAGE, the folder or tar of an OCI image layout or
 a reference HOST/REPOSITORY:TAG. An image must have a kernel and a boot loader, which images for containers do not have;
@@ -61,8 +61,6 @@ controller is `shoal sim --vm`";
 
 /// The folder of packages that is taken by itself.
 const PACKAGES: &str = "packages";
-/// The agent, beside this program or where `cargo static -p agent` builds it, from the folder of this program.
-const AGENTS: [&str; 2] = ["shoal-agent", "../x86_64-unknown-linux-gnu/static/shoal-agent"];
 
 /// The files that the demonstration starts from.
 #[derive(Debug)]
@@ -77,10 +75,7 @@ impl Files {
     fn of(args: &DemoArgs, beside: Option<&Path>) -> anyhow::Result<Self> {
         let packages =
             args.packages.clone().or_else(|| Some(PathBuf::from(PACKAGES)).filter(|folder| folder.is_dir()));
-        let agent = args.agent.clone().or_else(|| {
-            let places = AGENTS.iter().filter_map(|place| Some(beside?.join(place)));
-            places.into_iter().find(|place| place.is_file())
-        });
+        let agent = args.agent.clone().or_else(|| maintenance::find_agent(beside?));
         let mut missing = Vec::new();
         let medium = match (&args.medium, &packages, agent) {
             (Some(file), _, _) => Some(MediumSource::File(file.clone())),

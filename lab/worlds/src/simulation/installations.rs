@@ -11,13 +11,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use lab_bmc::{Component, Fault, FaultEffect, FaultTrigger, FlashFault};
 use serde_json::json;
 
 use super::firmware_files::{VERSIONS, set_name};
-use super::network::ApiResponse;
-use super::operator::request_until_response;
+use super::orders::{self, BY_OPERATOR, LOOK, Restart, cancel_run, waits_for};
 use super::rng::WorldRng;
 use super::world::World;
 use engine::model::{Clock, RunId, Serial};
@@ -25,12 +23,8 @@ use engine::model::{Clock, RunId, Serial};
 /// The random streams of this module.
 const ORDERS: u64 = 0x7f1e_23ad_0b58_96c1;
 const FAULTS: u64 = 0xd2c4_91b7_6e0a_83f5;
-/// How often the end of a run is looked for.
-const LOOK: Duration = Duration::from_secs(30);
 /// The longest time without a fault of an update.
 const MOST_QUIET: Duration = Duration::from_secs(1200);
-/// Number of the restart of a host by an operator; the installed system does nothing then.
-const BY_OPERATOR: u32 = 2;
 
 /// Installs firmware on one server, one set after another.
 pub(super) async fn install(world: Arc<World>, number: u64, serial: Serial) {
@@ -65,59 +59,17 @@ pub(super) async fn install(world: Arc<World>, number: u64, serial: Serial) {
 /// Orders one installation. Returns its run and whether it may not restart the host.
 async fn order(world: &Arc<World>, rng: &WorldRng, serial: &Serial, count: u64) -> Option<(RunId, bool)> {
     let version = rng.choose(&VERSIONS).copied().unwrap_or(VERSIONS[0]);
-    let now = world.wall_clock().now();
-    let (from, until) = (rng.seconds(1, 5400), rng.seconds(60, 7200));
-    let restart = rng.below(6);
+    let restart = Restart::draw(rng, world.wall_clock().now());
     let mut parameters =
         json!({ "firmware_set": set_name(serial, version), "allow_downgrade": rng.below(3) > 0 });
-    match restart {
-        0 => parameters["restart"] = json!("forbidden"),
-        1 => parameters["restart_from"] = json!(now.plus(from)),
-        2 => {
-            parameters["restart_from"] = json!(now.plus(from));
-            parameters["restart_until"] = json!(now.plus(from + until));
-        }
-        _ => {}
-    }
-    let body = json!({
-        "kind": "firmwareInstall", "parameters": parameters, "queue": rng.below(4) > 0, "priority": rng.below(20),
-        "deadline": now.plus(rng.seconds(3600, 5 * 3600)),
-    });
-    let (key, path) = (format!("{serial}-firmware-{count}"), format!("/api/v1/servers/{serial}/condition"));
-    match request_until_response(world, &Method::POST, &path, Some(&key), &body).await {
-        Some(ApiResponse { status: 200, body }) => {
-            let id = body["id"].as_str()?.parse().ok()?;
-            world.note(&format!("firmware {version} {id} for {serial}: {parameters}"));
-            world.checker.acknowledged(&key, id);
-            // The update of a BMC ends with its restart, which ends its virtual media.
-            world.checker.allow_media_loss(serial);
-            world.watch_installation(id, serial);
-            Some((id, restart == 0))
-        }
-        // Another condition of the server is open, or its BMC takes no firmware: the operator does not insist.
-        Some(ApiResponse { status: 404 | 409, .. }) => None,
-        // The wall clock was set, or no controller responded until the deadline had passed.
-        Some(ApiResponse { status: 400, body }) if body["details"][0]["path"] == "/deadline" => None,
-        response => {
-            world.checker.violation(format!("firmware for {serial} was not accepted: {response:?}"));
-            None
-        }
-    }
-}
-
-async fn waits_for(world: &World, id: RunId, reason: &str) -> bool {
-    let job = world.observer().job(id).await.ok().flatten();
-    job.and_then(|job| job.run.wait).is_some_and(|wait| wait.reason.as_str() == reason)
-}
-
-async fn cancel_run(world: &Arc<World>, id: RunId) {
-    let (path, reason) = (format!("/api/v1/jobs/{id}/cancel"), json!({ "reason": "selftest" }));
-    let response = request_until_response(world, &Method::POST, &path, None, &reason).await;
-    let status = response.map(|response| response.status);
-    world.note(&format!("{path}: {status:?}"));
-    if status == Some(202) {
-        world.checker.cancel_acknowledged(id);
-    }
+    restart.add_to(&mut parameters);
+    let order = (serial, "firmwareInstall", format!("{serial}-firmware-{count}"));
+    // Another condition of the server is open, or its BMC takes no firmware: the operator does not insist.
+    let id = orders::order(world, rng, order, &parameters, &[404, 409]).await?;
+    // The update of a BMC ends with its restart, which ends its virtual media.
+    world.checker.allow_media_loss(serial);
+    world.watch_installation(id, serial);
+    Some((id, restart.is_forbidden()))
 }
 
 /// A person writes another version, past the controller.

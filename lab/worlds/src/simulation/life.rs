@@ -23,11 +23,12 @@ use super::rng::WorldRng;
 use super::state::{WorldState, start};
 use super::world::World;
 use super::{
-    WorldPlan, conditions, drain_actions, firmware_files, installations, operator, rescues, supervisor,
+    WorldPlan, conditions, drain_actions, firmware_files, installations, operator, rescues, settings,
+    supervisor,
 };
 use engine::model::{PROVISION, RunId, Serial, Time};
 use engine::store::{EventFilter, StoreError};
-use upkeep::FIRMWARE_INSTALL;
+use upkeep::{BIOS_APPLY, FIRMWARE_INSTALL};
 
 /// The random stream that chooses the BMCs. It never changes: recorded seeds replay their worlds with it.
 const BMC_STREAM: u64 = 0x88dd_84bf_a885_a340;
@@ -42,12 +43,16 @@ pub(super) fn create(plan: WorldPlan, folder: PathBuf) -> Result<Arc<World>, Sto
     let media: Arc<dyn MediaReader> = Arc::new(WorldMedia(Arc::downgrade(&world)));
     let rng = WorldRng::keyed(world.plan.seed, BMC_STREAM);
     let updates = WorldRng::keyed(world.plan.seed, UPDATE_STREAM);
+    let settings = WorldRng::keyed(world.plan.seed, settings::BIOS);
     let bmcs = (0..world.plan.servers)
         .filter_map(|number| {
             let serial: Serial = format!("SIM-{number:05}").parse().ok()?;
             let mut config = bmc_config(&serial, &rng, start());
             if world.plan.installations > 0 {
                 add_update_service(&mut config, &updates);
+            }
+            if world.plan.settings > 0 {
+                settings::add_bios(&mut config, &settings);
             }
             Some((serial, SimBmc::new(config, Arc::clone(&host), Arc::clone(&media))))
         })
@@ -190,12 +195,15 @@ async fn operators(world: Arc<World>) {
     fault_injector.abort();
 }
 
-/// The operators who install firmware and use rescue systems, where the plan has them.
+/// The operators who install firmware, change settings and use rescue systems, where the plan has them.
 fn more_operators(world: &Arc<World>) -> Vec<tokio::task::JoinHandle<()>> {
     let mut tasks = Vec::new();
     for (number, (serial, _)) in (0_u64..).zip(world.bmcs()) {
         if world.plan.installations > 0 {
             tasks.push(tokio::spawn(installations::install(Arc::clone(world), number, serial.clone())));
+        }
+        if world.plan.settings > 0 {
+            tasks.push(tokio::spawn(settings::apply(Arc::clone(world), number, serial.clone())));
         }
         if world.plan.rescues > 0 {
             tasks.push(tokio::spawn(rescues::rescue(Arc::clone(world), number, serial)));
@@ -218,7 +226,7 @@ async fn check_at_end(world: &Arc<World>) -> Result<(), StoreError> {
         match store.job(id).await? {
             Some(job) => {
                 world.checker.check_job_at_end(&job);
-                if job.run.workflow == FIRMWARE_INSTALL
+                if [FIRMWARE_INSTALL, BIOS_APPLY].contains(&&*job.run.workflow)
                     && job.run.outcome != Some(engine::model::Outcome::Succeeded)
                 {
                     // It may have been created before the last installation and have run after it.

@@ -39,11 +39,13 @@ mod life;
 mod machine;
 mod network;
 mod operator;
+mod orders;
 mod received;
 mod receiver;
 mod rescues;
 mod rng;
 mod run_ends;
+mod settings;
 mod state;
 mod supervisor;
 mod watched;
@@ -110,6 +112,8 @@ pub struct WorldPlan {
     pub conditions: u64,
     /// How many installations of firmware are ordered for each server.
     pub installations: u64,
+    /// How many changes of BIOS settings are ordered for each server.
+    pub settings: u64,
     /// How many sessions of the rescue system are ordered for each server.
     pub rescues: u64,
     /// Whether a receiver subscribes to all events with an outgoing webhook.
@@ -148,6 +152,7 @@ impl WorldPlan {
             // The worlds of recorded seeds are without conditions: they must stay as they were when they broke a rule.
             conditions: if matches!(seed % 7, 1 | 6) || has_all(seed) { 3 } else { 0 },
             installations: if has_all(seed) { 2 } else { 0 },
+            settings: if has_all(seed) { 2 } else { 0 },
             rescues: if has_all(seed) { 1 } else { 0 },
             webhook: rng.below(6) == 0,
         }
@@ -162,9 +167,11 @@ impl WorldPlan {
     /// The maximum time after the faults have ended: the jobs that are not yet created, then twice the time of a job and its
     /// cleanup.
     fn time_limit(&self) -> Duration {
-        // An installation of firmware ends by its deadline, then it lets its last update finish.
-        let firmware = Duration::from_secs(if self.installations > 0 { 2 * 9 * 3600 } else { 0 });
-        self.fault_time + Duration::from_secs(2 * (3 * 3600 + 600) + 2 * 3600) + firmware
+        // An installation of firmware ends by its deadline, then it lets its last update finish. A change of settings waits as long
+        // for a restart of its host.
+        let long = self.installations > 0 || self.settings > 0;
+        let long = Duration::from_secs(if long { 2 * 9 * 3600 } else { 0 });
+        self.fault_time + Duration::from_secs(2 * (3 * 3600 + 600) + 2 * 3600) + long
     }
 }
 

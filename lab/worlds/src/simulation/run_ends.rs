@@ -1,17 +1,19 @@
-//! The rules of a run at the moment of its end: of an installation of firmware, and of a rescue session.
+//! The rules of a run at the moment of its end: of an installation of firmware, of a change of BIOS settings, and of a rescue session.
 //!
 //! ```text
 //!   acknowledged ─► watched ─► the transaction that ends the run ─► checked at once: the next run of the server has not begun
 //!
 //!   installation   succeeded ─► every planned version is installed        one accepted image for each component
 //!                  the power of the host is as it was, unless an update did not end        no file is held
+//!   settings       succeeded ─► every wanted value is in force           one accepted write each of attributes and boot order
+//!                  the power of the host is as it was
 //!   rescue         succeeded ─► off or on, as its recipe says             (its grants: an invariant of the rows)
 //! ```
 
 use std::collections::BTreeMap;
 
 use lab_bmc::{Component, Power, SimBmc};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::state::WorldState;
 use super::watched::{Counters, What};
@@ -20,6 +22,10 @@ use engine::model::{Outcome, RunId, Serial, Snapshot, StepPhase, StepRecord};
 impl WorldState {
     pub(super) fn watch_installation(&self, run: RunId, serial: &Serial) {
         self.watch(run, serial, What::Installation);
+    }
+
+    pub(super) fn watch_settings(&self, run: RunId, serial: &Serial) {
+        self.watch(run, serial, What::Settings);
     }
 
     /// `off`: the recipe leaves the host off.
@@ -39,7 +45,7 @@ impl WorldState {
 
     /// A run changes a BMC.
     pub(super) fn run_changes(&self, run: RunId, bmc: &SimBmc) {
-        let counters = || Counters { accepted: bmc.accepted_images().len(), lost: lost(bmc) };
+        let counters = || Counters { accepted: bmc.accepted_images().len(), writes: bmc.bios_writes() };
         self.watched.before.lock().entry(run).or_insert_with(counters);
     }
 
@@ -54,12 +60,17 @@ impl WorldState {
             What::Installation => {
                 self.check_versions(&bmc, &snapshot);
                 self.check_images(&serial, &bmc, run, before);
-                self.check_power(&serial, &bmc, &snapshot);
+                self.check_power(&serial, &bmc, &snapshot, "firmware");
                 let released = step(&snapshot, "firmware.release").is_some_and(done);
                 if released && self.firmware.holds_for(run) {
                     self.checker
                         .violation(format!("job {run} has ended and its firmware files are still held"));
                 }
+            }
+            What::Settings => {
+                self.check_values(&bmc, &snapshot);
+                self.check_writes(&serial, &bmc, &snapshot, before);
+                self.check_power(&serial, &bmc, &snapshot, "bios");
             }
             What::Rescue { off } => self.check_rescue(&serial, &bmc, &snapshot, off),
         }
@@ -86,30 +97,68 @@ impl WorldState {
         }
     }
 
-    /// No image is accepted twice in a run, unless the BMC lost one in a restart, or removed the task of one that it wrote or failed to
-    /// write: when the response to the upload was lost too, a BMC that shows its tasks and none for the image has shown that it has none.
+    /// No image is accepted twice in a run, whatever the BMC loses or hides.
     fn check_images(&self, serial: &Serial, bmc: &SimBmc, run: RunId, before: Option<Counters>) {
         let Some(before) = before else { return };
         let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
         for image in bmc.accepted_images().into_iter().skip(before.accepted) {
             *counts.entry(image).or_default() += 1;
         }
-        let lost = lost(bmc) - before.lost;
-        for ((component, version), count) in counts.into_iter().filter(|(_, count)| *count > 1 + lost) {
+        for ((component, version), count) in counts.into_iter().filter(|(_, count)| *count > 1) {
             self.checker.violation(format!(
-                "job {run} sent a second image of {component} {version} to {serial}: {count} were accepted, {lost} lost"
+                "job {run} sent a second image of {component} {version} to {serial}: {count} were accepted"
             ));
         }
     }
 
-    fn check_power(&self, serial: &Serial, bmc: &SimBmc, snapshot: &Snapshot) {
-        let Some(was) = step(snapshot, "firmware.identify").and_then(|found| found.output["was"].as_str())
-        else {
+    /// After a change of settings that succeeded, every wanted value is in force.
+    fn check_values(&self, bmc: &SimBmc, snapshot: &Snapshot) {
+        if snapshot.run.outcome != Some(Outcome::Succeeded) {
+            return;
+        }
+        let Some(plan) = step(snapshot, "bios.plan") else { return };
+        let attributes = bmc.bios_attributes();
+        for item in settings(&plan.output) {
+            let (name, then) = (item["name"].as_str().unwrap_or_default(), &item["then"]);
+            let now = match item["boot_order"] == true {
+                true => json!(bmc.boot_order()),
+                false => attributes.get(name).cloned().unwrap_or_default(),
+            };
+            if now != *then {
+                self.checker.violation(format!(
+                    "job {} succeeded, but its setting {name} is {now} and not {then}",
+                    snapshot.run.id
+                ));
+            }
+        }
+    }
+
+    /// A run writes attributes once and the boot order once, at a BMC that shows what waits for a restart.
+    fn check_writes(&self, serial: &Serial, bmc: &SimBmc, snapshot: &Snapshot, before: Option<Counters>) {
+        let (Some(before), true) = (before, bmc.config().bios.settings.is_some()) else { return };
+        let Some(plan) = step(snapshot, "bios.plan") else { return };
+        let is_open = |item: &Value| ["change", "pending"].iter().any(|open| item["decision"] == *open);
+        let opened = |order: bool| {
+            settings(&plan.output).any(|item| is_open(item) && (item["boot_order"] == true) == order)
+        };
+        let wanted = u64::from(opened(false)) + u64::from(opened(true));
+        let written = bmc.bios_writes() - before.writes;
+        if written > wanted {
+            self.checker.violation(format!(
+                "job {} wrote the settings of {serial} {written} times, and {wanted} writes were planned",
+                snapshot.run.id
+            ));
+        }
+    }
+
+    /// `of`: the first part of the names of the steps.
+    fn check_power(&self, serial: &Serial, bmc: &SimBmc, snapshot: &Snapshot, of: &str) {
+        let step = |name: &str| step(snapshot, &format!("{of}.{name}"));
+        let Some(was) = step("identify").and_then(|found| found.output["was"].as_str()) else {
             return;
         };
-        let left =
-            step(snapshot, "firmware.settle").is_some_and(|settled| settled.output["is_running"] == true);
-        let restored = step(snapshot, "firmware.power-restore").is_some_and(done);
+        let left = step("settle").is_some_and(|settled| settled.output["is_running"] == true);
+        let restored = step("power-restore").is_some_and(done);
         if left || !restored {
             return;
         }
@@ -117,7 +166,7 @@ impl WorldState {
         let power = bmc.snapshot().power;
         if was_off != matches!(power, Power::Off | Power::PoweringOff) {
             self.checker.violation(format!(
-                "the power of {serial} was {was} before the firmware job {} and is {} after it",
+                "the power of {serial} was {was} before the {of} job {} and is {} after it",
                 snapshot.run.id,
                 power.as_str()
             ));
@@ -152,6 +201,11 @@ fn done(record: &StepRecord) -> bool {
     matches!(record.phase, StepPhase::Done | StepPhase::Skipped)
 }
 
+/// The items of a plan of settings.
+fn settings(plan: &Value) -> impl Iterator<Item = &Value> {
+    plan["items"].as_array().map(Vec::as_slice).unwrap_or_default().iter()
+}
+
 /// Component and version of what a plan installs.
 fn planned(plan: &Value) -> impl Iterator<Item = (&str, &str)> {
     let items = plan["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -159,9 +213,4 @@ fn planned(plan: &Value) -> impl Iterator<Item = (&str, &str)> {
         let install = item["decision"] == "install";
         install.then_some((item["component"].as_str()?, item["then"].as_str()?))
     })
-}
-
-/// The updates that the BMC lost or hides.
-fn lost(bmc: &SimBmc) -> u64 {
-    bmc.updates_lost() + bmc.updates_hidden()
 }

@@ -22,12 +22,12 @@ use super::state::ControllerFault;
 use super::world::World;
 use bmc::Addresses;
 use controller::app::{Controller, Dependencies, Environment};
-use controller::config::{Settings, Sources};
-use controller::keys::Keys;
 use controller::webhooks::WebhookDispatcher;
 use engine::model::{Clock, IdSource, SteadyClock};
 use engine::store::{Store, TakeOver};
+use keys::Keys;
 use secrets::MasterKey;
+use settings::{Settings, Sources};
 
 /// The random stream of this module. It never changes: recorded seeds replay their worlds with it.
 const STREAM: u64 = 0xce77_0ff3_2d2a_36ee;
@@ -243,7 +243,7 @@ impl Supervisor {
             WebhookDispatcher::with_transport(store.clone(), Arc::clone(&clock), resolver, metrics, transport)
         });
         boundary.explain_by(engine.workflows().clone());
-        world.set_endpoint(Some((controller::api::router(api, None), Arc::clone(&boundary))));
+        world.set_endpoint(Some((api::router(api, None), Arc::clone(&boundary))));
         let (stopped, now) = (stop.clone(), clock.now());
         let engine_task = tokio::spawn(async move {
             match store.begin_instance(instance, now).await {

@@ -16,7 +16,7 @@ fn twenty_seeds_break_no_rule() {
         assert!(report.violations.is_empty(), "shoal selftest --seed {seed}\n{:#?}", report.violations);
         conditions.extend(report.conditions);
     }
-    for wanted in ["flashing", "version", "rescue_session"] {
+    for wanted in ["flashing", "version", "rescue_session", "settings_values"] {
         assert!(conditions.contains(&format!("Waiting/{wanted}")), "{wanted} is not in {conditions:?}");
     }
 }
@@ -95,15 +95,27 @@ macro_rules! detected_within {
     )*};
 }
 
+/// What most of the jobs of a small world are.
+#[derive(Clone, Copy)]
+enum Work {
+    Firmware,
+    Settings,
+}
+
 /// Runs worlds with every kind of job and a mutant until one breaks the rule with these words.
-fn first_violation_of(mutant: Mutant, worlds: u64, words: &str) -> Option<u64> {
+fn first_violation_of(mutant: Mutant, work: Work, worlds: u64, words: &str) -> Option<u64> {
+    let (installations, settings) = match work {
+        Work::Firmware => (5, 0),
+        Work::Settings => (0, 5),
+    };
     let folder = tempfile::tempdir().unwrap();
     (0..).filter(|seed| has_all(*seed)).take(usize::try_from(worlds).unwrap()).find(|seed| {
         // Small worlds with much trouble: most of the jobs are those that the rules are about.
         let plan = WorldPlan {
             jobs: 1,
             conditions: 1,
-            installations: 5,
+            installations,
+            settings,
             webhook: false,
             ..WorldPlan::of(*seed, FaultLevel::Many)
         };
@@ -112,18 +124,26 @@ fn first_violation_of(mutant: Mutant, worlds: u64, words: &str) -> Option<u64> {
     })
 }
 
-/// Each mutant must break its rule within a number of worlds with every kind of job.
+/// Each mutant must break its rule within a number of worlds with this work.
 macro_rules! breaks_its_rule_within {
-    ($($name:ident: $mutant:ident within $worlds:literal by $words:literal),* $(,)?) => {$(
+    ($work:ident: $($name:ident: $mutant:ident within $worlds:literal by $words:literal),* $(,)?) => {$(
         #[test]
         fn $name() {
-            let seed = first_violation_of(Mutant::$mutant, $worlds, $words);
+            let seed = first_violation_of(Mutant::$mutant, Work::$work, $worlds, $words);
             assert!(seed.is_some(), "not detected within {} worlds", $worlds);
         }
     )*};
 }
 
 breaks_its_rule_within! {
+    Settings:
+    settings_that_are_written_again_without_a_look_are_detected: WritesAgain within 30 by "writes were planned",
+    a_setting_that_was_not_read_is_detected: TrustsTask within 30 by "but its setting",
+    power_that_is_not_restored_after_settings_is_detected: KeepsPower within 30 by "before the bios job",
+}
+
+breaks_its_rule_within! {
+    Firmware:
     an_installation_without_the_lock_of_its_server_is_detected: SharesServer within 20 by "at once",
     an_image_that_is_sent_again_without_a_look_is_detected: SendsAgain within 30 by "a second image",
     an_update_that_is_interrupted_is_detected: IgnoresFlash within 20 by "which writes firmware",

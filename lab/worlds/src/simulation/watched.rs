@@ -18,6 +18,7 @@ pub(super) struct WatchedRuns {
 #[derive(Clone, Copy)]
 pub(super) enum What {
     Installation,
+    Settings,
     Rescue { off: bool },
 }
 
@@ -25,5 +26,5 @@ pub(super) enum What {
 #[derive(Clone, Copy)]
 pub(super) struct Counters {
     pub(super) accepted: usize,
-    pub(super) lost: u64,
+    pub(super) writes: u64,
 }

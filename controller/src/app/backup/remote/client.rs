@@ -13,7 +13,7 @@ use url::Url;
 use super::artifact::{MANIFEST, MAX_MANIFEST, digest_of_bytes, hex_of};
 use super::error::RemoteError;
 use super::login::Challenge;
-use crate::config::{RegistryTarget, Settings};
+use settings::{RegistryTarget, Settings};
 
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// The longest time without a byte of a response.

@@ -1,0 +1,43 @@
+//! `GET /api/v1/batches/{id}`.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::super::Api;
+use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
+use super::super::extract::{CanRead, TextPath};
+use super::view::{BatchDetailView, BatchView, CauseView};
+use engine::model::{Batch, causes};
+
+/// Shows a batch, its progress and the causes of its failures; its jobs are listed by `GET /api/v1/jobs?batch=ID`.
+pub(crate) async fn show(
+    State(api): State<Api>,
+    _reader: CanRead,
+    TextPath(id): TextPath,
+) -> Result<Json<BatchDetailView>, ApiError> {
+    let batch = find(&api, &id).await?;
+    let failed = api.store().failed_jobs_of_batch(batch.id, None).await?;
+    let retriable = failed.iter().filter(|job| !job.superseded).count() as u64;
+    let (causes, more_failed) = causes(failed);
+    Ok(Json(BatchDetailView {
+        batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
+        causes: causes.into_iter().map(CauseView::of).collect(),
+        more_failed,
+        retriable,
+    }))
+}
+
+/// Finds the batch of a path; a malformed id is an unknown batch.
+pub(super) async fn find(api: &Api, id: &str) -> Result<Batch, ApiError> {
+    let found = match id.parse() {
+        Ok(id) => api.store().batch(id).await?,
+        Err(_) => None,
+    };
+    found.ok_or_else(unknown)
+}
+
+/// 404 for an unknown batch.
+pub(super) fn unknown() -> ApiError {
+    ApiError::new(ErrorCode::UnknownBatch, "no batch has this id; `shoal batch list` shows the batches")
+}

@@ -1,0 +1,47 @@
+//! The gauges of the controller and its host at the time of a scrape.
+
+use super::Api;
+use super::error::ApiError;
+use access::audit::AuditAction;
+use engine::store::AuditFilter;
+use telemetry::HostGauges;
+
+/// Reads and sets the gauges.
+pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
+    let store = api.store();
+    let newest_backup = AuditFilter {
+        action: Some(AuditAction::DataBackup.as_str().to_owned()),
+        limit: 1,
+        ..AuditFilter::default()
+    };
+    let backup = store.audit(newest_backup).await?.first().map(|entry| entry.time.timestamp().as_second());
+    let own_backup = api.backups.as_ref().and_then(|backups| {
+        let status = backups.status();
+        let last = status.last?;
+        Some((last.made_at?.unix_seconds(), status.age_seconds?, last.bytes?))
+    });
+    let certificate = api.tls.as_ref().and_then(|certificates| certificates.state().until);
+    // A disk that cannot be read has no free space for an alert.
+    let disk = rustix::fs::statvfs(&api.storage).ok();
+    let disk = disk.map(|disk| (disk.f_bavail, disk.f_blocks, disk.f_frsize));
+    let mut dead_letters = 0;
+    for webhook in store.webhooks().await? {
+        dead_letters += store.webhook_counts(webhook.id).await?.dead;
+    }
+    let now = api.now();
+    let unserved = api.engine.unserved_queues().await?;
+    let unserved = unserved.into_iter().map(|(queue, since)| (queue, now.since(since).as_secs()));
+    api.metrics.set_queues_without_worker(unserved);
+    api.metrics.set_host(&HostGauges {
+        overdue_jobs: store.overdue_jobs(api.now()).await?,
+        active_runs: api.engine.active_runs(),
+        free_bytes: disk.map_or(0, |(free, _, block)| free.saturating_mul(block)),
+        size_bytes: disk.map_or(0, |(_, all, block)| all.saturating_mul(block)),
+        backup,
+        own_backup,
+        certificate_end: certificate.map(|until| until.timestamp().as_second()),
+        started: api.about.started_at.timestamp().as_second(),
+        dead_letters,
+    });
+    Ok(())
+}

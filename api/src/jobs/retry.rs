@@ -1,0 +1,101 @@
+//! `POST /api/v1/jobs/{id}/retry`: a new job with the order of an ended one.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::super::Api;
+use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
+use super::super::extract::{CanWrite, JobPath, OptionalJsonBody, unknown_job};
+use super::view::CreatedJobView;
+use super::workflows::Retry;
+use super::{create, order as request, verbs};
+use diagnostics::DiagnosticsOrder;
+use engine::model::{JobStatus, NewEvent, Phase, RunId, Serial, Time};
+use engine::{Created, Creation};
+use provision::JobOrder;
+use telemetry::request_span;
+use upkeep::UpkeepOrder;
+
+/// Creates a new job that names the old one in `retry_of`; the old job is unchanged. A repetition with the same
+/// `Idempotency-Key` creates no second job.
+pub(crate) async fn retry(
+    State(api): State<Api>,
+    CanWrite(principal): CanWrite,
+    JobPath(id): JobPath,
+    headers: HeaderMap,
+    OptionalJsonBody(body): OptionalJsonBody,
+) -> Result<Response, ApiError> {
+    let reason = verbs::reason(&body)?;
+    let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
+    request_span::about(&job);
+    verbs::expect_unchanged(&job, &headers)?;
+    if job.run.phase != Phase::Ended {
+        return Err(ApiError::new(
+            ErrorCode::ConflictPhase,
+            format!("cannot retry a job that is {}; wait for its end or cancel it", job.run.phase.as_str()),
+        ));
+    }
+    let retry = Retry::of(&job.run.workflow).ok_or_else(|| {
+        let message = format!("jobs of the workflow {} are not retried", job.run.workflow);
+        ApiError::new(ErrorCode::ConflictVerb, message)
+    })?;
+    let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
+    let (new, response) = match retry {
+        Retry::Installation => {
+            let key = request::idempotency_key(&headers)?;
+            let order = JobOrder::retry_of(&job, &snapshot, key)
+                .map_err(|why| ApiError::new(ErrorCode::ConflictInput, why.to_string()))?;
+            create::submit(&api, &principal, order).await?
+        }
+        Retry::Upkeep => {
+            let order = UpkeepOrder::repeat(&snapshot).ok_or_else(|| {
+                ApiError::new(ErrorCode::ConflictInput, "the order of the job cannot be read")
+            })?;
+            let server = order.input.server.clone();
+            let order = match api.store().server(&server).await? {
+                Some(record) => order.in_facility_of(&record.labels),
+                None => order,
+            };
+            let resources = api.store().resources_of(vec![server.clone()]).await?;
+            let shared_bmc = resources.get(&server).and_then(|resources| resources.shared_bmc.clone());
+            let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());
+            create::of_new_job(&server, new);
+            let run = UpkeepOrder { shared_bmc, ..order }.run(new, &principal.name, created_at);
+            new_job(new, &server, created_at, &api.engine.create(Creation { run }).await?)?
+        }
+        Retry::Diagnostics => {
+            let order = DiagnosticsOrder::repeat(&snapshot).ok_or_else(|| {
+                ApiError::new(ErrorCode::ConflictInput, "the order of the diagnostics cannot be read")
+            })?;
+            let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());
+            create::of_new_job(&order.server, new);
+            let run = diagnostics::order(&order, new, api.services.seed(new), &principal.name, created_at);
+            new_job(new, &order.server, created_at, &api.engine.create(Creation { run }).await?)?
+        }
+    };
+    if let Some(new) = new {
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let event = NewEvent::info("job.retried", format!("retried as job {new}{why}"))
+            .by(&principal.name)
+            .with(json!({ "job_id": new }));
+        api.store().append(Some(id), job.run.server.clone(), vec![event], api.now()).await?;
+    }
+    Ok(response)
+}
+
+/// The response for a new job without a recipe, and its id; or the refusal.
+fn new_job(
+    new: RunId,
+    server_serial: &Serial,
+    created_at: Time,
+    created: &Created,
+) -> Result<(Option<RunId>, Response), ApiError> {
+    request::created_job(new, server_serial, created)?;
+    let status = JobStatus::Queued;
+    let body = CreatedJobView { job_id: new, status, server_serial, created_at, warnings: Vec::new() };
+    Ok((Some(new), (StatusCode::ACCEPTED, Json(body)).into_response()))
+}

@@ -1,0 +1,147 @@
+//! Installations of firmware on BMCs of every vendor that takes uploads: by workers that die, and how many requests they cost.
+
+#![allow(clippy::print_stdout, reason = "the numbers of requests are for the reader of the run")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lab_bmc::{Component as Kind, Power, SimBmcConfig, VENDORS, firmware_image};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use bmc::test_support::PASSWORD;
+use engine::model::Outcome;
+use firmware::{Component, Entry, FirmwareFile, Sha256Digest};
+use upkeep::{Action, Kind as Condition};
+
+use crate::kit::{Bench, Files, Reported, SERIAL};
+
+/// The version of every image.
+const NEW: &str = "99.1";
+/// Bytes of an image: more than one piece of an upload.
+const SIZE: usize = 150_000;
+/// The most requests of one component beside the polls.
+const MOST: u64 = 30;
+/// The most requests of the steps of a whole run: the identity, the plan, the inventory at the end, the power.
+const MOST_OF_RUN: u64 = 60;
+
+/// A BMC of a vendor whose delays are short.
+fn vendor(name: &str) -> SimBmcConfig {
+    let mut config = SimBmcConfig::vendor(name, SERIAL, "root", PASSWORD).unwrap().in_time(0.0);
+    config.update.check_time = Duration::ZERO;
+    config.update.flash_time = Duration::ZERO;
+    config.update.restart_time = Duration::ZERO;
+    config
+}
+
+/// BMC and BIOS, as far as the BMC shows them.
+fn components(config: &SimBmcConfig) -> Vec<Component> {
+    let has = |kind: Kind| config.service.firmware.iter().any(|item| item.component == kind);
+    let all = [(Kind::Bmc, Component::Bmc), (Kind::Bios, Component::Bios)];
+    all.into_iter().filter(|(kind, _)| has(*kind)).map(|(_, component)| component).collect()
+}
+
+/// One file for each of the components, and the order that installs them.
+fn order(config: &SimBmcConfig, components: &[Component]) -> (Files, Action) {
+    let (mut files, mut entries) = (BTreeMap::new(), Vec::new());
+    for component in components {
+        let image: Arc<[u8]> = firmware_image(&component.to_string(), NEW, None, SIZE).into();
+        let identity = &config.identity;
+        let models = BTreeSet::from([identity.model.parse().unwrap()]);
+        let of = (identity.manufacturer.parse().unwrap(), models, *component);
+        let sha256 = Sha256Digest::new(Sha256::digest(&image).into());
+        let name = format!("{component}.bin").parse().unwrap();
+        let file = FirmwareFile::new(of, NEW, (name, sha256, image.len() as u64)).unwrap();
+        let digest = format!("sha256:{}", file.sha256.hex());
+        let repository = firmware::repository(&file.vendor, file.component);
+        entries.push(Entry { repository, digest: digest.clone(), file: file.clone() });
+        files.insert(digest, (file, image));
+    }
+    let parameters = json!({ "firmware_set": "all", "allow_downgrade": true });
+    let Action::Firmware(mut install) = Action::of(Condition::FirmwareInstall, parameters).unwrap() else {
+        panic!("another action")
+    };
+    install.files = entries;
+    (Files(files), Action::Firmware(install))
+}
+
+/// The vendors to whose BMCs images are uploaded.
+fn uploads() -> impl Iterator<Item = (&'static str, SimBmcConfig)> {
+    let all = VENDORS.iter().map(|known| (known.name, vendor(known.name)));
+    all.filter(|(_, config)| config.update.multipart.is_some() || config.update.push.is_some())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_component_of_any_vendor_costs_at_most_thirty_requests_beside_the_polls() {
+    let mut wrong = Vec::new();
+    for (name, config) in uploads() {
+        let components = components(&config);
+        let (files, action) = order(&config, &components);
+        let bench = Bench::with_files(config, files).await;
+        let id = bench.order(action).await;
+        let run = bench.run_to_end(&bench.worker("w1"), id).await;
+        assert_eq!(run.outcome, Some(Outcome::Succeeded), "{name}: {}", bench.stored(id).await);
+        let images = bench.sim_bmc.snapshot().images;
+        assert_eq!(images, components.len() as u64, "{name}: every image arrived once");
+        let calls = bench.calls.lock().unwrap().clone();
+        let sum = |of: &dyn Fn(&Reported) -> bool| -> u64 {
+            calls.iter().filter(|call| of(call)).map(|call| call.requests).sum()
+        };
+        let keys: BTreeSet<&str> = calls.iter().map(|call| call.key.as_str()).collect();
+        let each: Vec<(&str, u64)> =
+            keys.into_iter().map(|key| (key, sum(&|call| call.key == key && !is_poll(call)))).collect();
+        println!("{name}: {each:?}, polls {}", sum(&is_poll));
+        for (key, requests) in each {
+            let most = if key.is_empty() { MOST_OF_RUN } else { MOST };
+            if requests > most {
+                let calls: Vec<String> = calls
+                    .iter()
+                    .filter(|call| call.key == key && call.requests > 0)
+                    .map(|call| format!("{} {}", call.step, call.requests))
+                    .collect();
+                wrong.push(format!("{name} {key}: {requests}: {calls:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Whether a call only looked: how far the update is, which version is installed, or whether a wait has ended.
+fn is_poll(call: &Reported) -> bool {
+    call.is_poll || ["firmware.watch", "firmware.verify"].contains(&call.step.as_str())
+}
+
+/// Stops the first worker for good as soon as the BMC has received request number `last`, and lets another one end the run.
+/// Returns the class of the failure, if it failed, and the images that arrived; `None` when the run needs fewer requests.
+async fn died_after(last: u64, name: &str) -> Option<(Option<String>, u64)> {
+    let config = vendor(name);
+    let (files, action) = order(&config, &[Component::Bios]);
+    let bench = Bench::with_files(config, files).await;
+    let id = bench.order(action).await;
+    let run = bench.run_with_a_death(last, id).await?;
+    let end = bench.sim_bmc.snapshot();
+    assert_eq!(end.power, Power::On, "died after request {last}: {}", bench.stored(id).await);
+    let class = run.failure.map(|failure| failure.class.as_str().to_owned());
+    Some((class, end.images))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_dies_at_any_request_leaves_an_image_that_arrives_once() {
+    let mut unknown = 0;
+    for last in 1.. {
+        let Some((class, images)) = Box::pin(died_after(last, "generic")).await else {
+            assert!(last > 15, "the run needs more than {last} requests");
+            break;
+        };
+        match class.as_deref() {
+            None => assert_eq!(images, 1, "died after request {last}"),
+            Some("upload_unknown") => {
+                unknown += 1;
+                assert!(images <= 1, "died after request {last}");
+            }
+            Some(other) => panic!("died after request {last}: {other}"),
+        }
+    }
+    assert!(unknown <= 1, "{unknown} uploads stayed unknown");
+}

@@ -1,0 +1,144 @@
+//! The import of servers: a table or a document, a preview with a result for each row, then the import.
+
+use std::sync::Arc;
+
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use ui::data::{ErrorDetail, ServerImport};
+use ui::view::{FormView, ImportForm, Tab, TableView};
+
+use super::form::{Form, Upload};
+use super::refusal::Refusal;
+use super::servers::labels;
+use super::visit::{Change, Visit, html};
+
+const PATH: &str = "/api/v1/server-imports";
+/// The longest user or password that a form gives to every row.
+const MAX_FOR_EVERY_ROW: usize = 1024;
+
+/// Shows the empty form.
+pub(super) async fn show(visit: Visit) -> Response {
+    let shown = async { form(&visit, &ImportForm::default(), Vec::new()).await };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+async fn form(visit: &Visit, entered: &ImportForm, refused: Vec<ErrorDetail>) -> Result<Response, Refusal> {
+    let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    let view = FormView::import(visit.frame("Import servers", Tab::Servers).await?, entered, refused);
+    Ok((status, html(&view)?).into_response())
+}
+
+/// Previews an import.
+pub(super) async fn preview(visit: Visit, Upload(sent): Upload) -> Response {
+    let sent = Arc::new(sent);
+    let shown = previewed(&visit, &sent).await;
+    visit.respond(shown).await
+}
+
+async fn previewed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal> {
+    let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
+    // A table of thousands of rows takes CPU time, so it is read outside of the threads that serve requests.
+    let read = media::offload(move || {
+        let rows = json!({ "rows": rows(&read)? });
+        let sealed = seal.seal(&csrf, &rows.to_string(), now);
+        Ok::<_, ErrorDetail>((rows, sealed))
+    });
+    let (rows, sealed) = match read.await.map_err(|lost| Refusal::internal(&lost))? {
+        Ok(read) => read,
+        Err(why) => return form(visit, &entered(sent), vec![why]).await,
+    };
+    let change =
+        Change { method: Method::POST, path: &format!("{PATH}?dry_run=true"), body: Some(rows), form: sent };
+    let import: ServerImport = match visit.change(change).await {
+        Ok(answer) => answer.read()?,
+        Err(refusal) => return form(visit, &entered(sent), refusal.details()?).await,
+    };
+    let sealed = sealed.map_err(|_stale| too_large())?;
+    html(&FormView::import_preview(visit.frame("Import servers", Tab::Servers).await?, &import, &sealed))
+}
+
+fn too_large() -> Refusal {
+    Refusal::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "too_large",
+        "the rows cannot be kept for the second step; import fewer at once",
+    )
+}
+
+/// What was entered, without the password. A table that has a column of passwords is not shown again.
+fn entered(sent: &Form) -> ImportForm {
+    let text = |name: &str| sent.get(name).to_owned();
+    let table = text("text");
+    let secret = table.to_lowercase().contains("password");
+    ImportForm {
+        text: if secret { String::new() } else { table },
+        bmc_username: text("bmc_username"),
+        labels: text("labels"),
+    }
+}
+
+/// The rows of a form, completed with what stands beside the table.
+fn rows(sent: &Form) -> Result<Vec<roster::Row>, ErrorDetail> {
+    let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
+    let (field, text) = match sent.get("file").trim() {
+        "" => ("/text", sent.get("text")),
+        file => ("/file", file),
+    };
+    if text.trim().is_empty() {
+        return Err(wrong("/text", "choose a file, or paste a table".to_owned()));
+    }
+    // What every row gets is bounded before it is merged: a long value would be there once for each row.
+    let labels = labels(sent.get("labels"))?;
+    for (name, path) in [("bmc_username", "/bmc_username"), ("bmc_password", "/bmc_password")] {
+        if sent.get(name).len() > MAX_FOR_EVERY_ROW {
+            return Err(wrong(path, format!("at most {MAX_FOR_EVERY_ROW} bytes")));
+        }
+    }
+    let mut rows = roster::read(text).map_err(|why| wrong(field, why))?;
+    if rows.is_empty() {
+        return Err(wrong(field, "there is a header and no server".to_owned()));
+    }
+    for row in &mut rows {
+        for name in ["bmc_username", "bmc_password"] {
+            let value = sent.get(name);
+            if !value.is_empty() {
+                row.entry(name).or_insert_with(|| json!(value));
+            }
+        }
+        if labels.is_empty() {
+            continue;
+        }
+        // A row whose labels are no object is left for the API to refuse.
+        if let Value::Object(own) = row.entry("labels").or_insert_with(|| json!({})) {
+            for (key, value) in &labels {
+                own.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Imports what was previewed.
+pub(super) async fn confirm(visit: Visit, Upload(sent): Upload) -> Response {
+    let sent = Arc::new(sent);
+    let done = confirmed(&visit, &sent).await;
+    visit.respond(done).await
+}
+
+async fn confirmed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal> {
+    let stale = || {
+        let message = "the preview is older than half an hour, or of another login; preview the import again";
+        Refusal::new(StatusCode::CONFLICT, "stale_preview", message)
+    };
+    let (seal, csrf, now, read) = (visit.seal(), visit.csrf(), visit.now(), Arc::clone(sent));
+    let opened = media::offload(move || {
+        let rows = seal.open(&csrf, read.get("rows"), now).ok()?;
+        serde_json::from_str::<Value>(&rows).ok()
+    });
+    let rows = opened.await.map_err(|lost| Refusal::internal(&lost))?.ok_or_else(stale)?;
+    let change = Change { method: Method::POST, path: PATH, body: Some(rows), form: sent };
+    let import: ServerImport = visit.change(change).await?.read()?;
+    html(&TableView::imported(visit.frame("Imported", Tab::Servers).await?, &import))
+}

@@ -1,0 +1,127 @@
+//! The web interface at `/ui/`: pages that are clients of the JSON API.
+//!
+//! ```text
+//!   browser ──> page route ──> visit ──in this process──> the router of the API ──> JSON ──> view ──> HTML
+//!               form (csrf)  ──> the same, with X-CSRF-Token ─────────────────────> 303 to a page
+//! ```
+//!
+//! Invariants: a page has no permission and no data of its own: each request that it makes carries the credentials of the
+//! browser and is authenticated, audited and limited by the API; the body of a form is read after its caller is known
+//! ([`login_first`]); a change is a form with the proof of the session, and its response is a redirect; every response has the
+//! headers of [`headers`].
+
+mod account;
+mod accounts;
+mod assets;
+mod batches;
+mod conditions;
+mod firmware;
+mod form;
+mod headers;
+mod import;
+mod job;
+mod jobs;
+mod login;
+mod login_first;
+#[doc(hidden)]
+pub mod multipart;
+mod new_job;
+mod overview;
+mod refusal;
+mod registry;
+mod seal;
+mod selection;
+mod server;
+mod servers;
+mod tables;
+mod visit;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+
+use engine::model::Clock;
+use seal::Seal;
+use secrets::KeyRing;
+use visit::Visit;
+
+/// What pages are made from.
+#[derive(Clone)]
+pub struct Pages {
+    /// The router of the API.
+    api: Router,
+    clock: Arc<dyn Clock>,
+    /// Seals what a form carries and a browser must not read.
+    seal: Arc<Seal>,
+}
+
+/// Adds the pages to the router of the API. What forms carry is sealed with a key of the master key.
+pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing) -> Router {
+    let pages = Pages { api: api.clone(), clock, seal: Arc::new(Seal::new(master)) };
+    let routes = Router::new()
+        .route("/", get(async || Redirect::to("/ui/")))
+        .route("/ui", get(async || Redirect::to("/ui/")))
+        .route("/ui/", get(overview::show))
+        .route("/ui/login", get(login::show).post(login::log_in))
+        .route("/ui/login/done", get(login::done))
+        .route("/ui/logout", post(login::log_out))
+        .route("/ui/theme", post(account::theme))
+        .route("/ui/account", get(account::show))
+        .route("/ui/account/sessions/{id}/end", post(account::end_session))
+        .route("/ui/account/sessions/end", get(account::ask_end_others).post(account::end_others))
+        .route("/ui/account/password", get(account::ask_password).post(account::change_password))
+        .route("/ui/jobs", get(jobs::list))
+        .route("/ui/jobs/selection/{verb}", get(selection::ask_jobs).post(selection::jobs))
+        .route("/ui/jobs/new", get(new_job::new).post(new_job::create))
+        .route("/ui/jobs/{id}", get(job::show))
+        .route("/ui/jobs/{id}/log", get(job::log))
+        .route("/ui/jobs/{id}/{verb}", get(job::ask).post(job::act))
+        .route("/ui/servers", get(servers::list))
+        .route("/ui/servers/new", get(servers::new).post(servers::create))
+        .route("/ui/servers/import", get(import::show).post(import::preview))
+        .route("/ui/servers/import/confirm", post(import::confirm))
+        .route("/ui/servers/selection/probe", get(selection::ask_probe).post(selection::probe))
+        .route("/ui/servers/{serial}", get(server::show))
+        .route("/ui/servers/{serial}/condition", get(conditions::ask).post(conditions::submit))
+        .route("/ui/servers/{serial}/doctor", get(conditions::ask_doctor).post(conditions::doctor))
+        .route("/ui/servers/{serial}/probe", post(server::probe))
+        .route(
+            "/ui/servers/{serial}/maintenance",
+            get(server::ask_maintenance).post(server::begin_maintenance),
+        )
+        .route("/ui/servers/{serial}/maintenance/end", get(server::ask_end).post(server::end_maintenance))
+        .route("/ui/events", get(tables::events))
+        .route("/ui/batches", get(batches::list))
+        .route("/ui/batches/new", get(batches::new).post(batches::create))
+        .route("/ui/batches/{id}", get(batches::show))
+        .route("/ui/batches/{id}/{verb}", get(batches::ask).post(batches::act))
+        .route("/ui/users", get(accounts::show))
+        .route("/ui/users/new", get(accounts::new_user).post(accounts::create_user))
+        .route("/ui/users/{name}", get(accounts::user).post(accounts::change_user))
+        .route("/ui/users/{name}/{verb}", get(accounts::ask_user).post(accounts::act_user))
+        .route("/ui/tokens/new", get(accounts::new_token).post(accounts::create_token))
+        .route("/ui/tokens/{name}/{verb}", get(accounts::ask_token).post(accounts::act_token))
+        .route("/ui/settings", get(tables::settings))
+        .route("/ui/audit", get(tables::audit))
+        .route("/ui/registry", get(registry::show))
+        .route("/ui/registry/{*name}", get(registry::repository))
+        .route("/ui/firmware", get(firmware::list))
+        .route("/ui/firmware/sets/{name}", get(firmware::set))
+        .route("/ui/find", get(tables::find))
+        .route("/ui/drain", get(tables::ask_drain).post(tables::drain))
+        .route("/ui/drain/end", post(tables::undrain))
+        .route("/ui/assets/{name}", get(assets::serve))
+        .route("/ui/{*rest}", get(unknown))
+        .layer(axum::middleware::from_fn_with_state(pages.clone(), login_first::check))
+        .layer(axum::middleware::from_fn(headers::around))
+        .with_state(pages);
+    api.merge(routes)
+}
+
+/// The page of a path that no page has.
+async fn unknown(visit: Visit) -> Response {
+    let refused = refusal::Refusal::unknown_page();
+    visit.respond(Err(refused)).await.into_response()
+}

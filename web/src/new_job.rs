@@ -1,0 +1,111 @@
+//! The form of a new job: a preview by a dry run, then the job.
+
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ui::data::{DryRun, ErrorDetail};
+use ui::view::{JobForm, NewJobView, Tab};
+use uuid::Uuid;
+
+use super::form::Form;
+use super::refusal::Refusal;
+use super::servers::labels;
+use super::visit::{Change, Visit, html};
+
+/// The recipe that the empty form shows.
+pub(super) const EXAMPLE: &str = include_str!("../../schemas/recipe-linux.example.json");
+
+/// Shows the form.
+pub(super) async fn new(visit: Visit) -> Response {
+    let shown = async {
+        let form = JobForm {
+            server: visit.query.get("server").to_owned(),
+            recipe: EXAMPLE.to_owned(),
+            priority: "0".to_owned(),
+            labels: String::new(),
+            key: Uuid::now_v7().to_string(),
+        };
+        html(&NewJobView::of(visit.frame("New job", Tab::Jobs).await?, form, Vec::new(), None))
+    };
+    let shown = shown.await;
+    visit.respond(shown).await
+}
+
+/// Previews or creates the job.
+pub(super) async fn create(visit: Visit, form: Form) -> Response {
+    let done = submit(&visit, &form).await;
+    visit.respond(done).await
+}
+
+/// The id of a job that was created or found.
+#[derive(Deserialize)]
+struct Created {
+    job_id: String,
+}
+
+async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
+    let body = match order(form) {
+        Ok(body) => body,
+        Err(detail) => return again(visit, form, vec![detail], None).await,
+    };
+    let preview = form.get("do") != "create";
+    let path = if preview { "/api/v1/jobs?dry_run=true" } else { "/api/v1/jobs" };
+    let change = Change { method: Method::POST, path, body: Some(body), form };
+    match visit.change(change).await {
+        Ok(answer) if preview => {
+            let plan: DryRun =
+                serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))?;
+            again(visit, form, Vec::new(), Some(&plan)).await
+        }
+        Ok(answer) => {
+            let created: Created =
+                serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))?;
+            Ok(Redirect::to(&format!("/ui/jobs/{}?done=created", created.job_id)).into_response())
+        }
+        Err(refusal) if refusal.body.error == "unauthorized" || refusal.body.error == "csrf" => Err(refusal),
+        Err(refusal) if refusal.status.is_client_error() => {
+            let mut details = refusal.body.details;
+            if details.is_empty() {
+                details.push(ErrorDetail { path: String::new(), message: refusal.body.message });
+            }
+            again(visit, form, details, None).await
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// The request of a form; a problem names its place as the API does.
+fn order(form: &Form) -> Result<Value, ErrorDetail> {
+    let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
+    let recipe: Value = serde_json::from_str(form.get("recipe"))
+        .map_err(|error| wrong("/recipe", format!("is not JSON: {error}")))?;
+    let priority = match form.get("priority").trim() {
+        "" => 0,
+        text => text.parse::<i32>().map_err(|_| wrong("/priority", "is not a whole number".to_owned()))?,
+    };
+    let labels = labels(form.get("labels"))?;
+    Ok(json!({
+        "server_serial": form.get("server").trim(), "recipe": recipe, "priority": priority, "labels": labels,
+    }))
+}
+
+/// The form again, with what is wrong or what would happen.
+async fn again(
+    visit: &Visit,
+    form: &Form,
+    refused: Vec<ErrorDetail>,
+    plan: Option<&DryRun>,
+) -> Result<Response, Refusal> {
+    let text = |name: &str| form.get(name).to_owned();
+    let fields = JobForm {
+        server: text("server"),
+        recipe: text("recipe"),
+        priority: text("priority"),
+        labels: text("labels"),
+        key: text("key"),
+    };
+    let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    let view = NewJobView::of(visit.frame("New job", Tab::Jobs).await?, fields, refused, plan);
+    Ok((status, html(&view)?).into_response())
+}

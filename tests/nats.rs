@@ -79,16 +79,17 @@ impl Reader {
     /// Connects, waits until the stream exists, and orders all its messages and those that will be in it.
     async fn start(port: u16) -> Self {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        // Of this connection only: the server may still deliver the order of a former one.
+        let event = format!("test.event.{}", socket.local_addr().unwrap().port());
         let mut reader = Self { socket: BufReader::new(socket), early: VecDeque::new() };
         let connect = json!({ "verbose": false, "pedantic": false, "lang": "test", "version": "0" });
         reader.send(&format!("CONNECT {connect}")).await;
         let created = "$JS.EVENT.ADVISORY.STREAM.CREATED.SHOAL_EVENTS";
-        let subscriptions = [(created, CREATED), ("test.response", RESPONSES), ("test.event", DELIVERED)];
+        let subscriptions = [(created, CREATED), ("test.response", RESPONSES), (event.as_str(), DELIVERED)];
         for (subject, id) in subscriptions {
             reader.send(&format!("SUB {subject} {id}")).await;
         }
-        let config =
-            json!({ "deliver_subject": "test.event", "deliver_policy": "all", "ack_policy": "none" });
+        let config = json!({ "deliver_subject": event, "deliver_policy": "all", "ack_policy": "none" });
         let order = json!({ "stream_name": "SHOAL_EVENTS", "config": config }).to_string();
         loop {
             let subject = "$JS.API.CONSUMER.CREATE.SHOAL_EVENTS";

@@ -38,7 +38,7 @@
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
 //!   ui_login   forms before and at the login
-//!   workers    workers elsewhere: killed, stopped, late, refused
+//!   workers    workers elsewhere: killed, stopped, late, refused    nats    events and wake-ups over NATS
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -79,6 +79,7 @@ mod listing;
 mod media;
 mod media_bytes;
 mod modes;
+mod nats;
 mod operators;
 mod probe;
 mod process;

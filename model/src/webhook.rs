@@ -124,13 +124,15 @@ impl Webhook {
     }
 }
 
-/// An event with the labels by which filters select it.
+/// An event with what filters and subjects select it by.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutgoingEvent {
     /// The event.
     pub event: Event,
     /// The labels of the event's job.
     pub labels: BTreeMap<String, String>,
+    /// The workflow of the event's job.
+    pub workflow: Option<String>,
 }
 
 impl OutgoingEvent {

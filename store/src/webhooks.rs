@@ -19,8 +19,8 @@ use model::{
 const MAX_DEAD: u32 = 1000;
 const WEBHOOK: &str = "webhooks.*, open_text(url, 'webhooks/' || id || '/url') AS opened_url";
 const EVENT: &str = "events.seq, events.time, events.run, events.server, events.type, events.level, events.step, \
-     events.attempt, events.actor, events.message, events.data, run_inputs.labels \
-     FROM events LEFT JOIN run_inputs ON run_inputs.run = events.run";
+     events.attempt, events.actor, events.message, events.data, run_inputs.labels, runs.workflow \
+     FROM events LEFT JOIN run_inputs ON run_inputs.run = events.run LEFT JOIN runs ON runs.id = events.run";
 
 /// What a webhook has yet to deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -597,5 +597,5 @@ fn read_outgoing(columns: &Columns<'_>) -> Result<OutgoingEvent, StoreError> {
         other => other.to_string(),
     };
     let labels = labels.unwrap_or_default().into_iter().map(|(key, value)| (key, text(value))).collect();
-    Ok(OutgoingEvent { event: event(columns)?, labels })
+    Ok(OutgoingEvent { event: event(columns)?, labels, workflow: columns.get("workflow")? })
 }

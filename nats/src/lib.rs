@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `address` | the URL of the server |
 //! | `credentials` | the file with the credentials |
+//! | `options` | what a connection is made with: server, credentials, TLS, times |
 //! | `protocol` | what a server sends, read with bounds |
 //! | `session` | one connection: login, messages, responses, subscriptions |
 //! | `connection` | the connections one after the other: pauses, and the lines of a loss and a return |
@@ -31,6 +32,7 @@ mod address;
 mod connection;
 mod credentials;
 mod jetstream;
+mod options;
 mod protocol;
 mod publisher;
 mod session;
@@ -39,8 +41,8 @@ mod tests;
 mod wake;
 
 pub use address::{ServerUrl, ServerUrlError};
-pub use connection::{Limits, Options};
 pub use credentials::{Credentials, CredentialsError};
+pub use options::{Limits, Options};
 #[doc(hidden)]
 pub use protocol::fuzz;
 pub use publisher::{EventLog, LogError, Observer, Parts, Record, run};

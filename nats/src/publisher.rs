@@ -27,8 +27,9 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{Dialer, Limits, Options};
+use crate::connection::Dialer;
 use crate::jetstream::{self, EXPECTED_END, EXPECTED_STREAM, ID, JetStreamError, Stored, StreamState};
+use crate::options::{Limits, Options};
 use crate::session::{RequestError, Session};
 use crate::{STREAM, wake};
 

@@ -27,8 +27,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsConnector;
 
-use crate::connection::{Limits, Options};
 use crate::credentials::Login;
+use crate::options::{Limits, Options};
 use crate::protocol::{self, Operation, ReadError, ServerInfo};
 
 /// The most messages that wait to be written.

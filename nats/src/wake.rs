@@ -9,7 +9,8 @@ use std::convert::Infallible;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{Dialer, Options};
+use crate::connection::Dialer;
+use crate::options::Options;
 use crate::session::Session;
 use crate::{WAKE, token};
 

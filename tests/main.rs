@@ -37,9 +37,7 @@
 //!   bios_apply  settings of the BIOS, the boot order
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
-//!   ui_login   forms before and at the login          ui_servers   one server changed, deleted, released
-//!   ui_audit   filters and downloads of the audit log  ui_webhooks   outgoing webhooks through their pages
-//!   workers    workers elsewhere: killed, stopped, late, refused
+
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -80,6 +78,7 @@ mod listing;
 mod media;
 mod media_bytes;
 mod modes;
+mod nats;
 mod operators;
 mod probe;
 mod process;

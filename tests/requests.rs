@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lab_bmc::{JournalItem, RequestKind, SimBmcConfig, VENDORS};
+use lab_bmc::{JournalItem, RequestKind, SimBmcConfig, VARIANTS, VENDORS};
 use lab_machines::ServerSpec;
 use serde_json::{Value, json};
 use settings::{Listener, Settings};
@@ -17,9 +17,16 @@ const MOST_EXPANDED: usize = 24;
 /// The maximum for a host that was on. Powering it off takes a request, its read-back, and a read of its three slots, which
 /// a reset may change.
 const MOST_FOUND_ON: usize = MOST + 5;
-/// The vendors that need more than [`MOST`], each with its maximum. The slots of this one appear after an action, its inserts are
-/// tasks, its override has a resource of its own, and after the pause before the power-on host and boot slot are read again.
+/// The vendors that need more than [`MOST`], each with its maximum. What this one needs beyond the others changes something or
+/// shows something that no other request shows:
+///
+/// - two requests for the slots: the action after which they appear, and their collection once more;
+/// - two for the tasks of the inserts. Only a task says that its insert has ended, and why it failed;
+/// - two for the settings resource of the system, the only place that shows the override: before it is set and at cleanup;
+/// - two after the pause before the power-on: host and boot slot may have changed within three minutes.
 const MORE: [(&str, usize); 1] = [("nvidia-dgx-h100", 36)];
+/// The variants whose host boots its disk by the first way to boot and is started twice.
+const STARTED_TWICE: [&str; 2] = ["dell-idrac9-physical-cd", "smc-x12-cd"];
 
 fn word(operation: RequestKind) -> &'static str {
     match operation {
@@ -135,7 +142,8 @@ async fn a_whole_job_needs_few_requests_and_reads_back_each_change() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_job_needs_few_requests_on_the_bmcs_of_all_vendors() {
     let mut table = vec![head("vendor")];
-    for vendor in VENDORS {
+    let started_once = VENDORS.iter().chain(VARIANTS).filter(|vendor| !STARTED_TWICE.contains(&vendor.name));
+    for vendor in started_once {
         let bmc = SimBmcConfig::vendor(vendor.name, "ECO-2", BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0);
         let expand = bmc.service.expand;
         let mut spec = healthy("ECO-2");

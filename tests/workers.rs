@@ -17,19 +17,19 @@ use crate::kit::{
     start_farm, with_bmc,
 };
 
-const SERIAL: &str = "FAR-1";
-const FAR: &str = "facility-b";
+pub(crate) const SERIAL: &str = "FAR-1";
+pub(crate) const FAR: &str = "facility-b";
 /// More than the lease and the time that another worker waits after it.
 const LEASE_OVER: Duration = Duration::from_secs(700);
 
 /// A worker in its own process.
-struct Elsewhere {
+pub(crate) struct Elsewhere {
     child: Option<Child>,
     log: PathBuf,
 }
 
 /// How a worker reaches its controller.
-struct Place<'a> {
+pub(crate) struct Place<'a> {
     url: String,
     authority: Option<PathBuf>,
     folder: &'a std::path::Path,
@@ -37,13 +37,17 @@ struct Place<'a> {
 
 impl Elsewhere {
     fn start(place: &Place<'_>, name: &str, token: &str, queue: &str) -> Self {
+        Self::start_with(place, name, token, queue, &[])
+    }
+
+    pub(crate) fn start_with(place: &Place<'_>, name: &str, token: &str, queue: &str, more: &[&str]) -> Self {
         let log = place.folder.join(format!("{name}.log"));
         let mut command = binary(&["worker", "--controller", &place.url, "--queue", queue, "--name", name]);
         command.env("SHOAL_TOKEN", token).env("LOG_LEVEL", "trace").env("STORAGE_ROOT", "/nonexistent");
         if let Some(authority) = &place.authority {
             command.arg("--ca-file").arg(authority);
         }
-        command.arg("--spool").arg(place.folder);
+        command.arg("--spool").arg(place.folder).args(more);
         let child = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
         Self { child: Some(child), log }
     }
@@ -68,7 +72,7 @@ impl Elsewhere {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
     }
 
-    async fn logged(&self, text: &str) {
+    pub(crate) async fn logged(&self, text: &str) {
         let deadline = Instant::now() + TIME_LIMIT;
         while !self.log().contains(text) {
             assert!(Instant::now() < deadline, "{text:?} is not in the log:\n{}", self.log());
@@ -87,17 +91,17 @@ impl Drop for Elsewhere {
     }
 }
 
-fn plain(scene: &Scene) -> Place<'_> {
+pub(crate) fn plain(scene: &Scene) -> Place<'_> {
     Place { url: scene.admin.base.clone(), authority: None, folder: scene.folder.path() }
 }
 
 /// The label `queue` of a server.
-async fn put_in_queue(client: &Client, serial: &str) {
+pub(crate) async fn put_in_queue(client: &Client, serial: &str) {
     let body = json!({ "labels": { "queue": FAR }, "bmc_password": BMC_PASSWORD });
     client.patch(&format!("/api/v1/servers/{serial}"), &body).await.expect(200);
 }
 
-async fn token(client: &Client, name: &str, queue: &str) -> String {
+pub(crate) async fn token(client: &Client, name: &str, queue: &str) -> String {
     let body = json!({ "name": name, "queues": [queue] });
     let issued = client.post("/api/v1/worker-tokens", &body).await.expect(201);
     issued["token"].as_str().unwrap().to_owned()
@@ -114,13 +118,13 @@ async fn scene(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
     scene
 }
 
-async fn power_cycle(client: &Client) -> String {
+pub(crate) async fn power_cycle(client: &Client) -> String {
     let body = json!({ "kind": "powerCycleHard" });
     let created = client.post(&format!("/api/v1/servers/{SERIAL}/condition"), &body).await.expect(200);
     created["id"].as_str().unwrap().to_owned()
 }
 
-async fn succeeded(scene: &Scene, id: &str) -> Value {
+pub(crate) async fn succeeded(scene: &Scene, id: &str) -> Value {
     let job = scene.complete_skipping(id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(id).await);
     job

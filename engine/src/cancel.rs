@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::class;
+use crate::class;
 use crate::model::{Failure, Signal, Snapshot, StepName, Time};
 use crate::store::CANCEL;
 

@@ -16,13 +16,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::cancel;
-use super::class;
 use super::cursor::{Next, instance, intent, next, step_to};
 use super::hold;
 use super::outage::OutageBefore;
 use super::workflow::{
     PermitRequest, Remark, Step, StepOutcome, StepPolicy, StepReport, WaitRequest, Workflow, fail_on_deadline,
 };
+use crate::class;
 use crate::model::mutant::{self, Mutant};
 use crate::model::run::backoff;
 use crate::model::{

@@ -20,23 +20,23 @@ use uuid::Uuid;
 use super::backend::{Backend, NextCall, StepCall};
 use super::cancel;
 use super::checkpoint::{BackendError, Progress};
-use super::class;
 use super::cursor::{self, Next};
 use super::decide::{self, DecisionContext};
 use super::hold;
 use super::interrupt::Interrupts;
 use super::lease::LeaseTerms;
-use super::log;
 use super::outage::OutageBefore;
 use super::verbs;
 use super::workflow::{
     ChildRequest, Remark, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow, WorkflowRegistry,
 };
+use crate::class;
 use crate::model::{
     Effect, Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId,
     Snapshot, StepName, StepRecord,
 };
 use crate::store::{Claimed, Committed, Store, StoreError};
+use store::log;
 
 /// How often one change is decided again because the row has changed. Signals and operators change the row. After this many
 /// conflicts the worker gives up, and the run is taken over when its lease has expired.

@@ -6,7 +6,6 @@ use super::cancel;
 use super::cursor::{self, Next};
 use super::decide::{self, DecisionContext};
 use super::dispatcher::Engine;
-use super::log;
 use super::verbs::{self, VerbRefused};
 use super::workflow::{AfterCommit, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow};
 use crate::model::mutant::{self, Mutant};
@@ -14,6 +13,7 @@ use crate::model::{
     Effect, HoldClass, NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time, Verb,
 };
 use crate::store::{Committed, DeliverOutcome, SignalMessage, StoreError};
+use store::log;
 
 /// How often a delivery is computed again because the run has changed meanwhile.
 const MAX_CONFLICTS: u32 = 64;
@@ -224,7 +224,7 @@ impl Engine {
     }
 
     /// Applies a verb once; `None` when the run has changed meanwhile.
-    async fn try_verb(
+    pub(super) async fn try_verb(
         &self,
         mut snapshot: Snapshot,
         verb: Verb,

@@ -14,7 +14,6 @@ use tracing::Instrument;
 use super::decider::Decider;
 use super::interrupt::{CANCEL_GRACE, ClaimEntry, Interrupt, Interrupts};
 use super::lease::LeaseTerms;
-use super::log;
 use super::outage::OutageBefore;
 use super::presence::QueueWorkers;
 use super::pressure::{PressureCache, PressureGauge};
@@ -22,6 +21,7 @@ use super::worker::Worker;
 use super::workflow::WorkflowRegistry;
 use crate::model::{Clock, IdSource, NewRun, Pressure, Time, system_id_source};
 use crate::store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver};
+use store::log;
 
 /// The longest sleep between two reads of the database.
 const SWEEP: Duration = Duration::from_secs(15);

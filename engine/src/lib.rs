@@ -9,6 +9,9 @@
 //!
 //! A worker reaches its run through a [`Backend`] only. It neither decides nor writes.
 //!
+//! What a run is and which transitions it has, is the crate [`model`]; where it is kept is the crate [`store`]. Both are parts of
+//! this crate's interface.
+//!
 //! The engine knows workflows (named tables of steps), plans, and the commands of the store (claim, progress, commit, deliver;
 //! a release is a commit that gives the lease back). It does not know what any step does.
 //!
@@ -20,7 +23,6 @@
 //! - What follows a step's outcome is decided by pure functions ([`decide`]) from the current row, and decided again when the
 //!   row has changed meanwhile.
 
-pub mod audit_export;
 mod backend;
 mod cancel;
 mod checkpoint;
@@ -33,14 +35,11 @@ mod explain;
 mod hold;
 mod interrupt;
 mod lease;
-mod log;
-pub mod model;
 mod outage;
 mod presence;
 mod pressure;
 mod remote;
 mod step_error;
-pub mod store;
 mod verbs;
 mod wire;
 mod worker;
@@ -55,8 +54,6 @@ pub use deliver::{SignalDelivery, SignalError, VerbError};
 pub use dispatcher::{Engine, EngineConfig};
 pub use explain::{Blockers, Explanation, explain, unreadable};
 pub use lease::{LeaseGuard, LeaseLost};
-pub use log::{JobFields, job_span, step_span};
-pub use model::{Condition, Verb};
 pub use presence::QueueWorkers;
 pub use pressure::PressureGauge;
 pub use remote::{RemoteError, RemoteNext, RemoteQueues};
@@ -69,20 +66,7 @@ pub use workflow::{
     StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry, fail_on_deadline,
 };
 
-pub use crate::store::{Created, Creation, QueuePosition, StoreError};
-
-/// The failure classes of the engine itself.
-pub mod class {
-    use crate::model::FailureClass;
-
-    /// A deadline passed.
-    pub const DEADLINE: FailureClass = FailureClass::new("deadline");
-    /// An operator cancelled the run.
-    pub const CANCELLED: FailureClass = FailureClass::new("cancelled");
-    /// A defect of the program.
-    pub const INTERNAL: FailureClass = FailureClass::new("internal");
-    /// A child run could not be created because another run tree has the lock.
-    pub const CONFLICT: FailureClass = FailureClass::new("conflict");
-    /// A later attempt may succeed.
-    pub const TRANSIENT: FailureClass = FailureClass::new("transient");
-}
+pub use model::{self, Condition, Verb, class};
+pub use store::{
+    self, Created, Creation, JobFields, QueuePosition, StoreError, audit_export, job_span, step_span,
+};

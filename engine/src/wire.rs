@@ -102,7 +102,7 @@ impl NotPortable {
     /// The failure of the step.
     pub(super) fn failure(&self) -> Failure {
         Failure {
-            class: super::class::INTERNAL,
+            class: crate::class::INTERNAL,
             step: self.step.clone(),
             summary: self.to_string(),
             detail: None,

@@ -21,15 +21,15 @@ use tracing::Instrument;
 
 use super::backend::{Backend, NextCall, StepCall};
 use super::checkpoint::{BackendError, Checkpoint, Progress};
-use super::class;
 use super::hold;
 use super::interrupt::{CANCEL_GRACE, Interrupt, Interrupts};
 use super::lease::LeaseGuard;
-use super::log;
 use super::workflow::{
     AfterCommit, Step, StepContext, StepOutcome, StepPolicy, StepReport, WorkflowRegistry,
 };
+use crate::class;
 use crate::model::{Clock, Failure, HoldClass, RunId, StepRecord};
+use store::log;
 
 /// Calls the steps of claimed runs.
 #[derive(Clone)]

@@ -140,7 +140,7 @@ pub trait Step: Send + Sync {
 /// The failure of a wait that passed its deadline; the default of [`Step::on_wait_deadline`].
 pub fn fail_on_deadline(wait: &Wait) -> Failure {
     Failure {
-        class: super::class::DEADLINE,
+        class: crate::class::DEADLINE,
         step: wait.step.clone(),
         summary: format!(
             "waited since {} and the deadline {} has passed: {}",

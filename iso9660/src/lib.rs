@@ -87,6 +87,7 @@ mod extract;
 pub mod fuzz;
 mod image;
 mod joliet;
+mod kernel_copy;
 mod options;
 pub mod partition;
 mod plan;

@@ -14,7 +14,7 @@
 //! open, for any number of files.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use crate::error::{PlanError, ScanError};
+use crate::kernel_copy::KernelCopy;
 use crate::source::{ReadAt, past_end};
 use crate::tree::{Content, Tree};
 
@@ -93,10 +94,24 @@ impl ScannedFile {
         Ok(file)
     }
 
-    /// Appends the whole file to another file. The kernel copies where it can.
-    pub(crate) fn copy_to(&self, output: &File) -> io::Result<()> {
+    /// Appends the whole file to another file, `at_once` bytes at a time, inside the kernel. Calls `passed` with the length of
+    /// each copied piece.
+    pub(crate) fn copy_to(
+        &self,
+        (copier, output): (&KernelCopy, &File),
+        at_once: u64,
+        mut passed: impl FnMut(u64),
+    ) -> io::Result<()> {
         let file = self.open_anew()?;
-        let copied = io::copy(&mut (&file).take(self.len()), &mut &*output)?;
+        let mut copied = 0;
+        while copied < self.len() {
+            let more = copier.copy(&file, output, at_once.min(self.len() - copied))?;
+            if more == 0 {
+                break;
+            }
+            copied += more;
+            passed(more);
+        }
         self.unchanged(&file)?;
         if copied == self.len() { Ok(()) } else { Err(past_end(0, 0, copied)) }
     }

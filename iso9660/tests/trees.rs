@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
@@ -370,6 +370,26 @@ fn a_scanned_directory_equals_the_tree_of_its_files() {
         below.graft("some/where", &directory),
         Err(ScanError::Tree(PlanError::Duplicate { .. }))
     ));
+}
+
+#[test]
+fn a_durable_write_reports_its_progress_and_writes_behind_what_the_file_has() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, mebibytes) in [("first", 20), ("second", 1), ("third", 9)] {
+        fs::write(directory.path().join(name), vec![name.as_bytes()[0]; mebibytes << 20]).unwrap();
+    }
+    let mut tree = Tree::from_directory(&directory).unwrap();
+    tree.add_file("memory", vec![3; 17 << 20]).unwrap();
+    let plan = ImagePlan::new(&tree, &options()).unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"before").unwrap();
+    let mut observed = vec![0];
+    plan.write_durably(file.as_file(), |written| observed.push(written)).unwrap();
+    assert!(
+        observed.len() > 4 && observed.is_sorted() && *observed.last().unwrap() <= plan.len(),
+        "{observed:?}"
+    );
+    assert!(fs::read(file.path()).unwrap()[6..] == stream(&plan));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use engine::store::StoreError;
 use secrets::{MasterKeyError, NoRandomness};
+use store::StoreError;
 
 /// Why a key was not rotated. A rotation that had begun can be continued.
 #[derive(Debug, Error)]

@@ -14,7 +14,7 @@
 //! Invariants
 //! - A version is durable in its file before it seals or signs anything.
 //! - A former version of the master key is removed only after a count of 0 records that name it, and that count stays 0
-//!   ([`engine::store::Store::between_writes`]).
+//!   ([`store::Store::between_writes`]).
 //! - No view, error or log line contains a key.
 //!
 //! Decision D30; docs/operating.md.
@@ -32,10 +32,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use access::tls::Certificates;
-use engine::model::{Clock, Time, error_chain};
-use engine::store::Store;
+use model::{Clock, Time, error_chain};
 use secrets::{KeyRing, KeyVersion, MasterKeyError, replace_key_file};
 use settings::Settings;
+use store::Store;
 
 pub use error::RotateError;
 pub use view::{FormerKey, RotationState, RotationView, SecretName, SecretView};
@@ -75,7 +75,7 @@ impl Held {
     fn store(&self, in_force: &KeyVersion, accepted: &[KeyVersion]) -> Result<(), RotateError> {
         match &self.source {
             Source::File(path) => {
-                replace_key_file(path, in_force, accepted, &engine::model::failpoint::hit)?;
+                replace_key_file(path, in_force, accepted, &model::failpoint::hit)?;
                 Ok(())
             }
             Source::Setting | Source::Memory => Err(RotateError::NotOurs),

@@ -12,9 +12,9 @@
 use std::time::{Duration, Instant};
 
 use super::{Keys, RotateError, RotationState, RotationView, SecretName, Source};
-use engine::model::{NewEvent, Time, failpoint};
-use engine::store::{ResealCursor, SealedCount, Store};
+use model::{NewEvent, Time, failpoint};
 use secrets::{KeyVersion, MAX_VERSIONS};
+use store::{ResealCursor, SealedCount, Store};
 
 /// How long one call seals records before it returns.
 const PIECE: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
 use super::{Keys, REPORT_OVERLAP, RotateError, RotationState, RotationView, SecretName};
-use engine::model::{Time, failpoint};
+use model::{Time, failpoint};
 use secrets::{SecretSource, base32_lower, random_bytes, replace_secret_file};
 use settings::Settings;
 

@@ -3,10 +3,10 @@
 //! At a rotation the new version signs at once. The former one is accepted until the end of the overlap; one transaction records both.
 
 use super::{Keys, RotateError, RotationState, RotationView, SIGNING_OVERLAP, SecretName};
-use engine::model::{NewEvent, Time};
-use engine::store::{Store, StoreError, StoredSigningKey};
+use model::{NewEvent, Time};
 use secrecy::{ExposeSecret, SecretString};
 use secrets::{KeyRing, KeyVersion};
+use store::{Store, StoreError, StoredSigningKey};
 
 /// The ring of the stored versions. The first one is made when there is none.
 pub(super) async fn open(store: &Store, now: Time) -> Result<KeyRing, RotateError> {

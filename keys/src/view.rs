@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Keys, RotateError, Source};
 use access::tls::Certificates;
-use engine::model::Time;
+use model::Time;
 use secrets::{KeyRing, KeyVersion};
 
 /// The name of a key.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::ImageBody;
-use engine::model::failpoint::hit_file;
+use model::failpoint::hit_file;
 
 /// Bytes copied at a time.
 const CHUNK: usize = 256 * 1024;

@@ -1,7 +1,7 @@
 //! The durable store of grants: the calls that the media server makes.
 
 use async_trait::async_trait;
-use engine::model::{GrantReads, StoredGrant};
+use model::{GrantReads, StoredGrant};
 
 /// The database does not respond.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -25,9 +25,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use engine::model::{Clock, Grant, GrantReads, RunId, Serial, StoredGrant, Time, error_chain};
 use http::StatusCode;
 use http::request::Parts;
+use model::{Clock, Grant, GrantReads, RunId, Serial, StoredGrant, Time, error_chain};
 use parking_lot::Mutex;
 use secrets::{Key, MasterKey, SealError};
 use tokio::sync::Semaphore;

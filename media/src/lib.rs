@@ -35,7 +35,7 @@
 //! hashes nothing and opens no file; the served bytes have the digest that the grant recorded; a token is never logged,
 //! stored or printed.
 //!
-//! Elsewhere: what a grant is stands in `engine::model::grant`; the workflow decides when a grant is issued and ended, the
+//! Elsewhere: what a grant is stands in `model::grant`; the workflow decides when a grant is issued and ended, the
 //! store keeps it, the controller owns the listener.
 
 mod body;

@@ -17,8 +17,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::model::{Clock, GrantReads, Time};
 use futures_util::StreamExt as _;
+use model::{Clock, GrantReads, Time};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -22,8 +22,8 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use engine::model::{RunId, Time};
 use jiff::Timestamp;
+use model::{RunId, Time};
 use secrets::{Key, KeyRing, same_secret};
 
 use super::body::ImageDigest;

@@ -16,13 +16,13 @@
 
 use std::fmt;
 
-use engine::model::{RunId, Snapshot};
+use model::{RunId, Snapshot};
 use secrecy::{ExposeSecret as _, SecretString};
 use secrets::{JobTokens, TokenSeed, token_hash};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-pub use engine::model::Artifact;
+pub use model::Artifact;
 
 /// The length of the shortest token.
 pub const TOKEN_MIN: usize = 16;

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use engine::model::RunId;
+use model::RunId;
 
 use super::os_medium::OpenBlob;
 

@@ -80,6 +80,8 @@ pub enum SettingKind {
     Schedule,
     /// A folder, or a repository of an OCI registry.
     BackupTarget,
+    /// The URL of a NATS server.
+    NatsServer,
 }
 
 /// The default of a setting.
@@ -150,6 +152,7 @@ impl fmt::Display for SettingKind {
             Self::Path => f.write_str("path"),
             Self::Choice(words) => f.write_str(&words.join("|")),
             Self::BaseUrl => f.write_str("http(s)://host[:port]"),
+            Self::NatsServer => f.write_str("nats://host[:port] or tls://host[:port]"),
             Self::ImageUrl => f.write_str("path or URL"),
             Self::KeySet => f.write_str("path or https URL"),
             Self::Text => f.write_str("text"),

@@ -43,7 +43,7 @@ pub use definition::{Definition, SettingDefault, SettingKind};
 pub use error::{ConfigErrors, Origin, Problem};
 pub use images::read_rules;
 pub use load::Sources;
-pub use references::read_keys;
+pub use references::{read_credentials, read_keys};
 pub use table::{DEFINITIONS, Settings, reference};
 pub use values::{KeySetLocation, Listener, LogFormat, TaskIsoMode, duration_text};
 

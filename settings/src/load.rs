@@ -231,7 +231,9 @@ fn shown(kind: SettingKind, text: String) -> String {
         _ if text.is_empty() => text,
         SettingKind::Secret if is_reference(&text) => text,
         SettingKind::Secret | SettingKind::PasswordHash => REDACTED.to_owned(),
-        SettingKind::ImageUrl | SettingKind::KeySet | SettingKind::BaseUrl => without_credentials(&text),
+        SettingKind::ImageUrl | SettingKind::KeySet | SettingKind::BaseUrl | SettingKind::NatsServer => {
+            without_credentials(&text)
+        }
         _ => text,
     }
 }

@@ -6,12 +6,13 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
+use nats_carrier::Credentials;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
 use access::auth::{JwtKeyError, check_key_set, check_public_keys, check_secret, lists_in};
-use engine::model::error_chain;
+use model::error_chain;
 use secrets::{MasterKey, SecretSource};
 
 use super::Settings;
@@ -103,6 +104,17 @@ impl Settings {
             let found = found.into_iter();
             problems.extend(found.map(|message| self.problem(&table::REGISTRY_ACCESS_FILE, message)));
         }
+        if let Some(path) = &self.events_credentials_file {
+            let plain = self.events.as_ref().is_some_and(|server| !server.is_tls() && !server.is_loopback());
+            let problem = match read_credentials(path) {
+                Ok(credentials) if plain && credentials.are_sent() => {
+                    Some("they would cross the network in the clear; give EVENTS as tls://".to_owned())
+                }
+                Ok(_) => None,
+                Err(message) => Some(message),
+            };
+            problems.extend(problem.map(|message| self.problem(&table::EVENTS_CREDENTIALS_FILE, message)));
+        }
         if problems.is_empty() { Ok(()) } else { Err(ConfigErrors(problems)) }
     }
 
@@ -119,6 +131,16 @@ impl Settings {
 
 /// Returns why a secret that could be read cannot be used.
 type SecretCheck = fn(&SecretString) -> Option<String>;
+
+/// Reads the file of `EVENTS_CREDENTIALS_FILE`, or of the same for a worker elsewhere.
+///
+/// # Errors
+/// A message that names the file, when it cannot be read or holds no credentials.
+pub fn read_credentials(path: &Path) -> Result<Credentials, String> {
+    let text = SecretSource::File(path.to_owned()).load(&|_| None);
+    let text = text.map_err(|error| error_chain(&error).to_string())?;
+    Credentials::parse(text.expose_secret()).map_err(|why| format!("cannot use {}: {why}", path.display()))
+}
 
 /// Reads a file of public keys.
 ///

@@ -14,10 +14,10 @@ use super::suggest::nearest;
 use super::table::{
     AUTH_MODE, AUTH_NONE_ALLOW_REMOTE, BACKUP_CA_FILE, BACKUP_REGISTRY_PASSWORD, BACKUP_REGISTRY_USER,
     BACKUP_SCHEDULE, BACKUP_TARGET, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
-    CONTROLLER_HTTPS_ADDR, CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_AUDIENCE,
-    JWT_CA_FILE, JWT_ISSUER, JWT_JWKS, JWT_PUBLIC_KEY_FILE, JWT_SECRET, MEDIA_HTTP_ADDR, MEDIA_HTTPS_ADDR,
-    REPORT_CERTIFICATES, REPORT_CLIENT_CA_FILE, REPORT_CLIENT_CRL_FILE, STEP_TIMEOUTS, TLS_CERT_FILE,
-    TLS_KEY_FILE, TLS_NAMES, WEBHOOK_SECRET, WEBHOOK_SECRET_OLD,
+    CONTROLLER_HTTPS_ADDR, CONTROLLER_PUBLIC_URL, EVENTS, EVENTS_CREDENTIALS_FILE, JOB_LEASE_TTL,
+    JOB_STUCK_TIMEOUT, JWT_AUDIENCE, JWT_CA_FILE, JWT_ISSUER, JWT_JWKS, JWT_PUBLIC_KEY_FILE, JWT_SECRET,
+    MEDIA_HTTP_ADDR, MEDIA_HTTPS_ADDR, REPORT_CERTIFICATES, REPORT_CLIENT_CA_FILE, REPORT_CLIENT_CRL_FILE,
+    STEP_TIMEOUTS, TLS_CERT_FILE, TLS_KEY_FILE, TLS_NAMES, WEBHOOK_SECRET, WEBHOOK_SECRET_OLD,
 };
 use super::values::{KeySetLocation, Listener, duration_text};
 
@@ -41,6 +41,8 @@ pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
         backups_have_a_target(raw),
         backup_login(raw),
         backup_authority(raw),
+        events_credentials(raw),
+        events_authority(raw),
     ]
     .into_iter()
     .flatten()
@@ -294,4 +296,25 @@ fn backup_authority(raw: &RawSettings) -> Option<Problem> {
         }
         _ => None,
     }
+}
+
+fn events_credentials(raw: &RawSettings) -> Option<Problem> {
+    (raw.is_set(&EVENTS_CREDENTIALS_FILE) && !raw.is_set(&EVENTS))
+        .then(|| {
+            let message = "EVENTS_CREDENTIALS_FILE has no effect without EVENTS; set it or omit the file";
+            at(raw, &EVENTS_CREDENTIALS_FILE, message)
+        })
+        .flatten()
+}
+
+/// Without an authority no certificate is trusted, and no connection is made.
+fn events_authority(raw: &RawSettings) -> Option<Problem> {
+    let encrypted = raw.get(&EVENTS)?.is_tls();
+    (encrypted && !raw.is_set(&CONTROLLER_CA_FILE))
+        .then(|| {
+            let message =
+                "EVENTS is reached by TLS, and no authority of its server is given; set CONTROLLER_CA_FILE";
+            at(raw, &EVENTS, message)
+        })
+        .flatten()
 }

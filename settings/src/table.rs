@@ -18,6 +18,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use nats_carrier::ServerUrl;
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 use strum::VariantNames;
 
@@ -378,6 +379,11 @@ settings! {
     /// PEM certificates of the authorities of the registry of BACKUP_TARGET; no others are trusted. Unset:
     /// CONTROLLER_CA_FILE.
     BACKUP_CA_FILE backup_ca_file: PathBuf = unset, Path, values::path;
+    /// The NATS server to which events and wake-ups are published: nats://HOST[:PORT], or tls://HOST[:PORT] for TLS with the
+    /// authorities of CONTROLLER_CA_FILE. Its loss adds latency only. Unset: none.
+    EVENTS events: ServerUrl = unset, NatsServer, values::nats_server;
+    /// The file with the credentials for EVENTS: a .creds file, or one line with USER:PASSWORD, an NKEY seed or a token.
+    EVENTS_CREDENTIALS_FILE events_credentials_file: PathBuf = unset, Path, values::path;
     /// Log filter: error, warn, info, debug or trace, or levels for parts of the program such as
     /// info,engine=debug.
     LOG_LEVEL log_level: String = "info", LogFilter, values::log_filter;

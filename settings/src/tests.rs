@@ -476,6 +476,33 @@ fn a_base_url_is_stored_without_its_final_slash() {
 }
 
 #[test]
+fn the_nats_server_has_a_scheme_no_credentials_and_an_authority_for_tls() {
+    for (url, why) in [
+        ("http://nats.example", "give nats://HOST[:PORT], or tls://HOST[:PORT] for TLS"),
+        ("nats://shoal:s3cr3t@nats.example", "give a URL without user and password"),
+        ("tls://nats.example", "set CONTROLLER_CA_FILE"),
+    ] {
+        let text = problems(&[], &[("EVENTS", url)]);
+        assert!(text.contains(why) && !text.contains("s3cr3t"), "{url}: {text}");
+    }
+    let text = problems(&[], &[("EVENTS_CREDENTIALS_FILE", "/etc/shoal/nats.creds")]);
+    assert!(text.contains("EVENTS_CREDENTIALS_FILE has no effect without EVENTS"), "{text}");
+    let (_dir, path) = file("shoal:s3cr3t\n");
+    let check = |url| {
+        let given = [("EVENTS", url), ("EVENTS_CREDENTIALS_FILE", path.to_str().unwrap())];
+        load(&[], &given, None).unwrap().check_references(&|_| None).map_err(|errors| errors.to_string())
+    };
+    assert_eq!(check("nats://127.0.0.1"), Ok(()));
+    let text = check("nats://nats.example").unwrap_err();
+    assert!(
+        text.contains("cross the network in the clear; give EVENTS as tls://") && !text.contains("s3cr3t"),
+        "{text}"
+    );
+    std::fs::write(&path, "two\nlines\n").unwrap();
+    assert!(check("nats://127.0.0.1").unwrap_err().contains("neither a .creds file nor one line"));
+}
+
+#[test]
 fn names_flags_and_keys_are_unique_and_all_choices_parse() {
     let mut names: Vec<String> = DEFINITIONS.iter().flat_map(|row| [row.flag(), row.key()]).collect();
     names.extend(DEFINITIONS.iter().filter_map(|row| row.flag_alias.map(str::to_owned)));

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use nats_carrier::{ServerUrl, ServerUrlError};
 use rustls::pki_types::ServerName;
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
@@ -284,6 +285,10 @@ pub(super) fn base_url(_: SettingKind, text: &str) -> Result<String, InvalidValu
         ));
     }
     if bare { Ok(url.origin().ascii_serialization()) } else { Err(refusal()) }
+}
+
+pub(super) fn nats_server(_: SettingKind, text: &str) -> Result<ServerUrl, InvalidValue> {
+    text.parse().map_err(|why: ServerUrlError| InvalidValue::give(why.to_string()))
 }
 
 pub(super) fn image_url(_: SettingKind, text: &str) -> Result<String, InvalidValue> {

@@ -105,7 +105,9 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
         SettingKind::Duration { .. } => argument.value_name("DURATION"),
         SettingKind::Size { .. } | SettingKind::Reserve => argument.value_name("SIZE"),
         SettingKind::Count { .. } => argument.value_name("N"),
-        SettingKind::BaseUrl | SettingKind::ImageUrl | SettingKind::KeySet => argument.value_name("URL"),
+        SettingKind::BaseUrl | SettingKind::ImageUrl | SettingKind::KeySet | SettingKind::NatsServer => {
+            argument.value_name("URL")
+        }
         SettingKind::Secret => argument.value_name("env:NAME|file:PATH"),
         SettingKind::Entries(_) => argument.value_name("ENTRY,..."),
         SettingKind::StepTimes => argument.value_name("STEP=DURATION,…"),

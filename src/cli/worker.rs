@@ -8,7 +8,7 @@
 //! Invariant: a worker opens no database and needs no data directory.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ use super::output::{Output, text};
 use super::token::{Expiry, expiry};
 use controller::app::ProcessSignals;
 use engine::model::error_chain;
-use settings::LogFormat;
-use worker::{self, CancellationToken, WorkerError, WorkerOptions};
+use settings::{LogFormat, read_credentials};
+use worker::{self, CancellationToken, Credentials, ServerUrl, WakeOptions, WorkerError, WorkerOptions};
 
 /// How long threads that may block may take to end after the stop.
 const BLOCKED: Duration = Duration::from_secs(5);
@@ -53,6 +53,16 @@ pub(super) struct WorkerArgs {
     /// How many steps are executed at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_CALLS)))]
     parallel: u16,
+    /// The NATS server that EVENTS of the controller names, for wake-ups: nats://HOST[:PORT], or tls://HOST[:PORT] with the
+    /// authorities of --ca-file
+    #[arg(long, value_name = "URL")]
+    wake: Option<ServerUrl>,
+    /// The file with the credentials for --wake: a .creds file, or one line with USER:PASSWORD, an NKEY seed or a token
+    #[arg(long, value_name = "FILE", requires = "wake")]
+    wake_credentials_file: Option<PathBuf>,
+    /// The seconds after which the worker orders calls without a wake-up of --wake
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "wake", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    wake_interval: u32,
     /// The directory for firmware files on their way to a BMC [default: the directory for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     spool: Option<PathBuf>,
@@ -124,12 +134,21 @@ pub(super) fn run(arguments: WorkerArgs, connection: &ConnectionArgs) -> Result<
     let token = source
         .load(&|name| std::env::var_os(name))
         .map_err(|error| CliError::Usage(format!("--token: {error}")))?;
+    let name = arguments.name.unwrap_or_else(host_name);
+    let wake = match arguments.wake {
+        Some(server) => {
+            let interval = Duration::from_secs(arguments.wake_interval.into());
+            Some(wake_options(server, arguments.wake_credentials_file.as_deref(), &tls, &name, interval)?)
+        }
+        None => None,
+    };
     let options = WorkerOptions {
+        wake,
         controller,
         token,
         tls,
         queues: arguments.queues.into_iter().collect::<BTreeSet<_>>(),
-        name: arguments.name.unwrap_or_else(host_name),
+        name,
         parallel: usize::from(arguments.parallel),
         spool: arguments.spool.unwrap_or_else(std::env::temp_dir),
     };
@@ -153,6 +172,21 @@ pub(super) fn run(arguments: WorkerArgs, connection: &ConnectionArgs) -> Result<
             Ok(exit.into())
         }
     }
+}
+
+fn wake_options(
+    server: ServerUrl,
+    credentials: Option<&Path>,
+    tls: &rustls::ClientConfig,
+    name: &str,
+    interval: Duration,
+) -> Result<WakeOptions, CliError> {
+    let usage = |why: String| CliError::Usage(format!("--wake-credentials-file: {why}"));
+    let credentials = credentials.map(read_credentials).transpose().map_err(usage)?;
+    if credentials.as_ref().is_some_and(Credentials::are_sent) && !server.is_tls() && !server.is_loopback() {
+        return Err(usage("it would cross the network in the clear; give --wake as tls://".to_owned()));
+    }
+    Ok(WakeOptions { server, credentials, tls: tls.clone(), name: name.to_owned(), interval })
 }
 
 async fn until_stopped(options: WorkerOptions) -> Result<(), WorkerError> {

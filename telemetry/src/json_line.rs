@@ -1,7 +1,7 @@
 //! One log line as one JSON object.
 //!
 //! ```text
-//! {"timestamp":"2026-11-23T03:00:00.123Z","level":"ERROR","message":"the job failed: …","target":"engine::log",
+//! {"timestamp":"2026-11-23T03:00:00.123Z","level":"ERROR","message":"the job failed: …","target":"store::log",
 //!  "job_id":"…","server_serial":"…","workflow":"provision","worker_id":"…","epoch":3,"step":"redfish.mount.task","class":"media", …}
 //! ```
 //!

@@ -10,6 +10,7 @@ mod log_level;
 mod log_queue;
 mod logs;
 mod metrics;
+mod nats_metrics;
 pub mod observability;
 pub mod request_span;
 

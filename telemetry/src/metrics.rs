@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use super::host_metrics::{HostGauges, HostMetrics};
+use super::nats_metrics::NatsMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Status {
@@ -70,6 +71,7 @@ pub struct Metrics {
     log_lines_dropped: Counter,
     registry_metrics: RegistryMetrics,
     host: HostMetrics,
+    nats: NatsMetrics,
 }
 
 /// The counters of the registry, and its gauges at the time of a scrape.
@@ -210,8 +212,11 @@ impl Default for Metrics {
         registry_metrics.register(&mut registry);
         let host = HostMetrics::default();
         host.register(&mut registry);
+        let nats = NatsMetrics::default();
+        nats.register(&mut registry);
         Self {
             host,
+            nats,
             registry_metrics,
             registry,
             jobs,
@@ -245,6 +250,21 @@ impl Metrics {
                 self.webhook_deliveries.get_or_create(&Delivery { result }).inc_by(number);
             }
         }
+    }
+
+    /// Sets whether there is a connection to the NATS server.
+    pub fn set_nats_connected(&self, connected: bool) {
+        self.nats.connected(connected);
+    }
+
+    /// Counts events that the NATS server has stored.
+    pub fn nats_published(&self, events: u64) {
+        self.nats.published(events);
+    }
+
+    /// Sets how many numbers of the event log the NATS server has not stored.
+    pub fn set_nats_waiting(&self, events: u64) {
+        self.nats.waiting(events);
     }
 
     /// Counts the end of a job and its duration.

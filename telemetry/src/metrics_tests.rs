@@ -21,6 +21,9 @@ fn touched() -> Metrics {
     metrics.overloaded("share");
     metrics.set_dropped_log_lines(7);
     metrics.events_sent(1, 1, 1);
+    metrics.set_nats_connected(true);
+    metrics.nats_published(3);
+    metrics.set_nats_waiting(2);
     metrics.registry_pushed("blob", 12);
     metrics.registry_deleted("tag");
     metrics.registry_denied("pull", "forbidden");
@@ -109,12 +112,14 @@ fn the_documented_metric_names_are_scraped() {
 fn docs_metrics_lists_exactly_what_is_exported() {
     let text = touched().encode().unwrap();
     let all = described(&text);
-    let registered: usize = [include_str!("metrics.rs"), include_str!("host_metrics.rs")]
-        .iter()
-        .map(|code| {
-            code.matches("registry.register(").count() + code.matches("registry.register_with_unit(").count()
-        })
-        .sum();
+    let registered: usize =
+        [include_str!("metrics.rs"), include_str!("host_metrics.rs"), include_str!("nats_metrics.rs")]
+            .iter()
+            .map(|code| {
+                code.matches("registry.register(").count()
+                    + code.matches("registry.register_with_unit(").count()
+            })
+            .sum();
     assert_eq!(all.len(), registered, "every registered metric needs a value in `touched`");
     let mut page = String::from(
         "# Metrics\n\n`/metrics` exports these metrics in the OpenMetrics text format, and no others. A test generates this \

@@ -15,7 +15,7 @@
 use tracing::Span;
 use tracing::field::{Empty, display};
 
-use engine::model::{Job, RunId, Serial};
+use model::{Job, RunId, Serial};
 
 /// The span of a request to the route of this pattern. The pattern, never the path: a path may contain a token.
 pub fn of_request(request_id: &str, method: &str, route: &str, path: &[(String, String)]) -> Span {

@@ -8,9 +8,9 @@ use tracing_subscriber::EnvFilter;
 use super::log_filter::{REQUESTED, parse};
 use super::logs::{Lines, dropped_notice, subscriber};
 use super::request_span;
-use engine::JobFields;
-use engine::model::{Artifact, Grant, GrantReads, StepName, StoredGrant};
 use media::grant_span;
+use model::{Artifact, Grant, GrantReads, StepName, StoredGrant};
+use store::JobFields;
 
 fn writer(lines: &NamedTempFile) -> File {
     lines.as_file().try_clone().unwrap()
@@ -48,7 +48,7 @@ fn written(filter: &str, format: Lines) -> String {
             epoch: 3,
         };
         job.span().in_scope(|| {
-            let step = engine::step_span(&StepName::new("redfish.mount.task"));
+            let step = store::step_span(&StepName::new("redfish.mount.task"));
             let _in_step = step.enter();
             tracing::debug!(target: "redfish", operation = "insert", "request sent");
             tracing::error!(target: "engine", class = "media", next_action = "check \"the\" URL", "the job failed: {}", "no image");

@@ -77,12 +77,7 @@ const NATURAL: [&[&str]; 8] = [
     // Settings are loaded by the table, the table makes the settings from what was loaded, the rules compare what was loaded.
     &["settings/src/load.rs", "settings/src/rules.rs", "settings/src/table.rs"],
     // One transaction: a commit creates children, sends signals and releases locks; each of these changes other runs.
-    &[
-        "engine/src/store/commit.rs",
-        "engine/src/store/create.rs",
-        "engine/src/store/locks.rs",
-        "engine/src/store/signals.rs",
-    ],
+    &["store/src/commit.rs", "store/src/create.rs", "store/src/locks.rs", "store/src/signals.rs"],
     // The extents of a volume are checked against its descriptors, and descriptors record the extents that they use.
     &["iso9660/src/check/descriptors.rs", "iso9660/src/check/extents.rs"],
     // Rock Ridge entries are stored inside of SUSP, and SUSP names the extensions that it carries.

@@ -68,7 +68,7 @@ fn the_documented_arrows_are_those_of_the_manifests() {
 #[test]
 fn the_crates_for_iso_registry_and_redfish_know_nothing_of_the_rest() {
     let manifests = manifests();
-    for name in ["iso9660", "registry", "redfish", "secrets", "recipe", "engine"] {
+    for name in ["iso9660", "registry", "redfish", "secrets", "recipe", "model"] {
         assert!(manifests[name].is_empty(), "{name} uses {:?}", manifests[name]);
     }
 }
@@ -76,7 +76,10 @@ fn the_crates_for_iso_registry_and_redfish_know_nothing_of_the_rest() {
 #[test]
 fn workflows_never_use_each_other_and_only_the_program_uses_the_laboratory() {
     let workflows = ["provision", "diagnostics", "upkeep"];
-    let below = ["beacon", "bmc", "media", "engine", "firmware", "redfish", "iso9660", "recipe", "secrets"];
+    let below = [
+        "beacon", "bmc", "engine", "firmware", "iso9660", "media", "model", "recipe", "redfish", "secrets",
+        "store",
+    ];
     for (package, used) in manifests() {
         let laboratory = package.starts_with("lab-") || package == "shoal";
         for other in used {

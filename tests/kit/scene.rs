@@ -137,7 +137,11 @@ impl Scene {
                 return job;
             }
             if Instant::now() > deadline || job["status"] == "complete" {
-                panic!("timeout: {what}; the job is {}\n{}", job["status"], self.admin.event_log(id).await);
+                let explained = self.admin.get(&format!("/api/v1/jobs/{id}/explain")).await.text();
+                panic!(
+                    "timeout: {what}; the job is {job:#}\n{explained}\n{}",
+                    self.admin.event_log(id).await
+                );
             }
             self.skip_wait(&job);
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -232,7 +232,7 @@ mod tests {
     use axum::extract::{FromRequestParts, RawQuery};
     use axum::http::Request;
     use axum::routing::get;
-    use engine::model::SystemClock;
+    use model::SystemClock;
     use futures_util::StreamExt;
     use secrets::KeyRing;
 

@@ -45,7 +45,7 @@ use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 
-use engine::model::Clock;
+use model::Clock;
 use seal::Seal;
 use secrets::KeyRing;
 use visit::Visit;

@@ -57,7 +57,7 @@ impl Refusal {
 
     /// A page that could not be made; the log has the cause.
     pub(super) fn internal(error: &dyn std::error::Error) -> Self {
-        tracing::error!(error = %engine::model::error_chain(error), "a page could not be made");
+        tracing::error!(error = %model::error_chain(error), "a page could not be made");
         let message = "the controller failed to make this page; see its log".to_owned();
         let body = ErrorBody { error: "internal".to_owned(), message, ..ErrorBody::default() };
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, body }

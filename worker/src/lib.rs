@@ -4,6 +4,7 @@
 //!   claim (waits) ──> Worker::run, one task each ──> BMC
 //!        │                │ progress, report, release ──> Link ──> /worker/v1/… of the controller
 //!        │                └ servers, files, inventories of its calls ── Keeper, services
+//!        └ with wake-ups over NATS: claim (at once), then again when a call ended, after a wake-up, or after the interval
 //!   interrupted (waits) ──> Worker::interrupt
 //!
 //!   stop     no further call is claimed; what may be interrupted gives its lease back, what may not is finished
@@ -17,6 +18,7 @@
 //! | `keeper` | the calls, and the records of their servers with sealed passwords |
 //! | `services` | what the steps use |
 //! | `clock` | the time of the controller |
+//! | `waking` | wake-ups over NATS |
 //!
 //! Invariant: a worker knows the BMC passwords of the servers that it has a call for, or had one a minute ago, and no others; they
 //! are in its memory only.
@@ -26,6 +28,7 @@ mod keeper;
 mod link;
 pub mod messages;
 mod services;
+mod waking;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -46,8 +49,11 @@ use link::{Link, LinkError, POLL};
 use messages::{ClaimList, ClaimOrder, Claims, Hello};
 use secrets::{KeyRing, KeyVersion, Resolver};
 use upkeep::{Upkeep, UpkeepServices};
+use waking::Waking;
 
+pub use nats_carrier::{Credentials, ServerUrl};
 pub use tokio_util::sync::CancellationToken;
+pub use waking::WakeOptions;
 
 /// How often idle connections to BMCs are looked for.
 const SWEEP: Duration = Duration::from_secs(15);
@@ -75,6 +81,8 @@ pub struct WorkerOptions {
     pub parallel: usize,
     /// The directory in which received firmware files are stored, without a name.
     pub spool: PathBuf,
+    /// Wake-ups over NATS. While they arrive, no order of calls waits at the controller.
+    pub wake: Option<WakeOptions>,
 }
 
 /// Why a worker elsewhere ended.
@@ -93,9 +101,10 @@ pub enum WorkerError {
 /// # Errors
 /// When the options cannot be used, or the controller refuses the worker.
 pub async fn run(options: WorkerOptions, stop: CancellationToken) -> Result<(), WorkerError> {
+    let waking = Waking::subscribe(options.wake.clone(), &options.queues);
     let running = Running::connect(options, &stop).await?;
     let Some(running) = running else { return Ok(()) };
-    running.work(&stop).await;
+    running.work(&stop, waking).await;
     match running.link.why_ended() {
         Some(why) => Err(WorkerError::Refused(why)),
         None => Ok(()),
@@ -115,7 +124,7 @@ struct Running {
 impl Running {
     /// Says hello, as long as it takes. `None`: the worker was stopped before.
     async fn connect(options: WorkerOptions, stop: &CancellationToken) -> Result<Option<Self>, WorkerError> {
-        let WorkerOptions { controller, token, tls, queues, name, parallel, spool } = options;
+        let WorkerOptions { controller, token, tls, queues, name, parallel, spool, wake: _ } = options;
         checked_url(&controller)?;
         let refused = |what: &str| WorkerError::Options(what.to_owned());
         let key = KeyVersion::random(None).map_err(|why| WorkerError::Options(why.to_string()))?;
@@ -167,12 +176,12 @@ impl Running {
     }
 
     /// Works until `stop`, or until the controller refuses the worker.
-    async fn work(&self, stop: &CancellationToken) {
+    async fn work(&self, stop: &CancellationToken, waking: Waking) {
         let tasks = TaskTracker::new();
         let permits = Arc::new(Semaphore::new(self.parallel));
         let ending = stop.child_token();
         tokio::select! {
-            () = self.claim_calls(&ending, &permits, &tasks) => {}
+            () = self.claim_calls(&ending, &permits, &tasks, waking) => {}
             () = self.watch() => {}
         }
         ending.cancel();
@@ -196,7 +205,13 @@ impl Running {
     }
 
     /// Claims calls and starts a task for each.
-    async fn claim_calls(&self, stop: &CancellationToken, permits: &Arc<Semaphore>, tasks: &TaskTracker) {
+    async fn claim_calls(
+        &self,
+        stop: &CancellationToken,
+        permits: &Arc<Semaphore>,
+        tasks: &TaskTracker,
+        mut waking: Waking,
+    ) {
         let mut pause = Duration::from_millis(250);
         loop {
             tokio::select! {
@@ -204,9 +219,11 @@ impl Running {
                 () = self.link.ended.cancelled() => return,
                 permit = permits.acquire() => drop(permit),
             }
-            let limit = permits.available_permits().max(1);
+            // Before the order, so that a wake-up during it causes the next one.
+            let at_once = waking.begin();
+            let order = ClaimOrder { limit: permits.available_permits().max(1), at_once };
             let since = self.clock.elapsed();
-            let claims = match self.poll(limit, stop).await {
+            let claims = match self.poll(order, stop).await {
                 Ok(Some(claims)) => claims,
                 Ok(None) => return,
                 Err(LinkError::Ended(_)) => return,
@@ -214,6 +231,7 @@ impl Running {
                     tracing::debug!(%why, "no calls were claimed");
                     let waited = tokio::select! {
                         waited = self.link.pause(&mut pause) => waited,
+                        () = waking.woken() => Ok(()),
                         () = stop.cancelled() => return,
                     };
                     if waited.is_err() {
@@ -226,6 +244,7 @@ impl Running {
             self.clock.follow(claims.now);
             // The leases began after the order had waited at the controller.
             let since = since + Duration::from_millis(claims.waited_ms);
+            let idle = at_once && claims.calls.is_empty();
             for parcel in claims.calls {
                 let call = self.link.keeper.take(parcel);
                 let (run, epoch) = (call.snapshot.run.id, call.snapshot.run.epoch);
@@ -238,18 +257,26 @@ impl Running {
                 });
             }
             self.claimed.notify_one();
+            if idle {
+                tracing::debug!("nothing is due; the next order of calls follows a wake-up");
+                tokio::select! {
+                    () = waking.next() => {}
+                    () = stop.cancelled() => return,
+                    () = self.link.ended.cancelled() => return,
+                }
+            }
         }
     }
 
     /// One order of calls. At `stop` the controller is asked to end it, so that no claimed call is lost; `None` then.
-    async fn poll(&self, limit: usize, stop: &CancellationToken) -> Result<Option<Claims>, LinkError> {
-        let order = ClaimOrder { limit };
+    async fn poll(&self, order: ClaimOrder, stop: &CancellationToken) -> Result<Option<Claims>, LinkError> {
         let mut poll = std::pin::pin!(self.link.once::<Claims>("claim", &order, POLL));
         tokio::select! {
             claims = &mut poll => return claims.map(Some),
             () = stop.cancelled() => {}
         }
-        let last = self.link.once::<Claims>("claim", &ClaimOrder { limit: 0 }, LAST_POLL);
+        let end = ClaimOrder { limit: 0, at_once: false };
+        let last = self.link.once::<Claims>("claim", &end, LAST_POLL);
         let both = async { tokio::join!(poll, last).0 };
         match tokio::time::timeout(LAST_POLL, both).await {
             // Calls of a worker that stops give their leases back at once.

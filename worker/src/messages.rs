@@ -86,6 +86,9 @@ pub struct RedfishSettings {
 pub struct ClaimOrder {
     /// How many calls the worker can make; with 0 an earlier order of the same worker ends at once.
     pub limit: usize,
+    /// Whether the order ends at once when nothing is due: the worker is woken for the next one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_once: bool,
 }
 
 /// Claimed calls.

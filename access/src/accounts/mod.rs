@@ -1,7 +1,7 @@
 //! Users, API tokens and tokens of workers: what the API and the local commands do to them.
 //!
 //! ```text
-//!   api (users, tokens, me) ──┐                             ┌──> engine::store (users, api_tokens, events)
+//!   api (users, tokens, me) ──┐                             ┌──> store (users, api_tokens, events)
 //!   app::OfflineAccounts ─────┴──> check, hash, make token ─┘
 //! ```
 //!
@@ -24,8 +24,8 @@ pub use worker_tokens::{NewWorkerToken, WorkerTokenView};
 use thiserror::Error;
 
 use crate::auth::{JOB_USERNAME, Logins, PasswordError};
-use engine::store::{LoginGuard, MAX_ACCOUNTS, MAX_WORKER_TOKENS, Store, StoreError};
 use secrets::NoRandomness;
+use store::{LoginGuard, MAX_ACCOUNTS, MAX_WORKER_TOKENS, Store, StoreError};
 
 /// Names that events have for parts of the program.
 const RESERVED: [&str; 7] =

@@ -12,9 +12,9 @@ use super::{AccountError, Accounts};
 use crate::auth::{
     InvalidRegistryScope, MAX_REGISTRY_SCOPES, MAX_TOKEN_LABELS, RegistryScope, Role, generate_token,
 };
-use engine::model::{NewEvent, Time};
-use engine::store::{AccountWritten, StoredToken};
+use model::{NewEvent, Time};
 use secrets::token_hash;
+use store::{AccountWritten, StoredToken};
 
 /// The maximum length of a key or value of a label.
 const MAX_LABEL: usize = 128;

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{AccountError, Accounts};
 use crate::auth::{MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES, PasswordError, Role, hash_password};
-use engine::model::{NewEvent, Time};
-use engine::store::{AccountWritten, StoredUser, UserChange};
+use model::{NewEvent, Time};
+use store::{AccountWritten, StoredUser, UserChange};
 
 /// A user, without the password.
 #[derive(Serialize, JsonSchema)]

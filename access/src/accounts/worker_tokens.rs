@@ -11,9 +11,9 @@ use super::tokens::{in_future, new_id};
 use super::users::shown;
 use super::{AccountError, Accounts};
 use crate::auth::generate_worker_token;
-use engine::model::{NewEvent, Time};
-use engine::store::{AccountWritten, StoredWorkerToken};
+use model::{NewEvent, Time};
 use secrets::token_hash;
+use store::{AccountWritten, StoredWorkerToken};
 
 /// The most queues of one token.
 const MAX_QUEUES: usize = 32;

@@ -286,6 +286,6 @@ mod tests {
 
     #[test]
     fn the_engine_records_a_pruning_under_a_name_of_this_list() {
-        assert_eq!(AuditAction::AuditPrune.as_str(), engine::model::audit::PRUNED);
+        assert_eq!(AuditAction::AuditPrune.as_str(), model::audit::PRUNED);
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Another action is one row of [`AuditAction`]; a route that changes something is a row of [`AuditAction::of_route`] too. The
-//! chain and the table are `engine::model::audit` and `engine::store`.
+//! chain and the table are `model::audit` and `store`.
 //!
 //! Invariant: an entry has no secret. A name that a client chose freely is recorded only if it has the form of a name
 //! ([`name_of`]).
@@ -16,9 +16,9 @@
 mod action;
 mod refused;
 
-use engine::model::Time;
-use engine::model::audit::{ActorKind, AuditActor, NewAuditEntry};
-use engine::store::{Store, StoreError};
+use model::Time;
+use model::audit::{ActorKind, AuditActor, NewAuditEntry};
+use store::{Store, StoreError};
 
 pub use action::AuditAction;
 pub use refused::RefusedAttempts;

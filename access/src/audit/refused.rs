@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::action::AuditAction;
-use engine::model::audit::{AuditActor, NewAuditEntry};
-use engine::model::{Clock, Time, error_chain};
-use engine::store::Store;
+use model::audit::{AuditActor, NewAuditEntry};
+use model::{Clock, Time, error_chain};
+use store::Store;
 
 /// The time that one sum covers.
 const WINDOW: Duration = Duration::from_secs(300);
@@ -223,7 +223,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_open_window_is_written_at_stop() {
         let folder = tempfile::tempdir().unwrap();
-        let clock = Arc::new(engine::model::ManualClock::new(at(0)));
+        let clock = Arc::new(model::ManualClock::new(at(0)));
         let store = Store::open(&folder.path().join("shoal.db"), at(0)).unwrap();
         let refused = Arc::new(RefusedAttempts::default());
         let stop = CancellationToken::new();
@@ -232,7 +232,7 @@ mod tests {
         }
         stop.cancel();
         refused.run(store.clone(), clock, stop).await;
-        let log = store.audit(engine::store::AuditFilter { limit: 10, ..Default::default() }).await.unwrap();
+        let log = store.audit(store::AuditFilter { limit: 10, ..Default::default() }).await.unwrap();
         assert_eq!((log.len(), log[0].count, log[0].result.as_str()), (1, 3, "unauthorized"));
     }
 }

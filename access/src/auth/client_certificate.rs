@@ -19,8 +19,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::model::{Serial, error_chain};
 use jiff::Timestamp;
+use model::{Serial, error_chain};
 use parking_lot::{Mutex, RwLock};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;

@@ -58,7 +58,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use engine::model::audit::{ActorKind, AuditActor};
+use model::audit::{ActorKind, AuditActor};
 
 pub use authenticator::{AuthConfig, AuthConfigError, Authenticator, Login, Logins};
 pub use client_address::TrustedProxies;

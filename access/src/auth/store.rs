@@ -8,8 +8,8 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use engine::model::PullGrant;
 use jiff::Timestamp;
+use model::PullGrant;
 use thiserror::Error;
 
 use super::{Role, TokenLimits};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::model::{Clock, Time, error_chain};
+use model::{Clock, Time, error_chain};
 use parking_lot::{Mutex, RwLock};
 use rustls::client::verify_server_name;
 use rustls::crypto::CryptoProvider;

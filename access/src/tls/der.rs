@@ -7,7 +7,7 @@
 //!
 //! Specification: RFC 5280 section 4.1; X.690. Invariant: no input leads to a panic or to a read beyond it.
 
-use engine::model::Time;
+use model::Time;
 
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   claim        a run of the queues is due ──> claimed, carried to its first call     nothing within 20 s ──> no calls
+//!     at once                                                                            nothing now ──> no calls
 //!   interrupted  a claim was cancelled or lost ──> its run and epoch                   nothing within 20 s ──> none
 //! ```
 //!
@@ -61,7 +62,10 @@ pub(super) async fn claim(
             drop(worker.entry.order());
             (Vec::new(), Duration::ZERO)
         }
-        limit => wait_for_calls(&api, &worker, &queues, limit.min(MAX_CLAIMS), arrived).await?,
+        limit => {
+            let order = ClaimOrder { limit: limit.min(MAX_CLAIMS), ..order };
+            wait_for_calls(&api, &worker, &queues, order, arrived).await?
+        }
     };
     let mut parcels = Vec::new();
     for call in calls {
@@ -89,7 +93,7 @@ async fn wait_for_calls(
     api: &Api,
     worker: &KnownWorker,
     queues: &RemoteQueues,
-    limit: usize,
+    order: ClaimOrder,
     arrived: Arrived,
 ) -> Result<(Vec<CallMessage>, Duration), ApiError> {
     let Arrived { began, asked } = arrived;
@@ -108,7 +112,7 @@ async fn wait_for_calls(
                 return Ok((Vec::new(), began.elapsed()));
             }
             let waited = began.elapsed();
-            match queues.claim(limit, asked).await? {
+            match queues.claim(order.limit, asked).await? {
                 Some(calls) if calls.is_empty() => {}
                 Some(calls) => return Ok((calls, waited)),
                 None => {
@@ -119,6 +123,9 @@ async fn wait_for_calls(
                     return Ok((Vec::new(), waited));
                 }
             }
+        }
+        if order.at_once {
+            return Ok((Vec::new(), began.elapsed()));
         }
         let pause = due.map_or(LOOK, |due| due.since(now).min(LOOK));
         if !pause_for(api, &mut rounds, SHORTEST..pause, &mut poll).await {

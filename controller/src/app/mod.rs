@@ -49,10 +49,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nats_carrier::ServerUrl;
 use secrecy::{ExposeSecret, SecretString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::carrier::Carrier;
 use crate::webhooks::WebhookDispatcher;
 use access::audit::AuditAction;
 use access::auth::AuthMode;
@@ -67,8 +69,9 @@ use keys::{Keys, MasterKeySource};
 use media::MediaGrants;
 use provision::Services;
 use secrets::{MasterKey, SecretSource, token_hash};
-use settings::Settings;
 use settings::descriptors::{self, DescriptorBudget};
+use settings::{Settings, read_credentials};
+use telemetry::Metrics;
 
 /// The largest maintenance ISO that is imported, in bytes.
 const MAX_IMAGE: u64 = 64 << 30;
@@ -381,6 +384,8 @@ async fn start_in(
         controller::address_policy(&settings),
     )
     .map_err(setting("create the HTTP client of webhooks"))?;
+    let carrier = settings.events.clone().map(|server| carrier(server, &settings, &engine, &api.metrics));
+    let carrier = carrier.transpose()?;
     let maintenance = match &registry {
         Some(registry) => {
             let options = registry::MaintenanceSettings::of(&settings);
@@ -477,6 +482,9 @@ async fn start_in(
         let stop = stop_work.clone();
         work.spawn(async move { webhooks.run(stop).await });
     }
+    if let Some(carrier) = carrier {
+        work.spawn(carrier.run(stop_work.clone()));
+    }
     {
         let (services, stop) = (Arc::clone(&services), stop_work.clone());
         work.spawn(async move {
@@ -536,6 +544,20 @@ async fn start_in(
             _lock: lock,
         },
     })
+}
+
+/// The carrier to the server of `EVENTS`.
+fn carrier(
+    server: ServerUrl,
+    settings: &Settings,
+    engine: &Engine,
+    metrics: &Arc<Metrics>,
+) -> Result<Box<Carrier>, StartError> {
+    let credentials = settings.events_credentials_file.as_deref().map(read_credentials).transpose();
+    let credentials = credentials.map_err(setting("read EVENTS_CREDENTIALS_FILE"))?;
+    let tls = controller::tls_of(settings)?;
+    // On the heap: it would make the start a larger future.
+    Ok(Box::new(Carrier::new(server, credentials, tls, engine.clone(), Arc::clone(metrics))))
 }
 
 /// Raises the limit of open files and divides it.

@@ -164,12 +164,17 @@ pub(super) fn body(webhook: WebhookId, event: &Event) -> String {
         let delivery = webhook.delivery(event.seq);
         json!({ "delivery_id": delivery, "webhook_id": webhook, "event": event }).to_string()
     };
+    bounded_event(event, MAX_BODY, whole)
+}
+
+/// The text of an event; of a text that is too long, the one without `data` and with the start of the message.
+pub(crate) fn bounded_event(event: &Event, max: usize, whole: impl Fn(&Event) -> String) -> String {
     let text = whole(event);
-    if text.len() <= MAX_BODY {
+    if text.len() <= max {
         return text;
     }
     let data = json!({ "omitted": "too long for a delivery; read the event from the controller" });
-    let message = event.message.chars().take(MAX_BODY / 8).collect();
+    let message = event.message.chars().take(max / 8).collect();
     whole(&Event { data: Some(JsonText::from(&data)), message, ..event.clone() })
 }
 

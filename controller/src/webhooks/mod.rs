@@ -22,6 +22,7 @@ mod batch;
 mod delivery;
 mod dispatcher;
 
+pub(crate) use delivery::bounded_event;
 pub use delivery::{WebhookDelivery, WebhookTransport};
 
 use std::collections::BTreeMap;

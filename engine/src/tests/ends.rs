@@ -200,6 +200,28 @@ async fn cancelled_between_claim_and_step(kit: &Kit, id: RunId) {
     was_cancelled(kit, id).await;
 }
 
+/// A regression: the cancel was left to the worker that had the lease, was stored after that worker had parked the run, and took
+/// effect at the deadline of the wait.
+#[tokio::test]
+async fn a_cancel_that_was_left_to_a_worker_is_computed_again_when_the_worker_has_parked_the_run() {
+    let kit = Kit::new();
+    kit.script("a", [Act::Await("report")]);
+    let id = kit.start("drill", &["a"]).await;
+    let queues = [kit.run(id).await.queue];
+    let store = kit.engine.store();
+    let claimed =
+        store.claim_lanes(Lanes::All, "worker", &queues, 1, kit.now(), LEASE, GRACE).await.unwrap().remove(0);
+    let leased = claimed.snapshot.clone();
+    kit.engine.run_claim(claimed, kit.clock.elapsed()).await;
+    assert_eq!(kit.run(id).await.phase, Phase::Waiting);
+    let tried = kit.engine.try_verb(leased, Verb::Cancel, "ann", "wrong machine").await.unwrap();
+    assert!(tried.is_none(), "{tried:?}");
+    assert!(kit.snapshot(id).await.signals.is_empty(), "nothing was stored");
+    cancel(&kit, id).await;
+    kit.run_until_idle().await;
+    was_cancelled(&kit, id).await;
+}
+
 #[tokio::test]
 async fn a_cancel_comes_before_a_hold() {
     let kit = Kit::new();

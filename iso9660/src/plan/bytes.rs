@@ -7,15 +7,16 @@
 //! ```
 //!
 //! Invariants: `read_exact_at` and `write_to` deliver the same bytes. A source whose length has changed since planning
-//! is an error before any of its bytes are delivered. Memory use is one buffer, for any size of image.
+//! is an error before any of its bytes are delivered. Memory use is one buffer, for any size of image; a durable write has
+//! at most sixteen MiB that were not sent to the disk.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::io::{self, Seek as _, Write};
+use std::num::NonZeroU64;
 
 use crate::SECTOR_SIZE;
 use crate::error::ContentError;
+use crate::kernel_copy::KernelCopy;
 use crate::source::{FileRange, ReadAt, past_end};
 use crate::tree::Content;
 
@@ -28,8 +29,8 @@ const BUFFER: usize = 256 * 1024;
 const SMALL: usize = 32 * 1024;
 /// The length from which the kernel copies a file.
 const DIRECT: u64 = 128 * 1024;
-/// The pause between two syncs of an image that is being written.
-const SYNC_INTERVAL: Duration = Duration::from_millis(100);
+/// The number of written bytes that are sent to the disk together while the rest of an image is written.
+const SENT_AT_ONCE: u64 = 8 * 1024 * 1024;
 /// The end of the system area in bytes.
 const SYSTEM_AREA: u64 = 16 * SECTOR_SIZE;
 
@@ -136,7 +137,7 @@ impl ImagePlan {
     /// # Errors
     /// The error of `output`, or an [`io::Error`] with a [`ContentError`]. The output is then incomplete.
     pub fn write_to(&self, output: &mut (impl Write + ?Sized)) -> io::Result<u64> {
-        self.write(output, None)
+        self.write(output, None, |_| {})
     }
 
     /// Writes the whole image to a file. The bytes are those of [`ImagePlan::write_to`], but the kernel copies the
@@ -145,48 +146,51 @@ impl ImagePlan {
     /// # Errors
     /// The errors of [`ImagePlan::write_to`].
     pub fn write_to_file(&self, output: &File) -> io::Result<u64> {
-        self.write(&mut &*output, Some(output))
+        self.write(&mut &*output, Some(output), |_| {})
     }
 
     /// Writes the whole image to a file as [`ImagePlan::write_to_file`] does, and returns when it is on the disk. Calls
-    /// `observe` some ten times in a second with the length of the file.
+    /// `observe` with the number of bytes written, each time after eight MiB or a few more.
     ///
-    /// A second thread writes. Meanwhile this one sends to the disk what is written already: without that the kernel would
-    /// keep most of the image in memory, and the disk would begin to work when the copying ends.
+    /// What is written is sent to the disk at once, without waiting for it: otherwise the kernel would keep most of the image
+    /// in memory, and the disk would begin to work when the copying ends. Syncs in between would do the same, but each of them
+    /// waits for the disk and for a commit of the file system's journal.
     ///
     /// # Errors
     /// The errors of [`ImagePlan::write_to_file`], and the error of the disk.
     pub fn write_durably(&self, output: &File, mut observe: impl FnMut(u64)) -> io::Result<u64> {
-        std::thread::scope(|scope| {
-            let (done, ended) = mpsc::channel();
-            let writer = scope.spawn(move || {
-                let written = self.write_to_file(output);
-                // Fails only after this function has returned.
-                let _closed = done.send(());
-                written
-            });
-            // The kernel reports a failed write to the disk once, so an error here must not be lost.
-            let mut synced = Ok(());
-            while ended.recv_timeout(SYNC_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-                synced = synced.and_then(|()| output.sync_data());
-                observe(output.metadata().map_or(0, |found| found.len()));
+        let start = (&*output).stream_position()?;
+        let mut sent = 0;
+        let written = self.write(&mut &*output, Some(output), |written| {
+            if let Some(len) = NonZeroU64::new(written - sent).filter(|len| len.get() >= SENT_AT_ONCE) {
+                send_to_disk(output, start + sent, len);
+                sent = written;
+                observe(written);
             }
-            let written =
-                writer.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")))?;
-            synced.and_then(|()| output.sync_all()).map(|()| written)
-        })
+        })?;
+        // Waits for what was sent, sends what remains, and returns the first error of either.
+        output.sync_all()?;
+        Ok(written)
     }
 
     /// Writes to `output`. If `direct` is the file behind `output`, files that need no buffer are written to it
-    /// directly.
-    fn write(&self, output: &mut (impl Write + ?Sized), direct: Option<&File>) -> io::Result<u64> {
-        let mut gathered = Gathered { buffer: vec![0; BUFFER], filled: 0, output };
+    /// directly. Calls `passed` with the number of bytes that `output` has received, after each write.
+    fn write(
+        &self,
+        output: &mut (impl Write + ?Sized),
+        direct: Option<&File>,
+        passed: impl FnMut(u64),
+    ) -> io::Result<u64> {
+        let mut gathered = Gathered { buffer: vec![0; BUFFER], filled: 0, written: 0, output, passed };
+        let direct = direct.map(|output| (KernelCopy::to(output), output));
         for segment in self.segments() {
-            if let (Some(direct), Part::File(number), DIRECT..) = (direct, segment.part, segment.len)
+            if let (Some((copier, output)), Part::File(number), DIRECT..) =
+                (&direct, segment.part, segment.len)
                 && let Content::File(source) = self.content(u32::try_from(number).unwrap_or(u32::MAX))
             {
                 gathered.flush()?;
-                source.copy_to(direct).map_err(|source| {
+                let copied = source.copy_to((copier, output), SENT_AT_ONCE, |more| gathered.count(more));
+                copied.map_err(|source| {
                     let path = self.file_path(number).unwrap_or_default();
                     let length = usize::try_from(segment.len).unwrap_or(usize::MAX);
                     io::Error::from(ContentError::Read { path, offset: 0, length, source })
@@ -298,20 +302,35 @@ impl ReadAt for ImagePlan {
     }
 }
 
-/// An output that is written when the buffer is full.
-struct Gathered<'a, W: ?Sized> {
-    buffer: Vec<u8>,
-    filled: usize,
-    output: &'a mut W,
+/// Begins to send a range of a file to the disk and does not wait. Errors of the disk are returned by the next sync; where the
+/// advice is unknown, the sync sends everything.
+fn send_to_disk(file: &File, offset: u64, len: NonZeroU64) {
+    // The kernel first starts to write the range; pages on their way to the disk stay in the cache.
+    #[cfg(target_os = "linux")]
+    let _only_advice = rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::DontNeed);
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, offset, len);
 }
 
-impl<W: Write + ?Sized> Gathered<'_, W> {
+/// An output that is written when the buffer is full.
+struct Gathered<'a, P, W: ?Sized> {
+    buffer: Vec<u8>,
+    filled: usize,
+    /// The number of bytes that the output has received.
+    written: u64,
+    output: &'a mut W,
+    passed: P,
+}
+
+impl<P: FnMut(u64), W: Write + ?Sized> Gathered<'_, P, W> {
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.len() > self.buffer.len() - self.filled {
             self.flush()?;
         }
         if bytes.len() >= self.buffer.len() {
-            return self.output.write_all(bytes);
+            self.output.write_all(bytes)?;
+            self.count(bytes.len() as u64);
+            return Ok(());
         }
         self.buffer[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
         self.filled += bytes.len();
@@ -339,7 +358,14 @@ impl<W: Write + ?Sized> Gathered<'_, W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.output.write_all(&self.buffer[..self.filled])?;
+        self.count(self.filled as u64);
         self.filled = 0;
         Ok(())
+    }
+
+    /// Counts bytes that the output has received.
+    fn count(&mut self, more: u64) {
+        self.written += more;
+        (self.passed)(self.written);
     }
 }

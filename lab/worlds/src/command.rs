@@ -33,7 +33,9 @@ impl Command {
     /// standard error.
     pub fn run(self, json: bool) -> ExitCode {
         let result = match self {
-            Self::Demo(args) => run_multi_threaded(Box::pin(async move { demo::run(&args, json).await })),
+            Self::Demo(args) => {
+                run_multi_threaded(Box::pin(async move { Box::pin(demo::run(&args, json)).await }))
+            }
             Self::Sim(args) => {
                 run_multi_threaded(Box::pin(async move { sim::run(*args, json).await.map(|()| true) }))
             }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use super::super::body::ImageDigest;
 use super::{ImportError, ImportedImage};
-use engine::model::failpoint::hit_file;
+use model::failpoint::hit_file;
 
 /// The prefix of the names of incomplete files.
 pub(super) const PREFIX: &str = "incoming-";

@@ -365,7 +365,7 @@ async fn a_refused_address_is_not_connected_to_and_not_tried_again() {
         [url.clone(), url.replace("127.0.0.1", "localhost"), url.replace("127.0.0.1", "[::ffff:127.0.0.1]")]
     {
         let error = import(&library, &format!("{url}?sig=canary")).await.unwrap_err();
-        let text = engine::model::error_chain(&error).to_string();
+        let text = model::error_chain(&error).to_string();
         assert!(matches!(error, ImportError::Address { .. }), "{text}");
         assert!(text.contains("FETCH_ALLOW_CIDRS") && !text.contains("canary"), "{text}");
     }

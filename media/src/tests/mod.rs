@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use axum::extract::Request;
 use bytes::Bytes;
-use engine::model::{Grant, GrantReads, ManualClock, RunId, StoredGrant, Time};
 use iso9660::{BiosBoot, Boot, ImageOptions, ImagePlan, Profile, ReadAt, Tree};
+use model::{Grant, GrantReads, ManualClock, RunId, StoredGrant, Time};
 use secrets::{KEY_BYTES, MasterKey};
 use tokio::sync::watch;
 

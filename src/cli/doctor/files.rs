@@ -76,6 +76,7 @@ pub(super) fn secrets(settings: &Settings) -> Vec<Finding> {
         ("WEBHOOK_SECRET", file(&settings.webhook_secret)),
         ("WEBHOOK_SECRET_OLD", file(&settings.webhook_secret_old)),
         ("BACKUP_REGISTRY_PASSWORD", file(&settings.backup_registry_password)),
+        ("EVENTS_CREDENTIALS_FILE", settings.events_credentials_file.clone()),
     ];
     named.into_iter().filter_map(|(name, path)| Some(secret(name, &path?))).collect()
 }

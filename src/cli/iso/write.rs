@@ -37,7 +37,8 @@ pub(super) fn image(
         let temp = TempFile::create(path)?;
         let (inner, err) = (&temp.file, &mut *output.err);
         let written = if hash.is_some() {
-            plan.write_to(&mut Counted { inner, err, hash: &mut hash, progress, done: 0 })
+            let mut counted = Counted { inner, err, hash: &mut hash, progress, done: 0 };
+            plan.write_to(&mut counted).and_then(|bytes| inner.sync_all().map(|()| bytes))
         } else {
             let mut progress = progress;
             plan.write_durably(inner, |done| progress.report(done, err))
@@ -83,10 +84,10 @@ impl TempFile {
         Ok(Self { file, temp, path: path.to_owned(), committed: false })
     }
 
+    /// Renames the file, whose bytes are on the disk.
     fn commit(mut self) -> Result<(), CliError> {
         let refused =
             |source: io::Error| CliError::failed(format!("cannot finish {}: {source}", self.path.display()));
-        self.file.sync_all().map_err(refused)?;
         fs::rename(&self.temp, &self.path).map_err(refused)?;
         self.committed = true;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::model::Serial;
+use model::Serial;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use engine::model::PullGrant;
 use jiff::Timestamp;
+use model::PullGrant;
 use secrecy::SecretString;
 
 use super::*;

@@ -1,0 +1,60 @@
+//! Pure data and pure rules: runs, jobs, servers, events, gates and webhooks. No I/O, no async code, no database.
+
+pub mod audit;
+pub mod batch;
+pub mod cause;
+pub mod class;
+mod condition;
+pub mod effect;
+pub mod error_chain;
+pub mod event;
+pub mod failpoint;
+pub mod fairness;
+pub mod filter;
+pub mod gate;
+pub mod grant;
+pub mod id_source;
+pub mod ids;
+pub mod job;
+pub mod job_recipe;
+pub mod json_text;
+#[doc(hidden)]
+pub mod mutant;
+pub mod names;
+pub mod restoration;
+pub mod run;
+pub mod server;
+mod steady_clock;
+pub mod time;
+pub mod transition;
+pub mod verb;
+pub mod webhook;
+
+pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES};
+pub use cause::{Cause, FailedJob, causes};
+pub use condition::Condition;
+pub use effect::{CANCEL, Effect, NewJob, PERMIT, permit_resource};
+pub use error_chain::{distinct_causes, error_chain};
+pub use event::{Event, EventLevel, NewEvent};
+pub use fairness::{Fairness, QueueHead, rank};
+pub use filter::{Filter, FilterError, Subject};
+pub use gate::{Gate, GateClosure, Pressure};
+pub use grant::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, StoredGrant};
+pub use id_source::{IdSource, SystemIdSource, system_id_source};
+pub use ids::{IdPrefix, InvalidIdPrefix, RunId, Serial};
+pub use job::{Job, JobStatus, PROVISION, ProvisionRecord};
+pub use job_recipe::JobRecipe;
+pub use json_text::JsonText;
+pub use names::{FailureClass, HoldClass, StepName};
+pub use restoration::{Restoration, RestoredServer, UnfinishedRuns};
+pub use run::{
+    Failure, Hold, Idempotency, Lease, LockRequest, NewRun, OnConflict, Outcome, Position, Purpose, Run,
+    RunChange, RunPlan, RunRequest, Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord,
+    StepSummary, Wait,
+};
+pub use server::{PendingCleanup, Server, TlsMode};
+pub use steady_clock::SteadyClock;
+pub use time::{Clock, ManualClock, SystemClock, Time};
+pub use transition::{Phase, Trigger, transition};
+pub use verb::Verb;
+pub use webhook::{DeadLetter, OutgoingEvent, RetryStream, Webhook, WebhookFilter, WebhookId};

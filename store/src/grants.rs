@@ -1,0 +1,233 @@
+//! Media grants and pull grants: the rights of jobs to read images, and what was read.
+
+use rusqlite::{Connection, ToSql, params};
+
+use super::rows::{Columns, all, execute, first};
+use super::{Store, StoreError};
+use model::mutant::{self, Mutant};
+use model::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, RunId, StoredGrant, Time};
+
+const COLUMNS: &str = "token_hash, run, artifact, inputs, sha256, size, created_at, ended_at, first_read_at, \
+     boot_read_at, last_read_at, bytes, \
+     (SELECT server FROM runs WHERE runs.id = media_grants.run) AS server FROM media_grants";
+
+impl Store {
+    /// The grant with this token hash, ended ones included. A grant of a run whose server is restored and not released does not
+    /// exist: a machine that reads a boot image of the past would be installed again.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn grant(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
+        const OPERATION: &str = "read a media grant";
+        let token_hash = token_hash.to_owned();
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                &format!(
+                    "SELECT {COLUMNS} WHERE token_hash = ?1
+                     AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = media_grants.run AND runs.restored = 1)"
+                ),
+                &[&token_hash],
+                grant,
+            )
+        })
+        .await
+    }
+
+    /// All grants of a run, ended ones included.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn grants(&self, run: RunId) -> Result<Vec<StoredGrant>, StoreError> {
+        const OPERATION: &str = "read the media grants of a run";
+        self.read(OPERATION, move |connection| {
+            all(
+                connection,
+                OPERATION,
+                &format!("SELECT {COLUMNS} WHERE run = ?1 ORDER BY created_at, token_hash"),
+                &[&run.to_string()],
+                grant,
+            )
+        })
+        .await
+    }
+
+    /// The open pull grant with this token hash.
+    ///
+    /// # Errors
+    /// When the database cannot be read, or a row has content that this version cannot read.
+    pub async fn pull_grant(&self, token_hash: &str) -> Result<Option<PullGrant>, StoreError> {
+        const OPERATION: &str = "read a pull grant";
+        let token_hash = token_hash.to_owned();
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT token_hash, run, repository FROM pull_grants WHERE token_hash = ?1 AND ended_at IS NULL",
+                &[&token_hash],
+                |columns| {
+                    Ok(PullGrant {
+                        token_hash: columns.get("token_hash")?,
+                        run: columns.parse("run", str::parse)?,
+                        repository: columns.get("repository")?,
+                    })
+                },
+            )
+        })
+        .await
+    }
+
+    /// Whether a job may still pull from a repository.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn pull_is_open(&self, run: RunId, repository: &str) -> Result<bool, StoreError> {
+        const OPERATION: &str = "read the pull grant of a job";
+        let parameters = [run.to_string(), repository.to_owned()];
+        self.read(OPERATION, move |connection| {
+            let open = first(
+                connection,
+                OPERATION,
+                "SELECT 1 AS open FROM pull_grants WHERE run = ?1 AND repository = ?2 AND ended_at IS NULL",
+                &[&parameters[0], &parameters[1]],
+                |columns| columns.get::<i64>("open"),
+            )?;
+            Ok(open.is_some())
+        })
+        .await
+    }
+
+    /// Adds reads to a grant. A recorded first read stays.
+    ///
+    /// # Errors
+    /// When the database cannot be written; the reads are not added then.
+    pub async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), StoreError> {
+        const OPERATION: &str = "record reads of an image";
+        let token_hash = token_hash.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                execute(
+                    connection,
+                    OPERATION,
+                    "UPDATE media_grants SET first_read_at = coalesce(first_read_at, ?2),
+                         boot_read_at = coalesce(boot_read_at, ?3), last_read_at = coalesce(?4, last_read_at),
+                         bytes = bytes + ?5
+                     WHERE token_hash = ?1",
+                    params![
+                        token_hash,
+                        reads.first_read_at.map(|time| time.to_string()),
+                        reads.boot_read_at.map(|time| time.to_string()),
+                        reads.last_read_at.map(|time| time.to_string()),
+                        i64::try_from(reads.bytes).unwrap_or(i64::MAX)
+                    ],
+                )
+                .map(drop)
+            })
+            .await
+    }
+}
+
+fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
+    Ok(StoredGrant {
+        grant: Grant {
+            token_hash: columns.get("token_hash")?,
+            run: columns.parse("run", str::parse)?,
+            artifact: artifact(columns)?,
+            inputs: columns.get("inputs")?,
+            sha256: columns.get("sha256")?,
+            size: columns.count("size")?,
+            created_at: columns.time("created_at")?,
+        },
+        server: columns.parse_opt("server", str::parse)?,
+        ended_at: columns.time_opt("ended_at")?,
+        reads: reads(columns)?,
+    })
+}
+
+fn artifact(columns: &Columns<'_>) -> Result<Artifact, StoreError> {
+    columns.parse("artifact", |name| Artifact::parse(name).ok_or_else(|| format!("unknown {name:?}")))
+}
+
+fn reads(columns: &Columns<'_>) -> Result<GrantReads, StoreError> {
+    Ok(GrantReads {
+        first_read_at: columns.time_opt("first_read_at")?,
+        boot_read_at: columns.time_opt("boot_read_at")?,
+        last_read_at: columns.time_opt("last_read_at")?,
+        bytes: columns.count("bytes")?,
+    })
+}
+
+/// The reads of all media grants of a run, ended ones included, in the order of their issue.
+pub(super) fn media_evidence(
+    connection: &Connection,
+    operation: &'static str,
+    run: RunId,
+) -> Result<Vec<MediaEvidence>, StoreError> {
+    all(
+        connection,
+        operation,
+        "SELECT artifact, size, first_read_at, boot_read_at, last_read_at, bytes FROM media_grants
+         WHERE run = ?1 ORDER BY created_at, token_hash",
+        &[&run.to_string()],
+        |columns| {
+            let (artifact, size) = (artifact(columns)?, columns.count("size")?);
+            Ok(MediaEvidence { artifact, size, reads: reads(columns)? })
+        },
+    )
+}
+
+/// Writes a new grant. A second insert with the same token (a step that ran twice) changes nothing.
+pub(super) fn insert(connection: &Connection, grant: &Grant) -> Result<(), StoreError> {
+    execute(
+        connection,
+        "issue a media grant",
+        "INSERT INTO media_grants (token_hash, run, artifact, inputs, sha256, size, created_at)
+         VALUES (?1, ?2, ?3, reseal_text(?4, 'media-inputs', 'media-grant/' || ?2), ?5, ?6, ?7)
+         ON CONFLICT (token_hash) DO NOTHING",
+        params![
+            grant.token_hash,
+            grant.run.to_string(),
+            grant.artifact.as_str(),
+            grant.inputs,
+            grant.sha256,
+            i64::try_from(grant.size).unwrap_or(i64::MAX),
+            grant.created_at.to_string()
+        ],
+    )
+    .map(drop)
+}
+
+/// Writes a new pull grant. A second insert with the same token changes nothing.
+pub(super) fn insert_pull(connection: &Connection, pull: &PullGrant, now: Time) -> Result<(), StoreError> {
+    execute(
+        connection,
+        "issue a pull grant",
+        "INSERT INTO pull_grants (token_hash, run, repository, created_at) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (token_hash) DO NOTHING",
+        params![pull.token_hash, pull.run.to_string(), pull.repository, now.to_string()],
+    )
+    .map(drop)
+}
+
+/// Ends all grants of a run and deletes their recorded inputs.
+pub(super) fn end(connection: &Connection, run: RunId, now: Time) -> Result<(), StoreError> {
+    if mutant::active(Mutant::KeepsGrants) {
+        return Ok(());
+    }
+    let parameters = [run.to_string(), now.to_string()];
+    let parameters: [&dyn ToSql; 2] = [&parameters[0], &parameters[1]];
+    execute(
+        connection,
+        "end media grants",
+        "UPDATE media_grants SET ended_at = ?2, inputs = NULL WHERE run = ?1 AND ended_at IS NULL",
+        &parameters,
+    )?;
+    execute(
+        connection,
+        "end pull grants",
+        "UPDATE pull_grants SET ended_at = ?2 WHERE run = ?1 AND ended_at IS NULL",
+        &parameters,
+    )
+    .map(drop)
+}

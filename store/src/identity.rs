@@ -1,0 +1,97 @@
+//! Controller instances and stored settings.
+
+use rusqlite::params;
+
+use super::instances::{LiveInstance, last_seen, start_event};
+use super::rows::{append_events, execute, first};
+use super::{Store, StoreError};
+use model::{NewEvent, Time};
+
+impl Store {
+    /// The schema version of every database that was opened.
+    pub const SCHEMA_VERSION: usize = super::migrate::VERSION;
+
+    /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
+    /// a heartbeat, an orderly end, or an event of a run. `None` on a new database. The start is an event, which says whether the
+    /// instance before recorded its end.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
+    pub async fn begin_instance(&self, id: String, now: Time) -> Result<Option<Time>, StoreError> {
+        const OPERATION: &str = "record the start of a controller instance";
+        let instance = std::sync::Arc::clone(&self.instance);
+        self.writer
+            .write(OPERATION, move |connection| {
+                let last_seen = last_seen(connection, OPERATION)?;
+                let event = start_event(connection, OPERATION, &id, last_seen)?;
+                append_events(connection, OPERATION, None, None, now, &[event])?;
+                *instance.lock() = Some(LiveInstance::begin(connection, OPERATION, id, now)?);
+                Ok(last_seen)
+            })
+            .await
+    }
+
+    /// Records the orderly end of a controller instance.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
+    pub async fn end_instance(&self, id: String, now: Time) -> Result<(), StoreError> {
+        const OPERATION: &str = "record the end of a controller instance";
+        self.writer
+            .write(OPERATION, move |connection| {
+                execute(
+                    connection,
+                    OPERATION,
+                    "UPDATE controller_instances SET ended_at = ?2, heartbeat_at = ?2 WHERE id = ?1",
+                    params![id, now.to_string()],
+                )
+                .map(drop)
+            })
+            .await
+    }
+
+    /// Stores a setting (`Some`) or deletes it (`None`), and appends the events that describe the change.
+    ///
+    /// # Errors
+    /// When the database cannot be written; nothing is stored then.
+    pub async fn set_setting(
+        &self,
+        key: &str,
+        value: Option<String>,
+        events: Vec<NewEvent>,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "store a setting";
+        let key = key.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                match &value {
+                    Some(value) => execute(
+                        connection,
+                        OPERATION,
+                        "INSERT INTO settings (key, value) VALUES (?1, ?2)
+                         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                        params![key, value],
+                    )?,
+                    None => execute(connection, OPERATION, "DELETE FROM settings WHERE key = ?1", &[&key])?,
+                };
+                append_events(connection, OPERATION, None, None, now, &events)
+            })
+            .await
+    }
+
+    /// The stored value of a setting.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
+        const OPERATION: &str = "read a setting";
+        let key = key.to_owned();
+        self.read(OPERATION, move |connection| {
+            first(connection, OPERATION, "SELECT value FROM settings WHERE key = ?1", &[&key], |columns| {
+                columns.get("value")
+            })
+        })
+        .await
+    }
+}

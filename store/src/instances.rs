@@ -1,0 +1,112 @@
+//! Heartbeats of controller instances: when each run of the program on this database began, was last alive, and ended.
+//!
+//! ```text
+//!   begin_instance ---- claim, at most every HEARTBEAT: heartbeat_at = now ---- end_instance (an orderly stop)
+//!                                                                       `------ or nothing more (killed, power loss)
+//! ```
+//!
+//! The heartbeat is part of the transaction of a claim, which the dispatcher makes at least every 15 s. So a controller that
+//! only waits writes its heartbeat and nothing else. The next instance reads from it how long no controller ran.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+use serde_json::json;
+
+use super::error::StoreError;
+use super::rows::{execute, first};
+use model::{NewEvent, Time};
+
+/// The shortest time between two heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// The instance that uses a store.
+#[derive(Debug)]
+pub(super) struct LiveInstance {
+    id: String,
+    beat_at: Time,
+}
+
+impl LiveInstance {
+    /// Writes the row of an instance that begins now.
+    pub(super) fn begin(
+        connection: &Connection,
+        operation: &'static str,
+        id: String,
+        now: Time,
+    ) -> Result<Self, StoreError> {
+        execute(
+            connection,
+            operation,
+            "INSERT INTO controller_instances (id, started_at, heartbeat_at) VALUES (?1, ?2, ?2)",
+            params![id, now.to_string()],
+        )?;
+        Ok(Self { id, beat_at: now })
+    }
+
+    /// Writes a heartbeat in the writer's transaction when one is due.
+    pub(super) fn beat(&mut self, connection: &Connection, now: Time) -> Result<(), StoreError> {
+        if now.since(self.beat_at) < HEARTBEAT {
+            return Ok(());
+        }
+        execute(
+            connection,
+            "record a heartbeat",
+            "UPDATE controller_instances SET heartbeat_at = ?2 WHERE id = ?1",
+            params![self.id, now.to_string()],
+        )?;
+        self.beat_at = now;
+        Ok(())
+    }
+}
+
+/// The event of a start. It is a warning when the instance before did not record its end.
+pub(super) fn start_event(
+    connection: &Connection,
+    operation: &'static str,
+    id: &str,
+    last_seen: Option<Time>,
+) -> Result<NewEvent, StoreError> {
+    let before = first(
+        connection,
+        operation,
+        "SELECT id, ended_at FROM controller_instances ORDER BY rowid DESC LIMIT 1",
+        &[],
+        |columns| Ok((columns.get::<String>("id")?, columns.time_opt("ended_at")?)),
+    )?;
+    Ok(match (before, last_seen) {
+        (Some((before, None)), Some(seen)) => {
+            let message = format!(
+                "the controller started; the one before it did not record its end, and its last sign of life was at {seen}: \
+                 its unfinished jobs are taken over"
+            );
+            let data = json!({ "instance": id, "before": before, "last_seen": seen });
+            NewEvent::warn("controller.started", message).with(data)
+        }
+        _ => NewEvent::info("controller.started", "the controller started").with(json!({ "instance": id })),
+    })
+}
+
+/// The last sign of life of all instances. The last event of a run is more recent than the heartbeat of a busy instance.
+pub(super) fn last_seen(
+    connection: &Connection,
+    operation: &'static str,
+) -> Result<Option<Time>, StoreError> {
+    let beat = first(
+        connection,
+        operation,
+        "SELECT max(heartbeat_at) AS seen FROM controller_instances",
+        &[],
+        |columns| columns.time_opt("seen"),
+    )?
+    .flatten();
+    let event = first(
+        connection,
+        operation,
+        "SELECT time AS seen FROM events WHERE run IS NOT NULL ORDER BY seq DESC LIMIT 1",
+        &[],
+        |columns| columns.time_opt("seen"),
+    )?
+    .flatten();
+    Ok(beat.max(event).filter(|_| beat.is_some()))
+}

@@ -1,0 +1,291 @@
+//! The whole installation in numbers: jobs by state, step and reason; failures of the last day by cause; servers by rack.
+//!
+//! Invariants: ended jobs are read by the indexes of their times, for one day; a job is in exactly one state; the states are
+//! those of `explain`: `held` is held or restored, `working` is leased or due, `queued` has not begun or waits for a lock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rusqlite::{Connection, ToSql, params};
+
+use super::filters::{Sql, field, open_failure};
+use super::rows::{Columns, ReadSnapshot, all, first};
+use super::{Store, StoreError};
+use model::{Hold, Outcome, RunId, Serial, Time};
+
+/// The time for which ended jobs are counted.
+const DAY: Duration = Duration::from_secs(86_400);
+/// The maximum of failed jobs whose servers are named, and of held jobs that are grouped, newest first.
+const MAX_FAILED: u32 = 1000;
+/// The maximum of servers that a cause names.
+const MAX_NAMED: usize = 5;
+/// The maximum of groups of any kind.
+const MAX_GROUPS: usize = 500;
+
+/// The state of an unended run, and since when it is in it.
+const STATE: &str = "CASE
+     WHEN restored = 1 OR hold IS NOT NULL THEN 'held'
+     WHEN lease_owner IS NOT NULL THEN 'working'
+     WHEN wait IS NOT NULL THEN 'waiting'
+     WHEN phase = 'queued' OR EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 0) THEN 'queued'
+     ELSE 'working' END";
+
+/// The whole installation in numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overview {
+    /// The number of registered servers.
+    pub servers: u64,
+    /// The newest position of the event log.
+    pub last_seq: i64,
+    /// Jobs that were created in the last day and failed.
+    pub failed: u64,
+    /// Jobs that were created in the last day and succeeded.
+    pub succeeded: u64,
+    /// Unended jobs by state, step and reason of the wait.
+    pub open: Vec<OpenGroup>,
+    /// Failures of the last day that no newer job of the server has followed, by class and step; the largest group first.
+    pub failures: Vec<FailureGroup>,
+    /// Held jobs by the class of the hold.
+    pub holds: Vec<HoldGroup>,
+    /// Jobs that ended in the last day, by hour and outcome.
+    pub ended: Vec<EndedGroup>,
+    /// Servers by site, rack and the state of their newest job.
+    pub racks: Vec<RackGroup>,
+}
+
+/// Unended jobs in one state at one step for one reason.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenGroup {
+    /// `held`, `working`, `waiting` or `queued`.
+    pub state: String,
+    /// The step; empty before the first.
+    pub step: String,
+    /// The reason of the wait; empty without one.
+    pub reason: String,
+    /// How many.
+    pub jobs: u64,
+    /// Since when the oldest is in its state.
+    pub since: Time,
+    /// The next time at which one of them fails or its wait ends.
+    pub next_deadline: Time,
+}
+
+/// Jobs that failed of one cause.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailureGroup {
+    /// The class of the failure.
+    pub class: String,
+    /// The step that failed.
+    pub step: String,
+    /// What happened to the newest of them.
+    pub summary: String,
+    /// What to do.
+    pub next_action: String,
+    /// How many.
+    pub jobs: u64,
+    /// The newest of them.
+    pub newest: RunId,
+    /// When the newest failed.
+    pub newest_at: Time,
+    /// The servers of the newest of them.
+    pub servers: Vec<Serial>,
+}
+
+/// Jobs that are held for reasons of one class.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HoldGroup {
+    /// The class of the hold.
+    pub class: String,
+    /// Why the oldest is held.
+    pub detail: String,
+    /// How many.
+    pub jobs: u64,
+    /// Since when the oldest is held.
+    pub since: Time,
+}
+
+/// Jobs that ended in one hour with one outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedGroup {
+    /// The begin of the hour.
+    pub hour: Time,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// How many.
+    pub jobs: u64,
+}
+
+/// Servers of one rack whose newest job is in one state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RackGroup {
+    /// The label `site`; empty without one.
+    pub site: String,
+    /// The label `rack`; empty without one.
+    pub rack: String,
+    /// `held`, `working`, `waiting`, `queued`, or the outcome of the newest installation; empty for a server without one.
+    pub state: String,
+    /// How many.
+    pub servers: u64,
+}
+
+impl Store {
+    /// The whole installation in numbers.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn overview(&self, now: Time) -> Result<Overview, StoreError> {
+        const OPERATION: &str = "count jobs for the overview";
+        self.read(OPERATION, move |connection| {
+            let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
+            let since = now.minus(DAY).to_string();
+            let (failed, succeeded) = outcomes(connection, &since)?;
+            let one =
+                |sql: &str| first(connection, OPERATION, sql, &[], |columns| columns.get::<i64>("number"));
+            let servers = one("SELECT count(*) AS number FROM servers")?.unwrap_or_default();
+            let last_seq =
+                one("SELECT seq AS number FROM sqlite_sequence WHERE name = 'events'")?.unwrap_or_default();
+            Ok(Overview {
+                servers: u64::try_from(servers).unwrap_or_default(),
+                last_seq,
+                failed,
+                succeeded,
+                open: open(connection)?,
+                failures: failures(connection, now)?,
+                holds: holds(connection)?,
+                ended: ended(connection, &since)?,
+                racks: racks(connection)?,
+            })
+        })
+        .await
+    }
+}
+
+/// The jobs created since a time that failed and that succeeded.
+fn outcomes(connection: &Connection, since: &str) -> Result<(u64, u64), StoreError> {
+    const OPERATION: &str = "count jobs by outcome";
+    let sql = "SELECT outcome, count(*) AS jobs FROM runs
+               WHERE parent IS NULL AND outcome IN ('failed', 'succeeded') AND created_at >= ?1 GROUP BY outcome";
+    let row = |columns: &Columns<'_>| Ok((columns.text("outcome")?.to_owned(), columns.count("jobs")?));
+    let counts: BTreeMap<String, u64> =
+        all(connection, OPERATION, sql, params![since], row)?.into_iter().collect();
+    let of = |name: &str| counts.get(name).copied().unwrap_or_default();
+    Ok((of("failed"), of("succeeded")))
+}
+
+fn open(connection: &Connection) -> Result<Vec<OpenGroup>, StoreError> {
+    let sql = format!(
+        "SELECT {STATE} AS state, coalesce(step, '') AS step, coalesce({reason}, '') AS reason,
+                count(*) AS jobs,
+                min(coalesce({held}, {waits}, updated_at)) AS since,
+                min(coalesce({ends}, deadline_at)) AS next_deadline
+         FROM runs WHERE phase <> 'ended' AND parent IS NULL GROUP BY 1, 2, 3 ORDER BY jobs DESC, 1, 2, 3 LIMIT {MAX_GROUPS}",
+        reason = field("wait", "reason"),
+        held = field("hold", "since"),
+        waits = field("wait", "since"),
+        ends = field("wait", "deadline"),
+    );
+    all(connection, "count unended jobs", &sql, &[], |columns| {
+        Ok(OpenGroup {
+            state: columns.get("state")?,
+            step: columns.get("step")?,
+            reason: columns.get("reason")?,
+            jobs: columns.count("jobs")?,
+            since: columns.time("since")?,
+            next_deadline: columns.time("next_deadline")?,
+        })
+    })
+}
+
+/// The failures that the filter `failure:open` lists, in groups: the number of a group is that of the rows of its link.
+fn failures(connection: &Connection, now: Time) -> Result<Vec<FailureGroup>, StoreError> {
+    const OPERATION: &str = "group failed jobs";
+    let [step, summary, next_action] =
+        ["step", "summary", "next_action"].map(|name| field("runs.failure", name));
+    let Sql { text: is_open, values } = open_failure(now);
+    let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+    let cause = format!("coalesce(runs.failure_class, '') AS class, coalesce({step}, '') AS step");
+    // SQLite takes the other columns of a group from the row that has the maximum, the newest.
+    let sql = format!(
+        "SELECT {cause}, max(runs.updated_at) AS newest_at, count(*) AS jobs, runs.id AS id,
+                coalesce({summary}, '') AS summary, coalesce({next_action}, '') AS next_action
+         FROM runs WHERE {is_open} AND runs.parent IS NULL GROUP BY 1, 2
+         ORDER BY jobs DESC, newest_at DESC LIMIT {MAX_GROUPS}"
+    );
+    let mut groups = all(connection, OPERATION, &sql, &values, |columns| {
+        Ok(FailureGroup {
+            class: columns.get("class")?,
+            step: columns.get("step")?,
+            summary: columns.get("summary")?,
+            next_action: columns.get("next_action")?,
+            jobs: columns.count("jobs")?,
+            newest: columns.parse("id", str::parse)?,
+            newest_at: columns.time("newest_at")?,
+            servers: Vec::new(),
+        })
+    })?;
+    let sql = format!(
+        "SELECT {cause}, runs.server AS server FROM runs
+         WHERE {is_open} AND runs.parent IS NULL AND runs.server IS NOT NULL
+         ORDER BY runs.updated_at DESC LIMIT {MAX_FAILED}"
+    );
+    let row = |columns: &Columns<'_>| {
+        let cause: (String, String) = (columns.get("class")?, columns.get("step")?);
+        Ok((cause, columns.parse("server", str::parse::<Serial>)?))
+    };
+    for ((class, step), server) in all(connection, OPERATION, &sql, &values, row)? {
+        let group = groups.iter_mut().find(|group| group.class == class && group.step == step);
+        if let Some(group) = group.filter(|group| group.servers.len() < MAX_NAMED) {
+            group.servers.push(server);
+        }
+    }
+    Ok(groups)
+}
+
+fn holds(connection: &Connection) -> Result<Vec<HoldGroup>, StoreError> {
+    let sql = format!(
+        "SELECT hold FROM runs WHERE phase <> 'ended' AND parent IS NULL AND json_valid(hold)
+         ORDER BY json_extract(hold, '$.since') LIMIT {MAX_FAILED}"
+    );
+    let mut groups: Vec<HoldGroup> = Vec::new();
+    for hold in all(connection, "group held jobs", &sql, &[], |columns| columns.json::<Hold>("hold"))? {
+        let class = hold.class.to_string();
+        match groups.iter_mut().find(|group| group.class == class) {
+            Some(group) => group.jobs += 1,
+            None => groups.push(HoldGroup { class, detail: hold.detail, jobs: 1, since: hold.since }),
+        }
+    }
+    Ok(groups)
+}
+
+fn ended(connection: &Connection, since: &str) -> Result<Vec<EndedGroup>, StoreError> {
+    let sql = "SELECT substr(updated_at, 1, 13) || ':00:00.000Z' AS hour, outcome, count(*) AS jobs FROM runs
+               WHERE phase = 'ended' AND parent IS NULL AND updated_at >= ?1 GROUP BY 1, 2 ORDER BY 1, 2";
+    all(connection, "count ended jobs", sql, params![since], |columns| {
+        Ok(EndedGroup {
+            hour: columns.time("hour")?,
+            outcome: columns.parse("outcome", super::rows::named(Outcome::parse))?,
+            jobs: columns.count("jobs")?,
+        })
+    })
+}
+
+fn racks(connection: &Connection) -> Result<Vec<RackGroup>, StoreError> {
+    let sql = format!(
+        "SELECT coalesce(json_extract(labels, '$.site'), '') AS site, coalesce(json_extract(labels, '$.rack'), '') AS rack,
+                coalesce((SELECT CASE WHEN phase = 'ended' THEN outcome ELSE {STATE} END FROM runs
+                          WHERE runs.server = servers.serial AND parent IS NULL
+                            AND (workflow = 'provision' OR phase <> 'ended')
+                          ORDER BY created_at DESC LIMIT 1), '') AS state,
+                count(*) AS servers
+         FROM servers GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT {}",
+        MAX_GROUPS * 8
+    );
+    all(connection, "count servers by rack", &sql, &[], |columns| {
+        Ok(RackGroup {
+            site: columns.get("site")?,
+            rack: columns.get("rack")?,
+            state: columns.get("state")?,
+            servers: columns.count("servers")?,
+        })
+    })
+}

@@ -1,0 +1,151 @@
+//! Batches that stop: canaries first, and no further job after a number of failures, also over a restart.
+
+use super::*;
+use model::{Batch, BatchId, BatchStopReason, Failure, Gate};
+
+async fn batch(kit: &Kit, canary: u32, stop_after: Option<u32>) -> BatchId {
+    let id = BatchId::new();
+    let batch = Batch {
+        id,
+        idempotency_key: None,
+        request_sha256: String::new(),
+        total: 9,
+        max_parallel: None,
+        canary,
+        stop_after,
+        retry_of: None,
+        stop: None,
+        created_by: "tester".to_owned(),
+        created_at: at(0),
+    };
+    kit.store.create_batch(batch).await.unwrap();
+    id
+}
+
+async fn job(kit: &Kit, name: &str, batch: BatchId, canary: bool) -> RunId {
+    kit.server(name).await;
+    let mut run = new_job(name, at(1), None, name);
+    run.request.batch = Some(batch);
+    run.request.canary = canary;
+    kit.create_run(run).await
+}
+
+async fn claim_all(kit: &Kit, second: u64) -> Vec<RunId> {
+    let mut ids: Vec<RunId> =
+        kit.claim("w", at(second)).await.iter().map(|claimed| claimed.snapshot.run.id).collect();
+    ids.sort();
+    ids
+}
+
+/// Ends a job with a failure of this summary.
+async fn fail(kit: &Kit, id: RunId, summary: &str, now: Time) {
+    let old = kit.run(id).await;
+    let failure = Failure {
+        class: model::class::TRANSIENT,
+        step: "one".into(),
+        summary: summary.to_owned(),
+        detail: None,
+        next_action: "look at the network".to_owned(),
+    };
+    let new = Run {
+        phase: Phase::Finishing,
+        outcome: Some(Outcome::Failed),
+        failure: Some(failure),
+        lease: None,
+        next_run_at: Some(now.plus(Duration::from_secs(9000))),
+        ..old.clone()
+    };
+    assert!(matches!(kit.commit(RunChange::of(new), &old, now).await, Committed::Applied(_)));
+}
+
+async fn succeed(kit: &Kit, id: RunId, now: Time) {
+    kit.end(id, Outcome::Succeeded, now).await;
+}
+
+async fn stop(kit: &Kit, id: BatchId) -> Option<(BatchStopReason, u32)> {
+    let stop = kit.store.batch(id).await.unwrap().unwrap().stop;
+    stop.map(|stop| (stop.reason, stop.failures))
+}
+
+#[tokio::test]
+async fn the_others_start_when_every_canary_has_succeeded() {
+    let kit = Kit::new();
+    let id = batch(&kit, 2, None).await;
+    let canaries = [job(&kit, "A", id, true).await, job(&kit, "B", id, true).await];
+    let others = [job(&kit, "C", id, false).await, job(&kit, "D", id, false).await];
+    assert_eq!(claim_all(&kit, 10).await, canaries);
+    let gate = kit.store.gate(&kit.run(others[0]).await).await.unwrap();
+    assert!(
+        matches!(gate, Some(Gate::Batch(of, stop)) if of == id && stop.reason == BatchStopReason::Canary)
+    );
+    succeed(&kit, canaries[0], at(11)).await;
+    assert_eq!(claim_all(&kit, 12).await, []);
+    // Another process on the same file sees the same gate: it is no memory of this one.
+    assert_eq!(claim(&kit.second_store(), "v", 100, at(13)).await.len(), 0);
+    succeed(&kit, canaries[1], at(14)).await;
+    assert_eq!(stop(&kit, id).await, None);
+    assert_eq!(claim_all(&kit, 15).await, others);
+    let events = kit.store.events(crate::EventFilter { limit: 100, ..Default::default() }).await.unwrap();
+    assert!(events.iter().any(|event| event.kind == "batch.opened"), "{events:?}");
+}
+
+#[tokio::test]
+async fn a_canary_that_fails_stops_the_batch_until_an_operator_continues_it() {
+    for cancelled in [false, true] {
+        let kit = Kit::new();
+        let id = batch(&kit, 1, None).await;
+        let canary = job(&kit, "A", id, true).await;
+        let other = job(&kit, "B", id, false).await;
+        assert_eq!(claim_all(&kit, 10).await, [canary]);
+        match cancelled {
+            true => drop(kit.end(canary, Outcome::Cancelled, at(11)).await),
+            false => fail(&kit, canary, "no bytes", at(11)).await,
+        }
+        assert_eq!(stop(&kit, id).await, Some((BatchStopReason::Stopped, u32::from(!cancelled))));
+        assert_eq!(claim_all(&kit, 12).await, []);
+        let (batch, opened) = kit.store.continue_batch(id, "ann", at(13)).await.unwrap().unwrap();
+        assert!(opened && batch.stop.is_none());
+        assert_eq!(claim_all(&kit, 14).await, [other]);
+        let again = kit.store.continue_batch(id, "ann", at(15)).await.unwrap().unwrap();
+        assert!(!again.1, "a batch that does not stop is left as it is");
+        assert_eq!(kit.store.continue_batch(BatchId::new(), "ann", at(15)).await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn after_a_number_of_failures_no_further_job_starts() {
+    let kit = Kit::new();
+    let id = batch(&kit, 0, Some(2)).await;
+    let mut jobs = Vec::new();
+    for name in ["A", "B", "C", "D", "E"] {
+        jobs.push(job(&kit, name, id, false).await);
+    }
+    let first = claim(&kit.store, "w", 3, at(10)).await;
+    assert_eq!(first.len(), 3);
+    fail(&kit, jobs[0], "refused by 10.0.0.1", at(11)).await;
+    assert_eq!(stop(&kit, id).await, None);
+    fail(&kit, jobs[1], "refused by 10.0.0.2", at(12)).await;
+    assert_eq!(stop(&kit, id).await, Some((BatchStopReason::Stopped, 2)));
+    assert_eq!(claim_all(&kit, 13).await, [], "jobs that have started continue, no other starts");
+    // The count begins again: one more failure after the continue does not stop the batch.
+    kit.store.continue_batch(id, "ann", at(14)).await.unwrap().unwrap();
+    fail(&kit, jobs[2], "power", at(15)).await;
+    assert_eq!(stop(&kit, id).await, None);
+    assert_eq!(claim_all(&kit, 16).await, jobs[3..]);
+
+    let failed = kit.store.failed_jobs_of_batch(id, None).await.unwrap();
+    let (causes, rest) = model::causes(failed);
+    let shown: Vec<(&str, u64)> = causes.iter().map(|cause| (&*cause.summary, cause.jobs)).collect();
+    assert_eq!((shown, rest), (vec![("refused by 10.0.0.1", 2), ("power", 1)], 0));
+}
+
+#[tokio::test]
+async fn a_job_behind_the_gate_is_claimed_at_its_deadline_to_fail() {
+    let kit = Kit::new();
+    let id = batch(&kit, 1, None).await;
+    let canary = job(&kit, "A", id, true).await;
+    let other = job(&kit, "B", id, false).await;
+    assert_eq!(claim_all(&kit, 10).await, [canary]);
+    // The lease of the canary has expired too.
+    assert_eq!(claim_all(&kit, 3700).await, [canary, other], "at its deadline, to fail");
+}

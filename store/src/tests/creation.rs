@@ -1,0 +1,142 @@
+//! Creation of runs and jobs: idempotency, conflicts, unknown servers, and the rows of servers.
+
+use super::*;
+use crate::{DeletedServer, EventFilter, UpdatedServer};
+
+#[tokio::test]
+async fn a_repeated_key_returns_the_first_job_in_any_state_and_refuses_another_body() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let id = kit.create_run(new_job("A", at(0), Some("k"), "body-1")).await;
+    assert_eq!(kit.create(new_job("A", at(1), Some("k"), "body-1")).await, Created::Replay(id));
+    assert_eq!(kit.create(new_job("A", at(1), Some("k"), "body-2")).await, Created::KeyReused(id));
+    kit.end(id, Outcome::Succeeded, at(2)).await;
+    assert_eq!(kit.create(new_job("A", at(3), Some("k"), "body-1")).await, Created::Replay(id));
+    assert_eq!(kit.create(new_job("A", at(3), Some("k"), "body-2")).await, Created::KeyReused(id));
+    // The key belongs to its server.
+    kit.server("B").await;
+    kit.create_run(new_job("B", at(3), Some("k"), "body-2")).await;
+    let runs: i64 = kit.outside().query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
+    assert_eq!(runs, 2);
+}
+
+#[tokio::test]
+async fn concurrent_copies_of_one_request_create_one_job() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let other = kit.second_store();
+    let tasks: Vec<_> = (0..16)
+        .map(|index| {
+            let store = if index % 2 == 0 { kit.store.clone() } else { other.clone() };
+            let run = new_job("A", at(0), Some("k"), "body");
+            tokio::spawn(async move { store.create(Creation { run }).await.unwrap() })
+        })
+        .collect();
+    let mut new = 0;
+    for task in tasks {
+        match task.await.unwrap() {
+            Created::New(_) => new += 1,
+            Created::Replay(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(new, 1);
+}
+
+#[tokio::test]
+async fn a_second_job_for_a_server_is_refused_until_the_first_has_ended() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let id = kit.create_run(new_job("A", at(0), None, "x")).await;
+    assert_eq!(kit.create(new_job("A", at(1), None, "y")).await, Created::Conflict { holder: id });
+    kit.end(id, Outcome::Failed, at(2)).await;
+    kit.create_run(new_job("A", at(3), None, "y")).await;
+}
+
+#[tokio::test]
+async fn a_run_tree_cannot_create_two_jobs_for_one_server() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let parent =
+        kit.create_run(NewRun { locks: vec![lock("server/A", OnConflict::Refuse)], ..new_run(at(0)) }).await;
+    let child = |second| NewRun { parent: Some((parent, parent)), ..new_job("A", at(second), None, "x") };
+    let first = kit.create_run(child(1)).await;
+    assert_eq!(kit.create(child(2)).await, Created::Conflict { holder: first });
+}
+
+#[tokio::test]
+async fn a_job_for_an_unknown_server_is_refused() {
+    let kit = Kit::new();
+    assert_eq!(kit.create(new_job("nowhere", at(0), None, "x")).await, Created::UnknownServer);
+    let rows: i64 = kit
+        .outside()
+        .query_row("SELECT (SELECT count(*) FROM runs) + (SELECT count(*) FROM locks)", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(rows, 0);
+}
+
+#[tokio::test]
+async fn a_server_is_registered_once_updated_by_revision_and_not_deleted_while_it_has_jobs() {
+    let kit = Kit::new();
+    let event = || NewEvent::info("server", "x");
+    // The revision of the request is ignored; a new server starts with 1.
+    let new = Server { revision: 9, ..server("A") };
+    let ServerChange::Created(made) = kit.store.create_server(new, event()).await.unwrap() else { panic!() };
+    assert_eq!(made.revision, 1);
+    assert_eq!(kit.store.server(&serial("A")).await.unwrap().as_ref(), Some(&*made));
+    let again = Server { bmc_address: "https://other".to_owned(), ..server("A") };
+    assert_eq!(kit.store.create_server(again, event()).await.unwrap(), ServerChange::Exists(made.clone()));
+
+    let change = Server { vendor: Some("acme".to_owned()), updated_at: at(5), ..(*made).clone() };
+    let UpdatedServer::Updated(new) = kit.store.update_server(change.clone(), event()).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!((new.revision, new.vendor.as_deref(), new.updated_at), (2, Some("acme"), at(5)));
+    assert_eq!(kit.store.update_server(change, event()).await.unwrap(), UpdatedServer::Moved(new));
+    assert_eq!(kit.store.update_server(server("B"), event()).await.unwrap(), UpdatedServer::Unknown);
+
+    for name in ["C", "B"] {
+        kit.server(name).await;
+    }
+    let names =
+        |page: Vec<Server>| page.into_iter().map(|server| server.serial.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(kit.store.servers(None, 2).await.unwrap()), ["A", "B"]);
+    assert_eq!(names(kit.store.servers(Some(serial("B")), 2).await.unwrap()), ["C"]);
+
+    let job = kit.create_run(new_job("A", at(6), None, "x")).await;
+    let delete = |name| {
+        let (store, serial) = (kit.store.clone(), serial(name));
+        async move { store.delete_server(&serial, NewEvent::info("server.deleted", "x"), at(7)).await.unwrap() }
+    };
+    assert_eq!(delete("A").await, DeletedServer::HasJobs(1));
+    kit.end(job, Outcome::Succeeded, at(8)).await;
+    assert_eq!(delete("A").await, DeletedServer::HasJobs(1));
+    assert_eq!(delete("B").await, DeletedServer::Deleted);
+    assert_eq!(delete("B").await, DeletedServer::Unknown);
+    assert!(kit.store.server(&serial("B")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn observations_of_a_server_never_change_its_revision() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let id = kit.create_run(new_job("A", at(0), None, "x")).await;
+    let claimed = kit.claim_one("w", at(1)).await;
+    let mut change = RunChange::of(claimed.run.clone());
+    let pending = PendingCleanup {
+        job_id: id,
+        remaining: vec![StepName::new("cleanup.eject")],
+        slots: vec!["/cd".to_owned()],
+        unknown: None,
+    };
+    change.effects = vec![
+        Effect::ServerObserved { serial: serial("A"), observed: json!({ "model": "X" }) },
+        Effect::CleanupPending { serial: serial("A"), pending: Some(pending.clone()) },
+    ];
+    kit.commit(change, &claimed.run, at(2)).await;
+    let seen = kit.store.server(&serial("A")).await.unwrap().unwrap();
+    assert_eq!((seen.revision, seen.last_seen), (1, Some(at(2))));
+    assert_eq!((seen.observed, seen.pending_cleanup), (Some(json!({ "model": "X" })), Some(pending)));
+    let before = kit.store.events(EventFilter { limit: 100, ..EventFilter::default() }).await.unwrap().len();
+    assert_eq!(before, 2, "one event each from the registration and the creation");
+}

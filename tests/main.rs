@@ -32,12 +32,13 @@
 //!   sessions   logins of browsers, security headers    ui         the web interface over the socket
 //!   delivery   OS images on media, results by reads of them
 //!   rescue     sessions of `rescue.target`
-//!   audit      the audit log and its offline check
 //!   firmware   firmware files and sets               firmware_install   installations of firmware
 //!   bios_apply  settings of the BIOS, the boot order
 //!   audit      the audit log and its offline check       service    service manager, log filter, dashboards
 //!   fleet      filters, imports, batches that stop and are retried    listing   memory of `iso ls --json`
-
+//!   ui_login   forms before and at the login          ui_servers   one server changed, deleted, released
+//!   ui_audit   filters and downloads of the audit log  ui_webhooks   outgoing webhooks through their pages
+//!   workers    workers elsewhere: killed, stopped, late, refused    nats    events and wake-ups over NATS
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

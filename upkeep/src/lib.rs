@@ -73,7 +73,7 @@ pub use install::{
 };
 pub use install_order::{HostRestart, InstallFirmware};
 pub use names::{CERTIFICATE_CHANGED, class};
-pub use order::{Action, Kind, UpkeepInput, UpkeepOrder};
+pub use order::{Action, ConditionKind, UpkeepInput, UpkeepOrder};
 
 /// The workflow that switches a host off and on.
 pub const POWER_CYCLE: &str = "power.cycle";

@@ -58,7 +58,7 @@ const MAX_GRACE: u64 = 3600;
     strum::VariantArray,
     strum::Display,
 )]
-pub enum Kind {
+pub enum ConditionKind {
     /// The host is forced off, then powered on.
     #[serde(rename = "powerCycleHard")]
     #[strum(serialize = "powerCycleHard")]
@@ -85,7 +85,7 @@ pub enum Kind {
     BiosApply,
 }
 
-impl Kind {
+impl ConditionKind {
     /// The kind of a name: its own spelling, the same with a capital first letter, or `inventory`.
     pub fn parse(name: &str) -> Option<Self> {
         let mut letters = name.chars();
@@ -190,22 +190,22 @@ pub struct ReadInventory {}
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "parameters")]
 pub enum Action {
-    /// See [`Kind::PowerCycleHard`].
+    /// See [`ConditionKind::PowerCycleHard`].
     #[serde(rename = "powerCycleHard")]
     Hard(HardCycle),
-    /// See [`Kind::PowerCycleSoft`].
+    /// See [`ConditionKind::PowerCycleSoft`].
     #[serde(rename = "powerCycleSoft")]
     Soft(SoftCycle),
-    /// See [`Kind::BmcReset`].
+    /// See [`ConditionKind::BmcReset`].
     #[serde(rename = "bmcReset")]
     Reset(ResetBmc),
-    /// See [`Kind::InventoryOob`].
+    /// See [`ConditionKind::InventoryOob`].
     #[serde(rename = "inventoryOOB")]
     Inventory(ReadInventory),
-    /// See [`Kind::FirmwareInstall`].
+    /// See [`ConditionKind::FirmwareInstall`].
     #[serde(rename = "firmwareInstall")]
     Firmware(Box<InstallFirmware>),
-    /// See [`Kind::BiosApply`].
+    /// See [`ConditionKind::BiosApply`].
     #[serde(rename = "biosApply")]
     Bios(Box<ApplyBios>),
 }
@@ -215,7 +215,7 @@ pub enum Action {
 #[error("the parameters of {kind} are not valid: {why}")]
 pub struct BadParameters {
     /// The kind.
-    pub kind: Kind,
+    pub kind: ConditionKind,
     /// The reason.
     pub why: String,
 }
@@ -225,7 +225,7 @@ impl Action {
     ///
     /// # Errors
     /// When a parameter is unknown, has the wrong type, or is out of its range.
-    pub fn of(kind: Kind, parameters: Value) -> Result<Self, BadParameters> {
+    pub fn of(kind: ConditionKind, parameters: Value) -> Result<Self, BadParameters> {
         let bad = |why: String| BadParameters { kind, why };
         let parameters = if parameters.is_null() { json!({}) } else { parameters };
         // An array would be read as the parameters in their order.
@@ -245,14 +245,14 @@ impl Action {
     }
 
     /// The kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ConditionKind {
         match self {
-            Self::Hard(_) => Kind::PowerCycleHard,
-            Self::Soft(_) => Kind::PowerCycleSoft,
-            Self::Reset(_) => Kind::BmcReset,
-            Self::Inventory(_) => Kind::InventoryOob,
-            Self::Firmware(_) => Kind::FirmwareInstall,
-            Self::Bios(_) => Kind::BiosApply,
+            Self::Hard(_) => ConditionKind::PowerCycleHard,
+            Self::Soft(_) => ConditionKind::PowerCycleSoft,
+            Self::Reset(_) => ConditionKind::BmcReset,
+            Self::Inventory(_) => ConditionKind::InventoryOob,
+            Self::Firmware(_) => ConditionKind::FirmwareInstall,
+            Self::Bios(_) => ConditionKind::BiosApply,
         }
     }
 
@@ -385,7 +385,7 @@ impl UpkeepOrder {
         let UpkeepInput { server, action } = &self.input;
         let lock = |resource, capacity, on_conflict| LockRequest { resource, capacity, on_conflict };
         let alone = if self.queue { OnConflict::Wait } else { OnConflict::RefuseQueued };
-        if action.kind() == Kind::FirmwareInstall && mutant::active(Mutant::SharesServer) {
+        if action.kind() == ConditionKind::FirmwareInstall && mutant::active(Mutant::SharesServer) {
             return Vec::new();
         }
         let mut locks = vec![
@@ -446,37 +446,37 @@ mod tests {
 
     #[test]
     fn both_spellings_name_a_kind_and_one_is_stored() {
-        for kind in Kind::all() {
+        for kind in ConditionKind::all() {
             let capital = format!("{}{}", kind.as_str()[..1].to_uppercase(), &kind.as_str()[1..]);
-            assert_eq!(Kind::parse(kind.as_str()), Some(*kind));
-            assert_eq!(Kind::parse(&capital), Some(*kind), "{capital}");
+            assert_eq!(ConditionKind::parse(kind.as_str()), Some(*kind));
+            assert_eq!(ConditionKind::parse(&capital), Some(*kind), "{capital}");
             assert_eq!(json!(kind), json!(kind.as_str()));
         }
-        assert_eq!(Kind::parse("inventory"), Some(Kind::InventoryOob));
+        assert_eq!(ConditionKind::parse("inventory"), Some(ConditionKind::InventoryOob));
         for other in ["", "powercyclehard", "POWERCYCLEHARD", "firmwareDowngrade", "é"] {
-            assert_eq!(Kind::parse(other), None, "{other}");
+            assert_eq!(ConditionKind::parse(other), None, "{other}");
         }
     }
 
     #[test]
     fn parameters_are_checked_and_stored_whole() {
-        let soft = Action::of(Kind::PowerCycleSoft, json!({ "force": true })).unwrap();
+        let soft = Action::of(ConditionKind::PowerCycleSoft, json!({ "force": true })).unwrap();
         assert_eq!(soft.parameters(), json!({ "power_on": false, "force": true, "grace_seconds": 120 }));
         assert_eq!(
-            Action::of(Kind::BmcReset, Value::Null).unwrap().parameters(),
+            Action::of(ConditionKind::BmcReset, Value::Null).unwrap().parameters(),
             json!({ "type": "graceful" })
         );
         for (kind, parameters) in [
-            (Kind::PowerCycleHard, json!({ "force": true })),
-            (Kind::PowerCycleSoft, json!({ "grace_seconds": 0 })),
-            (Kind::PowerCycleSoft, json!({ "grace_seconds": 3601 })),
-            (Kind::PowerCycleSoft, json!([])),
-            (Kind::BmcReset, json!({ "type": "sideways" })),
-            (Kind::InventoryOob, json!({ "deep": true })),
-            (Kind::BiosApply, json!({})),
-            (Kind::BiosApply, json!({ "attributes": { "SetupPassword": "x" } })),
-            (Kind::BiosApply, json!({ "attributes": { "Turbo": [true] } })),
-            (Kind::BiosApply, json!({ "boot_order": ["Boot0001", "Boot0001"] })),
+            (ConditionKind::PowerCycleHard, json!({ "force": true })),
+            (ConditionKind::PowerCycleSoft, json!({ "grace_seconds": 0 })),
+            (ConditionKind::PowerCycleSoft, json!({ "grace_seconds": 3601 })),
+            (ConditionKind::PowerCycleSoft, json!([])),
+            (ConditionKind::BmcReset, json!({ "type": "sideways" })),
+            (ConditionKind::InventoryOob, json!({ "deep": true })),
+            (ConditionKind::BiosApply, json!({})),
+            (ConditionKind::BiosApply, json!({ "attributes": { "SetupPassword": "x" } })),
+            (ConditionKind::BiosApply, json!({ "attributes": { "Turbo": [true] } })),
+            (ConditionKind::BiosApply, json!({ "boot_order": ["Boot0001", "Boot0001"] })),
         ] {
             assert!(Action::of(kind, parameters.clone()).is_err(), "{kind} {parameters}");
         }
@@ -484,9 +484,11 @@ mod tests {
 
     #[test]
     fn a_stored_action_is_read_again_as_it_was() {
-        for kind in Kind::all() {
+        for kind in ConditionKind::all() {
             let parameters = match kind {
-                Kind::BiosApply => json!({ "attributes": { "Turbo": true }, "boot_order": ["Boot0001"] }),
+                ConditionKind::BiosApply => {
+                    json!({ "attributes": { "Turbo": true }, "boot_order": ["Boot0001"] })
+                }
                 _ => Value::Null,
             };
             let action = Action::of(*kind, parameters).unwrap();

@@ -65,9 +65,9 @@ fn workflows() -> Vec<Arc<dyn Workflow>> {
     }))
 }
 
-fn order(kind: Kind) -> UpkeepOrder {
+fn order(kind: ConditionKind) -> UpkeepOrder {
     let parameters = match kind {
-        Kind::BiosApply => json!({ "attributes": { "Turbo": true } }),
+        ConditionKind::BiosApply => json!({ "attributes": { "Turbo": true } }),
         _ => Value::Null,
     };
     UpkeepOrder::new("XF-1".parse().unwrap(), Action::of(kind, parameters).unwrap())
@@ -76,7 +76,7 @@ fn order(kind: Kind) -> UpkeepOrder {
 #[tokio::test]
 async fn every_kind_has_a_workflow_that_knows_each_step_of_its_plan_and_no_other() {
     let workflows = workflows();
-    for kind in Kind::all() {
+    for kind in ConditionKind::all() {
         let workflow = workflows.iter().find(|workflow| workflow.name() == kind.workflow()).unwrap();
         let run = order(*kind).run(RunId::new(), "ann", now());
         assert_eq!((run.workflow.as_str(), run.workflow_version), (workflow.name(), workflow.version()));
@@ -99,7 +99,7 @@ fn an_order_waits_for_the_server_and_is_alone_with_its_kind() {
     };
     use OnConflict::{RefuseQueued, Wait};
     let named = |resource: &str, on_conflict| (resource.to_owned(), on_conflict);
-    for kind in Kind::all() {
+    for kind in ConditionKind::all() {
         assert_eq!(
             locks(order(*kind)),
             [
@@ -110,7 +110,7 @@ fn an_order_waits_for_the_server_and_is_alone_with_its_kind() {
         );
     }
     let shared_bmc = Some("https://192.0.2.7".to_owned());
-    let queued = UpkeepOrder { queue: true, shared_bmc, ..order(Kind::BmcReset) };
+    let queued = UpkeepOrder { queue: true, shared_bmc, ..order(ConditionKind::BmcReset) };
     assert_eq!(
         locks(queued)[1..],
         [named("condition/XF-1", Wait), named("server/XF-1", Wait), named("bmc/https://192.0.2.7", Wait),]
@@ -125,7 +125,7 @@ fn the_label_queue_moves_every_step_at_the_bmc_and_no_step_that_holds_files() {
         let steps = plan.forward.into_iter().chain(plan.finish);
         steps.map(|step| (step.name.to_string(), step.queue)).collect()
     };
-    for kind in Kind::all() {
+    for kind in ConditionKind::all() {
         assert!(queues(order(*kind)).values().all(|queue| queue == bmc::QUEUE), "{kind}");
         for (step, queue) in queues(order(*kind).in_facility_of(&labels)) {
             let holds_files = ["firmware.validate", "firmware.release"].contains(&step.as_str());
@@ -133,7 +133,11 @@ fn the_label_queue_moves_every_step_at_the_bmc_and_no_step_that_holds_files() {
         }
     }
     let empty = BTreeMap::from([(order::QUEUE_LABEL.to_owned(), String::new())]);
-    assert!(queues(order(Kind::BmcReset).in_facility_of(&empty)).values().all(|queue| queue == bmc::QUEUE));
+    assert!(
+        queues(order(ConditionKind::BmcReset).in_facility_of(&empty))
+            .values()
+            .all(|queue| queue == bmc::QUEUE)
+    );
 }
 
 #[tokio::test]
@@ -149,7 +153,7 @@ async fn a_child_has_the_lock_of_its_server_and_its_parent() {
     };
     let input = json!(UpkeepInput {
         server: "XF-1".parse().unwrap(),
-        action: Action::of(Kind::BmcReset, Value::Null).unwrap()
+        action: Action::of(ConditionKind::BmcReset, Value::Null).unwrap()
     });
     let workflow = |name: &str| workflows.iter().find(|workflow| workflow.name() == name).unwrap();
     let child = workflow(BMC_RESET).prepare_child(request(input.clone())).unwrap();
@@ -161,7 +165,7 @@ async fn a_child_has_the_lock_of_its_server_and_its_parent() {
 
 #[test]
 fn a_repeated_order_has_the_parameters_of_the_ended_run() {
-    let action = Action::of(Kind::PowerCycleSoft, json!({ "grace_seconds": 7 })).unwrap();
+    let action = Action::of(ConditionKind::PowerCycleSoft, json!({ "grace_seconds": 7 })).unwrap();
     let run = UpkeepOrder::new("XF-1".parse().unwrap(), action.clone()).run(RunId::new(), "ann", now());
     let ended = engine::model::Snapshot::new(&run, now());
     let again = UpkeepOrder::repeat(&ended).unwrap();

@@ -232,8 +232,8 @@ mod tests {
     use axum::extract::{FromRequestParts, RawQuery};
     use axum::http::Request;
     use axum::routing::get;
-    use model::SystemClock;
     use futures_util::StreamExt;
+    use model::SystemClock;
     use secrets::KeyRing;
 
     use super::super::Pages;

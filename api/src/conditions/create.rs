@@ -23,7 +23,7 @@ use super::{dry_run, firmware, kind_of, newest, server_of};
 use engine::model::{Idempotency, Job, RunId, Serial, Server, Time};
 use engine::{Created, Creation};
 use telemetry::request_span;
-use upkeep::{Action, Kind, UpkeepOrder};
+use upkeep::{Action, ConditionKind, UpkeepOrder};
 
 /// The allowed priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
@@ -199,7 +199,7 @@ fn expected_revision(headers: &HeaderMap, body: Option<i64>) -> Result<Option<i6
 /// Refuses a request whose client has seen another condition than the newest one.
 pub(super) fn expect_revision(
     server: &Serial,
-    kind: Kind,
+    kind: ConditionKind,
     newest: Option<&Job>,
     expected: Option<i64>,
 ) -> Result<(), ApiError> {

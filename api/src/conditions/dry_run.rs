@@ -18,7 +18,7 @@ use ::firmware::{Component, Restart};
 use engine::Created;
 use engine::model::{Gate, Job, Phase, Purpose, RunId, Serial, Server, Time};
 use upkeep::bios::SettingItem;
-use upkeep::{Kind, PlanItem};
+use upkeep::{ConditionKind, PlanItem};
 
 /// What a request for a condition would do.
 #[derive(Serialize, JsonSchema)]
@@ -33,7 +33,7 @@ pub(crate) struct PreviewView {
     #[schemars(with = "types::SerialNumber")]
     server_serial: Serial,
     #[schemars(with = "String")]
-    kind: Kind,
+    kind: ConditionKind,
     #[schemars(with = "types::Object")]
     parameters: Value,
     /// What the condition does, in one sentence.
@@ -136,7 +136,7 @@ pub(super) async fn respond(
     let Request { server: serial, kind, order } = request;
     let mut open = earlier.filter(is_open).map(|job| job.run.id);
     if open.is_none() && !order.queue {
-        for other in Kind::all().iter().filter(|other| **other != kind) {
+        for other in ConditionKind::all().iter().filter(|other| **other != kind) {
             open = newest(api, &serial, *other).await?.filter(is_open).map(|job| job.run.id);
             if open.is_some() {
                 break;

@@ -32,7 +32,7 @@ use super::error_code::Rule;
 use super::extract::unknown_server;
 use engine::model::{Job, Serial, Server};
 use engine::store::JobFilter;
-use upkeep::Kind;
+use upkeep::ConditionKind;
 use upkeep::order::KIND_LABEL;
 
 /// The server of a path: by its serial number, or by the id of its record.
@@ -42,9 +42,9 @@ async fn server_of(api: &Api, name: &Serial) -> Result<Server, ApiError> {
 }
 
 /// The kind of a name in one of its spellings.
-fn kind_of(path: &str, name: &str) -> Result<Kind, ApiError> {
-    Kind::parse(name).ok_or_else(|| {
-        let known: Vec<&str> = Kind::all().iter().map(|kind| kind.as_str()).collect();
+fn kind_of(path: &str, name: &str) -> Result<ConditionKind, ApiError> {
+    ConditionKind::parse(name).ok_or_else(|| {
+        let known: Vec<&str> = ConditionKind::all().iter().map(|kind| kind.as_str()).collect();
         let message = format!(
             "no controller is registered for this kind of condition; the kinds are {}",
             known.join(", ")
@@ -54,7 +54,7 @@ fn kind_of(path: &str, name: &str) -> Result<Kind, ApiError> {
 }
 
 /// The newest condition of a kind; `None` when the server never had one.
-async fn newest(api: &Api, server: &Serial, kind: Kind) -> Result<Option<Job>, ApiError> {
+async fn newest(api: &Api, server: &Serial, kind: ConditionKind) -> Result<Option<Job>, ApiError> {
     let filter = JobFilter {
         server: Some(server.clone()),
         workflow: Some(kind.workflow().to_owned()),

@@ -5,17 +5,17 @@ use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::unknown_server;
 use engine::Created;
 use engine::model::Serial;
-use upkeep::{Kind, UpkeepOrder};
+use upkeep::{ConditionKind, UpkeepOrder};
 
 /// A checked request.
 pub(super) struct Request {
     pub(super) server: Serial,
-    pub(super) kind: Kind,
+    pub(super) kind: ConditionKind,
     pub(super) order: UpkeepOrder,
 }
 
 /// The refusal of a condition that was not created.
-pub(super) fn refused(server: &Serial, kind: Kind, created: &Created) -> ApiError {
+pub(super) fn refused(server: &Serial, kind: ConditionKind, created: &Created) -> ApiError {
     match created {
         Created::Conflict { holder } => ApiError::new(
             ErrorCode::ConflictCondition,

@@ -11,7 +11,7 @@ use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanRead, Parameters, SerialPath};
 use super::view::{ConditionList, ConditionView};
 use super::{kind_of, newest, server_of};
-use upkeep::Kind;
+use upkeep::ConditionKind;
 
 /// The query of a read of one condition.
 #[derive(Debug, Default, Deserialize)]
@@ -49,7 +49,7 @@ pub(crate) async fn list(
 ) -> Result<Json<ConditionList>, ApiError> {
     let server = server_of(&api, &name).await?.serial;
     let mut conditions = Vec::new();
-    for kind in Kind::all() {
+    for kind in ConditionKind::all() {
         if let Some(job) = newest(&api, &server, *kind).await? {
             conditions.push(ConditionView::of(&api, &server, &job).await?);
         }

@@ -11,7 +11,7 @@ use super::super::error_code::ErrorCode;
 use super::super::openapi::types;
 use engine::Explanation;
 use engine::model::{Job, Outcome, Phase, RunId, Serial, Snapshot, Time};
-use upkeep::{Kind, UpkeepInput};
+use upkeep::{ConditionKind, UpkeepInput};
 
 /// The state of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -51,7 +51,7 @@ pub(crate) struct ConditionView {
     server_serial: Serial,
     /// The kind, in the spelling that is stored.
     #[schemars(with = "String")]
-    pub(super) kind: Kind,
+    pub(super) kind: ConditionKind,
     pub(super) state: State,
     /// The parameters, with every default filled in. They never change.
     #[schemars(with = "types::Object")]

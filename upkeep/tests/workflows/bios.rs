@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use bmc::test_support::PASSWORD;
 use engine::model::{Outcome, Run};
-use upkeep::{Action, Kind};
+use upkeep::{Action, ConditionKind};
 
 use crate::kit::{Bench, SERIAL};
 
@@ -15,7 +15,7 @@ fn vendor(name: &str) -> SimBmcConfig {
 }
 
 fn wanted(parameters: Value) -> Action {
-    Action::of(Kind::BiosApply, parameters).unwrap()
+    Action::of(ConditionKind::BiosApply, parameters).unwrap()
 }
 
 async fn applied(bench: &Bench, parameters: Value) -> (Run, String) {

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use bmc::test_support::PASSWORD;
 use engine::model::Outcome;
 use firmware::{Component, Entry, FirmwareFile, Sha256Digest};
-use upkeep::{Action, Kind as Condition};
+use upkeep::{Action, ConditionKind};
 
 use crate::kit::{Bench, Files, Reported, SERIAL};
 
@@ -59,7 +59,8 @@ fn order(config: &SimBmcConfig, components: &[Component]) -> (Files, Action) {
         files.insert(digest, (file, image));
     }
     let parameters = json!({ "firmware_set": "all", "allow_downgrade": true });
-    let Action::Firmware(mut install) = Action::of(Condition::FirmwareInstall, parameters).unwrap() else {
+    let Action::Firmware(mut install) = Action::of(ConditionKind::FirmwareInstall, parameters).unwrap()
+    else {
         panic!("another action")
     };
     install.files = entries;

@@ -104,8 +104,8 @@ async fn the_first_admin_token_is_rotated_and_revoked_and_the_last_way_in_stays(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_shown_once_and_stored_as_a_hash_and_ends_at_its_expiry() {
     let scene = Scene::bare(vec![], |_, _| {}).await;
-    let expires = engine::model::Time::from_timestamp(jiff::Timestamp::now())
-        .plus(std::time::Duration::from_secs(3600));
+    let expires =
+        model::Time::from_timestamp(jiff::Timestamp::now()).plus(std::time::Duration::from_secs(3600));
     let new = json!({ "name": "ci", "role": "viewer", "expires_at": expires });
     let made = scene.admin.post("/api/v1/tokens", &new).await.expect(201);
     scene.admin.post("/api/v1/tokens", &new).await.refused(409, "conflict.name");

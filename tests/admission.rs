@@ -101,7 +101,7 @@ async fn a_dry_run_of_a_known_server_shows_its_slot_plan_and_the_maintenance_ima
 async fn a_repeated_request_returns_its_job_after_its_deadline_has_passed() {
     let scene =
         Scene::start_with(vec![silent("LATE-1"), silent("LATE-2")], |settings, _| idle(settings)).await;
-    let deadline = engine::model::Clock::now(&engine::model::SystemClock).plus(Duration::from_secs(300));
+    let deadline = model::Clock::now(&model::SystemClock).plus(Duration::from_secs(300));
     let ask = |path: &str, body: Value| {
         let request = scene.admin.request(Method::POST, path).header("Idempotency-Key", "late").json(&body);
         scene.admin.send(request)

@@ -345,8 +345,8 @@ async fn a_machine_that_never_reports_fails_at_the_deadline_and_is_left_as_it_wa
     let scene = Scene::start(vec![silent("QUIET-1")]).await;
     let id = scene.admin.create_job("QUIET-1").await;
     let job = scene.admin.awaits_report(&id).await;
-    let deadline: engine::model::Time = job["wait"]["deadline"].as_str().unwrap().parse().unwrap();
-    let since: engine::model::Time = job["wait"]["since"].as_str().unwrap().parse().unwrap();
+    let deadline: model::Time = job["wait"]["deadline"].as_str().unwrap().parse().unwrap();
+    let since: model::Time = job["wait"]["since"].as_str().unwrap().parse().unwrap();
     scene.skip(deadline.since(since) + Duration::from_secs(1));
     let job = scene.admin.complete(&id).await;
     assert_eq!(failure(&job), ("webhook.wait", "deadline"));

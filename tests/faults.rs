@@ -181,7 +181,7 @@ async fn until_the_deadline(change: impl FnOnce(&mut SimBmcConfig)) -> EndedJob 
     let id = scene.admin.create_job(SERIAL).await;
     let job =
         scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
-    let time = |key: &str| job["wait"][key].as_str().unwrap().parse::<engine::model::Time>().unwrap();
+    let time = |key: &str| job["wait"][key].as_str().unwrap().parse::<model::Time>().unwrap();
     scene.skip(time("deadline").since(time("since")) + Duration::from_secs(1));
     finished(scene, &id).await
 }

@@ -189,7 +189,7 @@ async fn what_a_run_holds_is_not_collected_and_changed_bytes_are_found_before_on
     let digest = stored.digest.to_string();
     assert_eq!(files.open(name.as_str(), &digest).await.unwrap().file(), &stored.file);
 
-    let run = engine::model::RunId(uuid::Uuid::now_v7());
+    let run = model::RunId(uuid::Uuid::now_v7());
     files.hold_for_run(run, &[(name.as_str(), &digest)]).await.unwrap();
     files.remove(&stored).await.unwrap_err();
     let later = SystemTime::now() + std::time::Duration::from_secs(30 * 86_400);
@@ -227,13 +227,13 @@ async fn after_a_crash_between_pins_and_rows_the_next_start_makes_them_equal() {
     };
     pin("firmware-set gone").await;
     pin("job 7").await;
-    let set = engine::store::StoredFirmwareSet {
+    let set = store::StoredFirmwareSet {
         name: "a".to_owned(),
         id: "there".to_owned(),
         labels: Default::default(),
         created_by: "x".to_owned(),
         created_at: "2026-01-01T00:00:00Z".parse().unwrap(),
-        files: vec![engine::store::StoredFirmwareFile {
+        files: vec![store::StoredFirmwareFile {
             repository: name.to_string(),
             digest: digest.to_string(),
             manifest: "{}".to_owned(),

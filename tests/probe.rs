@@ -1,7 +1,7 @@
 //! Probe and diagnostics of a BMC: what they find, that they leave nothing behind, and which problems they report.
 
-use engine::model::{Clock, SystemClock};
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, ResetType, SimBmcConfig, SlotConfig};
+use model::{Clock, SystemClock};
 use serde_json::{Value, json};
 use settings::Listener;
 

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::body::Body;
 use controller::app::{Controller, Dependencies, Environment};
-use engine::model::{Clock, SteadyClock, SystemClock};
-use engine::store::Store;
 use keys::Keys;
+use model::{Clock, SteadyClock, SystemClock};
 use secrets::MasterKey;
 use serde_json::json;
 use settings::{Listener, Settings, Sources};
+use store::Store;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 

@@ -9,7 +9,7 @@ use super::Api;
 use super::extract::CanRead;
 use super::openapi::types;
 use access::tls::TlsState;
-use engine::model::Time;
+use model::Time;
 
 /// What a controller is.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

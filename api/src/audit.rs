@@ -12,8 +12,8 @@ use super::error::{ApiError, Detail};
 use super::error_code::Rule;
 use super::extract::{CanAdminister, Parameters, page_size};
 use super::openapi::types;
-use engine::model::audit::AuditEntry;
-use engine::store::AuditFilter;
+use model::audit::AuditEntry;
+use store::AuditFilter;
 
 /// The longest text of a filter.
 const MAX_TEXT: usize = 256;

@@ -11,7 +11,7 @@ use super::error::ApiError;
 use super::extract::{CanRead, CanWrite, OptionalJsonBody};
 use super::jobs::reason;
 use super::openapi::types;
-use engine::model::{GateClosure, JobStatus, Pressure};
+use model::{GateClosure, JobStatus, Pressure};
 
 /// Whether jobs start on the controller.
 #[derive(Serialize, JsonSchema)]

@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use super::error_code::{ErrorCode, Rule};
 use access::auth::AuthFailure;
-use engine::model::{Serial, error_chain};
-use engine::{SignalError, StoreError, VerbError, VerbRefused};
+use engine::{SignalError, VerbError, VerbRefused};
+use model::{Serial, error_chain};
 use recipe::FieldError;
+use store::StoreError;
 
 /// One problem of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]

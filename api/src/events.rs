@@ -14,8 +14,8 @@ use super::error::ApiError;
 use super::extract::{CanRead, Parameters, page_size};
 use super::feed;
 use super::openapi::types;
-use engine::model::{Event, RunId};
-use engine::store::EventFilter;
+use model::{Event, RunId};
+use store::EventFilter;
 
 /// One page of events in the order of the log.
 #[derive(Serialize, JsonSchema)]

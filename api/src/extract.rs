@@ -19,7 +19,7 @@ use super::error_code::{ErrorCode, Rule};
 use super::query::refuse_unknown;
 use super::{request_audit, visible};
 use access::auth::{AuthMethod, Permission, Principal, ServerScope, SessionSecret};
-use engine::model::{RunId, Serial};
+use model::{RunId, Serial};
 
 /// How long a request body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

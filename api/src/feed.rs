@@ -30,8 +30,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{ApiError, Detail};
 use super::error_code::{ErrorCode, Rule};
-use engine::model::{Event, Phase, RunId};
-use engine::store::{EventFilter, Store, StoreError};
+use model::{Event, Phase, RunId};
+use store::{EventFilter, Store, StoreError};
 
 /// The maximum of open streams.
 const SUBSCRIBERS: usize = 2048;
@@ -94,7 +94,7 @@ impl Feed {
                 continue;
             }
             if let Err(error) = tail(store, live, &mut cursor).await {
-                tracing::warn!(error = %engine::model::error_chain(&error), "the event stream could not read the log; trying again");
+                tracing::warn!(error = %model::error_chain(&error), "the event stream could not read the log; trying again");
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
@@ -187,7 +187,7 @@ impl Subscriber {
             if self.behind {
                 if let Err(error) = self.catch_up().await {
                     // The client reconnects with the last event it received.
-                    tracing::warn!(error = %engine::model::error_chain(&error), "an event stream ends early");
+                    tracing::warn!(error = %model::error_chain(&error), "an event stream ends early");
                     return None;
                 }
                 continue;
@@ -288,7 +288,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use engine::model::{NewEvent, Time};
+    use model::{NewEvent, Time};
 
     /// Reads a stream up to the event `last`; collects the sequence numbers of all events on the way.
     async fn read(body: &mut Body, seen: &mut Vec<i64>, last: i64) {

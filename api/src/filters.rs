@@ -1,7 +1,7 @@
 //! Filters of lists as query parameters: `filter` has the whole language, every key is a parameter of its own too.
 //!
 //! ```text
-//!  ?filter=condition:waiting -step:webhook.wait rack!=7      the language of `engine::model::filter`
+//!  ?filter=condition:waiting -step:webhook.wait rack!=7      the language of `model::filter`
 //!  ?condition=waiting&label=rack!=7&q=carrier                one term each; all must hold, as do those of `filter`
 //! ```
 //!
@@ -10,8 +10,8 @@
 use super::Api;
 use super::error::Detail;
 use super::error_code::Rule;
-use engine::model::{Filter, FilterError, Subject};
-use engine::store::Present;
+use model::{Filter, FilterError, Subject};
+use store::Present;
 
 /// The parameter with the whole language.
 pub(super) const FILTER: &str = "filter";

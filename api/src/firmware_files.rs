@@ -20,12 +20,12 @@ use bytes::Bytes;
 use registry::{PinOwner, Reference, Registry, RepositoryName, Tag};
 use tokio::sync::Mutex;
 
-use engine::model::{RunId, error_chain};
-use engine::store::StoredFirmwareSet;
 use firmware::{
     ARTIFACT_TYPE, EMPTY_CONFIG, FirmwareFile, MANIFEST_TYPE, REPOSITORIES, VerifiedFirmware, VerifyError,
     VersionOrder, compare,
 };
+use model::{RunId, error_chain};
+use store::StoredFirmwareSet;
 
 /// The most tags below `firmware/` that are read for one list.
 const MAX_LISTED: usize = 20_000;

@@ -3,7 +3,7 @@
 use super::Api;
 use super::error::ApiError;
 use access::audit::AuditAction;
-use engine::store::AuditFilter;
+use store::AuditFilter;
 use telemetry::HostGauges;
 
 /// Reads and sets the gauges.

@@ -13,7 +13,7 @@ use super::error_code::ErrorCode;
 use super::extract::CanRead;
 use super::gauges;
 use access::tls::TlsState;
-use engine::model::{JobStatus, error_chain};
+use model::{JobStatus, error_chain};
 use settings::descriptors::{self, DescriptorBudget};
 use telemetry::{RegistryGauges, dropped_log_lines};
 

@@ -68,11 +68,11 @@ use access::audit::RefusedAttempts;
 use access::auth::{Authenticator, RateLimiter, ReportCertificates, ReportSecrets};
 use access::tls::Certificates;
 use engine::Engine;
-use engine::model::{Clock, Time};
-use engine::store::Store;
 use keys::Keys;
+use model::{Clock, Time};
 use provision::Services;
 use query::KnownParameters;
+use store::Store;
 use telemetry::Metrics;
 
 pub use about::{About, AboutTls, Build, Feature};

@@ -10,7 +10,7 @@ use super::Api;
 use super::error::{ApiError, Detail};
 use super::error_code::{ErrorCode, Rule};
 use super::extract::{CanAdminister, CanRead, JsonBody};
-use engine::model::{NewEvent, error_chain};
+use model::{NewEvent, error_chain};
 use telemetry::{LogLevel, LogLevelOrigin, log_level, set_log_level};
 
 /// The maximum length of a filter.

@@ -29,8 +29,8 @@ use super::error::{ApiError, too_many, unknown_path};
 use super::error_code::ErrorCode;
 use super::extract::{CanAdminister, JobPath, peer, unknown_job};
 use access::auth::{Denial, Networks, RateLimiter, Standing, TrustedProxies, prove};
-use engine::model::{Artifact, Job, NewEvent, RunId, Time};
 use media::{GrantError, ImageDigest, MediaPath, MediaToken, ReadObserver, SignedQuery, UrlSigner, respond};
+use model::{Artifact, Job, NewEvent, RunId, Time};
 use telemetry::request_span;
 
 /// The path of the task image of a job.
@@ -246,14 +246,14 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
                 .header(axum::http::header::RETRY_AFTER, "5")
         }
         error => {
-            let sentence = engine::model::error_chain(&error).to_string();
+            let sentence = model::error_chain(&error).to_string();
             if let Ok(Some(stored)) = api.store().grant(&token.hash()).await {
                 let event = NewEvent::error("media.refused", sentence).by("media");
                 let run: RunId = stored.grant.run;
                 request_span::of_job(run);
                 request_span::of_server(stored.server.as_ref());
                 if let Err(error) = api.store().append(Some(run), None, vec![event], api.now()).await {
-                    tracing::error!(error = %engine::model::error_chain(&error), "the event of a refused medium could not be stored");
+                    tracing::error!(error = %model::error_chain(&error), "the event of a refused medium could not be stored");
                 }
             }
             ApiError::new(

@@ -14,7 +14,7 @@ use super::error::ApiError;
 use super::extract::peer_of;
 use super::request_audit::RequestAudit;
 use super::response_headers;
-use engine::store::audited;
+use store::audited;
 use telemetry::request_span;
 
 /// The header of the request id, in requests and responses.

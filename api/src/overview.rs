@@ -15,8 +15,8 @@ use super::Api;
 use super::error::ApiError;
 use super::extract::CanRead;
 use super::openapi::types;
-use engine::model::{Outcome, RunId, Serial, Time};
-use engine::store::{OpenGroup, Overview, RackGroup};
+use model::{Outcome, RunId, Serial, Time};
+use store::{OpenGroup, Overview, RackGroup};
 
 /// How long the numbers are used for other requests.
 const KEPT: Duration = Duration::from_secs(1);
@@ -280,7 +280,7 @@ fn steps(open: &[OpenGroup]) -> Vec<JobsAtStep> {
     steps
 }
 
-fn ended_by_hour(ended: &[engine::store::EndedGroup]) -> Vec<EndedJobs> {
+fn ended_by_hour(ended: &[store::EndedGroup]) -> Vec<EndedJobs> {
     let mut hours: Vec<EndedJobs> = Vec::new();
     for group in ended {
         if hours.last().is_none_or(|last| last.hour != group.hour) {

@@ -20,9 +20,9 @@ use super::error::ApiError;
 use super::error_code::ErrorCode;
 use access::audit::{AuditAction, name_of};
 use access::auth::Principal;
-use engine::model::audit::{AuditActor, NewAuditEntry};
-use engine::model::error_chain;
-use engine::store::{AuditTrail, Store, audit_trail};
+use model::audit::{AuditActor, NewAuditEntry};
+use model::error_chain;
+use store::{AuditTrail, Store, audit_trail};
 
 /// The codes with which a request without permission is refused.
 const DENIED: [ErrorCode; 3] = [ErrorCode::Unauthorized, ErrorCode::Forbidden, ErrorCode::RateLimited];

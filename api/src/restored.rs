@@ -11,8 +11,8 @@ use super::error::{ApiError, Detail};
 use super::error_code::Rule;
 use super::extract::{CanRead, CanWrite, JsonBody};
 use super::openapi::types;
-use engine::model::{Restoration, RestoredServer, RunId, Serial, UnfinishedRuns};
-use engine::store::ReleasedServer;
+use model::{Restoration, RestoredServer, RunId, Serial, UnfinishedRuns};
+use store::ReleasedServer;
 
 /// What happens to the unfinished jobs of a released server.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -92,7 +92,7 @@ pub(super) async fn unpin(api: &Api, decision: Option<UnfinishedRuns>, runs: &[R
             let job = api.store().job(*run).await.ok().flatten();
             let span = job.map_or_else(
                 || tracing::error_span!("job", job_id = %run),
-                |job| engine::job_span(&job.run, api.engine.owner()),
+                |job| store::job_span(&job.run, api.engine.owner()),
             );
             span.in_scope(
                 || tracing::warn!(%why, "the OS image of an ended job stays pinned in the registry"),

@@ -10,8 +10,8 @@ use super::Api;
 use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::extract::{CanAdminister, JsonBody};
-use engine::model::{NewEvent, error_chain};
 use keys::{RotateError, RotationState, RotationView, SecretName, SecretView};
+use model::{NewEvent, error_chain};
 
 /// Every key that is in use, without a value.
 #[derive(Serialize, JsonSchema)]

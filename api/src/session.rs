@@ -27,8 +27,8 @@ use super::error_code::ErrorCode;
 use super::extract::{CanAdminister, OwnAccount, TextPath, peer};
 use super::request_audit;
 use access::auth::{AuthMethod, Permission, Principal, SessionSecret, remove_cookie};
-use engine::model::{NewEvent, Time};
-use engine::store::{StoredWebSession, WebSessionLimits};
+use model::{NewEvent, Time};
+use store::{StoredWebSession, WebSessionLimits};
 
 /// The maximum of sessions of one user or API token; the oldest ends for a new one.
 const MAX_SESSIONS: u32 = 16;
@@ -129,7 +129,7 @@ pub(super) async fn create(
     let authorization = request.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let principal = api.auth.authenticate(authorization, peer, now.timestamp()).await?;
     let secret = SessionSecret::generate().map_err(|error| {
-        tracing::error!(error = %engine::model::error_chain(&error), "a web session was not created");
+        tracing::error!(error = %model::error_chain(&error), "a web session was not created");
         ApiError::new(ErrorCode::Internal, "see the log")
     })?;
     let session = StoredWebSession {

@@ -23,8 +23,8 @@ use super::health;
 use super::jobs::explanation;
 use super::jobs::view::JobView;
 use super::openapi::types;
-use engine::model::{NewEvent, Outcome, Time};
-use engine::store::{EventFilter, JobFilter};
+use model::{NewEvent, Outcome, Time};
+use store::{EventFilter, JobFilter};
 use telemetry::recent_log_lines;
 
 /// The maximum size of one file.

@@ -18,7 +18,7 @@ use super::Api;
 use super::error::{ApiError, unknown_job, unknown_server};
 use super::error_code::ErrorCode;
 use access::auth::{Principal, ServerScope};
-use engine::model::{RunId, Serial};
+use model::{RunId, Serial};
 
 /// How a route deals with the labels of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

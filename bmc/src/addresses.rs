@@ -9,7 +9,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
-use engine::model::Server;
+use model::Server;
 
 /// The addresses of the controller for BMCs and for the machines behind them.
 #[derive(Clone, Debug)]

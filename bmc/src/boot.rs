@@ -7,7 +7,7 @@ use super::classify::from_redfish_change;
 use super::step::{ConnectedBmc, wait_for_bmc};
 use super::waits;
 use engine::StepError;
-use engine::model::StepName;
+use model::StepName;
 
 /// Sets the one-time boot from the media in `slot` and reads it back: by `way`, or by the first one the profile knows. Returns
 /// the way.

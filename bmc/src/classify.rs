@@ -7,8 +7,8 @@ use redfish::{ErrorKind, RedfishError, TransportErrorKind};
 use serde_json::json;
 
 use super::{class, waits};
-use engine::model::{Failure, FailureClass, StepName, Wait};
 use engine::{StepContext, StepError, StepOutcome, StepReport, WaitRequest, fail_on_deadline};
+use model::{Failure, FailureClass, StepName, Wait};
 
 /// Builds a failure of a step.
 pub fn failure(

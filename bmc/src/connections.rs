@@ -26,7 +26,7 @@ use super::probe::{BmcProblem, bmc_problem};
 use super::profiles;
 use super::state::{BmcState, BmcStates};
 use engine::LeaseGuard;
-use engine::model::{Serial, Server, TlsMode};
+use model::{Serial, Server, TlsMode};
 use secrets::{CredentialRef, Key, Resolver, open, seal};
 
 /// Limit of session changes that wait to be written. Further changes are dropped; such a session times out at the BMC.
@@ -387,7 +387,7 @@ impl Bmcs {
         })?;
         self.resolver
             .resolve(&reference, server.serial.as_str())
-            .map_err(|why| ConnectError::Record(format!("{}", engine::model::error_chain(&why))))
+            .map_err(|why| ConnectError::Record(format!("{}", model::error_chain(&why))))
     }
 
     /// Closes the session that a crashed controller instance left open: a BMC allows few sessions.

@@ -13,7 +13,7 @@ use redfish::{Discovery, SerialMatch};
 use super::class;
 use super::classify::failure;
 use engine::StepError;
-use engine::model::{NewEvent, Server, StepName};
+use model::{NewEvent, Server, StepName};
 
 /// Compares the serial number of a discovered machine with its record. Returns a warning if it is not verified.
 ///

@@ -73,9 +73,9 @@ pub const QUEUE: &str = "default";
 
 /// The failure classes that workflows share. A workflow may add its own.
 pub mod class {
-    use engine::model::FailureClass;
+    use model::FailureClass;
 
-    pub use engine::class::TRANSIENT;
+    pub use model::class::TRANSIENT;
 
     /// The request is wrong: the order, the server record, credentials, or the BMC of another machine.
     pub const INPUT: FailureClass = FailureClass::new("input");

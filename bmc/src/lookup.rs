@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use engine::model::{Serial, Server};
+use model::{Serial, Server};
 
 /// A service of the controller did not respond. The call can be repeated.
 #[derive(Debug, thiserror::Error)]

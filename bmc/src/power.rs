@@ -22,8 +22,8 @@ use serde_json::json;
 use super::classify::{from_redfish, from_redfish_change};
 use super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::waits;
-use engine::model::{NewEvent, StepName, Time, permit_resource};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName, Time, permit_resource};
 
 /// Time limit for the BMC to show a requested power state.
 pub const POWER_TIMEOUT: Duration = Duration::from_secs(180);

@@ -11,7 +11,7 @@ use redfish::profile::{Flags, Learned};
 use redfish::{Bmc, BmcBuilder, Profile};
 use serde_json::{Map, Value};
 
-use engine::model::{Effect, Server};
+use model::{Effect, Server};
 
 /// Checks the name of a profile.
 ///
@@ -68,7 +68,7 @@ mod tests {
 
     fn server() -> Server {
         let serial = "A1".parse().unwrap();
-        Server::unknown(serial, engine::model::Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH))
+        Server::unknown(serial, model::Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH))
     }
 
     #[test]

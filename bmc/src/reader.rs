@@ -5,7 +5,7 @@ use redfish::{Bmc, Discovery, SerialMatch, SystemSelector};
 
 use super::probe::{BmcProblem, bmc_problem};
 use super::services::BmcServices;
-use engine::model::{Serial, Server};
+use model::{Serial, Server};
 
 /// A BMC that is read.
 pub struct Reader {

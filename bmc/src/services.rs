@@ -11,8 +11,8 @@ use super::connections::{Bmcs, ConnectError};
 use super::lookup::ServerLookup;
 use super::probe::BmcProblem;
 use super::step::ConnectedBmc;
-use engine::model::{Effect, Serial, Server, StepName};
 use engine::{StepContext, StepError, StepPolicy};
+use model::{Effect, Serial, Server, StepName};
 
 /// The services that every workflow shares.
 pub struct BmcServices {

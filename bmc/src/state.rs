@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use redfish::{GlobalLimit, LimitOptions, RequestLimits};
 
-use engine::model::{Serial, Server};
+use model::{Serial, Server};
 
 /// The states of all BMCs.
 pub(super) struct BmcStates {
@@ -80,7 +80,7 @@ impl BmcState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::model::Time;
+    use model::Time;
 
     #[test]
     fn each_bmc_address_has_one_state() {

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use super::class;
 use super::classify::failure;
 use super::profiles;
-use engine::model::{Effect, Server, StepName};
 use engine::{StepContext, StepError, StepReport, WaitReason, WaitRequest};
+use model::{Effect, Server, StepName};
 
 /// Delay between two reads of a BMC that does not show a change yet.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ pub fn output_of<T: DeserializeOwned>(
 ) -> Result<T, StepError> {
     context.find_output(by).ok_or_else(|| {
         StepError::fail(failure(
-            engine::class::INTERNAL,
+            model::class::INTERNAL,
             step,
             format!("the output of {by} is missing, or this version cannot read it"),
             "create the job again",

@@ -12,7 +12,7 @@ use secrets::{KEY_BYTES, MasterKey, Resolver, SealError};
 use super::{
     Addresses, BmcLimits, BmcServices, Bmcs, SealedSession, ServerLookup, SessionStore, Unavailable,
 };
-use engine::model::{Serial, Server, Time};
+use model::{Serial, Server, Time};
 
 /// The password of the account `root` of the registered server.
 pub const PASSWORD: &str = "calvin-and-hobbes";

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::test_support::{PASSWORD, SharedSessions};
 use super::*;
 use async_trait::async_trait;
-use engine::model::{Server, StepName, TlsMode};
 use engine::{StepEnd, StepError};
 use lab_bmc::{
     Fault, FaultEffect, FaultTrigger, InProcess, JournalItem, MediaReader, MediaRefusal, MediaRequest,
     MediaResponse, NullHost, SimBmc, SimBmcConfig,
 };
+use model::{Server, StepName, TlsMode};
 use redfish::{
     Endpoint, ErrorKind, Fingerprint, InsertOptions, SystemSelector, TlsVerification, Transport,
     TransportError,
@@ -63,7 +63,7 @@ impl Bench {
     }
 
     /// Discovers the machine and compares its serial number with the record.
-    async fn identity(&self) -> Result<Option<engine::model::NewEvent>, StepError> {
+    async fn identity(&self) -> Result<Option<model::NewEvent>, StepError> {
         let connected = self.services.connections.reader(&self.server, None).await.unwrap();
         let discovery = connected.bmc.discover(&SystemSelector::serial(SERIAL)).await.unwrap();
         self.services.connections.release(&self.server.serial, &connected.bmc).await;

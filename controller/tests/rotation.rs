@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use controller::app::OfflineSecrets;
 use controller::app::backup::{self, BackupError};
-use engine::model::{NewEvent, Server, Time, Webhook, WebhookFilter, WebhookId, failpoint};
 use keys::{RotateError, RotationState, RotationView, SIGNING_OVERLAP, SecretName};
+use model::{NewEvent, Server, Time, Webhook, WebhookFilter, WebhookId, failpoint};
 use secrecy::ExposeSecret as _;
 use secrets::{KeyRing, Resolver};
 use settings::{Settings, Sources};

@@ -12,8 +12,8 @@ use super::test_image;
 use bmc::base_url_towards;
 use bmc::probe::BmcProblem;
 use bmc::probe::direct::{DirectConnection, DirectTarget};
-use engine::model::Time;
 use media::{Artifact, ImageBody, MediaToken, ReadObserver, Suffix, media_path, media_url, respond};
+use model::Time;
 
 /// Runs every check, with a temporary media listener on `listen` (port 0: any free port).
 ///

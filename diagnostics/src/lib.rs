@@ -39,15 +39,15 @@ use serde_json::json;
 
 use bmc::probe::ProbeTarget;
 use bmc::{BmcServices, ConnectError, QUEUE, class, failure, from_redfish, unavailable};
-use engine::model::{
-    Artifact, Effect, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunPlan, RunRequest, Serial,
-    Server, Snapshot, StepInstance, StepName, Time, Verb, error_chain,
-};
 use engine::{
     AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepError, StepPolicy, StepReport,
     WaitReason, Workflow,
 };
 use media::{ImageUse, MediaGrants, MediaToken, SeedOfRun, Suffix, TaskInputs, media_url};
+use model::{
+    Artifact, Effect, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunPlan, RunRequest, Serial,
+    Server, Snapshot, StepInstance, StepName, Time, Verb, error_chain,
+};
 
 use checks::{AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks};
 
@@ -127,7 +127,7 @@ pub fn order(order: &DiagnosticsOrder, id: RunId, seed: SeedOfRun, created_by: &
 
 /// Returns the result of a diagnostics run; `None` while the run has not ended.
 pub fn result_of(snapshot: &Snapshot) -> Option<Diagnostics> {
-    if !matches!(snapshot.run.phase, engine::model::Phase::Ended) {
+    if !matches!(snapshot.run.phase, model::Phase::Ended) {
         return None;
     }
     let record = snapshot.records_of(CHECK).last();
@@ -234,7 +234,7 @@ impl Step for DiagnosticsStep {
 fn input(step: &StepName, context: &StepContext) -> Result<DiagnosticsOrder, StepError> {
     Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
         let summary = format!("the stored input of this diagnostics run cannot be read: {why}");
-        StepError::fail(failure(engine::class::INTERNAL, step, summary, "run the diagnostics again"))
+        StepError::fail(failure(model::class::INTERNAL, step, summary, "run the diagnostics again"))
     })
 }
 
@@ -267,7 +267,7 @@ fn prepare(services: &DiagnosticsServices, context: &StepContext) -> Result<Step
 
 fn token_of(step: &StepName, context: &StepContext, digest: &str) -> Result<MediaToken, StepError> {
     let tokens = media::tokens_of(&context.snapshot).map_err(|why| {
-        StepError::fail(failure(engine::class::INTERNAL, step, why.to_string(), "run the diagnostics again"))
+        StepError::fail(failure(model::class::INTERNAL, step, why.to_string(), "run the diagnostics again"))
     })?;
     Ok(MediaToken::derive(&tokens, context.snapshot.run.id, &test_use(digest)))
 }
@@ -358,8 +358,7 @@ async fn check_step(
 }
 
 async fn clean(services: &Arc<DiagnosticsServices>, context: &StepContext) -> Result<StepReport, StepError> {
-    let done =
-        context.snapshot.records_of(CHECK).any(|record| record.phase == engine::model::StepPhase::Done);
+    let done = context.snapshot.records_of(CHECK).any(|record| record.phase == model::StepPhase::Done);
     let started = context.snapshot.records_of(CHECK).next().is_some();
     let input = input(CLEAN, context)?;
     let server = services.bmc.servers.server(&input.server).await.map_err(|why| unavailable(CLEAN, &why))?;

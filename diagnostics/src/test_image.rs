@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use engine::model::Time;
 use media::{TaskImageError, TaskImageInput, TaskInputs, record_inputs};
+use model::Time;
 
 /// Plans the test image of one diagnostics run.
 pub(crate) fn image(id: uuid::Uuid, now: Time) -> Result<Arc<TaskInputs>, TaskImageError> {

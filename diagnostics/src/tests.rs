@@ -7,10 +7,10 @@ use tempfile::TempDir;
 
 use super::*;
 use bmc::test_support::{self, PASSWORD, SharedSessions, key};
-use engine::model::{Clock, GrantReads, ManualClock, Outcome, Phase, Run, StoredGrant, SystemClock};
-use engine::store::Store;
-use engine::{Created, Creation, Engine, EngineConfig, WorkflowRegistry};
+use engine::{Engine, EngineConfig, WorkflowRegistry};
 use media::{GrantStore, GrantStoreUnavailable, Library, LibraryOptions};
+use model::{Clock, GrantReads, ManualClock, Outcome, Phase, Run, StoredGrant, SystemClock};
+use store::{Created, Creation, Store};
 
 const SERIAL: &str = "XF-1";
 const LEASE: Duration = Duration::from_secs(200);

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 
 use super::checkpoint::{BackendError, Progress};
 use super::workflow::{StepPolicy, StepReport};
-use crate::model::{Snapshot, StepRecord};
+use model::{Snapshot, StepRecord};
 
 /// One call of a step: everything that a worker needs to make it.
 #[derive(Clone, Debug)]

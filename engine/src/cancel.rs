@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::class;
-use crate::model::{Failure, Signal, Snapshot, StepName, Time};
-use crate::store::CANCEL;
+use model::{Failure, Signal, Snapshot, StepName, Time, class};
+use store::CANCEL;
 
 /// The signal of a cancel.
 pub(super) fn signal(actor: &str, reason: &str, now: Time) -> Signal {

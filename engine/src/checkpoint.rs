@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::lease::{LeaseGuard, LeaseLost};
-use crate::model::{Clock, Effect, Run, StepRecord};
+use model::{Clock, Effect, Run, StepRecord};
 
 /// Why a command of a worker was not carried out, or is not known to be. The run continues after its lease has expired.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct BackendError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
 
-impl From<crate::store::StoreError> for BackendError {
-    fn from(error: crate::store::StoreError) -> Self {
+impl From<store::StoreError> for BackendError {
+    fn from(error: store::StoreError) -> Self {
         Self(Box::new(error))
     }
 }
@@ -69,7 +69,7 @@ impl Checkpoint {
             }
             Ok(false) => Err(LeaseLost),
             Err(error) => {
-                tracing::error!(error = %crate::model::error_chain(&error), "a checkpoint was not written");
+                tracing::error!(error = %model::error_chain(&error), "a checkpoint was not written");
                 Err(LeaseLost)
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::model::{
+use model::{
     Phase, Position, Snapshot, Stage, StepInstance, StepPhase, StepRecord, Time, Trigger, transition,
 };
 

@@ -22,12 +22,11 @@ use super::outage::OutageBefore;
 use super::workflow::{
     PermitRequest, Remark, Step, StepOutcome, StepPolicy, StepReport, WaitRequest, Workflow, fail_on_deadline,
 };
-use crate::class;
-use crate::model::mutant::{self, Mutant};
-use crate::model::run::backoff;
-use crate::model::{
+use model::mutant::{self, Mutant};
+use model::run::backoff;
+use model::{
     Effect, EventLevel, Failure, NewEvent, Outcome, PERMIT, Phase, Position, Run, RunChange, RunPlan, Signal,
-    Snapshot, Stage, StepInstance, StepPhase, StepRecord, Time, Trigger, Wait,
+    Snapshot, Stage, StepInstance, StepPhase, StepRecord, Time, Trigger, Wait, class,
 };
 
 /// The reason of the wait between two attempts.

@@ -30,13 +30,11 @@ use super::verbs;
 use super::workflow::{
     ChildRequest, Remark, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow, WorkflowRegistry,
 };
-use crate::class;
-use crate::model::{
+use model::{
     Effect, Failure, Hold, HoldClass, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId,
-    Snapshot, StepName, StepRecord,
+    Snapshot, StepName, StepRecord, class,
 };
-use crate::store::{Claimed, Committed, Store, StoreError};
-use store::log;
+use store::{Claimed, Committed, Store, StoreError, log};
 
 /// How often one change is decided again because the row has changed. Signals and operators change the row. After this many
 /// conflicts the worker gives up, and the run is taken over when its lease has expired.
@@ -481,7 +479,7 @@ impl Decider {
             Ok(children) => children.into_iter().for_each(|child| self.interrupts.interrupt(child)),
             // The children read the cancel at their next commit.
             Err(error) => {
-                let error = crate::model::error_chain(&error);
+                let error = model::error_chain(&error);
                 tracing::warn!(?runs, %error, "children were not interrupted");
             }
         }

@@ -8,12 +8,11 @@ use super::decide::{self, DecisionContext};
 use super::dispatcher::Engine;
 use super::verbs::{self, VerbRefused};
 use super::workflow::{AfterCommit, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow};
-use crate::model::mutant::{self, Mutant};
-use crate::model::{
+use model::mutant::{self, Mutant};
+use model::{
     Effect, HoldClass, NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time, Verb,
 };
-use crate::store::{Committed, DeliverOutcome, SignalMessage, StoreError};
-use store::log;
+use store::{Committed, DeliverOutcome, SignalMessage, StoreError, log};
 
 /// How often a delivery is computed again because the run has changed meanwhile.
 const MAX_CONFLICTS: u32 = 64;
@@ -62,7 +61,7 @@ impl Engine {
         let now = self.clock().now();
         let signal =
             Signal { name: name.to_owned(), key: key.to_owned(), payload, received_at: now, consumed: false };
-        if name != crate::store::CANCEL && mutant::active(Mutant::LosesReport) {
+        if name != store::CANCEL && mutant::active(Mutant::LosesReport) {
             return Ok(SignalDelivery::Stored(Box::new(snapshot.run)));
         }
         for _ in 0..MAX_CONFLICTS {

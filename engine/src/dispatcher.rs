@@ -19,9 +19,8 @@ use super::presence::QueueWorkers;
 use super::pressure::{PressureCache, PressureGauge};
 use super::worker::Worker;
 use super::workflow::WorkflowRegistry;
-use crate::model::{Clock, IdSource, NewRun, Pressure, Time, system_id_source};
-use crate::store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver};
-use store::log;
+use model::{Clock, IdSource, NewRun, Pressure, Time, system_id_source};
+use store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver, log};
 
 /// The longest sleep between two reads of the database.
 const SWEEP: Duration = Duration::from_secs(15);
@@ -237,7 +236,7 @@ impl Engine {
             Ok(0) => {}
             Ok(leases) => tracing::info!(leases, "took over the runs of the former controller instance"),
             Err(error) => {
-                tracing::error!(error = %crate::model::error_chain(&error), "the leases of the former controller instance were not taken over; its runs continue after their leases have expired")
+                tracing::error!(error = %model::error_chain(&error), "the leases of the former controller instance were not taken over; its runs continue after their leases have expired")
             }
         }
         let permits = Arc::new(Semaphore::new(self.inner.config.concurrency));
@@ -250,7 +249,7 @@ impl Engine {
                     pause
                 }
                 Err(error) => {
-                    tracing::error!(error = %crate::model::error_chain(&error), "the database failed; the dispatcher tries again in 1 s");
+                    tracing::error!(error = %model::error_chain(&error), "the database failed; the dispatcher tries again in 1 s");
                     DATABASE_RETRY
                 }
             };
@@ -361,7 +360,7 @@ impl Engine {
             Ok(next) => self.inner.worker.work(next, since, interrupt).await,
             Err(error) => span.in_scope(|| {
                 // The lease expires and a worker takes the run over. The database may work again by then.
-                tracing::error!(error = %crate::model::error_chain(&error), "the database failed; the run continues after its lease has expired");
+                tracing::error!(error = %model::error_chain(&error), "the database failed; the run continues after its lease has expired");
             }),
         }
     }

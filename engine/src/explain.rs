@@ -20,11 +20,11 @@ use super::decide::{self, RETRY};
 use super::dispatcher::Engine;
 use super::interrupt::CANCEL_GRACE;
 use super::workflow::{Remark, StepPolicy, WaitReason, Workflow, WorkflowRegistry};
-use crate::model::{
+use model::{
     BatchStopReason, Condition, Gate, Hold, HoldClass, Lease, Outcome, PERMIT, Phase, Restoration, Run,
     Snapshot, StepName, Time, Wait,
 };
-use crate::store::{QueuePosition, StoreError};
+use store::{QueuePosition, StoreError};
 
 /// Why a run is in its state, and what an operator can do.
 #[derive(Clone, Debug, PartialEq, Serialize)]

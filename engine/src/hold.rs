@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::cursor::{Next, next, step_to};
-use crate::model::{Hold, HoldClass, NewEvent, Run, RunChange, Snapshot, StepRecord, Time, Trigger};
+use model::{Hold, HoldClass, NewEvent, Run, RunChange, Snapshot, StepRecord, Time, Trigger};
 
 /// The interval between two reminders of a hold.
 const REMIND: Duration = Duration::from_secs(24 * 3600);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::RunId;
+use model::RunId;
 
 /// How long a call that may not be interrupted continues after a cancel. A request it has sent may extend this.
 pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(30);

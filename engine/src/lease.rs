@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::interrupt::Interrupt;
-use crate::model::{Clock, Lease, Run};
+use model::{Clock, Lease, Run};
 
 /// How long the leases of an engine last.
 #[derive(Clone)]

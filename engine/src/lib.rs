@@ -9,8 +9,7 @@
 //!
 //! A worker reaches its run through a [`Backend`] only. It neither decides nor writes.
 //!
-//! What a run is and which transitions it has, is the crate [`model`]; where it is kept is the crate [`store`]. Both are parts of
-//! this crate's interface.
+//! What a run is and which transitions it has, is the crate [`model`]; where it is kept is the crate [`store`].
 //!
 //! The engine knows workflows (named tables of steps), plans, and the commands of the store (claim, progress, commit, deliver;
 //! a release is a commit that gives the lease back). It does not know what any step does.
@@ -64,9 +63,4 @@ pub use worker::Worker;
 pub use workflow::{
     AfterCommit, ChildRefused, ChildRequest, PermitRequest, Remark, Step, StepContext, StepOutcome,
     StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry, fail_on_deadline,
-};
-
-pub use model::{self, Condition, Verb, class};
-pub use store::{
-    self, Created, Creation, JobFields, QueuePosition, StoreError, audit_export, job_span, step_span,
 };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::model::{NewEvent, PERMIT, Run, Time, Wait};
+use model::{NewEvent, PERMIT, Run, Time, Wait};
 
 /// The longest pause after which the sender of a message repeats it (docs/maintenance-os.md, "Reporting").
 pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(60);

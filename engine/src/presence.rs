@@ -1,7 +1,7 @@
 //! Which queues have a worker elsewhere. The engine asks, so that an explanation can say that a run waits for a worker that is
 //! not there (decision D33).
 
-use crate::model::Time;
+use model::Time;
 
 /// Knows the workers elsewhere.
 pub trait QueueWorkers: Send + Sync {

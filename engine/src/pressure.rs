@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use crate::model::{Clock, NewEvent, Pressure};
-use crate::store::Store;
+use model::{Clock, NewEvent, Pressure};
+use store::Store;
 
 /// How long a reading is valid.
 const EVERY: Duration = Duration::from_secs(5);
@@ -66,7 +66,7 @@ impl PressureCache {
         };
         if let Err(error) = store.append(None, None, vec![event], clock.now()).await {
             // The shortage can be a full disk, on which no event can be written. The gate closes without it.
-            tracing::warn!(error = %crate::model::error_chain(&error), "the controller is under pressure and could not store the event");
+            tracing::warn!(error = %model::error_chain(&error), "the controller is under pressure and could not store the event");
         }
         seen
     }

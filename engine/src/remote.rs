@@ -30,9 +30,9 @@ use super::decider::Decider;
 use super::dispatcher::Engine;
 use super::wire::{CallKey, CallMessage, MessageRefused, ReportMessage};
 use super::workflow::StepReport;
-use crate::model::mutant::{self, Mutant};
-use crate::model::{RunId, Snapshot, StepPhase, StepRecord, Time};
-use crate::store::{ElsewhereOrder, Lanes, OutputWritten, StoreError, WORKER_OWNER};
+use model::mutant::{self, Mutant};
+use model::{RunId, Snapshot, StepPhase, StepRecord, Time};
+use store::{ElsewhereOrder, Lanes, OutputWritten, StoreError, WORKER_OWNER};
 
 /// How many runs a worker elsewhere may have at the same time.
 const MAX_CLAIMS: usize = 256;

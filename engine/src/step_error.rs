@@ -11,7 +11,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::workflow::{StepOutcome, StepReport, WaitRequest};
-use crate::model::Failure;
+use model::Failure;
 
 /// What ended a step before its goal, and the output that it leaves.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
     use crate::WaitReason;
-    use crate::model::{FailureClass, StepName};
+    use model::{FailureClass, StepName};
 
     const REASON: WaitReason =
         WaitReason { name: "drill", means: "the drill", ends_by: "its end", next_action: "nothing" };

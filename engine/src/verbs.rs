@@ -5,10 +5,8 @@ use super::cancel;
 use super::decide::{self, DecisionContext};
 use super::hold;
 use super::workflow::{StepOutcome, StepReport};
-use crate::model::{
-    HoldClass, NewEvent, Outcome, Phase, RunChange, Serial, Snapshot, StepRecord, Time, Verb,
-};
-use crate::store::CANCEL;
+use model::{HoldClass, NewEvent, Outcome, Phase, RunChange, Serial, Snapshot, StepRecord, Time, Verb};
+use store::CANCEL;
 
 /// Why a verb was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

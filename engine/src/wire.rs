@@ -22,7 +22,7 @@ use super::backend::StepCall;
 use super::workflow::{
     PermitRequest, StepOutcome, StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow,
 };
-use crate::model::{
+use model::{
     Effect, EventLevel, Failure, Hold, NewEvent, Position, Run, RunId, RunPlan, Serial, Signal, Snapshot,
     StepInstance, StepName, StepRecord, Time,
 };
@@ -102,7 +102,7 @@ impl NotPortable {
     /// The failure of the step.
     pub(super) fn failure(&self) -> Failure {
         Failure {
-            class: crate::class::INTERNAL,
+            class: model::class::INTERNAL,
             step: self.step.clone(),
             summary: self.to_string(),
             detail: None,

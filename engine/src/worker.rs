@@ -27,8 +27,7 @@ use super::lease::LeaseGuard;
 use super::workflow::{
     AfterCommit, Step, StepContext, StepOutcome, StepPolicy, StepReport, WorkflowRegistry,
 };
-use crate::class;
-use crate::model::{Clock, Failure, HoldClass, RunId, StepRecord};
+use model::{Clock, Failure, HoldClass, RunId, StepRecord, class};
 use store::log;
 
 /// Calls the steps of claimed runs.
@@ -87,7 +86,7 @@ impl Worker {
                     Ok(following) => next = following,
                     Err(error) => {
                         // The lease expires and a worker takes the run over. The database may work again by then.
-                        tracing::error!(error = %crate::model::error_chain(&error), "a command of the worker failed; the run continues after its lease has expired");
+                        tracing::error!(error = %model::error_chain(&error), "a command of the worker failed; the run continues after its lease has expired");
                         return;
                     }
                 }

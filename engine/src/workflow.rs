@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::Checkpoint;
 use super::lease::{LeaseGuard, LeaseLost};
-use crate::model::{
+use model::{
     Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance, StepName,
     StepRecord, Time, Verb, Wait,
 };
@@ -140,7 +140,7 @@ pub trait Step: Send + Sync {
 /// The failure of a wait that passed its deadline; the default of [`Step::on_wait_deadline`].
 pub fn fail_on_deadline(wait: &Wait) -> Failure {
     Failure {
-        class: crate::class::DEADLINE,
+        class: model::class::DEADLINE,
         step: wait.step.clone(),
         summary: format!(
             "waited since {} and the deadline {} has passed: {}",

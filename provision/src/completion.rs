@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use redfish::{HostStatus, PowerState};
 use serde::{Deserialize, Serialize};
 
-use engine::model::Time;
+use model::Time;
 
 /// Media whose payload was read count as finished after this time without a read.
 pub(super) const SILENCE: Duration = Duration::from_secs(600);

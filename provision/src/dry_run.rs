@@ -10,8 +10,8 @@ use super::outputs::Validated;
 use super::services::Services;
 use super::steps::{BuiltTaskImage, ImageName, task_image};
 use bmc::bmc_address;
-use engine::model::{Effect, NewRun, RunId, Server, Snapshot, Stage, StepName, Time};
 use engine::{StepPolicy, Workflow};
+use model::{Effect, NewRun, RunId, Server, Snapshot, Stage, StepName, Time};
 use recipe::{Delivery, Lint, Recipe};
 
 /// One step of the preview.
@@ -155,7 +155,7 @@ impl Services {
         let open = match &validated.os_image {
             Some(image) => {
                 let opened = self.grants.open_os_image(image).await;
-                Some(opened.map_err(|why| engine::model::error_chain(&why).to_string())?)
+                Some(opened.map_err(|why| model::error_chain(&why).to_string())?)
             }
             None => None,
         };
@@ -171,7 +171,7 @@ impl Services {
 
 fn steps(workflow: &dyn Workflow, new: &NewRun, now: Time) -> Vec<PlannedStep> {
     let snapshot = Snapshot::new(new, now);
-    let stage = |stage: Stage, instances: &[engine::model::StepInstance]| {
+    let stage = |stage: Stage, instances: &[model::StepInstance]| {
         instances
             .iter()
             .map(|instance| {

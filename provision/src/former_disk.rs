@@ -9,8 +9,8 @@
 
 use serde_json::{Map, Value, json};
 
-use engine::model::Snapshot;
 use media::FormerDisk;
+use model::Snapshot;
 
 /// The signal that records the disk before the first write to it. No wait ends by it.
 pub(super) const WRITTEN: &str = "disk";

@@ -48,8 +48,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bmc::QUEUE;
-use engine::model::{NewRun, RunPlan, Snapshot, StepInstance, StepName};
 use engine::{ChildRefused, ChildRequest, Remark, Step, StepPolicy, WaitReason, Workflow};
+use model::{NewRun, RunPlan, Snapshot, StepInstance, StepName};
 use recipe::TaskTarget;
 
 pub use dry_run::{DryRun, PlannedImage, PlannedStep};
@@ -65,7 +65,7 @@ pub use services::{
 pub use steps::slot_plan;
 
 /// The workflow's name.
-pub const WORKFLOW: &str = engine::model::PROVISION;
+pub const WORKFLOW: &str = model::PROVISION;
 /// The version of the workflow. It grows when plans of the old version can no longer be executed.
 const VERSION: u32 = 1;
 
@@ -74,11 +74,11 @@ pub mod class {
     pub use bmc::class::{BMC_REFUSED, BMC_UNREACHABLE, INPUT, MEDIA, TRANSIENT, UNSUPPORTED};
 
     /// The maintenance OS reported a failure.
-    pub const INSTALLER: engine::model::FailureClass = engine::model::FailureClass::new("installer");
+    pub const INSTALLER: model::FailureClass = model::FailureClass::new("installer");
 
     /// Returns the class that a report of the machine names. The other classes are findings of the controller, so a report that names
     /// one of them, another word or none has [`INSTALLER`].
-    pub(crate) fn reported(named: Option<&str>) -> engine::model::FailureClass {
+    pub(crate) fn reported(named: Option<&str>) -> model::FailureClass {
         let known = [INPUT, MEDIA, UNSUPPORTED].into_iter().find(|class| Some(class.as_str()) == named);
         known.unwrap_or(INSTALLER)
     }

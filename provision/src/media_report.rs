@@ -14,8 +14,8 @@ use serde_json::json;
 
 use super::report::{Details, InstallReport, Via};
 use super::report_outcome::{ReportOutcome, started};
-use engine::model::{Job, NewEvent, RunId, Snapshot};
 use engine::{Engine, SignalDelivery, SignalError};
+use model::{Job, NewEvent, RunId, Snapshot};
 
 /// The signal of a message about a step.
 pub(super) const STEP: &str = "media-step";

@@ -1,6 +1,6 @@
 //! The names of the steps. A step reads the output of an earlier one by its name, so each name is written once.
 
-use engine::model::StepName;
+use model::StepName;
 
 /// Checks what can be checked before the machine is changed.
 pub(super) const VALIDATE: &StepName = &StepName::new("validate");

@@ -10,11 +10,11 @@ use serde_json::json;
 use super::services::Services;
 use super::{Provision, VERSION, WORKFLOW, cannot_report, former_disk, report};
 use engine::ChildRefused;
-use engine::model::{
+use media::{FormerDisk, SeedOfRun};
+use model::{
     BatchId, Effect, Idempotency, Job, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Purpose,
     RunId, RunRequest, Serial, Snapshot, Time, error_chain,
 };
-use media::{FormerDisk, SeedOfRun};
 use recipe::{FieldError, Lint, Recipe, TaskTarget};
 use secrets::{JobTokens, token_hash};
 

@@ -4,7 +4,7 @@ use redfish::{BootWay, Discovery};
 use serde::{Deserialize, Serialize};
 
 use bmc::slots::{Inserted, LearnedSlots, SlotChoice, SlotPlan, SlotRefusal};
-use engine::model::Time;
+use model::Time;
 
 /// The output of `validate`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::names;
 use super::report_outcome::{ReportOutcome, started};
-use engine::model::{Job, NewEvent, Outcome, Phase, Snapshot};
 use engine::{Engine, SignalDelivery, SignalError};
+use model::{Job, NewEvent, Outcome, Phase, Snapshot};
 
 /// The signal that the machine is reachable.
 pub(super) const REACHABLE: &str = "reachable";

@@ -14,7 +14,7 @@
 use serde::de::DeserializeOwned;
 
 use engine::Remark;
-use engine::model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepName};
+use model::{Artifact, MediaEvidence, Outcome, Phase, Snapshot, StepName};
 
 use super::media_report;
 use super::names;

@@ -19,8 +19,8 @@ use serde_json::{Map, Value, json};
 use super::former_disk;
 use super::reachable::{self, Reach};
 use super::report_outcome::{ReportOutcome, started};
-use engine::model::{Effect, Job, NewEvent, Outcome};
 use engine::{Engine, SignalDelivery, SignalError};
+use model::{Effect, Job, NewEvent, Outcome};
 
 /// The signal that carries a report.
 pub(super) const SIGNAL: &str = "report";

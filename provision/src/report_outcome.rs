@@ -1,8 +1,8 @@
 //! The result of the delivery of a report, and whether the job has powered its machine on.
 
 use super::names;
-use engine::model::{Job, Snapshot, StepPhase, Time};
 use engine::{Engine, SignalError};
+use model::{Job, Snapshot, StepPhase, Time};
 
 /// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 use serde::Deserialize;
 
 use bmc::power::PowerRequest;
-use engine::model::{Snapshot, StepName, StepPhase, StepRecord, Time};
+use model::{Snapshot, StepName, StepPhase, StepRecord, Time};
 
 use super::names;
 use super::outputs::{BootLook, SecondWay};

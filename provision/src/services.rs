@@ -8,8 +8,8 @@ use async_trait::async_trait;
 
 use super::medium_image::MediumImage;
 use bmc::{BmcServices, Unavailable};
-use engine::model::{Outcome, RunId, Snapshot, StepName};
 use media::{Library, MediaGrants, SeedOfRun};
+use model::{Outcome, RunId, Snapshot, StepName};
 use recipe::RecipeSchemas;
 use secrets::TokenSeeds;
 

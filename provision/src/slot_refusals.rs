@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use bmc::slots::{RefusedPlan, SlotChoice, SlotRefusal};
-use engine::model::{Snapshot, StepName, StepRecord, Time};
+use model::{Snapshot, StepName, StepRecord, Time};
 
 use super::names;
 use super::outputs::{Discovered, SlotFallback};

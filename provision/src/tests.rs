@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 use super::*;
 use bmc::Unavailable;
 use bmc::test_support::{self, SharedSessions, key};
-use engine::model::{
+use engine::{
+    Engine, EngineConfig, StepContext, StepOutcome, StepPolicy, StepReport, WaitReason, WaitRequest,
+    WorkflowRegistry,
+};
+use media::{GrantStore, GrantStoreUnavailable, Library, LibraryOptions, MediaGrants};
+use model::{
     Clock, GrantReads, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Server, StoredGrant,
     SystemClock, Time,
 };
-use engine::store::Store;
-use engine::{
-    Created, Creation, Engine, EngineConfig, StepContext, StepOutcome, StepPolicy, StepReport, WaitReason,
-    WaitRequest, WorkflowRegistry,
-};
-use media::{GrantStore, GrantStoreUnavailable, Library, LibraryOptions, MediaGrants};
 use recipe::RecipeSchemas;
 use secrets::TokenSeeds;
+use store::{Created, Creation, Store};
 
 const RECIPE: &str = include_str!("../../schemas/recipe-linux.example.json");
 
@@ -201,8 +201,8 @@ async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outc
         workflow_version: 1,
         server: None,
         parent: None,
-        purpose: engine::model::Purpose::Change,
-        request: engine::model::RunRequest::default(),
+        purpose: model::Purpose::Change,
+        request: model::RunRequest::default(),
         priority: 0,
         deadline_at: now.plus(Duration::from_secs(7200)),
         created_by: "test".to_owned(),

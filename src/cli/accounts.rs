@@ -9,7 +9,7 @@ use super::output::plain;
 use super::settings_args::SettingsArgs;
 use access::accounts::AccountError;
 use controller::app::OfflineAccounts;
-use engine::model::{Clock, SystemClock, Time, error_chain};
+use model::{Clock, SystemClock, Time, error_chain};
 use settings::Settings;
 
 /// The actor of changes on a data directory.

@@ -14,12 +14,12 @@ use super::exit::Exit;
 use super::live::{Source, WatchArgs};
 use super::output::{Output, Since, plain, text};
 use super::settings_args::SettingsArgs;
-use engine::audit_export::{
+use model::audit::KnownHead;
+use model::error_chain;
+use store::AuditFile;
+use store::audit_export::{
     AuditExportError, AuditVerifyError, head_of_export, verify_database, verify_export, write_export,
 };
-use engine::model::audit::KnownHead;
-use engine::model::error_chain;
-use engine::store::AuditFile;
 
 /// The first bytes of a database file.
 const DATABASE: &[u8] = b"SQLite format 3\0";

@@ -12,7 +12,7 @@ use super::error::CliError;
 use super::output::{Output, plain};
 use super::progress::{Direction, ProcessProgress};
 use controller::app::backup::{self, BackupError, BackupSource, BackupSummary};
-use engine::model::{Clock, SystemClock, error_chain};
+use model::{Clock, SystemClock, error_chain};
 use settings::Settings;
 
 /// Arguments of `shoal backup`.

@@ -17,7 +17,7 @@ use super::live::{Source, WatchArgs};
 use super::many::{self, Consent, NextLine};
 use super::output::{Column, Format, Output, Since, join, plain, text};
 use super::watch::{self, PollInterval};
-use engine::model::Subject;
+use model::Subject;
 
 /// The longest file of a batch or list of servers, in bytes: the default request limit of a controller.
 const MAX_BATCH_BYTES: usize = 8 << 20;

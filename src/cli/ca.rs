@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use access::tls::authority_of;
 use controller::app::tls_options;
-use engine::model::error_chain;
+use model::error_chain;
 use settings::Settings;
 
 use super::client;

@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
-use engine::model::distinct_causes;
+use model::distinct_causes;
 use secrets::SecretSource;
 use settings::DEFINITIONS;
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  shoal job list condition:waiting site=a --not step:webhook.wait      shoal server list -l site=a,rack!=7 --state free
-//!       every part is one term of `engine::model::filter`; they are sent as one text, which the controller reads by its clock
+//!       every part is one term of `model::filter`; they are sent as one text, which the controller reads by its clock
 //! ```
 //!
 //! Invariant: a mistyped filter is refused here, with the place and what was meant, and nothing is sent.
@@ -10,7 +10,7 @@
 use clap::Args;
 
 use super::error::CliError;
-use engine::model::{Clock, Filter, FilterError, Subject, SystemClock};
+use model::{Clock, Filter, FilterError, Subject, SystemClock};
 
 /// The filter of a list or of a command for many.
 #[derive(Args, Clone, Debug, Default)]

@@ -25,7 +25,7 @@ use super::filter::label;
 use super::input;
 use super::output::{Output, join, text};
 use bmc::probe::direct::{self, DirectTarget};
-use engine::model::{Clock, SystemClock};
+use model::{Clock, SystemClock};
 
 /// The longest file of servers, in bytes: the default request limit of a controller.
 const MAX_FILE_BYTES: usize = 8 << 20;

@@ -21,7 +21,7 @@ use super::many::{self, NextLine, Selection, ServerFilter};
 use super::output::{Column, Output, Since, is_since, join, plain, text};
 use super::timeline;
 use super::watch::{self, PollInterval, follow};
-use engine::model::Subject;
+use model::Subject;
 
 /// Commands for jobs.
 #[derive(Debug, Subcommand)]

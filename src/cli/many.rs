@@ -14,7 +14,7 @@ use super::client::Client;
 use super::error::CliError;
 use super::filter::FilterOptions;
 use super::output::{Output, join, plain, text};
-use engine::model::Subject;
+use model::Subject;
 
 /// The maximum of servers that one command changes.
 const MAX_SERVERS: usize = 5000;

@@ -9,7 +9,7 @@ use super::error::CliError;
 use super::filter::FilterArgs;
 use super::many;
 use super::output::{Column, Output, join, text};
-use engine::model::Subject;
+use model::Subject;
 
 /// How many BMCs are read at the same time.
 const AT_ONCE: usize = 8;

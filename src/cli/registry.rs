@@ -18,7 +18,7 @@ use super::progress::{Direction, ProcessProgress};
 use super::registry_online::RegistryRequest;
 use access::audit::AuditAction;
 use controller::app::{OfflineRegistry, StartError};
-use engine::model::{Clock as _, SystemClock, error_chain};
+use model::{Clock as _, SystemClock, error_chain};
 use settings::Settings;
 
 /// Commands for OS images. `status`, `read-only`, `uploads`, `cancel-upload` and `--online` use a running controller; all others

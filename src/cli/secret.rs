@@ -13,8 +13,8 @@ use super::error::CliError;
 use super::live::{Source, WatchArgs};
 use super::output::{Output, plain, text};
 use controller::app::OfflineSecrets;
-use engine::model::{Time, error_chain};
 use keys::{RotateError, SecretName};
+use model::{Time, error_chain};
 
 /// Commands for the keys of a controller.
 #[derive(Debug, Subcommand)]

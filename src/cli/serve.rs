@@ -21,7 +21,7 @@ use super::settings_args::SettingsArgs;
 use controller::app::{
     self, InheritedSockets, ProcessSignal, ProcessSignals, RunningController, ServiceManager,
 };
-use engine::model::{SteadyClock, SystemClock, error_chain};
+use model::{SteadyClock, SystemClock, error_chain};
 use secrecy::{ExposeSecret, SecretString};
 use settings::Settings;
 use telemetry::{self, Logs};

@@ -19,7 +19,7 @@ use super::many::{self, Selection, ServerFilter};
 use super::output::{Column, Output, join, text};
 use super::probe_servers::ProbeServers;
 use super::restored;
-use engine::model::Subject;
+use model::Subject;
 
 const TLS_MODES: [&str; 3] = ["verify", "pinned", "insecure"];
 

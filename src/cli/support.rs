@@ -48,7 +48,7 @@ pub(super) async fn run(
     output.line(path.display().to_string())
 }
 
-fn seconds(time: engine::model::Time) -> u64 {
+fn seconds(time: model::Time) -> u64 {
     u64::try_from(time.timestamp().as_second()).unwrap_or(0)
 }
 

@@ -15,7 +15,7 @@ use super::output::{Output, text};
 use access::accounts::{NewToken, TokenView};
 use access::audit::AuditAction;
 use access::auth::Role;
-use engine::model::Time;
+use model::Time;
 
 /// Commands for API tokens.
 #[derive(Debug, Subcommand)]

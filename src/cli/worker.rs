@@ -25,7 +25,7 @@ use super::live::{Source, WatchArgs};
 use super::output::{Output, text};
 use super::token::{Expiry, expiry};
 use controller::app::ProcessSignals;
-use engine::model::error_chain;
+use model::error_chain;
 use settings::{LogFormat, read_credentials};
 use worker::{self, CancellationToken, Credentials, ServerUrl, WakeOptions, WorkerError, WorkerOptions};
 

@@ -168,7 +168,7 @@ async fn a_second_way_is_tried_once_until_the_first_deadline_and_the_failure_nam
     scene.skip(READ_WITHIN);
     let job = scene.admin.job(&id).await;
     assert_eq!((&job["wait"]["reason"], &job["wait"]["deadline"]), (&json!("report"), &deadline));
-    let time: engine::model::Time = deadline.as_str().unwrap().parse().unwrap();
+    let time: model::Time = deadline.as_str().unwrap().parse().unwrap();
     scene.skip(time.since(scene.now()) + Duration::from_secs(1));
     let ended = finished(scene, &id).await;
     assert_eq!(ended.event_log.matches("redfish.second-way").count(), 1, "{}", ended.event_log);
@@ -207,9 +207,7 @@ async fn a_host_that_is_still_to_use_its_override_is_given_more_time() {
     scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
     scene.skip(READ_WITHIN);
     let looked = |job: &Value| {
-        job["wait"]["poll_at"]
-            .as_str()
-            .is_some_and(|at| at.parse::<engine::model::Time>().unwrap() > scene.now())
+        job["wait"]["poll_at"].as_str().is_some_and(|at| at.parse::<model::Time>().unwrap() > scene.now())
     };
     scene.wait_skipping(&id, "a later look", looked).await;
     assert_eq!(scene.bmc(SERIAL).snapshot().power_ons, 1);
@@ -237,13 +235,13 @@ async fn observed(change: impl FnOnce(&mut SimBmcConfig)) -> (Scene, String, Val
 async fn observed_now(scene: &Scene, id: &str) {
     let now = scene.now();
     let waits = |job: &Value| {
-        let poll = job["wait"]["poll_at"].as_str().map(|at| at.parse::<engine::model::Time>().unwrap());
+        let poll = job["wait"]["poll_at"].as_str().map(|at| at.parse::<model::Time>().unwrap());
         job["wait"]["reason"] == "install_signs" && poll.is_some_and(|at| at > now)
     };
     scene.wait_skipping(id, "an observation", waits).await;
 }
 
-fn deadline(job: &Value) -> engine::model::Time {
+fn deadline(job: &Value) -> model::Time {
     job["wait"]["deadline"].as_str().unwrap().parse().unwrap()
 }
 

@@ -160,8 +160,7 @@ async fn an_insert_that_says_busy_with_a_server_error_is_sent_again_soon() {
     let ended = run_job(|bmc| bmc.faults.push(Fault::once(FaultTrigger::Insert, busy).times(2))).await;
     let time = |kind: &str| {
         let events = ended.events.iter().filter(|event| event["type"] == kind);
-        let times =
-            events.map(|event| event["time"].as_str().unwrap().parse::<engine::model::Time>().unwrap());
+        let times = events.map(|event| event["time"].as_str().unwrap().parse::<model::Time>().unwrap());
         times.collect::<Vec<_>>()
     };
     let (from, to) = (time("redfish.discovered")[0], time("redfish.mounted")[1]);

@@ -10,11 +10,11 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use engine::model::Time;
 use lab_bmc::{
     Fault, FaultEffect, FaultTrigger, JournalEntry, JournalItem, RequestKind, ResetType, SimBmcConfig,
     SimBmcSnapshot, StateChange,
 };
+use model::Time;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

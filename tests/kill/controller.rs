@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use controller::app;
-use engine::model::{Clock, SystemClock, Time, failpoint};
+use model::{Clock, SystemClock, Time, failpoint};
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
 use settings::{Settings, Sources};

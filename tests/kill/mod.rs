@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   effect             killed                                   enumerated by
-//!   commit, file       right before it, right after it          the controller itself (`engine::model::failpoint`)
+//!   commit, file       right before it, right after it          the controller itself (`model::failpoint`)
 //!   request to a BMC   before it is carried out; after it,      the simulated BMC: the n-th request of the job is
 //!                      before its response                      gets no response
 //! ```
@@ -25,10 +25,10 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use engine::model::{Clock, SystemClock};
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, SimBmc};
 use lab_machines::maintenance_os::unit;
 use lab_machines::{Farm, InstallerBehaviour, ServerSpec};
+use model::{Clock, SystemClock};
 use reqwest::Method;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use engine::model::{Clock, SystemClock, Time};
+use model::{Clock, SystemClock, Time};
 
 /// A clock that can be put forward.
 #[derive(Debug, Default)]

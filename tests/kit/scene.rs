@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use controller::app::{self, RunningController};
-use engine::model::{Clock, Time};
 use lab_bmc::SimBmc;
 use lab_machines::{Farm, ServerSpec, SimulatedServer, images};
+use model::{Clock, Time};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use settings::{Settings, Sources};

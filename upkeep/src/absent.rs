@@ -17,8 +17,8 @@ use super::identified::{Identified, input};
 use super::look::Look;
 use super::{UpkeepServices, names, waits};
 use bmc::{class, failure, output_of, wait_for_bmc};
-use engine::model::{StepName, Time};
 use engine::{StepContext, StepError, StepReport};
+use model::{StepName, Time};
 
 /// How long a BMC may be away in the middle of a change.
 const AWAY_LIMIT: Duration = Duration::from_secs(30 * 60);

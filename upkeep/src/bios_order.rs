@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::install_order::HostRestart;
-use engine::model::Time;
+use model::Time;
 
 /// The most attributes of one order.
 const MAX_ATTRIBUTES: usize = 256;

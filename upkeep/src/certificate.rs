@@ -7,8 +7,8 @@ use std::time::Duration;
 use redfish::{RedfishError, TransportErrorKind};
 
 use super::names;
-use engine::model::{Hold, Server};
 use engine::{StepContext, StepOutcome, StepReport};
+use model::{Hold, Server};
 
 /// The interval between two reminders of a hold.
 const REMIND: Duration = Duration::from_secs(24 * 3600);

@@ -15,8 +15,8 @@ use super::UpkeepServices;
 use super::identified::{Identified, identified_bmc};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest, power_on_permit};
 use bmc::{ConnectedBmc, from_redfish, wait_for_bmc, waits};
-use engine::model::{Effect, NewEvent, StepName, Time};
 use engine::{PermitRequest, StepContext, StepError, StepOutcome, StepReport, WaitRequest};
+use model::{Effect, NewEvent, StepName, Time};
 
 /// Powers the host on under a permit, which ends when the host is shown as on.
 pub(super) async fn on(

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::UpkeepServices;
 use super::order::UpkeepInput;
 use bmc::{ConnectedBmc, failure, output_of};
-use engine::model::StepName;
 use engine::{StepContext, StepError};
+use model::StepName;
 
 /// What the identity check found; the output of the first step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl Identified {
 pub(super) fn input(step: &StepName, context: &StepContext) -> Result<UpkeepInput, StepError> {
     Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
         let summary = format!("the stored input of this run cannot be read: {why}");
-        StepError::fail(failure(engine::class::INTERNAL, step, summary, "order it again"))
+        StepError::fail(failure(model::class::INTERNAL, step, summary, "order it again"))
     })
 }
 

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use engine::model::Time;
 use firmware::{Entry, MAX_FILES};
+use model::Time;
 
 /// The most labels by which a set is chosen.
 const MAX_LABELS: usize = 16;

@@ -64,8 +64,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use bmc::{BmcServices, Unavailable};
-use engine::model::{NewRun, Serial, StepName, Verb};
 use engine::{ChildRefused, ChildRequest, Step, WaitReason, Workflow};
+use model::{NewRun, Serial, StepName, Verb};
 
 pub use bios_order::ApplyBios;
 pub use install::{

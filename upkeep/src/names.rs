@@ -1,6 +1,6 @@
 //! The names of steps, failure classes and hold classes, and the plan of each workflow.
 
-use engine::model::{HoldClass, RunPlan, StepInstance, StepName};
+use model::{HoldClass, RunPlan, StepInstance, StepName};
 
 use super::{BIOS_APPLY, BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE};
 use bmc::QUEUE;
@@ -49,7 +49,7 @@ pub const CERTIFICATE_CHANGED: HoldClass = HoldClass::new("certificate_changed")
 
 /// The failure classes of these workflows, beside those of `bmc::class`.
 pub mod class {
-    use engine::model::FailureClass;
+    use model::FailureClass;
 
     /// The operating system did not end within the grace period of a soft power cycle.
     pub const SHUTDOWN_IGNORED: FailureClass = FailureClass::new("shutdown_ignored");

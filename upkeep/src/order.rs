@@ -25,8 +25,8 @@ use super::bios_order::ApplyBios;
 use super::install_order::InstallFirmware;
 use super::{BIOS_APPLY, BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE, VERSION, names};
 use engine::ChildRequest;
-use engine::model::mutant::{self, Mutant};
-use engine::model::{
+use model::mutant::{self, Mutant};
+use model::{
     Idempotency, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunRequest, Serial, Snapshot,
     Time,
 };

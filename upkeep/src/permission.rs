@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::install_order::HostRestart;
 use super::{names, waits};
 use bmc::failure;
-use engine::model::{StepName, Time};
 use engine::{StepContext, StepError, WaitRequest};
+use model::{StepName, Time};
 
 /// The delay between two reads while an operator restarts the host.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);

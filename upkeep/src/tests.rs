@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use bmc::test_support::{self, SharedSessions};
-use engine::model::{OnConflict, RunId, Time};
+use model::{OnConflict, RunId, Time};
 
 struct NoHardware;
 
@@ -167,7 +167,7 @@ async fn a_child_has_the_lock_of_its_server_and_its_parent() {
 fn a_repeated_order_has_the_parameters_of_the_ended_run() {
     let action = Action::of(ConditionKind::PowerCycleSoft, json!({ "grace_seconds": 7 })).unwrap();
     let run = UpkeepOrder::new("XF-1".parse().unwrap(), action.clone()).run(RunId::new(), "ann", now());
-    let ended = engine::model::Snapshot::new(&run, now());
+    let ended = model::Snapshot::new(&run, now());
     let again = UpkeepOrder::repeat(&ended).unwrap();
     assert_eq!((again.input.action, again.retry_of), (action, Some(run.id)));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use engine::model::{Clock, SystemClock, Time};
+use model::{Clock, SystemClock, Time};
 
 /// Shows the time that the controller said last, plus what has passed since. The wall clock of this machine counts for nothing.
 pub(super) struct FollowingClock {

@@ -13,8 +13,8 @@ use secrecy::SecretString;
 
 use super::messages::{Parcel, ServerRecord};
 use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
-use engine::model::{Clock, RunId, Serial, Server, Snapshot, error_chain};
 use engine::{CallKey, StepCall};
+use model::{Clock, RunId, Serial, Server, Snapshot, error_chain};
 use secrets::Resolver;
 
 /// How long the connection to a BMC stays after its last call: a run that waits for a BMC comes back soon.

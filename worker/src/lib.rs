@@ -42,11 +42,11 @@ use tokio_util::task::TaskTracker;
 use url::Url;
 
 use clock::FollowingClock;
-use engine::model::{Clock, IdSource, RunId, SystemIdSource};
 use engine::{Backend, PROTOCOL, Worker, WorkflowRegistry};
 use keeper::Keeper;
 use link::{Link, LinkError, POLL};
 use messages::{ClaimList, ClaimOrder, Claims, Hello};
+use model::{Clock, IdSource, RunId, SystemIdSource};
 use secrets::{KeyRing, KeyVersion, Resolver};
 use upkeep::{Upkeep, UpkeepServices};
 use waking::Waking;

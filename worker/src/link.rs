@@ -30,10 +30,10 @@ use super::keeper::Keeper;
 use super::messages::{
     Hello, Next, Progressed, Progressing, Releasing, Reported, Reporting, WORKER_HEADER, Welcome,
 };
-use engine::model::{Effect, Failure, IdSource, Run, StepRecord, SystemIdSource, distinct_causes};
 use engine::{
     Backend, BackendError, CallKey, MAX_MESSAGE, NextCall, Progress, ReportMessage, StepCall, StepReport,
 };
+use model::{Effect, Failure, IdSource, Run, StepRecord, SystemIdSource, distinct_causes};
 
 /// The deadline of a request that does not wait at the controller.
 const REQUEST: Duration = Duration::from_secs(30);
@@ -366,7 +366,7 @@ impl Backend for Link {
             // The report itself is refused: the step fails with the words of the controller.
             Err(LinkError::Refused { words, .. }) => {
                 let failure = Failure {
-                    class: engine::class::INTERNAL,
+                    class: model::class::INTERNAL,
                     step: call.record.name.clone(),
                     summary: format!("the controller refuses the report of the worker: {words}"),
                     detail: None,

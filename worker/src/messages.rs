@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use engine::model::{RunId, Serial, Server, Time, TlsMode};
 use engine::{CallKey, CallMessage, ReportMessage};
+use model::{RunId, Serial, Server, Time, TlsMode};
 
 /// The header that names the process of a worker.
 pub const WORKER_HEADER: &str = "shoal-worker";

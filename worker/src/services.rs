@@ -15,8 +15,8 @@ use super::keeper::{HeldCall, KeptServers, KeptSessions};
 use super::link::{Link, LinkError};
 use super::messages::{FileOrder, RedfishSettings, Releasing, StoredHardware};
 use bmc::{Addresses, BmcLimits, BmcServices, Bmcs, Unavailable};
-use engine::model::{RunId, Serial, Snapshot, error_chain};
 use firmware::{Entry, VerifiedFirmware};
+use model::{RunId, Serial, Snapshot, error_chain};
 use secrets::{KeyRing, Resolver};
 use upkeep::{
     Action, FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrl, ImageUrls, UpkeepInput,

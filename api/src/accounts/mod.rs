@@ -57,7 +57,7 @@ impl From<AccountError> for ApiError {
             AccountError::NoPassword(_) => Self::new(ErrorCode::ConflictNoPassword, message),
             AccountError::Store(error) => error.into(),
             AccountError::Random(_) | AccountError::Busy => {
-                tracing::error!(error = %engine::model::error_chain(&error), "a user or token was not changed");
+                tracing::error!(error = %model::error_chain(&error), "a user or token was not changed");
                 Self::new(ErrorCode::Internal, "see the log")
             }
         }

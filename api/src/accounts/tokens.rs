@@ -15,7 +15,7 @@ use super::super::openapi::types;
 use super::super::request_audit;
 use super::{NamePath, accounts};
 use access::accounts::{NewToken, TokenView};
-use engine::model::Time;
+use model::Time;
 use secrecy::SecretString;
 
 /// All API tokens.

@@ -17,7 +17,7 @@ use super::super::openapi::types;
 use super::super::request_audit;
 use super::{NamePath, accounts};
 use access::accounts::{NewWorkerToken, WorkerTokenView};
-use engine::model::Time;
+use model::Time;
 
 /// All tokens of workers, and the workers.
 #[derive(Serialize, JsonSchema)]

@@ -17,7 +17,7 @@ use super::Api;
 use super::error::ApiError;
 use super::error_code::ErrorCode;
 use super::openapi::types;
-use engine::model::Time;
+use model::Time;
 
 pub(super) use create::create;
 pub(super) use list::{BackupPage, list};

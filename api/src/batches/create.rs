@@ -32,10 +32,10 @@ use super::super::openapi::types;
 use super::super::request_audit;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use access::auth::Principal;
-use engine::model::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, NewRun, RunId, Serial, Time};
-use engine::store::CreatedBatch;
+use model::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES, NewRun, RunId, Serial, Time};
 use provision::JobOrder;
 use recipe::{Delivery, Recipe};
+use store::CreatedBatch;
 
 /// The maximum of rows in one request.
 const MAX_ROWS: usize = 10_000;

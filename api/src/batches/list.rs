@@ -10,9 +10,9 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::extract::{CanRead, Parameters, page_size};
 use super::view::{BatchPage, BatchView};
-use engine::model::filter::Test;
-use engine::model::{Filter, Subject, Time};
-use engine::store::{BatchCursor, BatchFilter};
+use model::filter::Test;
+use model::{Filter, Subject, Time};
+use store::{BatchCursor, BatchFilter};
 
 /// Lists batches in pages, the newest first.
 pub(crate) async fn list(

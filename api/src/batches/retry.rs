@@ -29,10 +29,10 @@ use super::create::{CHUNK, default_deadline, store, wrong_limits};
 use super::show::find;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use access::auth::Principal;
-use engine::Created;
-use engine::model::{Batch, BatchId, NewRun, RunId, Serial, Time};
+use model::{Batch, BatchId, NewRun, RunId, Serial, Time};
 use provision::JobOrder;
 use recipe::Delivery;
+use store::Created;
 
 /// Which jobs are repeated, and how many at once.
 #[derive(Deserialize, Default, JsonSchema)]

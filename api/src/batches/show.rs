@@ -8,7 +8,7 @@ use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanRead, TextPath};
 use super::view::{BatchDetailView, BatchView, CauseView};
-use engine::model::{Batch, causes};
+use model::{Batch, causes};
 
 /// Shows a batch, its progress and the causes of its failures; its jobs are listed by `GET /api/v1/jobs?batch=ID`.
 pub(crate) async fn show(

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::super::error::ErrorBody;
 use super::super::openapi::types;
-use engine::model::{Batch, BatchId, BatchStopReason, Cause, JobStatus, Outcome, RunId, Serial, Time};
-use engine::store::JobCount;
+use model::{Batch, BatchId, BatchStopReason, Cause, JobStatus, Outcome, RunId, Serial, Time};
+use store::JobCount;
 
 /// A batch with its progress.
 #[derive(Serialize, JsonSchema)]

@@ -4,7 +4,7 @@
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::servers::bios;
-use engine::model::Server;
+use model::Server;
 use upkeep::Action;
 use upkeep::bios::{SettingItem, Wanted, planned};
 

@@ -20,8 +20,8 @@ use super::super::servers::release;
 use super::request::{Request, refused};
 use super::view::ConditionView;
 use super::{dry_run, firmware, kind_of, newest, server_of};
-use engine::model::{Idempotency, Job, RunId, Serial, Server, Time};
-use engine::{Created, Creation};
+use model::{Idempotency, Job, RunId, Serial, Server, Time};
+use store::{Created, Creation};
 use telemetry::request_span;
 use upkeep::{Action, ConditionKind, UpkeepOrder};
 

@@ -15,8 +15,8 @@ use super::request::{Request, refused};
 use super::view::ConditionView;
 use super::{bios, firmware, newest};
 use ::firmware::{Component, Restart};
-use engine::Created;
-use engine::model::{Gate, Job, Phase, Purpose, RunId, Serial, Server, Time};
+use model::{Gate, Job, Phase, Purpose, RunId, Serial, Server, Time};
+use store::Created;
 use upkeep::bios::SettingItem;
 use upkeep::{ConditionKind, PlanItem};
 

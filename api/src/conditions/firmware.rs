@@ -12,11 +12,11 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::firmware::{files_exist, no_set, set_of, unknown_set};
-use engine::model::Serial;
-use engine::store::ServerHardware;
 use firmware::{FirmwareSet, OwnVersions, ServerFirmware, ShownFirmware, recognise};
+use model::Serial;
 use redfish::Hardware;
 use serde::Deserialize as _;
+use store::ServerHardware;
 use upkeep::{Action, InstallFirmware, PlanItem};
 
 /// Fills in the files of an order that installs firmware; any other order stays as it is.

@@ -30,8 +30,8 @@ use super::Api;
 use super::error::{ApiError, Detail};
 use super::error_code::Rule;
 use super::extract::unknown_server;
-use engine::model::{Job, Serial, Server};
-use engine::store::JobFilter;
+use model::{Job, Serial, Server};
+use store::JobFilter;
 use upkeep::ConditionKind;
 use upkeep::order::KIND_LABEL;
 

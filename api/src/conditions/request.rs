@@ -3,8 +3,8 @@
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::unknown_server;
-use engine::Created;
-use engine::model::Serial;
+use model::Serial;
+use store::Created;
 use upkeep::{ConditionKind, UpkeepOrder};
 
 /// A checked request.

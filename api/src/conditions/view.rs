@@ -10,7 +10,7 @@ use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::openapi::types;
 use engine::Explanation;
-use engine::model::{Job, Outcome, Phase, RunId, Serial, Snapshot, Time};
+use model::{Job, Outcome, Phase, RunId, Serial, Snapshot, Time};
 use upkeep::{ConditionKind, UpkeepInput};
 
 /// The state of a condition.

@@ -18,8 +18,8 @@ use super::super::request_audit;
 use super::view::FirmwareView;
 use super::{files, invalid};
 use crate::firmware_files::Added;
-use engine::model::NewEvent;
 use firmware::{FirmwareFile, InvalidIdentity, Model, Restart};
+use model::NewEvent;
 
 /// A firmware file to add. Its bytes were pushed to the repository `firmware/VENDOR/COMPONENT` of the registry.
 #[derive(Deserialize, JsonSchema)]

@@ -17,9 +17,9 @@ pub(super) use set_delete::delete as delete_set;
 pub(super) use set_list::{list as list_sets, show as show_set};
 pub(super) use set_match::{choose as match_set, refused as no_set};
 
-use engine::model::error_chain;
-use engine::store::StoredFirmwareSet;
 use firmware::{Entry, FirmwareSet, InvalidIdentity};
+use model::error_chain;
+use store::StoredFirmwareSet;
 
 use super::Api;
 use super::error::{ApiError, Detail};

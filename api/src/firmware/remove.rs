@@ -9,7 +9,7 @@ use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, TextPath};
 use super::{files, unknown_firmware};
-use engine::model::NewEvent;
+use model::NewEvent;
 
 /// Removes a firmware file that no set and no open run holds.
 pub(crate) async fn remove(

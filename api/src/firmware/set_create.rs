@@ -17,9 +17,9 @@ use super::super::request_audit;
 use super::view::FirmwareSetView;
 use super::{files, invalid};
 use crate::firmware_files::StoredFirmware;
-use engine::model::{NewEvent, error_chain};
-use engine::store::{CreatedFirmwareSet, StoredFirmwareFile, StoredFirmwareSet};
 use firmware::{Entry, FirmwareSet, MAX_FILES, SetError, SetName};
+use model::{NewEvent, error_chain};
+use store::{CreatedFirmwareSet, StoredFirmwareFile, StoredFirmwareSet};
 
 /// The maximum of sets of a controller.
 const MAX_SETS: u32 = 1000;

@@ -8,7 +8,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanWrite, TextPath};
 use super::unknown_set;
-use engine::model::{NewEvent, error_chain};
+use model::{NewEvent, error_chain};
 
 /// Deletes a set. Its files stay, and are no longer held by it.
 pub(crate) async fn delete(

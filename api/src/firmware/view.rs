@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::super::openapi::types;
 use crate::firmware_files::{StoredFirmware, UnusableFirmware};
-use engine::model::Time;
-use engine::store::StoredFirmwareSet;
 use firmware::{Component, Entry, FirmwareFile, FirmwareSet, Model, Restart};
+use model::Time;
+use store::StoredFirmwareSet;
 
 /// A firmware file.
 #[derive(Serialize, JsonSchema)]

@@ -12,9 +12,9 @@ use super::super::{request_audit, visible};
 use super::order::{JobRequest, created_job, find_replay, idempotency_key, refused, with_server_resources};
 use super::view::CreatedJobView;
 use access::auth::Principal;
-use engine::Creation;
-use engine::model::{JobStatus, RunId, Serial};
+use model::{JobStatus, RunId, Serial};
 use provision::JobOrder;
+use store::Creation;
 use telemetry::request_span;
 
 /// Creates a job. A 202 response is sent after the job is stored.

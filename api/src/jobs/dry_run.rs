@@ -9,9 +9,9 @@ use super::super::extract::unknown_server;
 use super::order::{created_job, find_replay, refused, with_server_resources};
 use super::view::{DryRunView, GateView, LimitView, RefusalView, Would};
 use access::auth::Principal;
-use engine::Created;
-use engine::model::{Gate, RunId};
+use model::{Gate, RunId};
 use provision::{DryRun, JobOrder};
+use store::Created;
 
 /// Responds with the plan of an order. A refusal by the present state (an active job of the server, a used key) is part of
 /// the response; an invalid order is refused as without `dry_run`.

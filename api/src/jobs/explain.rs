@@ -7,9 +7,8 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanRead, JobPath, unknown_job};
 use super::view::JobExplanationView;
-use engine::model::{Job, RunId, Snapshot};
-use engine::store::Unreadable;
-use engine::{self, StoreError};
+use model::{Job, RunId, Snapshot};
+use store::{StoreError, Unreadable};
 use telemetry::request_span;
 
 /// How many of the last events are shown as evidence.

@@ -10,8 +10,8 @@ use super::super::error_code::Rule;
 use super::super::extract::{CanRead, Parameters, page_size};
 use super::super::filters;
 use super::view::{JobPage, JobRowView};
-use engine::model::{JobStatus, Outcome, Subject};
-use engine::store::{JobCursor, JobFilter, JobOrder, Present};
+use model::{JobStatus, Outcome, Subject};
+use store::{JobCursor, JobFilter, JobOrder, Present};
 
 /// Lists jobs in pages, the newest first or what needs a person first.
 pub(crate) async fn list(

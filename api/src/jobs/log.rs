@@ -9,7 +9,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanWrite, JobPath, unknown_job};
 use super::super::openapi::types;
-use engine::model::{RunId, Time};
+use model::{RunId, Time};
 use telemetry::request_span;
 
 /// The end of the log of a maintenance OS.

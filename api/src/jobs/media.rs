@@ -9,7 +9,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanRead, JobPath, unknown_job};
 use super::super::openapi::types;
-use engine::model::{RunId, StoredGrant, Time};
+use model::{RunId, StoredGrant, Time};
 use telemetry::request_span;
 
 /// What was read of the images of a job.

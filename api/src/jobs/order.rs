@@ -15,11 +15,10 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::unknown_server;
 use super::super::openapi::types;
-use engine::Created;
-use engine::model::{RunId, Serial, Time};
-use engine::store::ServerResources;
+use model::{RunId, Serial, Time};
 use provision::{JobOrder, OrderError, step_names};
 use recipe::FieldError;
+use store::{Created, ServerResources};
 
 /// The longest idempotency key.
 const MAX_KEY: usize = 128;

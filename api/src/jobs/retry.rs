@@ -14,9 +14,9 @@ use super::view::CreatedJobView;
 use super::workflows::Retry;
 use super::{create, order as request, verbs};
 use diagnostics::DiagnosticsOrder;
-use engine::model::{JobStatus, NewEvent, Phase, RunId, Serial, Time};
-use engine::{Created, Creation};
+use model::{JobStatus, NewEvent, Phase, RunId, Serial, Time};
 use provision::JobOrder;
+use store::{Created, Creation};
 use telemetry::request_span;
 use upkeep::UpkeepOrder;
 

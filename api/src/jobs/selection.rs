@@ -26,8 +26,8 @@ use super::super::extract::{CanWrite, JsonBody, Parameters};
 use super::super::filters::{self, FILTER};
 use super::super::openapi::types;
 use super::super::request_audit;
-use engine::model::{Filter, RunId, Serial, Subject};
-use engine::store::{JobFilter, JobIds, Newest};
+use model::{Filter, RunId, Serial, Subject};
+use store::{JobFilter, JobIds, Newest};
 
 /// The maximum of jobs of one selection.
 pub(crate) const MAX_SELECTED: u32 = 1000;

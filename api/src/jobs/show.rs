@@ -10,8 +10,8 @@ use super::super::error::ApiError;
 use super::super::extract::{CanRead, JobPath, unknown_job};
 use super::view::{self, JobDetailView};
 use super::workflows;
-use engine::model::RunId;
-use engine::store::{CachedJob, JobDetail};
+use model::RunId;
+use store::{CachedJob, JobDetail};
 use telemetry::request_span;
 
 /// How many of the latest events are shown with a job; `GET …/events` returns all.

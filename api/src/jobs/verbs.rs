@@ -13,8 +13,7 @@ use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, JobPath, JsonBody, OptionalJsonBody, unknown_job};
 use super::view::{self, JobVerbView, JobView};
 use access::auth::Principal;
-use engine::Verb;
-use engine::model::{Job, RunId};
+use model::{Job, RunId, Verb};
 use provision::Finished;
 use telemetry::request_span;
 

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::super::error::ErrorBody;
 use super::super::openapi::types;
 use engine::Explanation;
-use engine::model::{
+use media::shown_location;
+use model::{
     BatchId, Event, Failure, Hold, Job, JobStatus, JsonText, Outcome, Phase, RunId, Serial, StepName,
     StepPhase, StepSummary, Time, Wait,
 };
-use media::shown_location;
 use provision::{PlannedImage, PlannedStep};
 use recipe::Lint;
 

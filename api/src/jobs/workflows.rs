@@ -18,8 +18,7 @@
 use strum::VariantArray;
 
 use super::super::Api;
-use engine::Verb;
-use engine::model::{Job, Phase};
+use model::{Job, Phase, Verb};
 
 /// How a job of a workflow is retried.
 #[derive(Clone, Copy)]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::operation::Operation;
-use engine::model::Condition;
-use engine::model::filter::{MAX_FILTER_BYTES, ServerState};
+use model::Condition;
+use model::filter::{MAX_FILTER_BYTES, ServerState};
 
 /// The language of filters, for the parameter `filter`.
 const LANGUAGE: &str = "A filter: terms with blanks between them, all of which must hold. A term is `KEY:VALUE{,VALUE}` (one of \

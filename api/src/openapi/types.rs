@@ -41,7 +41,7 @@ schemas! {
     WebhookId = uuid();
     /// The serial number of a server as its maker wrote it.
     SerialNumber = json_schema!({
-        "type": "string", "minLength": 1, "maxLength": engine::model::Serial::MAX,
+        "type": "string", "minLength": 1, "maxLength": model::Serial::MAX,
         "pattern": "^[A-Za-z0-9][A-Za-z0-9._:+-]*$",
     });
     /// A SHA-256 digest in hexadecimal digits.
@@ -49,7 +49,7 @@ schemas! {
     /// Why no further job of a batch starts.
     BatchStopReason = json_schema!({ "type": "string", "enum": ["canary", "stopped"] });
     /// The public state of a job.
-    JobStatus = json_schema!({ "type": "string", "enum": engine::model::JobStatus::ALL.map(|status| status.as_str()) });
+    JobStatus = json_schema!({ "type": "string", "enum": model::JobStatus::ALL.map(|status| status.as_str()) });
     /// The phase of a recorded step.
     StepPhase = json_schema!({ "type": "string", "enum": ["intent", "done", "failed", "skipped", "undone", "stuck"] });
     /// How a job ended.

@@ -12,7 +12,7 @@ use super::super::extract::{CanWrite, SerialPath, unknown_server};
 use super::super::openapi::types;
 use super::bmc_error;
 use bmc::probe::{BmcProblem, bmc_problem};
-use engine::model::{Serial, Server, Time};
+use model::{Serial, Server, Time};
 use upkeep::bios::{AttributeRow, BiosShown, Wanted, shown};
 
 /// The settings of a BIOS and the boot order, as the BMC shows them.

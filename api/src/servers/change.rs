@@ -11,7 +11,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::openapi::types;
 use bmc::{checked_base_url, checked_bmc_address, checked_fingerprint, checked_profile, checked_quirks};
-use engine::model::{Server, TlsMode};
+use model::{Server, TlsMode};
 use secrets::Resolver;
 
 /// The maximum of labels.

@@ -12,9 +12,9 @@ use super::super::extract::{CanWrite, JsonBody};
 use super::super::request_audit;
 use super::change::ServerFields;
 use super::view::{self, ServerView};
-use engine::model::{NewEvent, Serial, Server};
-use engine::store::ServerChange;
+use model::{NewEvent, Serial, Server};
 use secrets::{CredentialRef, same_secret};
+use store::ServerChange;
 
 /// Registers a server. A repetition with equal fields changes nothing and returns 200.
 pub(crate) async fn create(

@@ -7,8 +7,8 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, SerialPath, unknown_server};
-use engine::model::NewEvent;
-use engine::store::DeletedServer;
+use model::NewEvent;
+use store::DeletedServer;
 
 /// Deletes a server. A server with stored jobs is not deleted.
 pub(crate) async fn delete(

@@ -20,9 +20,8 @@ use super::super::request_audit;
 use super::release;
 use diagnostics::DiagnosticsOrder;
 use diagnostics::checks::{Check, CheckStatus};
-use engine::model::{RunId, Serial, Time};
-use engine::store::JobFilter;
-use engine::{Created, Creation};
+use model::{RunId, Serial, Time};
+use store::{Created, Creation, JobFilter};
 
 /// How long a request waits for diagnostics; longer diagnostics continue without it.
 const RESPONSE_WAIT: Duration = Duration::from_secs(170);

@@ -22,9 +22,9 @@ use super::super::extract::{CanWrite, JsonBody, Parameters};
 use super::super::request_audit;
 use super::change::{NewServer, ServerFields};
 use super::create::same;
-use engine::model::{NewEvent, Serial, Server};
-use engine::store::ServerChange;
+use model::{NewEvent, Serial, Server};
 use secrecy::SecretString;
+use store::ServerChange;
 
 /// The maximum of rows in one request.
 const MAX_ROWS: usize = 5000;

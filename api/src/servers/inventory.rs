@@ -10,7 +10,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{CanRead, SerialPath, unknown_server};
 use super::super::openapi::types;
-use engine::model::{Serial, Time};
+use model::{Serial, Time};
 
 /// What a machine is made of, from two sources.
 #[derive(Serialize, JsonSchema)]

@@ -9,8 +9,8 @@ use super::super::error_code::Rule;
 use super::super::extract::{CanRead, Parameters, page_size};
 use super::super::filters;
 use super::view::{ServerPage, ServerView};
-use engine::model::Subject;
-use engine::store::{Present, ServerFilter};
+use model::Subject;
+use store::{Present, ServerFilter};
 
 /// Lists servers in pages, ordered by serial number; `next` is the cursor of the following page.
 pub(crate) async fn list(

@@ -11,8 +11,8 @@ use super::super::error::ApiError;
 use super::super::extract::{CanWrite, OptionalJsonBody, SerialPath, unknown_server};
 use super::super::jobs::reason;
 use super::view::ServerView;
-use engine::model::{GateClosure, Serial};
-use engine::store::MaintenanceChange;
+use model::{GateClosure, Serial};
+use store::MaintenanceChange;
 
 /// Starts maintenance: no job starts on the server.
 pub(crate) async fn begin_maintenance(

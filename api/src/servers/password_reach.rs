@@ -13,7 +13,7 @@
 //!
 //! Invariant: a caller that does not know the password of a BMC cannot have it sent to a machine that could not receive it before.
 
-use engine::model::{Server, TlsMode};
+use model::{Server, TlsMode};
 use upkeep::order::QUEUE_LABEL;
 
 /// Who can receive the stored password after a change, compared with before.
@@ -76,7 +76,7 @@ fn is_https(server: &Server) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::model::{Clock, SystemClock};
+    use model::{Clock, SystemClock};
 
     /// A server from its address, mode and pin, as in `https://10.0.0.7 pinned aa`.
     fn server(text: &str) -> Server {

@@ -14,8 +14,8 @@ use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
 use super::super::openapi::types;
 use super::super::restored::{JobsDecision, unpin};
 use super::view::ServerView;
-use engine::model::{Restoration, RunId, Serial, Snapshot, StepPhase, Time, UnfinishedRuns};
-use engine::store::ReleasedServer;
+use model::{Restoration, RunId, Serial, Snapshot, StepPhase, Time, UnfinishedRuns};
+use store::ReleasedServer;
 
 /// A server of restored data: what is believed, and what is observed.
 #[derive(Serialize, JsonSchema)]

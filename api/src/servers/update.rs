@@ -13,8 +13,8 @@ use super::super::request_audit;
 use super::change::ServerFields;
 use super::password_reach::{PasswordReach, password_reach};
 use super::view::{self, ServerView};
-use engine::model::{NewEvent, Serial, Server};
-use engine::store::{JobFilter, UpdatedServer};
+use model::{NewEvent, Serial, Server};
+use store::{JobFilter, UpdatedServer};
 
 /// The query of a change.
 #[derive(Debug, Default, Deserialize)]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::super::openapi::types;
-use engine::model::{GateClosure, PendingCleanup, Restoration, Serial, Server, Time, TlsMode};
+use model::{GateClosure, PendingCleanup, Restoration, Serial, Server, Time, TlsMode};
 
 /// A registered server.
 #[derive(Serialize, JsonSchema)]

@@ -17,9 +17,9 @@ use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanAdminister, JsonBody};
 use super::super::request_audit;
 use super::view::WebhookView;
-use engine::model::{NewEvent, Webhook, WebhookFilter, WebhookId};
-use engine::store::WebhookCounts;
 use media::AddressPolicy;
+use model::{NewEvent, Webhook, WebhookFilter, WebhookId};
+use store::WebhookCounts;
 
 /// The maximum of webhooks of a controller; each has its own dispatcher task.
 const MAX_WEBHOOKS: u32 = 32;

@@ -15,7 +15,7 @@ use super::super::error_code::ErrorCode;
 use super::super::extract::{CanAdminister, CanRead, OptionalJsonBody, Parameters, page_size};
 use super::view::{DeadLetterPage, DeadLetterView, RedeliveryView};
 use super::{WebhookPath, find};
-use engine::model::NewEvent;
+use model::NewEvent;
 
 /// Lists the dead letters of a webhook in the order of the log.
 pub(crate) async fn list_dead_letters(

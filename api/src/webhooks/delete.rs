@@ -8,7 +8,7 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::CanAdminister;
 use super::{WebhookPath, unknown};
-use engine::model::NewEvent;
+use model::NewEvent;
 
 /// Deletes a webhook with its undelivered events and dead letters.
 pub(crate) async fn delete(

@@ -19,7 +19,7 @@ pub(super) use switch::{disable, enable};
 use super::Api;
 use super::error::ApiError;
 use super::error_code::ErrorCode;
-use engine::model::{Webhook, WebhookId};
+use model::{Webhook, WebhookId};
 
 /// The webhook id in the path; a malformed id is an unknown webhook.
 pub(super) struct WebhookPath(WebhookId);

@@ -12,7 +12,7 @@ use super::super::extract::{CanAdminister, OptionalJsonBody};
 use super::view::WebhookView;
 use super::{WebhookPath, find, unknown};
 use access::auth::Principal;
-use engine::model::{NewEvent, WebhookId};
+use model::{NewEvent, WebhookId};
 
 /// A request to disable a webhook.
 #[derive(Deserialize, JsonSchema)]

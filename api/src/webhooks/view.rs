@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::openapi::types;
-use engine::model::{DeadLetter, RetryStream, Time, Webhook, WebhookId};
-use engine::store::WebhookCounts;
+use model::{DeadLetter, RetryStream, Time, Webhook, WebhookId};
+use store::WebhookCounts;
 
 /// A webhook with its progress.
 #[derive(Serialize, JsonSchema)]

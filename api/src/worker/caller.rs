@@ -19,9 +19,9 @@ use super::read;
 use super::roster::Entry;
 use access::auth::{Standing, is_worker_token, prove};
 use engine::RemoteQueues;
-use engine::model::Time;
-use engine::store::StoredWorkerToken;
+use model::Time;
 use secrets::token_hash;
+use store::StoredWorkerToken;
 use worker::messages::WORKER_HEADER;
 
 /// How exact the last use of a token is.
@@ -152,7 +152,7 @@ fn used(api: &Api, token: &StoredWorkerToken, now: Time) {
     let (store, id) = (api.store().clone(), token.id.clone());
     tokio::spawn(async move {
         if let Err(error) = store.worker_token_used(&id, now).await {
-            let error = engine::model::error_chain(&error);
+            let error = model::error_chain(&error);
             tracing::warn!(%error, "the last use of the token of a worker could not be stored");
         }
     });

@@ -14,7 +14,7 @@
 //! ```text
 //!   a later order of the same process begins       the worker waits for the later one only
 //!   a lease of the worker has ended meanwhile      its lost run would be given to it again, and lost again; the claim finds this
-//!                                                  in its transaction (engine::store::elsewhere)
+//!                                                  in its transaction (store::elsewhere)
 //!   20 s have passed on either clock               the monotonic clock stands still while this machine is suspended
 //!   its token was revoked or has expired           the calls have passwords
 //! ```
@@ -35,9 +35,9 @@ use super::Message;
 use super::caller::KnownWorker;
 use super::parcel::parcel;
 use super::roster::Poll;
-use engine::model::{RunId, Time};
-use engine::store::StoredWorkerToken;
 use engine::{CallMessage, RemoteQueues};
+use model::{RunId, Time};
+use store::StoredWorkerToken;
 use worker::messages::{ClaimList, ClaimOrder, Claims, LONGEST_POLL_S, MAX_CLAIMS};
 
 /// The longest wait.

@@ -18,8 +18,8 @@ use super::super::error_code::ErrorCode;
 use super::Message;
 use super::caller::KnownWorker;
 use engine::CallKey;
-use engine::model::Snapshot;
 use firmware::{Entry, VerifiedFirmware};
+use model::Snapshot;
 use upkeep::{Action, FirmwareFileError, UpkeepInput};
 use worker::messages::{FileOrder, Releasing, StoredHardware};
 

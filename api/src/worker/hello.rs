@@ -8,8 +8,8 @@ use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::Message;
 use super::caller::Caller;
-use engine::model::NewEvent;
 use engine::{PROTOCOL, WorkflowRegistry};
+use model::NewEvent;
 use upkeep::Upkeep;
 use worker::messages::{Hello, RedfishSettings, Welcome};
 

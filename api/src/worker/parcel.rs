@@ -3,7 +3,7 @@
 use super::super::Api;
 use super::super::error::ApiError;
 use engine::CallMessage;
-use engine::model::{Server, error_chain};
+use model::{Server, error_chain};
 use secrecy::ExposeSecret;
 use secrets::CredentialRef;
 use worker::messages::{Parcel, Password, ServerRecord};

@@ -23,7 +23,7 @@ use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use access::auth::{RateLimit, RateLimiter};
 use engine::QueueWorkers;
-use engine::model::{Clock, Time};
+use model::{Clock, Time};
 use upkeep::FirmwareStore;
 use worker::messages::RedfishSettings;
 
@@ -252,8 +252,8 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use engine::model::{RunId, SystemClock};
     use firmware::VerifiedFirmware;
+    use model::{RunId, SystemClock};
     use upkeep::FirmwareFileError;
 
     struct NoFiles;

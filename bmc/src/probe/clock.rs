@@ -1,6 +1,6 @@
 //! The clock skew of a BMC.
 
-use engine::model::Time;
+use model::Time;
 
 /// Returns the seconds by which the BMC is ahead (negative: behind); `None` when its date cannot be parsed.
 pub fn skew(date: &str, now: Time) -> Option<i64> {

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::super::addresses::base_url_towards;
 use super::super::slots::LearnedSlots;
 use super::{BmcProblem, ProbeResult, ProbeTarget, bmc_problem, card};
-use engine::model::Time;
+use model::Time;
 
 /// Timeout of reading a certificate.
 const FINGERPRINT: Duration = Duration::from_secs(10);

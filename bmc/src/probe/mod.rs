@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::addresses::MediaBases;
 use super::services::BmcServices;
 use super::slots::{LearnedSlots, NoPlan, SlotPlans, plans, readable_base};
-use engine::model::{Server, Time};
+use model::{Server, Time};
 
 pub use clock::skew;
 pub use problems::{BmcProblem, bmc_problem};

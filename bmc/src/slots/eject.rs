@@ -5,8 +5,8 @@ use redfish::{ErrorKind, Slot};
 use super::super::classify::from_redfish;
 use super::super::step::{ConnectedBmc, wait_for_bmc};
 use super::super::waits;
-use engine::model::StepName;
 use engine::{StepContext, StepError, WaitRequest};
+use model::StepName;
 
 /// Ejects the media of a slot; returns a wait while a read does not show the slot empty.
 ///

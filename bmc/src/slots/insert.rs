@@ -19,8 +19,8 @@ use super::super::classify::from_redfish;
 use super::super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::super::waits;
 use super::SlotRefusal;
-use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepEnd, StepError, StepReport};
+use model::{NewEvent, StepName, Time};
 
 /// Parts of the message ids of BMCs that hold one image at a time.
 const OCCUPIED_IDS: [&str; 2] = ["resourceinuse", "connectionoccupied"];

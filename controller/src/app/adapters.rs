@@ -13,13 +13,13 @@ use access::auth::{
 };
 use bmc::power::power_on_permit;
 use bmc::{SealedSession, ServerLookup, SessionStore, Unavailable};
-use engine::model::{
+use media::{GrantStore, GrantStoreUnavailable};
+use model::{
     Clock, GrantReads, NewEvent, Outcome, PullGrant, Serial, Server, StoredGrant, Time, error_chain,
 };
-use engine::store::{SealPurpose, Store, StoreError, StoredToken, TextSeal};
-use media::{GrantStore, GrantStoreUnavailable};
 use provision::{MediumImage, OsImages, ProvisionMetrics};
 use secrets::{ColumnSeal, Key, MasterKey};
+use store::{SealPurpose, Store, StoreError, StoredToken, TextSeal};
 use telemetry::Metrics;
 
 /// Reads users, API tokens and pull grants from the database.

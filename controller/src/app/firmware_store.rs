@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 
 use api::firmware_files::{FirmwareError, FirmwareFiles};
-use engine::model::{RunId, error_chain};
 use firmware::{Entry, VerifiedFirmware, VerifyError};
+use model::{RunId, error_chain};
 use upkeep::{FirmwareFileError, FirmwareStore};
 
 /// Firmware files in the registry of the controller.

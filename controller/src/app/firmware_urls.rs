@@ -12,8 +12,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use bmc::Unavailable;
-use engine::model::{Artifact, RunId};
 use media::{ImageUse, MediaGrants, MediaToken, OpenBlob, firmware_url};
+use model::{Artifact, RunId};
 use secrets::{JobTokens, TokenSeeds};
 use upkeep::{ImageReads, ImageUrl, ImageUrls, UrlOrder};
 

@@ -8,7 +8,7 @@ use reqwest::{Client, StatusCode};
 use url::Url;
 
 use access::auth::KeyDocument;
-use engine::model::error_chain;
+use model::error_chain;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a fetch may take, including the response.
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use access::auth::{AuthFailure, Authenticator};
     use access::tls::{Certificates, TlsAcceptor, TlsOptions};
-    use engine::model::Time;
+    use model::Time;
     use settings::{Settings, Sources};
 
     /// An https server that sends `response` to every request, and the authority of its certificate.
@@ -85,7 +85,7 @@ mod tests {
             directory: directory.path().join("tls"),
             names: vec!["localhost".to_owned()],
         };
-        let certificates = Certificates::open(options, Arc::new(engine::model::SystemClock)).unwrap();
+        let certificates = Certificates::open(options, Arc::new(model::SystemClock)).unwrap();
         let (authority, acceptor) = (certificates.authority(), TlsAcceptor::new(&certificates).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -155,8 +155,7 @@ mod tests {
         }
         let sources = Sources { flags, environment: &|_| None, variables: Vec::new(), file: None };
         let settings = Settings::load(&sources).unwrap();
-        let store =
-            engine::store::Store::open(&directory.path().join("db"), Time::from_timestamp(now())).unwrap();
+        let store = store::Store::open(&directory.path().join("db"), Time::from_timestamp(now())).unwrap();
         let store = Arc::new(super::super::adapters::StoreCredentials(store));
         let config = super::super::controller::auth_config(&settings).unwrap();
         let authenticator = Authenticator::new(config, store).unwrap();

@@ -339,7 +339,7 @@ mod tests {
             budget: DescriptorBudget::of(20_000, 1),
             proxies: TrustedProxies::default(),
             denials: Arc::default(),
-            clock: Arc::new(engine::model::SystemClock),
+            clock: Arc::new(model::SystemClock),
             metrics: Arc::default(),
         };
         Admission::new(parts, Serves::All)

@@ -62,15 +62,15 @@ use access::tls::{Certificates, TlsError};
 use api::{Api, RegistryAdmin};
 use connections::AdmissionParts;
 use engine::Engine;
-use engine::model::audit::NewAuditEntry;
-use engine::model::{Clock, Time};
-use engine::store::{AuditTrail, Store, StoreError, TakeOver, audited};
 use keys::{Keys, MasterKeySource};
 use media::MediaGrants;
+use model::audit::NewAuditEntry;
+use model::{Clock, Time};
 use provision::Services;
 use secrets::{MasterKey, SecretSource, token_hash};
 use settings::descriptors::{self, DescriptorBudget};
 use settings::{Settings, read_credentials};
+use store::{AuditTrail, Store, StoreError, TakeOver, audited};
 use telemetry::Metrics;
 
 /// The largest maintenance ISO that is imported, in bytes.
@@ -290,7 +290,7 @@ impl RunningController {
         }
         let ended = self.engine.store().end_instance(parts.instance, parts.clock.now()).await;
         if let Err(error) = ended {
-            tracing::warn!(error = %engine::model::error_chain(&error), "the end of this controller instance was not stored");
+            tracing::warn!(error = %model::error_chain(&error), "the end of this controller instance was not stored");
         }
     }
 }

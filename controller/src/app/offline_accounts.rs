@@ -6,9 +6,9 @@ use access::accounts::{AccountError, Accounts};
 use access::audit::{AuditAction, local, local_entry, record};
 use access::auth::{AuthMode, Logins};
 use api::ErrorCode;
-use engine::model::{Time, error_chain};
-use engine::store::{AuditTrail, Store, audited};
+use model::{Time, error_chain};
 use settings::Settings;
+use store::{AuditTrail, Store, audited};
 
 /// Users and API tokens of a locked data directory.
 pub struct OfflineAccounts {

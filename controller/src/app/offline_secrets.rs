@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::{StartError, lock, open_data};
 use access::audit::{AuditAction, local, record};
 use api::ErrorCode;
-use engine::model::Time;
-use engine::store::Store;
 use keys::{Keys, RotateError, RotationState, RotationView, SecretName, SecretView};
+use model::Time;
 use settings::Settings;
+use store::Store;
 
 /// The keys of a locked data directory.
 pub struct OfflineSecrets {

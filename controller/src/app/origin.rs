@@ -33,8 +33,8 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::StartError;
-use engine::model::{Time, error_chain};
-use engine::store::Store;
+use model::{Time, error_chain};
+use store::Store;
 
 /// The origin file in the data directory.
 const FILE: &str = "origin";
@@ -259,7 +259,7 @@ fn machine_id(root: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::model::{NewEvent, Server};
+    use model::{NewEvent, Server};
 
     /// A data directory with one registered server.
     struct Data {
@@ -297,7 +297,7 @@ mod tests {
             let restored = store.restored_servers().await.unwrap();
             for server in &restored {
                 let released = store.release_server(&server.serial, None, "ann", now()).await.unwrap();
-                assert!(matches!(released, engine::store::ReleasedServer::Released(_)));
+                assert!(matches!(released, store::ReleasedServer::Released(_)));
             }
             drop(store);
             self.closed(name).await;

@@ -14,11 +14,11 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use bmc::Unavailable;
-use engine::model::error_chain;
 use media::{
     BeaconListener, BeaconNews, ImageDigest, OpenBlob, OsBlob, OsBlobs, OsBlobsUnavailable, OsImage,
     OwnImages, OwnName,
 };
+use model::error_chain;
 use provision::MediumImage;
 use registry::{Digest, Error, Manifest, Reference, Registry, RepositoryName};
 use tokio::sync::mpsc;
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use engine::Engine;
-use engine::model::RunId;
+use model::RunId;
 
 /// The platform of the maintenance OS.
 const PLATFORM: (&str, &str) = ("linux", "amd64");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use engine::PressureGauge;
-use engine::model::{Clock, Pressure, error_chain};
+use model::{Clock, Pressure, error_chain};
 
 /// Below this many free bytes on the data disk no job starts; the rest is for running jobs.
 const MIN_FREE: u64 = 256 << 20;

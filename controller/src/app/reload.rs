@@ -13,8 +13,8 @@
 
 use super::{RunningController, StartError, controller, purposes, setting};
 use access::audit::{AuditAction, record};
-use engine::model::audit::{ActorKind, AuditActor};
-use engine::model::{JobStatus, error_chain};
+use model::audit::{ActorKind, AuditActor};
+use model::{JobStatus, error_chain};
 use settings::Settings;
 use telemetry::{REQUESTED, dropped_log_lines};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use engine::model::{Clock, RunId, Time, error_chain};
-use engine::store::{AuditRetention, Store, StoreError};
+use model::{Clock, RunId, Time, error_chain};
+use store::{AuditRetention, Store, StoreError};
 
 /// The interval of deletion.
 const EVERY: Duration = Duration::from_secs(3600);
@@ -128,8 +128,8 @@ async fn remove_files(folder: &Path, jobs: &[RunId]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::model::audit::NewAuditEntry;
-    use engine::model::{ManualClock, NewEvent};
+    use model::audit::NewAuditEntry;
+    use model::{ManualClock, NewEvent};
 
     #[tokio::test]
     async fn the_audit_log_is_pruned_by_age_and_by_number() {
@@ -172,7 +172,7 @@ mod tests {
         }
         let before = clock.now().minus(Duration::from_secs(86_400 * 2));
         sweep(&store, before, folder.path()).await.unwrap();
-        let left = store.events(engine::store::EventFilter { run: None, after: 0, limit: 10 }).await.unwrap();
+        let left = store.events(store::EventFilter { run: None, after: 0, limit: 10 }).await.unwrap();
         assert_eq!(left.len(), 2, "{left:?}");
         assert_eq!(store.last_seq().await.unwrap(), 3, "sequence numbers are not reused");
     }

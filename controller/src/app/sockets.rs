@@ -25,7 +25,7 @@ use super::listen::{self, Served};
 use access::tls::{CertificateFiles, Certificates, TlsAcceptor, TlsOptions};
 use api::{Api, media_router, plain_router, router};
 use bmc::Addresses;
-use engine::model::Clock;
+use model::Clock;
 use settings::Settings;
 use web::with_pages;
 

@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::webhooks::bounded_event;
-use engine::model::{Clock, OutgoingEvent, error_chain};
-use engine::store::{Store, StoreError};
+use model::{Clock, OutgoingEvent, error_chain};
+use store::{Store, StoreError};
 
 /// The setting with the name of the log. A copy of the data has it too: event numbers are never used twice, and those of a copy
 /// continue far behind.
@@ -71,7 +71,7 @@ fn record(out: &OutgoingEvent, max_body: usize) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::model::{NewEvent, SystemClock};
+    use model::{NewEvent, SystemClock};
 
     async fn log(folder: &std::path::Path) -> StoreLog {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);

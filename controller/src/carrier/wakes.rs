@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bmc::QUEUE;
 use engine::Engine;
-use engine::model::{Time, error_chain};
+use model::{Time, error_chain};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use super::backoff;
 use super::delivery::{WebhookSender, body};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{Clock, DeadLetter, NewEvent, OutgoingEvent, RetryStream, Time, Webhook};
-use engine::store::WebhookProgress;
+use model::mutant::{self, Mutant};
+use model::{Clock, DeadLetter, NewEvent, OutgoingEvent, RetryStream, Time, Webhook};
+use store::WebhookProgress;
 
 /// How long one job may delay the other jobs of its webhook.
 const BATCH_TIME: Duration = Duration::from_secs(30);

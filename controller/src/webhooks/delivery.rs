@@ -19,8 +19,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use url::Url;
 
-use engine::model::{Event, JsonText, Time, Webhook, WebhookId, error_chain};
 use media::AddressPolicy;
+use model::{Event, JsonText, Time, Webhook, WebhookId, error_chain};
 use secrets::hmac_sha256;
 
 /// How long one delivery may take, including the response.
@@ -185,7 +185,7 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::model::EventLevel;
+    use model::EventLevel;
 
     #[test]
     fn the_signature_is_the_documented_one() {

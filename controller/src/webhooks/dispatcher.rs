@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use super::backoff;
 use super::batch::{BatchResult, DeliveryBatch, progress_of};
 use super::delivery::{WebhookSender, WebhookTransport};
-use engine::model::{Clock, OutgoingEvent, RetryStream, Time, Webhook, WebhookId, error_chain};
-use engine::store::{Store, StoreError, WebhookProgress};
+use model::{Clock, OutgoingEvent, RetryStream, Time, Webhook, WebhookId, error_chain};
 use secrets::{CredentialRef, Resolver};
+use store::{Store, StoreError, WebhookProgress};
 use telemetry::Metrics;
 
 /// Events per page of the log.

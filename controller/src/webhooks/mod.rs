@@ -32,10 +32,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use engine::model::{Clock, WebhookId, error_chain};
-use engine::store::Store;
 use media::AddressPolicy;
+use model::{Clock, WebhookId, error_chain};
 use secrets::Resolver;
+use store::Store;
 use telemetry::Metrics;
 
 /// The interval of checks for created, enabled or deleted webhooks.

@@ -9,9 +9,11 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::kit::{Act, Kit, new_run};
-use crate::model::{GateClosure, NewEvent, NewRun, Outcome, Phase, Pressure, RunId, Server, permit_resource};
-use crate::store::TakeOver;
-use crate::{Condition, PressureGauge, Verb};
+use crate::PressureGauge;
+use model::{
+    Condition, GateClosure, NewEvent, NewRun, Outcome, Phase, Pressure, RunId, Server, Verb, permit_resource,
+};
+use store::TakeOver;
 
 fn closed(kit: &Kit) -> GateClosure {
     GateClosure { since: kit.now(), by: "ann".to_owned(), reason: "upgrade".to_owned() }
@@ -369,7 +371,7 @@ async fn an_unreadable_row_can_be_ended_and_releases_its_locks() {
     kit.script("a", [Act::Await("word")]);
     let locks = || {
         let resource = "rack".to_owned();
-        vec![crate::model::LockRequest { resource, capacity: 1, on_conflict: crate::model::OnConflict::Wait }]
+        vec![model::LockRequest { resource, capacity: 1, on_conflict: model::OnConflict::Wait }]
     };
     let broken = kit.start_run(NewRun { locks: locks(), ..new_run("drill", &["a"], kit.now()) }).await;
     kit.run_until_idle().await;

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use crate::audit_export::{AuditVerifyError, head_of_export, verify_database, verify_export, write_export};
-use crate::model::Time;
-use crate::model::audit::{ActorKind, AuditActor, ChainFault, NewAuditEntry};
-use crate::store::{AuditFile, AuditRetention, Store};
+use model::Time;
+use model::audit::{ActorKind, AuditActor, ChainFault, NewAuditEntry};
+use store::audit_export::{AuditVerifyError, head_of_export, verify_database, verify_export, write_export};
+use store::{AuditFile, AuditRetention, Store};
 
 async fn export_of(entries: u64, prune: u64) -> (String, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();

@@ -8,8 +8,7 @@ use serde_json::json;
 use super::explain::sane;
 use super::kit::{Act, Kit, new_run};
 use super::matrix::run_and_crash;
-use crate::Verb;
-use crate::model::{LockRequest, NewRun, OnConflict, Phase, RunId};
+use model::{LockRequest, NewRun, OnConflict, Phase, RunId, Verb};
 
 /// More polls of a future than any correct work needs: beyond it, the engine spins.
 const SPINNING: u32 = 20_000;

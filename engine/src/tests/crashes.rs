@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::kit::{Act, GRACE, Kit, LEASE};
-use crate::model::{NewEvent, Outcome, Phase};
-use crate::store::{EventFilter, TakeOver};
+use model::{NewEvent, Outcome, Phase};
+use store::{EventFilter, TakeOver};
 
 #[tokio::test]
 async fn a_step_that_runs_again_after_a_crash_receives_its_checkpoint() {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::kit::{Act, GRACE, Kit, LEASE, new_run};
-use crate::model::{Clock, LockRequest, NewRun, OnConflict, Outcome, Phase, RunId, StepInstance};
-use crate::store::Lanes;
-use crate::{Verb, VerbError, VerbRefused};
+use crate::{VerbError, VerbRefused};
+use model::{Clock, LockRequest, NewRun, OnConflict, Outcome, Phase, RunId, StepInstance, Verb};
+use store::Lanes;
 
 async fn cancel(kit: &Kit, id: RunId) {
     kit.engine.verb(id, Verb::Cancel, "ann", "wrong machine").await.unwrap();

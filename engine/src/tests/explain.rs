@@ -8,12 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::kit::{Act, Kit, LEASE, new_run};
-use crate::model::{
-    Filter, GateClosure, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Subject, Time,
-    UnfinishedRuns,
+use crate::{Explanation, PressureGauge};
+use model::{
+    Condition, Filter, GateClosure, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server,
+    Subject, Time, UnfinishedRuns, Verb,
 };
-use crate::store::{JobFilter, JobIds, Present};
-use crate::{Condition, Explanation, PressureGauge, Verb};
+use store::{JobFilter, JobIds, Present};
 
 /// A gauge of a full disk.
 struct FullDisk;

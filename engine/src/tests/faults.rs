@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::kit::{Act, Kit, new_run};
-use crate::Verb;
-use crate::model::{NewRun, Outcome, Phase};
-use crate::store::TakeOver;
+use model::{NewRun, Outcome, Phase, Verb};
+use store::TakeOver;
 
 #[tokio::test]
 async fn a_step_is_retried_with_backoff() {
@@ -120,9 +119,8 @@ async fn the_finish_list_continues_after_a_step_that_fails_holds_or_panics() {
         kit.script("f1", [act.clone()]);
         let mut run = new_run("drill", &["a"], kit.now());
         let step = run.plan.finish.remove(0);
-        run.plan.finish = ["f1", "f2"]
-            .map(|name| crate::model::StepInstance { name: name.into(), ..step.clone() })
-            .to_vec();
+        run.plan.finish =
+            ["f1", "f2"].map(|name| model::StepInstance { name: name.into(), ..step.clone() }).to_vec();
         let id = kit.start_run(run).await;
         kit.run_until_idle().await;
         assert_eq!(kit.calls(), "a f1 f2", "{act:?}");
@@ -152,9 +150,7 @@ async fn an_unknown_step_holds_the_run_and_is_never_skipped() {
 async fn an_unknown_step_in_undo_or_the_finish_list_fails_and_the_others_run() {
     let kit = Kit::new();
     let mut run = new_run("undoing", &["a", "unknown-b"], kit.now());
-    run.plan
-        .finish
-        .insert(0, crate::model::StepInstance { name: "unknown-f".into(), ..run.plan.finish[0].clone() });
+    run.plan.finish.insert(0, model::StepInstance { name: "unknown-f".into(), ..run.plan.finish[0].clone() });
     let id = kit.start_run(run).await;
     kit.run_until_idle().await;
     kit.engine.verb(id, Verb::Cancel, "ann", "").await.unwrap();

@@ -16,15 +16,15 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 
-use crate::model::{
-    Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
-    Signal, Snapshot, StepInstance, StepName, Time, permit_resource,
-};
-use crate::store::{Created, Creation, Store};
 use crate::{
     ChildRefused, ChildRequest, Engine, EngineConfig, Explanation, PermitRequest, Remark, Step, StepContext,
     StepOutcome, StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
 };
+use model::{
+    Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
+    Signal, Snapshot, StepInstance, StepName, Time, permit_resource,
+};
+use store::{Created, Creation, Store};
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 pub(super) const GRACE: Duration = Duration::from_secs(10);
@@ -342,8 +342,8 @@ pub(super) fn new_run(workflow: &str, forward: &[&str], now: Time) -> NewRun {
         workflow_version: 1,
         server: None,
         parent: None,
-        purpose: crate::model::Purpose::Change,
-        request: crate::model::RunRequest::default(),
+        purpose: model::Purpose::Change,
+        request: model::RunRequest::default(),
         priority: 0,
         deadline_at: now.plus(Duration::from_secs(3600)),
         created_by: "tester".to_owned(),

@@ -6,9 +6,8 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::kit::{Act, Kit, new_run};
-use crate::Verb;
-use crate::model::{LockRequest, NewRun, OnConflict, Outcome, Phase};
-use crate::store::TakeOver;
+use model::{LockRequest, NewRun, OnConflict, Outcome, Phase, Verb};
+use store::TakeOver;
 
 #[tokio::test]
 async fn steps_run_in_order_then_the_finish_list_and_each_has_a_record() {
@@ -182,7 +181,7 @@ async fn a_child_requested_twice_is_created_once() {
 async fn a_child_that_cannot_be_created_fails_the_step_that_requested_it() {
     let kit = Kit::new();
     let taken = NewRun { deadline_at: kit.now(), ..locked("door", new_run("drill", &["never"], kit.now())) };
-    let holder = kit.start_run(NewRun { plan: crate::model::RunPlan::default(), ..taken }).await;
+    let holder = kit.start_run(NewRun { plan: model::RunPlan::default(), ..taken }).await;
     for (input, workflow, class) in [
         (json!({ "lock": "door" }), "tiny", "conflict"),
         (json!({ "refuse": true }), "tiny", "internal"),

@@ -8,8 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::kit::{Act, Kit};
-use crate::Verb;
-use crate::model::{Outcome, RunId};
+use model::{Outcome, RunId, Verb};
 
 thread_local! {
     /// What this thread's test has logged; `None` in a test that does not look at its log.

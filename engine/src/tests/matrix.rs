@@ -6,8 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use super::kit::{Act, Kit};
-use crate::Verb;
-use crate::model::{Event, Outcome, RunId};
+use model::{Event, Outcome, RunId, Verb};
 
 const PLAN: [&str; 4] = ["a", "b", "c", "d"];
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::kit::{Act, Kit, new_run};
-use crate::model::{EventLevel, NewRun, Outcome, Phase, RunId, Time};
 use crate::outage::REPORT_INTERVAL;
-use crate::store::{EventFilter, TakeOver};
 use crate::{Engine, SignalDelivery};
+use model::{EventLevel, NewRun, Outcome, Phase, RunId, Time};
+use store::{EventFilter, TakeOver};
 
 const WITHIN: Duration = Duration::from_secs(300);
 

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::kit::{Act, Kit, LEASE, new_run};
-use crate::model::mutant::{self, Mutant};
-use crate::model::{Clock, Effect, ManualClock, Outcome, Phase, Run, RunId, StepRecord, Time, Verb};
-use crate::store::TakeOver;
 use crate::{
     Backend, BackendError, CallKey, CallMessage, Engine, MessageRefused, NextCall, Progress, RemoteError,
     RemoteNext, RemoteQueues, ReportMessage, StepCall, StepOutcome, StepReport, Worker, WorkflowRegistry,
 };
+use model::mutant::{self, Mutant};
+use model::{Clock, Effect, ManualClock, Outcome, Phase, Run, RunId, StepRecord, Time, Verb};
+use store::TakeOver;
 
 /// The link of a worker.
 struct Link {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::kit::{Act, Kit, new_run};
-use crate::model::{NewEvent, NewRun, Outcome, Phase, RunId, Serial, Server, UnfinishedRuns};
-use crate::{Verb, VerbError, VerbRefused};
+use crate::{VerbError, VerbRefused};
+use model::{NewEvent, NewRun, Outcome, Phase, RunId, Serial, Server, UnfinishedRuns, Verb};
 
 /// A run that waits for a report of its server when the data is restored.
 async fn restored() -> (Kit, RunId, Serial) {

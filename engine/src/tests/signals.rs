@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::kit::{Act, Kit};
 use crate::SignalDelivery;
-use crate::model::{Outcome, Phase, RunId};
+use model::{Outcome, Phase, RunId};
 
 #[tokio::test]
 async fn a_parked_run_has_no_lease_and_its_step_ends_in_the_transaction_of_the_signal() {

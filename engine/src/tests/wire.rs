@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::kit::{DRILL, Kit, new_run};
-use crate::model::{
-    Effect, Failure, Hold, Lease, NewEvent, Position, Run, RunId, Serial, Signal, Snapshot, Stage,
-    StepInstance, StepPhase, StepRecord, Time,
-};
 use crate::{
     CallKey, CallMessage, PROTOCOL, PermitRequest, ReportMessage, StepCall, StepOutcome, StepPolicy,
     StepReport, WaitLimit, WaitRequest,
+};
+use model::{
+    Effect, Failure, Hold, Lease, NewEvent, Position, Run, RunId, Serial, Signal, Snapshot, Stage,
+    StepInstance, StepPhase, StepRecord, Time,
 };
 
 fn now() -> Time {

@@ -26,8 +26,8 @@ use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
 use super::reported::{conclude, observe_failed, observe_timed_out};
 use super::{discovered_bmc, names, power_on_permit, reading_policy, signs, slot_fallback};
 use bmc::failure;
-use engine::model::{Failure, NewEvent, Signal, Snapshot, StepName, Time, Wait};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
+use model::{Failure, NewEvent, Signal, Snapshot, StepName, Time, Wait};
 
 const STEP: &StepName = names::AWAIT_COMPLETION;
 /// Delay between two observations.
@@ -183,5 +183,5 @@ fn not_booted(context: &StepContext, powered_on_at: Time) -> Failure {
     );
     let next = "check the machine's console: did it stop in its self-test, boot from disk, or refuse the medium (Secure \
                 Boot, boot mode)?";
-    failure(engine::class::DEADLINE, STEP, summary, next)
+    failure(model::class::DEADLINE, STEP, summary, next)
 }

@@ -30,8 +30,8 @@ use super::boot_again::OBSERVE_TIMEOUT;
 use super::reported::{conclude, observe_failed, observe_timed_out};
 use super::{discovered_bmc, names, signs};
 use bmc::failure;
-use engine::model::{NewEvent, Signal, StepName};
 use engine::{StepContext, StepOutcome, StepReport, WaitLimit, WaitRequest};
+use model::{NewEvent, Signal, StepName};
 
 const STEP: &StepName = names::AWAIT_REPORT;
 /// The time in which a machine that reported success powers off.

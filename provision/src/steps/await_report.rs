@@ -14,8 +14,8 @@ use super::super::waits;
 use super::boot_again::{self, Looked, OBSERVE_TIMEOUT};
 use super::reported::{conclude, observe_failed, observe_timed_out};
 use super::{await_media, discovered_bmc, names, power_on_permit, reading_policy, recipe};
-use engine::model::{Failure, NewEvent, Signal, Snapshot, StepName, Wait};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
+use model::{Failure, NewEvent, Signal, Snapshot, StepName, Wait};
 use recipe::Delivery;
 
 const STEP: &StepName = names::AWAIT_REPORT;
@@ -89,7 +89,7 @@ impl Step for AwaitReport {
 
     fn on_wait_deadline(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
         StepReport::fail(Failure {
-            class: engine::class::DEADLINE,
+            class: model::class::DEADLINE,
             step: STEP.clone(),
             summary: format!(
                 "no report from the maintenance OS since {}; the deadline has passed",

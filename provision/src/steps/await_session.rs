@@ -22,8 +22,8 @@ use super::super::waits;
 use super::reported::conclude;
 use super::{names, own_policy, recipe};
 use bmc::power::power_on_permit;
-use engine::model::{Effect, NewEvent, Signal, Snapshot, StepName, Wait};
 use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
+use model::{Effect, NewEvent, Signal, Snapshot, StepName, Wait};
 
 const STEP: &StepName = names::AWAIT_SESSION;
 

@@ -22,8 +22,8 @@ use super::super::second_way;
 use super::super::services::Services;
 use super::{discovered_bmc, input, names, signs};
 use bmc::{QUEUE, from_redfish, identity, output_of};
-use engine::model::{NewEvent, StepInstance, StepName, Time};
 use engine::{StepContext, StepError, StepReport, WaitLimit, WaitReason};
+use model::{NewEvent, StepInstance, StepName, Time};
 
 /// Timeout of one observation. A timeout only becomes an event: a BMC that hangs must not fail the step.
 pub(super) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);

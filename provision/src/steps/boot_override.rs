@@ -9,8 +9,8 @@ use super::super::second_way;
 use super::super::services::Services;
 use super::{bmc_policy, discovered_bmc, names, step};
 use bmc::boot;
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepEnd, StepError, StepReport};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::BOOT_OVERRIDE;
 

@@ -24,13 +24,13 @@ use super::{class, cleanup_policy, discovered_bmc, input, last_policy, names, re
 use bmc::power::{self, PowerRequest};
 use bmc::slots::Inserted;
 use bmc::{ConnectedBmc, boot, failure, from_redfish, slots, unavailable, wait_for_bmc, waits};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{
+use engine::{AfterCommit, StepContext, StepError, StepReport};
+use media::{Suffix, media_url};
+use model::mutant::{self, Mutant};
+use model::{
     Artifact, Effect, NewEvent, Outcome, PendingCleanup, Server, Snapshot, Stage, StepName, StepPhase,
     StepRecord, Time,
 };
-use engine::{AfterCommit, StepContext, StepError, StepReport};
-use media::{Suffix, media_url};
 use recipe::After;
 
 /// The time after a power-on in which an "off" may be stale.

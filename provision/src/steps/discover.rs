@@ -12,8 +12,8 @@ use super::slot_fallback::{splice, with_splice};
 use super::{class, input, names, reading_policy, step};
 use bmc::slots::{LearnedSlots, SlotPlan, plans, readable_base};
 use bmc::{failure, from_redfish, identity, output_of};
-use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{Effect, NewEvent, StepName};
 
 const STEP: &StepName = names::DISCOVER;
 

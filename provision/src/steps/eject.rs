@@ -6,8 +6,8 @@ use super::super::services::Services;
 use super::cleanup::{filled, pending_slots};
 use super::{bmc_policy, discovered_bmc, names, step};
 use bmc::{from_redfish, slots};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::EJECT;
 

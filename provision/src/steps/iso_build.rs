@@ -14,12 +14,12 @@ use super::validate::ImageName;
 use super::{class, input, names, own_policy, recipe, step};
 use bmc::slots::SlotPlan;
 use bmc::{failure, output_of};
-use engine::model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, Snapshot, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use media::{
     self, FormerDisk, ImageBody, ImageUse, JobDocument, MediaToken, NoTokenSeed, OpenOsImage, PullAccess,
     RenderInput, TaskImageInput, TaskInputs,
 };
+use model::{Artifact, Effect, Grant, NewEvent, PullGrant, RunId, Serial, Snapshot, StepName, Time};
 use recipe::{Payload, Recipe};
 use secrets::{JOB_USERNAME, JobTokens, token_hash};
 
@@ -176,7 +176,7 @@ pub(super) async fn task_of(
 fn not_open(why: media::GrantError) -> StepError {
     let gone = matches!(why, media::GrantError::OsImage(_));
     let next = "push the OS image to the registry of this controller again, then retry the job";
-    let failure = failure(class::MEDIA, STEP, engine::model::error_chain(&why).to_string(), next);
+    let failure = failure(class::MEDIA, STEP, model::error_chain(&why).to_string(), next);
     if gone { StepError::fail(failure) } else { StepError::retry(failure) }
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn task_image(
     };
     let document = document(services, (id, created_at), machine, recipe, validated, &secrets);
     let input = image_input(services, (id, created_at), recipe, &document)?;
-    let failed = |why| broken(engine::model::error_chain(&why));
+    let failed = |why| broken(model::error_chain(&why));
     let (inputs, body) = match &os_image {
         Some(os_image) => (media::record_inputs_with_os_image(&input, os_image).map_err(failed)?, None),
         None => {

@@ -46,8 +46,8 @@ use super::outputs::Discovered;
 use super::services::Services;
 use ::recipe::Recipe;
 use bmc::{ConnectedBmc, failure, output_of};
-use engine::model::StepName;
 use engine::{StepContext, StepError, StepPolicy};
+use model::StepName;
 
 /// The policy of steps that only read a BMC.
 fn reading_policy(services: &Services) -> StepPolicy {
@@ -83,7 +83,7 @@ fn own_policy(_site: &Services) -> StepPolicy {
 fn input(step: &StepName, context: &StepContext) -> Result<JobInput, StepError> {
     Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
         StepError::fail(failure(
-            engine::class::INTERNAL,
+            model::class::INTERNAL,
             step,
             format!("the stored input of this job cannot be read: {why}"),
             "create the job again",
@@ -101,7 +101,7 @@ fn recipe(step: &StepName, context: &StepContext) -> Result<Recipe, StepError> {
     });
     read.map_err(|why| {
         StepError::fail(failure(
-            engine::class::INTERNAL,
+            model::class::INTERNAL,
             step,
             format!("the stored recipe of this job cannot be read: {why}"),
             "create the job again",
@@ -139,7 +139,7 @@ macro_rules! step {
                 bmc::name_server($run(&self.0, context).await.into(), context)
             }
 
-            fn on_wait_deadline(&self, _: &engine::model::Snapshot, wait: &engine::model::Wait) -> engine::StepReport {
+            fn on_wait_deadline(&self, _: &model::Snapshot, wait: &model::Wait) -> engine::StepReport {
                 bmc::overdue(wait)
             }
         }

@@ -9,9 +9,9 @@ use super::slot_fallback::{Refused, current, is_outdated, next_plan};
 use super::{bmc_policy, class, discovered_bmc, names, step};
 use bmc::slots::{self, InsertError, Insertion};
 use bmc::{ConnectedBmc, failure, output_of};
-use engine::model::{Artifact, StepName};
 use engine::{StepContext, StepError, StepReport};
 use media::{self, MediaToken, NoTokenSeed, Suffix};
+use model::{Artifact, StepName};
 
 step!(
     /// Inserts the boot image into its slot.

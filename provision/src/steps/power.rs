@@ -21,9 +21,9 @@ use super::super::services::Services;
 use super::{bmc_policy, discovered_bmc, names, reinsert, signs, step};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest, RESEND_AFTER, power_on_permit};
 use bmc::{ConnectedBmc, from_redfish, wait_for_bmc, waits};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName, Time};
 use engine::{PermitRequest, StepContext, StepError, StepOutcome, StepReport, WaitRequest};
+use model::mutant::{self, Mutant};
+use model::{NewEvent, StepName, Time};
 
 step!(
     /// Forces the host off.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::super::services::Services;
 use super::names;
 use bmc::power::power_on_permit;
-use engine::model::Effect;
 use engine::{StepContext, StepReport};
+use model::Effect;
 
 /// How long the host still counts as powering on, if the job holds a permit.
 pub(super) fn time_left(services: &Services, context: &StepContext) -> Option<Duration> {

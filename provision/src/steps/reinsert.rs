@@ -21,8 +21,8 @@ use super::mount::SlotImage;
 use super::names;
 use bmc::power::PowerRequest;
 use bmc::{ConnectedBmc, boot, from_redfish, lease_lost, output_of, wait_for_bmc, waits};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError};
+use model::{NewEvent, StepName};
 
 /// Runs before the power-on request. The first attempt trusts a read-back that is a few seconds old; every later attempt reads
 /// the slots again. After an earlier power-on request the boot override may be lost too, so it is set again.

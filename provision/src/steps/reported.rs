@@ -1,7 +1,7 @@
 //! What follows from an installation report, and from an observation that failed; for both waits for a report.
 
-use engine::model::{NewEvent, Signal, StepName};
 use engine::{StepError, StepReport};
+use model::{NewEvent, Signal, StepName};
 use serde_json::{Value, json};
 
 use super::super::class;

@@ -8,8 +8,8 @@ use super::super::report::{PROGRESS, SIGNAL};
 use super::super::services::Services;
 use super::{class, names};
 use bmc::{failure, output_of};
-use engine::model::{GrantReads, StepName, Time};
 use engine::{StepContext, StepError};
+use model::{GrantReads, StepName, Time};
 
 /// Fraction (1/4) of the boot image that a BMC may have read ahead before the power-on. After more of it the host may boot
 /// from the copy in the BMC, and a boot shows no read.

@@ -27,11 +27,9 @@ use super::iso_build::{BuiltTaskImage, GrantUse, grant, task_of};
 use super::names;
 use bmc::slots::{Inserted, RefusedPlan, SlotPlan, SlotRefusal, plans};
 use bmc::{ConnectedBmc, QUEUE, failure, output_of};
-use engine::model::{
-    Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepName, StepSummary, error_chain,
-};
 use engine::{StepContext, StepEnd, StepError, StepReport};
 use media::{self, ImageDigest, SpliceInputs};
+use model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepName, StepSummary, error_chain};
 
 /// Returns all slot fallbacks of the job in order.
 pub(in super::super) fn slot_fallbacks(snapshot: &Snapshot) -> Vec<SlotFallback> {
@@ -325,7 +323,7 @@ fn exhausted(step: &StepName, refused: &[RefusedAttempt], why: &str) -> StepErro
     let summary = format!("{why}: {}", describe_all(refused));
     let refusals: Vec<&SlotRefusal> = refused.iter().map(|refused| &refused.plan.refusal).collect();
     let failure = failure(class::BMC_REFUSED, step, summary, next_action);
-    StepError::fail(engine::model::Failure { detail: Some(json!({ "refusals": refusals })), ..failure })
+    StepError::fail(model::Failure { detail: Some(json!({ "refusals": refusals })), ..failure })
 }
 
 /// Adds the refusal that led to a splice to the failure of the splice.

@@ -11,9 +11,9 @@ use super::super::services::Services;
 use super::super::waits;
 use super::{class, input, names, recipe, step};
 use bmc::{MediaBases, bmc_address, failure, unavailable, wait_for_bmc};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepPolicy, StepReport};
 use media::ImportError;
+use model::{NewEvent, StepName};
 use recipe::{Delivery, Recipe};
 
 const STEP: &StepName = names::VALIDATE;
@@ -185,7 +185,7 @@ async fn import(services: &Arc<Services>, location: &str) -> Result<Option<media
         Ok(Ok(Ok(image))) => Ok(Some(image)),
         Ok(Ok(Err(why))) => Err(import_failed(&why)),
         Ok(Err(_panic)) => Err(StepError::fail(failure(
-            engine::class::INTERNAL,
+            model::class::INTERNAL,
             STEP,
             "the import of the maintenance ISO panicked",
             "find the panic in the log and report it as a bug",
@@ -197,7 +197,7 @@ fn import_failed(why: &ImportError) -> StepError {
     let failure = failure(
         class::MEDIA,
         STEP,
-        engine::model::error_chain(why).to_string(),
+        model::error_chain(why).to_string(),
         "check MAINTENANCE_ISO_URL (or the job's maintenance_iso_url)",
     );
     match why {

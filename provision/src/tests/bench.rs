@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 use bmc::test_support::PASSWORD;
-use engine::model::{ManualClock, PendingCleanup, Phase, Run, Snapshot};
+use model::{ManualClock, PendingCleanup, Phase, Run, Snapshot};
 
 /// Shorter than the cleanup timeout, so that a second worker has time left.
 pub(super) const LEASE: Duration = Duration::from_secs(200);

@@ -5,8 +5,7 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger, OverrideEnabled, Power};
 
 use super::bench::Bench;
 use super::*;
-use engine::Verb;
-use engine::model::PendingCleanup;
+use model::{PendingCleanup, Verb};
 
 /// The time the BMC shows a slot with an image as empty: real time, longer than a read-back takes.
 const ATTACH: Duration = Duration::from_secs(3);

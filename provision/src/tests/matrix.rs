@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::bench::Bench;
 use super::*;
-use engine::model::{Run, Signal, Snapshot, StepName, StepPhase, Wait};
+use model::{Run, Signal, Snapshot, StepName, StepPhase, Wait};
 
 /// The fault that is injected into one step, once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,15 +76,13 @@ impl FaultyStep {
     async fn inject(&self) -> Option<StepReport> {
         self.armed.store(false, Ordering::SeqCst);
         match self.fault {
-            StepFault::FailsBefore | StepFault::FailsAfter => {
-                Some(StepReport::fail(engine::model::Failure {
-                    class: class::TRANSIENT,
-                    step: StepName::new(self.name),
-                    summary: "injected failure".to_owned(),
-                    detail: None,
-                    next_action: "nothing, this is a test".to_owned(),
-                }))
-            }
+            StepFault::FailsBefore | StepFault::FailsAfter => Some(StepReport::fail(model::Failure {
+                class: class::TRANSIENT,
+                step: StepName::new(self.name),
+                summary: "injected failure".to_owned(),
+                detail: None,
+                next_action: "nothing, this is a test".to_owned(),
+            })),
             StepFault::OnlyReports => Some(StepReport::done()),
             StepFault::DiesBefore | StepFault::DiesAfter => {
                 self.died.notify_one();

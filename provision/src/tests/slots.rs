@@ -5,7 +5,7 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, RequestKind,
 use super::bench::Bench;
 use super::*;
 use engine::Explanation;
-use engine::model::{Artifact, GrantReads, Phase, Run};
+use model::{Artifact, GrantReads, Phase, Run};
 
 /// The message of an iDRAC, also for a URL that it cannot read.
 const INTERNAL: &str = "The requested operation cannot be completed because of an internal error.";
@@ -190,7 +190,7 @@ async fn a_machine_that_never_booted_is_told_from_one_that_booted_and_never_repo
         bench.clock.advance(deadline.since(bench.clock.now()));
         engine.run_until_idle().await.unwrap();
         let failure = bench.snapshot(id).await.run.failure.expect("the deadline has passed");
-        assert_eq!(failure.class, engine::class::DEADLINE);
+        assert_eq!(failure.class, model::class::DEADLINE);
         assert!(failure.summary.contains(facts) && failure.next_action.contains(todo), "{failure:#?}");
         let run = bench.run_to_end(&engine, id).await;
         let ended = explain(&bench, &engine, id).await;
@@ -204,7 +204,7 @@ async fn a_cancelled_job_tells_at_its_end_whether_the_machine_booted() {
     let engine = bench.plain_engine("one");
     let id = bench.order(&engine).await;
     engine.run_until_idle().await.unwrap();
-    engine.verb(id, engine::Verb::Cancel, "operator", "").await.unwrap();
+    engine.verb(id, model::Verb::Cancel, "operator", "").await.unwrap();
     bench.run_to_end(&engine, id).await;
     let ended = explain(&bench, &engine, id).await;
     assert!(ended.summary.contains("its BMC has never read the boot image"), "{ended:#?}");

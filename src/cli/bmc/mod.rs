@@ -27,7 +27,7 @@ use super::server::{PasswordArgs, password_from_variable};
 use bmc::probe::BmcProblem;
 use bmc::probe::direct::{self, DirectTarget};
 use diagnostics::checks::CheckStatus;
-use engine::model::{Clock, SystemClock};
+use model::{Clock, SystemClock};
 
 /// Commands for a BMC.
 #[derive(Debug, Subcommand)]

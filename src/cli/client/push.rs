@@ -30,7 +30,7 @@ use url::Url;
 use super::super::output::Output;
 use super::super::progress::Progress;
 use super::{CliError, Client, REQUEST_TIMEOUT, bounded};
-use engine::model::distinct_causes;
+use model::distinct_causes;
 
 /// The pause between two reports of the sent bytes.
 const REPORTS: Duration = Duration::from_millis(250);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use controller::app::backup::{beside_data, newest_backup};
-use engine::model::{Clock as _, SystemClock};
+use model::{Clock as _, SystemClock};
 use settings::{BackupSchedule, BackupTarget, Settings};
 
 use super::finding::Finding;

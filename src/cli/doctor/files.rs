@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use access::tls::certificate_end;
 use controller::app::tls_options;
-use engine::model::error_chain;
+use model::error_chain;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use secrets::SecretSource;

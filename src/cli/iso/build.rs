@@ -92,9 +92,8 @@ enum ProfileArg {
 
 impl BuildArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
-        let failed = |error: &dyn std::error::Error| {
-            CliError::failed(plain(&engine::model::error_chain(error).to_string()))
-        };
+        let failed =
+            |error: &dyn std::error::Error| CliError::failed(plain(&model::error_chain(error).to_string()));
         let options = self.options()?;
         let tree = Tree::from_directory(&self.directory).map_err(|error| failed(&error))?;
         for finding in check_names(&tree) {

@@ -55,7 +55,7 @@ impl SpliceArgs {
         let files = self.files.iter().map(|file| added(file)).collect::<Result<Vec<_>, _>>()?;
         let source = Arc::new(super::source(&self.image)?);
         let spliced = iso9660::Splice::plan(source, &files, &options)
-            .map_err(|error| CliError::failed(plain(&engine::model::error_chain(&error).to_string())))?;
+            .map_err(|error| CliError::failed(plain(&model::error_chain(&error).to_string())))?;
         let written = write::image(&spliced.plan, &self.output, self.digest, output)?;
         let notes: Vec<String> = spliced.notes.iter().map(|note| plain(&note.to_string())).collect();
         if self.output.as_os_str() == "-" || !output.json {

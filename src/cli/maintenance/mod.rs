@@ -42,6 +42,6 @@ pub(super) fn run(command: MaintenanceCommand, output: &mut Output<'_>) -> Resul
 fn failed(error: Error) -> CliError {
     match error {
         Error::File { path, source } => CliError::Input { path, source },
-        other => CliError::failed(plain(&engine::model::error_chain(&other).to_string())),
+        other => CliError::failed(plain(&model::error_chain(&other).to_string())),
     }
 }

@@ -37,8 +37,8 @@ use async_trait::async_trait;
 
 use super::steps::{identify, release};
 use super::{UpkeepServices, names};
-use engine::model::{Snapshot, StepName, Wait};
 use engine::{Step, StepContext, StepPolicy, StepReport};
+use model::{Snapshot, StepName, Wait};
 
 pub use plan::{SettingItem, planned};
 pub use read::{AttributeRow, BiosShown, Wanted, shown};

@@ -16,8 +16,8 @@ use super::super::{ApplyBios, UpkeepServices, names};
 use super::read::{BiosShown, ORDER, Wanted, options, shown};
 use super::validate::order;
 use bmc::{failure, from_redfish};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::BIOS_PLAN;
 /// How many settings a sentence names.

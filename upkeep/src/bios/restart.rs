@@ -19,9 +19,9 @@ use super::validate::order;
 use super::write::Written;
 use bmc::power::PowerRequest;
 use bmc::{from_redfish, output_of};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName, StepPhase};
 use engine::{StepContext, StepError, StepReport};
+use model::mutant::{self, Mutant};
+use model::{NewEvent, StepName, StepPhase};
 
 /// Whether a step of the run has ended with an effect.
 pub(super) fn is_done(context: &StepContext, step: &StepName) -> bool {

@@ -6,8 +6,8 @@ use super::super::{UpkeepServices, names};
 use super::plan::{Planned, clipped, plain};
 use super::restart::{has_sent, is_done};
 use super::target::Seen;
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::BIOS_SETTLE;
 

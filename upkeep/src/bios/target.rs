@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::super::names;
 use super::plan::Planned;
 use super::read::options;
-use engine::model::StepName;
+use model::StepName;
 
 /// What a step writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use super::super::identified::input;
 use super::super::order::Action;
 use super::super::{ApplyBios, names};
 use bmc::{class, failure};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::BIOS_VALIDATE;
 
@@ -24,7 +24,7 @@ pub(super) fn order(step: &StepName, context: &StepContext) -> Result<ApplyBios,
         Action::Bios(order) => Ok(*order),
         other => {
             let summary = format!("the stored input is one of {}", other.kind());
-            Err(StepError::fail(failure(engine::class::INTERNAL, step, summary, "order it again")))
+            Err(StepError::fail(failure(model::class::INTERNAL, step, summary, "order it again")))
         }
     }
 }

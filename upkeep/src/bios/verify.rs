@@ -18,9 +18,9 @@ use super::super::{UpkeepServices, names, waits};
 use super::plan::{Planned, SettingItem, clipped, plain};
 use super::target::Seen;
 use bmc::{failure, output_of, wait_for_bmc};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::mutant::{self, Mutant};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::BIOS_VERIFY;
 /// Reads with all values, one after the other, that prove them. A BMC that restarts shows old and new ones in turn.

@@ -24,9 +24,9 @@ use super::super::{UpkeepServices, names, waits};
 use super::plan::Planned;
 use super::target::Target;
 use bmc::{failure, from_redfish_change, lease_lost, output_of, wait_for_bmc};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
+use model::mutant::{self, Mutant};
+use model::{NewEvent, StepName, Time};
 use redfish::{Bmc, Discovery};
 
 /// How long a BMC is looked at before settings count as not arrived.

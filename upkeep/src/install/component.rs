@@ -7,11 +7,11 @@ use super::super::{InstallFirmware, names};
 use super::offer::{PlanItem, Planned};
 use super::validate::order;
 use bmc::{failure, output_of};
-use engine::model::{Serial, StepName, StepPhase, StepRecord};
 use engine::{StepContext, StepError};
 use firmware::{
     Component, Entry, FirmwareVersion, Recognised, ShownFirmware, VersionOrder, candidates, compare,
 };
+use model::{Serial, StepName, StepPhase, StepRecord};
 
 /// The component of a step.
 pub(super) struct Current {
@@ -34,7 +34,7 @@ impl Current {
             Some((item, entry)) => Ok(Self { item, entry, order }),
             None => {
                 let summary = format!("the stored plan does not contain {key}");
-                Err(StepError::fail(failure(engine::class::INTERNAL, step, summary, "order it again")))
+                Err(StepError::fail(failure(model::class::INTERNAL, step, summary, "order it again")))
             }
         }
     }

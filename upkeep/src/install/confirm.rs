@@ -9,10 +9,10 @@ use super::super::{UpkeepServices, names};
 use super::component::inventory;
 use super::offer::Planned;
 use bmc::{failure, from_redfish, output_of};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
 use firmware::{VersionOrder, candidates, compare};
+use model::mutant::{self, Mutant};
+use model::{Effect, NewEvent, StepName};
 
 const STEP: &StepName = names::FW_CONFIRM;
 

@@ -29,8 +29,8 @@ use super::sending::{self, Upload};
 use super::served::Fetch;
 use super::urls::ImageReads;
 use bmc::{failure, unavailable, wait_for_bmc};
-use engine::model::{Effect, NewEvent, StepName, Time};
 use engine::{AfterCommit, StepContext, StepError, StepReport};
+use model::{Effect, NewEvent, StepName, Time};
 
 const STEP: &StepName = names::FW_UPLOAD;
 /// How often one image is offered to a BMC that could not read it.
@@ -65,7 +65,7 @@ pub(super) async fn look(
 ) -> Result<StepReport, StepError> {
     let Some(prepared) = upload.prepared.clone() else {
         return Err(StepError::fail(failure(
-            engine::class::INTERNAL,
+            model::class::INTERNAL,
             STEP,
             "the update is not stored",
             "order it again",

@@ -46,9 +46,9 @@ use async_trait::async_trait;
 
 use super::steps::identify;
 use super::{UpkeepServices, names};
-use engine::model::{RunId, Snapshot, StepName, Wait};
 use engine::{Step, StepContext, StepPolicy, StepReport};
 use firmware::{Entry, VerifiedFirmware};
+use model::{RunId, Snapshot, StepName, Wait};
 
 pub use offer::{PlanItem, planned};
 pub use urls::{ImageReads, ImageUrl, ImageUrls, UrlOrder};

@@ -9,9 +9,9 @@ use super::component::inventory;
 use super::offer::{PlanItem, Planned, planned};
 use super::validate::order;
 use bmc::{QUEUE, class, failure, from_redfish};
-use engine::model::{NewEvent, StepInstance, StepName};
 use engine::{StepContext, StepError, StepReport};
 use firmware::{OwnVersions, ServerFirmware, recognise};
+use model::{NewEvent, StepInstance, StepName};
 
 const STEP: &StepName = names::FW_PLAN;
 

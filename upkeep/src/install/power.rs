@@ -10,9 +10,9 @@
 use super::super::identified::{Identified, identified_bmc};
 use super::super::{UpkeepServices, host_power, names};
 use super::settle::Settled;
-use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::mutant::{self, Mutant};
+use model::{NewEvent, StepName};
 
 /// Powers a host on that is off. Some parts show their firmware only while the host has power.
 pub(super) async fn on_if_off(

@@ -4,9 +4,9 @@ use super::super::identified::input;
 use super::super::{UpkeepServices, names};
 use super::fetch;
 use bmc::unavailable;
-use engine::model::StepName;
-use engine::model::mutant::{self, Mutant};
 use engine::{StepContext, StepError, StepReport};
+use model::StepName;
+use model::mutant::{self, Mutant};
 
 const STEP: &StepName = names::FW_RELEASE;
 

@@ -18,9 +18,9 @@ use super::component::{self, Current, sibling, sibling_is_done};
 use super::watch::{Watched, Word};
 use bmc::from_redfish;
 use bmc::power::PowerRequest;
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport, WaitRequest};
 use firmware::{Component, Restart};
+use model::{NewEvent, StepName};
 
 /// What the order says about a restart of the host.
 fn permission(step: &StepName, context: &StepContext, current: &Current) -> Result<Permission, StepError> {

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::super::absent::Absent;
 use super::component::Current;
 use super::served::Fetch;
-use engine::model::{NewEvent, Time};
 use engine::{StepContext, StepReport};
+use model::{NewEvent, Time};
 
 /// How long a BMC is looked at before a request to read an image counts as not arrived. A BMC shows a task within seconds.
 pub(super) const LOOK_FOR: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::urls::ImageReads;
-use engine::model::Time;
+use model::Time;
 
 /// How long a BMC may take until it asks for an image, and between two reads of it.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10 * 60);

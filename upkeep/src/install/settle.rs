@@ -21,8 +21,8 @@ use super::component::record;
 use super::sending::Upload;
 use super::watch::Watched;
 use bmc::wait_for_bmc;
-use engine::model::{NewEvent, StepName, StepPhase, Time};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName, StepPhase, Time};
 
 const STEP: &StepName = names::FW_SETTLE;
 /// How long a BMC that does not respond is waited for.

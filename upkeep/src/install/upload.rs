@@ -40,10 +40,10 @@ use super::validate::unusable;
 use super::watch;
 use super::way;
 use bmc::{ConnectedBmc, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
 use firmware::{VersionOrder, compare};
+use model::mutant::{self, Mutant};
+use model::{Effect, NewEvent, StepName};
 
 const STEP: &StepName = names::FW_UPLOAD;
 /// How often the lease is renewed while an image is sent.

@@ -14,8 +14,8 @@ use std::fmt;
 use async_trait::async_trait;
 
 use bmc::Unavailable;
-use engine::model::{Grant, RunId, Time};
 use firmware::VerifiedFirmware;
+use model::{Grant, RunId, Time};
 
 /// What a URL is issued for.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use super::super::order::Action;
 use super::super::{InstallFirmware, UpkeepServices, names};
 use super::FirmwareFileError;
 use bmc::{class, failure, unavailable};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::FW_VALIDATE;
 
@@ -32,7 +32,7 @@ pub(super) fn order(step: &StepName, context: &StepContext) -> Result<InstallFir
         Action::Firmware(order) => Ok(*order),
         other => {
             let summary = format!("the stored input is one of {}", other.kind());
-            Err(StepError::fail(failure(engine::class::INTERNAL, step, summary, "order it again")))
+            Err(StepError::fail(failure(model::class::INTERNAL, step, summary, "order it again")))
         }
     }
 }

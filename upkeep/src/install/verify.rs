@@ -22,10 +22,10 @@ use super::fetch;
 use super::sending::Upload;
 use super::watch::{Watched, Word};
 use bmc::{failure, wait_for_bmc};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
 use firmware::FirmwareVersion;
+use model::mutant::{self, Mutant};
+use model::{NewEvent, StepName, Time};
 
 const STEP: &StepName = names::FW_VERIFY;
 /// Reads with the new version, one after the other, that prove it. A BMC that restarts shows old and new ones in turn.

@@ -24,9 +24,9 @@ use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current, sibling};
 use super::sending::Upload;
 use bmc::{failure, from_redfish, lease_lost, wait_for_bmc};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
+use model::mutant::{self, Mutant};
+use model::{NewEvent, StepName, Time};
 
 const STEP: &StepName = names::FW_WATCH;
 /// The longest delay between two polls that a BMC can ask for.

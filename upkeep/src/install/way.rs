@@ -18,9 +18,9 @@ use super::served::Fetch;
 use super::urls::{ImageUrl, UrlOrder};
 use bmc::probe::BmcProblem;
 use bmc::{ConnectedBmc, class, failure};
-use engine::model::StepName;
 use engine::{StepContext, StepError};
 use firmware::VerifiedFirmware;
+use model::StepName;
 
 /// A chosen way, and the address of the media server where the BMC reads the image.
 pub(super) struct Way {
@@ -71,7 +71,7 @@ pub(super) async fn choose(
 }
 
 /// The failure when no way fits, with the reason why the image is not served.
-fn no_way(step: &StepName, why: &str, problem: Option<BmcProblem>, served: bool) -> engine::model::Failure {
+fn no_way(step: &StepName, why: &str, problem: Option<BmcProblem>, served: bool) -> model::Failure {
     let (summary, next) = match problem {
         Some(problem) => (format!("{why} ({})", problem.sentence), problem.next_action),
         None if served => (

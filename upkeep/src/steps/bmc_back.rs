@@ -22,8 +22,8 @@ use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::bmc_reset::ResetProgress;
 use bmc::{class, failure, from_redfish, identity, output_of, wait_for_bmc};
-use engine::model::{Effect, NewEvent, Server, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{Effect, NewEvent, Server, StepName};
 
 const STEP: &StepName = names::BACK;
 /// How long a BMC may take to return.

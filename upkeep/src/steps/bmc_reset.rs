@@ -25,8 +25,8 @@ use super::super::{UpkeepServices, names, waits};
 use bmc::{
     ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, output_of, wait_for_bmc,
 };
-use engine::model::{NewEvent, StepName, Time};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName, Time};
 
 const STEP: &StepName = names::RESET;
 /// The time limit of a step that restarts a BMC.

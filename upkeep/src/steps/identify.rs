@@ -6,8 +6,8 @@ use serde_json::json;
 use super::super::UpkeepServices;
 use super::super::identified::{Identified, input};
 use bmc::{from_redfish, identity};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName};
 
 pub(crate) async fn run(
     step: &StepName,

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::super::identified::input;
 use super::super::{UpkeepServices, difference, names};
 use bmc::{from_redfish, identity, unavailable};
-use engine::model::{Effect, NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{Effect, NewEvent, StepName};
 
 const STEP: &StepName = names::READ;
 /// The differences that an event names; the rest is counted.

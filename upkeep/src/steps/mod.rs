@@ -14,8 +14,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{UpkeepServices, names};
-use engine::model::{Snapshot, StepName, Wait};
 use engine::{Step, StepContext, StepPolicy, StepReport};
+use model::{Snapshot, StepName, Wait};
 
 /// The step of that name.
 pub(super) fn step(name: &StepName, services: &Arc<UpkeepServices>) -> Option<Arc<dyn Step>> {

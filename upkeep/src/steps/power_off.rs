@@ -21,8 +21,8 @@ use super::super::order::{Action, SoftCycle};
 use super::super::{UpkeepServices, names, waits};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest};
 use bmc::{ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
-use engine::model::{NewEvent, StepName};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::POWER_OFF;
 /// The time limit of a power step: the longest grace period, and the time of two power requests.

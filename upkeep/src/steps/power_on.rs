@@ -9,9 +9,9 @@ use super::super::order::Action;
 use super::super::{UpkeepServices, names};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest, power_on_permit};
 use bmc::{ConnectedBmc, failure, wait_for_bmc, waits};
-use engine::model::mutant::{self, Mutant};
-use engine::model::{NewEvent, StepName};
 use engine::{PermitRequest, StepContext, StepError, StepOutcome, StepReport, WaitRequest};
+use model::mutant::{self, Mutant};
+use model::{NewEvent, StepName};
 
 const STEP: &StepName = names::POWER_ON;
 

@@ -16,8 +16,8 @@ use super::super::identified::{Identified, identified_bmc};
 use super::super::{UpkeepServices, names, waits};
 use bmc::power::{self, PowerRequest};
 use bmc::{from_redfish, wait_for_bmc};
-use engine::model::{NewEvent, StepName, StepPhase};
 use engine::{StepContext, StepError, StepReport};
+use model::{NewEvent, StepName, StepPhase};
 
 const STEP: &StepName = names::POWER_RESTORE;
 /// How long a shutdown that was requested may still end.

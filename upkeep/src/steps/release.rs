@@ -3,8 +3,8 @@
 use super::super::UpkeepServices;
 use super::super::identified::input;
 use bmc::unavailable;
-use engine::model::StepName;
 use engine::{StepContext, StepError, StepReport};
+use model::StepName;
 
 pub(crate) async fn run(
     step: &StepName,

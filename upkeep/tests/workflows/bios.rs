@@ -4,7 +4,7 @@ use lab_bmc::{Power, SimBmcConfig};
 use serde_json::{Value, json};
 
 use bmc::test_support::PASSWORD;
-use engine::model::{Outcome, Run};
+use model::{Outcome, Run};
 use upkeep::{Action, ConditionKind};
 
 use crate::kit::{Bench, SERIAL};

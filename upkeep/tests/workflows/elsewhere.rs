@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lab_bmc::JournalItem;
 
-use engine::model::{Clock, ManualClock, Outcome};
+use model::{Clock, ManualClock, Outcome};
 use upkeep::Action;
 use upkeep::order::{HardCycle, ReadInventory, SoftCycle};
 

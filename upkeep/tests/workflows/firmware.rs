@@ -11,8 +11,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use bmc::test_support::PASSWORD;
-use engine::model::Outcome;
 use firmware::{Component, Entry, FirmwareFile, Sha256Digest};
+use model::Outcome;
 use upkeep::{Action, ConditionKind};
 
 use crate::kit::{Bench, Files, Reported, SERIAL};

@@ -20,14 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use bmc::Unavailable;
 use bmc::test_support::{self, PASSWORD, SharedSessions};
-use engine::model::{
-    Clock, Effect, ManualClock, NewEvent, Phase, Position, Run, RunId, Serial, Server, StepRecord,
-};
-use engine::store::Store;
 use engine::{
-    Backend, BackendError, CallKey, Created, Creation, Engine, EngineConfig, NextCall, Progress, RemoteNext,
-    RemoteQueues, ReportMessage, StepCall, StepReport, Worker, WorkflowRegistry,
+    Backend, BackendError, CallKey, Engine, EngineConfig, NextCall, Progress, RemoteNext, RemoteQueues,
+    ReportMessage, StepCall, StepReport, Worker, WorkflowRegistry,
 };
+use model::{Clock, Effect, ManualClock, NewEvent, Phase, Position, Run, RunId, Serial, Server, StepRecord};
+use store::{Created, Creation, Store};
 use upkeep::{
     Action, FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrl, ImageUrls, Upkeep,
     UpkeepOrder, UpkeepServices, UrlOrder,

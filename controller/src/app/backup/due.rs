@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::state::BackupFailure;
-use engine::model::Time;
+use model::Time;
 use settings::BackupSchedule;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::StartError;
 use super::remote::RemoteError;
-use engine::store::StoreError;
+use store::StoreError;
 
 /// Why a backup was not made or not restored.
 #[derive(Debug, thiserror::Error)]

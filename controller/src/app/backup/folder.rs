@@ -22,7 +22,7 @@ use super::state::BackupRecord;
 use super::summary::{BackupSummary, SeriesPlace};
 use super::verify::{read_summary, verify_as};
 use super::work::{Phase, Work};
-use engine::model::Time;
+use model::Time;
 use settings::Settings;
 
 /// What a backup leaves free on the disk of its target.

@@ -11,9 +11,9 @@ use super::registry;
 use super::summary::{BackupSummary, FORMAT, SeriesPlace};
 use super::work::Work;
 use access::audit::{AuditAction, local_entry};
-use engine::model::Time;
-use engine::store::{back_up as copy_database, keys_of_copy, record_in_file};
+use model::Time;
 use settings::Settings;
+use store::{back_up as copy_database, keys_of_copy, record_in_file};
 
 /// What is copied, and how.
 pub(super) struct CopyOrder<'a> {

@@ -14,8 +14,8 @@ use registry::{AllowAll, Config, Registry};
 use super::service_tests::{Scheduled, open, verified};
 use super::tests::{names, now, settings, sha256};
 use api::BackupAdmin;
-use engine::store::Store;
 use settings::{BackupReference, BackupTarget};
+use store::Store;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Long enough for a layer of its own.

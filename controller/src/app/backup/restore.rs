@@ -16,10 +16,10 @@ use super::summary::BackupSummary;
 use super::verify::{listed, verify};
 use super::work::Work;
 use access::audit::{AuditAction, local_entry};
-use engine::model::Time;
-use engine::store::record_in_file;
+use model::Time;
 use secrets::KeyRing;
 use settings::Settings;
+use store::record_in_file;
 
 /// The file in STORAGE_ROOT that exists while a restore is not complete.
 const MARKER: &str = "restore-incomplete";

@@ -8,7 +8,7 @@
 //! Invariant: names of one series are in the order in which the backups were made, also when the clock was set back.
 
 use super::summary::SeriesPlace;
-use engine::model::Time;
+use model::Time;
 
 const PREFIX: &str = "shoal-";
 /// The characters of the id of a series that a name has.

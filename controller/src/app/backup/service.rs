@@ -32,9 +32,9 @@ use api::{
     BackupAdmin, BackupAdminError, BackupFailureView, BackupProgress, BackupStatus, BackupVerification,
     BackupView,
 };
-use engine::model::{Clock, NewEvent, Time, error_chain};
-use engine::store::{Store, StoreError};
+use model::{Clock, NewEvent, Time, error_chain};
 use settings::{BackupSchedule, Settings};
+use store::{Store, StoreError};
 use telemetry::Metrics;
 
 /// The longest pause between two looks at the clock: it may be set.

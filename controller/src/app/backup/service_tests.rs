@@ -14,9 +14,9 @@ use super::state::{BackupState, KEY};
 use super::tests::{Data, names, now, settings, sha256};
 use super::verify::verify;
 use api::BackupAdmin;
-use engine::model::{Clock, ManualClock};
-use engine::store::{AuditFilter, EventFilter, Store};
+use model::{Clock, ManualClock};
 use settings::{BackupSchedule, BackupTarget, Settings};
+use store::{AuditFilter, EventFilter, Store};
 use telemetry::Metrics;
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -20,7 +20,7 @@ use super::series::newest_of_each;
 use super::summary::BackupSummary;
 use super::verify::verify;
 use super::work::Work;
-use engine::model::Time;
+use model::Time;
 use settings::{BackupReference, Settings};
 
 /// The directory in STORAGE_ROOT into which a backup of a registry is read before it is restored.

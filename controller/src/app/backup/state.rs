@@ -12,10 +12,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::summary::{BackupSummary, SeriesPlace};
-use engine::model::Time;
+use model::Time;
 
-/// The row. `engine::store` removes it from restored data.
-pub(super) const KEY: &str = engine::store::BACKUPS;
+/// The row. `store` removes it from restored data.
+pub(super) const KEY: &str = store::BACKUPS;
 
 /// A backup that this controller made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

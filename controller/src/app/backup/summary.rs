@@ -1,6 +1,6 @@
 //! What is in a backup, as its `backup.json` says.
 
-use engine::model::Time;
+use model::Time;
 use serde::{Deserialize, Serialize};
 
 /// The form of backups that this program writes and reads.

@@ -15,7 +15,7 @@ use super::summary::SeriesPlace;
 use super::verify::verify_as;
 use super::work::{Phase, Work};
 use api::BackupView;
-use engine::model::Time;
+use model::Time;
 use settings::{BackupTarget, Settings};
 
 /// The directory in STORAGE_ROOT in which a backup for a registry is made.

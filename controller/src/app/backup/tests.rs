@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use super::super::lock::DataLock;
 use super::super::{OfflineRegistry, StartError};
 use super::{BackupError, BackupSummary, back_up, restore, verify};
-use engine::model::{NewEvent, Server, Time};
-use engine::store::Store;
+use model::{NewEvent, Server, Time};
 use settings::{Settings, Sources};
+use store::Store;
 
 /// A data directory with two servers, a maintenance image, a master key and an OS image, and the store of its controller.
 pub(super) struct Data {

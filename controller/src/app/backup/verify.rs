@@ -11,7 +11,7 @@ use super::error::{BackupError, file};
 use super::names::{DATA, DATABASE, SUMMARY, SUMS};
 use super::summary::{BackupSummary, FORMAT};
 use super::work::Work;
-use engine::store::check_copy;
+use store::check_copy;
 
 /// The longest `backup.json` that is read, in bytes.
 pub(super) const SUMMARY_LENGTH: u64 = 64 << 20;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::shares::Serves;
 use super::table::{ConnectionId, Holder, Limits, Refusal, Table};
 use access::auth::{Denial, Denials, Proof, Standing, TrustedProxies};
-use engine::model::Clock;
+use model::Clock;
 use settings::descriptors::DescriptorBudget;
 use telemetry::Metrics;
 

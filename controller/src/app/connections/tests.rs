@@ -20,7 +20,7 @@ use super::stream::AdmittedStream;
 use super::table::{Limits, PoolLimits};
 use crate::app::listen::{Served, serve};
 use access::auth::{Denials, Proof, Standing, prove};
-use engine::model::SystemClock;
+use model::SystemClock;
 use settings::descriptors::DescriptorBudget;
 
 /// Longer than any test takes on a busy machine.

@@ -34,10 +34,10 @@ use access::auth::{
     AuthFailure, AuthMethod, AuthMode, Authenticator, JOB_USERNAME, Principal, PrincipalRights,
     RegistryScope, Role, Standing, prove,
 };
-use engine::model::{Clock, RunId, error_chain};
-use engine::store::Store;
+use model::{Clock, RunId, error_chain};
 use secrets::Key;
 use settings::{Settings, read_rules};
+use store::Store;
 
 /// The prefix of a job's id in its subject name.
 pub(super) const JOB_PREFIX: &str = "job ";

@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::request_audit::{RegistryAuditLog, why_name};
 use access::audit::RefusedAttempts;
-use engine::model::{Clock, NewEvent, error_chain};
-use engine::store::Store;
+use model::{Clock, NewEvent, error_chain};
+use store::Store;
 use telemetry::Metrics;
 
 /// The maximum of events that wait to be written.

@@ -27,9 +27,9 @@ use api::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     RepositoryDetailView, RepositoryView, ScrubStatus, UploadView, UploadsStatus,
 };
-use engine::model::{Clock, NewEvent, error_chain};
-use engine::store::{Store, StoreError};
+use model::{Clock, NewEvent, error_chain};
 use settings::Settings;
+use store::{Store, StoreError};
 
 /// The interval of checks for due work.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);

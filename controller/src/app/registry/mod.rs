@@ -23,9 +23,9 @@ use registry::{Config, Registry, Reserve};
 
 use super::{StartError, create_directory, lock, setting};
 use ::access::audit::{AuditAction, local_entry};
-use engine::model::Time;
-use engine::store::{StoreError, record_in_file};
+use model::Time;
 use settings::Settings;
+use store::{StoreError, record_in_file};
 
 pub(super) use access::RegistryAccess;
 pub(super) use audit::{AuditRecorder, write as write_audit_events};

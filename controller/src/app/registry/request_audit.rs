@@ -15,9 +15,9 @@ use registry::{AuditEvent, Audited, Denied};
 use super::access::JOB_PREFIX;
 use super::waiting::before_response;
 use access::audit::{AuditAction, RefusedAttempts, name_of};
-use engine::model::audit::{ActorKind, AuditActor, NewAuditEntry};
-use engine::model::{Clock, error_chain};
-use engine::store::{Store, StoreError};
+use model::audit::{ActorKind, AuditActor, NewAuditEntry};
+use model::{Clock, error_chain};
+use store::{Store, StoreError};
 
 /// Records changes and refusals of the registry in the audit log.
 pub(super) struct RegistryAuditLog {

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use engine::model::Time;
+use model::Time;
 
 pub(super) fn rfc3339(time: SystemTime) -> Option<String> {
     let stamp = jiff::Timestamp::try_from(time).ok()?;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use engine::store::StoreError;
+use store::StoreError;
 
 /// The task that records an entry.
 type Recorded = JoinHandle<Result<(), StoreError>>;

@@ -10,11 +10,11 @@ use super::rules::{Action, ENDED, FINISH, GRACE, Mutant, PAUSE, Row, Stage, Stat
 use crate::cancel;
 use crate::cursor::{self, Next};
 use crate::decide::{self, DecisionContext};
-use crate::model::{Failure, Lease, Phase, Run, RunChange, RunId, Snapshot, StepPhase, StepRecord, Time};
-use crate::store::{Committed, TakeOver};
 use crate::tests::kit::{Kit, new_run};
+use crate::verbs;
 use crate::workflow::{StepOutcome, StepPolicy, StepReport, Workflow};
-use crate::{Verb, verbs};
+use model::{Failure, Lease, Phase, Run, RunChange, RunId, Snapshot, StepPhase, StepRecord, Time, Verb};
+use store::{Committed, TakeOver};
 
 const TICK: Duration = Duration::from_secs(10);
 const OWNERS: [&str; 2] = ["one", "two"];
@@ -61,7 +61,7 @@ impl Real {
             Action::Finish(who) => self.conclude(who, StepReport::done()).await,
             Action::Park(who) => {
                 let failure = Failure {
-                    class: crate::class::TRANSIENT,
+                    class: model::class::TRANSIENT,
                     step: "a".into(),
                     summary: "not yet".to_owned(),
                     detail: None,

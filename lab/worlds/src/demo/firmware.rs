@@ -23,9 +23,9 @@ use super::{BMC_USER, DemoServer, ExpectedEnd, TIMEOUT, controller_settings, fol
 use crate::DemoArgs;
 use crate::sim::random_password;
 use controller::app::{self, RunningController};
-use engine::model::{Clock, SystemClock, Time};
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, FlashFault, Power, SimBmcConfig, firmware_image};
 use lab_machines::{Farm, FarmConfig, HostKind, ServerSpec};
+use model::{Clock, SystemClock, Time};
 
 /// How much faster time passes for the controller.
 const RATE: u32 = 60;

@@ -29,10 +29,10 @@ use crate::sim::{random_password, write_maintenance_iso};
 use api::DemoApi;
 use controller::app::stop_signal;
 use controller::app::{self, RunningController};
-use engine::model::{SteadyClock, SystemClock};
 use lab_machines::{
     Farm, FarmConfig, InstallerBehaviour, ServerSpec, SimulatedServer, images, maintenance_os, oci,
 };
+use model::{SteadyClock, SystemClock};
 use scenario::{ExpectedEnd, Scenario};
 use settings::{Settings, Sources};
 use timeline::Timeline;

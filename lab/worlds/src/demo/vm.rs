@@ -27,7 +27,7 @@ use crate::DemoArgs;
 use crate::sim::random_password;
 use crate::vm::{self, BmcPlace};
 use controller::app::{self, OfflineRegistry, RunningController, stop_signal};
-use engine::model::{SteadyClock, SystemClock};
+use model::{SteadyClock, SystemClock};
 use settings::{Settings, Sources};
 
 /// The serial number of the machine.

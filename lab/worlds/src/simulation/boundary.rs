@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::rng::WorldRng;
 use super::state::WorldState;
-use engine::model::{Clock, RunId, Snapshot};
-use engine::store::{HookDecision, StoreHooks, Violation};
 use engine::{Blockers, WorkflowRegistry, explain};
+use model::{Clock, RunId, Snapshot};
+use store::{HookDecision, StoreHooks, Violation};
 
 /// The panic payload of a task whose controller process was killed.
 struct ProcessGone;

@@ -19,9 +19,9 @@ use redfish::{PowerState, Request, ResetType};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use engine::model::{Job, Outcome, Phase, RunId, Serial};
-use engine::store::Store;
-use engine::{Condition, Explanation};
+use engine::Explanation;
+use model::{Condition, Job, Outcome, Phase, RunId, Serial};
+use store::Store;
 
 /// Maximum number of violations that are kept. The first is the most useful.
 const MAX_VIOLATIONS: usize = 20;

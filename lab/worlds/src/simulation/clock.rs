@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use engine::model::{Clock, Time};
+use model::{Clock, Time};
 
 /// Virtual time, and the offset of the wall clock.
 #[derive(Debug)]

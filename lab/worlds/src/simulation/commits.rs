@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use tokio::task::JoinSet;
 
-use engine::model::{Clock, NewEvent, SystemClock};
-use engine::store::{EventFilter, Store};
+use model::{Clock, NewEvent, SystemClock};
+use store::{EventFilter, Store};
 
 const MEASURE_TIME: Duration = Duration::from_millis(1500);
 

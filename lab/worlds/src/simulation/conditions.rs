@@ -16,7 +16,7 @@ use super::network::ApiResponse;
 use super::operator::request_until_response;
 use super::rng::WorldRng;
 use super::world::World;
-use engine::model::{RunId, Serial};
+use model::{RunId, Serial};
 
 /// The random stream of this module. It never changes: recorded seeds replay their worlds with it.
 const STREAM: u64 = 0x1c0d_a7e5_90be_3f21;

@@ -9,8 +9,8 @@ use lab_bmc::{Fault, FaultEffect, FaultTrigger, ResetType, SimBmc};
 use super::rng::WorldRng;
 use super::state::ControllerFault;
 use super::world::World;
-use engine::model::Serial;
-use engine::store::HookDecision;
+use model::Serial;
+use store::HookDecision;
 
 /// Maximum delay of a BMC request: less than the time that the controller waits for a reset. If a BMC carried out an old
 /// power-off after it had shown the host as off and on again, no client could detect it (seed 727).

@@ -18,9 +18,9 @@ use super::boundary::Boundary;
 use super::firmware_shelf::{FirmwareShelf, Shelved};
 use super::rng::WorldRng;
 use super::world::World;
-use engine::model::{NewEvent, RunId, Serial};
-use engine::store::{StoreError, StoredFirmwareFile, StoredFirmwareSet};
 use firmware::{Component, Entry, FirmwareFile, InvalidIdentity, Sha256Digest, VerifiedFirmware};
+use model::{NewEvent, RunId, Serial};
+use store::{StoreError, StoredFirmwareFile, StoredFirmwareSet};
 use upkeep::{FirmwareFileError, FirmwareStore};
 
 /// The random stream that chooses the sets.

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::rng::WorldRng;
-use engine::model::RunId;
 use firmware::FirmwareFile;
+use model::RunId;
 
 /// The random stream of the reads.
 const READS: u64 = 0x8a1d_70c3_54f2_9be7;

@@ -18,7 +18,7 @@ use super::firmware_files::{VERSIONS, set_name};
 use super::orders::{self, BY_OPERATOR, LOOK, Restart, cancel_run, waits_for};
 use super::rng::WorldRng;
 use super::world::World;
-use engine::model::{Clock, RunId, Serial};
+use model::{Clock, RunId, Serial};
 
 /// The random streams of this module.
 const ORDERS: u64 = 0x7f1e_23ad_0b58_96c1;

@@ -26,8 +26,8 @@ use super::{
     WorldPlan, conditions, drain_actions, firmware_files, installations, operator, rescues, settings,
     supervisor,
 };
-use engine::model::{PROVISION, RunId, Serial, Time};
-use engine::store::{EventFilter, StoreError};
+use model::{PROVISION, RunId, Serial, Time};
+use store::{EventFilter, StoreError};
 use upkeep::{BIOS_APPLY, FIRMWARE_INSTALL};
 
 /// The random stream that chooses the BMCs. It never changes: recorded seeds replay their worlds with it.
@@ -220,14 +220,14 @@ async fn check_at_end(world: &Arc<World>) -> Result<(), StoreError> {
     }
     world.receiver.check_deliveries(world).await?;
     // The log decides which job of a server is the last: the wall clock may have been set back.
-    let mut last: BTreeMap<Serial, (i64, Option<engine::model::Outcome>)> = BTreeMap::new();
+    let mut last: BTreeMap<Serial, (i64, Option<model::Outcome>)> = BTreeMap::new();
     let mut power_left: BTreeSet<Serial> = BTreeSet::new();
     for id in world.checker.jobs() {
         match store.job(id).await? {
             Some(job) => {
                 world.checker.check_job_at_end(&job);
                 if [FIRMWARE_INSTALL, BIOS_APPLY].contains(&&*job.run.workflow)
-                    && job.run.outcome != Some(engine::model::Outcome::Succeeded)
+                    && job.run.outcome != Some(model::Outcome::Succeeded)
                 {
                     // It may have been created before the last installation and have run after it.
                     power_left.extend(job.run.server.clone());

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::checker::Reported;
 use super::network::ApiRequest;
 use super::world::World;
-use engine::model::{RunId, Serial};
+use model::{RunId, Serial};
 
 /// Maximum number of attempts to read the media before the machine hangs.
 const MEDIA_TRIES: u32 = 12;

@@ -65,8 +65,8 @@ use sha2::{Digest, Sha256};
 pub use self::commits::commits;
 use self::rng::WorldRng;
 use self::world::World;
-use engine::model::{JsonText, Outcome, error_chain};
-use engine::store::{EventFilter, StoreError};
+use model::{JsonText, Outcome, error_chain};
+use store::{EventFilter, StoreError};
 
 /// How often faults occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

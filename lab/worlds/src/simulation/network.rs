@@ -27,7 +27,7 @@ use super::boundary::Boundary;
 use super::rng::WorldRng;
 use super::world::World;
 use bmc::BmcConnector;
-use engine::model::Serial;
+use model::Serial;
 
 /// Maximum length of a body in bytes.
 const MAX_BODY: usize = 8 << 20;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::network::{ApiRequest, ApiResponse};
 use super::world::World;
-use engine::model::{RunId, Serial};
+use model::{RunId, Serial};
 
 /// The user name on every BMC.
 pub(super) const BMC_USER: &str = "selftest";

@@ -12,7 +12,7 @@ use super::network::ApiResponse;
 use super::operator::request_until_response;
 use super::rng::WorldRng;
 use super::world::World;
-use engine::model::{Clock, RunId, Serial, Time};
+use model::{Clock, RunId, Serial, Time};
 
 /// How often an operator looks at a job.
 pub(super) const LOOK: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::rng::WorldRng;
-use engine::model::WebhookId;
+use model::WebhookId;
 use parking_lot::{Mutex, MutexGuard};
 
 /// The receiver of webhook deliveries.

@@ -18,9 +18,9 @@ use super::boundary::Boundary;
 use super::received::WebhookReceiver;
 use super::world::World;
 use controller::webhooks::{WebhookDelivery, WebhookTransport};
-use engine::model::WebhookId;
-use engine::store::StoreError;
+use model::WebhookId;
 use secrets::{hmac_sha256, sha256};
+use store::StoreError;
 
 /// The URL of the webhook.
 pub(super) const URL: &str = "http://10.2.0.1/events";

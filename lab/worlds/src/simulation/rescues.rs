@@ -16,7 +16,7 @@ use super::network::ApiResponse;
 use super::operator::request_until_response;
 use super::rng::WorldRng;
 use super::world::World;
-use engine::model::{RunId, Serial};
+use model::{RunId, Serial};
 
 /// The random stream of this module.
 const STREAM: u64 = 0x39b6_c8e1_d07f_5a24;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use engine::model::{IdSource, Time};
+use model::{IdSource, Time};
 
 /// A stream of random numbers that tasks of one thread share.
 pub(super) struct WorldRng(Mutex<u64>);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::state::WorldState;
 use super::watched::{Counters, What};
-use engine::model::{Outcome, RunId, Serial, Snapshot, StepPhase, StepRecord};
+use model::{Outcome, RunId, Serial, Snapshot, StepPhase, StepRecord};
 
 impl WorldState {
     pub(super) fn watch_installation(&self, run: RunId, serial: &Serial) {

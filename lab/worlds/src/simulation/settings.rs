@@ -18,7 +18,7 @@ use super::operator::{BMC_PASSWORD, BMC_USER};
 use super::orders::{self, BY_OPERATOR, LOOK, Restart, cancel_run, waits_for};
 use super::rng::WorldRng;
 use super::world::World;
-use engine::model::{Clock, RunId, Serial};
+use model::{Clock, RunId, Serial};
 
 /// The random stream that chooses the BIOS of each server.
 pub(super) const BIOS: u64 = 0x4be1_90d3_7ac2_f658;

@@ -19,8 +19,8 @@ use super::firmware_shelf::FirmwareShelf;
 use super::received::WebhookReceiver;
 use super::rng::{SeededIds, WorldRng};
 use super::watched::WatchedRuns;
-use engine::model::{Serial, Time};
-use engine::store::{HookDecision, Memory, Store, StoreError, StoreHooks, Violation};
+use model::{Serial, Time};
+use store::{HookDecision, Memory, Store, StoreError, StoreHooks, Violation};
 
 /// More calls than the controllers of any world need. A controller that exceeds the limit is in an endless loop.
 const CALLS_PER_SERVER_AND_HOUR: u64 = 60_000;
@@ -245,5 +245,5 @@ impl StoreHooks for NoHooks {
     }
     async fn after(&self, _operation: &'static str, _writes: bool) {}
     fn violated(&self, _violation: Violation) {}
-    fn seen(&self, _snapshot: &engine::model::Snapshot) {}
+    fn seen(&self, _snapshot: &model::Snapshot) {}
 }

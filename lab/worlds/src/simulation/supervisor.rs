@@ -23,11 +23,11 @@ use super::world::World;
 use bmc::Addresses;
 use controller::app::{Controller, Dependencies, Environment};
 use controller::webhooks::WebhookDispatcher;
-use engine::model::{Clock, IdSource, SteadyClock};
-use engine::store::{Store, TakeOver};
 use keys::Keys;
+use model::{Clock, IdSource, SteadyClock};
 use secrets::MasterKey;
 use settings::{Settings, Sources};
+use store::{Store, TakeOver};
 
 /// The random stream of this module. It never changes: recorded seeds replay their worlds with it.
 const STREAM: u64 = 0xce77_0ff3_2d2a_36ee;

@@ -1,7 +1,7 @@
 //! Tests of the simulation: worlds break no rule, and defects of the program are detected.
 
 use super::*;
-use engine::model::mutant::{self, Mutant};
+use model::mutant::{self, Mutant};
 
 fn run_seed(seed: u64) -> WorldReport {
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use engine::model::{RunId, Serial};
+use model::{RunId, Serial};
 
 /// The runs that are checked at their end.
 #[derive(Default)]

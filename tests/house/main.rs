@@ -12,6 +12,7 @@ mod events;
 mod glossary;
 mod imports;
 mod language;
+mod readmes;
 mod seeds;
 mod sources;
 mod troubleshooting;

@@ -44,10 +44,8 @@ use engine::{
     WaitReason, Workflow,
 };
 use media::{ImageUse, MediaGrants, MediaToken, SeedOfRun, Suffix, TaskInputs, media_url};
-use model::{
-    Artifact, Effect, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunPlan, RunRequest, Serial,
-    Server, Snapshot, StepInstance, StepName, Time, Verb, error_chain,
-};
+use model::{Artifact, Effect, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunPlan, RunRequest, Serial,
+    Server, Snapshot, StepInstance, StepName, Time, Verb, error_chain, WorkflowVersion};
 
 use checks::{AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks};
 
@@ -104,7 +102,7 @@ pub fn order(order: &DiagnosticsOrder, id: RunId, seed: SeedOfRun, created_by: &
     NewRun {
         id,
         workflow: WORKFLOW.to_owned(),
-        workflow_version: 1,
+        workflow_version: WorkflowVersion(1),
         locks: vec![LockRequest {
             resource: format!("server/{server}"),
             capacity: 1,
@@ -174,8 +172,8 @@ impl Workflow for DiagnosticsWorkflow {
         WORKFLOW
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn version(&self) -> WorkflowVersion {
+        WorkflowVersion(1)
     }
 
     fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {

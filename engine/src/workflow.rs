@@ -12,17 +12,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::Checkpoint;
 use super::lease::{LeaseGuard, LeaseLost};
-use model::{
-    Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance, StepName,
-    StepRecord, Time, Verb, Wait,
-};
+use model::{Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance, StepName,
+    StepRecord, Time, Verb, Wait, WorkflowVersion};
 
 /// A workflow: its steps, and the rules that differ from one workflow to the next.
 pub trait Workflow: Send + Sync + 'static {
     /// The name that is stored with every run.
     fn name(&self) -> &'static str;
     /// The version. It grows when a plan of an older version may no longer be executed.
-    fn version(&self) -> u32;
+    fn version(&self) -> WorkflowVersion;
     /// The step of that name. `None` when this version does not know it: the engine then holds the run and never skips.
     fn step(&self, name: &StepName) -> Option<Arc<dyn Step>>;
     /// Makes a run from a request of another workflow.
@@ -420,8 +418,8 @@ impl Workflow for UnknownWorkflow {
         "unknown"
     }
 
-    fn version(&self) -> u32 {
-        0
+    fn version(&self) -> WorkflowVersion {
+        WorkflowVersion(0)
     }
 
     fn step(&self, _name: &StepName) -> Option<Arc<dyn Step>> {

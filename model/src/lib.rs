@@ -29,6 +29,7 @@ pub mod time;
 pub mod transition;
 pub mod verb;
 pub mod webhook;
+mod workflow_version;
 
 pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES};
 pub use cause::{Cause, FailedJob, causes};
@@ -58,3 +59,4 @@ pub use time::{Clock, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};
 pub use verb::Verb;
 pub use webhook::{DeadLetter, OutgoingEvent, RetryStream, Webhook, WebhookFilter, WebhookId};
+pub use workflow_version::WorkflowVersion;

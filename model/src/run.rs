@@ -27,6 +27,7 @@ use super::json_text::JsonText;
 use super::names::{FailureClass, HoldClass, StepName};
 use super::time::Time;
 use super::transition::Phase;
+use super::workflow_version::WorkflowVersion;
 
 /// How a run ended; never lost (decision D11).
 #[derive(
@@ -285,7 +286,7 @@ pub struct Run {
     /// The name of the workflow.
     pub workflow: String,
     /// The version of the workflow that made the plan.
-    pub workflow_version: u32,
+    pub workflow_version: WorkflowVersion,
     /// The server that the run works on.
     pub server: Option<Serial>,
     /// The run that requested this one.
@@ -499,7 +500,7 @@ pub struct NewRun {
     /// The name of the workflow.
     pub workflow: String,
     /// The version of the workflow that made the plan.
-    pub workflow_version: u32,
+    pub workflow_version: WorkflowVersion,
     /// The server that the run works on.
     pub server: Option<Serial>,
     /// The run that requests this one, and the root of its run tree.

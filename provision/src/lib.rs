@@ -49,7 +49,7 @@ use std::time::Duration;
 
 use bmc::QUEUE;
 use engine::{ChildRefused, ChildRequest, Remark, Step, StepPolicy, WaitReason, Workflow};
-use model::{NewRun, RunPlan, Snapshot, StepInstance, StepName};
+use model::{NewRun, RunPlan, Snapshot, StepInstance, StepName, WorkflowVersion};
 use recipe::TaskTarget;
 
 pub use dry_run::{DryRun, PlannedImage, PlannedStep};
@@ -67,7 +67,7 @@ pub use steps::slot_plan;
 /// The workflow's name.
 pub const WORKFLOW: &str = model::PROVISION;
 /// The version of the workflow. It grows when plans of the old version can no longer be executed.
-const VERSION: u32 = 1;
+const VERSION: WorkflowVersion = WorkflowVersion(1);
 
 /// The closed list of failure classes of this workflow.
 pub mod class {
@@ -173,7 +173,7 @@ impl Workflow for Provision {
         WORKFLOW
     }
 
-    fn version(&self) -> u32 {
+    fn version(&self) -> WorkflowVersion {
         VERSION
     }
 

@@ -23,10 +23,8 @@ use engine::{
     WorkflowRegistry,
 };
 use media::{GrantStore, GrantStoreUnavailable, Library, LibraryOptions, MediaGrants};
-use model::{
-    Clock, GrantReads, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Server, StoredGrant,
-    SystemClock, Time,
-};
+use model::{Clock, GrantReads, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Server, StoredGrant,
+    SystemClock, Time, WorkflowVersion};
 use recipe::RecipeSchemas;
 use secrets::TokenSeeds;
 use store::{Created, Creation, Store};
@@ -75,8 +73,8 @@ impl Workflow for ParentWorkflow {
     fn name(&self) -> &'static str {
         "installs"
     }
-    fn version(&self) -> u32 {
-        1
+    fn version(&self) -> WorkflowVersion {
+        WorkflowVersion(1)
     }
     fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
         (*name == "ask").then(|| Arc::new(StartChild) as Arc<dyn Step>)
@@ -198,7 +196,7 @@ async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outc
     let parent = NewRun {
         id,
         workflow: "installs".to_owned(),
-        workflow_version: 1,
+        workflow_version: WorkflowVersion(1),
         server: None,
         parent: None,
         purpose: model::Purpose::Change,

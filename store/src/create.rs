@@ -190,7 +190,7 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
         params![
             new.id.to_string(),
             new.workflow,
-            new.workflow_version,
+            new.workflow_version.0,
             new.server.as_ref().map(|serial| serial.as_str()),
             new.parent.map(|(parent, _)| parent.to_string()),
             root.to_string(),

@@ -10,10 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::StoreError;
 use super::sealing::unopened;
-use model::{
-    JobRecipe, Lease, NewEvent, Outcome, Phase, Position, Purpose, Run, RunId, Serial, Signal, Snapshot,
-    Stage, StepName, StepPhase, StepRecord, Time,
-};
+use model::{JobRecipe, Lease, NewEvent, Outcome, Phase, Position, Purpose, Run, RunId, Serial, Signal, Snapshot,
+    Stage, StepName, StepPhase, StepRecord, Time, WorkflowVersion};
 
 /// The columns of `runs` in the order [`run`] reads them.
 pub(super) const RUN: &str = "runs.id, runs.workflow, runs.workflow_version, runs.server, runs.parent, runs.root, runs.purpose, \
@@ -242,7 +240,7 @@ pub(super) fn run(columns: &Columns<'_>) -> Result<Run, StoreError> {
     Ok(Run {
         id: columns.parse("id", str::parse::<RunId>)?,
         workflow: columns.get("workflow")?,
-        workflow_version: columns.get("workflow_version")?,
+        workflow_version: WorkflowVersion(columns.get("workflow_version")?),
         server: columns.parse_opt("server", str::parse::<Serial>)?,
         parent: columns.parse_opt("parent", str::parse::<RunId>)?,
         root: columns.parse("root", str::parse::<RunId>)?,

@@ -65,7 +65,7 @@ use serde_json::Value;
 
 use bmc::{BmcServices, Unavailable};
 use engine::{ChildRefused, ChildRequest, Step, WaitReason, Workflow};
-use model::{NewRun, Serial, StepName, Verb};
+use model::{NewRun, Serial, StepName, Verb, WorkflowVersion};
 
 pub use bios_order::ApplyBios;
 pub use install::{
@@ -88,7 +88,7 @@ pub const BIOS_APPLY: &str = "bios.apply";
 /// The workflows of this crate.
 pub const WORKFLOWS: [&str; 5] = [POWER_CYCLE, BMC_RESET, INVENTORY, FIRMWARE_INSTALL, BIOS_APPLY];
 /// The version of each workflow.
-const VERSION: u32 = 1;
+const VERSION: WorkflowVersion = WorkflowVersion(1);
 
 /// Returns the stored out-of-band inventory of a server.
 #[async_trait]
@@ -119,7 +119,7 @@ pub struct Upkeep {
 
 impl Upkeep {
     /// The versions of the workflows of this crate, by name.
-    pub fn versions() -> BTreeMap<String, u32> {
+    pub fn versions() -> BTreeMap<String, WorkflowVersion> {
         WORKFLOWS.into_iter().map(|name| (name.to_owned(), VERSION)).collect()
     }
 
@@ -135,7 +135,7 @@ impl Workflow for Upkeep {
         self.name
     }
 
-    fn version(&self) -> u32 {
+    fn version(&self) -> WorkflowVersion {
         VERSION
     }
 

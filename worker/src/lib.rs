@@ -46,7 +46,7 @@ use engine::{Backend, PROTOCOL, Worker, WorkflowRegistry};
 use keeper::Keeper;
 use link::{Link, LinkError, POLL};
 use messages::{ClaimList, ClaimOrder, Claims, Hello};
-use model::{Clock, IdSource, RunId, SystemIdSource};
+use model::{Clock, IdSource, RunId, SystemIdSource, WorkflowVersion};
 use secrets::{KeyRing, KeyVersion, Resolver};
 use upkeep::{Upkeep, UpkeepServices};
 use waking::Waking;
@@ -61,7 +61,7 @@ const SWEEP: Duration = Duration::from_secs(15);
 const LAST_POLL: Duration = Duration::from_secs(5);
 
 /// The workflows of a worker elsewhere, with their versions.
-pub fn workflows() -> BTreeMap<String, u32> {
+pub fn workflows() -> BTreeMap<String, WorkflowVersion> {
     Upkeep::versions()
 }
 

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use engine::{CallKey, CallMessage, ReportMessage};
-use model::{RunId, Serial, Server, Time, TlsMode};
+use model::{RunId, Serial, Server, Time, TlsMode, WorkflowVersion};
 
 /// The header that names the process of a worker.
 pub const WORKER_HEADER: &str = "shoal-worker";
@@ -39,7 +39,7 @@ pub struct Hello {
     /// The version of the program.
     pub version: String,
     /// The workflows that the worker knows, with their versions.
-    pub workflows: BTreeMap<String, u32>,
+    pub workflows: BTreeMap<String, WorkflowVersion>,
     /// The queues that it serves.
     pub queues: BTreeSet<String>,
 }

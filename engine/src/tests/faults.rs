@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::kit::{Act, Kit, new_run};
-use model::{NewRun, Outcome, Phase, Verb};
+use model::{NewRun, Outcome, Phase, Verb, WorkflowVersion};
 use store::TakeOver;
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn an_unknown_workflow_or_version_holds_the_run_until_an_operator_ends_it(
     for (workflow, version, class) in [("strange", 1, "unknown_workflow"), ("drill", 7, "workflow_version")] {
         let kit = Kit::new();
         let id =
-            kit.start_run(NewRun { workflow_version: version, ..new_run(workflow, &["a"], kit.now()) }).await;
+            kit.start_run(NewRun { workflow_version: WorkflowVersion(version), ..new_run(workflow, &["a"], kit.now()) }).await;
         kit.run_until_idle().await;
         let run = kit.run(id).await;
         assert_eq!((run.phase, run.hold.unwrap().class.as_str()), (Phase::Held, class));

@@ -20,10 +20,8 @@ use crate::{
     ChildRefused, ChildRequest, Engine, EngineConfig, Explanation, PermitRequest, Remark, Step, StepContext,
     StepOutcome, StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
 };
-use model::{
-    Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
-    Signal, Snapshot, StepInstance, StepName, Time, permit_resource,
-};
+use model::{Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
+    Signal, Snapshot, StepInstance, StepName, Time, permit_resource, WorkflowVersion};
 use store::{Created, Creation, Store};
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
@@ -111,8 +109,8 @@ impl Workflow for Drill {
         self.name
     }
 
-    fn version(&self) -> u32 {
-        1
+    fn version(&self) -> WorkflowVersion {
+        WorkflowVersion(1)
     }
 
     fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {
@@ -339,7 +337,7 @@ pub(super) fn new_run(workflow: &str, forward: &[&str], now: Time) -> NewRun {
     NewRun {
         id: RunId::new(),
         workflow: workflow.to_owned(),
-        workflow_version: 1,
+        workflow_version: WorkflowVersion(1),
         server: None,
         parent: None,
         purpose: model::Purpose::Change,

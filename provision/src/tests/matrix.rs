@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::bench::Bench;
 use super::*;
-use model::{Run, Signal, Snapshot, StepName, StepPhase, Wait};
+use model::{Run, Signal, Snapshot, StepName, StepPhase, Wait, WorkflowVersion};
 
 /// The fault that is injected into one step, once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +39,7 @@ impl Workflow for FaultyWorkflow {
     fn name(&self) -> &'static str {
         self.workflow.name()
     }
-    fn version(&self) -> u32 {
+    fn version(&self) -> WorkflowVersion {
         self.workflow.version()
     }
     fn step(&self, name: &StepName) -> Option<Arc<dyn Step>> {

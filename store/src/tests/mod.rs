@@ -29,11 +29,9 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{Claimed, Committed, Created, Creation, DeletedServer, ServerChange, Store, StoreError};
-use model::{
-    Effect, Idempotency, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, PROVISION,
+use model::{Effect, Idempotency, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, PROVISION,
     PendingCleanup, Phase, Purpose, Run, RunChange, RunId, RunPlan, RunRequest, Serial, Server, Signal,
-    Snapshot, StepInstance, StepName, Time, TlsMode, Wait,
-};
+    Snapshot, StepInstance, StepName, Time, TlsMode, Wait, WorkflowVersion};
 
 const TTL: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(10);
@@ -166,7 +164,7 @@ fn new_run(created: Time) -> NewRun {
     NewRun {
         id: RunId::new(),
         workflow: "test".to_owned(),
-        workflow_version: 1,
+        workflow_version: WorkflowVersion(1),
         server: None,
         parent: None,
         purpose: Purpose::Change,

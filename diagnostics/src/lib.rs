@@ -44,8 +44,10 @@ use engine::{
     WaitReason, Workflow,
 };
 use media::{ImageUse, MediaGrants, MediaToken, SeedOfRun, Suffix, TaskInputs, media_url};
-use model::{Artifact, Effect, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunPlan, RunRequest, Serial,
-    Server, Snapshot, StepInstance, StepName, Time, Verb, error_chain, WorkflowVersion};
+use model::{
+    Artifact, Effect, LockRequest, NewEvent, NewRun, OnConflict, Purpose, RunId, RunPlan, RunRequest, Serial,
+    Server, Snapshot, StepInstance, StepName, Time, Verb, WorkflowVersion, error_chain,
+};
 
 use checks::{AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks};
 

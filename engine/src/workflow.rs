@@ -12,8 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::Checkpoint;
 use super::lease::{LeaseGuard, LeaseLost};
-use model::{Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance, StepName,
-    StepRecord, Time, Verb, Wait, WorkflowVersion};
+use model::{
+    Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance, StepName,
+    StepRecord, Time, Verb, Wait, WorkflowVersion,
+};
 
 /// A workflow: its steps, and the rules that differ from one workflow to the next.
 pub trait Workflow: Send + Sync + 'static {

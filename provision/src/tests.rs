@@ -23,8 +23,10 @@ use engine::{
     WorkflowRegistry,
 };
 use media::{GrantStore, GrantStoreUnavailable, Library, LibraryOptions, MediaGrants};
-use model::{Clock, GrantReads, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Server, StoredGrant,
-    SystemClock, Time, WorkflowVersion};
+use model::{
+    Clock, GrantReads, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Server, StoredGrant,
+    SystemClock, Time, WorkflowVersion,
+};
 use recipe::RecipeSchemas;
 use secrets::TokenSeeds;
 use store::{Created, Creation, Store};

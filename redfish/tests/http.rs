@@ -33,7 +33,7 @@ fn get() -> Request {
 }
 
 /// Sends fixed bytes on every connection after a request (or a TLS hello), then closes it.
-async fn peer(answer: Vec<u8>) -> SocketAddr {
+async fn peer(response: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -44,7 +44,7 @@ async fn peer(answer: Vec<u8>) -> SocketAddr {
                     break;
                 }
             }
-            let _ = stream.write_all(&answer).await;
+            let _ = stream.write_all(&response).await;
             let _ = stream.shutdown().await;
         }
     });
@@ -59,9 +59,9 @@ async fn ask(address: SocketAddr, deadline: Duration) -> Result<Response, Transp
 
 #[tokio::test]
 async fn a_response_is_returned_whole_and_redirects_are_not_followed() {
-    let answer =
+    let response =
         b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/x\r\nContent-Length: 2\r\n\r\nhi";
-    let response = ask(peer(answer.to_vec()).await, LIMIT).await.unwrap();
+    let response = ask(peer(response.to_vec()).await, LIMIT).await.unwrap();
     assert_eq!((response.status.as_u16(), &response.body[..]), (307, &b"hi"[..]));
     assert_eq!(response.headers["location"], "http://127.0.0.1:1/x");
 }
@@ -103,15 +103,15 @@ async fn a_transport_closes_its_connection_when_released_and_opens_a_new_one() {
 #[tokio::test]
 async fn every_bad_peer_has_an_error_kind_and_maybe_sent() {
     let endless = [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'a'; 5 << 20]].concat();
-    for (answer, kind) in [
+    for (response, kind) in [
         (b"".to_vec(), TransportErrorKind::Lost),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort".to_vec(), TransportErrorKind::Lost),
         (b"SSH-2.0-OpenSSH_9.6\r\n".to_vec(), TransportErrorKind::Protocol),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n".to_vec(), TransportErrorKind::BodyTooLarge),
         (endless, TransportErrorKind::BodyTooLarge),
     ] {
-        let shown = String::from_utf8_lossy(&answer[..answer.len().min(60)]).into_owned();
-        let error = ask(peer(answer).await, LIMIT).await.unwrap_err();
+        let shown = String::from_utf8_lossy(&response[..response.len().min(60)]).into_owned();
+        let error = ask(peer(response).await, LIMIT).await.unwrap_err();
         assert_eq!((error.kind, error.maybe_sent), (kind, true), "{shown}: {error}");
     }
 }

@@ -61,11 +61,11 @@ async fn every_endpoint_authorizes_its_action_before_it_does_anything() {
         (Method::GET, "/v2/_oci/ext/discover".to_owned(), None, Action::Pull),
         (Method::GET, "/v2/a/b/_oci/ext/discover".to_owned(), Some("a/b"), Action::Pull),
     ] {
-        let answer = server.request(method.clone(), &path).body("content").send().await.unwrap();
-        assert_eq!(header(&answer, "www-authenticate"), "Basic realm=\"shoal\"");
+        let response = server.request(method.clone(), &path).body("content").send().await.unwrap();
+        assert_eq!(header(&response, "www-authenticate"), "Basic realm=\"shoal\"");
         match method {
-            Method::HEAD => assert_eq!(answer.status(), StatusCode::UNAUTHORIZED),
-            _ => assert_eq!(refusal(answer).await, (401, vec!["UNAUTHORIZED".into()]), "{method} {path}"),
+            Method::HEAD => assert_eq!(response.status(), StatusCode::UNAUTHORIZED),
+            _ => assert_eq!(refusal(response).await, (401, vec!["UNAUTHORIZED".into()]), "{method} {path}"),
         }
         let asked = std::mem::take(&mut *table.asked.lock().unwrap());
         assert_eq!(asked, [(repository.map(str::to_owned), action)], "{method} {path}");
@@ -107,9 +107,9 @@ async fn a_mount_from_an_unreadable_repository_reveals_nothing() {
     let digest = sha256(b"content");
     for (source, expected) in [("secret", StatusCode::ACCEPTED), ("public", StatusCode::CREATED)] {
         let path = format!("/v2/mine/blobs/uploads/?mount={digest}&from={source}");
-        let answer =
+        let response =
             server.request(Method::POST, &path).header("authorization", "writer").send().await.unwrap();
-        assert_eq!(answer.status(), expected, "{source}");
+        assert_eq!(response.status(), expected, "{source}");
     }
 }
 
@@ -130,9 +130,9 @@ async fn a_mount_without_a_source_finds_only_what_the_caller_may_read() {
     ] {
         let digest = sha256(content);
         let path = format!("/v2/mine/blobs/uploads/?mount={digest}");
-        let answer =
+        let response =
             server.request(Method::POST, &path).header("authorization", "writer").send().await.unwrap();
-        assert_eq!(answer.status(), expected, "{digest}");
+        assert_eq!(response.status(), expected, "{digest}");
         let seen = server
             .request(Method::HEAD, &format!("/v2/mine/blobs/{digest}"))
             .header("authorization", "writer")
@@ -154,10 +154,10 @@ async fn the_catalog_shows_only_what_the_caller_may_pull() {
     }
     let server = Server::open(config(root.path()), Arc::new(TableAuthorizer::default())).await;
     let list = async |path: &str| {
-        let answer =
+        let response =
             server.request(Method::GET, path).header("authorization", "reader").send().await.unwrap();
-        let link = answer.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
-        (answer.text().await.unwrap(), link)
+        let link = response.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
+        (response.text().await.unwrap(), link)
     };
     assert_eq!(list("/v2/_catalog").await, (r#"{"repositories":["a/b","b","z"]}"#.to_owned(), None));
     let (first, next) = list("/v2/_catalog?n=2").await;
@@ -190,17 +190,18 @@ async fn an_unreadable_namespace_is_ignored() {
         }
     }
     let server = Server::open(config(root.path()), Arc::new(Hidden)).await;
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for query in ["", "?ns=example.org", "?ns=secret", "?ns=other.org", "?ns=UPPER", "?ns="] {
-        let answer = server.get(&format!("/v2/image/manifests/v1{query}")).await;
-        assert_eq!(answer.status(), StatusCode::OK, "{query}");
-        let namespace = answer.headers().get("oci-namespace").map(|value| value.to_str().unwrap().to_owned());
-        answers.push((namespace, answer.bytes().await.unwrap()));
+        let response = server.get(&format!("/v2/image/manifests/v1{query}")).await;
+        assert_eq!(response.status(), StatusCode::OK, "{query}");
+        let namespace =
+            response.headers().get("oci-namespace").map(|value| value.to_str().unwrap().to_owned());
+        responses.push((namespace, response.bytes().await.unwrap()));
     }
-    assert_eq!(answers[1].0.as_deref(), Some("example.org"));
-    assert_ne!(answers[1].1, answers[0].1);
+    assert_eq!(responses[1].0.as_deref(), Some("example.org"));
+    assert_ne!(responses[1].1, responses[0].1);
     for plain in [0, 2, 3, 4, 5] {
-        assert_eq!(answers[plain], (None, answers[0].1.clone()));
+        assert_eq!(responses[plain], (None, responses[0].1.clone()));
     }
 }
 

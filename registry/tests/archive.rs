@@ -91,8 +91,8 @@ async fn an_archive_of_docker_save_becomes_an_image() {
     let server = Server::start().await;
     let imported = server.registry.import(&path, &name("os/debian")).await.unwrap();
     assert_eq!((imported.manifests, imported.blobs), (1, 2));
-    let answer = server.get("/v2/os/debian/manifests/12.5").await;
-    let manifest: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    let response = server.get("/v2/os/debian/manifests/12.5").await;
+    let manifest: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!(manifest["layers"][0]["digest"], sha256(&layer).to_string());
     assert_eq!(manifest["layers"][0]["mediaType"], "application/vnd.docker.image.rootfs.diff.tar");
     let blob = server.get(&format!("/v2/os/debian/blobs/{}", sha256(&layer))).await;
@@ -123,8 +123,8 @@ async fn the_directory_of_a_docker_registry_is_imported_with_all_its_repositorie
     let names: Vec<&str> = imported.keys().map(RepositoryName::as_str).collect();
     assert_eq!(names, ["debian", "team/os"]);
     for name in names {
-        let answer = server.get(&format!("/v2/{name}/manifests/v1")).await;
-        assert_eq!(answer.bytes().await.unwrap(), document);
+        let response = server.get(&format!("/v2/{name}/manifests/v1")).await;
+        assert_eq!(response.bytes().await.unwrap(), document);
         let layer = server.get(&format!("/v2/{name}/blobs/{}", sha256(b"layer"))).await;
         assert_eq!(layer.bytes().await.unwrap(), b"layer".as_slice());
     }
@@ -196,7 +196,7 @@ async fn skopeo_reads_an_export_and_its_output_is_imported() {
     let imported = server.registry.import(&written, &name("b")).await.unwrap();
     assert_eq!(imported.tags, BTreeSet::from(["v9".parse().unwrap()]));
     let both = [server.get("/v2/a/manifests/v1").await, server.get("/v2/b/manifests/v9").await];
-    let [one, other] = both.map(|answer| answer.bytes());
+    let [one, other] = both.map(|response| response.bytes());
     assert_eq!(one.await.unwrap(), other.await.unwrap());
 }
 

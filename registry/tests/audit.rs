@@ -58,8 +58,8 @@ async fn each_push_mount_and_delete_is_recorded_once() {
     let (_root, server, recorded, counters) = served(control).await;
     let send = async |method: Method, path: String, body: &[u8]| {
         let request = server.request(method, &path).header("authorization", basic());
-        let answer = request.header("content-type", IMAGE).body(body.to_vec()).send().await.unwrap();
-        assert!(answer.status().is_success(), "{path} {}", answer.status());
+        let response = request.header("content-type", IMAGE).body(body.to_vec()).send().await.unwrap();
+        assert!(response.status().is_success(), "{path} {}", response.status());
     };
     let (content, document) = (b"content".as_slice(), image(b"content", &[b"content"]));
     let (digest, manifest) = (sha256(content), sha256(&document));
@@ -154,8 +154,8 @@ async fn an_immutable_tag_is_created_once_and_neither_moved_nor_deleted() {
     let names = async |tag: &str| {
         let path = format!("/v2/os/debian/manifests/{tag}");
         let request = server.request(Method::HEAD, &path).header("authorization", basic());
-        let answer = request.send().await.unwrap();
-        answer.headers().get("docker-content-digest").map(|digest| digest.to_str().unwrap().to_owned())
+        let response = request.send().await.unwrap();
+        response.headers().get("docker-content-digest").map(|digest| digest.to_str().unwrap().to_owned())
     };
 
     assert_eq!(put("/v2/os/debian/manifests/v1", &one).await.status(), StatusCode::CREATED);
@@ -211,9 +211,9 @@ async fn exactly_one_of_many_concurrent_pushes_of_an_immutable_tag_wins() {
     for round in 0..10 {
         let pushes = (0..8u8)
             .map(|number| send(Method::PUT, format!("/v2/a/manifests/v{round}"), image(&[number], &[])));
-        let mut answers = futures_util::future::join_all(pushes).await;
-        answers.sort_unstable();
-        assert_eq!(answers, [201, 403, 403, 403, 403, 403, 403, 403]);
+        let mut responses = futures_util::future::join_all(pushes).await;
+        responses.sort_unstable();
+        assert_eq!(responses, [201, 403, 403, 403, 403, 403, 403, 403]);
     }
     let denials = recorded.take().iter().filter(|line| line.starts_with("denied")).count();
     assert_eq!(denials, 70);
@@ -233,11 +233,11 @@ async fn the_right_to_create_without_update_allows_new_tags_only() {
             if let Some(authorization) = &authorization {
                 request = request.header("authorization", authorization);
             }
-            let answer = request.body(body).send().await.unwrap();
+            let response = request.body(body).send().await.unwrap();
             if method == Method::PUT {
-                return answer.status().as_u16();
+                return response.status().as_u16();
             }
-            assert_eq!(answer.status(), StatusCode::CREATED);
+            assert_eq!(response.status(), StatusCode::CREATED);
         }
         unreachable!()
     };

@@ -113,9 +113,9 @@ impl Connection {
         body: &[u8],
     ) -> Option<(StatusCode, Vec<u8>, reqwest::header::HeaderMap)> {
         let request = self.http.request(method, format!("http://{}{path}", self.address));
-        let answer = request.header("content-type", IMAGE).body(body.to_vec()).send().await.ok()?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        let body = answer.bytes().await.ok()?.to_vec();
+        let response = request.header("content-type", IMAGE).body(body.to_vec()).send().await.ok()?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.bytes().await.ok()?.to_vec();
         let _ = self.answered.send(());
         Some((status, body, headers))
     }
@@ -284,7 +284,7 @@ async fn crash(rounds: u64, mutant: bool) -> Result<u64, String> {
     let mut requests = 0;
     for round in 0..rounds {
         let (mut child, _report, address) = start(root.path(), mutant).await;
-        let (answered, mut answers) = mpsc::unbounded_channel();
+        let (answered, mut responses) = mpsc::unbounded_channel();
         let working: Vec<_> = clients
             .drain(..)
             .map(|mut client| {
@@ -300,12 +300,12 @@ async fn crash(rounds: u64, mutant: bool) -> Result<u64, String> {
         // The last round only compares: the state after the kill before it.
         let steps = if round + 1 == rounds { 0 } else { 150 + round * 7919 % 170 };
         for _ in 0..steps {
-            if answers.recv().await.is_none() {
+            if responses.recv().await.is_none() {
                 break;
             }
         }
         if steps == 0 {
-            while working.iter().any(|client| !client.is_finished()) && answers.len() < 400 {
+            while working.iter().any(|client| !client.is_finished()) && responses.len() < 400 {
                 tokio::task::yield_now().await;
             }
         }
@@ -317,7 +317,7 @@ async fn crash(rounds: u64, mutant: bool) -> Result<u64, String> {
             outcome.map_err(|why| format!("round {round}, client {}: {why}", client.number))?;
             clients.push(client);
         }
-        requests += answers.len() as u64;
+        requests += responses.len() as u64;
         only_whole_content(root.path());
     }
     Ok(requests)

@@ -25,7 +25,7 @@ impl RawConnection {
     }
 
     /// The head of a response without its date, and a body of the announced length.
-    fn answer(&mut self, has_body: bool) -> (String, Vec<u8>) {
+    fn response(&mut self, has_body: bool) -> (String, Vec<u8>) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -69,10 +69,10 @@ async fn both_ways_give_equal_responses() {
         for range in RANGES {
             direct.ask(method, &path, range);
             copying.ask(method, &path, range);
-            let answer = direct.answer(method == "GET");
-            assert!(answer == copying.answer(method == "GET"), "{method} {range:?}: {}", answer.0);
+            let response = direct.response(method == "GET");
+            assert!(response == copying.response(method == "GET"), "{method} {range:?}: {}", response.0);
             if (method, range) == ("GET", None) {
-                assert!(answer.1 == content);
+                assert!(response.1 == content);
             }
         }
     }
@@ -89,10 +89,10 @@ async fn pipelined_requests_are_served_in_order() {
         client.ask("GET", "/v2/", None);
     }
     for turn in 0..4 {
-        assert!(client.answer(true).1 == content);
-        assert!(client.answer(true).1 == content[turn..=200_000]);
-        assert!(client.answer(false).0.contains(&format!("content-length: {SIZE}")));
-        assert_eq!(client.answer(true).1, b"{}");
+        assert!(client.response(true).1 == content);
+        assert!(client.response(true).1 == content[turn..=200_000]);
+        assert!(client.response(false).0.contains(&format!("content-length: {SIZE}")));
+        assert_eq!(client.response(true).1, b"{}");
     }
 }
 
@@ -106,7 +106,7 @@ async fn a_client_that_disconnects_in_the_middle_affects_no_other() {
         leaves.0.read_exact(&mut [0; 100_000]).unwrap();
         drop(leaves);
         stays.ask("GET", &path, None);
-        assert!(stays.answer(true).1 == content);
+        assert!(stays.response(true).1 == content);
     }
 }
 

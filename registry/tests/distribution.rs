@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 async fn the_version_check_responds_as_docker_expects() {
     let server = Server::start().await;
     for path in ["/v2/", "/v2"] {
-        let answer = server.get(path).await;
-        assert_eq!(answer.status(), StatusCode::OK);
-        assert_eq!(header(&answer, "docker-distribution-api-version"), "registry/2.0");
-        assert_eq!(answer.text().await.unwrap(), "{}");
+        let response = server.get(path).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(header(&response, "docker-distribution-api-version"), "registry/2.0");
+        assert_eq!(response.text().await.unwrap(), "{}");
     }
     assert_eq!(server.head("/v2/").await.status(), StatusCode::OK);
 }
@@ -22,10 +22,10 @@ async fn a_blob_pushed_in_one_request_is_pulled_byte_for_byte() {
     let server = Server::start().await;
     for content in [Vec::new(), b"{}".to_vec(), noise(1, 3 << 20)] {
         let digest = sha256(&content);
-        let answer = server.put_blob("os-images/debian", &content).await;
-        assert_eq!(answer.status(), StatusCode::CREATED);
-        assert_eq!(header(&answer, "docker-content-digest"), digest.to_string());
-        let location = header(&answer, "location").to_owned();
+        let response = server.put_blob("os-images/debian", &content).await;
+        assert_eq!(response.status(), StatusCode::CREATED);
+        assert_eq!(header(&response, "docker-content-digest"), digest.to_string());
+        let location = header(&response, "location").to_owned();
         assert_eq!(location, format!("/v2/os-images/debian/blobs/{digest}"));
 
         let head = server.head(&location).await;
@@ -45,13 +45,13 @@ async fn a_blob_pushed_in_one_request_is_pulled_byte_for_byte() {
 async fn a_single_post_with_the_wrong_digest_stores_nothing() {
     let server = Server::start().await;
     let announced = sha256(b"something else");
-    let answer = server
+    let response = server
         .request(Method::POST, &format!("/v2/a/blobs/uploads/?digest={announced}"))
         .body("content")
         .send()
         .await
         .unwrap();
-    assert_eq!(refusal(answer).await, (400, vec!["DIGEST_INVALID".into()]));
+    assert_eq!(refusal(response).await, (400, vec!["DIGEST_INVALID".into()]));
     for digest in [announced, sha256(b"content")] {
         assert_eq!(server.head(&format!("/v2/a/blobs/{digest}")).await.status(), StatusCode::NOT_FOUND);
     }
@@ -207,8 +207,8 @@ async fn a_cancelled_upload_is_gone() {
     let location = server.begin("a").await;
     assert_eq!(server.send(Method::DELETE, &location).await.status(), StatusCode::NO_CONTENT);
     for method in [Method::GET, Method::DELETE, Method::PATCH] {
-        let answer = server.send(method, &location).await;
-        assert_eq!(refusal(answer).await, (404, vec!["BLOB_UPLOAD_UNKNOWN".into()]));
+        let response = server.send(method, &location).await;
+        assert_eq!(refusal(response).await, (404, vec!["BLOB_UPLOAD_UNKNOWN".into()]));
     }
     let other = server.begin("a").await.replace("/v2/a/", "/v2/b/");
     assert_eq!(
@@ -254,9 +254,9 @@ async fn a_mount_needs_a_source_that_has_the_blob() {
         format!("mount={digest}&from=No!"),
         "mount=junk&from=source".to_owned(),
     ] {
-        let answer = mount(query).await;
-        assert_eq!(answer.status(), StatusCode::ACCEPTED);
-        assert!(header(&answer, "location").starts_with("/v2/target/blobs/uploads/"));
+        let response = mount(query).await;
+        assert_eq!(response.status(), StatusCode::ACCEPTED);
+        assert!(header(&response, "location").starts_with("/v2/target/blobs/uploads/"));
     }
     let mounted = mount(format!("mount={digest}&from=source")).await;
     assert_eq!(mounted.status(), StatusCode::CREATED);
@@ -384,8 +384,8 @@ async fn invalid_manifests_are_refused() {
         ("-bad", IMAGE, document.clone(), (400, "MANIFEST_INVALID")),
         ("v2", IMAGE, vec![b' '; 10_001], (413, "SIZE_INVALID")),
     ] {
-        let answer = server.put_manifest("a", reference, kind, &body).await;
-        assert_eq!(refusal(answer).await, (expected.0, vec![expected.1.to_owned()]), "{reference} {kind}");
+        let response = server.put_manifest("a", reference, kind, &body).await;
+        assert_eq!(refusal(response).await, (expected.0, vec![expected.1.to_owned()]), "{reference} {kind}");
     }
     let mut largest = document.clone();
     largest.resize(10_000, b' ');
@@ -400,9 +400,9 @@ async fn tags_are_listed_in_pages() {
         server.push_image("a", tag, "same").await;
     }
     let list = async |path: &str| {
-        let answer = server.get(path).await;
-        let next = answer.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
-        let body: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        let response = server.get(path).await;
+        let next = response.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
+        let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
         assert_eq!(body["name"], "a");
         let tags = body["tags"].as_array().unwrap().iter().map(|tag| tag.as_str().unwrap().to_owned());
         (tags.collect::<Vec<_>>(), next)
@@ -506,9 +506,9 @@ async fn wrong_methods_and_wrong_paths_have_different_errors() {
         (Method::POST, "/v2/a/manifests/x".to_owned(), "GET, HEAD, PUT, DELETE"),
         (Method::DELETE, "/v2/a/tags/list".to_owned(), "GET, HEAD"),
     ] {
-        let answer = server.send(method, &path).await;
-        assert_eq!(header(&answer, "allow"), allow, "{path}");
-        assert_eq!(refusal(answer).await, (405, vec!["UNSUPPORTED".into()]));
+        let response = server.send(method, &path).await;
+        assert_eq!(header(&response, "allow"), allow, "{path}");
+        assert_eq!(refusal(response).await, (405, vec!["UNSUPPORTED".into()]));
     }
     for (path, expected) in [
         ("/v2/_catalog/", (404, "UNSUPPORTED")),
@@ -520,8 +520,8 @@ async fn wrong_methods_and_wrong_paths_have_different_errors() {
         ("/v2/a/blobs/uploads/not-a-session", (404, "BLOB_UPLOAD_UNKNOWN")),
         ("/v2/nowhere/manifests/latest", (404, "MANIFEST_UNKNOWN")),
     ] {
-        let answer = server.get(path).await;
-        assert_eq!(refusal(answer).await, (expected.0, vec![expected.1.to_owned()]), "{path}");
+        let response = server.get(path).await;
+        assert_eq!(refusal(response).await, (expected.0, vec![expected.1.to_owned()]), "{path}");
     }
     let absent = server.get(&format!("/v2/nowhere/blobs/{digest}")).await;
     assert_eq!(refusal(absent).await, (404, vec!["BLOB_UNKNOWN".into()]));

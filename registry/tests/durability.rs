@@ -106,8 +106,8 @@ async fn a_broken_connection_leaves_an_upload_that_can_be_continued() {
     connection.write_all(&content[..500_000]).await.unwrap();
     connection.shutdown().await.unwrap();
     // The server closes when it has finished the request.
-    let mut answer = Vec::new();
-    let _ = connection.read_to_end(&mut answer).await;
+    let mut response = Vec::new();
+    let _ = connection.read_to_end(&mut response).await;
     drop(connection);
 
     let status = server.get(&location).await;
@@ -164,9 +164,9 @@ async fn a_disk_error_reveals_no_path_to_the_client() {
     let record = root.path().join("repos/a/_tags/v1");
     fs::remove_file(&record).unwrap();
     fs::create_dir(&record).unwrap();
-    let answer = server.get("/v2/a/manifests/v1").await;
-    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    let text = answer.text().await.unwrap();
+    let response = server.get("/v2/a/manifests/v1").await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let text = response.text().await.unwrap();
     assert!(text.contains("UNKNOWN") && !text.contains("repos") && !text.contains("_tags"), "{text}");
 }
 
@@ -234,8 +234,8 @@ async fn a_stream_of_unknown_length_stops_before_the_reserve() {
     let location = server.begin("a").await;
     let pieces = (0..80).map(|seed| Ok::<_, std::io::Error>(noise(seed, 1 << 20)));
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
-    let answer = server.request(Method::PATCH, &location).body(body).send().await.unwrap();
-    assert_eq!(refusal(answer).await, (507, vec!["INSUFFICIENT_STORAGE".into()]));
+    let response = server.request(Method::PATCH, &location).body(body).send().await.unwrap();
+    assert_eq!(refusal(response).await, (507, vec!["INSUFFICIENT_STORAGE".into()]));
     assert_eq!(server.get(&location).await.status(), StatusCode::NOT_FOUND);
 }
 
@@ -250,13 +250,13 @@ async fn a_full_disk_refuses_pushes_and_frees_their_space() {
     // With a length: refused before the first byte. Streamed: refused when the disk is full.
     let location = server.begin("a").await;
     let announced = server.request(Method::PATCH, &location).body(noise(1, 9 << 20)).send().await;
-    if let Ok(answer) = announced {
-        assert_eq!(refusal(answer).await, (507, vec!["INSUFFICIENT_STORAGE".into()]));
+    if let Ok(response) = announced {
+        assert_eq!(refusal(response).await, (507, vec!["INSUFFICIENT_STORAGE".into()]));
     }
     let pieces: Vec<Result<Vec<u8>, std::io::Error>> = (0..90).map(|seed| Ok(noise(seed, 100_000))).collect();
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
-    let answer = server.request(Method::PATCH, &location).body(body).send().await.unwrap();
-    assert_eq!(refusal(answer).await, (507, vec!["INSUFFICIENT_STORAGE".into()]));
+    let response = server.request(Method::PATCH, &location).body(body).send().await.unwrap();
+    assert_eq!(refusal(response).await, (507, vec!["INSUFFICIENT_STORAGE".into()]));
     assert_eq!(server.get(&location).await.status(), StatusCode::NOT_FOUND);
     assert!(server.registry.free_bytes().await.unwrap() + 100_000 > before, "the space was freed");
 

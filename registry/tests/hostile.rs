@@ -21,13 +21,17 @@ async fn raw(server: &Server, request: &[u8]) -> String {
     // A registry that has read enough may close while the client still sends.
     let _ = stream.write_all(request).await;
     let _ = stream.shutdown().await;
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer).await;
-    String::from_utf8_lossy(&answer).into_owned()
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response).await;
+    String::from_utf8_lossy(&response).into_owned()
 }
 
-fn status_of(answer: &str) -> u16 {
-    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"))
+fn status_of(response: &str) -> u16 {
+    response
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or_else(|| panic!("{response:?}"))
 }
 
 fn left_in(root: &Path, directory: &str) -> usize {
@@ -93,9 +97,9 @@ async fn paths_with_parent_directories_are_refused_by_the_parser() {
             let request = format!(
                 "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1\r\n\r\n{{"
             );
-            let answer = raw(&server, request.as_bytes()).await;
-            assert!(matches!(status_of(&answer), 400 | 404 | 405), "{method} {path}: {answer}");
-            assert!(!answer.contains("set-cookie") && !answer.contains("outside"), "{path}: {answer}");
+            let response = raw(&server, request.as_bytes()).await;
+            assert!(matches!(status_of(&response), 400 | 404 | 405), "{method} {path}: {response}");
+            assert!(!response.contains("set-cookie") && !response.contains("outside"), "{path}: {response}");
         }
     }
     assert_eq!(std::fs::read_to_string(secret).unwrap(), "outside");
@@ -116,9 +120,9 @@ async fn oversized_requests_are_refused_and_the_next_is_served() {
         "GET /v2/ HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n".to_owned(),
         "\0\0\0\0\r\n\r\n".to_owned(),
     ] {
-        let answer = raw(&server, request.as_bytes()).await;
+        let response = raw(&server, request.as_bytes()).await;
         // A registry may also close the connection of such a client.
-        assert!(answer.is_empty() || (400..500).contains(&status_of(&answer)), "{answer}");
+        assert!(response.is_empty() || (400..500).contains(&status_of(&response)), "{response}");
     }
     assert_eq!(server.get("/v2/").await.status(), StatusCode::OK);
     let many: String = (0..400).map(|number| format!("{number}-{number},")).collect();
@@ -141,8 +145,8 @@ async fn a_manifest_sent_byte_by_byte_runs_into_the_time_limit() {
             Some((Ok::<_, std::io::Error>(vec![b' ']), drip))
         });
     let put = server.request(Method::PUT, "/v2/a/manifests/v1").header("content-type", IMAGE);
-    let answer = put.body(reqwest::Body::wrap_stream(dripping)).send().await.unwrap();
-    assert_eq!(refusal(answer).await, (408, vec!["BLOB_UPLOAD_INVALID".into()]));
+    let response = put.body(reqwest::Body::wrap_stream(dripping)).send().await.unwrap();
+    assert_eq!(refusal(response).await, (408, vec!["BLOB_UPLOAD_INVALID".into()]));
     server.push_image("a", "v1", "x").await;
 }
 
@@ -348,8 +352,8 @@ async fn names_at_their_limits_work_in_every_endpoint_and_longer_ones_in_none() 
         assert_eq!(refusal(put).await, (400, vec!["MANIFEST_INVALID".into()]));
     }
     for name in ["n".repeat(201), "a/".repeat(100) + "ab"] {
-        let answer = server.send(Method::POST, &format!("/v2/{name}/blobs/uploads/")).await;
-        assert_eq!(refusal(answer).await, (400, vec!["NAME_INVALID".into()]));
+        let response = server.send(Method::POST, &format!("/v2/{name}/blobs/uploads/")).await;
+        assert_eq!(refusal(response).await, (400, vec!["NAME_INVALID".into()]));
     }
     assert_eq!(server.registry.repositories().await.len(), 3);
 }
@@ -405,15 +409,15 @@ async fn no_text_of_a_query_reaches_a_header() {
         format!("/v2/a/manifests/v1?ns={evil}"),
         format!("/v2/a/tags/list?n=1&last={}", "%F0%9F%90%9F".repeat(500)),
     ] {
-        let answer = server.get(&path).await;
-        assert_eq!(answer.status(), StatusCode::OK, "{path}");
-        assert!(answer.headers().get("set-cookie").is_none());
-        let shown = format!("{:?}", answer.headers());
+        let response = server.get(&path).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        assert!(response.headers().get("set-cookie").is_none());
+        let shown = format!("{:?}", response.headers());
         assert!(!shown.contains("x=1"), "{shown}");
     }
     for query in ["digest=%ff", "digest=&digest=x", "digest-algorithm=%00"] {
-        let answer = server.send(Method::POST, &format!("/v2/a/blobs/uploads/?{query}")).await;
-        assert!(answer.status().is_client_error() || answer.status() == StatusCode::ACCEPTED, "{query}");
+        let response = server.send(Method::POST, &format!("/v2/a/blobs/uploads/?{query}")).await;
+        assert!(response.status().is_client_error() || response.status() == StatusCode::ACCEPTED, "{query}");
     }
 }
 
@@ -430,10 +434,10 @@ async fn an_inconsistent_store_is_an_error_without_a_path() {
     let put = server.put_manifest("a", "v2", IMAGE, &document).await;
     let list = server.get("/v2/a/tags/list").await;
     let begin = server.send(Method::POST, "/v2/a/blobs/uploads/").await;
-    for answer in [put, list, begin] {
-        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
-        assert_eq!(header(&answer, "content-type"), "application/json");
-        let body = answer.text().await.unwrap();
+    for response in [put, list, begin] {
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(header(&response, "content-type"), "application/json");
+        let body = response.text().await.unwrap();
         assert!(body.contains("\"UNKNOWN\"") && !body.contains(&shown) && !body.contains("repos"), "{body}");
     }
     let get = server.get(&format!("/v2/a/manifests/{}", sha256(&document))).await;
@@ -451,8 +455,8 @@ async fn an_upload_with_a_wrong_digest_cannot_be_finished_again_nor_by_another_r
         (Method::PUT, format!("{elsewhere}?digest={digest}")),
         (Method::DELETE, elsewhere),
     ] {
-        let answer = server.request(method, &path).body("x").send().await.unwrap();
-        assert_eq!(refusal(answer).await, (404, vec!["BLOB_UPLOAD_UNKNOWN".into()]), "{path}");
+        let response = server.request(method, &path).body("x").send().await.unwrap();
+        assert_eq!(refusal(response).await, (404, vec!["BLOB_UPLOAD_UNKNOWN".into()]), "{path}");
     }
     let close = format!("{location}?digest={digest}");
     let put = async || server.request(Method::PUT, &close).body(content.clone()).send().await.unwrap();

@@ -138,9 +138,9 @@ impl Importer {
 
     /// The content of this tag in the registry.
     async fn tag(&self, tag: &str) -> Vec<u8> {
-        let answer = self.server.get(&format!("/v2/{NAME}/manifests/{tag}")).await;
-        assert_eq!(answer.status(), 200, "{tag}");
-        answer.bytes().await.unwrap().to_vec()
+        let response = self.server.get(&format!("/v2/{NAME}/manifests/{tag}")).await;
+        assert_eq!(response.status(), 200, "{tag}");
+        response.bytes().await.unwrap().to_vec()
     }
 
     async fn has(&self, content: &[u8]) -> bool {
@@ -445,8 +445,8 @@ async fn long_names_are_read_in_every_archive_format() {
         ];
         let importer = if number == 0 { &importer } else { &Importer::new().await };
         assert_eq!(importer.import_bytes(&archive(&entries)).await.unwrap().blobs, 2);
-        let answer = importer.server.get(&format!("/v2/{NAME}/blobs/{digest}")).await;
-        assert_eq!(answer.bytes().await.unwrap(), layer);
+        let response = importer.server.get(&format!("/v2/{NAME}/blobs/{digest}")).await;
+        assert_eq!(response.bytes().await.unwrap(), layer);
     }
     // The name of one entry does not apply to the next.
     let entries = [before(b'L', name.as_slice()), link(b'5', "x", ""), file("index.json", b"{}")];
@@ -547,8 +547,8 @@ async fn the_tree_of_another_registry_is_walked_once_for_any_links() {
     }
     let imported = importer.server.registry.import_registry(&tree).await.unwrap();
     assert_eq!(imported.len(), 1);
-    let answer = importer.server.get("/v2/os/manifests/v1").await;
-    assert_eq!(header(&answer, "docker-content-digest"), link);
+    let response = importer.server.get("/v2/os/manifests/v1").await;
+    assert_eq!(header(&response, "docker-content-digest"), link);
     for (tag, link) in [("long", "sha256:".repeat(100)), ("odd", "sha256:../../secret".to_owned())] {
         let spoiled = importer.directory("tree", &[(&format!("{tags}/{tag}/current/link"), link.as_bytes())]);
         assert!(importer.server.registry.import_registry(&spoiled).await.is_err(), "{tag}");

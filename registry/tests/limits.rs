@@ -78,8 +78,8 @@ async fn a_client_that_stops_sending_is_disconnected_and_may_continue() {
     let server = Server::start_with(|config| config.upload_read_timeout = Duration::from_millis(50)).await;
     let location = server.begin("a").await;
     let (feed, patch) = stalled_patch(&server, &location).await;
-    let answer = patch.await.unwrap().unwrap();
-    assert_eq!(refusal(answer).await, (408, vec!["BLOB_UPLOAD_INVALID".into()]));
+    let response = patch.await.unwrap().unwrap();
+    assert_eq!(refusal(response).await, (408, vec!["BLOB_UPLOAD_INVALID".into()]));
     drop(feed);
     let content = vec![7; 1 << 20];
     let put = server.send(Method::PUT, &format!("{location}?digest={}", sha256(&content))).await;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 
-fn named_tags(answer: &Response) -> Vec<&str> {
-    answer.headers().get_all("oci-tag").iter().map(|value| value.to_str().unwrap()).collect()
+fn named_tags(response: &Response) -> Vec<&str> {
+    response.headers().get_all("oci-tag").iter().map(|value| value.to_str().unwrap()).collect()
 }
 
 async fn tags(server: &Server, repository: &str) -> Vec<String> {
@@ -246,8 +246,8 @@ async fn content_the_client_already_has_is_not_sent_again() {
         }
     }
     let absent = server.request(Method::GET, &format!("/v2/a/blobs/{}", sha256(b"absent")));
-    let answer = absent.header("if-none-match", "*").send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::NOT_FOUND, "missing content has no entity tag");
+    let response = absent.header("if-none-match", "*").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::NOT_FOUND, "missing content has no entity tag");
 }
 
 #[tokio::test]

@@ -92,8 +92,8 @@ impl Served {
     async fn token(&self, scope: &str) -> String {
         let path = format!("/v2/token?service=shoal&scope={scope}");
         let request = self.server.request(Method::GET, &path);
-        let answer = request.header("authorization", basic_of("job", "sesame")).send().await.unwrap();
-        let document: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        let response = request.header("authorization", basic_of("job", "sesame")).send().await.unwrap();
+        let document: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
         format!("Bearer {}", document["token"].as_str().unwrap())
     }
 }

@@ -64,8 +64,8 @@ async fn deleted_content_frees_the_quota_and_uploads_reserve_it() {
     let location = server.begin("team/b").await;
     server.request(Method::PATCH, &location).body(noise(2, 3000)).send().await.unwrap();
     assert_eq!(usage(&server), (0, 3000));
-    let answer = server.request(Method::PATCH, &location).body(noise(2, 8000)).send().await.unwrap();
-    assert_eq!(refusal(answer).await, (403, vec!["DENIED".into()]));
+    let response = server.request(Method::PATCH, &location).body(noise(2, 8000)).send().await.unwrap();
+    assert_eq!(refusal(response).await, (403, vec!["DENIED".into()]));
     assert_eq!(server.get(&location).await.status(), StatusCode::NOT_FOUND);
     assert_eq!(usage(&server), (0, 0));
 

@@ -32,17 +32,17 @@ async fn put(server: &Server, repository: &str, reference: &str, document: &[u8]
 /// The listed descriptors, after the checks that every response must pass, and the link to the next page.
 async fn page(server: &Server, path: &str) -> (Vec<Value>, Option<String>) {
     let head = server.head(path).await;
-    let answer = server.get(path).await;
-    assert_eq!(answer.status(), StatusCode::OK, "{path}");
-    assert_eq!(header(&answer, "content-type"), INDEX);
-    assert_eq!(header(&head, "content-length"), header(&answer, "content-length"));
-    let filtered = answer.headers().get("oci-filters-applied").map(|value| value.to_str().unwrap());
+    let response = server.get(path).await;
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    assert_eq!(header(&response, "content-type"), INDEX);
+    assert_eq!(header(&head, "content-length"), header(&response, "content-length"));
+    let filtered = response.headers().get("oci-filters-applied").map(|value| value.to_str().unwrap());
     assert_eq!(filtered, path.contains("artifactType=").then_some("artifactType"));
-    let next = answer.headers().get("link").map(|link| {
+    let next = response.headers().get("link").map(|link| {
         let link = link.to_str().unwrap().strip_prefix('<').unwrap();
         link.strip_suffix(">; rel=\"next\"").unwrap().to_owned()
     });
-    let index: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    let index: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!((&index["schemaVersion"], &index["mediaType"]), (&json!(2), &json!(INDEX)));
     let listed = index["manifests"].as_array().unwrap().clone();
     (listed, next)
@@ -70,8 +70,8 @@ async fn an_unknown_subject_has_an_empty_list() {
     assert!(listed(&server, "a", &digest).await.is_empty());
     assert!(listed(&server, "a", &sha512(b"nothing")).await.is_empty());
     for bad in ["sha256:0", "latest", "md5:d41d8cd98f00b204e9800998ecf8427e"] {
-        let answer = server.get(&format!("/v2/a/referrers/{bad}")).await;
-        assert_eq!(refusal(answer).await, (400, vec!["DIGEST_INVALID".into()]), "{bad}");
+        let response = server.get(&format!("/v2/a/referrers/{bad}")).await;
+        assert_eq!(refusal(response).await, (400, vec!["DIGEST_INVALID".into()]), "{bad}");
     }
 }
 
@@ -83,9 +83,9 @@ async fn a_referrer_is_listed_before_and_after_its_subject_is_pushed() {
     let digest = sha256(&subject);
     let sbom = artifact(&digest, SBOM, "1");
     server.put_blob("a", b"{}").await;
-    let answer = server.put_manifest("a", &sha256(&sbom).to_string(), IMAGE, &sbom).await;
-    assert_eq!(answer.status(), StatusCode::CREATED);
-    assert_eq!(header(&answer, "oci-subject"), digest.to_string());
+    let response = server.put_manifest("a", &sha256(&sbom).to_string(), IMAGE, &sbom).await;
+    assert_eq!(response.status(), StatusCode::CREATED);
+    assert_eq!(header(&response, "oci-subject"), digest.to_string());
     assert_eq!(listed(&server, "a", &digest).await, [expected(&sbom, SBOM, "1")]);
     assert!(listed(&server, "b", &digest).await.is_empty(), "only in the repository of the referrer");
 
@@ -125,8 +125,8 @@ async fn a_referrer_is_listed_with_its_own_type() {
     })
     .to_string();
     for (kind, document) in [(IMAGE, &image), (INDEX, &plain), (INDEX, &typed)] {
-        let answer = server.put_manifest("a", "v1", kind, document.as_bytes()).await;
-        assert_eq!(header(&answer, "oci-subject"), subject.to_string());
+        let response = server.put_manifest("a", "v1", kind, document.as_bytes()).await;
+        assert_eq!(header(&response, "oci-subject"), subject.to_string());
     }
     let listed = listed(&server, "a", &subject).await;
     let kind_of = |document: &str| {

@@ -93,9 +93,9 @@ async fn in_read_only_mode_every_change_is_refused_and_every_read_is_served() {
         (Method::DELETE, format!("/v2/a/blobs/{layer}")),
     ];
     for (method, path) in changes {
-        let answer = server.send(method.clone(), &path).await;
-        assert_eq!(header(&answer, "allow"), "GET, HEAD", "{method} {path}");
-        assert_eq!(refusal(answer).await, (405, vec!["UNSUPPORTED".into()]), "{method} {path}");
+        let response = server.send(method.clone(), &path).await;
+        assert_eq!(header(&response, "allow"), "GET, HEAD", "{method} {path}");
+        assert_eq!(refusal(response).await, (405, vec!["UNSUPPORTED".into()]), "{method} {path}");
     }
     let put = server.put_manifest("a", "v2", IMAGE, &document).await;
     assert!(put.text().await.unwrap().contains("come back at noon"));

@@ -115,8 +115,8 @@ impl Client<'_> {
     }
 
     async fn expect(&self, method: Method, path: &str, expected: StatusCode) -> Outcome {
-        let answer = self.server.send(method.clone(), path).await;
-        let status = answer.status();
+        let response = self.server.send(method.clone(), path).await;
+        let status = response.status();
         if status == expected { Ok(()) } else { Err(format!("{method} {path}: {status}, not {expected}")) }
     }
 
@@ -126,13 +126,13 @@ impl Client<'_> {
         for blob in &made.blobs {
             self.push_blob(&repository, blob).await?;
         }
-        let answer = self.server.put_manifest(&repository, &made.tag, IMAGE, &made.document).await;
-        let (status, took) = (answer.status(), began.elapsed());
+        let response = self.server.put_manifest(&repository, &made.tag, IMAGE, &made.document).await;
+        let (status, took) = (response.status(), began.elapsed());
         if status == StatusCode::CREATED {
             self.kept.push(made);
             return self.pull(self.kept.len() - 1).await;
         }
-        let text = answer.text().await.unwrap();
+        let text = response.text().await.unwrap();
         if status == StatusCode::BAD_REQUEST && took > GRACE {
             // Slower than the grace period: the registry says so, and the client starts over later. A moved tag is
             // unchanged, and the content it named before is no longer known here.
@@ -147,10 +147,10 @@ impl Client<'_> {
             return Ok(());
         }
         let mount = format!("/v2/{repository}/blobs/uploads/?mount={digest}&from=soak/shared");
-        let answer = self.server.send(Method::POST, &mount).await;
-        let status = match answer.status() {
+        let response = self.server.send(Method::POST, &mount).await;
+        let status = match response.status() {
             StatusCode::ACCEPTED => {
-                let location = header(&answer, "location").to_owned();
+                let location = header(&response, "location").to_owned();
                 if self.draw(2) == 0 {
                     let patch = self.server.request(Method::PATCH, &location).body(blob.to_vec());
                     assert_eq!(patch.send().await.unwrap().status(), StatusCode::ACCEPTED);
@@ -179,9 +179,9 @@ impl Client<'_> {
         let blobs = kept.blobs.iter().map(|blob| (format!("blobs/{}", sha256(blob)), blob));
         for (path, content) in [(format!("manifests/{}", kept.tag), &kept.document)].into_iter().chain(blobs)
         {
-            let answer = self.server.get(&format!("/v2/{repository}/{path}")).await;
-            let status = answer.status();
-            if status != StatusCode::OK || answer.bytes().await.unwrap() != content.as_slice() {
+            let response = self.server.get(&format!("/v2/{repository}/{path}")).await;
+            let status = response.status();
+            if status != StatusCode::OK || response.bytes().await.unwrap() != content.as_slice() {
                 return Err(format!("GET {repository}/{path} of {}: {status}", kept.tag));
             }
         }
@@ -323,9 +323,9 @@ async fn heads<const N: usize>(
     for turn in 0..3000 {
         let before = beside.map(|rounds| rounds.load(Ordering::SeqCst));
         let began = Instant::now();
-        let answer = server.head(&paths[turn * 7919 % paths.len()]).await;
+        let response = server.head(&paths[turn * 7919 % paths.len()]).await;
         took.push(began.elapsed());
-        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(response.status(), StatusCode::OK);
         for (at, rounds) in beside.into_iter().enumerate() {
             within[at] += u64::from(before[at] % 2 == 1 && rounds.load(Ordering::SeqCst) == before[at]);
         }

@@ -95,9 +95,9 @@ impl Server {
 
     /// Starts an upload and returns its location.
     pub(crate) async fn begin(&self, repository: &str) -> String {
-        let answer = self.send(Method::POST, &format!("/v2/{repository}/blobs/uploads/")).await;
-        assert_eq!(answer.status(), StatusCode::ACCEPTED);
-        header(&answer, "location").to_owned()
+        let response = self.send(Method::POST, &format!("/v2/{repository}/blobs/uploads/")).await;
+        assert_eq!(response.status(), StatusCode::ACCEPTED);
+        header(&response, "location").to_owned()
     }
 
     pub(crate) async fn put_blob(&self, repository: &str, content: &[u8]) -> Response {
@@ -133,8 +133,8 @@ impl Server {
             assert_eq!(self.put_blob(repository, blob).await.status(), StatusCode::CREATED);
         }
         let document = image(&config, &[&layer]);
-        let answer = self.put_manifest(repository, tag, IMAGE, &document).await;
-        assert_eq!(answer.status(), StatusCode::CREATED);
+        let response = self.put_manifest(repository, tag, IMAGE, &document).await;
+        assert_eq!(response.status(), StatusCode::CREATED);
         document
     }
 }
@@ -239,15 +239,15 @@ pub(crate) fn image(config: &[u8], layers: &[&[u8]]) -> Vec<u8> {
     format!("{}\n  ", serde_json::to_string_pretty(&document).unwrap()).into_bytes()
 }
 
-pub(crate) fn header<'a>(answer: &'a Response, name: &str) -> &'a str {
-    answer.headers().get(name).unwrap_or_else(|| panic!("no {name} in {answer:?}")).to_str().unwrap()
+pub(crate) fn header<'a>(response: &'a Response, name: &str) -> &'a str {
+    response.headers().get(name).unwrap_or_else(|| panic!("no {name} in {response:?}")).to_str().unwrap()
 }
 
 /// The codes of an error response, after a check of its form with the types of the specification.
-pub(crate) async fn codes(answer: Response) -> Vec<String> {
-    assert_eq!(header(&answer, "content-type"), "application/json");
-    let specified = answer.status().is_client_error();
-    let document = answer.bytes().await.unwrap();
+pub(crate) async fn codes(response: Response) -> Vec<String> {
+    assert_eq!(header(&response, "content-type"), "application/json");
+    let specified = response.status().is_client_error();
+    let document = response.bytes().await.unwrap();
     if specified {
         let parsed: oci_spec::distribution::ErrorResponse = serde_json::from_slice(&document).unwrap();
         assert!(
@@ -260,9 +260,9 @@ pub(crate) async fn codes(answer: Response) -> Vec<String> {
 }
 
 /// Status and codes, for tables of refusals.
-pub(crate) async fn refusal(answer: Response) -> (u16, Vec<String>) {
-    let status = answer.status().as_u16();
-    (status, codes(answer).await)
+pub(crate) async fn refusal(response: Response) -> (u16, Vec<String>) {
+    let status = response.status().as_u16();
+    (status, codes(response).await)
 }
 
 /// Bytes without repetition, the same for the same seed.

@@ -78,9 +78,9 @@ impl Served {
 
     /// The `Authorization` header with a token for these scopes.
     async fn token(&self, scopes: &str, authorization: Option<String>) -> String {
-        let answer = self.asks(&format!("service=shoal&scope={scopes}"), authorization).await;
-        assert_eq!(answer.status(), StatusCode::OK);
-        let document: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        let response = self.asks(&format!("service=shoal&scope={scopes}"), authorization).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let document: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
         format!("Bearer {}", document["token"].as_str().unwrap())
     }
 }
@@ -101,15 +101,15 @@ async fn the_challenge_names_the_realm_and_the_scopes() {
             ",scope=\"repository:team/app:pull,push repository:mine:pull\"",
         ),
     ] {
-        let answer = served.send(method, &path, None).await;
+        let response = served.send(method, &path, None).await;
         let expected = format!("Bearer realm=\"http://{address}/v2/token\",service=\"shoal\"{scope}");
-        assert_eq!(header(&answer, "www-authenticate"), expected, "{path}");
-        assert_eq!(refusal(answer).await, (401, vec!["UNAUTHORIZED".to_owned()]));
+        assert_eq!(header(&response, "www-authenticate"), expected, "{path}");
+        assert_eq!(refusal(response).await, (401, vec!["UNAUTHORIZED".to_owned()]));
     }
     let fixed =
         served_with(|options| options.realm = Realm::At("https://registry.example.org/".to_owned())).await;
-    let answer = fixed.send(Method::GET, "/v2/", None).await;
-    assert!(header(&answer, "www-authenticate").contains("\"https://registry.example.org/v2/token\""));
+    let response = fixed.send(Method::GET, "/v2/", None).await;
+    assert!(header(&response, "www-authenticate").contains("\"https://registry.example.org/v2/token\""));
     let odd =
         served.server.request(Method::GET, "/v2/").header("host", "a\",scope=\"b").send().await.unwrap();
     assert!(header(&odd, "www-authenticate").contains("\"http://localhost/v2/token\""));
@@ -119,9 +119,9 @@ async fn the_challenge_names_the_realm_and_the_scopes() {
 async fn a_token_has_the_scopes_the_policy_allows_and_an_expiry() {
     let served = served().await;
     let asked = "service=shoal&scope=repository:team/app:pull,push,delete&scope=repository:mine:*";
-    let answer = served.asks(asked, bob()).await;
-    assert_eq!(header(&answer, "cache-control"), "no-store");
-    let document: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    let response = served.asks(asked, bob()).await;
+    assert_eq!(header(&response, "cache-control"), "no-store");
+    let document: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!(document["token"], document["access_token"]);
     assert_eq!(document["expires_in"], 300);
     assert!(document["issued_at"].as_str().unwrap().ends_with('Z'));
@@ -148,11 +148,11 @@ async fn a_token_is_valid_for_its_scopes_only() {
         (Method::GET, "/v2/hidden/thing/manifests/v1"),
         (Method::GET, "/v2/_catalog"),
     ] {
-        let answer = served.send(method.clone(), path, Some(&pull)).await;
+        let response = served.send(method.clone(), path, Some(&pull)).await;
         let expected = if path.contains("/team/tags") { 403 } else { 401 };
-        assert_eq!(answer.status().as_u16(), expected, "{method} {path}");
+        assert_eq!(response.status().as_u16(), expected, "{method} {path}");
         if expected == 401 {
-            assert!(header(&answer, "www-authenticate").ends_with(",error=\"insufficient_scope\""));
+            assert!(header(&response, "www-authenticate").ends_with(",error=\"insufficient_scope\""));
         }
     }
 }
@@ -195,20 +195,20 @@ async fn wrong_credentials_and_other_services_get_no_token() {
     for authorization in
         [Some(basic_of("ann", "wrong")), Some(basic_of("unknown", "x")), Some("Basic x".to_owned())]
     {
-        let answer = served.asks("service=shoal&scope=repository:public/tool:pull", authorization).await;
-        assert_eq!(header(&answer, "www-authenticate"), "Basic realm=\"shoal\"");
-        assert_eq!(refusal(answer).await.0, 401);
+        let response = served.asks("service=shoal&scope=repository:public/tool:pull", authorization).await;
+        assert_eq!(header(&response, "www-authenticate"), "Basic realm=\"shoal\"");
+        assert_eq!(refusal(response).await.0, 401);
     }
     assert_eq!(refusal(served.asks("service=other", ann()).await).await.0, 400);
     assert_eq!(served.asks("", ann()).await.status(), StatusCode::OK, "the service is optional");
     let other = served_with(|options| options.service = "other".to_owned()).await;
-    let answer = other.asks("service=other&scope=repository:team/app:pull", ann()).await;
-    let document: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    let response = other.asks("service=other&scope=repository:team/app:pull", ann()).await;
+    let document: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     let foreign = format!("Bearer {}", document["token"].as_str().unwrap());
     assert_eq!(other.status(Method::GET, "/v2/team/app/tags/list", &foreign).await, 200);
-    let answer = served.send(Method::GET, "/v2/team/app/tags/list", Some(&foreign)).await;
-    assert!(header(&answer, "www-authenticate").ends_with(",error=\"invalid_token\""));
-    assert_eq!(refusal(answer).await.0, 401);
+    let response = served.send(Method::GET, "/v2/team/app/tags/list", Some(&foreign)).await;
+    assert!(header(&response, "www-authenticate").ends_with(",error=\"invalid_token\""));
+    assert_eq!(refusal(response).await.0, 401);
 }
 
 static NOW: AtomicU64 = AtomicU64::new(1_800_000_000);
@@ -345,12 +345,12 @@ async fn a_token_for_one_repository_does_not_mount_from_another() {
         (format!("mount={public}"), 201, ""),
     ] {
         let path = format!("/v2/mine/blobs/uploads/?{query}");
-        let answer = served.send(Method::POST, &path, Some(&narrow)).await;
-        assert_eq!(answer.status().as_u16(), expected, "{query}");
+        let response = served.send(Method::POST, &path, Some(&narrow)).await;
+        assert_eq!(response.status().as_u16(), expected, "{query}");
         if expected != 401 {
             continue;
         }
-        let challenge = header(&answer, "www-authenticate");
+        let challenge = header(&response, "www-authenticate");
         assert!(
             challenge.ends_with(&format!("scope=\"{scope}\",error=\"insufficient_scope\"")),
             "{challenge}"
@@ -420,9 +420,9 @@ async fn a_namespace_reveals_nothing_to_a_caller_who_may_not_read_it() {
     let bob_token = served.token("repository:library/x:pull%20repository:library/y:pull", bob()).await;
     for (authorization, expected) in [(None, 401), (bob(), 404), (Some(bob_token), 404)] {
         for path in [there, absent] {
-            let answer = served.send(Method::GET, path, authorization.as_deref()).await;
-            assert_eq!(answer.status().as_u16(), expected, "{path}");
-            assert!(answer.headers().get("oci-namespace").is_none());
+            let response = served.send(Method::GET, path, authorization.as_deref()).await;
+            assert_eq!(response.status().as_u16(), expected, "{path}");
+            assert!(response.headers().get("oci-namespace").is_none());
         }
     }
     // A name without such a repository is read as before, with a token for it alone.
@@ -551,11 +551,11 @@ async fn too_many_wrong_passwords_are_429_and_concern_one_user() {
         let mut seen = Vec::new();
         for number in 0..25 {
             let wrong = basic_of("ann", &format!("guess {number} for {path}"));
-            let answer = served.send(Method::GET, path, Some(&wrong)).await;
-            if answer.status() == StatusCode::TOO_MANY_REQUESTS {
-                assert_eq!(header(&answer, "retry-after"), "6");
+            let response = served.send(Method::GET, path, Some(&wrong)).await;
+            if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                assert_eq!(header(&response, "retry-after"), "6");
             }
-            seen.push(refusal(answer).await);
+            seen.push(refusal(response).await);
         }
         seen
     };
@@ -563,7 +563,7 @@ async fn too_many_wrong_passwords_are_429_and_concern_one_user() {
         ((401, vec!["UNAUTHORIZED".to_owned()]), (429, vec!["TOOMANYREQUESTS".to_owned()]));
     let seen = statuses("/v2/mine/tags/list").await;
     assert_eq!((&seen[0], &seen[24]), (&unauthorized, &limited));
-    assert!(seen.iter().all(|answer| *answer == unauthorized || *answer == limited), "{seen:?}");
+    assert!(seen.iter().all(|response| *response == unauthorized || *response == limited), "{seen:?}");
     assert_eq!(statuses("/v2/token?service=shoal").await[24], limited);
     assert_eq!(
         served.status(Method::GET, "/v2/mine/tags/list", &bob().unwrap()).await,
@@ -594,9 +594,9 @@ async fn a_form_gets_the_same_token_as_a_query() {
     };
     let good = "grant_type=password&client_id=test&service=shoal&username=bob&password=barley\
                 &scope=repository%3Amine%3Apull%2Cpush+repository%3Ahidden%2Fthing%3Apull";
-    let answer = post(good).await;
-    assert_eq!(answer.status(), StatusCode::OK);
-    let document: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    let response = post(good).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let document: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     let bearer = format!("Bearer {}", document["access_token"].as_str().unwrap());
     assert_eq!(served.status(Method::POST, "/v2/mine/blobs/uploads/", &bearer).await, 202);
     assert_eq!(served.status(Method::GET, "/v2/hidden/thing/tags/list", &bearer).await, 403);
@@ -628,9 +628,9 @@ async fn without_the_token_flow_the_version_check_carries_a_challenge() {
     let root = tempfile::tempdir().unwrap();
     let control = access_control_for(&USERS, &RULES).await;
     let server = Server::open(config(root.path()), Arc::new(control)).await;
-    let answer = server.get("/v2/").await;
-    assert_eq!(answer.status(), StatusCode::OK, "anonymous callers may read something");
-    assert_eq!(header(&answer, "www-authenticate"), "Basic realm=\"shoal\"");
+    let response = server.get("/v2/").await;
+    assert_eq!(response.status(), StatusCode::OK, "anonymous callers may read something");
+    assert_eq!(header(&response, "www-authenticate"), "Basic realm=\"shoal\"");
     let request = server.request(Method::GET, "/v2/").header("authorization", ann().unwrap());
     assert!(request.send().await.unwrap().headers().get("www-authenticate").is_none());
 }
@@ -641,9 +641,9 @@ async fn where_every_caller_may_do_everything_the_version_check_carries_no_chall
     let control = access_control_for(&USERS, &[]).await;
     control.set_policy(Policy { administrators: vec![SubjectPattern::Anonymous], ..Policy::default() });
     let server = Server::open(config(root.path()), Arc::new(control)).await;
-    let answer = server.get("/v2/").await;
-    assert_eq!(answer.status(), StatusCode::OK);
-    assert!(answer.headers().get("www-authenticate").is_none());
+    let response = server.get("/v2/").await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(response.headers().get("www-authenticate").is_none());
     let empty = server.request(Method::POST, "/v2/a/blobs/uploads/").header("authorization", "Basic Og==");
     assert_eq!(empty.send().await.unwrap().status(), StatusCode::ACCEPTED);
 }

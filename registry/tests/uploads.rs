@@ -27,12 +27,12 @@ async fn send(server: &Server, user: usize, method: Method, path: &str, body: &'
 
 /// Begins a session and returns its location, or the refusal.
 async fn begin(server: &Server, user: usize, repository: &str) -> Result<String, String> {
-    let answer = send(server, user, Method::POST, &format!("/v2/{repository}/blobs/uploads/"), b"").await;
-    if answer.status() == StatusCode::ACCEPTED {
-        return Ok(header(&answer, "location").to_owned());
+    let response = send(server, user, Method::POST, &format!("/v2/{repository}/blobs/uploads/"), b"").await;
+    if response.status() == StatusCode::ACCEPTED {
+        return Ok(header(&response, "location").to_owned());
     }
-    assert_eq!((answer.status().as_u16(), header(&answer, "retry-after")), (429, "5"));
-    Err(answer.text().await.unwrap())
+    assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, "5"));
+    Err(response.text().await.unwrap())
 }
 
 #[tokio::test]

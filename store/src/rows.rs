@@ -10,8 +10,10 @@ use serde::de::DeserializeOwned;
 
 use super::StoreError;
 use super::sealing::unopened;
-use model::{JobRecipe, Lease, NewEvent, Outcome, Phase, Position, Purpose, Run, RunId, Serial, Signal, Snapshot,
-    Stage, StepName, StepPhase, StepRecord, Time, WorkflowVersion};
+use model::{
+    JobRecipe, Lease, NewEvent, Outcome, Phase, Position, Purpose, Run, RunId, Serial, Signal, Snapshot,
+    Stage, StepName, StepPhase, StepRecord, Time, WorkflowVersion,
+};
 
 /// The columns of `runs` in the order [`run`] reads them.
 pub(super) const RUN: &str = "runs.id, runs.workflow, runs.workflow_version, runs.server, runs.parent, runs.root, runs.purpose, \

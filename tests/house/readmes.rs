@@ -93,7 +93,8 @@ fn a_readme_that_is_missing_short_or_not_named_is_noticed() {
 
 #[test]
 fn an_entry_point_that_does_not_exist_is_noticed() {
-    let readme = "# a\n\n## Entry points\n\n- `Store::open`, `run`: what `docs/a.md` says\n\n## Read on\n\n`Other`\n";
+    let readme =
+        "# a\n\n## Entry points\n\n- `Store::open`, `run`: what `docs/a.md` says\n\n## Read on\n\n`Other`\n";
     assert_eq!(entry_points(readme), ["Store", "open", "run"]);
     assert!(has_word("impl Store {}", "Store") && !has_word("impl Stored {}", "Store"));
 }

@@ -128,11 +128,11 @@ async fn change(visit: &Visit, id: &str, verb: &str, form: &Form) -> Result<Resp
         _ => return Err(Refusal::unknown_page()),
     };
     let path = format!("/api/v1/batches/{id}/{verb}");
-    let answer = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
+    let response = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
     let (shown, done) = match verb {
-        "retry" => (answer.read::<CreatedBatch>()?.batch_id, "batch-retry"),
-        "continue" => (answer.read::<Batch>()?.batch_id, "batch-continue"),
-        _ => (answer.read::<Batch>()?.batch_id, "batch"),
+        "retry" => (response.read::<CreatedBatch>()?.batch_id, "batch-retry"),
+        "continue" => (response.read::<Batch>()?.batch_id, "batch-continue"),
+        _ => (response.read::<Batch>()?.batch_id, "batch"),
     };
     Ok(Redirect::to(&format!("/ui/batches/{}?done={done}", encoded(&shown))).into_response())
 }

@@ -52,7 +52,7 @@ async fn previewed(visit: &Visit, sent: &Arc<Form>) -> Result<Response, Refusal>
     let change =
         Change { method: Method::POST, path: &format!("{PATH}?dry_run=true"), body: Some(rows), form: sent };
     let import: ServerImport = match visit.change(change).await {
-        Ok(answer) => answer.read()?,
+        Ok(response) => response.read()?,
         Err(refusal) => return form(visit, &entered(sent), refusal.details()?).await,
     };
     let sealed = sealed.map_err(|_stale| too_large())?;

@@ -201,11 +201,11 @@ async fn change(visit: &Visit, id: &str, word: &str, form: &Form) -> Result<Resp
     let verb = verb(word)?;
     let path = format!("/api/v1/jobs/{id}/{}", verb.word);
     let body = Some(json!({ "reason": form.get("reason") }));
-    let answer = visit.change(Change { method: Method::POST, path: &path, body, form }).await?;
+    let response = visit.change(Change { method: Method::POST, path: &path, body, form }).await?;
     let shown = match verb.word {
         "retry" => {
             let created: Created =
-                serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))?;
+                serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))?;
             created.job_id
         }
         _ => id.to_owned(),

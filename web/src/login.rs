@@ -43,9 +43,9 @@ pub(super) async fn log_in(visit: Visit, form: Form) -> Response {
     credentials.set_sensitive(true);
     let own = HeaderMap::from_iter([(header::AUTHORIZATION, credentials)]);
     match visit.send(Method::POST, "/api/v1/session", own, None).await {
-        Ok(answer) => {
+        Ok(response) => {
             let done = format!("/ui/login/done?next={}", encoded(local(form.get("next"))));
-            let cookie = answer.headers.get(header::SET_COOKIE).cloned();
+            let cookie = response.headers.get(header::SET_COOKIE).cloned();
             let cookie = cookie.map(|cookie| [(header::SET_COOKIE, cookie)]);
             match cookie {
                 Some(cookie) => (cookie, Redirect::to(&done)).into_response(),
@@ -70,8 +70,8 @@ pub(super) async fn done(visit: Visit) -> Response {
 /// Logs a browser out.
 pub(super) async fn log_out(visit: Visit, form: Form) -> Response {
     let change = Change { method: Method::DELETE, path: "/api/v1/session", body: None, form: &form };
-    let ended = visit.change(change).await.map(|answer| {
-        let cookie = answer.headers.get(header::SET_COOKIE).cloned();
+    let ended = visit.change(change).await.map(|response| {
+        let cookie = response.headers.get(header::SET_COOKIE).cloned();
         let cookie = cookie.map(|cookie| [(header::SET_COOKIE, cookie)]).into_iter().flatten();
         (HeaderMap::from_iter(cookie), Redirect::to("/ui/login")).into_response()
     });

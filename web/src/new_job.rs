@@ -53,14 +53,14 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let path = if preview { "/api/v1/jobs?dry_run=true" } else { "/api/v1/jobs" };
     let change = Change { method: Method::POST, path, body: Some(body), form };
     match visit.change(change).await {
-        Ok(answer) if preview => {
+        Ok(response) if preview => {
             let plan: DryRun =
-                serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))?;
+                serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))?;
             again(visit, form, Vec::new(), Some(&plan)).await
         }
-        Ok(answer) => {
+        Ok(response) => {
             let created: Created =
-                serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))?;
+                serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))?;
             Ok(Redirect::to(&format!("/ui/jobs/{}?done=created", created.job_id)).into_response())
         }
         Err(refusal) if refusal.body.error == "unauthorized" || refusal.body.error == "csrf" => Err(refusal),

@@ -94,10 +94,10 @@ async fn change(visit: &Visit, verb: &str, form: &Form) -> Result<Response, Refu
     let mut body = json!({ "filter": filter, "expected": expected, "reason": form.get("reason") });
     add_limits(&mut body, form)?;
     let path = format!("/api/v1/job-selections/{verb}");
-    let answer = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
+    let response = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
     let place = match verb {
         "retry" => {
-            let created: CreatedBatch = answer.read()?;
+            let created: CreatedBatch = response.read()?;
             format!("/ui/batches/{}?done=batch-retry", encoded(&created.batch_id))
         }
         _ => format!("/ui/jobs?q={}&done=cancelled-all", encoded(filter)),

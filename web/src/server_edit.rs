@@ -70,8 +70,8 @@ pub(super) async fn preview(visit: Visit, Path(serial): Path<String>, sent: Form
         let path = format!("{}?dry_run=true", path_of(&serial));
         let change = Change { method: Method::PATCH, path: &path, body: Some(json!(patch)), form: &sent };
         match visit.change(change).await {
-            Ok(answer) => {
-                let after: Server = answer.read()?;
+            Ok(response) => {
+                let after: Server = response.read()?;
                 let frame = visit.frame(format!("Change {serial}?"), Tab::Servers).await?;
                 html(&FormView::server_change(frame, &before, &after, password, &sealed))
             }

@@ -121,8 +121,8 @@ impl Visit {
 
     /// What a resource of the API is.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Refusal> {
-        let answer = self.send(Method::GET, path, HeaderMap::new(), None).await?;
-        serde_json::from_slice(&answer.body).map_err(|error| Refusal::internal(&error))
+        let response = self.send(Method::GET, path, HeaderMap::new(), None).await?;
+        serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))
     }
 
     /// What a resource of the API is; nothing for a caller who may not read it, such as a token with labels. The rest of the page is
@@ -168,8 +168,8 @@ impl Visit {
         if let Some(proof) = HeaderValue::from_str(&self.csrf()).ok().filter(|proof| !proof.is_empty()) {
             headers.insert("x-csrf-token", proof);
         }
-        let answer = self.send(Method::POST, &format!("{path}?dry_run=true"), headers, Some(body)).await?;
-        answer.read()
+        let response = self.send(Method::POST, &format!("{path}?dry_run=true"), headers, Some(body)).await?;
+        response.read()
     }
 
     /// Sends a request to the API in the name of the browser.

@@ -61,8 +61,8 @@ pub(super) async fn create(visit: Visit, sent: Form) -> Response {
             Err(refusal) => Err(refusal),
         };
         match made {
-            Ok(answer) => {
-                let webhook: Webhook = answer.read()?;
+            Ok(response) => {
+                let webhook: Webhook = response.read()?;
                 Ok(Redirect::to(&format!("/ui/webhooks/{}?done=webhook", encoded(&webhook.webhook_id)))
                     .into_response())
             }

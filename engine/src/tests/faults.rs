@@ -165,8 +165,12 @@ async fn an_unknown_step_in_undo_or_the_finish_list_fails_and_the_others_run() {
 async fn an_unknown_workflow_or_version_holds_the_run_until_an_operator_ends_it() {
     for (workflow, version, class) in [("strange", 1, "unknown_workflow"), ("drill", 7, "workflow_version")] {
         let kit = Kit::new();
-        let id =
-            kit.start_run(NewRun { workflow_version: WorkflowVersion(version), ..new_run(workflow, &["a"], kit.now()) }).await;
+        let id = kit
+            .start_run(NewRun {
+                workflow_version: WorkflowVersion(version),
+                ..new_run(workflow, &["a"], kit.now())
+            })
+            .await;
         kit.run_until_idle().await;
         let run = kit.run(id).await;
         assert_eq!((run.phase, run.hold.unwrap().class.as_str()), (Phase::Held, class));

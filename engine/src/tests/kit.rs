@@ -20,8 +20,10 @@ use crate::{
     ChildRefused, ChildRequest, Engine, EngineConfig, Explanation, PermitRequest, Remark, Step, StepContext,
     StepOutcome, StepPolicy, StepReport, WaitLimit, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
 };
-use model::{Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
-    Signal, Snapshot, StepInstance, StepName, Time, permit_resource, WorkflowVersion};
+use model::{
+    Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
+    Signal, Snapshot, StepInstance, StepName, Time, WorkflowVersion, permit_resource,
+};
 use store::{Created, Creation, Store};
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);

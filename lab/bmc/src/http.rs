@@ -181,11 +181,11 @@ impl SimBmc {
             } else {
                 timeout(READ_TIMEOUT, read(body)).await.map_err(|_| ConnectionCut::Closed)??
             };
-            let answer = self.handle(Request::from_parts(parts, bytes)).await;
-            if answer.as_ref().is_err_and(|severed| *severed == ConnectionCut::Reset) {
+            let response = self.handle(Request::from_parts(parts, bytes)).await;
+            if response.as_ref().is_err_and(|severed| *severed == ConnectionCut::Reset) {
                 reset.store(true, Ordering::Relaxed);
             }
-            answer.map(|response| {
+            response.map(|response| {
                 let transfer = response.extensions().get::<BodyTransfer>().copied();
                 response.map(|bytes| FaultyBody::new(bytes, transfer, reset))
             })

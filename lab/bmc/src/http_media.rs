@@ -104,19 +104,19 @@ impl MediaReader for HttpMediaReader {
         if request.http_1_0 {
             sent = sent.version(Version::HTTP_10);
         }
-        let mut answer = sent.send().await.map_err(unreachable)?;
-        let text = |name: header::HeaderName| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
+        let mut response = sent.send().await.map_err(unreachable)?;
+        let text = |name: header::HeaderName| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
         let mut read = MediaResponse {
-            status: answer.status().as_u16(),
+            status: response.status().as_u16(),
             length: text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
             content_range: text(header::CONTENT_RANGE),
-            encoded: answer.headers().contains_key(header::CONTENT_ENCODING),
+            encoded: response.headers().contains_key(header::CONTENT_ENCODING),
             ..MediaResponse::default()
         };
         let mut body = BytesMut::new();
         let mut received = 0_u64;
         while !request.head && (body.len() < request.keep || request.to_the_end) {
-            let Some(chunk) = answer.chunk().await.map_err(unreachable)? else { break };
+            let Some(chunk) = response.chunk().await.map_err(unreachable)? else { break };
             body.extend_from_slice(&chunk[..chunk.len().min(request.keep - body.len())]);
             received += chunk.len() as u64;
             if request.pace.stop_after.is_some_and(|limit| received >= limit) {

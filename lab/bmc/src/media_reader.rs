@@ -158,7 +158,7 @@ impl Inspection<'_> {
         keep: usize,
         to_the_end: bool,
     ) -> Result<MediaResponse, MediaRefusal> {
-        let answer = self
+        let response = self
             .reader
             .fetch(MediaRequest {
                 url: self.url.clone(),
@@ -171,26 +171,26 @@ impl Inspection<'_> {
                 pace: ReadPace::default(),
             })
             .await?;
-        if answer.encoded {
+        if response.encoded {
             return Err(MediaRefusal::Unusable("it is compressed"));
         }
-        Ok(answer)
+        Ok(response)
     }
 
     async fn length(&self) -> Result<u64, MediaRefusal> {
         match self.fetch(true, None, 0, false).await? {
             MediaResponse { status: 200, length, .. } => length.ok_or(MediaRefusal::NoLength),
-            answer => Err(MediaRefusal::Status(answer.status)),
+            response => Err(MediaRefusal::Status(response.status)),
         }
     }
 
     async fn whole(&self) -> Result<MediaFacts, MediaRefusal> {
-        let answer = self.fetch(false, None, WINDOW, true).await?;
-        if answer.status != 200 {
-            return Err(MediaRefusal::Status(answer.status));
+        let response = self.fetch(false, None, WINDOW, true).await?;
+        if response.status != 200 {
+            return Err(MediaRefusal::Status(response.status));
         }
-        let length = answer.length.ok_or(MediaRefusal::NoLength)?;
-        let body = &answer.body;
+        let length = response.length.ok_or(MediaRefusal::NoLength)?;
+        let body = &response.body;
         let descriptors = body.get(DESCRIPTORS as usize..).unwrap_or_default();
         Ok(media_facts(length, body.get(..FIRST_END as usize + 1).unwrap_or_default(), descriptors))
     }
@@ -214,29 +214,29 @@ impl Inspection<'_> {
         let wanted = usize::try_from(last - first + 1).unwrap_or(WINDOW).min(WINDOW);
         // A server without ranges returns the whole image: the wanted bytes then begin at `first`.
         let skip = usize::try_from(first).unwrap_or(WINDOW);
-        let answer = self.fetch(false, Some((first, last)), wanted + skip, false).await?;
-        let (skip, total) = match answer.status {
-            206 => (0, check_range(&answer, first, last, total)?),
-            200 => (skip, answer.length.ok_or(MediaRefusal::NoLength)?),
+        let response = self.fetch(false, Some((first, last)), wanted + skip, false).await?;
+        let (skip, total) = match response.status {
+            206 => (0, check_range(&response, first, last, total)?),
+            200 => (skip, response.length.ok_or(MediaRefusal::NoLength)?),
             status => return Err(MediaRefusal::Status(status)),
         };
         let wanted = wanted.min(usize::try_from(total.saturating_sub(first)).unwrap_or(WINDOW));
-        if answer.body.len() < skip + wanted {
+        if response.body.len() < skip + wanted {
             return Err(MediaRefusal::Unusable("its body ends too early"));
         }
-        Ok((answer.body.slice(skip..skip + wanted), total))
+        Ok((response.body.slice(skip..skip + wanted), total))
     }
 }
 
 /// The total length in a `Content-Range`, if the range is the requested one.
 fn check_range(
-    answer: &MediaResponse,
+    response: &MediaResponse,
     first: u64,
     last: u64,
     total: Option<u64>,
 ) -> Result<u64, MediaRefusal> {
     let wrong = MediaRefusal::Unusable("its Content-Range is not the requested one");
-    let received = answer.content_range.as_deref().and_then(|received| received.strip_prefix("bytes "));
+    let received = response.content_range.as_deref().and_then(|received| received.strip_prefix("bytes "));
     let Some((range, whole)) = received.and_then(|received| received.split_once('/')) else {
         return Err(wrong);
     };

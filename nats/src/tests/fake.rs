@@ -250,11 +250,11 @@ async fn serve(stream: TcpStream, shared: &Shared) {
                         String::new()
                     }
                     Some(Command::Publish { subject, reply, headers, body }) => {
-                        let answer = publish(shared, &subject, &headers, &body);
+                        let response = publish(shared, &subject, &headers, &body);
                         if manners == Manners::StoresAndCloses && subject.starts_with("shoal.events") {
                             return;
                         }
-                        match (answer, reply) {
+                        match (response, reply) {
                             (Answer::Core, _) => {
                                 let _no_subscriber = shared.messages.send(subject);
                                 String::new()

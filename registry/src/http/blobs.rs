@@ -35,8 +35,8 @@ impl Api {
             return Ok(unchanged.unwrap_or_else(|| described(Body::empty(), digest, length)));
         }
         let blob = self.open_blob(repository, digest).await?;
-        if let Some(answer) = not_modified(&parts.headers, digest) {
-            return Ok(answer);
+        if let Some(response) = not_modified(&parts.headers, digest) {
+            return Ok(response);
         }
         let length = blob.length();
         let entity_tag = entity_tag(digest);

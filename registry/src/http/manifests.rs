@@ -42,8 +42,8 @@ impl Api {
         parts: &Parts,
     ) -> Result<Response, ApiError> {
         let manifest = self.registry.resolve(repository, reference).await?;
-        if let Some(answer) = not_modified(&parts.headers, &manifest.digest) {
-            return Ok(answer);
+        if let Some(response) = not_modified(&parts.headers, &manifest.digest) {
+            return Ok(response);
         }
         let length = manifest.bytes.len();
         let mut response = Response::new(Body::from(manifest.bytes));

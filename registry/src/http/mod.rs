@@ -82,7 +82,7 @@ pub(crate) fn router(registry: Registry, authorizer: Arc<dyn Authorizer>, audit:
 
 async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
     let (parts, mut body) = request.into_parts();
-    let mut response = match Box::pin(api.answer(&parts, &mut body)).await {
+    let mut response = match Box::pin(api.response(&parts, &mut body)).await {
         Ok(response) => response,
         Err(error) => {
             let mut response = error.into_response();
@@ -100,7 +100,7 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
 }
 
 impl Api {
-    async fn answer(&self, parts: &Parts, body: &mut Body) -> Result<Response, ApiError> {
+    async fn response(&self, parts: &Parts, body: &mut Body) -> Result<Response, ApiError> {
         let mut endpoint = Endpoint::parse(parts.uri.path())?;
         let methods = methods(&endpoint);
         let action = methods

@@ -74,9 +74,9 @@ async fn ten_gibibytes_are_pushed_and_pulled_in_parts_in_constant_memory() {
         let range = format!("bytes={first}-{}", first + (64 << 20) - 1);
         let request = client.get(&blob).header("range", range);
         tokio::spawn(async move {
-            let mut answer = request.send().await.unwrap();
+            let mut response = request.send().await.unwrap();
             let mut length = 0;
-            while let Some(piece) = answer.chunk().await.unwrap() {
+            while let Some(piece) = response.chunk().await.unwrap() {
                 length += piece.len();
             }
             assert_eq!(length, 64 << 20);

@@ -246,8 +246,8 @@ impl Suite {
         content: &[u8],
     ) -> Result<(), Failure> {
         let body = if method == Method::HEAD { &[] } else { content };
-        let answer = self.request(method, &format!("/v2/{repository}/blobs/{digest}")).send().await?;
-        answer
+        let response = self.request(method, &format!("/v2/{repository}/blobs/{digest}")).send().await?;
+        response
             .is(&[200])?
             .has("docker-content-digest", &digest.to_string())?
             .has("content-length", &content.len().to_string())?
@@ -301,15 +301,15 @@ impl Suite {
         if let Some(from) = from {
             ask = ask.query("from", from);
         }
-        let mut answer = ask.send().await?;
+        let mut response = ask.send().await?;
         if !there {
             // A failed mount starts an upload, which accepts the blob.
-            let session = answer.is(&[202])?.header("location")?;
+            let session = response.is(&[202])?.header("location")?;
             let put = self.octets(Method::PUT, session).query("digest", &digest.to_string());
-            answer = put.body(content).send().await?;
+            response = put.body(content).send().await?;
         }
-        answer.is(&[201])?.has("docker-content-digest", &digest.to_string())?;
-        self.request(Method::GET, answer.header("location")?).send().await?.is(&[200])?.holds(content)?;
+        response.is(&[201])?.has("docker-content-digest", &digest.to_string())?;
+        self.request(Method::GET, response.header("location")?).send().await?.is(&[200])?.holds(content)?;
         Ok(())
     }
 
@@ -340,14 +340,14 @@ impl Suite {
         part: Option<(usize, usize)>,
     ) -> Result<(), Failure> {
         let ask = self.request(Method::GET, &format!("/v2/{REPOSITORY}/blobs/{digest}"));
-        let answer = ask.header("range", format!("bytes={range}")).send().await?;
+        let response = ask.header("range", format!("bytes={range}")).send().await?;
         match part {
-            Some((start, end)) => answer
+            Some((start, end)) => response
                 .is(&[206])?
                 .has("content-range", &format!("bytes {start}-{}/{}", end - 1, content.len()))?
                 .has("content-length", &(end - start).to_string())?
                 .holds(&content[start..end])?,
-            None => answer.is(&[416])?,
+            None => response.is(&[416])?,
         };
         Ok(())
     }

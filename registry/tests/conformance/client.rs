@@ -117,12 +117,12 @@ impl Target {
             url.query_pairs_mut().append_pair("scope", &scope);
         }
         let ask = self.client.get(url).header("authorization", basic).header("accept", "application/json");
-        let answer = ask.send().await.map_err(shown)?;
-        if answer.status() != 200 {
-            return Err(format!("the token endpoint responded with {} and not 200", answer.status()));
+        let response = ask.send().await.map_err(shown)?;
+        if response.status() != 200 {
+            return Err(format!("the token endpoint responded with {} and not 200", response.status()));
         }
         let document: serde_json::Value =
-            serde_json::from_slice(&answer.bytes().await.map_err(shown)?).map_err(shown)?;
+            serde_json::from_slice(&response.bytes().await.map_err(shown)?).map_err(shown)?;
         let token = document["access_token"].as_str().or(document["token"].as_str());
         token.map(str::to_owned).ok_or_else(|| format!("no token in {document}"))
     }
@@ -173,11 +173,11 @@ impl PreparedRequest<'_> {
             refused.refuses(&[401])?;
         }
         let authorization = self.target.authorization(login, refused.header("www-authenticate")?).await?;
-        let answer = self.once(&what, &url, Some(&authorization)).await?;
+        let response = self.once(&what, &url, Some(&authorization)).await?;
         if !login.holds_nothing {
             self.target.held.lock().unwrap().insert(key, authorization);
         }
-        Ok(answer)
+        Ok(response)
     }
 
     async fn once(
@@ -201,9 +201,9 @@ impl PreparedRequest<'_> {
             Some(body) => request = request.body(body.clone()),
             None => {}
         }
-        let answer = request.send().await.map_err(|error| format!("{what}: {error:?}"))?;
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        let body = answer.bytes().await.map_err(|error| format!("{what}: {error:?}"))?;
+        let response = request.send().await.map_err(|error| format!("{what}: {error:?}"))?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.bytes().await.map_err(|error| format!("{what}: {error:?}"))?;
         Ok(FullResponse { what: what.to_owned(), status, headers, body })
     }
 }

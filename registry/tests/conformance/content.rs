@@ -85,9 +85,9 @@ impl Suite {
 
     async fn get_manifest(&self, method: Method, path: &str, manifest: &Manifest) -> Result<(), Failure> {
         let body = if method == Method::HEAD { &[] } else { manifest.document.as_slice() };
-        let answer =
+        let response =
             self.request(method, path).header("accept", INDEX).header("accept", IMAGE).send().await?;
-        answer
+        response
             .is(&[200])?
             .has("content-type", manifest.kind)?
             .has("content-length", &manifest.document.len().to_string())?
@@ -113,9 +113,10 @@ impl Suite {
     }
 
     async fn list(&self, query: &str) -> Result<(Vec<String>, Option<String>), Failure> {
-        let answer = self.request(Method::GET, &format!("/v2/{REPOSITORY}/tags/list{query}")).send().await?;
-        let link = answer.all("link").first().map(ToString::to_string);
-        let listed = answer.is(&[200])?.json()?;
+        let response =
+            self.request(Method::GET, &format!("/v2/{REPOSITORY}/tags/list{query}")).send().await?;
+        let link = response.all("link").first().map(ToString::to_string);
+        let listed = response.is(&[200])?.json()?;
         if listed["name"] != REPOSITORY {
             return Err(format!("the list is of {}", listed["name"]));
         }
@@ -182,12 +183,12 @@ impl Suite {
         if let Some(kind) = kind {
             ask = ask.query("artifactType", kind);
         }
-        let answer = ask.send().await?;
-        answer.is(&[200])?.has("content-type", INDEX)?;
+        let response = ask.send().await?;
+        response.is(&[200])?.has("content-type", INDEX)?;
         if kind.is_some() {
-            answer.has("oci-filters-applied", "artifactType")?;
+            response.has("oci-filters-applied", "artifactType")?;
         }
-        let index = answer.json()?;
+        let index = response.json()?;
         if index["schemaVersion"] != 2 || index["mediaType"] != INDEX {
             return Err(format!("not an index: {index}"));
         }

@@ -111,14 +111,14 @@ impl RequestInfo {
 
 impl Mutant {
     fn apply(self, router: Router) -> Router {
-        router.layer(from_fn(move |request: Request, next: Next| self.answer(request, next)))
+        router.layer(from_fn(move |request: Request, next: Next| self.response(request, next)))
     }
 
     fn needs_login(self) -> bool {
         matches!(self, Mutant::ForbidsWhatAnotherTokenMay | Mutant::ChallengesOnlyWithoutToken)
     }
 
-    async fn answer(self, mut request: Request, next: Next) -> Response {
+    async fn response(self, mut request: Request, next: Next) -> Response {
         let asked = RequestInfo::of(&request);
         match self {
             Mutant::RangeIgnored => drop(request.headers_mut().remove(header::RANGE)),

@@ -29,9 +29,11 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{Claimed, Committed, Created, Creation, DeletedServer, ServerChange, Store, StoreError};
-use model::{Effect, Idempotency, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, PROVISION,
+use model::{
+    Effect, Idempotency, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, PROVISION,
     PendingCleanup, Phase, Purpose, Run, RunChange, RunId, RunPlan, RunRequest, Serial, Server, Signal,
-    Snapshot, StepInstance, StepName, Time, TlsMode, Wait, WorkflowVersion};
+    Snapshot, StepInstance, StepName, Time, TlsMode, Wait, WorkflowVersion,
+};
 
 const TTL: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(10);

@@ -60,8 +60,8 @@ async fn a_request_can_be_carried_out_without_a_response() {
     let map = Map::of(&bmc).await;
     bmc.inject(Fault::once(FaultTrigger::Reset, FaultEffect::ApplyButTimeout));
     let on = bmc.handle(request(Method::POST, &map.reset, Some(json!({ "ResetType": "On" }))));
-    let answer = tokio::time::timeout(Duration::from_secs(30), on).await;
-    assert!(answer.is_err(), "the client gave up");
+    let response = tokio::time::timeout(Duration::from_secs(30), on).await;
+    assert!(response.is_err(), "the client gave up");
     assert_eq!((bmc.snapshot().power, bmc.power_ons()), (Power::On, 1));
     assert_eq!(operations(&bmc), [(RequestKind::Reset, None)]);
 

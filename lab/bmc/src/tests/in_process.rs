@@ -56,8 +56,8 @@ async fn a_host_boots_from_memory_without_a_socket_and_without_waiting() {
     on.headers = request(Method::GET, "/", None).headers().clone();
     on.headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     on.body = Some(Bytes::from_static(b"{\"ResetType\":\"On\"}"));
-    let answer = transport.send(on, Duration::from_secs(1)).await.unwrap();
-    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    let response = transport.send(on, Duration::from_secs(1)).await.unwrap();
+    assert_eq!(response.status, StatusCode::NO_CONTENT);
     let booted = bmc.wait_for(|now| now.boots_from_media == 1).await;
     assert!(matches!(booted.running, Some(BootSource::Media { .. })));
     assert!(began.elapsed() < Duration::from_secs(30), "the test waited in real time");

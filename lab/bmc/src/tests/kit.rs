@@ -56,9 +56,9 @@ pub(super) async fn ask(
     path: &str,
     body: Option<Value>,
 ) -> (StatusCode, Value) {
-    let answer = send(bmc, request(method, path, body)).await;
-    let json = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
-    (answer.status(), json)
+    let response = send(bmc, request(method, path, body)).await;
+    let json = serde_json::from_slice(response.body()).unwrap_or(Value::Null);
+    (response.status(), json)
 }
 
 pub(super) async fn send(bmc: &SimBmc, request: Request<Bytes>) -> Response<Bytes> {

@@ -154,9 +154,9 @@ async fn a_simulated_bmc_serves_a_socket_and_stops() {
     let server = bmc.serve_on_loopback().await.unwrap();
     let client = client();
     let url = format!("{}/redfish/v1/", server.url());
-    let answer = soon(client.get(&url).send()).await.unwrap();
-    assert_eq!(answer.status(), 200);
-    assert_eq!(answer.headers()["odata-version"], "4.0");
+    let response = soon(client.get(&url).send()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["odata-version"], "4.0");
     let head = soon(client.head(&url).send()).await.unwrap();
     assert_eq!(head.status(), 200);
     assert!(soon(head.bytes()).await.unwrap().is_empty());
@@ -175,9 +175,9 @@ async fn the_router_responds_like_the_socket() {
     use tower::ServiceExt as _;
     let bmc = rig(config()).bmc;
     let request = http::Request::get("/redfish/v1/").body(axum::body::Body::empty()).unwrap();
-    let answer = bmc.router().oneshot(request).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
-    let body = axum::body::to_bytes(answer.into_body(), 1 << 16).await.unwrap();
+    let response = bmc.router().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
     let root: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(text(&root, "/RedfishVersion"), "1.15.0");
 }

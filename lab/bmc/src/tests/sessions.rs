@@ -23,16 +23,16 @@ async fn with_token(bmc: &SimBmc, method: Method, path: &str, token: &str) -> St
     send(bmc, request).await.status()
 }
 
-fn header_of(answer: &http::Response<bytes::Bytes>, name: &str) -> String {
-    answer.headers()[name].to_str().unwrap().to_owned()
+fn header_of(response: &http::Response<bytes::Bytes>, name: &str) -> String {
+    response.headers()[name].to_str().unwrap().to_owned()
 }
 
 #[tokio::test]
 async fn a_session_is_opened_used_and_closed() {
     let bmc = rig(config()).bmc;
-    let answer = login(&bmc, PASSWORD).await;
-    assert_eq!(answer.status(), StatusCode::CREATED);
-    let (token, location) = (header_of(&answer, "x-auth-token"), header_of(&answer, "location"));
+    let response = login(&bmc, PASSWORD).await;
+    assert_eq!(response.status(), StatusCode::CREATED);
+    let (token, location) = (header_of(&response, "x-auth-token"), header_of(&response, "location"));
     assert_eq!(with_token(&bmc, Method::GET, "/redfish/v1/Systems", &token).await, StatusCode::OK);
     assert_eq!(bmc.snapshot().open_sessions, 1);
     assert_eq!(with_token(&bmc, Method::DELETE, &location, &token).await, StatusCode::NO_CONTENT);
@@ -95,9 +95,9 @@ async fn only_the_service_root_and_the_login_need_no_credentials() {
     }
     let mut wrong = request(Method::GET, "/redfish/v1/Systems", None);
     wrong.headers_mut().insert(header::AUTHORIZATION, basic(USER, "wrong"));
-    let answer = send(&bmc, wrong).await;
-    assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
-    assert!(answer.headers().contains_key(header::WWW_AUTHENTICATE));
+    let response = send(&bmc, wrong).await;
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    assert!(response.headers().contains_key(header::WWW_AUTHENTICATE));
 }
 
 #[tokio::test]

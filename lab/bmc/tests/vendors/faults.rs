@@ -14,9 +14,9 @@ async fn with_fault(bmc: &Bmc, effect: FaultEffect) -> Answer {
         FaultTrigger::Path { method: "GET".to_owned(), glob: "*/Systems/*".to_owned() },
         effect,
     ));
-    let answer = bmc.get(&bmc.system).await;
+    let response = bmc.get(&bmc.system).await;
     assert!(bmc.sim_bmc.faults().is_empty());
-    answer
+    response
 }
 
 #[tokio::test(start_paused = true)]

@@ -204,8 +204,8 @@ pub(crate) async fn ask(
         request = request.header(header::CONTENT_TYPE, "application/json");
     }
     let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
-    let answer = sim_bmc.handle(request.body(body).unwrap()).await?;
-    let (parts, text) = answer.into_parts();
+    let response = sim_bmc.handle(request.body(body).unwrap()).await?;
+    let (parts, text) = response.into_parts();
     let body = serde_json::from_slice(&text).unwrap_or_default();
     Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body, text })
 }

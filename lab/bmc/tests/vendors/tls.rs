@@ -29,7 +29,7 @@ async fn root(transport: &HttpTransport) -> Result<u16, TransportError> {
         headers: http::HeaderMap::new(),
         body: None,
     };
-    transport.send(request, Duration::from_secs(20)).await.map(|answer| answer.status.as_u16())
+    transport.send(request, Duration::from_secs(20)).await.map(|response| response.status.as_u16())
 }
 
 #[tokio::test]

@@ -39,8 +39,8 @@ async fn upload(bmc: &Bmc, path: &str, kind: &str, body: Vec<u8>, headers: &[(&s
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let answer = bmc.sim_bmc.handle(request.body(Bytes::from(body)).unwrap()).await.unwrap();
-    let (parts, text) = answer.into_parts();
+    let response = bmc.sim_bmc.handle(request.body(Bytes::from(body)).unwrap()).await.unwrap();
+    let (parts, text) = response.into_parts();
     let body = serde_json::from_slice(&text).unwrap_or_default();
     Answer { status: parts.status.as_u16(), headers: parts.headers, body, text }
 }

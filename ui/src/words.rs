@@ -1,6 +1,6 @@
 //! Names of the API in words for people.
 
-use crate::data::Job;
+use crate::data::JobJson;
 use crate::state::State;
 
 /// The maximum of characters that a page shows of a text of a BMC or an installer.
@@ -121,7 +121,7 @@ pub(crate) fn role(name: &str) -> &str {
 }
 
 /// The state of a job, and the word for it.
-pub(crate) fn state(job: &Job) -> (State, &'static str) {
+pub(crate) fn state(job: &JobJson) -> (State, &'static str) {
     if job.status == "complete" {
         let state = match job.outcome.as_deref() {
             Some("succeeded") => State::Done,
@@ -142,7 +142,7 @@ pub(crate) fn state(job: &Job) -> (State, &'static str) {
 }
 
 /// Where a job is and why, as one sentence.
-pub(crate) fn why(job: &Job) -> String {
+pub(crate) fn why(job: &JobJson) -> String {
     let text = match (&job.failure, &job.hold, &job.wait) {
         (Some(failure), _, _) => failure.summary.clone(),
         (_, Some(hold), _) => hold.detail.clone(),

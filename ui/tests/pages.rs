@@ -11,12 +11,12 @@ use proptest::prelude::*;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use ui::State;
-use ui::data::{Drain, EventPage, JobPage, Overview, Readiness, ServerPage};
+use ui::data::{Drain, EventPage, JobPageJson, OverviewJson, Readiness, ServerPage};
 use ui::view::{
-    AccountView, Ask, AuditFilter, BatchForm, BatchPreview, BatchView, Effect, ErrorPage, FormView, Frame,
-    ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView, LoginView,
-    NewJobView, NewServerView, OverviewView, Role, ServerPageView, ServerParts, ServersView, Tab, TableView,
-    Theme,
+    AccountView, Ask, AskEffect, AuditSearch, BatchForm, BatchPreview, BatchView, CallerRole, ErrorPage,
+    FormView, Frame, ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView,
+    LoginView, NewJobView, NewServerView, OverviewView, ServerPageView, ServerParts, ServersView, Tab,
+    TableView, Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -25,10 +25,10 @@ const CAUSE: &str = "3f9a1c2b7d60e581";
 /// What a BMC or an installer may say.
 const EVIL: &str = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>";
 
-fn frame(role: Role) -> Frame {
+fn frame(role: CallerRole) -> Frame {
     let role_name = match role {
-        Role::Admin => "admin",
-        Role::Operator => "operator",
+        CallerRole::Admin => "admin",
+        CallerRole::Operator => "operator",
         _ => "viewer",
     };
     Frame {
@@ -100,7 +100,7 @@ fn server(text: &str) -> Value {
     })
 }
 
-fn overview(text: &str) -> Overview {
+fn overview(text: &str) -> OverviewJson {
     of(json!({
         "at": "2026-11-23T14:32:06.000Z", "servers": 444, "last_seq": 4812, "failed": 9, "succeeded": 346,
         "open": [
@@ -122,7 +122,7 @@ fn overview(text: &str) -> Overview {
     }))
 }
 
-fn nothing() -> Overview {
+fn nothing() -> OverviewJson {
     of(json!({
         "at": "2026-11-23T14:32:06.000Z", "servers": 0, "last_seq": 0, "failed": 0, "succeeded": 0, "open": [], "failures": [],
         "holds": [], "waits": [], "steps": [], "ended": [], "racks": [],
@@ -139,7 +139,7 @@ fn ready(ok: bool) -> Readiness {
     of(json!({ "status": "ready", "checks": { "database": { "ok": true }, "disk": disk } }))
 }
 
-fn job_page(text: &str, role: Role) -> String {
+fn job_page(text: &str, role: CallerRole) -> String {
     let mut detail = job(text);
     detail["slot_plan"] = json!({ "name": "dual" });
     detail["verbs"] = json!(["retry"]);
@@ -162,7 +162,7 @@ fn job_page(text: &str, role: Role) -> String {
     JobView::of(frame(role), &of(detail), &of(why), &media, Some(&observed)).render().unwrap()
 }
 
-fn server_page(text: &str, role: Role) -> String {
+fn server_page(text: &str, role: CallerRole) -> String {
     let card = json!({
         "probed_at": "2026-11-23T14:00:42.000Z",
         "card": {
@@ -172,7 +172,7 @@ fn server_page(text: &str, role: Role) -> String {
             "slots": [{ "id": text, "media_types": ["CD", "DVD"], "empty": true, "insert": "action" }, { "id": "2", "media_types": ["CD"], "empty": false, "insert": "action" }],
         },
     });
-    let jobs: JobPage = of(json!({ "jobs": [waiting(), job(text)], "next": null }));
+    let jobs: JobPageJson = of(json!({ "jobs": [waiting(), job(text)], "next": null }));
     let condition = json!({
         "id": JOB, "kind": "firmwareInstall", "state": "failed", "status": { "message": text, "next_action": "look" },
         "created_at": "2026-11-23T14:00:00Z", "updated_at": "2026-11-23T14:20:00Z",
@@ -194,7 +194,7 @@ fn server_page(text: &str, role: Role) -> String {
 
 fn issued_page(token: &str) -> String {
     let issued = json!({ "token": token, "name": "ci", "role": "operator", "last_used_at": null, "expires_at": null, "created_at": "2026-11-23T14:00:00Z" });
-    IssuedView::of(frame(Role::Admin), &of(issued)).render().unwrap()
+    IssuedView::of(frame(CallerRole::Admin), &of(issued)).render().unwrap()
 }
 
 fn batch(text: &str) -> Value {
@@ -212,10 +212,10 @@ fn batch(text: &str) -> Value {
 }
 
 /// The pages that change many things at once, and those of accounts and firmware.
-fn many(text: &str, role: Role) -> Vec<(&'static str, String)> {
+fn many(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
     let f = || frame(role);
     let wrong: Vec<ui::data::ErrorDetail> = of(json!([{ "path": "/recipe", "message": text }]));
-    let selection: ui::data::Selection =
+    let selection: ui::data::SelectionJson =
         of(json!({ "count": 30, "superseded": 4, "first": [{ "job_id": JOB, "server_serial": text }] }));
     let limits = LimitFields { max_parallel: "5".to_owned(), ..LimitFields::default() };
     let refused =
@@ -270,7 +270,7 @@ fn many(text: &str, role: Role) -> Vec<(&'static str, String)> {
 }
 
 fn stores(text: &str) -> Vec<(&'static str, String)> {
-    let admin = || frame(Role::Admin);
+    let admin = || frame(CallerRole::Admin);
     let file = json!({
         "digest": "sha256:0123456789abcdef0123456789abcdef", "vendor": "Contoso", "models": ["R1", text], "component": "bios", "version": "2.1",
         "filename": text, "size": 30_000_000, "restart": "host",
@@ -297,7 +297,7 @@ fn stores(text: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn overview_page(text: &str, role: Role) -> String {
+fn overview_page(text: &str, role: CallerRole) -> String {
     let events: EventPage =
         of(json!({ "events": [event(1, "info", text), event(2, "error", text)], "next": 2 }));
     OverviewView::of(frame(role), &overview(text), &drain(true), &ready(false), &events.events, "")
@@ -305,19 +305,19 @@ fn overview_page(text: &str, role: Role) -> String {
         .unwrap()
 }
 
-fn jobs_page(text: &str, role: Role) -> String {
-    let page: JobPage = of(json!({ "jobs": [job(text), waiting()], "next": "2026_x" }));
+fn jobs_page(text: &str, role: CallerRole) -> String {
+    let page: JobPageJson = of(json!({ "jobs": [job(text), waiting()], "next": "2026_x" }));
     let query = JobsQuery::parse("outcome:failed class:media rack=7");
     JobsView::of(frame(role), &query, &page, Some(&overview(text)), None, None).render().unwrap()
 }
 
-fn servers_page(text: &str, role: Role) -> String {
+fn servers_page(text: &str, role: CallerRole) -> String {
     let page: ServerPage = of(json!({ "servers": [server(text)], "next": "9F86W24" }));
     ServersView::of(frame(role), text, &page, true, Some(text.to_owned())).render().unwrap()
 }
 
 fn tables(text: &str) -> Vec<(&'static str, String)> {
-    let admin = || frame(Role::Admin);
+    let admin = || frame(CallerRole::Admin);
     let registry = json!({
         "accepts_pushes": true, "free_bytes": 74_800_000_000_u64, "read_only": null, "pins": 62,
         "quotas": [{ "repositories": "os-images/**", "limit_bytes": 500, "used_bytes": 187 }],
@@ -328,7 +328,7 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
     let tokens = json!({ "tokens": [{ "name": text, "role": "admin", "last_used_at": null, "expires_at": null, "created_at": "2026-10-13T00:00:00Z" }] });
     let settings = json!({ "settings": [{ "name": "MEDIA_HTTP_ADDR", "value": text, "origin": "file" }, { "name": "SITE_LIMIT", "value": "", "origin": "default" }] });
     let audit = json!({ "entries": [{ "time": "2026-11-23T14:00:00Z", "action": "job.cancel", "target": text, "actor": text, "source": "10.0.0.1", "result": "ok", "count": 3 }], "head": "12:abcdef", "next": "11" });
-    let filter = AuditFilter { action: "job.*".to_owned(), actor: text.to_owned(), ..AuditFilter::default() };
+    let filter = AuditSearch { action: "job.*".to_owned(), actor: text.to_owned(), ..AuditFilter::default() };
     let events = json!({ "events": [event(7, "warn", text)], "next": 7 });
     let found =
         (json!({ "jobs": [job(text)], "next": null }), json!({ "servers": [server(text)], "next": null }));
@@ -344,7 +344,7 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
     pages.into_iter().map(|(name, page)| (name, page.render().unwrap())).collect()
 }
 
-fn forms(text: &str, role: Role) -> Vec<(&'static str, String)> {
+fn forms(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
     let wrong: Vec<ui::data::ErrorDetail> = of(json!([{ "path": "/recipe/target_disk", "message": text }]));
     let fields = JobForm { server: text.to_owned(), recipe: text.to_owned(), ..JobForm::default() };
     let plan = json!({
@@ -363,7 +363,7 @@ fn forms(text: &str, role: Role) -> Vec<(&'static str, String)> {
         f: frame(role),
         question: "Cancel the job of 9F86W24?".to_owned(),
         intro: text.to_owned(),
-        effects: vec![Effect { state: State::Waiting, text: text.to_owned() }],
+        effects: vec![AskEffect { state: State::Waiting, text: text.to_owned() }],
         action: format!("/ui/jobs/{JOB}/cancel"),
         key: "k".to_owned(),
         reason: true,
@@ -392,7 +392,7 @@ fn forms(text: &str, role: Role) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn filled(text: &str, role: Role) -> Vec<(&'static str, String)> {
+fn filled(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
     let mut pages = vec![
         ("overview", overview_page(text, role)),
         ("jobs", jobs_page(text, role)),
@@ -410,8 +410,8 @@ fn filled(text: &str, role: Role) -> Vec<(&'static str, String)> {
 }
 
 fn empty() -> Vec<(&'static str, String)> {
-    let f = || frame(Role::Operator);
-    let jobs: JobPage = of(json!({ "jobs": [], "next": null }));
+    let f = || frame(CallerRole::Operator);
+    let jobs: JobPageJson = of(json!({ "jobs": [], "next": null }));
     let servers: ServerPage = of(json!({ "servers": [], "next": null }));
     let events: EventPage = of(json!({ "events": [], "next": 0 }));
     let overview =
@@ -432,7 +432,9 @@ fn empty() -> Vec<(&'static str, String)> {
 fn every_page_is_the_golden_one() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/ui");
     let mut different = Vec::new();
-    for (name, page) in filled("bootloader-linux.service failed", Role::Operator).into_iter().chain(empty()) {
+    for (name, page) in
+        filled("bootloader-linux.service failed", CallerRole::Operator).into_iter().chain(empty())
+    {
         // The names of the assets change with their content, and the icons are in every page.
         let assets = [(&ui::assets::STYLE.path, "STYLE"), (&ui::assets::SCRIPT.path, "SCRIPT")];
         let page = assets.into_iter().fold(page, |page, (path, word)| page.replace(path.as_str(), word));
@@ -451,7 +453,7 @@ fn every_page_is_the_golden_one() {
 
 #[test]
 fn a_text_of_a_machine_is_data_on_every_page() {
-    for (name, page) in filled(EVIL, Role::Admin) {
+    for (name, page) in filled(EVIL, CallerRole::Admin) {
         for part in ["<script>alert", "<img", "onerror=alert(2)>"] {
             assert!(!page.contains(part), "{name} has {part}");
         }
@@ -463,7 +465,7 @@ fn a_text_of_a_machine_is_data_on_every_page() {
 
 #[test]
 fn no_page_has_inline_script_or_style() {
-    for (name, page) in filled("text", Role::Admin).into_iter().chain(empty()) {
+    for (name, page) in filled("text", CallerRole::Admin).into_iter().chain(empty()) {
         for part in [" style=", "<style", "javascript:", " onclick=", " onload="] {
             assert!(!page.contains(part), "{name} has {part}");
         }
@@ -478,7 +480,7 @@ fn no_page_has_inline_script_or_style() {
 
 #[test]
 fn a_viewer_is_offered_no_change() {
-    for (name, page) in filled("text", Role::Viewer) {
+    for (name, page) in filled("text", CallerRole::Viewer) {
         if !["overview", "jobs", "job", "servers", "server", "batch"].contains(&name) {
             continue;
         }
@@ -499,15 +501,15 @@ fn a_viewer_is_offered_no_change() {
             assert!(!page.contains(link), "{name} offers {link}");
         }
     }
-    assert!(job_page("text", Role::Operator).contains("/retry\""));
+    assert!(job_page("text", CallerRole::Operator).contains("/retry\""));
 }
 
 #[test]
 fn a_token_with_labels_is_offered_no_change_of_many() {
-    let page: JobPage = of(json!({ "jobs": [job("text")], "next": null }));
+    let page: JobPageJson = of(json!({ "jobs": [job("text")], "next": null }));
     let query = JobsQuery::parse("outcome:failed");
     for (sees_all, offered) in [(true, 2), (false, 0)] {
-        let frame = Frame { sees_all, ..frame(Role::Operator) };
+        let frame = Frame { sees_all, ..frame(CallerRole::Operator) };
         let page = JobsView::of(frame, &query, &page, None, None, None).render().unwrap();
         assert_eq!(page.matches("/ui/jobs/selection/").count(), offered);
     }
@@ -515,12 +517,12 @@ fn a_token_with_labels_is_offered_no_change_of_many() {
 
 #[test]
 fn the_navigation_leads_to_no_page_that_is_refused() {
-    let page: JobPage = of(json!({ "jobs": [], "next": null }));
+    let page: JobPageJson = of(json!({ "jobs": [], "next": null }));
     for (role, sees_all, events, settings) in [
-        (Role::Admin, true, true, true),
-        (Role::Operator, true, true, false),
-        (Role::Viewer, true, true, false),
-        (Role::Viewer, false, false, false),
+        (CallerRole::Admin, true, true, true),
+        (CallerRole::Operator, true, true, false),
+        (CallerRole::Viewer, true, true, false),
+        (CallerRole::Viewer, false, false, false),
     ] {
         let frame = Frame { sees_all, ..frame(role) };
         let page = JobsView::of(frame, &JobsQuery::default(), &page, None, None, None).render().unwrap();
@@ -541,7 +543,7 @@ fn causes_that_the_overview_does_not_show_have_a_link() {
         let group = overview.failures[0].clone();
         overview.failures = vec![group; causes];
         overview.holds.clear();
-        OverviewView::of(frame(Role::Viewer), &overview, &drain(false), &ready(true), &[], "")
+        OverviewView::of(frame(CallerRole::Viewer), &overview, &drain(false), &ready(true), &[], "")
             .render()
             .unwrap()
     };
@@ -559,7 +561,7 @@ fn the_overview_shows_the_age_of_the_last_backup() {
     let checks =
         json!({ "backup": { "ok": true, "age_seconds": 93_600, "message": "the last backup is old" } });
     let ready: Readiness = of(json!({ "status": "ready", "checks": checks }));
-    let page = OverviewView::of(frame(Role::Viewer), &overview("text"), &drain(false), &ready, &[], "")
+    let page = OverviewView::of(frame(CallerRole::Viewer), &overview("text"), &drain(false), &ready, &[], "")
         .render()
         .unwrap();
     assert!(page.contains("last 1 day ago") && page.contains("the last backup is old"), "{page}");
@@ -587,7 +589,7 @@ proptest! {
 
     #[test]
     fn any_text_is_escaped(text in "[<>\"'&a-z]{0,40}") {
-        let page = jobs_page(&text, Role::Admin);
+        let page = jobs_page(&text, CallerRole::Admin);
         prop_assert_eq!(page.matches("<script").count(), 1);
     }
 }

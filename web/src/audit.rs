@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use ui::data::AuditPage;
-use ui::view::{AuditFilter, Tab, TableView};
+use ui::view::{AuditSearch, Tab, TableView};
 
 use super::form::Form;
 use super::refusal::Refusal;
@@ -48,13 +48,13 @@ const COLUMNS: [&str; 13] = [
 ];
 
 /// The filters of a query.
-fn filter(query: &Form) -> AuditFilter {
+fn filter(query: &Form) -> AuditSearch {
     let text = |name: &str| query.get(name).trim().to_owned();
-    AuditFilter { actor: text("actor"), action: text("action"), target: text("target"), since: text("since") }
+    AuditSearch { actor: text("actor"), action: text("action"), target: text("target"), since: text("since") }
 }
 
 /// The path of a page of the API.
-fn path(filter: &AuditFilter, limit: u32, cursor: Option<&str>) -> String {
+fn path(filter: &AuditSearch, limit: u32, cursor: Option<&str>) -> String {
     // A day is its begin.
     let since = match filter.since.as_str() {
         day if day.len() == 10 => format!("{day}T00:00:00Z"),
@@ -148,7 +148,7 @@ enum Part {
 /// The parts of a file: one for each page of the log. A page is read when the part before it was taken.
 fn pages(
     visit: Visit,
-    filter: AuditFilter,
+    filter: AuditSearch,
     format: Format,
     first: Entries,
 ) -> impl stream::Stream<Item = io::Result<String>> {
@@ -260,7 +260,7 @@ mod tests {
         let (mut parts, ()) = Request::new(()).into_parts();
         let Ok(visit) = Visit::from_request_parts(&mut parts, &pages).await;
         let filter =
-            AuditFilter { actor: "ann".to_owned(), since: "2026-11-23".to_owned(), ..AuditFilter::default() };
+            AuditSearch { actor: "ann".to_owned(), since: "2026-11-23".to_owned(), ..AuditFilter::default() };
         let first = serde_json::from_str(r#"{"entries":[{"seq":8,"action":"a","actor":"=1+1"}],"next":"7"}"#)
             .unwrap();
         super::pages(visit, filter, format, first).collect().await

@@ -7,7 +7,8 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use ui::State;
 use ui::data::{
-    Batch, BatchDetail, BatchPage, BatchRow, CreatedBatch, DryRun, ErrorBody, ErrorDetail, Me, Overview,
+    BatchDetail, BatchJson, BatchPageJson, BatchRow, CreatedBatchJson, DryRunJson, ErrorBody, ErrorDetail,
+    Me, OverviewJson,
 };
 use ui::view::{BatchForm, BatchPreview, BatchView, FormView, Tab, TableView};
 use uuid::Uuid;
@@ -33,7 +34,7 @@ pub(super) async fn list(visit: Visit) -> Response {
             "" => String::new(),
             cursor => format!("&cursor={}", encoded(cursor)),
         };
-        let page: BatchPage = visit.get(&format!("/api/v1/batches?limit={PAGE}{cursor}")).await?;
+        let page: BatchPageJson = visit.get(&format!("/api/v1/batches?limit={PAGE}{cursor}")).await?;
         html(&TableView::batches(visit.frame("Batches", Tab::Jobs).await?, &page))
     };
     let shown = shown.await;
@@ -45,7 +46,7 @@ pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
     let shown = async {
         let me: Me = visit.get("/api/v1/me").await?;
         let batch: BatchDetail = visit.get(&format!("/api/v1/batches/{}", encoded(&id))).await?;
-        let overview: Option<Overview> = visit.get("/api/v1/overview").await.ok();
+        let overview: Option<OverviewJson> = visit.get("/api/v1/overview").await.ok();
         let mut frame = visit.framed("Batch".to_owned(), Tab::Jobs, &me, overview.as_ref());
         let open = overview.filter(|_| !batch.batch.complete);
         frame.stream = open.map(|overview| format!("/api/v1/events?after={}", overview.last_seq));
@@ -130,9 +131,9 @@ async fn change(visit: &Visit, id: &str, verb: &str, form: &Form) -> Result<Resp
     let path = format!("/api/v1/batches/{id}/{verb}");
     let response = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
     let (shown, done) = match verb {
-        "retry" => (response.read::<CreatedBatch>()?.batch_id, "batch-retry"),
-        "continue" => (response.read::<Batch>()?.batch_id, "batch-continue"),
-        _ => (response.read::<Batch>()?.batch_id, "batch"),
+        "retry" => (response.read::<CreatedBatchJson>()?.batch_id, "batch-retry"),
+        "continue" => (response.read::<BatchJson>()?.batch_id, "batch-continue"),
+        _ => (response.read::<BatchJson>()?.batch_id, "batch"),
     };
     Ok(Redirect::to(&format!("/ui/batches/{}?done={done}", encoded(&shown))).into_response())
 }
@@ -190,7 +191,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
             return Err(Refusal::field("q", &why));
         }
         let change = Change { method: Method::POST, path: "/api/v1/batches", body: Some(body), form };
-        let created: CreatedBatch = visit.change(change).await?.read()?;
+        let created: CreatedBatchJson = visit.change(change).await?.read()?;
         let place = format!("/ui/batches/{}?done=batch-created", encoded(&created.batch_id));
         Ok(Redirect::to(&place).into_response())
     };
@@ -238,7 +239,7 @@ async fn order(visit: &Visit, form: &Form) -> Result<(Value, Vec<String>), Refus
 async fn tried(visit: &Visit, body: &Value, serials: &[String]) -> Result<BatchPreview, Refusal> {
     let attempt = async |serial: &String| {
         let job = json!({ "server_serial": serial, "recipe": body["recipe"], "labels": body["labels"] });
-        match visit.preview::<DryRun>("/api/v1/jobs", job).await {
+        match visit.preview::<DryRunJson>("/api/v1/jobs", job).await {
             Ok(plan) => Ok(row_of(serial, plan)),
             Err(refusal) if refusal.status == StatusCode::FORBIDDEN => Err(refusal),
             Err(refusal) => Ok(BatchRow {
@@ -253,7 +254,7 @@ async fn tried(visit: &Visit, body: &Value, serials: &[String]) -> Result<BatchP
     Ok(BatchPreview { servers: serials.len() as u64, tried: rows.into_iter().collect::<Result<_, _>>()? })
 }
 
-fn row_of(serial: &str, plan: DryRun) -> BatchRow {
+fn row_of(serial: &str, plan: DryRunJson) -> BatchRow {
     let (result, error) = match (plan.refused, plan.blocked_by) {
         (Some(refused), _) => ("refuse", Some(refused.error)),
         (None, blocked) if !blocked.is_empty() => {

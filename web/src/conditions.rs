@@ -9,7 +9,7 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::{Value, json};
 use ui::State;
-use ui::data::{Condition, ConditionPreview, FirmwareSetPage, Server};
+use ui::data::{ConditionJson, ConditionPreview, FirmwareSetPage, ServerJson};
 use ui::view::{FormView, Tab};
 use uuid::Uuid;
 
@@ -38,7 +38,7 @@ async fn question(
     previewed: bool,
 ) -> Result<Response, Refusal> {
     let segment = encoded(serial);
-    let server: Server = visit.get(&format!("/api/v1/servers/{segment}")).await?;
+    let server: ServerJson = visit.get(&format!("/api/v1/servers/{segment}")).await?;
     let frame = visit.frame(server.serial.clone(), Tab::Servers).await?;
     // A controller without a registry has no sets; the other kinds need none.
     let sets: Vec<String> = match visit.get::<FirmwareSetPage>("/api/v1/firmware-sets").await {
@@ -82,7 +82,7 @@ pub(super) async fn submit(visit: Visit, Path(serial): Path<String>, form: Form)
         let path = format!("/api/v1/servers/{}/condition", encoded(&serial));
         let change =
             Change { method: Method::POST, path: &path, body: Some(request(kind, set)), form: &form };
-        let made: Condition = visit.change(change).await?.read()?;
+        let made: ConditionJson = visit.change(change).await?.read()?;
         Ok(Redirect::to(&format!("/ui/jobs/{}?done=condition", encoded(&made.id))).into_response())
     };
     let done = done.await;
@@ -93,7 +93,7 @@ pub(super) async fn submit(visit: Visit, Path(serial): Path<String>, form: Form)
 pub(super) async fn ask_doctor(visit: Visit, Path(serial): Path<String>) -> Response {
     let shown = async {
         let segment = encoded(&serial);
-        let server: Server = visit.get(&format!("/api/v1/servers/{segment}")).await?;
+        let server: ServerJson = visit.get(&format!("/api/v1/servers/{segment}")).await?;
         let frame = visit.frame("Diagnose", Tab::Servers).await?;
         let (path, back) = (format!("/ui/servers/{segment}/doctor"), format!("/ui/servers/{segment}"));
         html(

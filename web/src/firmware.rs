@@ -2,7 +2,7 @@
 
 use axum::extract::Path;
 use axum::response::Response;
-use ui::data::{FirmwarePage, FirmwareSet, FirmwareSetPage};
+use ui::data::{FirmwarePage, FirmwareSetJson, FirmwareSetPage};
 use ui::view::{Tab, TableView};
 
 use super::visit::{Visit, encoded, html};
@@ -23,7 +23,7 @@ pub(super) async fn list(visit: Visit) -> Response {
 /// Shows one set.
 pub(super) async fn set(visit: Visit, Path(name): Path<String>) -> Response {
     let shown = async {
-        let set: FirmwareSet = visit.get(&format!("/api/v1/firmware-sets/{}", encoded(&name))).await?;
+        let set: FirmwareSetJson = visit.get(&format!("/api/v1/firmware-sets/{}", encoded(&name))).await?;
         html(&TableView::firmware_set(visit.frame(set.name.clone(), Tab::Registry).await?, &set))
     };
     let shown = shown.await;

@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::json;
 use ui::State;
-use ui::data::{Condition, Explanation, JobDetail, MediaReads, Server};
-use ui::view::{Ask, Effect, JobView, LogView, Tab};
+use ui::data::{ConditionJson, ExplanationJson, JobDetailJson, MediaReads, ServerJson};
+use ui::view::{Ask, AskEffect, JobView, LogView, Tab};
 use uuid::Uuid;
 
 use super::form::Form;
@@ -27,13 +27,13 @@ async fn job(visit: &Visit, id: &str) -> Result<Response, Refusal> {
     let (path, explain) = (format!("/api/v1/jobs/{id}"), format!("/api/v1/jobs/{id}/explain"));
     let media = format!("/api/v1/jobs/{id}/media");
     let (mut detail, why, media) = tokio::try_join!(
-        visit.get::<JobDetail>(&path),
-        visit.get::<Explanation>(&explain),
+        visit.get::<JobDetailJson>(&path),
+        visit.get::<ExplanationJson>(&explain),
         visit.get::<MediaReads>(&media),
     )?;
     name_components(visit, &mut detail).await;
     let observed = match &detail.job.server_serial {
-        Some(serial) => visit.get::<Server>(&format!("/api/v1/servers/{}", encoded(serial))).await.ok(),
+        Some(serial) => visit.get::<ServerJson>(&format!("/api/v1/servers/{}", encoded(serial))).await.ok(),
         None => None,
     };
     let observed = observed.and_then(|server| server.observed);
@@ -47,12 +47,12 @@ async fn job(visit: &Visit, id: &str) -> Result<Response, Refusal> {
 }
 
 /// Names the component of each step of a firmware installation, as the condition of the job has it.
-async fn name_components(visit: &Visit, detail: &mut JobDetail) {
+async fn name_components(visit: &Visit, detail: &mut JobDetailJson) {
     let Some(serial) = detail.job.server_serial.as_deref().filter(|_| detail.job.workflow == FIRMWARE) else {
         return;
     };
     let path = format!("/api/v1/servers/{}/condition?kind=firmwareInstall", encoded(serial));
-    let Ok(condition) = visit.get::<Condition>(&path).await else { return };
+    let Ok(condition) = visit.get::<ConditionJson>(&path).await else { return };
     if condition.id != detail.job.job_id {
         // A newer installation: its components are others.
         return;
@@ -123,7 +123,7 @@ pub(super) async fn ask(visit: Visit, Path((id, word)): Path<(String, String)>) 
 
 async fn question(visit: &Visit, id: &str, word: &str) -> Result<Response, Refusal> {
     let verb = verb(word)?;
-    let detail: JobDetail = visit.get(&format!("/api/v1/jobs/{id}")).await?;
+    let detail: JobDetailJson = visit.get(&format!("/api/v1/jobs/{id}")).await?;
     let of = detail.job.server_serial.as_deref().map(|serial| format!(" of {serial}")).unwrap_or_default();
     let offered = detail.verbs.iter().any(|offered| offered == verb.word);
     let intro = match offered {
@@ -147,8 +147,8 @@ async fn question(visit: &Visit, id: &str, word: &str) -> Result<Response, Refus
     })
 }
 
-fn effects(word: &str, detail: &JobDetail) -> Vec<Effect> {
-    let effect = |state, text: &str| Effect { state, text: text.to_owned() };
+fn effects(word: &str, detail: &JobDetailJson) -> Vec<AskEffect> {
+    let effect = |state, text: &str| AskEffect { state, text: text.to_owned() };
     match word {
         "cancel" if detail.steps.is_empty() => {
             vec![effect(
@@ -178,7 +178,7 @@ fn effects(word: &str, detail: &JobDetail) -> Vec<Effect> {
                 vec![effect(State::Queued, "A new job with the same request; this one is unchanged.")];
             if let Some(failure) = &detail.job.failure {
                 let text = format!("Unless this was done, it may fail the same way: {}", failure.next_action);
-                effects.insert(0, Effect { state: State::Waiting, text });
+                effects.insert(0, AskEffect { state: State::Waiting, text });
             }
             effects
         }

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use ui::data::{JobPage, Me, Overview};
+use ui::data::{JobPageJson, Me, OverviewJson};
 use ui::view::{JobsQuery, JobsView, Tab};
 
 use super::refusal::Refusal;
@@ -20,7 +20,7 @@ pub(super) async fn list(visit: Visit) -> Response {
 async fn jobs(visit: &Visit) -> Result<Response, Refusal> {
     let me: Me = visit.get("/api/v1/me").await?;
     let overview = match me.labels.is_empty() {
-        true => Some(visit.get::<Overview>("/api/v1/overview").await?),
+        true => Some(visit.get::<OverviewJson>("/api/v1/overview").await?),
         false => None,
     };
     let query = JobsQuery::parse(visit.query.get("q"));
@@ -32,10 +32,10 @@ async fn jobs(visit: &Visit) -> Result<Response, Refusal> {
         }
     }
     // A filter that is not understood is explained beside its field, above an empty list.
-    let (page, refused) = match visit.get::<JobPage>(&path).await {
+    let (page, refused) = match visit.get::<JobPageJson>(&path).await {
         Ok(page) => (page, None),
         Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => {
-            (JobPage { jobs: Vec::new(), next: None }, Some(refusal.text()))
+            (JobPageJson { jobs: Vec::new(), next: None }, Some(refusal.text()))
         }
         Err(refusal) => return Err(refusal),
     };

@@ -4,7 +4,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui::data::{DryRun, ErrorDetail};
+use ui::data::{DryRunJson, ErrorDetail};
 use ui::view::{JobForm, NewJobView, Tab};
 use uuid::Uuid;
 
@@ -54,7 +54,7 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let change = Change { method: Method::POST, path, body: Some(body), form };
     match visit.change(change).await {
         Ok(response) if preview => {
-            let plan: DryRun =
+            let plan: DryRunJson =
                 serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))?;
             again(visit, form, Vec::new(), Some(&plan)).await
         }
@@ -95,7 +95,7 @@ async fn again(
     visit: &Visit,
     form: &Form,
     refused: Vec<ErrorDetail>,
-    plan: Option<&DryRun>,
+    plan: Option<&DryRunJson>,
 ) -> Result<Response, Refusal> {
     let text = |name: &str| form.get(name).to_owned();
     let fields = JobForm {

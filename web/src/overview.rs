@@ -1,7 +1,7 @@
 //! The overview.
 
 use axum::response::{IntoResponse, Redirect, Response};
-use ui::data::{Drain, EventPage, Me, Overview};
+use ui::data::{Drain, EventPage, Me, OverviewJson};
 use ui::view::{OverviewView, Tab};
 
 use super::refusal::Refusal;
@@ -22,7 +22,7 @@ async fn overview(visit: &Visit) -> Result<Response, Refusal> {
         // The overview counts everything, and this caller may see some servers only.
         return Ok(Redirect::to("/ui/jobs").into_response());
     }
-    let overview: Overview = visit.get("/api/v1/overview").await?;
+    let overview: OverviewJson = visit.get("/api/v1/overview").await?;
     let after = (overview.last_seq - JUST).max(0);
     let events = format!("/api/v1/events?after={after}&limit={JUST}");
     let (drain, ready, events) = tokio::try_join!(

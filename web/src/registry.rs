@@ -2,7 +2,7 @@
 
 use axum::extract::Path;
 use axum::response::Response;
-use ui::data::{Registry, Repositories, RepositoryDetail};
+use ui::data::{RegistryJson, Repositories, RepositoryDetail};
 use ui::view::{Tab, TableView};
 
 use super::visit::{Visit, encoded, html};
@@ -14,7 +14,7 @@ const PAGE: u32 = 50;
 pub(super) async fn show(visit: Visit) -> Response {
     let shown = async {
         let (status, repositories) = tokio::try_join!(
-            visit.get::<Registry>("/api/v1/registry"),
+            visit.get::<RegistryJson>("/api/v1/registry"),
             visit.get::<Repositories>("/api/v1/registry/repositories"),
         )?;
         let frame = visit.frame("Registry", Tab::Registry).await?;

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use std::time::Duration;
 use ui::State;
-use ui::data::{CreatedBatch, Selection, ServerPage};
+use ui::data::{CreatedBatchJson, SelectionJson, ServerPage};
 use ui::view::{FormView, LimitFields, Tab, TableView};
 use uuid::Uuid;
 
@@ -62,7 +62,7 @@ async fn preview(
     changed: Option<&Refusal>,
 ) -> Result<Response, Refusal> {
     known(verb)?;
-    let selection: Selection =
+    let selection: SelectionJson =
         visit.preview(&format!("/api/v1/job-selections/{verb}"), json!({ "filter": filter })).await?;
     let frame = visit.frame("Many jobs", Tab::Jobs).await?;
     let view = FormView::jobs_selection(frame, verb, filter, &selection, limits, &Uuid::now_v7().to_string());
@@ -97,7 +97,7 @@ async fn change(visit: &Visit, verb: &str, form: &Form) -> Result<Response, Refu
     let response = visit.change(Change { method: Method::POST, path: &path, body: Some(body), form }).await?;
     let place = match verb {
         "retry" => {
-            let created: CreatedBatch = response.read()?;
+            let created: CreatedBatchJson = response.read()?;
             format!("/ui/batches/{}?done=batch-retry", encoded(&created.batch_id))
         }
         _ => format!("/ui/jobs?q={}&done=cancelled-all", encoded(filter)),

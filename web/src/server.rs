@@ -5,8 +5,10 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
-use ui::data::{ConditionList, FirmwareSet, Inventory, JobPage, KeptCard, LastDiagnostics, Server};
-use ui::view::{Ask, Effect, ServerPageView, ServerParts, Tab};
+use ui::data::{
+    ConditionList, FirmwareSetJson, InventoryJson, JobPageJson, KeptCard, LastDiagnostics, ServerJson,
+};
+use ui::view::{Ask, AskEffect, ServerPageView, ServerParts, Tab};
 
 use super::form::Form;
 use super::refusal::Refusal;
@@ -26,11 +28,11 @@ async fn server(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
     let (jobs, card) = (format!("/api/v1/jobs?server_serial={serial}&limit={JOBS}"), format!("{path}/card"));
     let (inventory, conditions, doctor) =
         (format!("{path}/inventory"), format!("{path}/conditions"), format!("{path}/doctor"));
-    let server: Server = visit.get(&path).await?;
+    let server: ServerJson = visit.get(&path).await?;
     let (jobs, card, inventory, conditions, diagnostics) = tokio::try_join!(
-        visit.get::<JobPage>(&jobs),
+        visit.get::<JobPageJson>(&jobs),
         visit.get::<KeptCard>(&card),
-        visit.get_if_permitted::<Inventory>(&inventory),
+        visit.get_if_permitted::<InventoryJson>(&inventory),
         visit.get_if_permitted::<ConditionList>(&conditions),
         visit.get_if_permitted::<LastDiagnostics>(&doctor),
     )?;
@@ -41,11 +43,11 @@ async fn server(visit: &Visit, serial: &str) -> Result<Response, Refusal> {
 }
 
 /// The firmware set that fits a server by its inventory, or why none does.
-async fn fitting(visit: &Visit, inventory: &Inventory) -> Option<Result<String, String>> {
+async fn fitting(visit: &Visit, inventory: &InventoryJson) -> Option<Result<String, String>> {
     let system = &inventory.out_of_band.as_ref()?["system"];
     let (vendor, model) = (system["manufacturer"].as_str()?, system["model"].as_str()?);
     let path = format!("/api/v1/firmware-match?vendor={}&model={}", encoded(vendor), encoded(model));
-    match visit.get::<FirmwareSet>(&path).await {
+    match visit.get::<FirmwareSetJson>(&path).await {
         Ok(set) => Some(Ok(set.name)),
         Err(refusal) if refusal.status.is_client_error() => Some(Err(refusal.text())),
         Err(_unknown) => None,
@@ -61,11 +63,11 @@ pub(super) async fn probe(visit: Visit, Path(serial): Path<String>, form: Form) 
 /// Asks before a maintenance.
 pub(super) async fn ask_maintenance(visit: Visit, Path(serial): Path<String>) -> Response {
     let effects = vec![
-        Effect {
+        AskEffect {
             state: State::Held,
             text: "No job starts on the server until the maintenance ends.".to_owned(),
         },
-        Effect { state: State::Working, text: "A job that runs continues to its end.".to_owned() },
+        AskEffect { state: State::Working, text: "A job that runs continues to its end.".to_owned() },
     ];
     let shown = question(&visit, &serial, ("Begin maintenance", "maintenance", true), effects).await;
     visit.respond(shown).await
@@ -74,7 +76,7 @@ pub(super) async fn ask_maintenance(visit: Visit, Path(serial): Path<String>) ->
 /// Asks before the end of a maintenance.
 pub(super) async fn ask_end(visit: Visit, Path(serial): Path<String>) -> Response {
     let effects =
-        vec![Effect { state: State::Working, text: "Jobs that wait for it start at once.".to_owned() }];
+        vec![AskEffect { state: State::Working, text: "Jobs that wait for it start at once.".to_owned() }];
     let shown = question(&visit, &serial, ("End maintenance", "maintenance/end", false), effects).await;
     visit.respond(shown).await
 }
@@ -83,10 +85,10 @@ async fn question(
     visit: &Visit,
     serial: &str,
     (words, path, reason): (&str, &str, bool),
-    effects: Vec<Effect>,
+    effects: Vec<AskEffect>,
 ) -> Result<Response, Refusal> {
     let segment = encoded(serial);
-    let server: Server = visit.get(&format!("/api/v1/servers/{segment}")).await?;
+    let server: ServerJson = visit.get(&format!("/api/v1/servers/{segment}")).await?;
     let f = visit.frame(format!("{words}?"), Tab::Servers).await?;
     html(&Ask {
         f,

@@ -15,7 +15,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::{Map, Value, json};
 use ui::State;
-use ui::data::{ErrorDetail, JobPage, RestoredServer, Server};
+use ui::data::{ErrorDetail, JobPageJson, RestoredServerJson, ServerJson};
 use ui::view::{FormView, ServerForm, Tab};
 
 use super::form::Form;
@@ -32,7 +32,7 @@ fn path_of(serial: &str) -> String {
 /// Shows the form that changes a server.
 pub(super) async fn ask(visit: Visit, Path(serial): Path<String>) -> Response {
     let shown = async {
-        let server: Server = visit.get(&path_of(&serial)).await?;
+        let server: ServerJson = visit.get(&path_of(&serial)).await?;
         form(&visit, &server, &of(&server), Vec::new()).await
     };
     let shown = shown.await;
@@ -41,7 +41,7 @@ pub(super) async fn ask(visit: Visit, Path(serial): Path<String>) -> Response {
 
 async fn form(
     visit: &Visit,
-    server: &Server,
+    server: &ServerJson,
     entered: &ServerForm,
     refused: Vec<ErrorDetail>,
 ) -> Result<Response, Refusal> {
@@ -53,7 +53,7 @@ async fn form(
 /// Shows what a change would do, or why it is refused.
 pub(super) async fn preview(visit: Visit, Path(serial): Path<String>, sent: Form) -> Response {
     let shown = async {
-        let before: Server = visit.get(&path_of(&serial)).await?;
+        let before: ServerJson = visit.get(&path_of(&serial)).await?;
         let entered = entered(&sent, &before);
         let patch = match patch(&before, &entered, sent.get("bmc_password")) {
             Ok(patch) => patch,
@@ -71,7 +71,7 @@ pub(super) async fn preview(visit: Visit, Path(serial): Path<String>, sent: Form
         let change = Change { method: Method::PATCH, path: &path, body: Some(json!(patch)), form: &sent };
         match visit.change(change).await {
             Ok(response) => {
-                let after: Server = response.read()?;
+                let after: ServerJson = response.read()?;
                 let frame = visit.frame(format!("Change {serial}?"), Tab::Servers).await?;
                 html(&FormView::server_change(frame, &before, &after, password, &sealed))
             }
@@ -112,7 +112,7 @@ async fn again(
     if code != "validation_error" && details.iter().all(|detail| detail.message != why) {
         details.insert(0, ErrorDetail { path: String::new(), message: why });
     }
-    let server: Server = visit.get(&path_of(serial)).await?;
+    let server: ServerJson = visit.get(&path_of(serial)).await?;
     match entered.filter(|_| !moved) {
         Some(entered) => form(visit, &server, entered, details).await,
         None => {
@@ -158,7 +158,7 @@ fn line(key: &str, value: &str) -> Option<String> {
 }
 
 /// The fields of the form of a server.
-fn of(server: &Server) -> ServerForm {
+fn of(server: &ServerJson) -> ServerForm {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let lines: Vec<String> = server.labels.iter().filter_map(|(key, value)| line(key, value)).collect();
     let quirks = server.quirks.as_ref().filter(|quirks| !quirks.is_empty());
@@ -179,7 +179,7 @@ fn of(server: &Server) -> ServerForm {
 }
 
 /// What was entered, without the password.
-fn entered(sent: &Form, server: &Server) -> ServerForm {
+fn entered(sent: &Form, server: &ServerJson) -> ServerForm {
     let text = |name: &str| sent.get(name).trim().to_owned();
     ServerForm {
         bmc_address: text("bmc_address"),
@@ -199,7 +199,7 @@ fn entered(sent: &Form, server: &Server) -> ServerForm {
 
 /// The merge patch of what differs between a server and its form.
 fn patch(
-    server: &Server,
+    server: &ServerJson,
     entered: &ServerForm,
     password: &str,
 ) -> Result<Map<String, Value>, Vec<ErrorDetail>> {
@@ -294,7 +294,7 @@ pub(super) async fn ask_delete(visit: Visit, Path(serial): Path<String>) -> Resp
 
 async fn deletion(visit: &Visit, serial: &str, refused: Option<&Refusal>) -> Result<Response, Refusal> {
     let (path, jobs) = (path_of(serial), format!("/api/v1/jobs?server_serial={}&limit=1", encoded(serial)));
-    let (server, jobs) = tokio::try_join!(visit.get::<Server>(&path), visit.get::<JobPage>(&jobs))?;
+    let (server, jobs) = tokio::try_join!(visit.get::<ServerJson>(&path), visit.get::<JobPageJson>(&jobs))?;
     let frame = visit.frame(format!("Delete {serial}?"), Tab::Servers).await?;
     let view = FormView::delete_server(frame, &server, &jobs);
     match refused {
@@ -334,7 +334,7 @@ async fn release_form(
     refused: Vec<ErrorDetail>,
 ) -> Result<Response, Refusal> {
     let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::CONFLICT };
-    let server: RestoredServer = visit.get(&format!("{}/restored", path_of(serial))).await?;
+    let server: RestoredServerJson = visit.get(&format!("{}/restored", path_of(serial))).await?;
     let frame = visit.frame(format!("Release {serial}?"), Tab::Servers).await?;
     Ok((status, html(&FormView::release_server(frame, &server, decision, refused))?).into_response())
 }
@@ -359,7 +359,7 @@ pub(super) async fn release(visit: Visit, Path(serial): Path<String>, sent: Form
 mod tests {
     use super::*;
 
-    fn server() -> Server {
+    fn server() -> ServerJson {
         serde_json::from_value(json!({
             "serial": "S-1", "bmc_address": "https://10.0.0.1", "bmc_username": "root", "vendor": "Contoso", "bmc_profile": null,
             "quirks": { "slow_insert": true }, "labels": { "site": "the quay", "note": "two\nlines", "a=b": "c" },

@@ -6,8 +6,8 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
 use ui::State;
-use ui::data::{Drain, EventPage, JobPage, Overview, ServerPage, SettingPage};
-use ui::view::{Ask, Effect, Tab, TableView};
+use ui::data::{Drain, EventPage, JobPageJson, OverviewJson, ServerPage, SettingPage};
+use ui::view::{Ask, AskEffect, Tab, TableView};
 
 use super::form::Form;
 use super::refusal::Refusal;
@@ -21,7 +21,7 @@ const FOUND: u32 = 8;
 /// Shows the event log.
 pub(super) async fn events(visit: Visit) -> Response {
     let shown = async {
-        let overview: Overview = visit.get("/api/v1/overview").await?;
+        let overview: OverviewJson = visit.get("/api/v1/overview").await?;
         let before = visit.query.get("before").parse::<i64>().unwrap_or(overview.last_seq).max(0);
         let after = (before - PAGE).max(0);
         let limit = (before - after).max(1);
@@ -53,7 +53,7 @@ pub(super) async fn find(visit: Visit) -> Response {
         let text = encoded(asked);
         let (jobs, servers) = match asked.len() {
             0 | 1 => (
-                JobPage { jobs: Vec::new(), next: None },
+                JobPageJson { jobs: Vec::new(), next: None },
                 ServerPage { servers: Vec::new(), next: None, busy: BTreeSet::new() },
             ),
             _ => {
@@ -61,7 +61,7 @@ pub(super) async fn find(visit: Visit) -> Response {
                     format!("/api/v1/jobs?limit={FOUND}&q={text}"),
                     format!("/api/v1/servers?limit={FOUND}&q={text}"),
                 );
-                tokio::try_join!(visit.get::<JobPage>(&jobs), visit.get::<ServerPage>(&servers))?
+                tokio::try_join!(visit.get::<JobPageJson>(&jobs), visit.get::<ServerPage>(&servers))?
             }
         };
         html(&TableView::found(visit.frame("Find", Tab::None).await?, asked, &jobs, &servers))
@@ -85,7 +85,7 @@ pub(super) async fn ask_drain(visit: Visit) -> Response {
         let question = Question {
             title,
             tab: Tab::Overview,
-            effects: vec![Effect { state: State::Held, text: text.to_owned() }],
+            effects: vec![AskEffect { state: State::Held, text: text.to_owned() }],
             action: action.to_owned(),
             yes: title.trim_end_matches('?').to_owned(),
             back: "/ui/".to_owned(),
@@ -113,7 +113,7 @@ pub(super) async fn undrain(visit: Visit, form: Form) -> Response {
 struct Question {
     title: &'static str,
     tab: Tab,
-    effects: Vec<Effect>,
+    effects: Vec<AskEffect>,
     action: String,
     yes: String,
     back: String,

@@ -14,8 +14,8 @@ use secrecy::ExposeSecret;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tower::ServiceExt;
-use ui::data::{Me, Overview, Readiness};
-use ui::view::{ErrorPage, Frame, Role, Tab, Theme};
+use ui::data::{Me, OverviewJson, Readiness};
+use ui::view::{CallerRole, ErrorPage, Frame, Tab, Theme};
 use url::form_urlencoded;
 
 use super::Pages;
@@ -236,7 +236,7 @@ impl Visit {
     pub(super) async fn live_frame(&self, title: impl Into<String>, tab: Tab) -> Result<Frame, Refusal> {
         let me: Me = self.get("/api/v1/me").await?;
         let overview = match me.labels.is_empty() {
-            true => self.get::<Overview>("/api/v1/overview").await.ok(),
+            true => self.get::<OverviewJson>("/api/v1/overview").await.ok(),
             false => None,
         };
         let stream = overview.as_ref().map(|overview| format!("/api/v1/events?after={}", overview.last_seq));
@@ -244,14 +244,14 @@ impl Visit {
     }
 
     /// What is around a page, from what was read already.
-    pub(super) fn framed(&self, title: String, tab: Tab, me: &Me, overview: Option<&Overview>) -> Frame {
+    pub(super) fn framed(&self, title: String, tab: Tab, me: &Me, overview: Option<&OverviewJson>) -> Frame {
         let failed = overview.map(|overview| overview.failures.iter().map(|group| group.jobs).sum());
         Frame {
             title,
             tab,
             path: self.place.clone(),
             user: me.name.clone(),
-            role: Role::parse(me.role.as_deref()),
+            role: CallerRole::parse(me.role.as_deref()),
             sees_all: me.labels.is_empty(),
             role_name: me.role.clone().unwrap_or_else(|| "no role".to_owned()),
             failed: failed.unwrap_or_default(),

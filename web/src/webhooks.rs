@@ -4,7 +4,7 @@ use axum::extract::Path;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::{Value, json};
-use ui::data::{DeadLetterPage, UserPage, Webhook, WebhookPage};
+use ui::data::{DeadLetterPage, UserPage, WebhookJson, WebhookPage};
 use ui::view::{FormView, Tab, TableView, WebhookForm};
 
 use super::form::Form;
@@ -32,7 +32,7 @@ pub(super) async fn show(visit: Visit, Path(id): Path<String>) -> Response {
         let path = format!("{PATH}/{}", encoded(&id));
         let letters = format!("{path}/dead-letters?limit={LETTERS}");
         let (webhook, dead) =
-            tokio::try_join!(visit.get::<Webhook>(&path), visit.get::<DeadLetterPage>(&letters))?;
+            tokio::try_join!(visit.get::<WebhookJson>(&path), visit.get::<DeadLetterPage>(&letters))?;
         html(&TableView::webhook(visit.frame(webhook.target.clone(), Tab::Events).await?, &webhook, &dead))
     };
     let shown = shown.await;
@@ -62,7 +62,7 @@ pub(super) async fn create(visit: Visit, sent: Form) -> Response {
         };
         match made {
             Ok(response) => {
-                let webhook: Webhook = response.read()?;
+                let webhook: WebhookJson = response.read()?;
                 Ok(Redirect::to(&format!("/ui/webhooks/{}?done=webhook", encoded(&webhook.webhook_id)))
                     .into_response())
             }
@@ -99,7 +99,7 @@ fn seq(text: &str) -> Result<Option<i64>, Refusal> {
 /// Asks before a verb.
 pub(super) async fn ask(visit: Visit, Path((id, verb)): Path<(String, String)>) -> Response {
     let shown = async {
-        let webhook: Webhook = visit.get(&format!("{PATH}/{}", encoded(&id))).await?;
+        let webhook: WebhookJson = visit.get(&format!("{PATH}/{}", encoded(&id))).await?;
         let seq = seq(visit.query.get("seq"))?;
         let frame = visit.frame(webhook.target.clone(), Tab::Events).await?;
         html(&FormView::webhook_verb(frame, &webhook, &verb, seq).ok_or_else(Refusal::unknown_page)?)

@@ -27,7 +27,7 @@ pub struct Setting {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct AuditPage {
     /// The entries, the newest first.
-    pub entries: Vec<AuditEntry>,
+    pub entries: Vec<AuditEntryJson>,
     /// The newest entry of the whole log.
     pub head: String,
     /// The cursor of the next page.
@@ -36,7 +36,7 @@ pub struct AuditPage {
 
 /// An entry of the audit log.
 #[derive(Clone, Debug, Deserialize)]
-pub struct AuditEntry {
+pub struct AuditEntryJson {
     /// When.
     pub time: Timestamp,
     /// What was done.
@@ -55,19 +55,19 @@ pub struct AuditEntry {
 
 /// The preview of a job.
 #[derive(Clone, Debug, Deserialize)]
-pub struct DryRun {
+pub struct DryRunJson {
     /// `accept`, `replay` or `refuse`.
     pub would: String,
     /// Why the request would be refused.
     pub refused: Option<Refused>,
     /// The steps in order.
-    pub steps: Vec<PlannedStep>,
+    pub steps: Vec<PlannedStepJson>,
     /// The slot plan of the last discovery.
     pub slot_plan: Option<String>,
     /// Whether the registry holds the OS image.
     pub os_image_held: Option<bool>,
     /// The closed gates.
-    pub gates: Vec<Gate>,
+    pub gates: Vec<GateJson>,
     /// Why the job would fail now.
     pub blocked_by: Vec<String>,
     /// Advice.
@@ -85,7 +85,7 @@ pub struct Refused {
 
 /// A step of a plan.
 #[derive(Clone, Debug, Deserialize)]
-pub struct PlannedStep {
+pub struct PlannedStepJson {
     /// The step.
     pub step: String,
     /// The time for all attempts, in seconds.
@@ -96,7 +96,7 @@ pub struct PlannedStep {
 
 /// A closed gate.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Gate {
+pub struct GateJson {
     /// Its name.
     pub name: String,
     /// Since when.

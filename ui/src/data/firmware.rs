@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// A firmware file.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Firmware {
+pub struct FirmwareJson {
     /// The digest of the artifact.
     pub digest: String,
     /// The vendor.
@@ -31,14 +31,14 @@ pub struct Firmware {
 #[derive(Clone, Debug, Deserialize)]
 pub struct FirmwarePage {
     /// The files.
-    pub firmware: Vec<Firmware>,
+    pub firmware: Vec<FirmwareJson>,
     /// Artifacts that cannot be used.
-    pub unusable: Vec<UnusableFirmware>,
+    pub unusable: Vec<UnusableFirmwareJson>,
 }
 
 /// An artifact that cannot be used.
 #[derive(Clone, Debug, Deserialize)]
-pub struct UnusableFirmware {
+pub struct UnusableFirmwareJson {
     /// The digest.
     pub digest: String,
     /// The repository.
@@ -49,7 +49,7 @@ pub struct UnusableFirmware {
 
 /// A firmware set.
 #[derive(Clone, Debug, Deserialize)]
-pub struct FirmwareSet {
+pub struct FirmwareSetJson {
     /// The name.
     pub name: String,
     /// Its labels.
@@ -59,19 +59,19 @@ pub struct FirmwareSet {
     /// When.
     pub created_at: Timestamp,
     /// The files, in the order of installation.
-    pub files: Vec<Firmware>,
+    pub files: Vec<FirmwareJson>,
 }
 
 /// All firmware sets.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FirmwareSetPage {
     /// The sets.
-    pub sets: Vec<FirmwareSet>,
+    pub sets: Vec<FirmwareSetJson>,
 }
 
 /// What a server is made of.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Inventory {
+pub struct InventoryJson {
     /// When its BMC was read.
     #[serde(default)]
     pub out_of_band_read_at: Option<Timestamp>,
@@ -84,12 +84,12 @@ pub struct Inventory {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct ConditionList {
     /// The conditions, the open ones first.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<ConditionJson>,
 }
 
 /// An action requested for a server.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Condition {
+pub struct ConditionJson {
     /// The id, which is that of its job.
     pub id: String,
     /// The kind.
@@ -140,7 +140,7 @@ pub struct ConditionPreview {
     /// The steps.
     pub steps: Vec<String>,
     /// What happens to each component.
-    pub plan: Option<Vec<PlanItem>>,
+    pub plan: Option<Vec<PlanItemJson>>,
     /// Why there is no plan.
     pub plan_missing: Option<String>,
     /// The job that has the server now.
@@ -151,7 +151,7 @@ pub struct ConditionPreview {
 
 /// What happens to a component.
 #[derive(Clone, Debug, Deserialize)]
-pub struct PlanItem {
+pub struct PlanItemJson {
     /// The component.
     pub component: String,
     /// The name that the BMC has for it.

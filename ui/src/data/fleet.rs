@@ -7,7 +7,7 @@ use super::error::ErrorBody;
 
 /// A batch with its progress.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Batch {
+pub struct BatchJson {
     /// The id.
     pub batch_id: String,
     /// When it was created.
@@ -27,7 +27,7 @@ pub struct Batch {
     pub retry_of: Option<String>,
     /// Why no further job starts now.
     #[serde(default)]
-    pub stop: Option<BatchStop>,
+    pub stop: Option<BatchStopJson>,
     /// The number of jobs.
     pub jobs: u64,
     /// Whether every job has ended.
@@ -53,9 +53,9 @@ pub struct BatchProgress {
 
 /// The newest batches.
 #[derive(Clone, Debug, Deserialize)]
-pub struct BatchPage {
+pub struct BatchPageJson {
     /// The batches.
-    pub batches: Vec<Batch>,
+    pub batches: Vec<BatchJson>,
     /// The cursor of the next page.
     #[serde(default)]
     pub next: Option<String>,
@@ -63,7 +63,7 @@ pub struct BatchPage {
 
 /// Why no further job of a batch starts.
 #[derive(Clone, Debug, Deserialize)]
-pub struct BatchStop {
+pub struct BatchStopJson {
     /// `canary` or `stopped`.
     pub reason: String,
     /// Since when.
@@ -79,9 +79,9 @@ pub struct BatchStop {
 pub struct BatchDetail {
     /// The batch.
     #[serde(flatten)]
-    pub batch: Batch,
+    pub batch: BatchJson,
     /// The causes, the one with the most jobs first.
-    pub causes: Vec<Cause>,
+    pub causes: Vec<CauseJson>,
     /// The number of failed jobs whose causes are left out.
     pub more_failed: u64,
     /// The number of failed jobs that a retry repeats.
@@ -91,7 +91,7 @@ pub struct BatchDetail {
 
 /// What some failed jobs have in common.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Cause {
+pub struct CauseJson {
     /// The id, by which a retry names it.
     #[serde(default)]
     pub cause: String,
@@ -123,7 +123,7 @@ pub struct JobOfServer {
 
 /// What a filter selects.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Selection {
+pub struct SelectionJson {
     /// The number of jobs.
     pub count: u64,
     /// The number of jobs that a retry leaves out, because a newer installation of their server exists.
@@ -135,7 +135,7 @@ pub struct Selection {
 
 /// A created batch with a result per row.
 #[derive(Clone, Debug, Deserialize)]
-pub struct CreatedBatch {
+pub struct CreatedBatchJson {
     /// The id.
     pub batch_id: String,
     /// Rows that have a job.

@@ -1,4 +1,5 @@
-//! What the API returns, as far as pages show it. The names are those of the OpenAPI document.
+//! What the API returns, as far as pages show it. The names of fields are those of the OpenAPI document. A type whose name is also
+//! that of a type of the domain ends with `Json`: `JobJson` is a job as the API shows it.
 
 mod accounts;
 mod admin;
@@ -16,27 +17,31 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use accounts::{IssuedToken, Token, TokenPage, User, UserPage};
-pub use admin::{AuditEntry, AuditPage, DryRun, Gate, PlannedStep, Refused, Setting, SettingPage};
+pub use admin::{
+    AuditEntryJson, AuditPage, DryRunJson, GateJson, PlannedStepJson, Refused, Setting, SettingPage,
+};
 pub use error::{ErrorBody, ErrorDetail};
 pub use firmware::{
-    Condition, ConditionList, ConditionPreview, ConditionStatus, ConditionStep, DiagnosticCheck, Firmware,
-    FirmwarePage, FirmwareSet, FirmwareSetPage, Inventory, LastDiagnostics, PlanItem, UnusableFirmware,
+    ConditionJson, ConditionList, ConditionPreview, ConditionStatus, ConditionStep, DiagnosticCheck,
+    FirmwareJson, FirmwarePage, FirmwareSetJson, FirmwareSetPage, InventoryJson, LastDiagnostics,
+    PlanItemJson, UnusableFirmwareJson,
 };
 pub use fleet::{
-    Batch, BatchDetail, BatchPage, BatchProgress, BatchRow, BatchStop, Cause, CreatedBatch, ImportRow,
-    JobOfServer, Selection, ServerImport,
+    BatchDetail, BatchJson, BatchPageJson, BatchProgress, BatchRow, BatchStopJson, CauseJson,
+    CreatedBatchJson, ImportRow, JobOfServer, SelectionJson, ServerImport,
 };
 pub use registry::{
-    HeldContent, ImageTag, Quota, Registry, Repositories, Repository, RepositoryDetail, ScrubStatus,
+    HeldContent, ImageTag, QuotaJson, RegistryJson, Repositories, Repository, RepositoryDetail,
+    ScrubStatusJson,
 };
 pub use restored::{
-    BelievedJob, BelievedMachine, ObservedMachine, ObservedSlot, Restoration, RestoredServer,
+    BelievedJob, BelievedMachine, ObservedMachine, ObservedSlot, RestorationJson, RestoredServerJson,
 };
-pub use webhooks::{DeadLetter, DeadLetterPage, RetryStream, Webhook, WebhookPage};
+pub use webhooks::{DeadLetterJson, DeadLetterPage, RetryStreamJson, WebhookJson, WebhookPage};
 
 /// A job of a list, and the part of one job that both have.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Job {
+pub struct JobJson {
     /// The id.
     pub job_id: String,
     /// The kind of job.
@@ -50,13 +55,13 @@ pub struct Job {
     /// The step that failed.
     pub failed_step: Option<String>,
     /// Why it failed.
-    pub failure: Option<Failure>,
+    pub failure: Option<FailureJson>,
     /// The current step.
     pub step: Option<String>,
     /// What it waits for.
-    pub wait: Option<Wait>,
+    pub wait: Option<WaitJson>,
     /// What an operator must decide.
-    pub hold: Option<Hold>,
+    pub hold: Option<HoldJson>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it changed last.
@@ -81,7 +86,7 @@ pub struct Job {
 
 /// Why a job failed.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Failure {
+pub struct FailureJson {
     /// The kind of failure.
     pub class: String,
     /// The step.
@@ -94,7 +99,7 @@ pub struct Failure {
 
 /// What a job waits for.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Wait {
+pub struct WaitJson {
     /// The kind of wait.
     pub reason: String,
     /// What is known about it.
@@ -107,7 +112,7 @@ pub struct Wait {
 
 /// What an operator must decide.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Hold {
+pub struct HoldJson {
     /// The kind of hold.
     pub class: String,
     /// Why it is held.
@@ -127,32 +132,32 @@ pub struct Cleanup {
 
 /// One page of jobs.
 #[derive(Clone, Debug, Deserialize)]
-pub struct JobPage {
+pub struct JobPageJson {
     /// The jobs.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobJson>,
     /// The cursor of the following page.
     pub next: Option<String>,
 }
 
 /// A job with its steps and latest events.
 #[derive(Clone, Debug, Deserialize)]
-pub struct JobDetail {
+pub struct JobDetailJson {
     /// The job.
     #[serde(flatten)]
-    pub job: Job,
+    pub job: JobJson,
     /// The slots that the job uses.
     pub slot_plan: Option<Value>,
     /// What an operator can do with it.
     pub verbs: Vec<String>,
     /// Its steps.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepJson>,
     /// Its latest events.
-    pub events: Vec<Event>,
+    pub events: Vec<EventJson>,
 }
 
 /// A step of a job.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Step {
+pub struct StepJson {
     /// Its name.
     pub step: String,
     /// Its state.
@@ -170,7 +175,7 @@ pub struct Step {
 
 /// An entry of the event log.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Event {
+pub struct EventJson {
     /// Its position in the log.
     pub seq: i64,
     /// When it happened.
@@ -198,14 +203,14 @@ pub struct Event {
 #[derive(Clone, Debug, Deserialize)]
 pub struct EventPage {
     /// The events in the order of the log.
-    pub events: Vec<Event>,
+    pub events: Vec<EventJson>,
     /// The position after which to continue.
     pub next: i64,
 }
 
 /// Why a job is in its state.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Explanation {
+pub struct ExplanationJson {
     /// The kind of state.
     pub condition: String,
     /// The explanation.
@@ -221,7 +226,7 @@ pub struct Explanation {
     /// The reason of a wait, or the class of a hold or failure.
     pub reason: Option<String>,
     /// The last events.
-    pub evidence: Vec<Event>,
+    pub evidence: Vec<EventJson>,
 }
 
 /// What was read of the images of a job.
@@ -252,7 +257,7 @@ pub struct MediaRead {
 
 /// A registered server.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Server {
+pub struct ServerJson {
     /// Its serial number.
     pub serial: String,
     /// The URL of its BMC.
@@ -310,7 +315,7 @@ pub struct Closure {
 #[derive(Clone, Debug, Deserialize)]
 pub struct ServerPage {
     /// The servers.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerJson>,
     /// The cursor of the following page.
     pub next: Option<String>,
     /// Those of them that a job has. The API lists them apart.
@@ -329,7 +334,7 @@ pub struct KeptCard {
 
 /// The whole installation in numbers.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Overview {
+pub struct OverviewJson {
     /// When the numbers were taken.
     pub at: Timestamp,
     /// The number of registered servers.
@@ -343,9 +348,9 @@ pub struct Overview {
     /// Unended jobs by state.
     pub open: Vec<OpenJobs>,
     /// Failures of the last day that no newer job of the server has followed.
-    pub failures: Vec<FailureGroup>,
+    pub failures: Vec<FailureGroupJson>,
     /// Holds by class.
-    pub holds: Vec<HoldGroup>,
+    pub holds: Vec<HoldGroupJson>,
     /// Waits by reason.
     pub waits: Vec<WaitGroup>,
     /// Unended jobs by step.
@@ -371,7 +376,7 @@ pub struct OpenJobs {
 
 /// Jobs that failed of one cause.
 #[derive(Clone, Debug, Deserialize)]
-pub struct FailureGroup {
+pub struct FailureGroupJson {
     /// The class of the failure.
     pub class: String,
     /// The step.
@@ -392,7 +397,7 @@ pub struct FailureGroup {
 
 /// Jobs that are held for one reason.
 #[derive(Clone, Debug, Deserialize)]
-pub struct HoldGroup {
+pub struct HoldGroupJson {
     /// The class of the hold.
     pub class: String,
     /// Why the newest of them is held.
@@ -469,14 +474,14 @@ pub struct Drain {
     /// The drain in force.
     pub drain: Option<Closure>,
     /// The shortage during which no job starts.
-    pub pressure: Option<Pressure>,
+    pub pressure: Option<PressureJson>,
     /// The runs that a worker executes now.
     pub active_runs: u64,
 }
 
 /// A shortage.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Pressure {
+pub struct PressureJson {
     /// What is short.
     pub detail: String,
     /// What to do.

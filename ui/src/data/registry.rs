@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// The registry.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Registry {
+pub struct RegistryJson {
     /// Whether pushes are accepted.
     pub accepts_pushes: bool,
     /// The free bytes of the data disk.
@@ -15,14 +15,14 @@ pub struct Registry {
     /// The number of pins.
     pub pins: u64,
     /// The quotas.
-    pub quotas: Vec<Quota>,
+    pub quotas: Vec<QuotaJson>,
     /// The scrub.
-    pub scrub: ScrubStatus,
+    pub scrub: ScrubStatusJson,
 }
 
 /// A quota and its use.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Quota {
+pub struct QuotaJson {
     /// The pattern of the repositories.
     pub repositories: String,
     /// The limit.
@@ -33,7 +33,7 @@ pub struct Quota {
 
 /// The last scrub.
 #[derive(Clone, Debug, Deserialize)]
-pub struct ScrubStatus {
+pub struct ScrubStatusJson {
     /// When it ended.
     pub last_verified: Option<Timestamp>,
     /// The blobs that it read.

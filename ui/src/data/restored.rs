@@ -6,11 +6,11 @@ use serde_json::Value;
 
 /// A server of restored data: what the data says, and what its BMC shows now.
 #[derive(Clone, Debug, Deserialize)]
-pub struct RestoredServer {
+pub struct RestoredServerJson {
     /// The serial number.
     pub serial: String,
     /// Why the server is not released; nothing when it is.
-    pub restored: Option<Restoration>,
+    pub restored: Option<RestorationJson>,
     /// What the data says.
     pub believed: BelievedMachine,
     /// What the BMC shows; nothing when it could not be read.
@@ -21,7 +21,7 @@ pub struct RestoredServer {
 
 /// Why nothing is done to a server.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Restoration {
+pub struct RestorationJson {
     /// The time of the last event in the data.
     pub as_of: Timestamp,
     /// How the controller found that its data is a copy or old.

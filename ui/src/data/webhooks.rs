@@ -9,12 +9,12 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct WebhookPage {
     /// The webhooks.
-    pub webhooks: Vec<Webhook>,
+    pub webhooks: Vec<WebhookJson>,
 }
 
 /// A webhook with its progress.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Webhook {
+pub struct WebhookJson {
     /// The id.
     pub webhook_id: String,
     /// Scheme, host and port of the receiver.
@@ -43,12 +43,12 @@ pub struct Webhook {
     pub last_error: Option<String>,
     /// Jobs whose next event waits for another attempt; one webhook has them, a list does not.
     #[serde(default)]
-    pub retry_streams: Vec<RetryStream>,
+    pub retry_streams: Vec<RetryStreamJson>,
 }
 
 /// A job whose next event waits for another attempt.
 #[derive(Clone, Debug, Deserialize)]
-pub struct RetryStream {
+pub struct RetryStreamJson {
     /// The job; nothing for events without job.
     pub job_id: Option<String>,
     /// The position of the event in the log.
@@ -67,12 +67,12 @@ pub struct RetryStream {
 #[derive(Clone, Debug, Deserialize)]
 pub struct DeadLetterPage {
     /// The dead letters in the order of the log.
-    pub dead_letters: Vec<DeadLetter>,
+    pub dead_letters: Vec<DeadLetterJson>,
 }
 
 /// An event that a webhook did not accept within the retry time.
 #[derive(Clone, Debug, Deserialize)]
-pub struct DeadLetter {
+pub struct DeadLetterJson {
     /// The position of the event in the log.
     pub seq: i64,
     /// The job; nothing for events without job.

@@ -6,7 +6,7 @@ use super::frame::Frame;
 use crate::state::State;
 
 /// One thing that would happen.
-pub struct Effect {
+pub struct AskEffect {
     /// Its colour and icon.
     pub state: State,
     /// What would happen.
@@ -24,7 +24,7 @@ pub struct Ask {
     /// What is known, in one sentence.
     pub intro: String,
     /// What would happen.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<AskEffect>,
     /// Where the form is sent.
     pub action: String,
     /// The key under which a repetition does nothing; empty where none is needed.

@@ -6,7 +6,7 @@ use super::filter;
 use super::frame::Frame;
 use super::section::{Cell, Section};
 use super::table::TableView;
-use crate::data::{Batch, BatchDetail, BatchPage, BatchStop, Cause};
+use crate::data::{BatchDetail, BatchJson, BatchPageJson, BatchStopJson, CauseJson};
 use crate::parts::{Badge, Copy, Meter, short_id};
 use crate::state::State;
 use crate::time::When;
@@ -51,7 +51,7 @@ struct Part {
 }
 
 /// The bar: what failed, what was cancelled, what succeeded, what is under way; the rest has not begun.
-fn bar(batch: &Batch) -> Vec<Part> {
+fn bar(batch: &BatchJson) -> Vec<Part> {
     let progress = &batch.progress;
     let parts = [
         ("failed", progress.failed),
@@ -93,7 +93,7 @@ struct CauseRow {
 }
 
 impl CauseRow {
-    fn of(cause: &Cause, batch: &str) -> Self {
+    fn of(cause: &CauseJson, batch: &str) -> Self {
         let terms = [
             filter::term("batch", batch),
             filter::term("class", &cause.class),
@@ -121,7 +121,7 @@ impl CauseRow {
 }
 
 impl Stop {
-    fn of(stop: &BatchStop, canary: u32, now: jiff::Timestamp) -> Self {
+    fn of(stop: &BatchStopJson, canary: u32, now: jiff::Timestamp) -> Self {
         let (state, head, summary) = match stop.reason.as_str() {
             "canary" => (
                 State::Waiting,
@@ -202,9 +202,9 @@ impl BatchView {
 
 impl TableView {
     /// One page of batches.
-    pub fn batches(f: Frame, page: &BatchPage) -> Self {
+    pub fn batches(f: Frame, page: &BatchPageJson) -> Self {
         let now = f.now;
-        let row = |batch: &Batch| {
+        let row = |batch: &BatchJson| {
             let done = batch.progress.succeeded + batch.progress.failed + batch.progress.cancelled;
             let fill = if batch.progress.failed > 0 { "failed" } else { "done" };
             vec![
@@ -235,7 +235,7 @@ impl TableView {
     }
 }
 
-fn state_of(batch: &Batch) -> State {
+fn state_of(batch: &BatchJson) -> State {
     match (batch.complete, batch.progress.failed, &batch.stop) {
         (true, 0, _) => State::Done,
         (true, ..) => State::Failed,
@@ -245,7 +245,7 @@ fn state_of(batch: &Batch) -> State {
     }
 }
 
-fn word_of(batch: &Batch) -> &'static str {
+fn word_of(batch: &BatchJson) -> &'static str {
     match state_of(batch) {
         State::Done => "Done",
         State::Failed => "With failures",

@@ -1,12 +1,14 @@
 //! Firmware: files and sets; the firmware of one server, and what a set would do to it.
 
-use super::ask::Effect;
+use super::ask::AskEffect;
 use super::form::{Field, FormView};
 use super::frame::Frame;
 use super::registry::digest;
 use super::section::{Cell, Section};
 use super::table::TableView;
-use crate::data::{ConditionPreview, Firmware, FirmwarePage, FirmwareSet, FirmwareSetPage, PlanItem};
+use crate::data::{
+    ConditionPreview, FirmwareJson, FirmwarePage, FirmwareSetJson, FirmwareSetPage, PlanItemJson,
+};
 use crate::parts::{Copy, short_id};
 use crate::state::State;
 use crate::time::When;
@@ -36,7 +38,7 @@ fn set_path(name: &str) -> String {
     format!("/ui/firmware/sets/{}", words::encoded(name))
 }
 
-fn file_cells(file: &Firmware) -> Vec<Cell> {
+fn file_cells(file: &FirmwareJson) -> Vec<Cell> {
     let mut models = file.models.iter().take(MODELS).cloned().collect::<Vec<_>>().join(", ");
     if file.models.len() > MODELS {
         models.push_str(&format!(" and {} more", file.models.len() - MODELS));
@@ -61,7 +63,7 @@ fn restart(word: &str) -> &str {
     }
 }
 
-fn labels(set: &FirmwareSet) -> String {
+fn labels(set: &FirmwareSetJson) -> String {
     let labels = set.labels.iter().map(|(key, value)| format!("{key}={value}"));
     words::cut(&labels.collect::<Vec<_>>().join(", "))
 }
@@ -70,7 +72,7 @@ impl TableView {
     /// Firmware files and sets.
     pub fn firmware(f: Frame, files: &FirmwarePage, sets: &FirmwareSetPage) -> Self {
         let now = f.now;
-        let set_row = |set: &FirmwareSet| {
+        let set_row = |set: &FirmwareSetJson| {
             vec![
                 Cell::Named(set_path(&set.name), set.name.clone(), labels(set)),
                 Cell::Text(words::count(set.files.len() as u64, "file", "files")),
@@ -102,7 +104,7 @@ impl TableView {
             .or("No file yet. `shoal firmware add` brings one in, `shoal firmware import` a vendor’s catalogue."),
         ];
         if !files.unusable.is_empty() {
-            let row = |one: &crate::data::UnusableFirmware| {
+            let row = |one: &crate::data::UnusableFirmwareJson| {
                 let copy = Copy { what: "digest", text: one.digest.clone(), shown: digest(&one.digest) };
                 vec![Cell::text(&one.repository), Cell::text(&one.reason), Cell::Copy(copy)]
             };
@@ -117,7 +119,7 @@ impl TableView {
     }
 
     /// One set with its files.
-    pub fn firmware_set(f: Frame, set: &FirmwareSet) -> Self {
+    pub fn firmware_set(f: Frame, set: &FirmwareSetJson) -> Self {
         let made = format!(
             "{} Made by {} {}.",
             labels(set),
@@ -152,8 +154,9 @@ impl FormView {
                 .hidden("set", set)
                 .hidden("key", key)
                 .link(format!("/ui/servers/{}/condition", words::encoded(serial)), "Something else…");
-        let view =
-            effects(preview).into_iter().fold(view, |view, Effect { state, text }| view.effect(state, text));
+        let view = effects(preview)
+            .into_iter()
+            .fold(view, |view, AskEffect { state, text }| view.effect(state, text));
         let view = match &preview.refused {
             Some(why) => view.note(State::Failed, why.clone()),
             None => view.yes(kind(chosen)),
@@ -191,9 +194,9 @@ fn choose(f: Frame, serial: &str, chosen: &str, (set, sets): (&str, &[String])) 
     view.previews("Preview")
 }
 
-fn effects(preview: &ConditionPreview) -> Vec<Effect> {
+fn effects(preview: &ConditionPreview) -> Vec<AskEffect> {
     let mut effects = Vec::new();
-    let mut effect = |state, text: String| effects.push(Effect { state, text: words::cut(&text) });
+    let mut effect = |state, text: String| effects.push(AskEffect { state, text: words::cut(&text) });
     if let Some(set) = preview.parameters["firmware_set"].as_str() {
         effect(State::Queued, format!("The firmware set: {set}"));
     }
@@ -228,8 +231,8 @@ fn effects(preview: &ConditionPreview) -> Vec<Effect> {
 }
 
 /// What happens to each component.
-pub(crate) fn plan_section(plan: &[PlanItem]) -> Section {
-    let row = |item: &PlanItem| {
+pub(crate) fn plan_section(plan: &[PlanItemJson]) -> Section {
+    let row = |item: &PlanItemJson| {
         let (state, word) = match item.decision.as_str() {
             "install" => (State::Waiting, "Install"),
             "skip" => (State::Done, "Stays"),

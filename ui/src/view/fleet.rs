@@ -5,7 +5,9 @@ use super::form::{Field, FormView};
 use super::frame::Frame;
 use super::section::{Cell, Section};
 use super::table::TableView;
-use crate::data::{Batch, BatchDetail, BatchRow, ErrorBody, ErrorDetail, ImportRow, Selection, ServerImport};
+use crate::data::{
+    BatchDetail, BatchJson, BatchRow, ErrorBody, ErrorDetail, ImportRow, SelectionJson, ServerImport,
+};
 use crate::parts::short_id;
 use crate::state::State;
 use crate::words;
@@ -45,7 +47,7 @@ impl FormView {
         f: Frame,
         verb: &str,
         filter: &str,
-        selection: &Selection,
+        selection: &SelectionJson,
         limits: &LimitFields,
         key: &str,
     ) -> Self {
@@ -100,7 +102,7 @@ impl FormView {
     }
 
     /// The question before a batch is cancelled.
-    pub fn cancel_batch(f: Frame, batch: &Batch) -> Self {
+    pub fn cancel_batch(f: Frame, batch: &BatchJson) -> Self {
         let (path, back) =
             (format!("/ui/batches/{}/cancel", batch.batch_id), format!("/ui/batches/{}", batch.batch_id));
         let progress = &batch.progress;

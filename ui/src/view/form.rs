@@ -5,7 +5,7 @@
 
 use askama::Template;
 
-use super::ask::Effect;
+use super::ask::AskEffect;
 use super::frame::Frame;
 use super::section::Section;
 use crate::data::ErrorDetail;
@@ -21,7 +21,7 @@ pub struct FormView {
     crumb: Option<(String, String)>,
     notes: Vec<(State, String)>,
     refused: Vec<ErrorDetail>,
-    effects: Vec<Effect>,
+    effects: Vec<AskEffect>,
     action: String,
     hidden: Vec<(&'static str, String)>,
     fields: Vec<Field>,
@@ -183,7 +183,7 @@ impl FormView {
 
     /// One thing that would happen.
     pub fn effect(mut self, state: State, text: impl Into<String>) -> Self {
-        self.effects.push(Effect { state, text: text.into() });
+        self.effects.push(AskEffect { state, text: text.into() });
         self
     }
 

@@ -72,7 +72,7 @@ impl Theme {
 
 /// What the caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum CallerRole {
     /// No page: tokens for reports or the registry.
     Nothing,
     /// Read.
@@ -83,7 +83,7 @@ pub enum Role {
     Admin,
 }
 
-impl Role {
+impl CallerRole {
     /// The role of that name.
     pub fn parse(name: Option<&str>) -> Self {
         match name {
@@ -107,7 +107,7 @@ pub struct Frame {
     /// The name of the caller.
     pub user: String,
     /// What the caller may do.
-    pub role: Role,
+    pub role: CallerRole,
     /// Whether the caller sees every server, and not only those with the labels of a token.
     pub sees_all: bool,
     /// The name of the role in the API.
@@ -147,45 +147,59 @@ pub(crate) struct Place {
     pub(crate) name: &'static str,
     pub(crate) hint: &'static str,
     pub(crate) keys: &'static str,
-    least: Role,
+    least: CallerRole,
 }
 
-const ENTRIES: [(Tab, &str, &str, &str, &str, Role); 6] = [
-    (Tab::Overview, "/ui/", "o", "home", "Overview", Role::Viewer),
-    (Tab::Jobs, "/ui/jobs", "j", "jobs", "Jobs", Role::Viewer),
-    (Tab::Servers, "/ui/servers", "s", "servers", "Servers", Role::Viewer),
-    (Tab::Registry, "/ui/registry", "r", "registry", "Registry", Role::Viewer),
-    (Tab::Events, "/ui/events", "e", "events", "Events", Role::Viewer),
-    (Tab::Settings, "/ui/settings", "c", "settings", "Settings", Role::Admin),
+const ENTRIES: [(Tab, &str, &str, &str, &str, CallerRole); 6] = [
+    (Tab::Overview, "/ui/", "o", "home", "Overview", CallerRole::Viewer),
+    (Tab::Jobs, "/ui/jobs", "j", "jobs", "Jobs", CallerRole::Viewer),
+    (Tab::Servers, "/ui/servers", "s", "servers", "Servers", CallerRole::Viewer),
+    (Tab::Registry, "/ui/registry", "r", "registry", "Registry", CallerRole::Viewer),
+    (Tab::Events, "/ui/events", "e", "events", "Events", CallerRole::Viewer),
+    (Tab::Settings, "/ui/settings", "c", "settings", "Settings", CallerRole::Admin),
 ];
 
 const PLACES: [Place; 19] = [
-    place("/ui/", "home", "Overview", "", "g o", Role::Viewer),
-    place("/ui/jobs", "jobs", "Jobs", "", "g j", Role::Viewer),
-    place("/ui/jobs?q=outcome%3Afailed", "failed", "Jobs that failed", "outcome:failed", "", Role::Viewer),
+    place("/ui/", "home", "Overview", "", "g o", CallerRole::Viewer),
+    place("/ui/jobs", "jobs", "Jobs", "", "g j", CallerRole::Viewer),
+    place(
+        "/ui/jobs?q=outcome%3Afailed",
+        "failed",
+        "Jobs that failed",
+        "outcome:failed",
+        "",
+        CallerRole::Viewer,
+    ),
     place(
         "/ui/jobs?q=condition%3Awaiting%2Cretrying",
         "waiting",
         "Jobs that wait",
         "condition:waiting,retrying",
         "",
-        Role::Viewer,
+        CallerRole::Viewer,
     ),
-    place("/ui/jobs/new", "plus", "New job…", "", "n", Role::Operator),
-    place("/ui/batches", "jobs", "Batches", "", "", Role::Viewer),
-    place("/ui/servers", "servers", "Servers", "", "g s", Role::Viewer),
-    place("/ui/servers/new", "plus", "Add a server…", "", "", Role::Operator),
-    place("/ui/servers/import", "plus", "Import servers…", "", "", Role::Operator),
-    place("/ui/batches/new", "plus", "New batch…", "one job for each of many servers", "", Role::Operator),
-    place("/ui/registry", "registry", "Registry", "", "g r", Role::Viewer),
-    place("/ui/firmware", "registry", "Firmware", "files and sets", "", Role::Viewer),
-    place("/ui/events", "events", "Events", "", "g e", Role::Viewer),
-    place("/ui/webhooks", "events", "Webhooks", "where events are sent", "", Role::Viewer),
-    place("/ui/settings", "settings", "Settings", "", "g c", Role::Admin),
-    place("/ui/users", "user", "Users and tokens", "", "", Role::Admin),
-    place("/ui/audit", "shield", "Audit log", "who did what", "", Role::Admin),
-    place("/ui/drain", "gate", "Drain: let no job begin…", "", "", Role::Operator),
-    place("/ui/account", "user", "Your account and its logins", "", "", Role::Viewer),
+    place("/ui/jobs/new", "plus", "New job…", "", "n", CallerRole::Operator),
+    place("/ui/batches", "jobs", "Batches", "", "", CallerRole::Viewer),
+    place("/ui/servers", "servers", "Servers", "", "g s", CallerRole::Viewer),
+    place("/ui/servers/new", "plus", "Add a server…", "", "", CallerRole::Operator),
+    place("/ui/servers/import", "plus", "Import servers…", "", "", CallerRole::Operator),
+    place(
+        "/ui/batches/new",
+        "plus",
+        "New batch…",
+        "one job for each of many servers",
+        "",
+        CallerRole::Operator,
+    ),
+    place("/ui/registry", "registry", "Registry", "", "g r", CallerRole::Viewer),
+    place("/ui/firmware", "registry", "Firmware", "files and sets", "", CallerRole::Viewer),
+    place("/ui/events", "events", "Events", "", "g e", CallerRole::Viewer),
+    place("/ui/webhooks", "events", "Webhooks", "where events are sent", "", CallerRole::Viewer),
+    place("/ui/settings", "settings", "Settings", "", "g c", CallerRole::Admin),
+    place("/ui/users", "user", "Users and tokens", "", "", CallerRole::Admin),
+    place("/ui/audit", "shield", "Audit log", "who did what", "", CallerRole::Admin),
+    place("/ui/drain", "gate", "Drain: let no job begin…", "", "", CallerRole::Operator),
+    place("/ui/account", "user", "Your account and its logins", "", "", CallerRole::Viewer),
 ];
 
 const fn place(
@@ -194,7 +208,7 @@ const fn place(
     name: &'static str,
     hint: &'static str,
     keys: &'static str,
-    least: Role,
+    least: CallerRole,
 ) -> Place {
     Place { path, icon, name, hint, keys, least }
 }
@@ -202,7 +216,7 @@ const fn place(
 impl Frame {
     /// Whether the caller may change servers and jobs.
     pub fn may_operate(&self) -> bool {
-        self.role >= Role::Operator
+        self.role >= CallerRole::Operator
     }
 
     /// Whether the caller may change many servers and jobs at once: a token with labels may not.
@@ -212,7 +226,7 @@ impl Frame {
 
     /// Whether the caller may administer.
     pub fn may_administer(&self) -> bool {
-        self.role >= Role::Admin
+        self.role >= CallerRole::Admin
     }
 
     pub(crate) fn role_words(&self) -> &str {
@@ -238,7 +252,7 @@ impl Frame {
 
     /// Whether the caller may see a page. Events name every server, so a caller who sees some servers only has none of them, and
     /// no webhook.
-    fn leads_to(&self, path: &str, least: Role) -> bool {
+    fn leads_to(&self, path: &str, least: CallerRole) -> bool {
         least <= self.role && (self.sees_all || !["/ui/events", "/ui/webhooks"].contains(&path))
     }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::filter;
 use super::frame::Frame;
 use super::overview::capital;
-use crate::data::{Event, Explanation, Job, JobDetail, MediaRead, Step};
+use crate::data::{EventJson, ExplanationJson, JobDetailJson, JobJson, MediaRead, StepJson};
 use crate::parts::{Badge, Copy, Meter};
 use crate::state::State;
 use crate::time::{When, seconds, took};
@@ -91,7 +91,7 @@ pub(crate) struct EventRow {
 }
 
 impl EventRow {
-    pub(crate) fn of(event: &Event, now: Timestamp) -> Self {
+    pub(crate) fn of(event: &EventJson, now: Timestamp) -> Self {
         let state = match event.level.as_str() {
             "error" => Some(State::Failed),
             "warn" => Some(State::Waiting),
@@ -112,8 +112,8 @@ impl JobView {
     /// The page of a job. `observed` is what is known of its server.
     pub fn of(
         f: Frame,
-        detail: &JobDetail,
-        why: &Explanation,
+        detail: &JobDetailJson,
+        why: &ExplanationJson,
         media: &[MediaRead],
         observed: Option<&Value>,
     ) -> Self {
@@ -175,7 +175,7 @@ fn kind(workflow: &str) -> &'static str {
 }
 
 impl Why {
-    fn of(job: &Job, why: &Explanation, state: State, now: Timestamp) -> Self {
+    fn of(job: &JobJson, why: &ExplanationJson, state: State, now: Timestamp) -> Self {
         let head = match state {
             State::Failed => "Why it failed",
             State::Done => "It succeeded",
@@ -215,7 +215,7 @@ impl Why {
     }
 }
 
-fn verbs(job: &Job, offered: &[String]) -> Vec<Verb> {
+fn verbs(job: &JobJson, offered: &[String]) -> Vec<Verb> {
     let verb = |word: &str| {
         let (name, icon, class) = match word {
             "cancel" => ("Cancel…", None, "risk"),
@@ -235,13 +235,19 @@ fn verbs(job: &Job, offered: &[String]) -> Vec<Verb> {
         .collect()
 }
 
-fn steps(job: &Job, steps: &[Step], events: &[Event], state: State, end: Timestamp) -> Vec<StepRow> {
+fn steps(
+    job: &JobJson,
+    steps: &[StepJson],
+    events: &[EventJson],
+    state: State,
+    end: Timestamp,
+) -> Vec<StepRow> {
     let span = (end.as_millisecond() - job.created_at.as_millisecond()).max(1);
     let share = |at: Timestamp| {
         let part = (at.as_millisecond() - job.created_at.as_millisecond()).clamp(0, span);
         part as f64 * 100.0 / span as f64
     };
-    let row = |step: &Step| {
+    let row = |step: &StepJson| {
         let current = step.ended_at.is_none() && job.status != "complete";
         let failed = step.phase == "failed" || job.failed_step.as_ref() == Some(&step.step);
         let (of_step, icon) = match step.phase.as_str() {
@@ -296,7 +302,7 @@ fn medium(read: &MediaRead, now: Timestamp) -> Medium {
     }
 }
 
-fn facts(job: &Job, slot_plan: Option<&Value>, now: Timestamp) -> Vec<(&'static str, String)> {
+fn facts(job: &JobJson, slot_plan: Option<&Value>, now: Timestamp) -> Vec<(&'static str, String)> {
     let mut facts = vec![("Created", When::of(job.created_at, now).words().to_owned())];
     if job.status != "complete" {
         facts.push(("Ends at the latest", When::of(job.deadline_at, now).words().to_owned()));

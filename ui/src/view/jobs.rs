@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::filter;
 use super::frame::Frame;
-use crate::data::{Job, JobPage, Overview};
+use crate::data::{JobJson, JobPageJson, OverviewJson};
 use crate::parts::Badge;
 use crate::state::State;
 use crate::time::{When, seconds};
@@ -96,7 +96,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn of(job: &Job, now: Timestamp) -> Self {
+    pub(crate) fn of(job: &JobJson, now: Timestamp) -> Self {
         let (state, word) = words::state(job);
         let open = job.status != "complete";
         let place = match (&job.failed_step, &job.step) {
@@ -128,8 +128,8 @@ impl JobsView {
     pub fn of(
         f: Frame,
         query: &JobsQuery,
-        page: &JobPage,
-        overview: Option<&Overview>,
+        page: &JobPageJson,
+        overview: Option<&OverviewJson>,
         cursor: Option<&str>,
         refused: Option<String>,
     ) -> Self {
@@ -166,7 +166,7 @@ impl JobsView {
 }
 
 /// The number of open jobs by the term of their tab.
-fn counts(overview: &Overview) -> BTreeMap<&'static str, u64> {
+fn counts(overview: &OverviewJson) -> BTreeMap<&'static str, u64> {
     let of =
         |name: &str| overview.open.iter().filter(|group| group.state == name).map(|group| group.jobs).sum();
     [

@@ -3,7 +3,7 @@
 use askama::Template;
 
 use super::frame::Frame;
-use crate::data::{DryRun, ErrorDetail};
+use crate::data::{DryRunJson, ErrorDetail};
 use crate::state::State;
 use crate::time::{When, duration};
 use crate::words;
@@ -43,14 +43,14 @@ struct Plan {
 
 impl NewJobView {
     /// The form with what was wrong, and the plan of its dry run.
-    pub fn of(f: Frame, form: JobForm, refused: Vec<ErrorDetail>, plan: Option<&DryRun>) -> Self {
+    pub fn of(f: Frame, form: JobForm, refused: Vec<ErrorDetail>, plan: Option<&DryRunJson>) -> Self {
         let plan = plan.map(|plan| Plan::of(&f, plan));
         Self { f, form, refused, plan }
     }
 }
 
 impl Plan {
-    fn of(f: &Frame, plan: &DryRun) -> Self {
+    fn of(f: &Frame, plan: &DryRunJson) -> Self {
         let (state, head) = match (&plan.refused, plan.would.as_str(), plan.blocked_by.is_empty()) {
             (Some(refused), ..) => (State::Failed, words::cut(&refused.error.message)),
             (None, "replay", _) => {

@@ -7,7 +7,7 @@ use jiff::{Timestamp, ToSpan};
 
 use super::filter;
 use super::frame::Frame;
-use crate::data::{Drain, Event, Overview, Rack, Readiness};
+use crate::data::{Drain, EventJson, OverviewJson, Rack, Readiness};
 use crate::parts::Badge;
 use crate::state::State;
 use crate::time::When;
@@ -136,7 +136,7 @@ pub(crate) struct Just {
 }
 
 impl Just {
-    pub(crate) fn of(event: &Event, now: Timestamp) -> Self {
+    pub(crate) fn of(event: &EventJson, now: Timestamp) -> Self {
         let state = match event.level.as_str() {
             "error" => State::Failed,
             "warn" => State::Waiting,
@@ -161,10 +161,10 @@ impl OverviewView {
     /// The page.
     pub fn of(
         f: Frame,
-        overview: &Overview,
+        overview: &OverviewJson,
         drain: &Drain,
         ready: &Readiness,
-        events: &[Event],
+        events: &[EventJson],
         media_url: &str,
     ) -> Self {
         let now = f.now;
@@ -213,7 +213,7 @@ impl OverviewView {
     }
 }
 
-fn tally(overview: &Overview, now: Timestamp) -> Vec<Tally> {
+fn tally(overview: &OverviewJson, now: Timestamp) -> Vec<Tally> {
     let of = |state: &str| overview.open.iter().find(|group| group.state == state);
     let number = |state: &str| of(state).map_or(0, |group| group.jobs);
     let oldest = |state: &str, none: &str| {
@@ -264,7 +264,7 @@ fn tally(overview: &Overview, now: Timestamp) -> Vec<Tally> {
     ]
 }
 
-fn needs(overview: &Overview, now: Timestamp) -> Vec<Need> {
+fn needs(overview: &OverviewJson, now: Timestamp) -> Vec<Need> {
     let failures = overview.failures.iter().map(|group| Need {
         state: State::Failed,
         title: format!(
@@ -305,7 +305,7 @@ fn more_needs(causes: usize) -> Option<MoreNeeds> {
     })
 }
 
-fn because(overview: &Overview, now: Timestamp) -> Vec<Because> {
+fn because(overview: &OverviewJson, now: Timestamp) -> Vec<Because> {
     let waits = overview.waits.iter().map(|group| Because {
         number: words::thousands(group.jobs),
         text: words::wait(&group.reason).to_owned(),
@@ -473,7 +473,7 @@ fn checks(drain: &Drain, ready: &Readiness, now: Timestamp) -> Vec<CheckRow> {
     rows
 }
 
-fn flow(overview: &Overview) -> Vec<FlowRow> {
+fn flow(overview: &OverviewJson) -> Vec<FlowRow> {
     let most = overview.steps.iter().map(|group| group.waiting + group.working).max().unwrap_or(1).max(1);
     let row = |group: &crate::data::StepGroup| FlowRow {
         name: words::step(&group.step).to_owned(),
@@ -485,14 +485,14 @@ fn flow(overview: &Overview) -> Vec<FlowRow> {
     overview.steps.iter().map(row).collect()
 }
 
-fn ended_words(overview: &Overview) -> String {
+fn ended_words(overview: &OverviewJson) -> String {
     let sum = |of: fn(&crate::data::EndedHour) -> u64| overview.ended.iter().map(of).sum::<u64>();
     let (done, failed, cancelled) =
         (sum(|hour| hour.succeeded), sum(|hour| hour.failed), sum(|hour| hour.cancelled));
     format!("24 h: {done} succeeded, {failed} failed, {cancelled} cancelled")
 }
 
-fn chart(overview: &Overview, now: Timestamp) -> Chart {
+fn chart(overview: &OverviewJson, now: Timestamp) -> Chart {
     const FLOOR: u64 = 150;
     const HIGH: u64 = 132;
     let hour = |at: Timestamp| at.as_second().div_euclid(3600);

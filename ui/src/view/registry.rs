@@ -3,7 +3,7 @@
 use super::frame::Frame;
 use super::section::{Cell, Section};
 use super::table::TableView;
-use crate::data::{HeldContent, ImageTag, Registry, Repositories, Repository, RepositoryDetail};
+use crate::data::{HeldContent, ImageTag, RegistryJson, Repositories, Repository, RepositoryDetail};
 use crate::parts::{Copy, Meter, short_id};
 use crate::state::State;
 use crate::time::When;
@@ -16,7 +16,7 @@ fn health(name: &str, state: State, word: &str, hint: String) -> Vec<Cell> {
     vec![Cell::text(name), Cell::State(state.badge_saying(word)), Cell::Text(words::cut(&hint))]
 }
 
-fn health_rows(f: &Frame, registry: &Registry) -> Vec<Vec<Cell>> {
+fn health_rows(f: &Frame, registry: &RegistryJson) -> Vec<Vec<Cell>> {
     let pushes = match (&registry.read_only, registry.accepts_pushes) {
         (Some(why), _) => health("Pushes", State::Held, "Read-only", why.clone()),
         (None, true) => health("Pushes", State::Done, "Taken", String::new()),
@@ -86,7 +86,7 @@ fn repository_row(repository: &Repository, now: jiff::Timestamp) -> Vec<Cell> {
 
 impl TableView {
     /// The registry: its repositories, its health, and how to push.
-    pub fn registry(f: Frame, registry: &Registry, repositories: &Repositories, host: &str) -> Self {
+    pub fn registry(f: Frame, registry: &RegistryJson, repositories: &Repositories, host: &str) -> Self {
         let rows =
             repositories.repositories.iter().map(|repository| repository_row(repository, f.now)).collect();
         let number = repositories.repositories.len() as u64;

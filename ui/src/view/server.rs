@@ -9,7 +9,9 @@ use super::frame::Frame;
 use super::jobs::Row;
 use super::section::{Cell, Section};
 use super::servers::{model, place, standing};
-use crate::data::{Condition, ConditionList, Inventory, JobPage, KeptCard, LastDiagnostics, Server};
+use crate::data::{
+    ConditionJson, ConditionList, InventoryJson, JobPageJson, KeptCard, LastDiagnostics, ServerJson,
+};
 use crate::parts::{Badge, Copy};
 use crate::state::State;
 use crate::time::When;
@@ -25,7 +27,7 @@ const MAX_FIRMWARE: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub struct ServerParts {
     /// What the server is made of.
-    pub inventory: Inventory,
+    pub inventory: InventoryJson,
     /// The newest condition of each kind.
     pub conditions: ConditionList,
     /// The last diagnostics.
@@ -129,7 +131,13 @@ fn slots(card: &Value) -> Vec<Slot> {
 
 impl ServerPageView {
     /// The page of a server with its newest jobs and the card of its last probe.
-    pub fn of(f: Frame, server: &Server, jobs: &JobPage, kept: &KeptCard, parts: &ServerParts) -> Self {
+    pub fn of(
+        f: Frame,
+        server: &ServerJson,
+        jobs: &JobPageJson,
+        kept: &KeptCard,
+        parts: &ServerParts,
+    ) -> Self {
         let now = f.now;
         let (state, word, why) = standing(server, now);
         let running = jobs.jobs.iter().find(|job| job.status != "complete");
@@ -189,7 +197,7 @@ impl ServerPageView {
 
 /// The newest condition of each kind, with the way to the earlier ones.
 fn conditions(list: &ConditionList, serial: &str, now: jiff::Timestamp) -> Option<Section> {
-    let row = |condition: &Condition| {
+    let row = |condition: &ConditionJson| {
         let (state, word) = match condition.state.as_str() {
             "pending" => (State::Queued, "Pending"),
             "active" => (State::Working, "Active"),

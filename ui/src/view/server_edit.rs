@@ -6,7 +6,7 @@ use super::filter;
 use super::form::{Field, FormView};
 use super::frame::Frame;
 use super::section::{Cell, Section};
-use crate::data::{BelievedJob, ErrorDetail, JobPage, ObservedMachine, RestoredServer, Server};
+use crate::data::{BelievedJob, ErrorDetail, JobPageJson, ObservedMachine, RestoredServerJson, ServerJson};
 use crate::parts::short_id;
 use crate::state::State;
 use crate::time::When;
@@ -60,7 +60,7 @@ fn choices(from: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// What differs between two states of a server: the name, the former value, the new one.
-fn differences(before: &Server, after: &Server, password: bool) -> Vec<Vec<Cell>> {
+fn differences(before: &ServerJson, after: &ServerJson, password: bool) -> Vec<Vec<Cell>> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let flag = |on: bool| if on { "yes" } else { "no" }.to_owned();
     let mut pairs = vec![
@@ -80,7 +80,7 @@ fn differences(before: &Server, after: &Server, password: bool) -> Vec<Vec<Cell>
     let keys =
         before.labels.keys().chain(after.labels.keys().filter(|key| !before.labels.contains_key(*key)));
     pairs.extend(keys.map(|key| {
-        let value = |server: &Server| server.labels.get(key).cloned();
+        let value = |server: &ServerJson| server.labels.get(key).cloned();
         (format!("Label {key}"), value(before).unwrap_or_default(), value(after).unwrap_or_default())
     }));
     let none = serde_json::Map::new();
@@ -162,7 +162,13 @@ impl FormView {
     }
 
     /// What a change of a server would do. `sealed` is the change.
-    pub fn server_change(f: Frame, before: &Server, after: &Server, password: bool, sealed: &str) -> Self {
+    pub fn server_change(
+        f: Frame,
+        before: &ServerJson,
+        after: &ServerJson,
+        password: bool,
+        sealed: &str,
+    ) -> Self {
         let serial = &before.serial;
         let path = format!("/ui/servers/{}", words::encoded(serial));
         let rows = differences(before, after, password);
@@ -194,7 +200,7 @@ impl FormView {
     }
 
     /// The question before a server is deleted. `jobs` are its newest stored jobs.
-    pub fn delete_server(f: Frame, server: &Server, jobs: &JobPage) -> Self {
+    pub fn delete_server(f: Frame, server: &ServerJson, jobs: &JobPageJson) -> Self {
         let serial = &server.serial;
         let path = format!("/ui/servers/{}", words::encoded(serial));
         let view = Self::new(f, format!("Delete {serial}?"), format!("{path}/delete"), path.clone())
@@ -221,7 +227,7 @@ impl FormView {
     /// The question before a server of restored data is released: what the data says beside what the BMC shows.
     pub fn release_server(
         f: Frame,
-        server: &RestoredServer,
+        server: &RestoredServerJson,
         decision: &str,
         refused: Vec<ErrorDetail>,
     ) -> Self {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::filter;
 use super::frame::Frame;
-use crate::data::{Server, ServerPage};
+use crate::data::{ServerJson, ServerPage};
 use crate::parts::{Badge, Copy};
 use crate::state::State;
 use crate::time::When;
@@ -55,7 +55,7 @@ struct Row {
 }
 
 /// What a server is, apart from its jobs: its state and why.
-pub(crate) fn standing(server: &Server, now: Timestamp) -> (State, &'static str, String) {
+pub(crate) fn standing(server: &ServerJson, now: Timestamp) -> (State, &'static str, String) {
     match (&server.restored, &server.maintenance) {
         (Some(_), _) => (
             State::Held,
@@ -83,21 +83,21 @@ pub(crate) fn standing(server: &Server, now: Timestamp) -> (State, &'static str,
 }
 
 /// The model of a server as its BMC or its operator says it.
-pub(crate) fn model(server: &Server) -> String {
+pub(crate) fn model(server: &ServerJson) -> String {
     let observed = |key: &str| server.observed.as_ref().and_then(|observed| observed[key].as_str());
     let words = [observed("manufacturer").or(server.vendor.as_deref()), observed("model")];
     words::cut(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
 }
 
 /// Where a server is, by its labels.
-pub(crate) fn place(server: &Server) -> String {
+pub(crate) fn place(server: &ServerJson) -> String {
     let keys = [("site", ""), ("rack", "rack "), ("unit", "unit ")];
     let label = |(key, word): (&str, &str)| server.labels.get(key).map(|value| format!("{word}{value}"));
     keys.into_iter().filter_map(label).collect::<Vec<_>>().join(", ")
 }
 
 impl Row {
-    fn of(server: &Server, busy: bool, now: Timestamp) -> Self {
+    fn of(server: &ServerJson, busy: bool, now: Timestamp) -> Self {
         let (state, word, why) = match busy && server.restored.is_none() {
             true => (State::Working, "In use", String::new()),
             false => standing(server, now),

@@ -1,6 +1,6 @@
 //! Pages that are tables and nothing else: events, settings, the audit log with its filters, search results.
 
-use crate::data::{AuditPage, EventPage, JobPage, ServerPage, SettingPage};
+use crate::data::{AuditPage, EventPage, JobPageJson, ServerPage, SettingPage};
 use crate::parts::short_id;
 use crate::state::State;
 use crate::time::When;
@@ -12,7 +12,7 @@ use super::table::{FilterField, TableView};
 
 /// The filters of the audit log; an empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuditFilter {
+pub struct AuditSearch {
     /// The name of the user or token.
     pub actor: String,
     /// The action; `user.*` for all that begin so.
@@ -23,7 +23,7 @@ pub struct AuditFilter {
     pub since: String,
 }
 
-impl AuditFilter {
+impl AuditSearch {
     fn parts(&self) -> [(&'static str, &'static str, &str, &'static str); 4] {
         [
             ("action", "Action", &self.action, "user.*"),
@@ -56,7 +56,7 @@ impl TableView {
     /// The event log, the newest first. `older` is the position of the page before.
     pub fn events(f: Frame, page: &EventPage, older: Option<i64>) -> Self {
         let now = f.now;
-        let row = |event: &crate::data::Event| {
+        let row = |event: &crate::data::EventJson| {
             let about = match (&event.job_id, &event.server_serial) {
                 (Some(job), server) => {
                     let name = server.clone().unwrap_or_else(|| short_id(job));
@@ -115,9 +115,9 @@ impl TableView {
 
     /// The audit log, the newest first.
     /// `refused` says why the filters were not understood.
-    pub fn audit(f: Frame, page: &AuditPage, filter: &AuditFilter, refused: Option<String>) -> Self {
+    pub fn audit(f: Frame, page: &AuditPage, filter: &AuditSearch, refused: Option<String>) -> Self {
         let now = f.now;
-        let row = |entry: &crate::data::AuditEntry| {
+        let row = |entry: &crate::data::AuditEntryJson| {
             let state = if entry.result == "ok" { State::Done } else { State::Failed };
             let times = if entry.count > 1 { format!(", {} times", entry.count) } else { String::new() };
             vec![
@@ -157,7 +157,7 @@ impl TableView {
     }
 
     /// What a search found.
-    pub fn found(f: Frame, asked: &str, jobs: &JobPage, servers: &ServerPage) -> Self {
+    pub fn found(f: Frame, asked: &str, jobs: &JobPageJson, servers: &ServerPage) -> Self {
         let now = f.now;
         let server_rows = servers.servers.iter().map(|server| {
             let path = format!("/ui/servers/{}", words::encoded(&server.serial));

@@ -4,7 +4,7 @@ use super::form::{Field, FormView};
 use super::frame::Frame;
 use super::section::{Cell, Section};
 use super::table::TableView;
-use crate::data::{DeadLetter, DeadLetterPage, ErrorDetail, RetryStream, Webhook, WebhookPage};
+use crate::data::{DeadLetterJson, DeadLetterPage, ErrorDetail, RetryStreamJson, WebhookJson, WebhookPage};
 use crate::parts::{Badge, short_id};
 use crate::state::State;
 use crate::time::When;
@@ -27,7 +27,7 @@ fn path(id: &str) -> String {
 }
 
 /// The state in one word, and why.
-fn standing(webhook: &Webhook, now: jiff::Timestamp) -> (Badge, String) {
+fn standing(webhook: &WebhookJson, now: jiff::Timestamp) -> (Badge, String) {
     let error = webhook.last_error.as_deref().unwrap_or_default();
     let (state, word, why) = match (&webhook.disabled, webhook.failing_since) {
         (Some(why), _) => (State::Held, "Disabled", why.clone()),
@@ -45,7 +45,7 @@ fn standing(webhook: &Webhook, now: jiff::Timestamp) -> (Badge, String) {
     (state.badge_saying(word), words::cut(&why))
 }
 
-fn selects(webhook: &Webhook) -> String {
+fn selects(webhook: &WebhookJson) -> String {
     let labels = webhook.labels.iter().map(|(key, value)| format!("{key}={value}"));
     let all: Vec<String> = webhook.types.iter().cloned().chain(labels).collect();
     if all.is_empty() { "every event".to_owned() } else { words::cut(&all.join(", ")) }
@@ -62,7 +62,7 @@ impl TableView {
     /// All webhooks.
     pub fn webhooks(f: Frame, page: &WebhookPage) -> Self {
         let now = f.now;
-        let row = |webhook: &Webhook| {
+        let row = |webhook: &WebhookJson| {
             let (badge, why) = standing(webhook, now);
             vec![
                 Cell::Named(path(&webhook.webhook_id), webhook.target.clone(), selects(webhook)),
@@ -84,7 +84,7 @@ impl TableView {
     }
 
     /// One webhook: its deliveries, what waits for another attempt, what was given up.
-    pub fn webhook(f: Frame, webhook: &Webhook, dead: &DeadLetterPage) -> Self {
+    pub fn webhook(f: Frame, webhook: &WebhookJson, dead: &DeadLetterPage) -> Self {
         let now = f.now;
         let admin = f.may_administer();
         let path = path(&webhook.webhook_id);
@@ -103,7 +103,7 @@ impl TableView {
                 ),
             ),
         ];
-        let stream = |stream: &RetryStream| {
+        let stream = |stream: &RetryStreamJson| {
             vec![
                 job(&stream.job_id),
                 Cell::Two(words::cut(&stream.error), format!("event {}", stream.seq)),
@@ -117,7 +117,7 @@ impl TableView {
         let streams = Section::new("retrying", "Waiting for another attempt", &columns, streams)
             .note(if hidden > 0 { format!("and {} more", words::thousands(hidden)) } else { String::new() })
             .or("No event waits: each was delivered at its first attempt or since.");
-        let letter = |letter: &DeadLetter| {
+        let letter = |letter: &DeadLetterJson| {
             let acts = match (admin, letter.redelivery_requested) {
                 (_, true) => Cell::State(State::Queued.badge_saying("Requested")),
                 (true, false) => Cell::Acts(vec![(
@@ -196,7 +196,7 @@ impl FormView {
     }
 
     /// The question before a verb on a webhook; `seq` is the event of one dead letter. `None` for an unknown verb.
-    pub fn webhook_verb(f: Frame, webhook: &Webhook, verb: &str, seq: Option<i64>) -> Option<Self> {
+    pub fn webhook_verb(f: Frame, webhook: &WebhookJson, verb: &str, seq: Option<i64>) -> Option<Self> {
         let path = path(&webhook.webhook_id);
         let title = match (verb, seq) {
             ("disable", _) => "Disable the webhook?".to_owned(),

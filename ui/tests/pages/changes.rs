@@ -2,12 +2,12 @@
 
 use askama::Template;
 use serde_json::json;
-use ui::data::{ErrorDetail, JobPage, Server};
-use ui::view::{FormView, Role, ServerForm};
+use ui::data::{ErrorDetail, JobPageJson, ServerJson};
+use ui::view::{CallerRole, FormView, ServerForm};
 
 use super::{JOB, frame, job, of, server};
 
-fn changed(text: &str) -> Server {
+fn changed(text: &str) -> ServerJson {
     let mut after = server(text);
     after["labels"] = json!({ "site": text, "unit": "7" });
     after["quirks"] = json!({ "slow_insert": true });
@@ -17,7 +17,7 @@ fn changed(text: &str) -> Server {
 }
 
 /// The pages with a text of a machine or a person in them.
-pub(crate) fn pages(text: &str, role: Role) -> Vec<(&'static str, String)> {
+pub(crate) fn pages(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
     let entered = ServerForm {
         bmc_address: text.to_owned(),
         bmc_username: "shoal".to_owned(),
@@ -28,8 +28,8 @@ pub(crate) fn pages(text: &str, role: Role) -> Vec<(&'static str, String)> {
         ..ServerForm::default()
     };
     let wrong: Vec<ErrorDetail> = of(json!([{ "path": "/bmc_address", "message": text }]));
-    let none: JobPage = of(json!({ "jobs": [], "next": null }));
-    let some: JobPage = of(json!({ "jobs": [job(text)], "next": null }));
+    let none: JobPageJson = of(json!({ "jobs": [], "next": null }));
+    let some: JobPageJson = of(json!({ "jobs": [job(text)], "next": null }));
     let restored = json!({
         "serial": "9F86W24",
         "restored": { "since": "2026-11-23T14:00:00Z", "as_of": "2026-11-23T02:00:00Z", "reason": text },

@@ -2,8 +2,8 @@
 
 use askama::Template;
 use serde_json::{Value, json};
-use ui::data::{ErrorDetail, Webhook};
-use ui::view::{FormView, Role, TableView, WebhookForm};
+use ui::data::{ErrorDetail, WebhookJson};
+use ui::view::{CallerRole, FormView, TableView, WebhookForm};
 
 use super::{JOB, frame, of};
 
@@ -17,7 +17,7 @@ fn webhook(text: &str) -> Value {
 
 /// The pages with a text of a receiver or a person in them.
 pub(crate) fn pages(text: &str) -> Vec<(&'static str, String)> {
-    let admin = || frame(Role::Admin);
+    let admin = || frame(CallerRole::Admin);
     let mut disabled = webhook(text);
     disabled["disabled"] = json!(text);
     let mut one = webhook(text);
@@ -35,7 +35,7 @@ pub(crate) fn pages(text: &str) -> Vec<(&'static str, String)> {
     let page = json!({ "webhooks": [webhook(text), disabled], "next": null });
     let wrong: Vec<ErrorDetail> = of(json!([{ "path": "/url", "message": text }]));
     let entered = WebhookForm { types: text.to_owned(), labels: String::new() };
-    let hook: Webhook = of(webhook(text));
+    let hook: WebhookJson = of(webhook(text));
     let ask = |verb: &str, seq| FormView::webhook_verb(admin(), &hook, verb, seq).unwrap().render().unwrap();
     vec![
         ("webhooks", TableView::webhooks(admin(), &of(page)).render().unwrap()),
@@ -49,12 +49,12 @@ pub(crate) fn pages(text: &str) -> Vec<(&'static str, String)> {
 
 #[test]
 fn a_verb_that_is_not_known_has_no_question_and_a_viewer_is_offered_none() {
-    let hook: Webhook = of(webhook("text"));
-    assert!(FormView::webhook_verb(frame(Role::Admin), &hook, "explode", None).is_none());
+    let hook: WebhookJson = of(webhook("text"));
+    assert!(FormView::webhook_verb(frame(CallerRole::Admin), &hook, "explode", None).is_none());
     let dead = of(json!({ "dead_letters": [], "next": null }));
-    let page = TableView::webhook(frame(Role::Viewer), &hook, &dead).render().unwrap();
+    let page = TableView::webhook(frame(CallerRole::Viewer), &hook, &dead).render().unwrap();
     assert!(!page.contains("/delete") && !page.contains("/disable"), "{page}");
-    let none = TableView::webhooks(frame(Role::Viewer), &of(json!({ "webhooks": [], "next": null })))
+    let none = TableView::webhooks(frame(CallerRole::Viewer), &of(json!({ "webhooks": [], "next": null })))
         .render()
         .unwrap();
     assert!(none.contains("No webhook.") && !none.contains("/ui/webhooks/new"), "{none}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use beacon::{CodeBook, Message, Step, Symbol};
+use beacon::{BeaconStep, CodeBook, Message, Symbol};
 use iso9660::{Image, ReadAt, Window};
 use lab_machines::maintenance_os::unit;
 use lab_machines::{InstallerBehaviour, ServerSpec};
@@ -184,7 +184,7 @@ async fn reads_before_the_power_on_and_by_strangers_say_nothing_and_a_repeated_m
     // One set is lost in a cache; the other is enough, and repetitions are ignored.
     medium.say_set(Symbol::Started, 1).await;
     medium.say(Message::Started).await;
-    medium.say(Message::Done(Step::Partition)).await;
+    medium.say(Message::Done(BeaconStep::Partition)).await;
     let progress = |events: &[Value]| of_type(events, "report.progress").len();
     while progress(&scene.admin.events(&id).await) < 2 {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -194,7 +194,7 @@ async fn reads_before_the_power_on_and_by_strangers_say_nothing_and_a_repeated_m
     assert_eq!((&job["outcome"], progress(&scene.admin.events(&id).await)), (&Value::Null, 2));
     let explained = scene.admin.explain(&id).await.to_string();
     assert!(explained.contains("partition.service is done"), "{explained}");
-    medium.say(Message::Failed { step: Step::Image, class: Some(beacon::Class::Image) }).await;
+    medium.say(Message::Failed { step: BeaconStep::Image, class: Some(beacon::Class::Image) }).await;
     let job = ended(&scene, &id).await;
     assert_eq!((&job["outcome"], &job["failed_step"]), (&json!("failed"), &json!("image-linux.service")));
     assert!(job["failure"].to_string().contains("does not match its digests"), "{job}");

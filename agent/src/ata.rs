@@ -21,7 +21,7 @@ use std::{ffi::c_void, fs::File, io, marker::PhantomData, os::fd::AsFd, time::Du
 
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
 
-use crate::erase::{Method, OwnErase};
+use crate::erase::{EraseMethod, OwnErase};
 
 const SECTOR: usize = 512;
 const SENSE: usize = 32;
@@ -93,7 +93,7 @@ impl Security {
     }
 
     /// Returns the erases that the disk does, the strongest first.
-    fn erases(&self) -> Result<Vec<Method>, &'static str> {
+    fn erases(&self) -> Result<Vec<EraseMethod>, &'static str> {
         if !self.is_supported {
             return Err("the disk has no ATA security feature set");
         }
@@ -106,9 +106,9 @@ impl Security {
             return Err("the disk is locked");
         }
         Ok(if self.is_enhanced_supported {
-            vec![Method::AtaSecureEraseEnhanced, Method::AtaSecureErase]
+            vec![EraseMethod::AtaSecureEraseEnhanced, EraseMethod::AtaSecureErase]
         } else {
-            vec![Method::AtaSecureErase]
+            vec![EraseMethod::AtaSecureErase]
         })
     }
 }
@@ -168,7 +168,7 @@ impl OwnErase for AtaDisk<'_> {
         Ok(Some("the disk was locked by an erase that was interrupted; it is unlocked".to_owned()))
     }
 
-    fn offered(&self) -> Result<Vec<Method>, String> {
+    fn offered(&self) -> Result<Vec<EraseMethod>, String> {
         let security = self.security().map_err(|source| format!("IDENTIFY DEVICE: {source}"))?;
         let erases = security.erases()?;
         if security.is_enabled {
@@ -179,11 +179,11 @@ impl OwnErase for AtaDisk<'_> {
         Ok(erases)
     }
 
-    fn erase(&self, method: Method) -> io::Result<()> {
+    fn erase(&self, method: EraseMethod) -> io::Result<()> {
         let security = self.security()?;
         let (is_enhanced, limit) = match method {
-            Method::AtaSecureEraseEnhanced => (true, security.enhanced_limit),
-            Method::AtaSecureErase => (false, security.normal_limit),
+            EraseMethod::AtaSecureEraseEnhanced => (true, security.enhanced_limit),
+            EraseMethod::AtaSecureErase => (false, security.normal_limit),
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
         self.with_password(SET_PASSWORD, false, SHORT)?;

@@ -42,7 +42,7 @@ const MAX_REASON: usize = 120;
 /// A way to erase a whole disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum EraseMethod {
     /// NVMe Format with crypto erase.
     NvmeFormatCrypto,
     /// NVMe Format with erase of user data.
@@ -57,7 +57,7 @@ pub enum Method {
     Overwrite,
 }
 
-impl Method {
+impl EraseMethod {
     /// Returns the name as reports carry it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -103,7 +103,7 @@ impl Method {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Erased {
     /// The method that was carried out and proven.
-    pub method: Method,
+    pub method: EraseMethod,
     /// `purge` or `clear`.
     pub level: &'static str,
     /// The number of samples that were read.
@@ -131,24 +131,24 @@ pub trait OwnErase {
     ///
     /// # Errors
     /// Returns a sentence.
-    fn offered(&self) -> Result<Vec<Method>, String>;
+    fn offered(&self) -> Result<Vec<EraseMethod>, String>;
 
     /// Carries out a method that was offered, and returns after its end.
     ///
     /// # Errors
     /// Returns the refusal of the disk.
-    fn erase(&self, method: Method) -> io::Result<()>;
+    fn erase(&self, method: EraseMethod) -> io::Result<()>;
 }
 
 /// A disk without commands of its own.
 pub struct NoOwnErase;
 
 impl OwnErase for NoOwnErase {
-    fn offered(&self) -> Result<Vec<Method>, String> {
+    fn offered(&self) -> Result<Vec<EraseMethod>, String> {
         Err("the disk has no erase command that is known: it is no NVMe and no ATA drive".to_owned())
     }
 
-    fn erase(&self, _: Method) -> io::Result<()> {
+    fn erase(&self, _: EraseMethod) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -160,7 +160,7 @@ impl OwnErase for NoOwnErase {
 pub fn secure(
     disk: &dyn Disk,
     own: &dyn OwnErase,
-    progress: &mut dyn FnMut(Method, u8),
+    progress: &mut dyn FnMut(EraseMethod, u8),
 ) -> Result<Erased, String> {
     let places = places(disk.size());
     let prepared = own.prepare()?;
@@ -170,16 +170,16 @@ pub fn secure(
         not_used.push(reason);
         Vec::new()
     });
-    methods.extend([Method::Discard, Method::Overwrite]);
+    methods.extend([EraseMethod::Discard, EraseMethod::Overwrite]);
     for method in methods {
         progress(method, 0);
         let done = match method {
-            Method::NvmeFormatCrypto
-            | Method::NvmeFormat
-            | Method::AtaSecureEraseEnhanced
-            | Method::AtaSecureErase => own.erase(method),
-            Method::Discard => disk.discard_to_zeros(),
-            Method::Overwrite => overwrite(disk, &mut |percent| progress(method, percent)),
+            EraseMethod::NvmeFormatCrypto
+            | EraseMethod::NvmeFormat
+            | EraseMethod::AtaSecureEraseEnhanced
+            | EraseMethod::AtaSecureErase => own.erase(method),
+            EraseMethod::Discard => disk.discard_to_zeros(),
+            EraseMethod::Overwrite => overwrite(disk, &mut |percent| progress(method, percent)),
         };
         let proven =
             done.map_err(|source| source.to_string()).and_then(|()| prove(disk, &places, &before, method));
@@ -234,7 +234,7 @@ fn prove(
     disk: &dyn Disk,
     places: &[u64],
     before: &[io::Result<SampleDigest>],
-    method: Method,
+    method: EraseMethod,
 ) -> Result<usize, String> {
     disk.forget_cache().map_err(|source| source.to_string())?;
     let mut proofs = 0;
@@ -287,7 +287,7 @@ mod tests {
         stuck: Range<usize>,
         /// Reads of this range fail until it was erased.
         unreadable: Mutex<Range<usize>>,
-        own: Vec<Method>,
+        own: Vec<EraseMethod>,
         /// What a format leaves; `None` when the drive acknowledges it and does nothing.
         format_leaves: Option<u8>,
     }
@@ -372,11 +372,11 @@ mod tests {
     }
 
     impl OwnErase for Lab {
-        fn offered(&self) -> Result<Vec<Method>, String> {
+        fn offered(&self) -> Result<Vec<EraseMethod>, String> {
             Ok(self.own.clone())
         }
 
-        fn erase(&self, _: Method) -> io::Result<()> {
+        fn erase(&self, _: EraseMethod) -> io::Result<()> {
             if let Some(byte) = self.format_leaves {
                 self.fill(byte, 0..self.size() as usize);
             }
@@ -390,23 +390,24 @@ mod tests {
 
     #[test]
     fn the_strongest_method_that_the_samples_prove_is_used() {
-        let crypto = Lab { own: vec![Method::NvmeFormatCrypto], format_leaves: Some(0xa5), ..Lab::new() };
+        let crypto =
+            Lab { own: vec![EraseMethod::NvmeFormatCrypto], format_leaves: Some(0xa5), ..Lab::new() };
         let done = erased(&crypto).unwrap();
         assert_eq!(
             (done.method, done.level, &done.not_used[..]),
-            (Method::NvmeFormatCrypto, "purge", &[][..])
+            (EraseMethod::NvmeFormatCrypto, "purge", &[][..])
         );
         assert!(done.samples > 100, "{done:?}");
 
         let discard = Lab { discard_leaves: Some(0), ..Lab::new() };
-        assert_eq!(erased(&discard).unwrap().method, Method::Discard);
+        assert_eq!(erased(&discard).unwrap().method, EraseMethod::Discard);
     }
 
     #[test]
     fn a_drive_that_acknowledges_a_format_and_does_nothing_is_overwritten() {
-        let liar = Lab { own: vec![Method::NvmeFormat], discard_leaves: Some(7), ..Lab::new() };
+        let liar = Lab { own: vec![EraseMethod::NvmeFormat], discard_leaves: Some(7), ..Lab::new() };
         let done = erased(&liar).unwrap();
-        assert_eq!((done.method, done.level), (Method::Overwrite, "clear"));
+        assert_eq!((done.method, done.level), (EraseMethod::Overwrite, "clear"));
         assert!(done.not_used[0].contains("what it held before at 0"), "{done:?}");
         assert!(done.not_used[1].contains("other bytes than zeros"), "{done:?}");
         assert!(is_filled(&liar.bytes.lock().unwrap(), 0));
@@ -436,11 +437,11 @@ mod tests {
     fn a_sector_that_cannot_be_read_stops_no_erase_and_proves_none() {
         let lab = Lab { unreadable: Mutex::new(0..4096), discard_leaves: Some(0), ..Lab::new() };
         let erased = secure(&lab, &NoOwnErase, &mut |_, _| ()).unwrap();
-        assert_eq!(erased.method, Method::Discard);
+        assert_eq!(erased.method, EraseMethod::Discard);
         // Other bytes than zeros, where nothing could be read before, prove nothing.
         let formatted = Lab {
             unreadable: Mutex::new(0..4096),
-            own: vec![Method::NvmeFormat],
+            own: vec![EraseMethod::NvmeFormat],
             format_leaves: Some(0xa5),
             ..Lab::new()
         };

@@ -25,7 +25,7 @@ use crate::device::Disk;
 use crate::gpt::Table;
 use crate::init::hotplug;
 use crate::job::Job;
-use crate::layer::{Archive, Ownership, Tree, apply};
+use crate::layer::{Archive, LayerTree, Ownership, apply};
 use crate::linux::{OsRelease, partition_of};
 use crate::modules::ModuleIndex;
 use crate::net::record::Record;
@@ -70,7 +70,7 @@ pub fn layer(data: &[u8]) {
     if fs::create_dir_all(&root).is_err() || fs::write(folder.join("beside"), "kept").is_err() {
         return;
     }
-    if let Ok(tree) = Tree::open(&root, Ownership::Ignore) {
+    if let Ok(tree) = LayerTree::open(&root, Ownership::Ignore) {
         let _ = apply(&bytes[..], &tree, &mut |_| ());
     }
     let kept = fs::read(folder.join("beside")).is_ok_and(|content| content == b"kept");

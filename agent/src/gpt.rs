@@ -30,7 +30,7 @@ const MIB: u64 = 1024 * 1024;
 
 /// One partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct GptEntry {
     /// The type GUID.
     pub type_guid: Uuid,
     /// The GUID of this partition.
@@ -53,7 +53,7 @@ pub struct Table {
     /// The boot code, bytes 0 to 440 of the MBR; kept when a table is written again.
     pub boot_code: Vec<u8>,
     /// Slots of the table; a partition number is its position and 1.
-    pub entries: Vec<Option<Entry>>,
+    pub entries: Vec<Option<GptEntry>>,
     sector: u64,
     sectors: u64,
 }
@@ -93,7 +93,7 @@ impl Table {
             sectors: disk.size() / disk.sector(),
         };
         for part in parts {
-            table.entries.push(Some(Entry {
+            table.entries.push(Some(GptEntry {
                 type_guid: part.type_guid,
                 unique_guid: guid(),
                 first_lba: part.first_lba,
@@ -340,19 +340,19 @@ fn read_copy(disk: &dyn Disk, sector: u64, lba: u64) -> Result<Option<Table>, Gp
     }
     let mut boot_code = vec![0; 440];
     disk.read_at(0, &mut boot_code).map_err(failed)?;
-    let mut entries: Vec<Option<Entry>> = bytes.chunks_exact(ENTRY_BYTES).map(decode_entry).collect();
+    let mut entries: Vec<Option<GptEntry>> = bytes.chunks_exact(ENTRY_BYTES).map(decode_entry).collect();
     while entries.last().is_some_and(Option::is_none) {
         entries.pop();
     }
     Ok(Some(Table { disk_guid: guid_at(&header, 56), boot_code, entries, sector, sectors }))
 }
 
-fn decode_entry(bytes: &[u8]) -> Option<Entry> {
+fn decode_entry(bytes: &[u8]) -> Option<GptEntry> {
     let type_guid = guid_at(bytes, 0);
     let u64_at =
         |at: usize| (0..8).fold(0_u64, |sum, index| sum | u64::from(bytes[at + index]) << (8 * index));
     let units = bytes[56..].chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
-    (!type_guid.is_nil()).then(|| Entry {
+    (!type_guid.is_nil()).then(|| GptEntry {
         type_guid,
         unique_guid: guid_at(bytes, 16),
         first_lba: u64_at(32),

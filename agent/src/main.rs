@@ -30,7 +30,7 @@ use agent::log::Log;
 use agent::medium::open_medium;
 use agent::modules::{self, Loader, ModuleIndex, RunningKernel};
 use agent::outcome::Outcome;
-use agent::report::Delivery;
+use agent::report::ReportDelivery;
 use agent::rescue::NoRescue;
 use agent::run::{Machine, run};
 use agent::search::{block_devices, search};
@@ -163,7 +163,7 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
         report_limit: arguments.report_limit,
     };
     let (outcome, delivery) = run(&machine, &found);
-    Ok(outcome == Outcome::Success && matches!(delivery, Delivery::Acknowledged | Delivery::Said))
+    Ok(outcome == Outcome::Success && matches!(delivery, ReportDelivery::Acknowledged | ReportDelivery::Said))
 }
 
 fn module_index(folder: &Path) -> Result<ModuleIndex, String> {

@@ -51,7 +51,7 @@ pub struct ModuleIndex {
 }
 
 /// Loads modules.
-pub trait Kernel {
+pub trait ModuleKernel {
     /// Loads the module in a file. A module that is loaded already is a success.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ pub trait Kernel {
 /// The running kernel.
 pub struct RunningKernel;
 
-impl Kernel for RunningKernel {
+impl ModuleKernel for RunningKernel {
     fn load(&self, file: &Path) -> io::Result<()> {
         match rustix::system::finit_module(&File::open(file)?, c"", 0) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
@@ -182,7 +182,7 @@ impl Loader {
         sys: &Path,
         folder: &Path,
         index: &ModuleIndex,
-        kernel: &dyn Kernel,
+        kernel: &dyn ModuleKernel,
         log: &Log,
     ) -> usize {
         let mut loaded = 0;
@@ -201,7 +201,7 @@ impl Loader {
         modaliases: &BTreeSet<String>,
         folder: &Path,
         index: &ModuleIndex,
-        kernel: &dyn Kernel,
+        kernel: &dyn ModuleKernel,
         log: &Log,
     ) -> usize {
         self.load(index.order(modaliases, &self.tried), folder, kernel, log)
@@ -213,13 +213,19 @@ impl Loader {
         names: &[&str],
         folder: &Path,
         index: &ModuleIndex,
-        kernel: &dyn Kernel,
+        kernel: &dyn ModuleKernel,
         log: &Log,
     ) -> usize {
         self.load(index.order_of(names, &self.tried), folder, kernel, log)
     }
 
-    fn load(&mut self, order: Vec<(String, String)>, folder: &Path, kernel: &dyn Kernel, log: &Log) -> usize {
+    fn load(
+        &mut self,
+        order: Vec<(String, String)>,
+        folder: &Path,
+        kernel: &dyn ModuleKernel,
+        log: &Log,
+    ) -> usize {
         let mut loaded = 0;
         for (name, path) in order {
             match kernel.load(&folder.join(path)) {
@@ -416,7 +422,7 @@ mod tests {
     #[test]
     fn devices_that_a_driver_brings_get_their_drivers_too_and_a_failure_stops_nothing() {
         struct Machine<'a>(&'a FakeSys, RefCell<Vec<String>>);
-        impl Kernel for Machine<'_> {
+        impl ModuleKernel for Machine<'_> {
             fn load(&self, file: &Path) -> io::Result<()> {
                 let name = file.file_name().unwrap().to_string_lossy().into_owned();
                 self.1.borrow_mut().push(name.clone());

@@ -23,7 +23,7 @@ use std::{
 
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
 
-use crate::erase::{Method, OwnErase};
+use crate::erase::{EraseMethod, OwnErase};
 
 const IDENTIFY: u8 = 0x06;
 const FORMAT_NVM: u8 = 0x80;
@@ -204,22 +204,22 @@ pub struct NvmeNamespace<'disk> {
 }
 
 impl OwnErase for NvmeNamespace<'_> {
-    fn offered(&self) -> Result<Vec<Method>, String> {
+    fn offered(&self) -> Result<Vec<EraseMethod>, String> {
         let support = support(self.device).map_err(|source| format!("Identify: {source}"))?;
         let erases = support.erases(self.others)?;
         Ok(erases
             .into_iter()
             .map(|erase| match erase {
-                FormatErase::Crypto => Method::NvmeFormatCrypto,
-                FormatErase::UserData => Method::NvmeFormat,
+                FormatErase::Crypto => EraseMethod::NvmeFormatCrypto,
+                FormatErase::UserData => EraseMethod::NvmeFormat,
             })
             .collect())
     }
 
-    fn erase(&self, method: Method) -> io::Result<()> {
+    fn erase(&self, method: EraseMethod) -> io::Result<()> {
         let erase = match method {
-            Method::NvmeFormatCrypto => FormatErase::Crypto,
-            Method::NvmeFormat => FormatErase::UserData,
+            EraseMethod::NvmeFormatCrypto => FormatErase::Crypto,
+            EraseMethod::NvmeFormat => FormatErase::UserData,
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
         format(self.device, self.number, erase)

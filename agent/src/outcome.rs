@@ -2,7 +2,7 @@
 
 use beacon::Class;
 
-use crate::rescue::Reach;
+use crate::rescue::RescueReach;
 use crate::task::unit;
 
 /// The end of an installation.
@@ -11,7 +11,7 @@ pub enum Outcome {
     /// All steps are done.
     Success,
     /// The machine is in the rescue system, and an operator works on it.
-    Reachable(Reach),
+    Reachable(RescueReach),
     /// A step failed.
     Failed {
         /// The name of the unit.

@@ -27,7 +27,7 @@ use crate::job::Job;
 use crate::log::Log;
 use crate::medium::MediumVolume;
 use crate::outcome::{self, Outcome};
-use crate::rescue::Reach;
+use crate::rescue::RescueReach;
 use crate::transmit::{Fault, Transmitter};
 
 const SECRET_HEADER: &str = "x-webhook-secret";
@@ -50,7 +50,7 @@ const LOG_BYTES: usize = 14 * 1024;
 
 /// How the delivery of the final report ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub enum ReportDelivery {
     /// The controller acknowledged it.
     Acknowledged,
     /// The controller refused it for good, with this status.
@@ -90,7 +90,7 @@ struct Body<'a> {
     inventory: Option<Inventory>,
     /// How the machine is reached, of the report `reachable`.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    reach: Option<&'a Reach>,
+    reach: Option<&'a RescueReach>,
 }
 
 /// The disk of a run, for the record of the server.
@@ -254,10 +254,10 @@ impl<'run> Reporter<'run> {
 
     /// Sends the final report, or the one that the machine is reachable, until the controller acknowledges or refuses it, or until `limit` has passed.
     #[must_use]
-    pub fn deliver(&self, outcome: &Outcome, limit: Option<Duration>) -> Delivery {
+    pub fn deliver(&self, outcome: &Outcome, limit: Option<Duration>) -> ReportDelivery {
         if let Channel::Medium(transmitter) = &self.channel {
             transmitter.deliver(outcome, limit);
-            return Delivery::Said;
+            return ReportDelivery::Said;
         }
         let ended = |status| Body {
             finished_at: Some(self.clock.now()),
@@ -281,11 +281,11 @@ impl<'run> Reporter<'run> {
             let wait = match self.post(&body) {
                 Ok((200..=299, _)) => {
                     self.log.line(UNIT, "the controller acknowledged the report");
-                    return Delivery::Acknowledged;
+                    return ReportDelivery::Acknowledged;
                 }
                 Ok((status, _)) if status < 500 && !matches!(status, 408 | 425 | 429) => {
                     self.log.line(UNIT, format!("the controller refused the report with {status}"));
-                    return Delivery::Refused(status);
+                    return ReportDelivery::Refused(status);
                 }
                 Ok((status, retry_after)) => {
                     self.log.line(
@@ -300,7 +300,7 @@ impl<'run> Reporter<'run> {
                 }
             };
             if limit.is_some_and(|limit| self.clock.elapsed().saturating_sub(begun) + wait > limit) {
-                return Delivery::GaveUp;
+                return ReportDelivery::GaveUp;
             }
             self.clock.sleep(wait.min(LONGEST_PAUSE));
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -371,7 +371,7 @@ mod tests {
         let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
         let http = FakeHttp::statuses([0, 500, 429, 0, 0, 0, 0, 0, 503, 200]);
         let reporter = Reporter::new(&http, &clock, &job, &log);
-        assert_eq!(reporter.deliver(&failed(), None), Delivery::Acknowledged);
+        assert_eq!(reporter.deliver(&failed(), None), ReportDelivery::Acknowledged);
         let pauses: Vec<u64> = clock.pauses().iter().map(Duration::as_secs).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         let sent = http.bodies();
@@ -396,7 +396,7 @@ mod tests {
                 reporter.fault().set(class).unwrap();
             }
             let outcome = Outcome::Failed { step: step.to_owned(), message: "x".to_owned() };
-            assert_eq!(reporter.deliver(&outcome, None), Delivery::Acknowledged);
+            assert_eq!(reporter.deliver(&outcome, None), ReportDelivery::Acknowledged);
             http.bodies()[0]["class"].as_str().unwrap().to_owned()
         };
         assert_eq!(class(None, "select-disk.service"), "input");
@@ -420,7 +420,7 @@ mod tests {
         let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
         let http = FakeHttp::statuses(std::iter::repeat_n(0, 15).chain([200]));
         let reporter = Reporter::new(&http, &clock, &job, &log);
-        assert_eq!(reporter.deliver(&Outcome::Success, None), Delivery::Acknowledged);
+        assert_eq!(reporter.deliver(&Outcome::Success, None), ReportDelivery::Acknowledged);
         assert!(clock.elapsed() > Duration::from_secs(600));
     }
 
@@ -430,12 +430,12 @@ mod tests {
             let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
             let http = FakeHttp::statuses([status]);
             let reporter = Reporter::new(&http, &clock, &job, &log);
-            assert_eq!(reporter.deliver(&Outcome::Success, None), Delivery::Refused(status));
+            assert_eq!(reporter.deliver(&Outcome::Success, None), ReportDelivery::Refused(status));
         }
         let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
         let http = FakeHttp::statuses([503, 200]).with_header("retry-after", "17");
         let reporter = Reporter::new(&http, &clock, &job, &log);
-        assert_eq!(reporter.deliver(&Outcome::Success, None), Delivery::Acknowledged);
+        assert_eq!(reporter.deliver(&Outcome::Success, None), ReportDelivery::Acknowledged);
         assert_eq!(clock.pauses(), [Duration::from_secs(17)]);
     }
 
@@ -447,7 +447,7 @@ mod tests {
         }
         let http = FakeHttp::statuses(std::iter::repeat_n(0, 99));
         let reporter = Reporter::new(&http, &clock, &job, &log);
-        assert_eq!(reporter.deliver(&failed(), Some(Duration::from_secs(30))), Delivery::GaveUp);
+        assert_eq!(reporter.deliver(&failed(), Some(Duration::from_secs(30))), ReportDelivery::GaveUp);
         assert!(clock.elapsed() <= Duration::from_secs(30));
         let longest = http.requests().iter().map(|request| request.body.len()).max().unwrap();
         assert!(longest < 64 * 1024, "{longest}");

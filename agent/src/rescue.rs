@@ -58,7 +58,7 @@ impl Keys {
 
 /// How the machine is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Reach {
+pub struct RescueReach {
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// The fingerprint of the SSH host key, if there is an SSH server.
@@ -68,7 +68,7 @@ pub struct Reach {
     pub consoles: Vec<String>,
 }
 
-impl Reach {
+impl RescueReach {
     /// Says how, for the console of the machine.
     #[must_use]
     pub fn shown(&self) -> String {
@@ -87,14 +87,14 @@ pub trait RescueHost {
     ///
     /// # Errors
     /// Returns a sentence that says what is missing and what to do.
-    fn start(&self, keys: &Keys, log: &Log) -> Result<Reach, String>;
+    fn start(&self, keys: &Keys, log: &Log) -> Result<RescueReach, String>;
 }
 
 /// A system that is not the medium of `shoal maintenance build`: its operator decides who logs in.
 pub struct NoRescue;
 
 impl RescueHost for NoRescue {
-    fn start(&self, _keys: &Keys, _log: &Log) -> Result<Reach, String> {
+    fn start(&self, _keys: &Keys, _log: &Log) -> Result<RescueReach, String> {
         Err("rescue.target needs the medium of `shoal maintenance build`: this agent runs as a program of another system, whose logins it \
              does not change"
             .to_owned())

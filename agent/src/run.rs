@@ -11,7 +11,7 @@
 
 use std::{io, ops::Range, sync::Arc, time::Duration};
 
-use recipe::{Delivery as ImageDelivery, EraseMode};
+use recipe::{Delivery, EraseMode};
 
 use crate::ata::AtaDisk;
 use crate::clock::Clock;
@@ -28,11 +28,11 @@ use crate::linux::Host;
 use crate::log::Log;
 use crate::medium::{Medium, MediumVolume};
 use crate::nvme::NvmeNamespace;
-use crate::oci::{BlobReader, Image, ImageReference, ImageSource, LayerReader, MediumLayout, Registry};
+use crate::oci::{BlobReader, ImageReference, ImageSource, LayerReader, MediumLayout, OciImage, Registry};
 use crate::outcome::Outcome;
 use crate::plan::{self, Failure, Plan, Step};
-use crate::report::{Delivery, Reporter};
-use crate::rescue::{Reach, RescueHost};
+use crate::report::{ReportDelivery, Reporter};
+use crate::rescue::{RescueHost, RescueReach};
 use crate::settle;
 use crate::task::{Target, Task, unit};
 use crate::windows::{self, Ntfs};
@@ -75,7 +75,7 @@ pub struct Machine<'run> {
 }
 
 /// Carries out a task and reports its end.
-pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, Delivery) {
+pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, ReportDelivery) {
     let volume = volume(machine.medium, found);
     let reporter = reporter(machine, found, &volume);
     let volume = volume.as_ref().map_err(Clone::clone);
@@ -102,7 +102,7 @@ type Volume<'run> = Result<&'run Option<MediumVolume>, String>;
 /// # Errors
 /// Returns a sentence when the medium cannot be read or has no volume.
 pub fn volume(medium: &OpenMedium<'_>, found: &FoundTask) -> Result<Option<MediumVolume>, String> {
-    if found.delivery() == ImageDelivery::Network {
+    if found.delivery() == Delivery::Network {
         return Ok(None);
     }
     let opened = medium(found).map_err(|source| format!("opening the medium {}: {source}", found.device))?;
@@ -126,7 +126,7 @@ fn with_image<T>(
     machine: &Machine<'_>,
     (found, reporter, volume): (&FoundTask, &Reporter<'_>, Option<&MediumVolume>),
     reference: &ImageReference,
-    work: impl FnOnce(&dyn ImageSource, Image) -> T,
+    work: impl FnOnce(&dyn ImageSource, OciImage) -> T,
 ) -> Result<T, String> {
     if let Some(volume) = volume {
         let layout = MediumLayout::new(volume, machine.clock, reporter.fault());
@@ -155,7 +155,7 @@ fn carry_out(
     found: &FoundTask,
     reporter: &Reporter<'_>,
     volume: Volume<'_>,
-) -> Result<Option<Reach>, Failure> {
+) -> Result<Option<RescueReach>, Failure> {
     let dispatcher = |message: String| Failure { unit: unit::DISPATCHER, message };
     reporter.progress(unit::DISPATCHER, 0);
     let files = found.files.as_ref().map_err(|reason| dispatcher(reason.clone()))?;
@@ -294,7 +294,7 @@ impl Run<'_> {
     }
 
     /// Writes the image of a whole disk; `write` is the step that writes.
-    fn write_image(&self, write: Step, source: &dyn ImageSource, image: &Image) -> Result<(), Failure> {
+    fn write_image(&self, write: Step, source: &dyn ImageSource, image: &OciImage) -> Result<(), Failure> {
         let failed = |message: String| Failure { unit: write.unit(), message };
         let [layer] = &image.layers[..] else {
             let count = image.layers.len();

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use beacon::{Class, CodeBook, Message, Step};
+use beacon::{BeaconStep, Class, CodeBook, Message};
 
 use crate::clock::Clock;
 use crate::job::Job;
@@ -48,7 +48,7 @@ pub struct Transmitter<'run> {
 #[derive(Default)]
 struct State {
     started: bool,
-    step: Option<Step>,
+    step: Option<BeaconStep>,
 }
 
 impl<'run> Transmitter<'run> {
@@ -79,7 +79,7 @@ impl<'run> Transmitter<'run> {
         if !std::mem::replace(&mut state.started, true) {
             self.send(Message::Started);
         }
-        let Some(step) = Step::of_unit(unit) else { return };
+        let Some(step) = BeaconStep::of_unit(unit) else { return };
         let before = state.step.replace(step);
         if let Some(before) = before.filter(|before| *before < step) {
             self.send(Message::Done(before));
@@ -101,7 +101,7 @@ impl<'run> Transmitter<'run> {
             }
             Outcome::Failed { step, .. } => {
                 let class = outcome::class(self.fault.get().copied(), step);
-                let step = Step::of_unit(step).unwrap_or(Step::Dispatcher);
+                let step = BeaconStep::of_unit(step).unwrap_or(BeaconStep::Dispatcher);
                 (Message::Failed { step, class: Some(class) }, FAILURE_PAUSE, FAILURE_REPEATS)
             }
         };

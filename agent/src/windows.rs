@@ -12,7 +12,7 @@
 
 use std::{ops::Range, path::Path, time::Duration};
 
-use crate::layer::{Ownership, Tree};
+use crate::layer::{LayerTree, Ownership};
 use crate::linux::{Host, Program};
 
 const PROGRAM: &str = "ntfs-3g";
@@ -71,7 +71,7 @@ pub fn write_answer(
             continue;
         };
         mount(host, &device)?;
-        let read = Tree::open(host.root(), Ownership::Ignore)
+        let read = LayerTree::open(host.root(), Ownership::Ignore)
             .and_then(|tree| tree.read_file(&path, answer.len() as u64));
         unmount(host)?;
         return match read {
@@ -101,7 +101,8 @@ fn unmount(host: &dyn Host) -> Result<(), String> {
 
 /// Writes the file below the mounted `root`. Returns its path, or `None` when this is no Windows.
 fn write(root: &Path, answer: &[u8]) -> Result<Option<String>, String> {
-    let tree = Tree::open(root, Ownership::Ignore).map_err(|source| format!("opening the NTFS: {source}"))?;
+    let tree =
+        LayerTree::open(root, Ownership::Ignore).map_err(|source| format!("opening the NTFS: {source}"))?;
     let [windows, panther, file] = ANSWER;
     let Some(windows) = found(&tree, "", windows) else { return Ok(None) };
     if found(&tree, &windows, "System32").is_none() {
@@ -121,7 +122,7 @@ fn write(root: &Path, answer: &[u8]) -> Result<Option<String>, String> {
 }
 
 /// Finds a name in a folder without regard to case, as Windows does. Returns its path.
-fn found(tree: &Tree, folder: &str, name: &str) -> Option<String> {
+fn found(tree: &LayerTree, folder: &str, name: &str) -> Option<String> {
     let known = tree.list(folder).into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
     Some(if folder.is_empty() { known } else { format!("{folder}/{known}") })
 }

@@ -28,4 +28,4 @@ mod tests;
 
 pub use code_book::{CodeBook, FILE_LEN, FILE_NAME, SECTOR};
 pub use decoder::{Decoder, News, Unusable};
-pub use message::{Class, ImageKind, Message, Step, Symbol};
+pub use message::{BeaconStep, Class, ImageKind, Message, Symbol};

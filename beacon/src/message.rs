@@ -16,7 +16,7 @@ pub enum ImageKind {
 
 /// A step of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum BeaconStep {
     /// The task is found and read.
     Dispatcher,
     /// The disk is selected.
@@ -31,7 +31,7 @@ pub enum Step {
     Config,
 }
 
-impl Step {
+impl BeaconStep {
     /// All steps in order.
     pub const ALL: [Self; 6] =
         [Self::Dispatcher, Self::SelectDisk, Self::Partition, Self::Image, Self::Loader, Self::Config];
@@ -124,11 +124,11 @@ pub enum Symbol {
     /// The agent runs.
     Started,
     /// A step is done.
-    Done(Step),
+    Done(BeaconStep),
     /// The class of the failure that follows.
     Class(Class),
     /// A step failed.
-    Failed(Step),
+    Failed(BeaconStep),
     /// All steps are done.
     Success,
 }
@@ -137,20 +137,20 @@ impl Symbol {
     /// All symbols. The order is part of the code: a change makes agents and controllers of two versions misunderstand each other.
     pub const ALL: [Self; 16] = [
         Self::Started,
-        Self::Done(Step::Partition),
-        Self::Done(Step::Image),
-        Self::Done(Step::Loader),
-        Self::Done(Step::Config),
+        Self::Done(BeaconStep::Partition),
+        Self::Done(BeaconStep::Image),
+        Self::Done(BeaconStep::Loader),
+        Self::Done(BeaconStep::Config),
         Self::Class(Class::Disk),
         Self::Class(Class::Image),
         Self::Class(Class::Medium),
         Self::Class(Class::Machine),
-        Self::Failed(Step::Dispatcher),
-        Self::Failed(Step::SelectDisk),
-        Self::Failed(Step::Partition),
-        Self::Failed(Step::Image),
-        Self::Failed(Step::Loader),
-        Self::Failed(Step::Config),
+        Self::Failed(BeaconStep::Dispatcher),
+        Self::Failed(BeaconStep::SelectDisk),
+        Self::Failed(BeaconStep::Partition),
+        Self::Failed(BeaconStep::Image),
+        Self::Failed(BeaconStep::Loader),
+        Self::Failed(BeaconStep::Config),
         Self::Success,
     ];
 }
@@ -161,11 +161,11 @@ pub enum Message {
     /// The agent runs and has found its task.
     Started,
     /// A step is done.
-    Done(Step),
+    Done(BeaconStep),
     /// A step failed.
     Failed {
         /// The step.
-        step: Step,
+        step: BeaconStep,
         /// The class; `None` when its reads were lost.
         class: Option<Class>,
     },
@@ -190,9 +190,9 @@ impl Message {
 
     /// Returns all messages.
     pub fn all() -> impl Iterator<Item = Self> {
-        let done = Step::WITH_END.into_iter().map(Self::Done);
+        let done = BeaconStep::WITH_END.into_iter().map(Self::Done);
         let classes = || Class::ALL.into_iter().map(Some).chain([None]);
-        let failed = Step::ALL
+        let failed = BeaconStep::ALL
             .into_iter()
             .flat_map(move |step| classes().map(move |class| Self::Failed { step, class }));
         [Self::Started, Self::Success].into_iter().chain(done).chain(failed)

@@ -133,12 +133,12 @@ fn a_set_whose_reads_come_in_another_order_is_no_message() {
 #[test]
 fn the_code_has_a_unit_for_every_step_and_a_step_for_every_unit() {
     for kind in [ImageKind::RootFileSystem, ImageKind::Disk] {
-        for step in Step::ALL {
-            assert_eq!(Step::of_unit(step.unit(kind)), Some(step));
+        for step in BeaconStep::ALL {
+            assert_eq!(BeaconStep::of_unit(step.unit(kind)), Some(step));
         }
-        assert!(Step::last(kind).has_end());
+        assert!(BeaconStep::last(kind).has_end());
     }
-    assert_eq!(Step::of_unit("erase.service"), None);
+    assert_eq!(BeaconStep::of_unit("erase.service"), None);
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redfish::error::Denial;
+use redfish::error::DenialReason;
 use redfish::{ErrorKind, RedfishError, TransportErrorKind};
 use serde_json::json;
 
@@ -114,7 +114,8 @@ pub(super) fn next_action(error: &RedfishError) -> String {
             )
         }
         ErrorKind::Unauthorized {
-            denial: Denial::Credentials | Denial::TooManyRejections | Denial::PasswordChangeRequired,
+            denial:
+                DenialReason::Credentials | DenialReason::TooManyRejections | DenialReason::PasswordChangeRequired,
             ..
         } => {
             format!("{next}: `shoal server update {SERIAL} --bmc-password-stdin`")
@@ -205,7 +206,7 @@ mod tests {
             (ErrorKind::NotSupported { what: text() }, "fail", class::UNSUPPORTED),
             (ErrorKind::License { message: text() }, "fail", class::UNSUPPORTED),
             (ErrorKind::NoVirtualMedia { detail: text() }, "fail", class::UNSUPPORTED),
-            (denied(Denial::Credentials), "fail", class::INPUT),
+            (denied(DenialReason::Credentials), "fail", class::INPUT),
             (ErrorKind::Config { detail: text() }, "fail", class::INPUT),
             (busy(None), "retry", class::TRANSIENT),
             (ErrorKind::Server { status: 500, message_id: None, message: text() }, "retry", class::TRANSIENT),
@@ -264,7 +265,8 @@ mod tests {
             ),
             "{untrusted}"
         );
-        let denied = action(ErrorKind::Unauthorized { denial: Denial::Credentials, message: String::new() });
+        let denied =
+            action(ErrorKind::Unauthorized { denial: DenialReason::Credentials, message: String::new() });
         assert!(denied.ends_with("`shoal server update XF-7 --bmc-password-stdin`"), "{denied}");
         let nowhere =
             action(ErrorKind::Unreachable { problem: TransportErrorKind::Resolve, detail: String::new() });

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redfish::error::Denial;
+use redfish::error::DenialReason;
 use redfish::{Bmc, ErrorKind, InsertOptions, PowerState, RedfishError, SerialMatch};
 use serde::{Deserialize, Serialize};
 
@@ -147,7 +147,7 @@ fn connect_failed(diagnostics: &mut Diagnostics, error: &RedfishError, target: &
     let problem = bmc_problem(error, target.serial);
     let name = match &error.kind {
         ErrorKind::Tls { .. } => "tls",
-        ErrorKind::Unauthorized { denial: Denial::PasswordChangeRequired, .. } => "account",
+        ErrorKind::Unauthorized { denial: DenialReason::PasswordChangeRequired, .. } => "account",
         ErrorKind::Unauthorized { .. } => "credentials",
         ErrorKind::License { .. } => "licence",
         _ => "connect",

@@ -42,7 +42,7 @@ pub use artifact::{
 pub use file::{FileName, FirmwareFile, Restart, Sha256Digest};
 pub use identity::{Component, InvalidIdentity, Model, Vendor};
 pub use plan::{
-    Decision, Installed, Plan, PlanOptions, PlannedItem, Refusal, ServerFirmware, SkipReason, plan,
+    Installed, Plan, PlanDecision, PlanOptions, PlannedItem, Refusal, ServerFirmware, SkipReason, plan,
 };
 pub use recognise::{OwnVersions, Recognised, ShownFirmware, candidates, recognise};
 pub use redfish::FirmwareVersion;

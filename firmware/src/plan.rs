@@ -121,7 +121,7 @@ impl fmt::Display for Refusal {
 
 /// What happens to a component.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Decision {
+pub enum PlanDecision {
     /// The file is installed.
     Install(Entry),
     /// The component is left as it is.
@@ -142,7 +142,7 @@ pub struct PlannedItem {
     /// The version of the file of the set, if there is one for the component's model.
     pub then: Option<FirmwareVersion>,
     /// What happens.
-    pub decision: Decision,
+    pub decision: PlanDecision,
 }
 
 /// What an installation does, in its order.
@@ -156,16 +156,16 @@ impl Plan {
     /// The files to install, in order, with the id of the component.
     pub fn installs(&self) -> impl Iterator<Item = (&PlannedItem, &Entry)> {
         self.items.iter().filter_map(|item| match &item.decision {
-            Decision::Install(entry) => Some((item, entry)),
-            Decision::Skip(_) | Decision::Refuse(_) => None,
+            PlanDecision::Install(entry) => Some((item, entry)),
+            PlanDecision::Skip(_) | PlanDecision::Refuse(_) => None,
         })
     }
 
     /// What must not be changed; an installation does not begin while there is any.
     pub fn refusals(&self) -> impl Iterator<Item = (&PlannedItem, &Refusal)> {
         self.items.iter().filter_map(|item| match &item.decision {
-            Decision::Refuse(refusal) => Some((item, refusal)),
-            Decision::Install(_) | Decision::Skip(_) => None,
+            PlanDecision::Refuse(refusal) => Some((item, refusal)),
+            PlanDecision::Install(_) | PlanDecision::Skip(_) => None,
         })
     }
 
@@ -198,9 +198,9 @@ fn of_component(
     installed.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
     if installed.is_empty() {
         let decision = if component.is_in_every_server() {
-            Decision::Refuse(Refusal::UnknownComponent)
+            PlanDecision::Refuse(Refusal::UnknownComponent)
         } else {
-            Decision::Skip(SkipReason::NotPresent)
+            PlanDecision::Skip(SkipReason::NotPresent)
         };
         return vec![PlannedItem { component, id: None, now: None, then: None, decision }];
     }
@@ -215,8 +215,8 @@ fn of_component(
         then: entry.map(|entry| entry.file.version().clone()),
         decision: match entry {
             Some(entry) => decide(installed, entry, options),
-            None if any => Decision::Skip(SkipReason::NoFileForModel),
-            None => Decision::Refuse(Refusal::NoFileForModel),
+            None if any => PlanDecision::Skip(SkipReason::NoFileForModel),
+            None => PlanDecision::Refuse(Refusal::NoFileForModel),
         },
     });
     items.collect()
@@ -246,14 +246,14 @@ fn best<'a>(
     fitting.max_by(|(a, x), (b, y)| a.cmp(b).then_with(|| y.digest.cmp(&x.digest))).map(|(_, entry)| entry)
 }
 
-fn decide(installed: &Installed, entry: &Entry, options: PlanOptions) -> Decision {
-    let install = || Decision::Install(entry.clone());
+fn decide(installed: &Installed, entry: &Entry, options: PlanOptions) -> PlanDecision {
+    let install = || PlanDecision::Install(entry.clone());
     let unless_allowed =
-        |refusal| if options.allow_downgrade { install() } else { Decision::Refuse(refusal) };
+        |refusal| if options.allow_downgrade { install() } else { PlanDecision::Refuse(refusal) };
     let order = installed.version.as_ref().map(|version| compare(version, entry.file.version()));
     match order {
-        Some(VersionOrder::Same) => Decision::Skip(SkipReason::AlreadyInstalled),
-        _ if installed.updateable == Some(false) => Decision::Refuse(Refusal::NotUpdateable),
+        Some(VersionOrder::Same) => PlanDecision::Skip(SkipReason::AlreadyInstalled),
+        _ if installed.updateable == Some(false) => PlanDecision::Refuse(Refusal::NotUpdateable),
         Some(VersionOrder::Older) => install(),
         Some(VersionOrder::Newer) => unless_allowed(Refusal::Downgrade),
         Some(VersionOrder::Unclear) => unless_allowed(Refusal::OrderUnknown),

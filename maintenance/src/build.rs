@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use iso9660::{BiosBoot, Boot, Hybrid, ImageOptions, ImagePlan, Profile as IsoProfile, UefiBoot};
+use iso9660::{BiosBoot, Boot, Hybrid, ImageOptions, ImagePlan, Profile, UefiBoot};
 use lzma_rust2::{CheckType, XzOptions, XzWriter};
 use sha2::{Digest, Sha256};
 
@@ -17,7 +17,7 @@ use crate::fat;
 use crate::licences;
 use crate::modules::{self, Kernel, Selection};
 use crate::package::{Package, PackageFile};
-use crate::profile::Profile;
+use crate::profile::ImageProfile;
 use crate::programs::{self, Programs};
 use crate::record::{
     FileRecord, FirmwareRecord, InitramfsRecord, PackageRecord, ProgramRecord, RECORD_FORMAT, RECORD_PATH,
@@ -55,7 +55,7 @@ pub struct Inputs {
     /// The agent, a static program for Linux.
     pub agent: PathBuf,
     /// The drivers and programs.
-    pub profile: Profile,
+    pub profile: ImageProfile,
     /// More words for the kernel's command line.
     pub command_line: String,
 }
@@ -429,7 +429,7 @@ fn assemble(inputs: &Inputs, sources: &Sources, command_line: String, parts: Par
     // A date that the format can hold; packages of a hostile folder can have any.
     let date = i64::try_from(epoch.min(4_102_444_800)).unwrap_or_default();
     let bios = BiosBoot::new("isolinux/isolinux.bin").with_boot_info_table(true);
-    let options = ImageOptions::new(IsoProfile::Boot, "SHOAL_MAINTENANCE", date)
+    let options = ImageOptions::new(Profile::Boot, "SHOAL_MAINTENANCE", date)
         .with_boot(Boot::new(Some(bios), Some(UefiBoot::new("boot/efi.img"))))
         .with_hybrid(Hybrid::new(loaders.mbr));
     Ok(Medium { plan: ImagePlan::new(&tree, &options)?, record })

@@ -3,7 +3,7 @@
 //! Names are those of the kernel's modules. A driver that the kernel has built in is present. Each list is closed over what its
 //! modules need; nothing else of the kernel is taken.
 
-use crate::profile::Profile;
+use crate::profile::ImageProfile;
 
 /// Drivers without which a machine cannot find its medium or its disk. A kernel without one of them ends the build.
 const REQUIRED: &[&str] = &[
@@ -223,13 +223,13 @@ const PROGRAMS: &[Program] = &[
 ];
 
 /// The drivers of a profile; with each, whether the build ends without it.
-pub(crate) fn drivers(profile: Profile) -> impl Iterator<Item = (&'static str, bool)> {
-    let more = if profile == Profile::Full { ALL } else { &[] };
+pub(crate) fn drivers(profile: ImageProfile) -> impl Iterator<Item = (&'static str, bool)> {
+    let more = if profile == ImageProfile::Full { ALL } else { &[] };
     let optional = COMMON.iter().chain(more).map(|name| (*name, false));
     REQUIRED.iter().map(|name| (*name, true)).chain(optional)
 }
 
 /// The programs and data files of a profile.
-pub(crate) fn programs(profile: Profile) -> impl Iterator<Item = &'static Program> {
-    PROGRAMS.iter().filter(move |program| profile == Profile::Full || program.small)
+pub(crate) fn programs(profile: ImageProfile) -> impl Iterator<Item = &'static Program> {
+    PROGRAMS.iter().filter(move |program| profile == ImageProfile::Full || program.small)
 }

@@ -54,7 +54,7 @@ pub use agent_file::{agent_of_this_program, find_agent};
 pub use build::{Inputs, KernelSource, Medium, build};
 pub use error::Error;
 pub use inspect::inspect;
-pub use profile::Profile;
+pub use profile::ImageProfile;
 pub use record::{
     FileRecord, FirmwareRecord, InitramfsRecord, PackageRecord, ProgramRecord, RECORD_FORMAT, RECORD_PATH,
     Record,

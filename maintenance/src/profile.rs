@@ -2,7 +2,7 @@
 
 /// Which drivers and programs an image has.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Profile {
+pub enum ImageProfile {
     /// Every driver of the list.
     #[default]
     Full,
@@ -10,7 +10,7 @@ pub enum Profile {
     Small,
 }
 
-impl Profile {
+impl ImageProfile {
     /// The name in the record and on the command line.
     pub fn name(self) -> &'static str {
         match self {

@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::drivers;
 use crate::elf;
-use crate::profile::Profile;
+use crate::profile::ImageProfile;
 use crate::tree::Tree;
 
 /// Where the loader of Debian searches libraries.
@@ -30,7 +30,7 @@ pub(crate) struct Programs {
 ///
 /// # Errors
 /// A sentence: a required program, a library or a loader is missing, or a file is damaged.
-pub(crate) fn collect(tree: &Tree, profile: Profile) -> Result<Programs, String> {
+pub(crate) fn collect(tree: &Tree, profile: ImageProfile) -> Result<Programs, String> {
     let mut found = Programs::default();
     let mut queue = VecDeque::new();
     for program in drivers::programs(profile) {
@@ -94,7 +94,7 @@ mod tests {
 
     fn tree() -> Tree {
         let mut tree = Tree::new().unwrap();
-        for program in drivers::programs(Profile::Small) {
+        for program in drivers::programs(ImageProfile::Small) {
             tree.add_file(program.path, &b"data"[..], true, 0).unwrap();
         }
         tree
@@ -102,7 +102,7 @@ mod tests {
 
     fn with_dynamic(libraries: &[&str]) -> Tree {
         let mut tree = Tree::new().unwrap();
-        for wanted in drivers::programs(Profile::Small) {
+        for wanted in drivers::programs(ImageProfile::Small) {
             if wanted.path == "usr/sbin/mkfs.ext4" {
                 tree.add_link(wanted.path, "mke2fs", 0).unwrap();
             } else {
@@ -122,7 +122,7 @@ mod tests {
         tree.add_file("usr/lib/x86_64-linux-gnu/liba.so.1.2", &*program(None, &["libb.so"]), false, 1)
             .unwrap();
         tree.add_file("usr/lib/libb.so", &*program(None, &["liba.so.1"]), false, 1).unwrap();
-        let found = collect(&tree, Profile::Small).unwrap();
+        let found = collect(&tree, ImageProfile::Small).unwrap();
         let libraries: Vec<_> = found.paths.iter().filter(|path| path.starts_with("usr/lib")).collect();
         assert_eq!(
             libraries,
@@ -140,17 +140,17 @@ mod tests {
     #[test]
     fn a_missing_library_ends_the_build_with_its_name() {
         let mut tree = with_dynamic(&["libgone.so.3"]);
-        let reason = collect(&tree, Profile::Small).unwrap_err();
+        let reason = collect(&tree, ImageProfile::Small).unwrap_err();
         assert!(reason.contains("/lib64/ld.so"), "{reason}");
         tree.add_file("usr/lib64/ld.so", &*program(None, &[]), true, 1).unwrap();
-        let reason = collect(&tree, Profile::Small).unwrap_err();
+        let reason = collect(&tree, ImageProfile::Small).unwrap_err();
         assert!(reason.contains("needs the library libgone.so.3"), "{reason}");
     }
 
     #[test]
     fn a_missing_program_is_named_with_its_package() {
-        assert!(collect(&tree(), Profile::Small).is_ok());
-        let reason = collect(&tree(), Profile::Full).unwrap_err();
+        assert!(collect(&tree(), ImageProfile::Small).is_ok());
+        let reason = collect(&tree(), ImageProfile::Full).unwrap_err();
         assert!(reason.contains("package e2fsprogs"), "{reason}");
     }
 }

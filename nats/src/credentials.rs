@@ -36,7 +36,7 @@ const SEED_LETTERS: usize = 58;
 
 /// Credentials: a user with a key, a user with a password, or a token.
 #[derive(Clone, Debug)]
-pub struct Credentials(Kind);
+pub struct NatsCredentials(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -80,7 +80,7 @@ pub(crate) struct Login<'a> {
     sig: Option<String>,
 }
 
-impl Credentials {
+impl NatsCredentials {
     /// Reads credentials: the content of a `.creds` file, or one line with `USER:PASSWORD`, an NKEY seed or a token.
     ///
     /// # Errors
@@ -195,14 +195,14 @@ mod tests {
     use ring::signature::{ED25519, UnparsedPublicKey};
 
     fn login(text: &str) -> serde_json::Value {
-        serde_json::to_value(Credentials::parse(text).unwrap().login(Some("random")).unwrap()).unwrap()
+        serde_json::to_value(NatsCredentials::parse(text).unwrap().login(Some("random")).unwrap()).unwrap()
     }
 
     #[test]
     fn a_line_is_a_token_or_a_user_with_a_password() {
         assert_eq!(login("s3cr3t\n"), serde_json::json!({ "auth_token": "s3cr3t" }));
         assert_eq!(login("shoal:pass:word"), serde_json::json!({ "user": "shoal", "pass": "pass:word" }));
-        assert!(Credentials::parse("s3cr3t").unwrap().are_sent());
+        assert!(NatsCredentials::parse("s3cr3t").unwrap().are_sent());
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             let signature = URL_SAFE_NO_PAD.decode(sent["sig"].as_str().unwrap()).unwrap();
             let key = BASE32_NOPAD.decode(public.as_bytes()).unwrap();
             UnparsedPublicKey::new(&ED25519, &key[1..33]).verify(b"random", &signature).unwrap();
-            let credentials = Credentials::parse(text).unwrap();
+            let credentials = NatsCredentials::parse(text).unwrap();
             assert!(!credentials.are_sent() && credentials.login(None).is_none());
         }
     }
@@ -231,7 +231,7 @@ mod tests {
     fn credentials_are_not_printed() {
         let (seed, _) = test_user();
         for text in ["s3cr3t", "shoal:s3cr3t", &seed] {
-            let shown = format!("{:?}", Credentials::parse(text).unwrap());
+            let shown = format!("{:?}", NatsCredentials::parse(text).unwrap());
             assert!(!shown.contains("s3cr3t") && !shown.contains(&seed), "{shown}");
         }
     }
@@ -256,9 +256,9 @@ mod tests {
             (&block("not a seed"), CredentialsError::Signed),
             (&damaged, CredentialsError::Signed),
         ] {
-            assert_eq!(Credentials::parse(text).map(drop), Err(why), "{text}");
+            assert_eq!(NatsCredentials::parse(text).map(drop), Err(why), "{text}");
         }
-        assert_eq!(Credentials::parse(&"x".repeat(MAX_BYTES + 1)).map(drop), Err(CredentialsError::Form));
+        assert_eq!(NatsCredentials::parse(&"x".repeat(MAX_BYTES + 1)).map(drop), Err(CredentialsError::Form));
     }
 
     #[test]

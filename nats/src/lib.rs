@@ -41,11 +41,11 @@ mod tests;
 mod wake;
 
 pub use address::{ServerUrl, ServerUrlError};
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::{CredentialsError, NatsCredentials};
 pub use options::{Limits, Options};
 #[doc(hidden)]
 pub use protocol::fuzz;
-pub use publisher::{EventLog, LogError, Observer, Parts, Record, run};
+pub use publisher::{EventLog, LogError, Parts, Record, StreamObserver, run};
 pub use wake::{WAKES, Wakes, wake_channel};
 
 /// The stream with the events.

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use crate::address::ServerUrl;
-use crate::credentials::Credentials;
+use crate::credentials::NatsCredentials;
 
 /// What a connection is made with.
 #[derive(Clone)]
@@ -12,7 +12,7 @@ pub struct Options {
     /// The server.
     pub server: ServerUrl,
     /// The credentials, if the server needs some.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<NatsCredentials>,
     /// TLS with the authorities of the server.
     pub tls: rustls::ClientConfig,
     /// The name of the connection in the lists of the server.

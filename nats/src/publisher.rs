@@ -90,7 +90,7 @@ pub trait EventLog: Send + Sync {
 }
 
 /// Receives what the metrics show.
-pub trait Observer: Send + Sync {
+pub trait StreamObserver: Send + Sync {
     /// There is a connection, or none.
     fn connected(&self, connected: bool);
     /// Events were published and acknowledged.
@@ -104,7 +104,7 @@ pub struct Parts {
     /// The log.
     pub log: Arc<dyn EventLog>,
     /// The metrics.
-    pub observer: Arc<dyn Observer>,
+    pub observer: Arc<dyn StreamObserver>,
     /// The queues to wake.
     pub wakes: mpsc::Receiver<String>,
 }
@@ -160,7 +160,7 @@ pub async fn run(options: Options, parts: Parts, stop: CancellationToken) {
 
 struct Publisher {
     log: Arc<dyn EventLog>,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn StreamObserver>,
     limits: Limits,
     /// The number of the last event that is known to be in the stream.
     position: i64,

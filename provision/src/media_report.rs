@@ -8,7 +8,7 @@
 //!
 //! Invariants: a message counts after the power-on request only: before it, the BMC itself reads. A repeated message stores nothing.
 
-use beacon::{Class, ImageKind, Message, News, Step};
+use beacon::{BeaconStep, Class, ImageKind, Message, News};
 use recipe::{Recipe, TaskTarget};
 use serde_json::json;
 
@@ -115,13 +115,13 @@ pub(super) struct Heard {
 pub(super) fn heard(snapshot: &Snapshot) -> Heard {
     let kind = image_kind(snapshot);
     let said = |key: &str| snapshot.signals.iter().any(|signal| signal.name == STEP && signal.key == key);
-    let done = Step::ALL.into_iter().rfind(|step| step.has_end() && said(step.unit(kind)));
+    let done = BeaconStep::ALL.into_iter().rfind(|step| step.has_end() && said(step.unit(kind)));
     let channel = snapshot.signals.iter().find(|signal| signal.name == CHANNEL);
     let unusable = channel.map(|signal| signal.payload["words"].as_str().unwrap_or_default().to_owned());
     Heard {
         unusable,
         started: done.is_some() || said(STARTED),
         done: done.map(|step| step.unit(kind)),
-        complete: done == Some(Step::last(kind)),
+        complete: done == Some(BeaconStep::last(kind)),
     }
 }

@@ -107,7 +107,7 @@ impl fmt::Display for RequestLabel<'_> {
 /// Why the BMC does not authorize the account.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Denial {
+pub enum DenialReason {
     /// User name or password is wrong.
     Credentials,
     /// The account must change its password first.
@@ -151,7 +151,7 @@ pub enum ErrorKind {
     #[error("not authorized: {}", denial_text(.denial, .message))]
     Unauthorized {
         /// The reason of the rejection.
-        denial: Denial,
+        denial: DenialReason,
         /// The BMC's message.
         message: String,
     },
@@ -388,7 +388,7 @@ impl RedfishError {
             ErrorKind::NotSupported { .. } if updates => {
                 Some("update this component in the BMC's web interface, or use newer firmware of the BMC")
             }
-            ErrorKind::Unauthorized { denial: Denial::Privilege, .. } if updates || settings => {
+            ErrorKind::Unauthorized { denial: DenialReason::Privilege, .. } if updates || settings => {
                 Some("grant the account the privilege to configure components and the manager")
             }
             ErrorKind::Refused { .. } | ErrorKind::NotSupported { .. } if settings => {
@@ -439,16 +439,16 @@ impl RedfishError {
             }
             ErrorKind::Tls { .. } => "check scheme and port of the server's BMC address",
             ErrorKind::Unauthorized { denial, .. } => match denial {
-                Denial::Credentials => {
+                DenialReason::Credentials => {
                     "correct user name and password of this server; no login is sent before that, so that the account is not locked"
                 }
-                Denial::PasswordChangeRequired => {
+                DenialReason::PasswordChangeRequired => {
                     "log in to the web interface of the BMC with this account, set a new password, then register it"
                 }
-                Denial::Privilege => {
+                DenialReason::Privilege => {
                     "grant the account the privileges to configure components and virtual media"
                 }
-                Denial::TooManyRejections => {
+                DenialReason::TooManyRejections => {
                     "correct the credentials; the next login is allowed after ten minutes"
                 }
             },
@@ -502,12 +502,12 @@ fn unreachable_text(problem: &TransportErrorKind) -> &'static str {
     }
 }
 
-fn denial_text(denial: &Denial, message: &str) -> String {
+fn denial_text(denial: &DenialReason, message: &str) -> String {
     let reason = match denial {
-        Denial::Credentials => "user name or password is wrong",
-        Denial::PasswordChangeRequired => "the password must be changed first",
-        Denial::Privilege => "the account lacks a privilege",
-        Denial::TooManyRejections => "too many rejected logins, none is sent now",
+        DenialReason::Credentials => "user name or password is wrong",
+        DenialReason::PasswordChangeRequired => "the password must be changed first",
+        DenialReason::Privilege => "the account lacks a privilege",
+        DenialReason::TooManyRejections => "too many rejected logins, none is sent now",
     };
     if message.is_empty() { reason.to_owned() } else { format!("{reason} ({message})") }
 }
@@ -550,15 +550,15 @@ pub(crate) fn classify(
     let message_id = body.id(secrets);
     let code = status.as_u16();
     if body.has_key(&PASSWORD_KEYS) {
-        return ErrorKind::Unauthorized { denial: Denial::PasswordChangeRequired, message };
+        return ErrorKind::Unauthorized { denial: DenialReason::PasswordChangeRequired, message };
     }
     if body.has_key(&LICENSE_KEYS) {
         return ErrorKind::License { message };
     }
     let busy = body.has_key(&BUSY_KEYS) || body.has_key(&SESSION_LIMIT_KEYS);
     match code {
-        401 => ErrorKind::Unauthorized { denial: Denial::Credentials, message },
-        403 if !busy => ErrorKind::Unauthorized { denial: Denial::Privilege, message },
+        401 => ErrorKind::Unauthorized { denial: DenialReason::Credentials, message },
+        403 if !busy => ErrorKind::Unauthorized { denial: DenialReason::Privilege, message },
         404 | 410 => ErrorKind::NotFound { message },
         405 | 501 => {
             let what = if message.is_empty() { format!("the BMC returns {code}") } else { message };

@@ -388,7 +388,7 @@ fn is_left_out(kind: &ErrorKind) -> bool {
         | ErrorKind::License { .. }
         | ErrorKind::Server { .. }
         | ErrorKind::BadAnswer { .. } => true,
-        ErrorKind::Unauthorized { denial, .. } => *denial == crate::error::Denial::Privilege,
+        ErrorKind::Unauthorized { denial, .. } => *denial == crate::error::DenialReason::Privilege,
         _ => false,
     }
 }

@@ -159,7 +159,9 @@ impl Bmc {
                 | ErrorKind::License { .. }
                 | ErrorKind::Server { .. }
                 | ErrorKind::BadAnswer { .. } => Ok(None),
-                ErrorKind::Unauthorized { denial, .. } if *denial == crate::error::Denial::Privilege => {
+                ErrorKind::Unauthorized { denial, .. }
+                    if *denial == crate::error::DenialReason::Privilege =>
+                {
                     Ok(None)
                 }
                 _ => Err(error),

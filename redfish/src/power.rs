@@ -22,7 +22,7 @@ use crate::error::{ErrorKind, Operation, RedfishError, mark_maybe_applied};
 use crate::exchange::Call;
 use crate::json::{self, Resource};
 use crate::power_state::{PowerState, ResetType};
-use crate::profile::Restart;
+use crate::profile::RestartWay;
 
 impl Bmc {
     /// Reads the power state.
@@ -49,9 +49,9 @@ impl Bmc {
         let off_on = allows(ResetType::ForceOff) && (allows(ResetType::On) || allows(ResetType::ForceOn));
         let restart = allows(ResetType::ForceRestart);
         match self.core.profile().restart {
-            Restart::OffOn if off_on || !restart => &[ResetType::ForceOff, ResetType::On],
-            Restart::ForceRestart if !restart => &[ResetType::ForceOff, ResetType::On],
-            Restart::OffOn | Restart::ForceRestart => &[ResetType::ForceRestart],
+            RestartWay::OffOn if off_on || !restart => &[ResetType::ForceOff, ResetType::On],
+            RestartWay::ForceRestart if !restart => &[ResetType::ForceOff, ResetType::On],
+            RestartWay::OffOn | RestartWay::ForceRestart => &[ResetType::ForceRestart],
         }
     }
 

@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::credentials::{AuthState, RequestAuth, Session, SessionHandle};
 use crate::endpoint::SERVICE_ROOT;
-use crate::error::{Denial, ErrorKind, Operation, RedfishError, SESSION_LIMIT_KEYS};
+use crate::error::{DenialReason, ErrorKind, Operation, RedfishError, SESSION_LIMIT_KEYS};
 use crate::exchange::{Call, Core};
 use crate::json;
 use crate::profile::Auth;
@@ -39,7 +39,8 @@ impl Core {
             return Ok(RequestAuth::Token(handle.clone()));
         }
         if self.limits.login_blocked() {
-            let kind = ErrorKind::Unauthorized { denial: Denial::TooManyRejections, message: String::new() };
+            let kind =
+                ErrorKind::Unauthorized { denial: DenialReason::TooManyRejections, message: String::new() };
             return Err(RedfishError::new(Operation::Login, kind));
         }
         if self.profile().session == Auth::Basic {
@@ -111,7 +112,7 @@ impl Core {
         }
         let error = self.refusal(Operation::Login, &response, &[]);
         match &error.kind {
-            ErrorKind::Unauthorized { denial: Denial::Credentials, .. } => {
+            ErrorKind::Unauthorized { denial: DenialReason::Credentials, .. } => {
                 self.limits.login_rejected();
                 Err(error)
             }

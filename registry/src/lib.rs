@@ -81,8 +81,8 @@ use tokio::sync::Notify;
 pub use crate::access::{
     Access, AccessControl, AccessRequest, Action, AllowAll, Audit, AuditCounters, AuditEvent, Audited,
     Authorizer, Caller, ClientScheme, Credentials, Decision, Denied, Htpasswd, HtpasswdOptions, InvalidRule,
-    LocalAddress, NoAudit, OverTls, Policy, Realm, Reason, Rights, Rule, Secret, SigningKeys, Subject,
-    SubjectPattern, TokenAuthority, TokenOptions, UserAuthenticator, decide,
+    LocalAddress, NoAudit, OverTls, Policy, PolicyRule, PolicySubject, Realm, Reason, Rights, Secret,
+    SigningKeys, SubjectPattern, TokenAuthority, TokenOptions, UserAuthenticator, decide,
 };
 pub use crate::config::{Config, InvalidReserve, Quota, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};

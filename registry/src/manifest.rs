@@ -177,7 +177,7 @@ fn index(document: &[u8]) -> Result<(RequiredContent, Option<SubjectReference>),
     ))
 }
 
-/// A subject with an unsupported algorithm has no referrers here: the response has no `OCI-Subject`, and the client
+/// A subject with an unsupported algorithm has no referrers here: the response has no `OCI-PolicySubject`, and the client
 /// maintains the list itself.
 fn referral(
     subject: Option<&Descriptor>,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use registry::{
-    AccessControl, AllowAll, Audit, AuditEvent, Caller, Credentials, Denied, Policy, Registry, Subject,
+    AccessControl, AllowAll, Audit, AuditEvent, Caller, Credentials, Denied, Policy, PolicySubject, Registry,
     TokenAuthority, TokenOptions, UserAuthenticator,
 };
 use reqwest::Method;
@@ -23,17 +23,21 @@ struct JobUsers {
 
 #[async_trait]
 impl UserAuthenticator for JobUsers {
-    async fn authenticate(&self, credentials: &Credentials, _caller: Caller<'_>) -> Result<Subject, Denied> {
+    async fn authenticate(
+        &self,
+        credentials: &Credentials,
+        _caller: Caller<'_>,
+    ) -> Result<PolicySubject, Denied> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         match credentials {
             Credentials::Basic { user, password } if password.expose() == "sesame" => {
-                Ok(Subject::Puller { name: user.clone(), repository: "team/app".parse().unwrap() })
+                Ok(PolicySubject::Puller { name: user.clone(), repository: "team/app".parse().unwrap() })
             }
             _ => Err(Denied::Unauthorized),
         }
     }
 
-    async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
+    async fn refresh(&self, subject: PolicySubject) -> Result<PolicySubject, Denied> {
         if self.gone.load(Ordering::SeqCst) { Err(Denied::Unauthorized) } else { Ok(subject) }
     }
 }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 pub const MAX_ROWS: usize = 5000;
 
 /// One server, as the API takes it.
-pub type Row = Map<String, Value>;
+pub type RosterRow = Map<String, Value>;
 
 /// The fields of a server that a column may have, with the other names of the column.
 const FIELDS: [(&str, &[&str]); 9] = [
@@ -42,7 +42,7 @@ pub fn is_json(text: &str) -> bool {
 ///
 /// # Errors
 /// What is wrong with it, or that it has too many rows.
-pub fn read(text: &str) -> Result<Vec<Row>, String> {
+pub fn read(text: &str) -> Result<Vec<RosterRow>, String> {
     if !is_json(text) {
         return rows_of_table(text, &[], MAX_ROWS);
     }
@@ -59,7 +59,7 @@ pub fn read(text: &str) -> Result<Vec<Row>, String> {
 ///
 /// # Errors
 /// What is wrong with the document.
-pub fn of_json(text: &str) -> Result<Vec<Row>, String> {
+pub fn of_json(text: &str) -> Result<Vec<RosterRow>, String> {
     let document: Value = serde_json::from_str(text).map_err(|why| format!("not JSON: {why}"))?;
     let rows = match document {
         Value::Array(rows) => rows,
@@ -91,11 +91,11 @@ enum Column {
 ///
 /// # Errors
 /// What is wrong with the table, with its line or its column.
-pub fn of_table(text: &str, map: &[(String, String)]) -> Result<Vec<Row>, String> {
+pub fn of_table(text: &str, map: &[(String, String)]) -> Result<Vec<RosterRow>, String> {
     rows_of_table(text, map, usize::MAX - 1)
 }
 
-fn rows_of_table(text: &str, map: &[(String, String)], most: usize) -> Result<Vec<Row>, String> {
+fn rows_of_table(text: &str, map: &[(String, String)], most: usize) -> Result<Vec<RosterRow>, String> {
     let table = csv::read(text, most)?;
     let columns = columns(&table.header, map)?;
     let mut rows = Vec::with_capacity(table.rows.len());

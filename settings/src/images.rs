@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule, Rule, TagPattern};
+use registry::{ImmutableTags, PolicyRule, Quota, RepositoryPattern, RetentionRule, TagPattern};
 
 use super::definition::SettingKind;
 use super::values::{self, InvalidValue, MAX_VALUE_BYTES};
@@ -93,7 +93,7 @@ fn entries<T>(text: &str, form: &str, read: impl Fn(&str) -> Option<T>) -> Resul
 ///
 /// # Errors
 /// A message with the line number for each line that is not a rule, or a message that the file cannot be read.
-pub fn read_rules(path: &Path) -> Result<Vec<Rule>, Vec<String>> {
+pub fn read_rules(path: &Path) -> Result<Vec<PolicyRule>, Vec<String>> {
     let failed = |why: String| vec![format!("{}: {why}; give a file with one rule per line", path.display())];
     let metadata = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
     if !metadata.is_file() || metadata.len() > MAX_RULES_BYTES {
@@ -108,7 +108,7 @@ pub fn read_rules(path: &Path) -> Result<Vec<Rule>, Vec<String>> {
         if line.is_empty() {
             continue;
         }
-        match line.parse::<Rule>() {
+        match line.parse::<PolicyRule>() {
             Ok(rule) => rules.push(rule),
             Err(error) if problems.len() < MAX_PROBLEMS => {
                 problems.push(format!("{}:{}: {error}", path.display(), number + 1));

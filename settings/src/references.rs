@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use nats_carrier::Credentials;
+use nats_carrier::NatsCredentials;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use secrecy::{ExposeSecret, SecretString};
@@ -136,10 +136,11 @@ type SecretCheck = fn(&SecretString) -> Option<String>;
 ///
 /// # Errors
 /// A message that names the file, when it cannot be read or holds no credentials.
-pub fn read_credentials(path: &Path) -> Result<Credentials, String> {
+pub fn read_credentials(path: &Path) -> Result<NatsCredentials, String> {
     let text = SecretSource::File(path.to_owned()).load(&|_| None);
     let text = text.map_err(|error| error_chain(&error).to_string())?;
-    Credentials::parse(text.expose_secret()).map_err(|why| format!("cannot use {}: {why}", path.display()))
+    NatsCredentials::parse(text.expose_secret())
+        .map_err(|why| format!("cannot use {}: {why}", path.display()))
 }
 
 /// Reads a file of public keys.

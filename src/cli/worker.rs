@@ -27,7 +27,7 @@ use super::token::{Expiry, expiry};
 use controller::app::ProcessSignals;
 use model::error_chain;
 use settings::{LogFormat, read_credentials};
-use worker::{self, CancellationToken, Credentials, ServerUrl, WakeOptions, WorkerError, WorkerOptions};
+use worker::{self, CancellationToken, NatsCredentials, ServerUrl, WakeOptions, WorkerError, WorkerOptions};
 
 /// How long threads that may block may take to end after the stop.
 const BLOCKED: Duration = Duration::from_secs(5);
@@ -183,7 +183,10 @@ fn wake_options(
 ) -> Result<WakeOptions, CliError> {
     let usage = |why: String| CliError::Usage(format!("--wake-credentials-file: {why}"));
     let credentials = credentials.map(read_credentials).transpose().map_err(usage)?;
-    if credentials.as_ref().is_some_and(Credentials::are_sent) && !server.is_tls() && !server.is_loopback() {
+    if credentials.as_ref().is_some_and(NatsCredentials::are_sent)
+        && !server.is_tls()
+        && !server.is_loopback()
+    {
         return Err(usage("it would cross the network in the clear; give --wake as tls://".to_owned()));
     }
     Ok(WakeOptions { server, credentials, tls: tls.clone(), name: name.to_owned(), interval })

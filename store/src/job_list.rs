@@ -24,13 +24,13 @@ use super::rows::{Columns, RUN, ReadSnapshot, all, first};
 use super::{Store, StoreError};
 use model::{BatchId, Filter, IdPrefix, Job, JobStatus, Outcome, RunId, Serial, Time};
 
-/// The number of ranks of [`JobOrder::Attention`].
+/// The number of ranks of [`JobListOrder::Attention`].
 const RANKS: u8 = 4;
 
 /// The order of a list of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr, strum::EnumString)]
 #[strum(serialize_all = "snake_case")]
-pub enum JobOrder {
+pub enum JobListOrder {
     /// The newest first.
     #[default]
     Newest,
@@ -39,7 +39,7 @@ pub enum JobOrder {
     Attention,
 }
 
-impl JobOrder {
+impl JobListOrder {
     /// The order's name in requests.
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -54,7 +54,7 @@ impl JobOrder {
 /// The last row of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobCursor {
-    /// The rank of the row; 0 in the order [`JobOrder::Newest`].
+    /// The rank of the row; 0 in the order [`JobListOrder::Newest`].
     pub rank: u8,
     /// When the job was created.
     pub created_at: Time,
@@ -90,7 +90,7 @@ pub struct JobFilter {
     /// Only jobs of servers with all of these labels.
     pub server_labels: BTreeMap<String, String>,
     /// The order.
-    pub order: JobOrder,
+    pub order: JobListOrder,
     /// The present time and shortages, on which conditions depend; without it, the beginning of 1970 and none.
     pub present: Option<Present>,
     /// The maximum of jobs to return.
@@ -164,7 +164,7 @@ impl Store {
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn job_ids(&self, filter: JobFilter) -> Result<JobIds, StoreError> {
         const OPERATION: &str = "find the jobs of a filter";
-        let filter = JobFilter { order: JobOrder::Newest, after: None, ..filter };
+        let filter = JobFilter { order: JobListOrder::Newest, after: None, ..filter };
         self.read(OPERATION, move |connection| {
             let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
             let page = filter.page(0, "runs.id", "runs", i64::from(filter.limit));
@@ -214,8 +214,8 @@ impl JobFilter {
     /// The ranks that a page may have rows of.
     fn ranks(&self) -> std::ops::Range<u8> {
         match self.order {
-            JobOrder::Newest => 0..1,
-            JobOrder::Attention => self.after.map_or(0, |after| after.rank)..RANKS,
+            JobListOrder::Newest => 0..1,
+            JobListOrder::Attention => self.after.map_or(0, |after| after.rank)..RANKS,
         }
     }
 
@@ -258,7 +258,7 @@ impl JobFilter {
             let values = range.into_iter().map(Value::Text).collect();
             add(Sql { text: "runs.id >= ? AND runs.id < ?".to_owned(), values });
         }
-        if self.order == JobOrder::Attention {
+        if self.order == JobListOrder::Attention {
             add(rank_condition(rank, self.present().now));
         }
         if let Some(status) = self.status {
@@ -305,7 +305,7 @@ impl JobFilter {
     }
 }
 
-/// The rows of one rank of [`JobOrder::Attention`].
+/// The rows of one rank of [`JobListOrder::Attention`].
 fn rank_condition(rank: u8, now: Time) -> Sql {
     const STOPPED: &str = "(runs.hold IS NOT NULL OR runs.restored = 1)";
     const UNRESOLVED_FAILURE: &str = "runs.updated_at >= ? AND NOT EXISTS (SELECT 1 FROM runs AS newer

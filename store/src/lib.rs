@@ -93,7 +93,7 @@ pub use hardware::ServerHardware;
 pub use in_place::{HookDecision, Memory, StoreHooks};
 pub use invariants::Violation;
 pub use job_cache::{CacheTicket, CachedJob};
-pub use job_list::{JobCursor, JobFilter, JobIds, JobOrder, JobPage, Newest};
+pub use job_list::{JobCursor, JobFilter, JobIds, JobListOrder, JobPage, Newest};
 pub use jobs::{JobCount, JobDetail};
 pub use log::{JobFields, job_span, step_span};
 pub use migrate::MigrateError;

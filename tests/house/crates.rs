@@ -21,7 +21,7 @@ const VENDORS: [&str; 12] = [
 ];
 
 /// Each crate of the workspace with the crates of the workspace that its program code depends on.
-fn manifests() -> BTreeMap<String, BTreeSet<String>> {
+pub(crate) fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let workspace = read(&root().join("Cargo.toml"));
     let members = workspace.split("members = [").nth(1).unwrap().split(']').next().unwrap();
     let folders =

@@ -16,6 +16,7 @@ mod readmes;
 mod seeds;
 mod sources;
 mod troubleshooting;
+mod types;
 
 /// Lines that a person can read in one sitting.
 const LONGEST: usize = 700;

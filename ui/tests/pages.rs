@@ -328,7 +328,7 @@ fn tables(text: &str) -> Vec<(&'static str, String)> {
     let tokens = json!({ "tokens": [{ "name": text, "role": "admin", "last_used_at": null, "expires_at": null, "created_at": "2026-10-13T00:00:00Z" }] });
     let settings = json!({ "settings": [{ "name": "MEDIA_HTTP_ADDR", "value": text, "origin": "file" }, { "name": "SITE_LIMIT", "value": "", "origin": "default" }] });
     let audit = json!({ "entries": [{ "time": "2026-11-23T14:00:00Z", "action": "job.cancel", "target": text, "actor": text, "source": "10.0.0.1", "result": "ok", "count": 3 }], "head": "12:abcdef", "next": "11" });
-    let filter = AuditSearch { action: "job.*".to_owned(), actor: text.to_owned(), ..AuditFilter::default() };
+    let filter = AuditSearch { action: "job.*".to_owned(), actor: text.to_owned(), ..AuditSearch::default() };
     let events = json!({ "events": [event(7, "warn", text)], "next": 7 });
     let found =
         (json!({ "jobs": [job(text)], "next": null }), json!({ "servers": [server(text)], "next": null }));

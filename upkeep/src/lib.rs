@@ -69,11 +69,11 @@ use model::{NewRun, Serial, StepName, Verb, WorkflowVersion};
 
 pub use bios_order::ApplyBios;
 pub use install::{
-    FirmwareFileError, FirmwareStore, ImageReads, ImageUrl, ImageUrls, PlanItem, UrlOrder, planned,
+    FirmwareFileError, FirmwareStore, ImageReads, ImageUrls, IssuedUrl, PlanItem, UrlOrder, planned,
 };
 pub use install_order::{HostRestart, InstallFirmware};
 pub use names::{CERTIFICATE_CHANGED, class};
-pub use order::{Action, ConditionKind, UpkeepInput, UpkeepOrder};
+pub use order::{ConditionKind, UpkeepAction, UpkeepInput, UpkeepOrder};
 
 /// The workflow that switches a host off and on.
 pub const POWER_CYCLE: &str = "power.cycle";

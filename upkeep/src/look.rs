@@ -1,6 +1,6 @@
 //! What a look at a BMC showed that may restart.
 
-use redfish::error::Denial;
+use redfish::error::DenialReason;
 use redfish::{ErrorKind, RedfishError, TransportErrorKind};
 
 use bmc::ConnectError;
@@ -28,9 +28,10 @@ impl Look {
             | ErrorKind::Timeout { .. }
             | ErrorKind::CircuitOpen(_)
             | ErrorKind::Tls { .. } => Self::Silent(error.kind.to_string()),
-            ErrorKind::Unauthorized { denial: Denial::Credentials | Denial::TooManyRejections, .. } => {
-                Self::Denied(error)
-            }
+            ErrorKind::Unauthorized {
+                denial: DenialReason::Credentials | DenialReason::TooManyRejections,
+                ..
+            } => Self::Denied(error),
             _ => Self::Error(error),
         }
     }

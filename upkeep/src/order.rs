@@ -189,7 +189,7 @@ pub struct ReadInventory {}
 /// A kind with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "parameters")]
-pub enum Action {
+pub enum UpkeepAction {
     /// See [`ConditionKind::PowerCycleHard`].
     #[serde(rename = "powerCycleHard")]
     Hard(HardCycle),
@@ -220,7 +220,7 @@ pub struct BadParameters {
     pub why: String,
 }
 
-impl Action {
+impl UpkeepAction {
     /// Reads the parameters of a client; absent parameters have their defaults.
     ///
     /// # Errors
@@ -309,7 +309,7 @@ pub struct UpkeepInput {
     /// The server.
     pub server: Serial,
     /// What is done.
-    pub action: Action,
+    pub action: UpkeepAction,
 }
 
 /// What an operator orders.
@@ -335,7 +335,7 @@ pub struct UpkeepOrder {
 
 impl UpkeepOrder {
     /// An order with nothing but an action.
-    pub fn new(server: Serial, action: Action) -> Self {
+    pub fn new(server: Serial, action: UpkeepAction) -> Self {
         Self {
             input: UpkeepInput { server, action },
             queue: false,
@@ -460,10 +460,10 @@ mod tests {
 
     #[test]
     fn parameters_are_checked_and_stored_whole() {
-        let soft = Action::of(ConditionKind::PowerCycleSoft, json!({ "force": true })).unwrap();
+        let soft = UpkeepAction::of(ConditionKind::PowerCycleSoft, json!({ "force": true })).unwrap();
         assert_eq!(soft.parameters(), json!({ "power_on": false, "force": true, "grace_seconds": 120 }));
         assert_eq!(
-            Action::of(ConditionKind::BmcReset, Value::Null).unwrap().parameters(),
+            UpkeepAction::of(ConditionKind::BmcReset, Value::Null).unwrap().parameters(),
             json!({ "type": "graceful" })
         );
         for (kind, parameters) in [
@@ -478,7 +478,7 @@ mod tests {
             (ConditionKind::BiosApply, json!({ "attributes": { "Turbo": [true] } })),
             (ConditionKind::BiosApply, json!({ "boot_order": ["Boot0001", "Boot0001"] })),
         ] {
-            assert!(Action::of(kind, parameters.clone()).is_err(), "{kind} {parameters}");
+            assert!(UpkeepAction::of(kind, parameters.clone()).is_err(), "{kind} {parameters}");
         }
     }
 
@@ -491,9 +491,9 @@ mod tests {
                 }
                 _ => Value::Null,
             };
-            let action = Action::of(*kind, parameters).unwrap();
+            let action = UpkeepAction::of(*kind, parameters).unwrap();
             assert_eq!(action.kind(), *kind);
-            assert_eq!(serde_json::from_value::<Action>(json!(action)).unwrap(), action);
+            assert_eq!(serde_json::from_value::<UpkeepAction>(json!(action)).unwrap(), action);
         }
     }
 }

@@ -38,7 +38,7 @@ struct NoUrls;
 
 #[async_trait]
 impl ImageUrls for NoUrls {
-    fn issue(&self, _: &UrlOrder<'_>) -> Result<ImageUrl, String> {
+    fn issue(&self, _: &UrlOrder<'_>) -> Result<IssuedUrl, String> {
         Err("nothing is served".to_owned())
     }
 
@@ -70,7 +70,7 @@ fn order(kind: ConditionKind) -> UpkeepOrder {
         ConditionKind::BiosApply => json!({ "attributes": { "Turbo": true } }),
         _ => Value::Null,
     };
-    UpkeepOrder::new("XF-1".parse().unwrap(), Action::of(kind, parameters).unwrap())
+    UpkeepOrder::new("XF-1".parse().unwrap(), UpkeepAction::of(kind, parameters).unwrap())
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn a_child_has_the_lock_of_its_server_and_its_parent() {
     };
     let input = json!(UpkeepInput {
         server: "XF-1".parse().unwrap(),
-        action: Action::of(ConditionKind::BmcReset, Value::Null).unwrap()
+        action: UpkeepAction::of(ConditionKind::BmcReset, Value::Null).unwrap()
     });
     let workflow = |name: &str| workflows.iter().find(|workflow| workflow.name() == name).unwrap();
     let child = workflow(BMC_RESET).prepare_child(request(input.clone())).unwrap();
@@ -165,7 +165,7 @@ async fn a_child_has_the_lock_of_its_server_and_its_parent() {
 
 #[test]
 fn a_repeated_order_has_the_parameters_of_the_ended_run() {
-    let action = Action::of(ConditionKind::PowerCycleSoft, json!({ "grace_seconds": 7 })).unwrap();
+    let action = UpkeepAction::of(ConditionKind::PowerCycleSoft, json!({ "grace_seconds": 7 })).unwrap();
     let run = UpkeepOrder::new("XF-1".parse().unwrap(), action.clone()).run(RunId::new(), "ann", now());
     let ended = model::Snapshot::new(&run, now());
     let again = UpkeepOrder::repeat(&ended).unwrap();

@@ -260,7 +260,7 @@ mod tests {
         let (mut parts, ()) = Request::new(()).into_parts();
         let Ok(visit) = Visit::from_request_parts(&mut parts, &pages).await;
         let filter =
-            AuditSearch { actor: "ann".to_owned(), since: "2026-11-23".to_owned(), ..AuditFilter::default() };
+            AuditSearch { actor: "ann".to_owned(), since: "2026-11-23".to_owned(), ..AuditSearch::default() };
         let first = serde_json::from_str(r#"{"entries":[{"seq":8,"action":"a","actor":"=1+1"}],"next":"7"}"#)
             .unwrap();
         super::pages(visit, filter, format, first).collect().await

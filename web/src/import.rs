@@ -80,7 +80,7 @@ fn entered(sent: &Form) -> ImportForm {
 }
 
 /// The rows of a form, completed with what stands beside the table.
-fn rows(sent: &Form) -> Result<Vec<roster::Row>, ErrorDetail> {
+fn rows(sent: &Form) -> Result<Vec<roster::RosterRow>, ErrorDetail> {
     let wrong = |path: &str, message: String| ErrorDetail { path: path.to_owned(), message };
     let (field, text) = match sent.get("file").trim() {
         "" => ("/text", sent.get("text")),

@@ -51,7 +51,7 @@ use secrets::{KeyRing, KeyVersion, Resolver};
 use upkeep::{Upkeep, UpkeepServices};
 use waking::Waking;
 
-pub use nats_carrier::{Credentials, ServerUrl};
+pub use nats_carrier::{NatsCredentials, ServerUrl};
 pub use tokio_util::sync::CancellationToken;
 pub use waking::WakeOptions;
 

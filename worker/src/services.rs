@@ -19,8 +19,8 @@ use firmware::{Entry, VerifiedFirmware};
 use model::{RunId, Serial, Snapshot, error_chain};
 use secrets::{KeyRing, Resolver};
 use upkeep::{
-    Action, FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrl, ImageUrls, UpkeepInput,
-    UpkeepServices, UrlOrder,
+    FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrls, IssuedUrl, UpkeepAction,
+    UpkeepInput, UpkeepServices, UrlOrder,
 };
 
 /// How long the controller may pause while it sends a file.
@@ -112,7 +112,7 @@ struct RemoteFiles {
 
 fn has_file(snapshot: &Snapshot, digest: &str) -> bool {
     match UpkeepInput::deserialize(&*snapshot.input).map(|input| input.action) {
-        Ok(Action::Firmware(order)) => order.files.iter().any(|entry| entry.digest == digest),
+        Ok(UpkeepAction::Firmware(order)) => order.files.iter().any(|entry| entry.digest == digest),
         _ => false,
     }
 }
@@ -207,7 +207,7 @@ impl ImageUrls for NoUrls {
         Some(NOTHING_SERVED)
     }
 
-    fn issue(&self, _: &UrlOrder<'_>) -> Result<ImageUrl, String> {
+    fn issue(&self, _: &UrlOrder<'_>) -> Result<IssuedUrl, String> {
         Err(NOTHING_SERVED.to_owned())
     }
 

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use nats_carrier::{Credentials, Limits, Options, ServerUrl, Wakes};
+use nats_carrier::{Limits, NatsCredentials, Options, ServerUrl, Wakes};
 
 /// The shortest pause between two orders, also when there are many wake-ups: other clients of the NATS server can send some.
 const SHORTEST: Duration = Duration::from_millis(250);
@@ -21,7 +21,7 @@ pub struct WakeOptions {
     /// The NATS server.
     pub server: ServerUrl,
     /// The credentials, if the server needs some.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<NatsCredentials>,
     /// TLS with the authorities of the server.
     pub tls: rustls::ClientConfig,
     /// The name of the worker.

@@ -99,7 +99,7 @@ fn a_disk_is_erased_by_its_strongest_command_and_keeps_no_password() {
         let disk = AtaDisk { port: &drive };
         assert_eq!(disk.prepare(), Ok(None));
         let offered = disk.offered().unwrap();
-        assert_eq!(offered.contains(&Method::AtaSecureEraseEnhanced), has_enhanced);
+        assert_eq!(offered.contains(&EraseMethod::AtaSecureEraseEnhanced), has_enhanced);
         disk.erase(offered[0]).unwrap();
         let state = drive.state.borrow();
         assert!(state.is_erased && state.password.is_none(), "{state:?}");
@@ -147,7 +147,7 @@ fn a_frozen_disk_and_one_with_a_foreign_password_are_not_changed() {
 #[test]
 fn a_disk_that_refuses_the_erase_keeps_no_password() {
     let drive = Drive::new(State { is_broken: true, ..State::default() });
-    let refused = AtaDisk { port: &drive }.erase(Method::AtaSecureErase).unwrap_err();
+    let refused = AtaDisk { port: &drive }.erase(EraseMethod::AtaSecureErase).unwrap_err();
     assert!(refused.to_string().contains("aborted"), "{refused}");
     assert!(drive.state.borrow().password.is_none());
 }

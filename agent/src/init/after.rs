@@ -16,7 +16,7 @@ use recipe::After;
 use serde::Deserialize;
 
 use crate::outcome::Outcome;
-use crate::report::Delivery;
+use crate::report::ReportDelivery;
 
 /// How long a failed machine stays on at least.
 pub const FAILED_TIME: Duration = Duration::from_secs(600);
@@ -43,12 +43,12 @@ pub fn wish(files: &BTreeMap<String, Vec<u8>>) -> After {
 
 /// Returns what the machine does after its final report.
 #[must_use]
-pub fn ending(after: After, outcome: &Outcome, delivery: &Delivery) -> Ending {
+pub fn ending(after: After, outcome: &Outcome, delivery: &ReportDelivery) -> Ending {
     match (after, outcome, delivery) {
-        (After::Off, Outcome::Success, Delivery::Acknowledged) => Ending::Off(Duration::ZERO),
+        (After::Off, Outcome::Success, ReportDelivery::Acknowledged) => Ending::Off(Duration::ZERO),
         // The power state is the acknowledgement: the controller reads it, then powers the machine on if the recipe says so.
-        (_, Outcome::Success, Delivery::Said) => Ending::Off(Duration::ZERO),
-        (_, Outcome::Failed { .. }, Delivery::Said) => Ending::Stay,
+        (_, Outcome::Success, ReportDelivery::Said) => Ending::Off(Duration::ZERO),
+        (_, Outcome::Failed { .. }, ReportDelivery::Said) => Ending::Stay,
         (After::Off, Outcome::Failed { .. }, _) => Ending::Off(FAILED_TIME),
         _ => Ending::Stay,
     }
@@ -80,16 +80,16 @@ mod tests {
     #[test]
     fn a_machine_never_restarts_by_itself_and_stays_on_for_ten_minutes_after_a_failure() {
         let failed = Outcome::Failed { step: "a".to_owned(), message: "b".to_owned() };
-        for delivery in [Delivery::Acknowledged, Delivery::Refused(404), Delivery::GaveUp] {
+        for delivery in [ReportDelivery::Acknowledged, ReportDelivery::Refused(404), ReportDelivery::GaveUp] {
             assert_eq!(ending(After::Off, &failed, &delivery), Ending::Off(FAILED_TIME));
             assert_eq!(ending(After::Restart, &failed, &delivery), Ending::Stay);
         }
-        assert_eq!(ending(After::Restart, &Outcome::Success, &Delivery::Acknowledged), Ending::Stay);
-        let reachable = Outcome::Reachable(crate::rescue::Reach::default());
-        assert_eq!(ending(After::Off, &reachable, &Delivery::Acknowledged), Ending::Stay);
-        assert_eq!(ending(After::Off, &Outcome::Success, &Delivery::Refused(409)), Ending::Stay);
+        assert_eq!(ending(After::Restart, &Outcome::Success, &ReportDelivery::Acknowledged), Ending::Stay);
+        let reachable = Outcome::Reachable(crate::rescue::RescueReach::default());
+        assert_eq!(ending(After::Off, &reachable, &ReportDelivery::Acknowledged), Ending::Stay);
+        assert_eq!(ending(After::Off, &Outcome::Success, &ReportDelivery::Refused(409)), Ending::Stay);
         assert_eq!(
-            ending(After::Off, &Outcome::Success, &Delivery::Acknowledged),
+            ending(After::Off, &Outcome::Success, &ReportDelivery::Acknowledged),
             Ending::Off(Duration::ZERO)
         );
     }
@@ -98,8 +98,8 @@ mod tests {
     fn a_machine_that_reports_by_its_medium_is_off_after_a_success_and_on_after_a_failure() {
         let failed = Outcome::Failed { step: "a".to_owned(), message: "b".to_owned() };
         for after in [After::Off, After::Restart] {
-            assert_eq!(ending(after, &Outcome::Success, &Delivery::Said), Ending::Off(Duration::ZERO));
-            assert_eq!(ending(after, &failed, &Delivery::Said), Ending::Stay);
+            assert_eq!(ending(after, &Outcome::Success, &ReportDelivery::Said), Ending::Off(Duration::ZERO));
+            assert_eq!(ending(after, &failed, &ReportDelivery::Said), Ending::Stay);
         }
     }
 }

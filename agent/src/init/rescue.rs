@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use super::hotplug::Drivers;
 use super::{consoles, mounts};
 use crate::log::Log;
-use crate::rescue::{Keys, Reach, RescueHost};
+use crate::rescue::{Keys, RescueHost, RescueReach};
 use crate::task::unit;
 
 const BUSYBOX: &str = "usr/bin/busybox";
@@ -66,7 +66,7 @@ pub struct Rescue<'run> {
 }
 
 impl RescueHost for Rescue<'_> {
-    fn start(&self, keys: &Keys, log: &Log) -> Result<Reach, String> {
+    fn start(&self, keys: &Keys, log: &Log) -> Result<RescueReach, String> {
         let root = Path::new("/");
         let applets = applets(root)?;
         prepare(root, keys, &applets)
@@ -81,7 +81,7 @@ impl RescueHost for Rescue<'_> {
             std::thread::spawn(move || keep(&log, &format!("the shell on {name}"), &|| shell(&name)));
         }
         let listed = output(Command::new(root.join(BUSYBOX)).args(["ip", "-o", "addr"]))?;
-        Ok(Reach { addresses: addresses(&listed), ssh_host_key, consoles })
+        Ok(RescueReach { addresses: addresses(&listed), ssh_host_key, consoles })
     }
 }
 

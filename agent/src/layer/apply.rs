@@ -18,8 +18,8 @@ use std::{
 
 use rustix::fs::{AtFlags, FileType, Mode};
 
-use super::archive::{Archive, Kind, Member};
-use super::tree::{FileId, Metadata, Place, Tree, empty_folder, file_id, is_folder, times};
+use super::archive::{Archive, Member, MemberKind};
+use super::tree::{FileId, LayerTree, Metadata, Place, empty_folder, file_id, is_folder, times};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
@@ -65,7 +65,11 @@ pub enum LayerError {
 /// # Errors
 /// Returns an error when the archive is damaged, a member would leave the tree, or the file system refuses it. The tree is
 /// incomplete then.
-pub fn apply(layer: impl Read, tree: &Tree, progress: &mut dyn FnMut(u64)) -> Result<Applied, LayerError> {
+pub fn apply(
+    layer: impl Read,
+    tree: &LayerTree,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Applied, LayerError> {
     let mut archive = Archive::new(layer);
     let mut run = Run { tree, created: HashSet::new(), folders: Vec::new(), applied: Applied::default() };
     while let Some(member) = archive.next_member().map_err(LayerError::Archive)? {
@@ -98,7 +102,7 @@ fn refused(text: &str) -> io::Error {
 }
 
 struct Run<'tree> {
-    tree: &'tree Tree,
+    tree: &'tree LayerTree,
     /// What this layer created.
     created: HashSet<FileId>,
     /// Directories of this layer with their times.
@@ -108,10 +112,10 @@ struct Run<'tree> {
 
 impl Run<'_> {
     fn member(&mut self, member: &Member, data: &mut impl Read) -> io::Result<()> {
-        let names = Tree::names(&member.path)?;
+        let names = LayerTree::names(&member.path)?;
         let Some((last, parents)) = names.split_last() else {
             // The root itself: its metadata is that of the new system's root.
-            if member.kind != Kind::Directory {
+            if member.kind != MemberKind::Directory {
                 return Err(refused("the root of a layer is not a directory"));
             }
             let root = self.tree.folder(&[], false)?;
@@ -126,10 +130,10 @@ impl Run<'_> {
         }
         let place = self.tree.place(&names)?;
         let existing = place.stat()?;
-        if member.kind == Kind::Directory && existing.as_ref().is_some_and(is_folder) {
+        if member.kind == MemberKind::Directory && existing.as_ref().is_some_and(is_folder) {
             return self.folder(member, &place);
         }
-        if let Kind::Hardlink(target) = &member.kind {
+        if let MemberKind::Hardlink(target) = &member.kind {
             return self.hard_link(&place, target);
         }
         if let Some(existing) = existing {
@@ -137,26 +141,26 @@ impl Run<'_> {
             self.created.remove(&file_id(&existing));
         }
         match &member.kind {
-            Kind::Directory => {
+            MemberKind::Directory => {
                 rustix::fs::mkdirat(&place.folder, place.os_name(), Mode::from_raw_mode(0o700))?;
                 self.folder(member, &place)?;
             }
-            Kind::File => self.file(member, &place, data)?,
-            Kind::Symlink(target) => {
+            MemberKind::File => self.file(member, &place, data)?,
+            MemberKind::Symlink(target) => {
                 if target.is_empty() || target.contains(&0) {
                     return Err(refused("a link has no valid target"));
                 }
                 rustix::fs::symlinkat(target.as_slice(), &place.folder, place.os_name())?;
                 self.tree.set_at(&place, &metadata(member), true)?;
             }
-            Kind::CharDevice(major, minor) => {
+            MemberKind::CharDevice(major, minor) => {
                 self.node(member, &place, FileType::CharacterDevice, *major, *minor)?
             }
-            Kind::BlockDevice(major, minor) => {
+            MemberKind::BlockDevice(major, minor) => {
                 self.node(member, &place, FileType::BlockDevice, *major, *minor)?
             }
-            Kind::Fifo => self.node(member, &place, FileType::Fifo, 0, 0)?,
-            Kind::Hardlink(_) => {}
+            MemberKind::Fifo => self.node(member, &place, FileType::Fifo, 0, 0)?,
+            MemberKind::Hardlink(_) => {}
         }
         self.remember(&place)
     }
@@ -211,7 +215,7 @@ impl Run<'_> {
     }
 
     fn hard_link(&mut self, place: &Place<'_>, target: &[u8]) -> io::Result<()> {
-        let names = Tree::names(target)?;
+        let names = LayerTree::names(target)?;
         let (last, parents) = names.split_last().ok_or_else(|| refused("a hard link names the root"))?;
         let source = Place { folder: self.tree.folder(parents, false)?, name: last };
         let Some(stat) = source.stat()? else {
@@ -258,7 +262,7 @@ impl Run<'_> {
 
     /// Sets the time of a directory that this layer created or changed, if it is still one.
     fn folder_time(&self, path: &[u8], mtime: (i64, u32)) -> io::Result<()> {
-        let names = Tree::names(path)?;
+        let names = LayerTree::names(path)?;
         let place = self.tree.place(&names)?;
         if place.stat()?.as_ref().is_some_and(is_folder) {
             rustix::fs::futimens(place.open_folder()?, &times(mtime))?;

@@ -19,7 +19,7 @@ const MAX_EXTENSIONS: usize = 64;
 
 /// What a member is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MemberKind {
     /// A regular file.
     File,
     /// A directory.
@@ -42,7 +42,7 @@ pub struct Member {
     /// The path as it is in the archive.
     pub path: Vec<u8>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: MemberKind,
     /// The permissions, with set-user-ID, set-group-ID and sticky bits.
     pub mode: u32,
     /// The owner.
@@ -185,20 +185,20 @@ impl<R: Read> Archive<R> {
             Ok((part(&header[329..337])?, part(&header[337..345])?))
         };
         let kind = match header[156] {
-            b'0' | 0 | b'7' if path.ends_with(b"/") => Kind::Directory,
-            b'0' | 0 | b'7' | b'S' => Kind::File,
-            b'1' => Kind::Hardlink(link),
-            b'2' => Kind::Symlink(link),
-            b'3' => device().map(|(major, minor)| Kind::CharDevice(major, minor))?,
-            b'4' => device().map(|(major, minor)| Kind::BlockDevice(major, minor))?,
-            b'5' => Kind::Directory,
-            b'6' => Kind::Fifo,
+            b'0' | 0 | b'7' if path.ends_with(b"/") => MemberKind::Directory,
+            b'0' | 0 | b'7' | b'S' => MemberKind::File,
+            b'1' => MemberKind::Hardlink(link),
+            b'2' => MemberKind::Symlink(link),
+            b'3' => device().map(|(major, minor)| MemberKind::CharDevice(major, minor))?,
+            b'4' => device().map(|(major, minor)| MemberKind::BlockDevice(major, minor))?,
+            b'5' => MemberKind::Directory,
+            b'6' => MemberKind::Fifo,
             other => {
                 return Err(invalid(&format!("members of type {:?} are not supported", char::from(other))));
             }
         };
         let mut stored = found.size.unwrap_or(stored);
-        if kind != Kind::File {
+        if kind != MemberKind::File {
             // Some writers give links and directories a size without data.
             stored = 0;
         }

@@ -12,9 +12,9 @@ use std::{
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
-use super::tree::{Tree, is_folder};
+use super::tree::{LayerTree, is_folder};
 
-impl Tree {
+impl LayerTree {
     /// Opens a regular file for reading.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Tree {
     /// Reads a file of at most `limit` bytes.
     ///
     /// # Errors
-    /// Returns the error of [`Tree::open_file`], or `InvalidData` for a longer file.
+    /// Returns the error of [`LayerTree::open_file`], or `InvalidData` for a longer file.
     pub fn read_file(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open_file(path)?.take(limit + 1).read_to_end(&mut bytes)?;
@@ -68,7 +68,7 @@ impl Tree {
         self.copy_into(path, &mut &*bytes, mode)
     }
 
-    /// Writes a file from a stream, as [`Tree::write_file`] does.
+    /// Writes a file from a stream, as [`LayerTree::write_file`] does.
     ///
     /// # Errors
     /// Returns the error of the operating system or of the stream.

@@ -15,8 +15,8 @@ mod files;
 mod tree;
 
 pub use apply::{Applied, LayerError, MAX_MEMBERS, apply};
-pub use archive::{Archive, Kind, Member};
-pub use tree::{Ownership, Tree};
+pub use archive::{Archive, Member, MemberKind};
+pub use tree::{LayerTree, Ownership};
 
 #[cfg(test)]
 mod tests;

@@ -74,7 +74,7 @@ fn ownership() -> Ownership {
 }
 
 fn apply_to(root: &Path, layer: Layer) -> Result<Applied, String> {
-    let tree = Tree::open(root, ownership()).unwrap();
+    let tree = LayerTree::open(root, ownership()).unwrap();
     apply(&layer.bytes()[..], &tree, &mut |_| ()).map_err(|error| crate::discovery::chain(&error))
 }
 
@@ -328,7 +328,7 @@ fn sparse_files_of_pax_1_0_and_old_gnu_have_their_size_and_holes() {
 fn damaged_archives_and_headers_that_claim_too_much_are_refused() {
     let ground = Ground::new();
     let whole = Layer::new().file("a", &[7; 2000]).bytes();
-    let tree = Tree::open(&ground.root(), Ownership::Ignore).unwrap();
+    let tree = LayerTree::open(&ground.root(), Ownership::Ignore).unwrap();
     for length in [100, 700, 1600] {
         assert!(apply(&whole[..length], &tree, &mut |_| ()).is_err(), "{length}");
     }
@@ -347,7 +347,7 @@ fn damaged_archives_and_headers_that_claim_too_much_are_refused() {
 #[test]
 fn what_is_no_regular_file_is_not_opened_for_reading() {
     let folder = tempfile::tempdir().unwrap();
-    let tree = Tree::open(folder.path(), Ownership::Ignore).unwrap();
+    let tree = LayerTree::open(folder.path(), Ownership::Ignore).unwrap();
     // To open a socket is an error of its own: here it is seen that it is none before that. A device would act when it is opened.
     let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("os-release")).unwrap();
     assert_eq!(tree.open_file("os-release").unwrap_err().kind(), std::io::ErrorKind::InvalidInput);

@@ -36,7 +36,7 @@ pub enum Ownership {
 }
 
 /// The root of a tree.
-pub struct Tree {
+pub struct LayerTree {
     pub(super) root: OwnedFd,
     ownership: Ownership,
 }
@@ -61,7 +61,7 @@ fn refused(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.to_owned())
 }
 
-impl Tree {
+impl LayerTree {
     /// Opens the root of a tree.
     ///
     /// # Errors

@@ -198,7 +198,7 @@ impl Host for LinuxHost {
     }
 
     fn bind_kernel(&self) -> io::Result<()> {
-        let tree = crate::layer::Tree::open(&self.root, crate::layer::Ownership::Keep)?;
+        let tree = crate::layer::LayerTree::open(&self.root, crate::layer::Ownership::Keep)?;
         for folder in ["dev", "proc", "sys"] {
             let at = tree.make_folder(folder)?;
             if !fs::symlink_metadata(self.root.join(folder))?.is_dir() {

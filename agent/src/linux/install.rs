@@ -24,17 +24,17 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::host::{Host, Program};
-use super::layout::{Layout, Volume};
+use super::layout::{Layout, LayoutVolume};
 use super::loader::{self, BootLoader};
 use super::members::Place;
-use super::nvram::{BootEntry, Nvram};
+use super::nvram::{Nvram, NvramEntry};
 use super::storage::Devices;
 use super::texts::KernelFiles;
 use super::{storage, swap, texts};
 use crate::device::{Disk, FileDisk};
 use crate::gpt::Table;
 use crate::job::Job;
-use crate::layer::{self, Ownership, Tree};
+use crate::layer::{self, LayerTree, Ownership};
 use crate::log::Log;
 use crate::task::unit;
 
@@ -45,7 +45,7 @@ const GRUB_LIMIT: Duration = Duration::from_secs(600);
 
 /// A disk of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct LinuxTarget {
     /// The kernel's name.
     pub name: String,
     /// The sector size.
@@ -61,7 +61,7 @@ pub struct Installation<'run> {
     /// The job.
     pub job: &'run Job,
     /// The disks, in the order of the layout.
-    pub disks: Vec<Target>,
+    pub disks: Vec<LinuxTarget>,
     /// The volumes.
     pub layout: Layout,
     /// The digest of the image, which the stamp names.
@@ -81,7 +81,7 @@ impl<'run> Installation<'run> {
         host: &'run dyn Host,
         log: &'run Log,
         job: &'run Job,
-        disks: Vec<Target>,
+        disks: Vec<LinuxTarget>,
         layout: Layout,
         image: String,
     ) -> Self {
@@ -269,7 +269,7 @@ impl<'run> Installation<'run> {
     }
 
     /// Returns the device of a volume, which the kernel shows.
-    fn device(&self, volume: &Volume) -> Result<PathBuf, String> {
+    fn device(&self, volume: &LayoutVolume) -> Result<PathBuf, String> {
         let device = self.devices().at(volume.place);
         let device = device.ok_or_else(|| format!("{} has no device", volume.shown(&self.layout)))?;
         self.host.block_device(&device)
@@ -279,7 +279,7 @@ impl<'run> Installation<'run> {
     ///
     /// # Errors
     /// Returns a sentence when one cannot be mounted.
-    pub fn mount(&self) -> Result<Tree, String> {
+    pub fn mount(&self) -> Result<LayerTree, String> {
         let mut tree = None;
         for volume in self.layout.mounted() {
             let device = self.device(volume)?;
@@ -301,7 +301,7 @@ impl<'run> Installation<'run> {
                         .map_err(failed)?;
                     let ownership =
                         if self.host.is_privileged() { Ownership::Keep } else { Ownership::Ignore };
-                    tree = Some(Tree::open(self.host.root(), ownership).map_err(failed)?);
+                    tree = Some(LayerTree::open(self.host.root(), ownership).map_err(failed)?);
                 }
                 Some(root) => {
                     // The open directory is the mount point: a link of the image cannot lead elsewhere.
@@ -318,16 +318,22 @@ impl<'run> Installation<'run> {
     ///
     /// # Errors
     /// Returns a sentence when it cannot be opened.
-    pub fn tree(&self) -> Result<Tree, String> {
+    pub fn tree(&self) -> Result<LayerTree, String> {
         let ownership = if self.host.is_privileged() { Ownership::Keep } else { Ownership::Ignore };
-        Tree::open(self.host.root(), ownership).map_err(|source| format!("opening the new root: {source}"))
+        LayerTree::open(self.host.root(), ownership)
+            .map_err(|source| format!("opening the new root: {source}"))
     }
 
     /// Applies one layer.
     ///
     /// # Errors
     /// Returns a sentence when the layer is damaged or the file system refuses it.
-    pub fn apply(&self, tree: &Tree, layer: impl Read, progress: &mut dyn FnMut(u64)) -> Result<(), String> {
+    pub fn apply(
+        &self,
+        tree: &LayerTree,
+        layer: impl Read,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), String> {
         let applied =
             layer::apply(layer, tree, progress).map_err(|source| crate::discovery::chain(&source))?;
         let mut text = format!("{} members, {} bytes of files", applied.members, applied.bytes);
@@ -342,7 +348,7 @@ impl<'run> Installation<'run> {
     ///
     /// # Errors
     /// Returns a sentence when the file system refuses it, or when the image is no root file system.
-    pub fn finish_image(&self, tree: &Tree) -> Result<(), String> {
+    pub fn finish_image(&self, tree: &LayerTree) -> Result<(), String> {
         if tree.list("etc").is_empty() {
             return Err("the image is no root file system: it has no /etc".to_owned());
         }
@@ -361,7 +367,7 @@ impl<'run> Installation<'run> {
     ///
     /// # Errors
     /// Returns a sentence when the image has none that starts on this machine's firmware.
-    pub fn install_boot_loader(&self, tree: &Tree) -> Result<(), String> {
+    pub fn install_boot_loader(&self, tree: &LayerTree) -> Result<(), String> {
         let system = loader::system_of(tree);
         let mut words = loader::words_of(tree);
         let kernels = self.make_initramfs(tree, loader::kernels_of(tree)?)?;
@@ -411,7 +417,11 @@ impl<'run> Installation<'run> {
     }
 
     /// Makes an initramfs for each kernel that starts the arrays and groups, if there are any. Returns the kernels with their files.
-    fn make_initramfs(&self, tree: &Tree, kernels: Vec<KernelFiles>) -> Result<Vec<KernelFiles>, String> {
+    fn make_initramfs(
+        &self,
+        tree: &LayerTree,
+        kernels: Vec<KernelFiles>,
+    ) -> Result<Vec<KernelFiles>, String> {
         let programs = storage::prepare(tree, &self.layout, &kernels)?;
         if programs.is_empty() {
             return Ok(kernels);
@@ -436,11 +446,11 @@ impl<'run> Installation<'run> {
         Ok(())
     }
 
-    fn write_boot_entry(&self, folder: &Path, volume: &Volume, name: &str, file: String) {
+    fn write_boot_entry(&self, folder: &Path, volume: &LayoutVolume, name: &str, file: String) {
         let Place::Partition { disk, number } = volume.place else { return };
         let placed = self.layout.disks.get(disk).and_then(|disk| disk.placed.get(number - 1));
         let Some(part) = placed else { return };
-        let entry = BootEntry {
+        let entry = NvramEntry {
             description: if disk == 0 { name.to_owned() } else { format!("{name} (disk {})", disk + 1) },
             partition: u32::try_from(number).unwrap_or(u32::MAX),
             first_lba: part.first_lba,
@@ -457,7 +467,7 @@ impl<'run> Installation<'run> {
         self.log.line(unit::BOOTLOADER, text);
     }
 
-    fn install_for_bios(&self, tree: &Tree) -> Result<(), String> {
+    fn install_for_bios(&self, tree: &LayerTree) -> Result<(), String> {
         let names = ["grub-install", "grub2-install"];
         let folders = ["usr/sbin", "usr/bin"];
         let name = names
@@ -490,7 +500,7 @@ impl<'run> Installation<'run> {
     ///
     /// # Errors
     /// Returns a sentence when the file system refuses it.
-    pub fn write_seed(&self, tree: &Tree, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+    pub fn write_seed(&self, tree: &LayerTree, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
         let meta_data = format!("instance-id: {}\n", self.job.job_id).into_bytes();
         let write = |name: &str, bytes: &[u8]| {
             let path = format!("{SEED}/{name}");
@@ -519,7 +529,7 @@ impl<'run> Installation<'run> {
     ///
     /// # Errors
     /// Returns a sentence when the disk refuses it.
-    pub fn finish(&self, tree: Tree) -> Result<(), String> {
+    pub fn finish(&self, tree: LayerTree) -> Result<(), String> {
         let log = self.log.tail(crate::log::RING_BYTES);
         let failed = |source: std::io::Error| format!("flushing the new system: {source}");
         tree.write_file(LOG_FILE, log.as_bytes(), Some(0o600)).map_err(failed)?;

@@ -33,7 +33,7 @@ const MKFS_LIMIT: Duration = Duration::from_secs(1800);
 
 /// One file system or swap area with its role in the new system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub struct LayoutVolume {
     /// Where it is.
     pub place: Place,
     /// The file system.
@@ -60,7 +60,7 @@ pub struct Layout {
     /// The volume groups, in the order in which they are made.
     pub groups: Vec<GroupPlan>,
     /// The volumes with their roles: partitions by disk and number, then arrays, then logical volumes.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<LayoutVolume>,
     job: Uuid,
     root: usize,
 }
@@ -98,7 +98,7 @@ impl Layout {
                 parts
                     .iter()
                     .enumerate()
-                    .map(|(index, part)| Volume::of_partition(disk, index + 1, part, job)),
+                    .map(|(index, part)| LayoutVolume::of_partition(disk, index + 1, part, job)),
             );
         }
         let root = root_of(&mut volumes, &layouts, storage, job)?;
@@ -127,32 +127,33 @@ impl Layout {
 
     /// Returns the volume of `/`.
     #[must_use]
-    pub fn root(&self) -> &Volume {
+    pub fn root(&self) -> &LayoutVolume {
         &self.volumes[self.root]
     }
 
     /// Returns the volumes that the firmware reads and that are mounted, the first disk's first.
-    pub fn efi_systems(&self) -> impl DoubleEndedIterator<Item = &Volume> {
+    pub fn efi_systems(&self) -> impl DoubleEndedIterator<Item = &LayoutVolume> {
         self.volumes.iter().filter(|volume| volume.is_efi_system && volume.mount.is_some())
     }
 
     /// Returns the first volume that the firmware reads, if it is mounted.
     #[must_use]
-    pub fn efi_system(&self) -> Option<&Volume> {
+    pub fn efi_system(&self) -> Option<&LayoutVolume> {
         self.efi_systems().next()
     }
 
     /// Returns the volume on which `/boot` lies, and the path of `/boot` in it.
     #[must_use]
-    pub fn boot(&self) -> (&Volume, &'static str) {
+    pub fn boot(&self) -> (&LayoutVolume, &'static str) {
         let separate = self.volumes.iter().find(|volume| volume.mount.as_deref() == Some("/boot"));
         separate.map_or((self.root(), "/boot"), |volume| (volume, ""))
     }
 
     /// Returns the volumes that are mounted, each after those above it.
     #[must_use]
-    pub fn mounted(&self) -> Vec<&Volume> {
-        let mut mounted: Vec<&Volume> = self.volumes.iter().filter(|volume| volume.mount.is_some()).collect();
+    pub fn mounted(&self) -> Vec<&LayoutVolume> {
+        let mut mounted: Vec<&LayoutVolume> =
+            self.volumes.iter().filter(|volume| volume.mount.is_some()).collect();
         mounted.sort_by_key(|volume| {
             let mount = volume.mount.as_deref().unwrap_or_default();
             (mount.split('/').filter(|name| !name.is_empty()).count(), mount)
@@ -169,24 +170,24 @@ impl Layout {
 
 /// Selects the root, and gives EFI system partitions without a mount point one.
 fn root_of(
-    volumes: &mut Vec<Volume>,
+    volumes: &mut Vec<LayoutVolume>,
     layouts: &[&[Partition]],
     storage: &Storage,
     job: Uuid,
 ) -> Result<usize, String> {
-    let is_linux = |volume: &Volume| volume.format.is_mountable() && volume.format != FsFormat::Vfat;
+    let is_linux = |volume: &LayoutVolume| volume.format.is_mountable() && volume.format != FsFormat::Vfat;
     let types: Vec<PartitionType> =
         layouts.iter().flat_map(|parts| parts.iter()).map(|part| part.type_guid).collect();
     for (index, array) in storage.arrays.iter().enumerate() {
         if let ArrayContent::FileSystem(file_system) = &array.content {
             let uuid = derived(job, index + 1, "file system of array");
-            volumes.push(Volume::of_file_system(Place::Array(index), file_system, uuid));
+            volumes.push(LayoutVolume::of_file_system(Place::Array(index), file_system, uuid));
         }
     }
     for (group, found) in storage.volume_groups.iter().enumerate() {
         for (volume, logical) in found.volumes.iter().enumerate() {
             let uuid = derived(job, volume + 1, &format!("file system of group {}", group + 1));
-            volumes.push(Volume::of_file_system(
+            volumes.push(LayoutVolume::of_file_system(
                 Place::Logical { group, volume },
                 &logical.file_system,
                 uuid,
@@ -243,7 +244,7 @@ fn label_of(format: FsFormat, label: Option<&String>) -> Option<String> {
     label.filter(fits).cloned()
 }
 
-impl Volume {
+impl LayoutVolume {
     fn of_partition(disk: usize, number: usize, part: &Partition, job: Uuid) -> Self {
         Self {
             place: Place::Partition { disk, number },

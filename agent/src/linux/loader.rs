@@ -15,7 +15,7 @@ use std::io::Read as _;
 
 use super::layout::Layout;
 use super::texts::{self, KernelFiles, OsRelease};
-use crate::layer::Tree;
+use crate::layer::LayerTree;
 
 /// The suffix of EFI programs of this architecture.
 #[cfg(target_arch = "aarch64")]
@@ -37,7 +37,7 @@ pub(super) enum BootLoader {
 }
 
 /// Finds the loader of the new system. Signed programs come first.
-pub(super) fn find(tree: &Tree, system: &OsRelease) -> Option<BootLoader> {
+pub(super) fn find(tree: &LayerTree, system: &OsRelease) -> Option<BootLoader> {
     let first = |candidates: &[String]| candidates.iter().find(|path| tree.has_file(path)).cloned();
     let upper = if ARCH == "aa64" { "arm64" } else { "x86_64" };
     let vendor = format!("boot/efi/EFI/{}", system.efi_folder());
@@ -81,7 +81,7 @@ pub(super) fn find(tree: &Tree, system: &OsRelease) -> Option<BootLoader> {
 /// Installs a loader on the EFI system partition, which is mounted at `efi` in the tree. Returns the path of the program for
 /// the firmware's entry, with backslashes.
 pub(super) fn install(
-    tree: &Tree,
+    tree: &LayerTree,
     efi: &str,
     loader: &BootLoader,
     layout: &Layout,
@@ -139,7 +139,7 @@ pub(super) fn install(
 
 /// Writes GRUB's menu into `/boot`.
 pub(super) fn write_menu(
-    tree: &Tree,
+    tree: &LayerTree,
     layout: &Layout,
     system: &OsRelease,
     kernels: &[KernelFiles],
@@ -150,26 +150,26 @@ pub(super) fn write_menu(
 }
 
 /// Returns the folder of GRUB below `/boot`.
-pub(super) fn grub_folder(tree: &Tree) -> &'static str {
+pub(super) fn grub_folder(tree: &LayerTree) -> &'static str {
     let second = ["usr/sbin/grub2-install", "usr/bin/grub2-install"].iter().any(|path| tree.has_file(path));
     if second || !tree.list("boot/grub2").is_empty() { "grub2" } else { "grub" }
 }
 
 /// Reads what the image says of itself.
-pub(super) fn system_of(tree: &Tree) -> OsRelease {
+pub(super) fn system_of(tree: &LayerTree) -> OsRelease {
     let read = |path: &str| tree.read_file(path, MAX_CONFIGURATION).ok();
     let bytes = read("etc/os-release").or_else(|| read("usr/lib/os-release")).unwrap_or_default();
     OsRelease::parse(&String::from_utf8_lossy(&bytes))
 }
 
 /// Returns the words of the kernel's command line that the image sets.
-pub(super) fn words_of(tree: &Tree) -> String {
+pub(super) fn words_of(tree: &LayerTree) -> String {
     let bytes = tree.read_file("etc/default/grub", MAX_CONFIGURATION).unwrap_or_default();
     texts::command_line(&String::from_utf8_lossy(&bytes))
 }
 
 /// Returns the kernels in `/boot`. Kernels that the image keeps beside their modules are copied there first.
-pub(super) fn kernels_of(tree: &Tree) -> Result<Vec<KernelFiles>, String> {
+pub(super) fn kernels_of(tree: &LayerTree) -> Result<Vec<KernelFiles>, String> {
     let found = texts::kernels(&tree.list("boot"));
     if !found.is_empty() {
         return Ok(found);
@@ -192,7 +192,7 @@ pub(super) fn kernels_of(tree: &Tree) -> Result<Vec<KernelFiles>, String> {
 }
 
 /// Copies a file inside of the new root.
-fn copy(tree: &Tree, from: &str, to: &str) -> Result<(), String> {
+fn copy(tree: &LayerTree, from: &str, to: &str) -> Result<(), String> {
     if from == to {
         return Ok(());
     }
@@ -201,6 +201,6 @@ fn copy(tree: &Tree, from: &str, to: &str) -> Result<(), String> {
     copied.map_err(|source| format!("copying /{from} to /{to}: {source}"))
 }
 
-fn write(tree: &Tree, path: &str, text: &str) -> Result<(), String> {
+fn write(tree: &LayerTree, path: &str, text: &str) -> Result<(), String> {
     tree.write_file(path, text.as_bytes(), None).map_err(|source| format!("writing /{path}: {source}"))
 }

@@ -24,11 +24,11 @@ mod swap;
 mod texts;
 
 pub use host::{Host, LinuxHost, Program, enter_root};
-pub use install::{Installation, Target};
-pub use layout::{Layout, Volume};
+pub use install::{Installation, LinuxTarget};
+pub use layout::{Layout, LayoutVolume};
 pub use members::{ArrayPlan, DiskLayout, GroupPlan, LogicalPlan, Place};
 pub(crate) use nvram::partition_of;
-pub use nvram::{BootEntry, Nvram};
+pub use nvram::{Nvram, NvramEntry};
 pub use texts::OsRelease;
 
 #[cfg(test)]

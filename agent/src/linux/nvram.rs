@@ -28,7 +28,7 @@ const MAX_ENTRIES: usize = 1024;
 
 /// An entry that starts a file of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BootEntry {
+pub struct NvramEntry {
     /// What the firmware's menu shows.
     pub description: String,
     /// The number of the partition.
@@ -43,7 +43,7 @@ pub struct BootEntry {
     pub file: String,
 }
 
-impl BootEntry {
+impl NvramEntry {
     /// Returns the bytes of an EFI_LOAD_OPTION.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -108,7 +108,7 @@ impl Nvram {
     ///
     /// # Errors
     /// Returns a sentence when the firmware refuses a variable.
-    pub fn install(&self, entry: &BootEntry, gone: &[Uuid]) -> Result<u16, String> {
+    pub fn install(&self, entry: &NvramEntry, gone: &[Uuid]) -> Result<u16, String> {
         let failed = |what: &str, source: io::Error| format!("{what}: {source}");
         let order = match self.read("BootOrder") {
             Ok(bytes) => bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect(),

@@ -21,7 +21,7 @@ use super::host::Program;
 use super::layout::Layout;
 use super::members::{EXTENT, LogicalPlan, Place};
 use super::texts::KernelFiles;
-use crate::layer::Tree;
+use crate::layer::LayerTree;
 
 /// The number of the first array: those of the distribution's own numbering begin at 127 and count down, and at 0.
 const FIRST_MD: usize = 100;
@@ -220,7 +220,11 @@ pub(super) fn mdadm_conf(layout: &Layout) -> String {
 ///
 /// # Errors
 /// Returns a sentence when the image lacks a program, or when its file system refuses a file.
-pub(super) fn prepare(tree: &Tree, layout: &Layout, kernels: &[KernelFiles]) -> Result<Vec<Program>, String> {
+pub(super) fn prepare(
+    tree: &LayerTree,
+    layout: &Layout,
+    kernels: &[KernelFiles],
+) -> Result<Vec<Program>, String> {
     if !layout.has_storage() {
         return Ok(Vec::new());
     }

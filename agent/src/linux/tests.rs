@@ -505,7 +505,7 @@ fn options_of_a_recipe_keep_the_settings_that_the_loader_needs() {
 fn a_boot_entry_is_written_once_first_in_the_order_and_entries_of_the_old_disk_go() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(format!("{name}-8be4df61-93ca-11d2-aa0d-00e098032b8c"));
-    let entry = |guid: u128, name: &str| BootEntry {
+    let entry = |guid: u128, name: &str| NvramEntry {
         description: name.to_owned(),
         partition: 1,
         first_lba: 2048,

@@ -219,7 +219,7 @@ fn bond(mode: &BondMode) -> Vec<u8> {
 
 /// One message of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum NetlinkMessage {
     /// A link, or `None` where it cannot be read.
     Link(Option<Link>),
     /// The end of a list, or the result of a request: 0 or the number of an error.
@@ -242,7 +242,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 /// Returns the messages of a datagram with their sequence numbers. A damaged length ends the list.
 #[must_use]
-pub fn messages(mut bytes: &[u8]) -> Vec<(u32, Message)> {
+pub fn messages(mut bytes: &[u8]) -> Vec<(u32, NetlinkMessage)> {
     let mut found = Vec::new();
     while let (Some(length), Some(kind), Some(sequence)) =
         (u32_at(bytes, 0), u16_at(bytes, 4), u32_at(bytes, 8))
@@ -250,10 +250,10 @@ pub fn messages(mut bytes: &[u8]) -> Vec<(u32, Message)> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let Some(payload) = bytes.get(HEADER..length) else { break };
         let message = match kind {
-            NEW_LINK => Message::Link(link(payload)),
-            ERROR => Message::End(number(payload, 0).map_or(0, i32::from_ne_bytes)),
-            DONE => Message::End(0),
-            _ => Message::Other,
+            NEW_LINK => NetlinkMessage::Link(link(payload)),
+            ERROR => NetlinkMessage::End(number(payload, 0).map_or(0, i32::from_ne_bytes)),
+            DONE => NetlinkMessage::End(0),
+            _ => NetlinkMessage::Other,
         };
         found.push((sequence, message));
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -367,8 +367,11 @@ mod tests {
         bytes.extend(reply(NEW_LINK, &[&header[..], &software].concat()));
         bytes.extend(reply(ERROR, &(-17_i32).to_ne_bytes()));
         let found = messages(&bytes);
-        let [(5, Message::Link(Some(eth0))), (5, Message::Link(Some(bond0))), (5, Message::End(-17))] =
-            &found[..]
+        let [
+            (5, NetlinkMessage::Link(Some(eth0))),
+            (5, NetlinkMessage::Link(Some(bond0))),
+            (5, NetlinkMessage::End(-17)),
+        ] = &found[..]
         else {
             panic!("{found:?}");
         };

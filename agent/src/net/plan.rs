@@ -17,7 +17,7 @@ use super::{Change, Link};
 
 /// Changes that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct NetworkStep {
     /// The interface that is configured when all changes are made.
     pub configures: Option<String>,
     /// The changes in their order.
@@ -59,7 +59,7 @@ fn bond_of<'a>(record: &'a Record, label: &str) -> Option<&'a str> {
 
 /// Returns the steps that can be made now.
 #[must_use]
-pub fn next(record: &Record, links: &[Link], configured: &BTreeSet<String>) -> Vec<Step> {
+pub fn next(record: &Record, links: &[Link], configured: &BTreeSet<String>) -> Vec<NetworkStep> {
     let mut steps = Vec::new();
     for (label, interface) in &record.interfaces {
         let found = link(record, label, links);
@@ -68,13 +68,13 @@ pub fn next(record: &Record, links: &[Link], configured: &BTreeSet<String>) -> V
                 // A bond without any link would only be an interface that waits.
                 if members.iter().any(|member| link(record, member, links).is_some()) {
                     let change = Change::Bond { name: name(record, label), mode: mode.clone() };
-                    steps.push(Step { configures: None, changes: vec![change] });
+                    steps.push(NetworkStep { configures: None, changes: vec![change] });
                 }
             }
             (None, Below::Vlan(below, id)) => {
                 if let Some(below) = link(record, below, links) {
                     let change = Change::Vlan { name: name(record, label), link: below.index, id: *id };
-                    steps.push(Step { configures: None, changes: vec![change] });
+                    steps.push(NetworkStep { configures: None, changes: vec![change] });
                 }
             }
             (None, Below::Hardware(_)) => {}
@@ -89,7 +89,13 @@ pub fn next(record: &Record, links: &[Link], configured: &BTreeSet<String>) -> V
 }
 
 /// A link joins a bond only while it is off.
-fn join(record: &Record, bond: &str, interface: &Interface, member: &Link, links: &[Link]) -> Option<Step> {
+fn join(
+    record: &Record,
+    bond: &str,
+    interface: &Interface,
+    member: &Link,
+    links: &[Link],
+) -> Option<NetworkStep> {
     let bond = link(record, bond, links)?.index;
     if member.master == Some(bond) {
         return None;
@@ -98,10 +104,10 @@ fn join(record: &Record, bond: &str, interface: &Interface, member: &Link, links
     let mut changes = vec![Change::Switch { index, up: false }];
     changes.extend(interface.mtu.map(|mtu| Change::Mtu { index, mtu }));
     changes.extend([Change::Join { index, bond }, Change::Switch { index, up: true }]);
-    Some(Step { configures: None, changes })
+    Some(NetworkStep { configures: None, changes })
 }
 
-fn configure(label: &str, interface: &Interface, link: &Link) -> Step {
+fn configure(label: &str, interface: &Interface, link: &Link) -> NetworkStep {
     let index = link.index;
     let mut changes: Vec<Change> = interface.mtu.map(|mtu| Change::Mtu { index, mtu }).into_iter().collect();
     changes.push(Change::Switch { index, up: true });
@@ -109,7 +115,7 @@ fn configure(label: &str, interface: &Interface, link: &Link) -> Step {
     changes.extend(addresses.map(|address| Change::Address { index, address: *address, add: true }));
     let routes = interface.routes.iter().cloned();
     changes.extend(routes.map(|route| Change::Route { index, route, add: true }));
-    Step { configures: Some(label.to_owned()), changes }
+    NetworkStep { configures: Some(label.to_owned()), changes }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use rustix::net::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::netlink::{Message, list_links, messages, request};
+use super::netlink::{NetlinkMessage, list_links, messages, request};
 use super::{Change, Kernel, Link, dhcp};
 
 /// The kernel makes datagrams of at most 32 KiB.
@@ -69,7 +69,7 @@ impl SystemKernel {
     fn exchange(
         &self,
         build: impl FnOnce(u32) -> Vec<u8>,
-        mut visit: impl FnMut(Message),
+        mut visit: impl FnMut(NetlinkMessage),
     ) -> io::Result<i32> {
         let sequence = self.sequence.get().wrapping_add(1);
         self.sequence.set(sequence);
@@ -83,7 +83,7 @@ impl SystemKernel {
                     continue;
                 }
                 match message {
-                    Message::End(result) => return Ok(result),
+                    NetlinkMessage::End(result) => return Ok(result),
                     other => visit(other),
                 }
             }
@@ -96,7 +96,7 @@ impl Kernel for SystemKernel {
     fn links(&self) -> io::Result<Vec<Link>> {
         let mut links = Vec::new();
         let result = self.exchange(list_links, |message| {
-            if let Message::Link(Some(link)) = message {
+            if let NetlinkMessage::Link(Some(link)) = message {
                 links.push(link);
             }
         })?;

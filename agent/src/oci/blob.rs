@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use super::error::PullError;
 use super::manifest::Layer;
 use super::registry::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE};
-use super::source::{Failure, ImageSource};
+use super::source::{ImageSource, SourceFailure};
 use beacon::Class;
 
 const BLOCK: usize = 256 * 1024;
@@ -126,7 +126,7 @@ impl<'run> BlobReader<'run> {
         format!("pulling {} of {}", self.digest, self.source.name())
     }
 
-    fn open(&mut self) -> Result<Pump, Failure> {
+    fn open(&mut self) -> Result<Pump, SourceFailure> {
         let opened = self.source.open_blob(&self.digest, self.offset, &self.what())?;
         let mut pump = Pump::start(opened.body);
         match opened.begins {
@@ -138,31 +138,35 @@ impl<'run> BlobReader<'run> {
                 while left > 0 {
                     let length = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
                     match pump.read(&mut buffer[..length], self.stall) {
-                        Ok(0) => return Err(Failure::Transient("the connection ended early".to_owned())),
+                        Ok(0) => {
+                            return Err(SourceFailure::Transient("the connection ended early".to_owned()));
+                        }
                         Ok(read) => left -= read as u64,
-                        Err(reason) => return Err(Failure::Transient(reason)),
+                        Err(reason) => return Err(SourceFailure::Transient(reason)),
                     }
                 }
                 Ok(pump)
             }
-            _ => Err(Failure::Transient("the registry sent another range than the one asked for".to_owned())),
+            _ => Err(SourceFailure::Transient(
+                "the registry sent another range than the one asked for".to_owned(),
+            )),
         }
     }
 
     /// Reads once, from the open connection or a new one.
-    fn attempt(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+    fn attempt(&mut self, buffer: &mut [u8]) -> Result<usize, SourceFailure> {
         let mut pump = match self.pump.take() {
             Some(pump) => pump,
             None => self.open()?,
         };
         let length = usize::try_from(self.size - self.offset).unwrap_or(usize::MAX).min(buffer.len());
         match pump.read(&mut buffer[..length], self.stall) {
-            Ok(0) => Err(Failure::Transient("the connection ended early".to_owned())),
+            Ok(0) => Err(SourceFailure::Transient("the connection ended early".to_owned())),
             Ok(read) => {
                 self.pump = Some(pump);
                 Ok(read)
             }
-            Err(reason) => Err(Failure::Transient(reason)),
+            Err(reason) => Err(SourceFailure::Transient(reason)),
         }
     }
 
@@ -197,14 +201,14 @@ impl Read for BlobReader<'_> {
                     return Ok(read);
                 }
                 // A token expires while a large blob streams: the next request asks for another one.
-                Err(Failure::Permanent(PullError::Refused { status: 401, .. })) if self.resumes > 0 => {
+                Err(SourceFailure::Permanent(PullError::Refused { status: 401, .. })) if self.resumes > 0 => {
                     "the token expired".to_owned()
                 }
-                Err(Failure::Permanent(error)) => {
+                Err(SourceFailure::Permanent(error)) => {
                     self.source.failed(error.class());
                     return Err(io::Error::other(error));
                 }
-                Err(Failure::Transient(reason)) => reason,
+                Err(SourceFailure::Transient(reason)) => reason,
             };
             let waited = self.source.clock().elapsed().saturating_sub(self.last_byte_at);
             if waited + self.pause > PATIENCE {

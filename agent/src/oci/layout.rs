@@ -14,9 +14,9 @@ use recipe::is_sha256;
 use serde::Deserialize;
 
 use super::error::PullError;
-use super::manifest::{Image, resolve};
+use super::manifest::{OciImage, resolve};
 use super::registry::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE};
-use super::source::{Failure, ImageSource, OpenedBlob};
+use super::source::{ImageSource, OpenedBlob, SourceFailure};
 use crate::clock::Clock;
 use crate::medium::{ExtentReader, MediumVolume};
 use crate::transmit::Fault;
@@ -51,7 +51,7 @@ impl<'run> MediumLayout<'run> {
     ///
     /// # Errors
     /// Returns an error when the medium cannot be read, the layout is malformed or the image cannot be installed.
-    pub fn resolve(&self) -> Result<Image, PullError> {
+    pub fn resolve(&self) -> Result<OciImage, PullError> {
         let bytes = self.patient("index.json", MAX_INDEX)?;
         let refused = |reason: String| {
             self.failed(Class::Image);
@@ -103,10 +103,11 @@ impl ImageSource for MediumLayout<'_> {
         self.patient(&path(name), limit)
     }
 
-    fn open_blob(&self, digest: &str, offset: u64, _what: &str) -> Result<OpenedBlob, Failure> {
-        let extents = self.volume.extents(&path(digest)).map_err(Failure::Transient)?;
+    fn open_blob(&self, digest: &str, offset: u64, _what: &str) -> Result<OpenedBlob, SourceFailure> {
+        let extents = self.volume.extents(&path(digest)).map_err(SourceFailure::Transient)?;
         let again = self.volume.medium().reopen();
-        let medium = again.map_err(|source| Failure::Transient(format!("opening the medium: {source}")))?;
+        let medium =
+            again.map_err(|source| SourceFailure::Transient(format!("opening the medium: {source}")))?;
         let body = Box::new(ExtentReader::new(Arc::clone(&medium), extents, offset));
         Ok(OpenedBlob { begins: Some(offset), body })
     }

@@ -18,7 +18,7 @@ const IMAGE_CONFIGS: [&str; 2] =
 
 /// An image whose documents were read and verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image {
+pub struct OciImage {
     /// The digest of its manifest.
     pub digest: String,
     /// The layers, lowest first.
@@ -76,7 +76,7 @@ impl Registry<'_> {
     /// # Errors
     /// Returns an error when the registry refuses a request or does not respond for ten minutes, a document does not
     /// match its digest, or the image cannot be installed.
-    pub fn resolve(&self, reference: &ImageReference) -> Result<Image, PullError> {
+    pub fn resolve(&self, reference: &ImageReference) -> Result<OciImage, PullError> {
         let expected = match &reference.selector {
             Selector::Digest(digest) => Some(digest),
             Selector::Tag(_) => None,
@@ -90,7 +90,7 @@ pub(super) fn resolve(
     source: &dyn ImageSource,
     name: &str,
     expected: Option<&String>,
-) -> Result<Image, PullError> {
+) -> Result<OciImage, PullError> {
     let (mut digest, mut document) = manifest(source, name, expected)?;
     let refused = |digest: &str, reason: String| PullError::Document {
         what: format!("manifest {digest} of {}", source.name()),
@@ -129,7 +129,7 @@ pub(super) fn resolve(
         media_type: layer.media_type,
         diff_id: diff_ids.next(),
     });
-    Ok(Image { digest, layers: layers.collect() })
+    Ok(OciImage { digest, layers: layers.collect() })
 }
 
 /// Reads a manifest or an index. Without an expected digest, that of the bytes is returned.

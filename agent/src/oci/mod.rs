@@ -23,10 +23,10 @@ pub use blob::BlobReader;
 pub use decode::LayerReader;
 pub use error::PullError;
 pub use layout::MediumLayout;
-pub use manifest::{Image, Layer};
+pub use manifest::{Layer, OciImage};
 pub use recipe::{ImageReference, ImageReferenceError, Selector};
 pub use registry::Registry;
-pub use source::{Failure, ImageSource, OpenedBlob};
+pub use source::{ImageSource, OpenedBlob, SourceFailure};
 
 #[cfg(test)]
 mod tests;

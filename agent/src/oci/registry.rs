@@ -20,7 +20,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::error::PullError;
-use super::source::{Failure, ImageSource, OpenedBlob};
+use super::source::{ImageSource, OpenedBlob, SourceFailure};
 use crate::clock::Clock;
 use crate::http::{Http, Request, Response};
 use crate::job::PullAccess;
@@ -53,7 +53,7 @@ struct Token {
 }
 
 /// A response, or the reason why there is none yet.
-type Attempt = Result<Response, Failure>;
+type Attempt = Result<Response, SourceFailure>;
 
 impl<'run> Registry<'run> {
     /// Creates the client of the repository of `reference`: at the registry of the job if it has one, otherwise at the host
@@ -120,12 +120,12 @@ impl<'run> Registry<'run> {
         loop {
             let read =
                 self.get(kind, name, &[("accept", accept.to_owned())], false, &what).and_then(|response| {
-                    response.bytes(limit).map_err(|source| Failure::Transient(source.to_string()))
+                    response.bytes(limit).map_err(|source| SourceFailure::Transient(source.to_string()))
                 });
             let reason = match read {
                 Ok(bytes) => return Ok(bytes),
-                Err(Failure::Permanent(error)) => return Err(error),
-                Err(Failure::Transient(reason)) => reason,
+                Err(SourceFailure::Permanent(error)) => return Err(error),
+                Err(SourceFailure::Transient(reason)) => reason,
             };
             if self.clock.elapsed().saturating_sub(begun) + pause > PATIENCE {
                 return Err(PullError::Unreachable { what, reason });
@@ -163,7 +163,7 @@ impl<'run> Registry<'run> {
                 request = request.with("authorization", value);
             }
             let response =
-                self.http.send(&request).map_err(|source| Failure::Transient(source.to_string()))?;
+                self.http.send(&request).map_err(|source| SourceFailure::Transient(source.to_string()))?;
             match response.status {
                 200 | 206 => return Ok(response),
                 401 if at_home && !challenged => {
@@ -179,10 +179,10 @@ impl<'run> Registry<'run> {
         }
     }
 
-    fn redirect(&self, from: &Url, response: &Response, what: &str) -> Result<Url, Failure> {
+    fn redirect(&self, from: &Url, response: &Response, what: &str) -> Result<Url, SourceFailure> {
         let refused = |reason: &str| {
             let (what, reason) = (what.to_owned(), reason.to_owned());
-            Failure::Permanent(PullError::Document { what, reason })
+            SourceFailure::Permanent(PullError::Document { what, reason })
         };
         let location = response.header("location").ok_or_else(|| refused("a redirect names no address"))?;
         let to = from.join(location).map_err(|_| refused("a redirect names no valid address"))?;
@@ -193,7 +193,7 @@ impl<'run> Registry<'run> {
     }
 
     /// Sets the authorization that the challenge of a 401 asks for.
-    fn authenticate(&self, response: &Response, what: &str) -> Result<(), Failure> {
+    fn authenticate(&self, response: &Response, what: &str) -> Result<(), SourceFailure> {
         let challenge = response.header("www-authenticate").unwrap_or_default();
         let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
         let authorization = if scheme.eq_ignore_ascii_case("basic") {
@@ -207,10 +207,10 @@ impl<'run> Registry<'run> {
         Ok(())
     }
 
-    fn token(&self, challenge: &[(String, String)], what: &str) -> Result<String, Failure> {
+    fn token(&self, challenge: &[(String, String)], what: &str) -> Result<String, SourceFailure> {
         let what = format!("{what}: asking for a token");
         let document = |reason: &str| {
-            Failure::Permanent(PullError::Document { what: what.clone(), reason: reason.to_owned() })
+            SourceFailure::Permanent(PullError::Document { what: what.clone(), reason: reason.to_owned() })
         };
         let value =
             |name: &str| challenge.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
@@ -231,12 +231,13 @@ impl<'run> Registry<'run> {
         if let Some(credentials) = &self.credentials {
             request = request.with("authorization", credentials);
         }
-        let response = self.http.send(&request).map_err(|source| Failure::Transient(source.to_string()))?;
+        let response =
+            self.http.send(&request).map_err(|source| SourceFailure::Transient(source.to_string()))?;
         if response.status != 200 {
             return Err(failure(&what, response.status));
         }
         let bytes =
-            response.bytes(MAX_TOKEN_BYTES).map_err(|source| Failure::Transient(source.to_string()))?;
+            response.bytes(MAX_TOKEN_BYTES).map_err(|source| SourceFailure::Transient(source.to_string()))?;
         let token: Token =
             serde_json::from_slice(&bytes).map_err(|_| document("the response is no token"))?;
         let token =
@@ -263,7 +264,7 @@ impl ImageSource for Registry<'_> {
         self.request_document(kind, name, accept, limit)
     }
 
-    fn open_blob(&self, digest: &str, offset: u64, what: &str) -> Result<OpenedBlob, Failure> {
+    fn open_blob(&self, digest: &str, offset: u64, what: &str) -> Result<OpenedBlob, SourceFailure> {
         let range = (offset > 0).then(|| ("range", format!("bytes={offset}-")));
         let headers: Vec<_> = range.into_iter().collect();
         let response = self.get("blobs", digest, &headers, true, what)?;
@@ -289,16 +290,16 @@ fn range_start(value: &str) -> Option<u64> {
     value.trim().strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
 }
 
-fn failure(what: &str, status: u16) -> Failure {
+fn failure(what: &str, status: u16) -> SourceFailure {
     let hint = match status {
         401 | 403 => "; the job has no right to pull this repository",
         404 => "; the image is not there",
         _ => "",
     };
     if status >= 500 || matches!(status, 408 | 425 | 429) {
-        Failure::Transient(format!("the registry responded with {status}"))
+        SourceFailure::Transient(format!("the registry responded with {status}"))
     } else {
-        Failure::Permanent(PullError::Refused { what: what.to_owned(), status, hint })
+        SourceFailure::Permanent(PullError::Refused { what: what.to_owned(), status, hint })
     }
 }
 

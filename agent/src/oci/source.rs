@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use beacon::Class;
 
 /// Why a request has no result yet.
-pub enum Failure {
+pub enum SourceFailure {
     /// It can succeed later.
     Transient(String),
     /// It cannot.
@@ -40,7 +40,7 @@ pub trait ImageSource {
     ///
     /// # Errors
     /// Returns whether another attempt can succeed.
-    fn open_blob(&self, digest: &str, offset: u64, what: &str) -> Result<OpenedBlob, Failure>;
+    fn open_blob(&self, digest: &str, offset: u64, what: &str) -> Result<OpenedBlob, SourceFailure>;
 
     /// Prepares another attempt.
     fn try_again(&self) {}

@@ -6,9 +6,9 @@ use recipe::PartitionType;
 
 use crate::device::Disk;
 use crate::facts::DiskFacts;
-use crate::linux::{Installation, Layout, Place, Target};
+use crate::linux::{Installation, Layout, LinuxTarget, Place};
 use crate::medium::MediumVolume;
-use crate::oci::{BlobReader, Image, ImageSource, LayerReader};
+use crate::oci::{BlobReader, ImageSource, LayerReader, OciImage};
 use crate::plan::{Failure, Plan, Step};
 use crate::task::{LinuxTask, unit};
 
@@ -73,7 +73,7 @@ fn install_from(
     task: &LinuxTask,
     found: &FoundTask,
     source: &dyn ImageSource,
-    image: &Image,
+    image: &OciImage,
 ) -> Result<(), Failure> {
     let failed = |step: &'static str| move |message: String| Failure { unit: step, message };
     let machine = run.machine;
@@ -86,7 +86,8 @@ fn install_from(
     if machine.linux.efi_variables().is_none() {
         check_for_bios(&layout, &sizes).map_err(failed(unit::PARTITION))?;
     }
-    let targets = run.facts().map(|disk| Target { name: disk.name.clone(), sector: disk.sector }).collect();
+    let targets =
+        run.facts().map(|disk| LinuxTarget { name: disk.name.clone(), sector: disk.sector }).collect();
     let mut installation =
         Installation::new(machine.linux, machine.log, &found.job, targets, layout, image.digest.clone());
     installation.prepare_host().map_err(failed(unit::PARTITION))?;
@@ -138,7 +139,7 @@ fn carry_out(
     disks: Vec<Box<dyn Disk>>,
     installation: &mut Installation<'_>,
     source: &dyn ImageSource,
-    image: &Image,
+    image: &OciImage,
     found: &FoundTask,
 ) -> Result<(), Failure> {
     let log = run.machine.log;

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use beacon::{Class, CodeBook, Decoder, Message, News, SECTOR, Step};
+use beacon::{BeaconStep, Class, CodeBook, Decoder, Message, News, SECTOR};
 use iso9660::{Content, Image, ImageOptions, ImagePlan, Profile, ReadAt, Tree, Window};
 use serde_json::json;
 
@@ -134,7 +134,7 @@ fn install(room: &Room, place: &str, medium: FakeMedium, clock: &VirtualClock) -
     let given = Arc::clone(&medium);
     let open = move |_: &FoundTask| Ok(Arc::clone(&given) as Arc<dyn Medium>);
     let (outcome, delivery) = room.run_with(&http, &found, &open, clock, &log);
-    assert_eq!(delivery, Delivery::Said);
+    assert_eq!(delivery, ReportDelivery::Said);
     assert!(http.requests().is_empty(), "a machine without a network sent a request");
     let messages = heard(&medium, place);
     (outcome, messages)
@@ -150,9 +150,9 @@ fn a_machine_without_a_network_installs_the_image_of_its_medium_and_says_each_st
         let done = |step| Message::Done(step);
         let expected = [
             Message::Started,
-            done(Step::Partition),
-            done(Step::Image),
-            done(Step::Loader),
+            done(BeaconStep::Partition),
+            done(BeaconStep::Image),
+            done(BeaconStep::Loader),
             Message::Success,
         ];
         assert_eq!(messages, expected);
@@ -176,7 +176,10 @@ fn a_blob_with_another_digest_on_the_medium_is_said_as_a_damaged_image() {
         matches!(outcome, Outcome::Failed { ref message, .. } if message.contains("hashes to")),
         "{outcome:?}"
     );
-    assert_eq!(messages.last(), Some(&Message::Failed { step: Step::Image, class: Some(Class::Image) }));
+    assert_eq!(
+        messages.last(),
+        Some(&Message::Failed { step: BeaconStep::Image, class: Some(Class::Image) })
+    );
 }
 
 #[test]
@@ -193,7 +196,10 @@ fn a_medium_that_vanishes_is_waited_for_and_after_ten_minutes_it_is_the_reason()
         matches!(outcome, Outcome::Failed { ref message, .. } if message.contains("no medium found")),
         "{outcome:?}"
     );
-    assert_eq!(messages.last(), Some(&Message::Failed { step: Step::Image, class: Some(Class::Medium) }));
+    assert_eq!(
+        messages.last(),
+        Some(&Message::Failed { step: BeaconStep::Image, class: Some(Class::Medium) })
+    );
 }
 
 #[test]

@@ -43,12 +43,16 @@ pub(super) fn controller(layer: Vec<u8>, media_type: &str) -> FakeHttp {
 struct OneMachine;
 
 impl RescueHost for OneMachine {
-    fn start(&self, keys: &crate::rescue::Keys, _log: &Log) -> Result<Reach, String> {
+    fn start(&self, keys: &crate::rescue::Keys, _log: &Log) -> Result<RescueReach, String> {
         if keys.is_empty() {
             return Err("this medium has no SSH server".to_owned());
         }
         let addresses = vec!["192.0.2.7".parse().unwrap()];
-        Ok(Reach { addresses, ssh_host_key: Some("SHA256:x".to_owned()), consoles: vec!["tty1".to_owned()] })
+        Ok(RescueReach {
+            addresses,
+            ssh_host_key: Some("SHA256:x".to_owned()),
+            consoles: vec!["tty1".to_owned()],
+        })
     }
 }
 
@@ -86,7 +90,7 @@ impl Room {
         let found = read_medium("sr0", image).unwrap().remove(0);
         let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
         let (outcome, delivery) = self.run_with(http, &found, &crate::medium::open_medium, &clock, &log);
-        assert_eq!(delivery, Delivery::Acknowledged);
+        assert_eq!(delivery, ReportDelivery::Acknowledged);
         outcome
     }
 
@@ -118,7 +122,7 @@ impl Room {
         medium: &OpenMedium<'_>,
         clock: &VirtualClock,
         log: &Log,
-    ) -> (Outcome, Delivery) {
+    ) -> (Outcome, ReportDelivery) {
         self.run_on(http, found, medium, &|| self.facts.clone(), clock, log)
     }
 
@@ -130,7 +134,7 @@ impl Room {
         list: &dyn Fn() -> Vec<DiskFacts>,
         clock: &VirtualClock,
         log: &Log,
-    ) -> (Outcome, Delivery) {
+    ) -> (Outcome, ReportDelivery) {
         let machine = Machine {
             http,
             foreign_http: http,

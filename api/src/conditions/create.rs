@@ -23,7 +23,7 @@ use super::{dry_run, firmware, kind_of, newest, server_of};
 use model::{Idempotency, Job, RunId, Serial, Server, Time};
 use store::{Created, Creation};
 use telemetry::request_span;
-use upkeep::{Action, ConditionKind, UpkeepOrder};
+use upkeep::{ConditionKind, UpkeepAction, UpkeepOrder};
 
 /// The allowed priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
@@ -127,7 +127,7 @@ async fn checked(
     let server = record.serial.clone();
     let kind = kind_of("/kind", &body.kind)?;
     let parameters = with_set(body.parameters.unwrap_or(Value::Null), body.firmware_set_id)?;
-    let action = Action::of(kind, parameters)
+    let action = UpkeepAction::of(kind, parameters)
         .map_err(|why| ApiError::invalid(vec![Detail::new("/parameters", Rule::Shape, why.to_string())]))?;
     let priority = body.priority.unwrap_or(0);
     let mut problems = Vec::new();

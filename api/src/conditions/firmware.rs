@@ -17,11 +17,11 @@ use model::Serial;
 use redfish::Hardware;
 use serde::Deserialize as _;
 use store::ServerHardware;
-use upkeep::{Action, InstallFirmware, PlanItem};
+use upkeep::{InstallFirmware, PlanItem, UpkeepAction};
 
 /// Fills in the files of an order that installs firmware; any other order stays as it is.
-pub(super) async fn fill(api: &Api, server: &Serial, action: Action) -> Result<Action, ApiError> {
-    let Action::Firmware(mut order) = action else { return Ok(action) };
+pub(super) async fn fill(api: &Api, server: &Serial, action: UpkeepAction) -> Result<UpkeepAction, ApiError> {
+    let UpkeepAction::Firmware(mut order) = action else { return Ok(action) };
     files_exist(api)?;
     if !order.files.is_empty() {
         let message = "the controller fills in the files; name a firmware_set, or give labels";
@@ -40,7 +40,7 @@ pub(super) async fn fill(api: &Api, server: &Serial, action: Action) -> Result<A
     };
     order.firmware_set = Some(set.name().to_string());
     order.files = set.entries().to_vec();
-    Ok(Action::Firmware(order))
+    Ok(UpkeepAction::Firmware(order))
 }
 
 /// The one set that fits the server.
@@ -82,9 +82,9 @@ fn installed(stored: &ServerHardware) -> Option<ServerFirmware> {
 pub(super) async fn preview(
     api: &Api,
     server: &Serial,
-    action: &Action,
+    action: &UpkeepAction,
 ) -> Result<Option<Result<Vec<PlanItem>, String>>, ApiError> {
-    let Action::Firmware(order) = action else { return Ok(None) };
+    let UpkeepAction::Firmware(order) = action else { return Ok(None) };
     let known = api.store().server_hardware(server).await?;
     Ok(Some(match known.as_ref().and_then(installed) {
         Some(installed) => upkeep::planned(order, &installed),

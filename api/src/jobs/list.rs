@@ -11,7 +11,7 @@ use super::super::extract::{CanRead, Parameters, page_size};
 use super::super::filters;
 use super::view::{JobPage, JobRowView};
 use model::{JobStatus, Outcome, Subject};
-use store::{JobCursor, JobFilter, JobOrder, Present};
+use store::{JobCursor, JobFilter, JobListOrder, Present};
 
 /// Lists jobs in pages, the newest first or what needs a person first.
 pub(crate) async fn list(
@@ -69,7 +69,7 @@ pub(crate) fn job_filter(query: &[(String, String)], present: Present) -> Result
             },
             "workflow" => filter.workflow = Some(value.to_owned()),
             "failure_class" => filter.failure_class = Some(value.to_owned()),
-            "order" => match JobOrder::parse(value) {
+            "order" => match JobListOrder::parse(value) {
                 Some(order) => filter.order = order,
                 None => wrong.push(problem("order is newest or attention")),
             },
@@ -127,7 +127,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(filter.filter.to_string(), "condition:held -step:a -label:rack=7 label:site=a \"a b\"");
-        assert_eq!((filter.outcome, filter.order), (Some(Outcome::Failed), JobOrder::Attention));
+        assert_eq!((filter.outcome, filter.order), (Some(Outcome::Failed), JobListOrder::Attention));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::caller::KnownWorker;
 use engine::CallKey;
 use firmware::{Entry, VerifiedFirmware};
 use model::Snapshot;
-use upkeep::{Action, FirmwareFileError, UpkeepInput};
+use upkeep::{FirmwareFileError, UpkeepAction, UpkeepInput};
 use worker::messages::{FileOrder, Releasing, StoredHardware};
 
 /// The bytes of one piece.
@@ -76,7 +76,7 @@ async fn open_run(api: &Api, worker: &KnownWorker, key: &CallKey) -> Result<Arc<
 /// The file with this digest in the order of a run.
 fn entry(run: &Snapshot, digest: &str) -> Option<Entry> {
     let input = UpkeepInput::deserialize(&*run.input).ok()?;
-    let Action::Firmware(order) = input.action else { return None };
+    let UpkeepAction::Firmware(order) = input.action else { return None };
     order.files.into_iter().find(|entry| entry.digest == digest)
 }
 

@@ -46,7 +46,7 @@ impl BmcProblem {
 mod tests {
     use std::fmt::Write;
 
-    use redfish::error::Denial;
+    use redfish::error::DenialReason;
     use redfish::{ErrorKind, Operation, TransportError, TransportErrorKind};
 
     use super::*;
@@ -59,7 +59,7 @@ mod tests {
         RedfishError::connecting(TransportError::not_sent(kind, detail))
     }
 
-    fn denied(denial: Denial) -> RedfishError {
+    fn denied(denial: DenialReason) -> RedfishError {
         of(ErrorKind::Unauthorized { denial, message: String::new() })
     }
 
@@ -93,10 +93,10 @@ mod tests {
             ),
             ("certificate changed", failed(K::PinMismatch, &pins)),
             ("certificate of an unknown CA", failed(K::Untrusted, "invalid peer certificate: UnknownIssuer")),
-            ("wrong password", denied(Denial::Credentials)),
-            ("wrong password too often", denied(Denial::TooManyRejections)),
-            ("password change required", denied(Denial::PasswordChangeRequired)),
-            ("no privilege", denied(Denial::Privilege)),
+            ("wrong password", denied(DenialReason::Credentials)),
+            ("wrong password too often", denied(DenialReason::TooManyRejections)),
+            ("password change required", denied(DenialReason::PasswordChangeRequired)),
+            ("no privilege", denied(DenialReason::Privilege)),
             ("no licence", of(ErrorKind::License { message: "A license is required.".to_owned() })),
             (
                 "media detached",

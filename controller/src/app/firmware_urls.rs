@@ -15,7 +15,7 @@ use bmc::Unavailable;
 use media::{ImageUse, MediaGrants, MediaToken, OpenBlob, firmware_url};
 use model::{Artifact, RunId};
 use secrets::{JobTokens, TokenSeeds};
-use upkeep::{ImageReads, ImageUrl, ImageUrls, UrlOrder};
+use upkeep::{ImageReads, ImageUrls, IssuedUrl, UrlOrder};
 
 /// The media server of the controller.
 pub(super) struct MediaUrls {
@@ -25,7 +25,7 @@ pub(super) struct MediaUrls {
 
 #[async_trait]
 impl ImageUrls for MediaUrls {
-    fn issue(&self, order: &UrlOrder<'_>) -> Result<ImageUrl, String> {
+    fn issue(&self, order: &UrlOrder<'_>) -> Result<IssuedUrl, String> {
         let file = order.file.file();
         let tokens = JobTokens::new(&self.seeds.seed(&order.run.to_string()));
         let digest = file.sha256.hex();
@@ -44,7 +44,7 @@ impl ImageUrls for MediaUrls {
         // Bytes in memory are of the laboratory; a BMC reads them from nowhere.
         let opened = order.file.opened().ok_or("the image is not a file")?;
         self.grants.keep_verified(&grant, OpenBlob { file: Arc::clone(opened), len: file.size });
-        Ok(ImageUrl::new(grant, url))
+        Ok(IssuedUrl::new(grant, url))
     }
 
     async fn reads(&self, token_hash: &str) -> Result<ImageReads, Unavailable> {

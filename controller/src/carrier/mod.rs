@@ -15,7 +15,7 @@ mod wakes;
 
 use std::sync::Arc;
 
-use nats_carrier::{Credentials, Limits, Observer, Options, Parts, ServerUrl};
+use nats_carrier::{Limits, NatsCredentials, Options, Parts, ServerUrl, StreamObserver};
 use tokio_util::sync::CancellationToken;
 
 use engine::Engine;
@@ -32,7 +32,7 @@ impl Carrier {
     /// A carrier to a server.
     pub fn new(
         server: ServerUrl,
-        credentials: Option<Credentials>,
+        credentials: Option<NatsCredentials>,
         tls: rustls::ClientConfig,
         engine: Engine,
         metrics: Arc<Metrics>,
@@ -62,7 +62,7 @@ impl Carrier {
 /// The metrics as the carrier knows them.
 struct CarrierMetrics(Arc<Metrics>);
 
-impl Observer for CarrierMetrics {
+impl StreamObserver for CarrierMetrics {
     fn connected(&self, connected: bool) {
         self.0.set_nats_connected(connected);
     }

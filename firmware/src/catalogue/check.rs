@@ -25,7 +25,7 @@ pub struct Additions {
 
 /// Why a file of a catalogue is not added.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum CatalogueProblem {
     /// The file is not in the folder.
     #[error("the file is not in the folder")]
     Missing,
@@ -69,23 +69,23 @@ pub struct CheckResult {
 }
 
 /// The result of a check.
-pub type Checked = Result<CheckResult, Problem>;
+pub type Checked = Result<CheckResult, CatalogueProblem>;
 
 /// Checks one file of a catalogue in its folder. The file is read once. Blocks on the disk.
 ///
 /// # Errors
-/// [`Problem`]: why the file is not added.
+/// [`CatalogueProblem`]: why the file is not added.
 pub fn check(folder: &Path, listed: &Listed, additions: &Additions) -> Checked {
     let path = place(folder, &listed.path)?;
-    let component = listed.component.or(additions.component).ok_or(Problem::NoComponent)?;
+    let component = listed.component.or(additions.component).ok_or(CatalogueProblem::NoComponent)?;
     let models = if listed.models.is_empty() { additions.models.clone() } else { listed.models.clone() };
     if models.is_empty() {
-        return Err(Problem::NoModel);
+        return Err(CatalogueProblem::NoModel);
     }
     let mut file = File::open(&path)?;
     let length = file.metadata()?.len();
     if let Some(stated) = listed.size.filter(|stated| *stated != length) {
-        return Err(Problem::OtherSize { stated, actual: length });
+        return Err(CatalogueProblem::OtherSize { stated, actual: length });
     }
     let (sha256, md5, size) = digests(&mut file)?;
     let matches = match listed.checksum {
@@ -94,7 +94,7 @@ pub fn check(folder: &Path, listed: &Listed, additions: &Additions) -> Checked {
         None => true,
     };
     if !matches {
-        return Err(Problem::OtherChecksum);
+        return Err(CatalogueProblem::OtherChecksum);
     }
     let name: FileName = path.file_name().unwrap_or_default().to_string_lossy().parse()?;
     let of = (listed.vendor.clone(), models, component);
@@ -104,13 +104,17 @@ pub fn check(folder: &Path, listed: &Listed, additions: &Additions) -> Checked {
 }
 
 /// The file in the folder: at the path of the catalogue, else by its name.
-fn place(folder: &Path, path: &str) -> Result<PathBuf, Problem> {
+fn place(folder: &Path, path: &str) -> Result<PathBuf, CatalogueProblem> {
     let path = PathBuf::from(path.replace('\\', "/"));
     if path.as_os_str().is_empty() || !path.components().all(|part| matches!(part, Part::Normal(_))) {
-        return Err(Problem::Outside);
+        return Err(CatalogueProblem::Outside);
     }
-    let name = path.file_name().map(PathBuf::from).ok_or(Problem::Outside)?;
-    [path, name].iter().map(|path| folder.join(path)).find(|path| path.is_file()).ok_or(Problem::Missing)
+    let name = path.file_name().map(PathBuf::from).ok_or(CatalogueProblem::Outside)?;
+    [path, name]
+        .iter()
+        .map(|path| folder.join(path))
+        .find(|path| path.is_file())
+        .ok_or(CatalogueProblem::Missing)
 }
 
 /// SHA-256, MD5 and length of a file.

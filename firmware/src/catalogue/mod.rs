@@ -37,7 +37,7 @@ use std::str::FromStr;
 
 use flate2::read::MultiGzDecoder;
 
-pub use check::{Additions, CheckResult, Checked, Problem, check};
+pub use check::{Additions, CatalogueProblem, CheckResult, Checked, check};
 pub(crate) use encoding::{Limited, utf8};
 
 use crate::file::{Restart, Sha256Digest};

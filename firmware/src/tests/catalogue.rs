@@ -10,7 +10,9 @@ use md5::Md5;
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::{Additions, CatalogueError, Format, Listed, Malformed, Problem, check, find, read};
+use crate::catalogue::{
+    Additions, CatalogueError, CatalogueProblem, Format, Listed, Malformed, check, find, read,
+};
 use crate::{Component, Restart, fuzz};
 
 fn dell(md5: &str, size: usize) -> String {
@@ -210,16 +212,16 @@ fn a_preview_says_what_is_ready_missing_damaged_and_incomplete() {
     let found = found.unwrap();
     let none = Additions::default();
     let state = |listed: &Listed, additions: &Additions| check(folder.path(), listed, additions);
-    assert!(matches!(state(&found[0], &none), Err(Problem::Missing)));
+    assert!(matches!(state(&found[0], &none), Err(CatalogueProblem::Missing)));
     let place = folder.path().join("BIOS_R640_2.19.1.EXE");
     fs::write(&place, bytes).unwrap();
     let ready = state(&found[0], &none).unwrap();
     assert_eq!((ready.path.as_path(), ready.verified), (place.as_path(), true), "found by its name alone");
     assert_eq!(ready.file.sha256.hex(), hex::encode(Sha256::digest(bytes)));
     fs::write(&place, b"a bios filE").unwrap();
-    assert!(matches!(state(&found[0], &none), Err(Problem::OtherChecksum)));
+    assert!(matches!(state(&found[0], &none), Err(CatalogueProblem::OtherChecksum)));
     fs::write(&place, b"short").unwrap();
-    assert!(matches!(state(&found[0], &none), Err(Problem::OtherSize { stated: 11, actual: 5 })));
+    assert!(matches!(state(&found[0], &none), Err(CatalogueProblem::OtherSize { stated: 11, actual: 5 })));
 
     let nested = folder.path().join("FOLDER1/1");
     fs::create_dir_all(&nested).unwrap();
@@ -228,11 +230,11 @@ fn a_preview_says_what_is_ready_missing_damaged_and_incomplete() {
 
     let hpe = with("fwrepo.json", HPE.as_bytes()).1.unwrap();
     fs::write(folder.path().join("U30_2.36.fwpkg"), bytes).unwrap();
-    assert!(matches!(state(&hpe[0], &none), Err(Problem::NoModel)));
+    assert!(matches!(state(&hpe[0], &none), Err(CatalogueProblem::NoModel)));
     let given = Additions { models: ["Gen10".parse().unwrap()].into(), component: None };
     assert!(!state(&hpe[0], &given).unwrap().verified, "this catalogue has no checksum");
     let unknown = Listed { component: None, ..hpe[0].clone() };
-    assert!(matches!(state(&unknown, &given), Err(Problem::NoComponent)));
+    assert!(matches!(state(&unknown, &given), Err(CatalogueProblem::NoComponent)));
 }
 
 #[test]
@@ -245,7 +247,7 @@ fn a_path_that_leaves_the_folder_is_not_followed() {
     for path in ["../U30_2.36.fwpkg", "/etc/passwd", "a/../../U30_2.36.fwpkg", "..\\U30_2.36.fwpkg", ""] {
         let listed = Listed { path: path.to_owned(), ..hpe[0].clone() };
         let refused = check(&folder, &listed, &Additions::default());
-        assert!(matches!(refused, Err(Problem::Outside)), "{path}: {refused:?}");
+        assert!(matches!(refused, Err(CatalogueProblem::Outside)), "{path}: {refused:?}");
     }
 }
 

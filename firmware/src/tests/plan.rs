@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::{entry, file, golden, set};
-use crate::{Component, Decision, FirmwareSet, Installed, Plan, PlanOptions, Restart, ServerFirmware, plan};
+use crate::{
+    Component, FirmwareSet, Installed, Plan, PlanDecision, PlanOptions, Restart, ServerFirmware, plan,
+};
 
 const STRICT: PlanOptions = PlanOptions { allow_downgrade: false };
 const ALLOWED: PlanOptions = PlanOptions { allow_downgrade: true };
@@ -64,7 +66,7 @@ fn table(plan: &Plan) -> String {
             version.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
         };
         let decision = match &item.decision {
-            Decision::Install(entry) => {
+            PlanDecision::Install(entry) => {
                 format!(
                     "install {} ({} bytes, restart {})",
                     entry.file.filename,
@@ -72,8 +74,8 @@ fn table(plan: &Plan) -> String {
                     entry.file.restart.as_str()
                 )
             }
-            Decision::Skip(reason) => format!("skip: {reason}"),
-            Decision::Refuse(refusal) => format!("refuse: {refusal}"),
+            PlanDecision::Skip(reason) => format!("skip: {reason}"),
+            PlanDecision::Refuse(refusal) => format!("refuse: {refusal}"),
         };
         let id = item.id.as_deref().unwrap_or("-");
         writeln!(

@@ -26,7 +26,7 @@ impl Folder {
             packages: self.0.path().join("debs"),
             kernel: None,
             agent: self.0.path().join("agent"),
-            profile: Profile::Small,
+            profile: ImageProfile::Small,
             command_line: String::new(),
         }
     }
@@ -48,7 +48,10 @@ fn bytes(medium: &Medium) -> Vec<u8> {
 
 /// The drivers that the small profile requires, as modules or as names of a kernel that has them built in.
 fn required() -> Vec<&'static str> {
-    crate::drivers::drivers(Profile::Small).filter(|(_, required)| *required).map(|(name, _)| name).collect()
+    crate::drivers::drivers(ImageProfile::Small)
+        .filter(|(_, required)| *required)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 fn kernel(pack: fn(&[u8]) -> Vec<u8>) -> Vec<u8> {

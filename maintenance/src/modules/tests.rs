@@ -1,7 +1,7 @@
 //! The closure, the index and hostile kernels.
 
 use super::*;
-use crate::profile::Profile;
+use crate::profile::ImageProfile;
 use crate::test_kit::{module, xz};
 
 fn tree(modules: &[(&str, &[&str])], builtin: &str) -> Tree {
@@ -144,7 +144,7 @@ fn several_kernels_and_none_are_refused() {
 
 #[test]
 fn every_required_driver_is_a_name_that_a_kernel_can_have() {
-    for profile in [Profile::Small, Profile::Full] {
+    for profile in [ImageProfile::Small, ImageProfile::Full] {
         let mut names = BTreeSet::new();
         for (name, _) in drivers::drivers(profile) {
             assert_eq!(canonical(name).as_deref(), Ok(name));
@@ -153,7 +153,7 @@ fn every_required_driver_is_a_name_that_a_kernel_can_have() {
         // The small profile has neither XFS nor Btrfs, and starts what it has.
         let missing: Vec<_> = drivers::START.iter().filter(|name| !names.contains(*name)).collect();
         assert!(
-            missing.iter().all(|name| profile == Profile::Small && ["xfs", "btrfs"].contains(*name)),
+            missing.iter().all(|name| profile == ImageProfile::Small && ["xfs", "btrfs"].contains(*name)),
             "{missing:?}"
         );
     }

@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Credentials, EventLog, Limits, LogError, Observer, Options, Parts, Record, Wakes, event_subject, run,
-    wake_channel,
+    EventLog, Limits, LogError, NatsCredentials, Options, Parts, Record, StreamObserver, Wakes,
+    event_subject, run, wake_channel,
 };
 use fake::{Fake, Manners};
 
@@ -88,7 +88,7 @@ impl Numbers {
     }
 }
 
-impl Observer for Numbers {
+impl StreamObserver for Numbers {
     fn connected(&self, connected: bool) {
         self.0.send_modify(|numbers| numbers.0 = connected);
     }
@@ -393,7 +393,7 @@ async fn a_loss_and_a_return_are_one_line_each_and_no_secret_is_logged() {
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let fake = Fake::start().await;
     fake.change(|state| state.manners = Manners::Refuses);
-    let credentials = Some(Credentials::parse("s3cr3t-t0ken").unwrap());
+    let credentials = Some(NatsCredentials::parse("s3cr3t-t0ken").unwrap());
     let running = Running::start(Options { credentials, ..options(&fake.url()) }, MemoryLog::new(1));
     fake.until("several attempts", |state| state.ended > 3).await;
     fake.change(|state| state.manners = Manners::Good);

@@ -11,7 +11,7 @@ use super::{MemoryLog, Running, ids, options, reader, tls_with};
 use crate::credentials::test_user;
 use crate::protocol::header;
 use crate::session::SessionError;
-use crate::{Credentials, Options, STREAM, event_subject};
+use crate::{NatsCredentials, Options, STREAM, event_subject};
 
 struct Server {
     child: Child,
@@ -129,7 +129,7 @@ async fn each_kind_of_credentials_is_accepted_by_a_server_that_knows_it_and_refu
         let _server = Server::start_with(port, &store, &["-c", config.to_str().unwrap()]).await;
         for (other, _) in &kinds {
             let options = Options {
-                credentials: Some(Credentials::parse(other).unwrap()),
+                credentials: Some(NatsCredentials::parse(other).unwrap()),
                 ..options(&format!("nats://127.0.0.1:{port}"))
             };
             let accepted = crate::session::open(&options, &[]).await.map(drop);

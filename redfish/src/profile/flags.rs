@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use super::update_values::{ApplyTimeRule, ImageUri, PushBody, UpdateStateAt, UpdateWay};
 use super::values::{
     Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
-    MediaCollection, MediaMethod, MediaPrepare, Restart, Seconds, Set,
+    MediaCollection, MediaMethod, MediaPrepare, RestartWay, Seconds, Set,
 };
 use crate::boot::BootTarget;
 
@@ -137,7 +137,7 @@ flags! {
     /// The value of `If-Match` in a PATCH.
     if_match "if_match": IfMatch [IfMatch] = IfMatch::ETag;
     /// How a host is restarted.
-    restart "restart": Restart [Restart] = Restart::OffOn;
+    restart "restart": RestartWay [RestartWay] = RestartWay::OffOn;
     /// Ways in which firmware images reach the BMC, in order of preference; a way that is not listed is not used.
     update_ways "update_ways": Vec<UpdateWay> [Vec<UpdateWay>] = vec![UpdateWay::Multipart, UpdateWay::Push, UpdateWay::Simple];
     /// The body of an upload to `HttpPushUri`.

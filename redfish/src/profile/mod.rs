@@ -34,7 +34,7 @@ pub use overrides::OverrideError;
 pub use update_values::{ApplyTimeRule, ImageUri, PushBody, UpdateStateAt, UpdateWay};
 pub use values::{
     Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
-    MediaCollection, MediaMethod, MediaPrepare, Restart, Seconds,
+    MediaCollection, MediaMethod, MediaPrepare, RestartWay, Seconds,
 };
 
 use std::time::Duration;

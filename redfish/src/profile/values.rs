@@ -229,7 +229,7 @@ pub enum IfMatch {
 /// How a host is restarted.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub enum Restart {
+pub enum RestartWay {
     /// Power off, wait for `Off`, power on: some firmware hangs on a forced restart.
     OffOn,
     /// By one forced restart.

@@ -37,7 +37,7 @@ pub struct Considered {
 /// How an image is sent.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "way")]
-pub enum Route {
+pub enum UpdateRoute {
     /// The BMC reads the image from a URL.
     Simple {
         /// The path for the POST.
@@ -66,13 +66,13 @@ pub enum Route {
     },
 }
 
-impl Route {
+impl UpdateRoute {
     /// The way this route belongs to.
     pub fn way(&self) -> UpdateWay {
         match self {
-            Route::Simple { .. } => UpdateWay::Simple,
-            Route::Multipart { .. } => UpdateWay::Multipart,
-            Route::Push { .. } => UpdateWay::Push,
+            UpdateRoute::Simple { .. } => UpdateWay::Simple,
+            UpdateRoute::Multipart { .. } => UpdateWay::Multipart,
+            UpdateRoute::Push { .. } => UpdateWay::Push,
         }
     }
 }
@@ -81,7 +81,7 @@ impl Route {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Choice {
     /// How the image is sent.
-    pub route: Route,
+    pub route: UpdateRoute,
     /// The ways that were considered, the chosen one last.
     pub considered: Vec<Considered>,
 }
@@ -141,7 +141,7 @@ pub fn choose_way(
     Err(NoWay { considered })
 }
 
-type Judged = Result<(Route, String), String>;
+type Judged = Result<(UpdateRoute, String), String>;
 
 /// How an update that was stored without it names its image.
 fn full_url() -> ImageUri {
@@ -168,7 +168,7 @@ fn simple(service: &UpdateCapability, profile: &Profile, image: &ImageOffer<'_>)
         Include::WhenAsked => !action.protocols.is_empty() || profile.update_uri == ImageUri::WithoutScheme,
         Include::Never => false,
     };
-    let route = Route::Simple {
+    let route = UpdateRoute::Simple {
         target: action.target.clone(),
         protocol: scheme.to_ascii_uppercase(),
         names_protocol,
@@ -182,7 +182,7 @@ fn multipart(service: &UpdateCapability, image: &ImageOffer<'_>) -> Judged {
         return Err("the BMC has no MultipartHttpPushUri".to_owned());
     };
     fits(service, image)?;
-    Ok((Route::Multipart { target: target.clone() }, uploads(image)))
+    Ok((UpdateRoute::Multipart { target: target.clone() }, uploads(image)))
 }
 
 fn push(service: &UpdateCapability, profile: &Profile, image: &ImageOffer<'_>) -> Judged {
@@ -198,7 +198,7 @@ fn push(service: &UpdateCapability, profile: &Profile, image: &ImageOffer<'_>) -
         (PushBody::StagedForm, Some(simple)) => Some(simple.target.clone()),
         (PushBody::Raw | PushBody::SessionForm, _) => None,
     };
-    Ok((Route::Push { target: target.clone(), body, then }, uploads(image)))
+    Ok((UpdateRoute::Push { target: target.clone(), body, then }, uploads(image)))
 }
 
 fn uploads(image: &ImageOffer<'_>) -> String {
@@ -218,7 +218,7 @@ fn fits(service: &UpdateCapability, image: &ImageOffer<'_>) -> Result<(), String
 pub(crate) fn apply_time(
     service: &UpdateCapability,
     profile: &Profile,
-    route: &Route,
+    route: &UpdateRoute,
     wanted: Option<ApplyTime>,
 ) -> Option<ApplyTime> {
     if wanted.is_some() {
@@ -235,11 +235,13 @@ pub(crate) fn apply_time(
         }
     };
     let listed = match route {
-        Route::Simple { .. } => {
+        UpdateRoute::Simple { .. } => {
             service.simple.as_ref().map_or(&[][..], |simple| simple.apply_times.as_slice())
         }
-        Route::Push { body: PushBody::Raw, .. } => service.push_apply_times.as_deref().unwrap_or_default(),
-        Route::Multipart { .. } | Route::Push { .. } => &[],
+        UpdateRoute::Push { body: PushBody::Raw, .. } => {
+            service.push_apply_times.as_deref().unwrap_or_default()
+        }
+        UpdateRoute::Multipart { .. } | UpdateRoute::Push { .. } => &[],
     };
     (listed.is_empty() || listed.contains(&time)).then_some(time)
 }
@@ -248,12 +250,12 @@ pub(crate) fn apply_time(
 pub(crate) fn targets(
     service: &UpdateCapability,
     profile: &Profile,
-    route: &Route,
+    route: &UpdateRoute,
     wanted: &[String],
 ) -> Option<Vec<String>> {
     let listed = match route {
-        Route::Simple { .. } => service.simple.as_ref().and_then(|simple| simple.takes_targets),
-        Route::Multipart { .. } | Route::Push { .. } => None,
+        UpdateRoute::Simple { .. } => service.simple.as_ref().and_then(|simple| simple.takes_targets),
+        UpdateRoute::Multipart { .. } | UpdateRoute::Push { .. } => None,
     };
     match profile.update_targets {
         Include::Always => Some(wanted.to_vec()),

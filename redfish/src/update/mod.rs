@@ -30,7 +30,7 @@ pub(crate) mod service;
 mod start;
 pub(crate) mod tasks;
 
-pub use choice::{Choice, Considered, ImageOffer, NoWay, Route, choose_way};
+pub use choice::{Choice, Considered, ImageOffer, NoWay, UpdateRoute, choose_way};
 pub use handle::{
     PreparedUpdate, PushOptions, SecondRequest, StagedUpload, StoredFormat, UpdateHandle, UpdateRequest,
     UpdateStart,

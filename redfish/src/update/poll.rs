@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use std::time::Duration;
 
 use crate::bmc::Bmc;
-use crate::error::{Denial, ErrorKind, Operation, RedfishError};
+use crate::error::{DenialReason, ErrorKind, Operation, RedfishError};
 use crate::exchange::BmcResponse;
 use crate::json;
 use crate::message::{ErrorBody, redact};
@@ -179,9 +179,10 @@ impl Bmc {
                     self.core.transport.peer_certificate().map(|shown| Fingerprint(shown).to_string());
                 UpdateState::CertificateChanged { shown }
             }
-            ErrorKind::Unauthorized { denial: Denial::Credentials | Denial::TooManyRejections, .. } => {
-                UpdateState::LoginRefused { why: error.kind.to_string() }
-            }
+            ErrorKind::Unauthorized {
+                denial: DenialReason::Credentials | DenialReason::TooManyRejections,
+                ..
+            } => UpdateState::LoginRefused { why: error.kind.to_string() },
             ErrorKind::Unreachable { .. }
             | ErrorKind::CircuitOpen(_)
             | ErrorKind::Timeout { .. }

@@ -22,7 +22,7 @@ use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::{BmcResponse, Call};
 use crate::profile::{ImageUri, PushBody};
 use crate::update::accepted::Accepted;
-use crate::update::choice::{self, Choice, Route};
+use crate::update::choice::{self, Choice, UpdateRoute};
 use crate::update::form::{Form, file_name};
 use crate::update::handle::{
     PreparedUpdate, PushOptions, SecondRequest, StagedUpload, StoredFormat, UpdateHandle, UpdateRequest,
@@ -81,7 +81,7 @@ impl Bmc {
             return Err(RedfishError::not_supported(OPERATION, what));
         }
         let staged = match &choice.route {
-            Route::Push { target, then: Some(then), .. } => Some(StagedUpload {
+            UpdateRoute::Push { target, then: Some(then), .. } => Some(StagedUpload {
                 collection: target.clone(),
                 before: core.stored_images(READ, target).await?,
                 target: then.clone(),
@@ -123,14 +123,14 @@ impl Bmc {
         progress: &UploadProgress,
     ) -> Result<UpdateStart, RedfishError> {
         match (&update.choice.route, image) {
-            (Route::Simple { target, protocol, names_protocol, uri }, UpdateImage::Url(url)) => {
+            (UpdateRoute::Simple { target, protocol, names_protocol, uri }, UpdateImage::Url(url)) => {
                 let mut body = json!({ "ImageURI": image_uri(url, *uri) });
                 if *names_protocol {
                     body["TransferProtocol"] = protocol.as_str().into();
                 }
                 self.simple_update(update, target, body, protocol, url).await
             }
-            (Route::Multipart { target }, UpdateImage::Stream { image, length }) => {
+            (UpdateRoute::Multipart { target }, UpdateImage::Stream { image, length }) => {
                 let mut form = Form::new().text(
                     "UpdateParameters",
                     Some("application/json"),
@@ -148,7 +148,7 @@ impl Bmc {
                 let auth = self.fresh_auth(update).await?;
                 self.upload(update, upload, &auth, progress).await
             }
-            (Route::Push { target, body, .. }, UpdateImage::Stream { image, length }) => {
+            (UpdateRoute::Push { target, body, .. }, UpdateImage::Stream { image, length }) => {
                 self.push(update, target, *body, (image, length), progress).await
             }
             (route, _) => {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use http::Method;
-use redfish::error::Denial;
+use redfish::error::DenialReason;
 use redfish::{ErrorKind, Profile, ResetType, SessionHandle, SessionKeeper, SystemSelector};
 use secrecy::ExposeSecret;
 use serde_json::json;
@@ -61,7 +61,10 @@ async fn a_second_401_is_final() {
     let bmc = client(&fake);
     fake.on(Method::GET, SLOT, [Reply::status(401), Reply::status(401), Reply::status(401)]);
     let error = bmc.slot(SLOT).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Unauthorized { denial: Denial::Credentials, .. }), "{error}");
+    assert!(
+        matches!(error.kind, ErrorKind::Unauthorized { denial: DenialReason::Credentials, .. }),
+        "{error}"
+    );
     assert!(!error.is_transient());
     assert_eq!(fake.sent(Method::GET, SLOT).len(), 2);
 }
@@ -149,7 +152,7 @@ async fn a_wrong_password_is_blocked_before_the_account_is_locked() {
     }
     assert_eq!(fake.sent(Method::POST, SESSIONS).len(), 2);
     let error = bmc.slot(SLOT).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Unauthorized { denial: Denial::TooManyRejections, .. }));
+    assert!(matches!(error.kind, ErrorKind::Unauthorized { denial: DenialReason::TooManyRejections, .. }));
     tokio::time::advance(std::time::Duration::from_secs(601)).await;
     bmc.slot(SLOT).await.unwrap_err();
     assert_eq!(fake.sent(Method::POST, SESSIONS).len(), 3);
@@ -160,7 +163,10 @@ async fn a_password_that_must_be_changed_is_reported() {
     let fake = Fake::new();
     fake.on(Method::POST, SESSIONS, [Reply::error(403, "Base.1.8.PasswordChangeRequired", "change it")]);
     let error = client(&fake).slot(SLOT).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Unauthorized { denial: Denial::PasswordChangeRequired, .. }));
+    assert!(matches!(
+        error.kind,
+        ErrorKind::Unauthorized { denial: DenialReason::PasswordChangeRequired, .. }
+    ));
     assert!(error.to_string().contains("set a new password"), "{error}");
 }
 

@@ -58,7 +58,7 @@ pub(crate) async fn start(
     prepared: &PreparedUpdate,
 ) -> Result<UpdateStart, redfish::RedfishError> {
     let image = match prepared.choice.route {
-        redfish::update::Route::Simple { .. } => UpdateImage::Url(URL),
+        redfish::update::UpdateRoute::Simple { .. } => UpdateImage::Url(URL),
         _ => image(),
     };
     bmc.start_update(prepared, image, &UploadProgress::default()).await

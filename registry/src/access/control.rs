@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 
 use super::credentials::Credentials;
-use super::policy::{AccessRequest, Policy, Subject, decide};
+use super::policy::{AccessRequest, Policy, PolicySubject, decide};
 use super::{Access, Action, Authorizer, BASIC, Caller, Denied};
 use crate::name::{RepositoryName, Tag};
 
@@ -18,7 +18,11 @@ pub trait UserAuthenticator: Send + Sync + 'static {
     /// # Errors
     /// [`Denied::Unauthorized`] when the credentials are wrong; [`Denied::Unavailable`] when they cannot be checked
     /// now, or when too many attempts failed.
-    async fn authenticate(&self, credentials: &Credentials, caller: Caller<'_>) -> Result<Subject, Denied>;
+    async fn authenticate(
+        &self,
+        credentials: &Credentials,
+        caller: Caller<'_>,
+    ) -> Result<PolicySubject, Denied>;
 
     /// Returns the current state of a subject that a token was issued to. It is called at each use of the token, so
     /// that a removed user or group takes effect before the token expires. The default returns `subject` unchanged.
@@ -26,7 +30,7 @@ pub trait UserAuthenticator: Send + Sync + 'static {
     /// # Errors
     /// [`Denied::Unauthorized`] when the user no longer exists; [`Denied::Unavailable`] when that cannot be checked
     /// now.
-    async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
+    async fn refresh(&self, subject: PolicySubject) -> Result<PolicySubject, Denied> {
         Ok(subject)
     }
 }
@@ -54,8 +58,8 @@ impl AccessControl {
     }
 
     /// The subject of a caller. Wrong credentials are refused even where none are needed, so that their owner notices.
-    pub(super) async fn subject(&self, caller: Caller<'_>) -> Result<Subject, Denied> {
-        let Some(header) = caller.authorization else { return Ok(Subject::Anonymous) };
+    pub(super) async fn subject(&self, caller: Caller<'_>) -> Result<PolicySubject, Denied> {
+        let Some(header) = caller.authorization else { return Ok(PolicySubject::Anonymous) };
         let credentials = Credentials::parse(header).ok_or(Denied::Unauthorized)?;
         self.authenticate(&credentials, caller).await
     }
@@ -64,23 +68,23 @@ impl AccessControl {
         &self,
         credentials: &Credentials,
         caller: Caller<'_>,
-    ) -> Result<Subject, Denied> {
+    ) -> Result<PolicySubject, Denied> {
         self.users.authenticate(credentials, caller).await
     }
 
     /// The current state of a subject that a token was issued to.
-    pub(super) async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
+    pub(super) async fn refresh(&self, subject: PolicySubject) -> Result<PolicySubject, Denied> {
         match subject {
-            Subject::Anonymous => Ok(subject),
+            PolicySubject::Anonymous => Ok(subject),
             known => self.users.refresh(known).await,
         }
     }
 
     /// Applies the policy to a subject.
-    pub(super) fn check_policy(&self, subject: &Subject, access: Access<'_>) -> Result<(), Denied> {
+    pub(super) fn check_policy(&self, subject: &PolicySubject, access: Access<'_>) -> Result<(), Denied> {
         let policy = self.policy();
         let allowed = match access.repository {
-            None => *subject != Subject::Anonymous || policy.allows_anonymous(),
+            None => *subject != PolicySubject::Anonymous || policy.allows_anonymous(),
             Some(repository) => {
                 let request = AccessRequest { repository, action: access.action, tag: None };
                 let decision = decide(&policy, subject, &request);
@@ -90,14 +94,16 @@ impl AccessControl {
         };
         match subject {
             _ if allowed => Ok(()),
-            Subject::Anonymous => Err(Denied::Unauthorized),
-            Subject::User { .. } | Subject::Puller { .. } | Subject::Scoped { .. } => Err(Denied::Forbidden),
+            PolicySubject::Anonymous => Err(Denied::Unauthorized),
+            PolicySubject::User { .. } | PolicySubject::Puller { .. } | PolicySubject::Scoped { .. } => {
+                Err(Denied::Forbidden)
+            }
         }
     }
 
     pub(super) fn readable_by<'r>(
         &self,
-        subject: &Subject,
+        subject: &PolicySubject,
         repositories: &[&'r RepositoryName],
     ) -> Vec<&'r RepositoryName> {
         let policy = self.policy();

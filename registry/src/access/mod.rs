@@ -41,7 +41,8 @@ pub use self::control::{AccessControl, UserAuthenticator};
 pub use self::credentials::{Credentials, Secret};
 pub(crate) use self::htpasswd::parse as read_htpasswd;
 pub use self::policy::{
-    AccessRequest, Decision, InvalidRule, Policy, Reason, Rights, Rule, Subject, SubjectPattern, decide,
+    AccessRequest, Decision, InvalidRule, Policy, PolicyRule, PolicySubject, Reason, Rights, SubjectPattern,
+    decide,
 };
 pub use self::token::SigningKeys;
 pub use self::token_authority::{Realm, TokenAuthority, TokenOptions};

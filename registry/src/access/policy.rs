@@ -36,7 +36,7 @@ use crate::pattern::RepositoryPattern;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Rights in the repositories a pattern matches.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<PolicyRule>,
     /// Subjects with full access everywhere; immutable tags are excepted.
     pub administrators: Vec<SubjectPattern>,
     /// The rights of authenticated users in repositories that no rule matches.
@@ -53,7 +53,7 @@ pub struct Policy {
 
 /// Rights in some repositories for some subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct PolicyRule {
     /// The repositories.
     pub repositories: RepositoryPattern,
     /// The subjects.
@@ -77,7 +77,7 @@ pub enum SubjectPattern {
 
 /// An identified caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Subject {
+pub enum PolicySubject {
     /// A caller without credentials.
     #[default]
     Anonymous,
@@ -143,21 +143,21 @@ pub enum Reason<'p> {
     /// The subject is an administrator.
     Administrator,
     /// This rule gives the right.
-    Rule(&'p Rule),
+    Rule(&'p PolicyRule),
     /// The rules of this pattern decide, and none of them gives the right.
     NotGranted(&'p RepositoryPattern),
     /// No rule matches; the default of the policy decides.
     Default(&'static str),
 }
 
-impl Subject {
+impl PolicySubject {
     /// The name; `None` for an anonymous subject.
     pub(super) fn into_name(self) -> Option<String> {
         match self {
-            Subject::Anonymous => None,
-            Subject::User { name, .. } | Subject::Puller { name, .. } | Subject::Scoped { name, .. } => {
-                Some(name)
-            }
+            PolicySubject::Anonymous => None,
+            PolicySubject::User { name, .. }
+            | PolicySubject::Puller { name, .. }
+            | PolicySubject::Scoped { name, .. } => Some(name),
         }
     }
 }
@@ -191,20 +191,24 @@ impl Policy {
         self.immutable.iter().find(|set| set.include(repository, tag))
     }
 
-    fn includes(&self, subjects: &[SubjectPattern], subject: &Subject) -> bool {
+    fn includes(&self, subjects: &[SubjectPattern], subject: &PolicySubject) -> bool {
         subjects.iter().any(|who| match (who, subject) {
-            (SubjectPattern::Anonymous, _) | (SubjectPattern::Authenticated, Subject::User { .. }) => true,
-            (SubjectPattern::User(wanted), Subject::User { name, .. }) => wanted == name,
-            (SubjectPattern::Group(wanted), Subject::User { name, groups }) => {
+            (SubjectPattern::Anonymous, _) | (SubjectPattern::Authenticated, PolicySubject::User { .. }) => {
+                true
+            }
+            (SubjectPattern::User(wanted), PolicySubject::User { name, .. }) => wanted == name,
+            (SubjectPattern::Group(wanted), PolicySubject::User { name, groups }) => {
                 groups.contains(wanted) || self.groups.get(wanted).is_some_and(|users| users.contains(name))
             }
-            (_, Subject::Anonymous | Subject::Puller { .. } | Subject::Scoped { .. }) => false,
+            (_, PolicySubject::Anonymous | PolicySubject::Puller { .. } | PolicySubject::Scoped { .. }) => {
+                false
+            }
         })
     }
 }
 
 /// Decides one access. Pure.
-pub fn decide<'p>(policy: &'p Policy, subject: &Subject, request: &AccessRequest<'_>) -> Decision<'p> {
+pub fn decide<'p>(policy: &'p Policy, subject: &PolicySubject, request: &AccessRequest<'_>) -> Decision<'p> {
     decide_by(policy, subject, request, specificity)
 }
 
@@ -219,7 +223,7 @@ fn specificity(pattern: &RepositoryPattern) -> Specificity {
 /// [`decide`] with a given order of patterns, so that a test can show the effect of a wrong one.
 pub(super) fn decide_by<'p>(
     policy: &'p Policy,
-    subject: &Subject,
+    subject: &PolicySubject,
     request: &AccessRequest<'_>,
     specificity: fn(&RepositoryPattern) -> Specificity,
 ) -> Decision<'p> {
@@ -230,12 +234,12 @@ pub(super) fn decide_by<'p>(
     {
         return no(Reason::Immutable(set));
     }
-    if let Subject::Puller { repository, .. } = subject {
+    if let PolicySubject::Puller { repository, .. } = subject {
         let reads = matches!(request.action, Action::Pull | Action::Exists);
         let allowed = reads && request.repository == repository;
         return Decision { allowed, reason: Reason::Puller };
     }
-    if let Subject::Scoped { grants, .. } = subject {
+    if let PolicySubject::Scoped { grants, .. } = subject {
         let gives = |(pattern, rights): &(RepositoryPattern, Rights)| {
             rights.allow(request.action) && pattern.matches(request.repository)
         };
@@ -250,7 +254,7 @@ pub(super) fn decide_by<'p>(
         return default_decision(policy, subject, action);
     };
     let deciding = || fitting().filter(|rule| specificity(&rule.repositories) == most);
-    let gives = |rule: &&Rule| rule.rights.allow(action) && policy.includes(&rule.subjects, subject);
+    let gives = |rule: &&PolicyRule| rule.rights.allow(action) && policy.includes(&rule.subjects, subject);
     match (deciding().find(gives), deciding().next()) {
         (Some(rule), _) => yes(Reason::Rule(rule)),
         (None, Some(rule)) => no(Reason::NotGranted(&rule.repositories)),
@@ -258,8 +262,8 @@ pub(super) fn decide_by<'p>(
     }
 }
 
-fn default_decision(policy: &Policy, subject: &Subject, action: Action) -> Decision<'static> {
-    let known = *subject != Subject::Anonymous;
+fn default_decision(policy: &Policy, subject: &PolicySubject, action: Action) -> Decision<'static> {
+    let known = *subject != PolicySubject::Anonymous;
     let (allowed, reason) = if policy.anonymous_read && Rights::READ.allow(action) {
         (true, "no rule matches, and every caller may read")
     } else if policy.anonymous_write && Rights::CREATE.and(Rights::UPDATE).allow(action) {
@@ -338,18 +342,18 @@ impl fmt::Display for SubjectPattern {
     }
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for PolicySubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Subject::Anonymous => f.write_str("anonymous"),
-            Subject::User { name, .. } | Subject::Puller { name, .. } | Subject::Scoped { name, .. } => {
-                f.write_str(name)
-            }
+            PolicySubject::Anonymous => f.write_str("anonymous"),
+            PolicySubject::User { name, .. }
+            | PolicySubject::Puller { name, .. }
+            | PolicySubject::Scoped { name, .. } => f.write_str(name),
         }
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for PolicyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let subjects: Vec<String> = self.subjects.iter().map(ToString::to_string).collect();
         write!(f, "{} {} {}", self.repositories, subjects.join(","), self.rights)
@@ -381,14 +385,14 @@ impl fmt::Display for Decision<'_> {
 )]
 pub struct InvalidRule(String);
 
-impl FromStr for Rule {
+impl FromStr for PolicyRule {
     type Err = InvalidRule;
 
     fn from_str(text: &str) -> Result<Self, InvalidRule> {
         let invalid = || InvalidRule(text.to_owned());
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let [repositories, subjects, rights] = words.as_slice() else { return Err(invalid()) };
-        Ok(Rule {
+        Ok(PolicyRule {
             repositories: repositories.parse().map_err(|_| invalid())?,
             subjects: subjects.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| invalid())?,
             rights: rights.parse().map_err(|_| invalid())?,

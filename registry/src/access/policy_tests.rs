@@ -8,8 +8,8 @@ use crate::immutable::ImmutableTags;
 use crate::name::RepositoryName;
 use crate::pattern::RepositoryPattern;
 
-fn user(name: &str) -> Subject {
-    Subject::User { name: name.to_owned(), groups: Vec::new() }
+fn user(name: &str) -> PolicySubject {
+    PolicySubject::User { name: name.to_owned(), groups: Vec::new() }
 }
 
 fn policy() -> Policy {
@@ -46,15 +46,15 @@ fn policy() -> Policy {
     }
 }
 
-type Decide = fn(&Policy, &Subject, &AccessRequest<'_>) -> bool;
+type Decide = fn(&Policy, &PolicySubject, &AccessRequest<'_>) -> bool;
 
 /// The rows whose decision is not the expected one.
 fn wrong_rows(decide: Decide) -> Vec<String> {
     use Action::{Delete, Move, Pull, Push};
     let policy = policy();
-    let (anonymous, ann, bob, carl) = (Subject::Anonymous, user("ann"), user("bob"), user("carl"));
+    let (anonymous, ann, bob, carl) = (PolicySubject::Anonymous, user("ann"), user("bob"), user("carl"));
     let (root, eve) = (user("root"), user("eve"));
-    let auditor = Subject::User { name: "dora".to_owned(), groups: vec!["auditors".to_owned()] };
+    let auditor = PolicySubject::User { name: "dora".to_owned(), groups: vec!["auditors".to_owned()] };
     let table = [
         // The widest rule, where no narrower one matches.
         (&carl, "misc", Pull, None, true),
@@ -140,7 +140,7 @@ fn the_defaults_apply_where_no_rule_matches() {
     let repository: RepositoryName = "open".parse().unwrap();
     let listed: RepositoryName = "listed".parse().unwrap();
     let actions = [Action::Pull, Action::Exists, Action::Push, Action::Move, Action::Delete];
-    let allowed = |policy: &Policy, subject: &Subject, repository: &RepositoryName| {
+    let allowed = |policy: &Policy, subject: &PolicySubject, repository: &RepositoryName| {
         actions
             .map(|action| decide(policy, subject, &AccessRequest { repository, action, tag: None }).allowed)
     };
@@ -160,7 +160,7 @@ fn the_defaults_apply_where_no_rule_matches() {
             authenticated: authenticated.parse().unwrap(),
             ..Policy::default()
         };
-        assert_eq!(allowed(&policy, &Subject::Anonymous, &repository), anonymous, "{policy:?}");
+        assert_eq!(allowed(&policy, &PolicySubject::Anonymous, &repository), anonymous, "{policy:?}");
         assert_eq!(allowed(&policy, &user("bob"), &repository), known, "{policy:?}");
         assert_eq!(allowed(&policy, &user("bob"), &listed), [false; 5], "{policy:?}");
         assert_eq!(allowed(&policy, &user("ann"), &listed), [true, true, false, false, false]);
@@ -168,14 +168,14 @@ fn the_defaults_apply_where_no_rule_matches() {
     }
     let everything = Policy::full_access_for_users();
     assert_eq!(allowed(&everything, &user("bob"), &repository), [true; 5]);
-    assert_eq!(allowed(&everything, &Subject::Anonymous, &repository), [false; 5]);
+    assert_eq!(allowed(&everything, &PolicySubject::Anonymous, &repository), [false; 5]);
 }
 
 #[test]
 fn a_decision_names_its_reason() {
     let policy = policy();
     let (repository, tag): (RepositoryName, Tag) = ("os/debian".parse().unwrap(), "v1".parse().unwrap());
-    let says = |subject: &Subject, action, tag| {
+    let says = |subject: &PolicySubject, action, tag| {
         decide(&policy, subject, &AccessRequest { repository: &repository, action, tag }).to_string()
     };
     assert_eq!(
@@ -195,10 +195,10 @@ fn a_rule_parses_and_prints_alike_and_other_text_is_refused() {
     for text in
         ["** anonymous read", "os/* user:ann,group:b:c read,create,update,delete", "a authenticated none"]
     {
-        let rule: Rule = text.parse().unwrap();
+        let rule: PolicyRule = text.parse().unwrap();
         assert_eq!(rule.to_string(), text);
     }
-    assert_eq!("a authenticated all".parse::<Rule>().unwrap().rights, Rights::ALL);
+    assert_eq!("a authenticated all".parse::<PolicyRule>().unwrap().rights, Rights::ALL);
     for text in [
         "",
         "a",
@@ -209,7 +209,7 @@ fn a_rule_parses_and_prints_alike_and_other_text_is_refused() {
         "a anonymous fly",
         "a anonymous read x",
     ] {
-        assert!(text.parse::<Rule>().is_err(), "{text:?}");
+        assert!(text.parse::<PolicyRule>().is_err(), "{text:?}");
     }
 }
 
@@ -235,16 +235,16 @@ fn some_rights() -> impl Strategy<Value = Rights> {
         .prop_map(|rights| rights.into_iter().fold(Rights::NONE, Rights::and))
 }
 
-fn rules() -> impl Strategy<Value = Rule> {
+fn rules() -> impl Strategy<Value = PolicyRule> {
     (patterns(), proptest::collection::vec(subject_patterns(), 0..3), some_rights())
-        .prop_map(|(repositories, subjects, rights)| Rule { repositories, subjects, rights })
+        .prop_map(|(repositories, subjects, rights)| PolicyRule { repositories, subjects, rights })
 }
 
-fn subjects() -> impl Strategy<Value = Subject> {
+fn subjects() -> impl Strategy<Value = PolicySubject> {
     prop_oneof![
-        Just(Subject::Anonymous),
+        Just(PolicySubject::Anonymous),
         ("[xyz]", proptest::sample::subsequence(vec!["g".to_owned(), "h".to_owned()], 0..=2))
-            .prop_map(|(name, groups)| Subject::User { name, groups }),
+            .prop_map(|(name, groups)| PolicySubject::User { name, groups }),
     ]
 }
 
@@ -307,7 +307,7 @@ proptest! {
         policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
     ) {
         let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
-        if decide(&policy, &Subject::Anonymous, &request).allowed {
+        if decide(&policy, &PolicySubject::Anonymous, &request).allowed {
             prop_assert!(decide(&policy, &subject, &request).allowed);
             prop_assert!(policy.allows_anonymous());
         }
@@ -322,7 +322,7 @@ proptest! {
         let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         let mut more = policy.clone();
         let repositories = policy.rules[which.index(policy.rules.len())].repositories.clone();
-        more.rules.push(Rule { repositories, ..added });
+        more.rules.push(PolicyRule { repositories, ..added });
         if decide(&policy, &subject, &request).allowed {
             prop_assert!(decide(&more, &subject, &request).allowed);
         }
@@ -362,7 +362,7 @@ proptest! {
         let mut more = policy.clone();
         more.administrators.clear();
         more.rules.retain(|rule| rule.repositories.as_str() != repository.as_str());
-        more.rules.push(Rule {
+        more.rules.push(PolicyRule {
             repositories: repository.as_str().parse().unwrap(),
             subjects: vec![SubjectPattern::Anonymous],
             rights,
@@ -396,7 +396,7 @@ proptest! {
     fn a_puller_may_pull_from_its_repository_and_nothing_else_under_any_policy(
         policy in policies(), own in names(), repository in names(), action in actions(), tag in tags(),
     ) {
-        let puller = Subject::Puller { name: "x".to_owned(), repository: own.clone() };
+        let puller = PolicySubject::Puller { name: "x".to_owned(), repository: own.clone() };
         let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         let expected = matches!(action, Action::Pull | Action::Exists) && repository == own;
         prop_assert_eq!(decide(&policy, &puller, &request).allowed, expected);

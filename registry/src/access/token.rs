@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use uuid::Uuid;
 
-use super::policy::Subject;
+use super::policy::PolicySubject;
 use super::scope::Scope;
 
 /// `{"alg":"HS256","typ":"JWT"}`
@@ -68,18 +68,18 @@ impl Signer {
 
     pub(super) fn sign(
         &self,
-        subject: &Subject,
+        subject: &PolicySubject,
         access: Vec<Scope>,
         now: SystemTime,
         lifetime: Duration,
     ) -> String {
         let (sub, groups, only, id) = match subject {
-            Subject::Anonymous => (String::new(), Vec::new(), None, None),
-            Subject::User { name, groups } => (name.clone(), groups.clone(), None, None),
-            Subject::Puller { name, repository } => {
+            PolicySubject::Anonymous => (String::new(), Vec::new(), None, None),
+            PolicySubject::User { name, groups } => (name.clone(), groups.clone(), None, None),
+            PolicySubject::Puller { name, repository } => {
                 (name.clone(), Vec::new(), Some(repository.to_string()), None)
             }
-            Subject::Scoped { name, id, .. } => (name.clone(), Vec::new(), None, Some(id.clone())),
+            PolicySubject::Scoped { name, id, .. } => (name.clone(), Vec::new(), None, Some(id.clone())),
         };
         let key = (self.keys)(now).first().copied().unwrap_or_default();
         let now = seconds(now);
@@ -105,7 +105,7 @@ impl Signer {
 
     /// The subject and the scopes of a token that this signer issued and that is valid at `now`; `None` for any other
     /// token.
-    pub(super) fn verify(&self, token: &str, now: SystemTime) -> Option<(Subject, Vec<Scope>)> {
+    pub(super) fn verify(&self, token: &str, now: SystemTime) -> Option<(PolicySubject, Vec<Scope>)> {
         let claims = self.claims(token, now)?;
         let now = seconds(now);
         let valid = (claims.nbf..claims.exp).contains(&now);
@@ -113,10 +113,10 @@ impl Signer {
             return None;
         }
         let subject = match (claims.sub, claims.only, claims.id) {
-            (name, None, Some(id)) => Subject::Scoped { name, id, grants: Vec::new() },
-            (sub, None, None) if sub.is_empty() => Subject::Anonymous,
-            (name, None, None) => Subject::User { name, groups: claims.groups },
-            (name, Some(only), None) => Subject::Puller { name, repository: only.parse().ok()? },
+            (name, None, Some(id)) => PolicySubject::Scoped { name, id, grants: Vec::new() },
+            (sub, None, None) if sub.is_empty() => PolicySubject::Anonymous,
+            (name, None, None) => PolicySubject::User { name, groups: claims.groups },
+            (name, Some(only), None) => PolicySubject::Puller { name, repository: only.parse().ok()? },
             (_, Some(_), Some(_)) => return None,
         };
         Some((subject, claims.access))
@@ -186,8 +186,8 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    fn ann() -> Subject {
-        Subject::User { name: "ann".to_owned(), groups: vec!["ops".to_owned()] }
+    fn ann() -> PolicySubject {
+        PolicySubject::User { name: "ann".to_owned(), groups: vec!["ops".to_owned()] }
     }
 
     fn scopes() -> Vec<Scope> {
@@ -212,20 +212,20 @@ mod tests {
             assert_eq!(signer.verify(&token, at(now)), expected, "{now}");
         }
         assert!(signer.issued(&token, at(1000)) && !signer_of(vec![[2; 32]]).issued(&token, at(1000)));
-        let puller = Subject::Puller { name: "a job".to_owned(), repository: "a/b".parse().unwrap() };
+        let puller = PolicySubject::Puller { name: "a job".to_owned(), repository: "a/b".parse().unwrap() };
         let token = signer.sign(&puller, scopes(), at(1000), LIFETIME);
         assert_eq!(signer.verify(&token, at(1000)), Some((puller, scopes())));
         let grants = vec![("a/**".parse().unwrap(), Rights::READ)];
-        let scoped = Subject::Scoped { name: "ci".to_owned(), id: "7".to_owned(), grants };
-        let bare = Subject::Scoped { name: "ci".to_owned(), id: "7".to_owned(), grants: Vec::new() };
+        let scoped = PolicySubject::Scoped { name: "ci".to_owned(), id: "7".to_owned(), grants };
+        let bare = PolicySubject::Scoped { name: "ci".to_owned(), id: "7".to_owned(), grants: Vec::new() };
         let token = signer.sign(&scoped, scopes(), at(1000), LIFETIME);
         assert_eq!(
             signer.verify(&token, at(1000)),
             Some((bare, scopes())),
             "the grants are not in the token"
         );
-        let anonymous = signer.sign(&Subject::Anonymous, Vec::new(), at(1000), LIFETIME);
-        assert_eq!(signer.verify(&anonymous, at(1000)), Some((Subject::Anonymous, Vec::new())));
+        let anonymous = signer.sign(&PolicySubject::Anonymous, Vec::new(), at(1000), LIFETIME);
+        assert_eq!(signer.verify(&anonymous, at(1000)), Some((PolicySubject::Anonymous, Vec::new())));
     }
 
     #[test]

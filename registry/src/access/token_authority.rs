@@ -31,7 +31,7 @@ use uuid::Uuid;
 
 use super::control::AccessControl;
 use super::credentials::Credentials;
-use super::policy::Subject;
+use super::policy::PolicySubject;
 use super::scope::Scope;
 use super::token::{Signer, SigningKeys, seconds};
 use super::{Access, Action, Audit, Authorizer, BASIC, Caller, ClientScheme, Denied, NoAudit};
@@ -110,7 +110,7 @@ pub struct TokenAuthority {
 /// The token a caller presented, if it is one of this authority.
 enum PresentedToken {
     /// A valid token with its subject and scopes.
-    Token(Subject, Vec<Scope>),
+    Token(PolicySubject, Vec<Scope>),
     /// An expired token of this authority. It was valid once, so it is no attempt at guessing.
     Expired,
     /// Other credentials, or none.
@@ -153,8 +153,8 @@ impl TokenAuthority {
     /// Issues a token with those of the `asked` scopes that the policy allows, possibly none. An anonymous caller receives
     /// one wherever the policy gives anonymous callers any right: most clients give up without a token, and do not send
     /// the request that would have been allowed.
-    pub(super) fn issue(&self, subject: &Subject, asked: Vec<Scope>) -> Result<Issued, Denied> {
-        if *subject == Subject::Anonymous && !self.control.policy().allows_anonymous() {
+    pub(super) fn issue(&self, subject: &PolicySubject, asked: Vec<Scope>) -> Result<Issued, Denied> {
+        if *subject == PolicySubject::Anonymous && !self.control.policy().allows_anonymous() {
             return Err(Denied::Unauthorized);
         }
         let may = |access: Access<'_>| self.control.check_policy(subject, access).is_ok();
@@ -175,7 +175,7 @@ impl TokenAuthority {
         }
     }
 
-    async fn subject(&self, caller: Caller<'_>) -> Result<Subject, Denied> {
+    async fn subject(&self, caller: Caller<'_>) -> Result<PolicySubject, Denied> {
         match self.presented(caller) {
             PresentedToken::Token(subject, _) => self.control.refresh(subject).await,
             PresentedToken::Expired => Err(Denied::Unauthorized),
@@ -212,7 +212,7 @@ impl Authorizer for TokenAuthority {
             PresentedToken::Token(subject, scopes) => {
                 self.control.check_policy(&self.control.refresh(subject).await?, access)?;
                 let is_version_check = access.repository.is_none() && access.action == Action::Pull;
-                let without_token = || self.control.check_policy(&Subject::Anonymous, access).is_ok();
+                let without_token = || self.control.check_policy(&PolicySubject::Anonymous, access).is_ok();
                 let covered = is_version_check
                     || scopes.iter().any(|scope| scope.covers(access))
                     || (access.repository.is_some() && without_token());

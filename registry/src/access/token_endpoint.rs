@@ -22,7 +22,7 @@ use axum::routing::get;
 use http::{HeaderValue, StatusCode, header};
 
 use super::credentials::Credentials;
-use super::policy::Subject;
+use super::policy::PolicySubject;
 use super::scope::Scope;
 use super::token_authority::{Issued, PATH, TokenAuthority};
 use super::{Action, Audit, AuditEvent, Audited, BASIC, Caller, Denied};
@@ -46,7 +46,7 @@ pub(super) fn router(authority: Arc<TokenAuthority>, audit: Arc<dyn Audit>) -> R
 
 impl TokenEndpoint {
     /// Records refused credentials.
-    fn record_refusal(&self, subject: &Result<Subject, Denied>, caller: Caller<'_>) {
+    fn record_refusal(&self, subject: &Result<PolicySubject, Denied>, caller: Caller<'_>) {
         let Err(denied) = subject else { return };
         let event = AuditEvent {
             time: SystemTime::now(),
@@ -105,7 +105,7 @@ async fn read(body: Body) -> Result<String, ApiError> {
 fn respond(
     authority: &TokenAuthority,
     asked: Option<&str>,
-    subject: Result<Subject, Denied>,
+    subject: Result<PolicySubject, Denied>,
 ) -> Result<Response, ApiError> {
     if query::value(asked, "service").is_some_and(|service| service != authority.service()) {
         return Err(bad("tokens are issued for this service only: use the service in the challenge"));

@@ -31,7 +31,7 @@ use super::control::UserAuthenticator;
 use super::credentials::{Credentials, Secret};
 use super::htpasswd::{Hash, Parsed, parse};
 use super::limiter::Limiter;
-use super::policy::Subject;
+use super::policy::PolicySubject;
 use super::{Caller, Denied};
 use crate::error::Error;
 
@@ -244,10 +244,14 @@ impl Htpasswd {
 
 #[async_trait]
 impl UserAuthenticator for Htpasswd {
-    async fn authenticate(&self, credentials: &Credentials, caller: Caller<'_>) -> Result<Subject, Denied> {
+    async fn authenticate(
+        &self,
+        credentials: &Credentials,
+        caller: Caller<'_>,
+    ) -> Result<PolicySubject, Denied> {
         let Credentials::Basic { user, password } = credentials else { return Err(Denied::Unauthorized) };
         self.verify(user, password, caller.peer).await?;
-        Ok(Subject::User { name: user.clone(), groups: Vec::new() })
+        Ok(PolicySubject::User { name: user.clone(), groups: Vec::new() })
     }
 }
 

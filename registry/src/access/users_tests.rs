@@ -19,7 +19,12 @@ async fn users(path: &Path, options: HtpasswdOptions) -> Htpasswd {
     Htpasswd::open(path, options).await.unwrap()
 }
 
-async fn asks(users: &Htpasswd, user: &str, password: &str, peer: Option<&str>) -> Result<Subject, Denied> {
+async fn asks(
+    users: &Htpasswd,
+    user: &str,
+    password: &str,
+    peer: Option<&str>,
+) -> Result<PolicySubject, Denied> {
     let credentials = Credentials::basic(user, password).unwrap();
     let peer = peer.map(|peer| SocketAddr::new(peer.parse().unwrap(), 1));
     users.authenticate(&credentials, caller(peer)).await
@@ -29,8 +34,8 @@ fn caller(peer: Option<SocketAddr>) -> Caller<'static> {
     Caller { authorization: None, host: None, peer, scheme: ClientScheme::Unmarked }
 }
 
-fn known(name: &str) -> Result<Subject, Denied> {
-    Ok(Subject::User { name: name.to_owned(), groups: Vec::new() })
+fn known(name: &str) -> Result<PolicySubject, Denied> {
+    Ok(PolicySubject::User { name: name.to_owned(), groups: Vec::new() })
 }
 
 /// Replaces the file as editors do, so that its inode changes.

@@ -10,7 +10,7 @@ use super::super::error::CliError;
 use super::super::output::{Output, plain};
 use super::add::push;
 use super::set_view;
-use firmware::catalogue::{Additions, CheckResult, Format, Listed, Problem, check, find, read};
+use firmware::catalogue::{Additions, CatalogueProblem, CheckResult, Format, Listed, check, find, read};
 use firmware::{Component, Model};
 
 /// The most entries of a catalogue that one import takes.
@@ -53,7 +53,7 @@ pub(in crate::cli) struct ImportCatalogue {
 /// One entry of the catalogue and what happens to it.
 struct Row {
     listed: Listed,
-    checked: Result<CheckResult, Problem>,
+    checked: Result<CheckResult, CatalogueProblem>,
     /// The response of the controller, or why it refused.
     added: Option<Result<Value, CliError>>,
 }
@@ -160,8 +160,8 @@ impl Row {
             (_, Some(Ok(_))) => "added",
             (_, Some(Err(_))) => "refused",
             (Ok(_), None) => "ready",
-            (Err(Problem::Missing), None) => "missing",
-            (Err(Problem::OtherChecksum | Problem::OtherSize { .. }), None) => "mismatch",
+            (Err(CatalogueProblem::Missing), None) => "missing",
+            (Err(CatalogueProblem::OtherChecksum | CatalogueProblem::OtherSize { .. }), None) => "mismatch",
             (Err(_), None) => "incomplete",
         }
     }

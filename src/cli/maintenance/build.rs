@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use maintenance::{Inputs, KernelSource, Profile};
+use maintenance::{ImageProfile, Inputs, KernelSource};
 use serde_json::json;
 
 use super::super::agent::agent_or_default;
@@ -67,8 +67,8 @@ impl BuildArgs {
             kernel: self.kernel.zip(self.modules).map(|(image, modules)| KernelSource { image, modules }),
             agent,
             profile: match self.profile {
-                ProfileArg::Full => Profile::Full,
-                ProfileArg::Small => Profile::Small,
+                ProfileArg::Full => ImageProfile::Full,
+                ProfileArg::Small => ImageProfile::Small,
             },
             command_line: self.append,
         };

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::{JobCursor, JobFilter, JobIds, JobOrder, Newest, Present, ServerFilter};
+use super::super::{JobCursor, JobFilter, JobIds, JobListOrder, Newest, Present, ServerFilter};
 use super::*;
 use model::filter::{LabelTest, ServerState, Term, Test};
 use model::{Condition, Filter, JobStatus, Subject};
@@ -489,7 +489,7 @@ proptest! {
                 .iter()
                 .filter(|row| filter.terms().iter().all(|term| row.has(term, &rows, present, drained)))
                 .collect();
-            let order = if *attention { JobOrder::Attention } else { JobOrder::Newest };
+            let order = if *attention { JobListOrder::Attention } else { JobListOrder::Newest };
             let ranked = |row: &Row| if *attention { rank(row, &rows, present) } else { 0 };
             expected.sort_by(|a, b| {
                 ranked(a).cmp(&ranked(b)).then((b.created, &b.id).cmp(&(a.created, &a.id)))
@@ -586,7 +586,7 @@ fn a_list_reads_the_index_of_its_filter() {
         let sorted = ["idx_runs_created", "idx_runs_open", "idx_runs_outcome", "idx_runs_failure_class"];
         assert!(!(sorts && sorted.contains(&index) && !text.contains("failed_step")), "{text}: {plan:#?}");
     }
-    let attention = JobFilter { order: JobOrder::Attention, ..JobFilter::default() };
+    let attention = JobFilter { order: JobListOrder::Attention, ..JobFilter::default() };
     let of_rank = |rank| plan(&outside, &attention, rank);
     for (rank, index) in
         [(0, "idx_runs_open"), (1, "idx_runs_outcome"), (2, "idx_runs_open"), (3, "idx_runs_created")]
@@ -659,7 +659,7 @@ async fn measure_lists_of_ten_thousand_jobs() {
         "lost",
         "nothing-has-this-text",
     ];
-    for order in [JobOrder::Newest, JobOrder::Attention] {
+    for order in [JobListOrder::Newest, JobListOrder::Attention] {
         for text in texts {
             let filter = Filter::parse(Subject::Jobs, text, present.now).unwrap();
             let filter =

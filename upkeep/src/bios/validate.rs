@@ -1,7 +1,7 @@
 //! `bios.validate`: the order is complete. It was copied into the run, so that a later file or default changes nothing.
 
 use super::super::identified::input;
-use super::super::order::Action;
+use super::super::order::UpkeepAction;
 use super::super::{ApplyBios, names};
 use bmc::{class, failure};
 use engine::{StepContext, StepError, StepReport};
@@ -21,7 +21,7 @@ pub(super) fn run(context: &StepContext) -> Result<StepReport, StepError> {
 /// The parameters of the run.
 pub(super) fn order(step: &StepName, context: &StepContext) -> Result<ApplyBios, StepError> {
     match input(step, context)?.action {
-        Action::Bios(order) => Ok(*order),
+        UpkeepAction::Bios(order) => Ok(*order),
         other => {
             let summary = format!("the stored input is one of {}", other.kind());
             Err(StepError::fail(failure(model::class::INTERNAL, step, summary, "order it again")))

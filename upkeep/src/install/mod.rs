@@ -51,7 +51,7 @@ use firmware::{Entry, VerifiedFirmware};
 use model::{RunId, Snapshot, StepName, Wait};
 
 pub use offer::{PlanItem, planned};
-pub use urls::{ImageReads, ImageUrl, ImageUrls, UrlOrder};
+pub use urls::{ImageReads, ImageUrls, IssuedUrl, UrlOrder};
 
 /// The time limit of a step that waits for a BMC that flashes, or for an operator who restarts the host.
 const PATIENCE: Duration = Duration::from_secs(14 * 3600);

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use firmware::{
-    Component, Decision, FirmwareSet, FirmwareVersion, Installed, Plan, PlanOptions, Restart, ServerFirmware,
-    plan,
+    Component, FirmwareSet, FirmwareVersion, Installed, Plan, PlanDecision, PlanOptions, Restart,
+    ServerFirmware, plan,
 };
 
 use super::super::InstallFirmware;
@@ -84,9 +84,11 @@ pub fn planned(order: &InstallFirmware, server: &ServerFirmware) -> Result<Vec<P
 fn items(plan: &Plan, installed: &[Installed]) -> Vec<PlanItem> {
     let all = plan.items.iter().map(|item| {
         let (decision, reason, entry) = match &item.decision {
-            Decision::Install(entry) => ("install", "another version is installed".to_owned(), Some(entry)),
-            Decision::Skip(reason) => ("skip", reason.to_string(), None),
-            Decision::Refuse(refusal) => ("refuse", refusal.to_string(), None),
+            PlanDecision::Install(entry) => {
+                ("install", "another version is installed".to_owned(), Some(entry))
+            }
+            PlanDecision::Skip(reason) => ("skip", reason.to_string(), None),
+            PlanDecision::Refuse(refusal) => ("refuse", refusal.to_string(), None),
         };
         PlanItem {
             component: item.component,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redfish::update::Route;
+use redfish::update::UpdateRoute;
 use redfish::{PreparedUpdate, UpdateHandle, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -48,7 +48,9 @@ pub(super) struct Upload {
 impl Upload {
     /// Whether the BMC reads the image from a URL.
     pub(super) fn is_by_url(&self) -> bool {
-        self.prepared.as_ref().is_some_and(|prepared| matches!(prepared.choice.route, Route::Simple { .. }))
+        self.prepared
+            .as_ref()
+            .is_some_and(|prepared| matches!(prepared.choice.route, UpdateRoute::Simple { .. }))
     }
 }
 
@@ -61,8 +63,8 @@ pub(super) fn accepted(
     how: &str,
 ) -> StepReport {
     let way = match upload.prepared.as_ref().map(|prepared| &prepared.choice.route) {
-        Some(Route::Simple { .. }) => "read by the BMC",
-        Some(Route::Multipart { .. } | Route::Push { .. }) | None => "uploaded",
+        Some(UpdateRoute::Simple { .. }) => "read by the BMC",
+        Some(UpdateRoute::Multipart { .. } | UpdateRoute::Push { .. }) | None => "uploaded",
     };
     upload.handle = Some(handle);
     upload.accepted_at = Some(context.now());

@@ -35,13 +35,13 @@ pub struct UrlOrder<'a> {
 }
 
 /// An issued URL with its grant, which is not stored yet.
-pub struct ImageUrl {
+pub struct IssuedUrl {
     /// The grant, to be stored before the URL is given out.
     pub grant: Grant,
     url: String,
 }
 
-impl ImageUrl {
+impl IssuedUrl {
     /// A URL and its grant.
     pub fn new(grant: Grant, url: String) -> Self {
         Self { grant, url }
@@ -53,7 +53,7 @@ impl ImageUrl {
     }
 }
 
-impl fmt::Debug for ImageUrl {
+impl fmt::Debug for IssuedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImageUrl").field("size", &self.grant.size).finish_non_exhaustive()
     }
@@ -82,7 +82,7 @@ pub trait ImageUrls: Send + Sync {
     ///
     /// # Errors
     /// When BMCs refuse a URL below this base.
-    fn issue(&self, order: &UrlOrder<'_>) -> Result<ImageUrl, String>;
+    fn issue(&self, order: &UrlOrder<'_>) -> Result<IssuedUrl, String>;
 
     /// What was read through the grant whose token has this hash.
     async fn reads(&self, token_hash: &str) -> Result<ImageReads, Unavailable>;

@@ -1,7 +1,7 @@
 //! `firmware.validate`: holds the files of the order, so that nothing deletes them while the run needs them.
 
 use super::super::identified::input;
-use super::super::order::Action;
+use super::super::order::UpkeepAction;
 use super::super::{InstallFirmware, UpkeepServices, names};
 use super::FirmwareFileError;
 use bmc::{class, failure, unavailable};
@@ -29,7 +29,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
 /// The parameters of the run.
 pub(super) fn order(step: &StepName, context: &StepContext) -> Result<InstallFirmware, StepError> {
     match input(step, context)?.action {
-        Action::Firmware(order) => Ok(*order),
+        UpkeepAction::Firmware(order) => Ok(*order),
         other => {
             let summary = format!("the stored input is one of {}", other.kind());
             Err(StepError::fail(failure(model::class::INTERNAL, step, summary, "order it again")))

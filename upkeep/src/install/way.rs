@@ -15,7 +15,7 @@ use redfish::{ImageOffer, UpdateCapability, choose_way};
 
 use super::super::UpkeepServices;
 use super::served::Fetch;
-use super::urls::{ImageUrl, UrlOrder};
+use super::urls::{IssuedUrl, UrlOrder};
 use bmc::probe::BmcProblem;
 use bmc::{ConnectedBmc, class, failure};
 use engine::{StepContext, StepError};
@@ -62,7 +62,7 @@ pub(super) async fn choose(
     let choice = choose_way(service, &profile, &offer)
         .map_err(|why| StepError::fail(no_way(step, &why.to_string(), problem, !schemes.is_empty())))?;
     let base = match &choice.route {
-        redfish::update::Route::Simple { protocol, .. } => {
+        redfish::update::UpdateRoute::Simple { protocol, .. } => {
             bases.iter().find(|base| scheme(base).eq_ignore_ascii_case(protocol)).cloned()
         }
         _ => None,
@@ -100,7 +100,7 @@ pub(super) fn issue(
     base: Option<String>,
     file: &VerifiedFirmware,
     attempt: u32,
-) -> Result<Option<(ImageUrl, Fetch)>, StepError> {
+) -> Result<Option<(IssuedUrl, Fetch)>, StepError> {
     let Some(base) = base else { return Ok(None) };
     let now = context.now();
     let order = UrlOrder {

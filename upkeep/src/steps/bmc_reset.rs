@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::super::identified::{Identified, identified_bmc, input};
 use super::super::look::Look;
-use super::super::order::Action;
+use super::super::order::UpkeepAction;
 use super::super::{UpkeepServices, names, waits};
 use bmc::{
     ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, output_of, wait_for_bmc,
@@ -84,7 +84,7 @@ async fn send(
         )));
     };
     let wish = match input(STEP, context)?.action {
-        Action::Reset(reset) => reset.how,
+        UpkeepAction::Reset(reset) => reset.how,
         _ => ManagerReset::Graceful,
     };
     let status = connected.bmc.manager_status(manager).await.map_err(failed)?;

@@ -17,7 +17,7 @@ use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
 use serde_json::json;
 
 use super::super::identified::{Identified, identified_bmc, input};
-use super::super::order::{Action, SoftCycle};
+use super::super::order::{SoftCycle, UpkeepAction};
 use super::super::{UpkeepServices, names, waits};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest};
 use bmc::{ConnectedBmc, class, failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
@@ -36,7 +36,7 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     }
     let Identified { discovery, .. } = found;
     match input(STEP, context)?.action {
-        Action::Soft(soft) => soft_off(context, &connected, &discovery.system, &soft).await,
+        UpkeepAction::Soft(soft) => soft_off(context, &connected, &discovery.system, &soft).await,
         _ => power::force_off(STEP, context, &connected, &discovery.system).await,
     }
 }

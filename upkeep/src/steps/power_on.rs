@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::super::identified::{identified_bmc, input};
-use super::super::order::Action;
+use super::super::order::UpkeepAction;
 use super::super::{UpkeepServices, names};
 use bmc::power::{self, POWER_TIMEOUT, PowerRequest, power_on_permit};
 use bmc::{ConnectedBmc, failure, wait_for_bmc, waits};
@@ -17,9 +17,12 @@ const STEP: &StepName = names::POWER_ON;
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
     let wanted = match input(STEP, context)?.action {
-        Action::Hard(hard) => hard.power_on,
-        Action::Soft(soft) => soft.power_on,
-        Action::Reset(_) | Action::Inventory(_) | Action::Firmware(_) | Action::Bios(_) => false,
+        UpkeepAction::Hard(hard) => hard.power_on,
+        UpkeepAction::Soft(soft) => soft.power_on,
+        UpkeepAction::Reset(_)
+        | UpkeepAction::Inventory(_)
+        | UpkeepAction::Firmware(_)
+        | UpkeepAction::Bios(_) => false,
     };
     let (connected, found) = identified_bmc(STEP, names::POWER_IDENTIFY, services, context).await?;
     if !found.was_on() && !wanted {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use bmc::test_support::PASSWORD;
 use model::{Outcome, Run};
-use upkeep::{Action, ConditionKind};
+use upkeep::{ConditionKind, UpkeepAction};
 
 use crate::kit::{Bench, SERIAL};
 
@@ -14,8 +14,8 @@ fn vendor(name: &str) -> SimBmcConfig {
     SimBmcConfig::vendor(name, SERIAL, "root", PASSWORD).unwrap().in_time(0.0)
 }
 
-fn wanted(parameters: Value) -> Action {
-    Action::of(ConditionKind::BiosApply, parameters).unwrap()
+fn wanted(parameters: Value) -> UpkeepAction {
+    UpkeepAction::of(ConditionKind::BiosApply, parameters).unwrap()
 }
 
 async fn applied(bench: &Bench, parameters: Value) -> (Run, String) {

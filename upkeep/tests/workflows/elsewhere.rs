@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab_bmc::JournalItem;
 
 use model::{Clock, ManualClock, Outcome};
-use upkeep::Action;
+use upkeep::UpkeepAction;
 use upkeep::order::{HardCycle, ReadInventory, SoftCycle};
 
 use crate::kit::{Bench, GRACE, LEASE, SERIAL};
@@ -20,9 +20,9 @@ async fn power_cycles_and_the_inventory_are_executed_elsewhere() {
     let bench = Bench::new().await;
     let worker = bench.worker("w1");
     let actions = [
-        Action::Inventory(ReadInventory::default()),
-        Action::Hard(HardCycle::default()),
-        Action::Soft(SoftCycle { force: true, ..SoftCycle::default() }),
+        UpkeepAction::Inventory(ReadInventory::default()),
+        UpkeepAction::Hard(HardCycle::default()),
+        UpkeepAction::Soft(SoftCycle { force: true, ..SoftCycle::default() }),
     ];
     for action in actions {
         let kind = action.kind();
@@ -50,7 +50,7 @@ async fn late_worker(pause: u64, obeys: bool) -> Option<Late> {
     let ready = bench.sim_bmc.snapshot().requests;
     let stopped = Arc::new(ManualClock::new(bench.clock.now()));
     let first = bench.worker_with("w1", if obeys { &bench.clock } else { &stopped }, obeys);
-    let id = bench.order(Action::Hard(HardCycle::default())).await;
+    let id = bench.order(UpkeepAction::Hard(HardCycle::default())).await;
     let mut late = pin!(first.run_until_idle());
     let paused = tokio::select! {
         biased;

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use bmc::test_support::PASSWORD;
 use firmware::{Component, Entry, FirmwareFile, Sha256Digest};
 use model::Outcome;
-use upkeep::{Action, ConditionKind};
+use upkeep::{ConditionKind, UpkeepAction};
 
 use crate::kit::{Bench, Files, Reported, SERIAL};
 
@@ -43,7 +43,7 @@ fn components(config: &SimBmcConfig) -> Vec<Component> {
 }
 
 /// One file for each of the components, and the order that installs them.
-fn order(config: &SimBmcConfig, components: &[Component]) -> (Files, Action) {
+fn order(config: &SimBmcConfig, components: &[Component]) -> (Files, UpkeepAction) {
     let (mut files, mut entries) = (BTreeMap::new(), Vec::new());
     for component in components {
         let image: Arc<[u8]> = firmware_image(&component.to_string(), NEW, None, SIZE).into();
@@ -59,12 +59,13 @@ fn order(config: &SimBmcConfig, components: &[Component]) -> (Files, Action) {
         files.insert(digest, (file, image));
     }
     let parameters = json!({ "firmware_set": "all", "allow_downgrade": true });
-    let Action::Firmware(mut install) = Action::of(ConditionKind::FirmwareInstall, parameters).unwrap()
+    let UpkeepAction::Firmware(mut install) =
+        UpkeepAction::of(ConditionKind::FirmwareInstall, parameters).unwrap()
     else {
         panic!("another action")
     };
     install.files = entries;
-    (Files(files), Action::Firmware(install))
+    (Files(files), UpkeepAction::Firmware(install))
 }
 
 /// The vendors to whose BMCs images are uploaded.

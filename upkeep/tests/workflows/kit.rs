@@ -27,7 +27,7 @@ use engine::{
 use model::{Clock, Effect, ManualClock, NewEvent, Phase, Position, Run, RunId, Serial, Server, StepRecord};
 use store::{Created, Creation, Store};
 use upkeep::{
-    Action, FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrl, ImageUrls, Upkeep,
+    FirmwareFileError, FirmwareStore, HardwareLookup, ImageReads, ImageUrls, IssuedUrl, Upkeep, UpkeepAction,
     UpkeepOrder, UpkeepServices, UrlOrder,
 };
 
@@ -80,7 +80,7 @@ struct NoUrls;
 
 #[async_trait]
 impl ImageUrls for NoUrls {
-    fn issue(&self, _: &UrlOrder<'_>) -> Result<ImageUrl, String> {
+    fn issue(&self, _: &UrlOrder<'_>) -> Result<IssuedUrl, String> {
         Err("nothing is served".to_owned())
     }
 
@@ -267,7 +267,7 @@ impl Bench {
     }
 
     /// Orders an action whose steps are all of the queue of the worker.
-    pub(crate) async fn order(&self, action: Action) -> RunId {
+    pub(crate) async fn order(&self, action: UpkeepAction) -> RunId {
         let id = RunId::new();
         let order = UpkeepOrder::new(SERIAL.parse().unwrap(), action);
         let mut run = order.run(id, "operator", self.clock.now());

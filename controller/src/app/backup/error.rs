@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::StartError;
-use super::remote::RemoteError;
+use super::remote::RemoteBackupError;
 use store::StoreError;
 
 /// Why a backup was not made or not restored.
@@ -128,7 +128,7 @@ pub enum BackupError {
     Interrupted,
     /// A registry did not do what was requested.
     #[error(transparent)]
-    Remote(#[from] RemoteError),
+    Remote(#[from] RemoteBackupError),
     /// The locks of the target could not be taken.
     #[error(transparent)]
     Locks(#[from] StartError),

@@ -60,7 +60,7 @@ mod work;
 pub use error::BackupError;
 pub use folder::same_disk;
 pub use make::back_up;
-pub use remote::RemoteError;
+pub use remote::RemoteBackupError;
 pub(super) use restore::refuse_incomplete;
 pub use restore::restore;
 pub(super) use service::BackupService;

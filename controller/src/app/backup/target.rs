@@ -8,7 +8,7 @@ use super::error::BackupError;
 use super::folder::{Folder, require_room, same_disk};
 use super::make::{CopyOrder, copy_data, needed};
 use super::partial::{PartialBackup, remove_abandoned};
-use super::remote::{Packed, RemoteError, RemoteRegistry, pack};
+use super::remote::{Packed, RemoteBackupError, RemoteRegistry, pack};
 use super::series::{name_of, stem, stem_of};
 use super::state::BackupRecord;
 use super::summary::SeriesPlace;
@@ -55,7 +55,7 @@ impl Target {
     ///
     /// # Errors
     /// When a file or secret of the settings cannot be used.
-    pub(super) fn of(settings: &Arc<Settings>) -> Result<Option<Self>, RemoteError> {
+    pub(super) fn of(settings: &Arc<Settings>) -> Result<Option<Self>, RemoteBackupError> {
         let Some(target) = &settings.backup_target else { return Ok(None) };
         let kind = match target {
             BackupTarget::Folder(path) => Kind::Folder(Folder::new(path)),

@@ -21,8 +21,8 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use registry::{
-    AccessControl, Audit, Caller, Credentials, Denied, Htpasswd, HtpasswdOptions, Policy, Realm, Registry,
-    Rights, Rule, Subject, SubjectPattern, TokenAuthority, TokenOptions,
+    AccessControl, Audit, Caller, Credentials, Denied, Htpasswd, HtpasswdOptions, Policy, PolicyRule,
+    PolicySubject, Realm, Registry, Rights, SubjectPattern, TokenAuthority, TokenOptions,
 };
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
@@ -155,7 +155,11 @@ struct RegistryUsers {
 
 #[async_trait]
 impl registry::UserAuthenticator for RegistryUsers {
-    async fn authenticate(&self, credentials: &Credentials, caller: Caller<'_>) -> Result<Subject, Denied> {
+    async fn authenticate(
+        &self,
+        credentials: &Credentials,
+        caller: Caller<'_>,
+    ) -> Result<PolicySubject, Denied> {
         if let (Some(file), Credentials::Basic { user, password }) = (&self.file, credentials)
             && user != JOB_USERNAME
             && !access::auth::is_api_token(password.expose())
@@ -164,7 +168,9 @@ impl registry::UserAuthenticator for RegistryUsers {
             let subject = registry::UserAuthenticator::authenticate(file, credentials, caller).await?;
             prove(Standing::Known);
             return Ok(match subject {
-                Subject::User { name, .. } => Subject::User { name, groups: vec![HTPASSWD_GROUP.to_owned()] },
+                PolicySubject::User { name, .. } => {
+                    PolicySubject::User { name, groups: vec![HTPASSWD_GROUP.to_owned()] }
+                }
                 other => other,
             });
         }
@@ -181,9 +187,9 @@ impl registry::UserAuthenticator for RegistryUsers {
         }
     }
 
-    async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
+    async fn refresh(&self, subject: PolicySubject) -> Result<PolicySubject, Denied> {
         let subject = self.subject_of_now(subject).await?;
-        if !matches!(subject, Subject::Anonymous) {
+        if !matches!(subject, PolicySubject::Anonymous) {
             prove(Standing::Known);
         }
         Ok(subject)
@@ -192,10 +198,10 @@ impl registry::UserAuthenticator for RegistryUsers {
 
 impl RegistryUsers {
     /// The subject of an issued token with its rights of now.
-    async fn subject_of_now(&self, subject: Subject) -> Result<Subject, Denied> {
+    async fn subject_of_now(&self, subject: PolicySubject) -> Result<PolicySubject, Denied> {
         match &subject {
-            Subject::Anonymous => Ok(subject),
-            Subject::Puller { name, repository } => {
+            PolicySubject::Anonymous => Ok(subject),
+            PolicySubject::Puller { name, repository } => {
                 let run: RunId = name
                     .strip_prefix(JOB_PREFIX)
                     .and_then(|id| id.parse().ok())
@@ -210,8 +216,8 @@ impl RegistryUsers {
                     false => Err(Denied::Unauthorized),
                 }
             }
-            Subject::Scoped { name, id, .. } => self.token_of_now(name, id).await,
-            Subject::User { name, groups } => {
+            PolicySubject::Scoped { name, id, .. } => self.token_of_now(name, id).await,
+            PolicySubject::User { name, groups } => {
                 if let Some(id) = mark(groups, TOKEN_PREFIX) {
                     return self.token_of_now(name, id).await;
                 }
@@ -226,7 +232,7 @@ impl RegistryUsers {
     }
 
     /// The subject of a login.
-    async fn subject_of(&self, principal: Principal) -> Result<Subject, Denied> {
+    async fn subject_of(&self, principal: Principal) -> Result<PolicySubject, Denied> {
         if let (PrincipalRights::Role(_), AuthMethod::Password) = (&principal.rights, &principal.method) {
             let found = self.auth.user_now(&principal.name).await.map_err(|error| unread(&error))?;
             let (role, now) = found.ok_or(Denied::Unauthorized)?;
@@ -236,7 +242,7 @@ impl RegistryUsers {
     }
 
     /// The subject of the API token with this name, with its rights of now, if it still has this id.
-    async fn token_of_now(&self, name: &str, id: &str) -> Result<Subject, Denied> {
+    async fn token_of_now(&self, name: &str, id: &str) -> Result<PolicySubject, Denied> {
         let stored = self.store.api_token_named(name).await.map_err(|error| unread(&error))?;
         let record = token_record(stored.ok_or(Denied::Unauthorized)?).map_err(|error| unread(&error))?;
         if record.id != id
@@ -255,28 +261,28 @@ fn unread(error: &dyn std::error::Error) -> Denied {
     Denied::Unavailable
 }
 
-fn subject(principal: Principal) -> Result<Subject, Denied> {
+fn subject(principal: Principal) -> Result<PolicySubject, Denied> {
     let Principal { name, rights, method } = principal;
     match (rights, method) {
         // A token that only reports, or only uses the registry but has no scope, is no login of the registry.
         (PrincipalRights::Role(role), _) if !role.is_for_users() => Err(Denied::Unauthorized),
         (PrincipalRights::Role(role), AuthMethod::ApiToken { id }) => Ok(user(name, role, TOKEN_PREFIX, &id)),
-        (PrincipalRights::Role(role), _) => Ok(Subject::User { name, groups: vec![role.to_string()] }),
+        (PrincipalRights::Role(role), _) => Ok(PolicySubject::User { name, groups: vec![role.to_string()] }),
         (PrincipalRights::Limited { limits, .. }, AuthMethod::ApiToken { id }) => {
             let grant = |scope: RegistryScope| (scope.repositories, scope.rights);
-            Ok(Subject::Scoped { name, id, grants: limits.registry.into_iter().map(grant).collect() })
+            Ok(PolicySubject::Scoped { name, id, grants: limits.registry.into_iter().map(grant).collect() })
         }
         (PrincipalRights::PullFrom { repository }, AuthMethod::Job { job_id }) => {
             // The registry has no repository with an invalid name.
             let repository = repository.parse().map_err(|_| Denied::Unauthorized)?;
-            Ok(Subject::Puller { name: format!("{JOB_PREFIX}{job_id}"), repository })
+            Ok(PolicySubject::Puller { name: format!("{JOB_PREFIX}{job_id}"), repository })
         }
         (PrincipalRights::Limited { .. } | PrincipalRights::PullFrom { .. }, _) => Err(Denied::Unauthorized),
     }
 }
 
-fn user(name: String, role: Role, prefix: &str, mark: &str) -> Subject {
-    Subject::User { name, groups: vec![role.to_string(), format!("{prefix}{mark}")] }
+fn user(name: String, role: Role, prefix: &str, mark: &str) -> PolicySubject {
+    PolicySubject::User { name, groups: vec![role.to_string(), format!("{prefix}{mark}")] }
 }
 
 /// The mark of a subject's login.
@@ -312,7 +318,7 @@ impl AccessRulesFile {
     fn read(&mut self) -> Result<Policy, Vec<String>> {
         // Taken before reading: a change during the read gives another stamp at the next check.
         self.stamp = stamp(&self.path);
-        let rules: Vec<Rule> = read_rules(&self.path)?;
+        let rules: Vec<PolicyRule> = read_rules(&self.path)?;
         tracing::info!(file = %self.path.display(), rules = rules.len(), "the access rules of the registry were read");
         Ok(Policy { rules, ..self.base.clone() })
     }

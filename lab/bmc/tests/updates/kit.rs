@@ -9,7 +9,7 @@ use lab_bmc::{
     MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig, SimBmcServer,
     firmware_image,
 };
-use redfish::update::Route;
+use redfish::update::UpdateRoute;
 use redfish::{
     Bmc, BmcCredentials, ClientOptions, Discovery, Endpoint, Fingerprint, HttpOptions, HttpTransport,
     ImageOffer, PreparedUpdate, Profile, RedfishError, ResetType, SystemSelector, TlsVerification,
@@ -127,14 +127,14 @@ impl Bench {
     pub(crate) async fn start(&self, prepared: &PreparedUpdate) -> Result<UpdateStart, RedfishError> {
         let progress = UploadProgress::default();
         let started = match &prepared.choice.route {
-            Route::Simple { protocol, .. } => {
+            UpdateRoute::Simple { protocol, .. } => {
                 let url = format!(
                     "{}://192.0.2.1/tcanary0grant0abcdef/firmware.bin",
                     protocol.to_ascii_lowercase()
                 );
                 self.bmc.start_update(prepared, UpdateImage::Url(&url), &progress).await
             }
-            Route::Multipart { .. } | Route::Push { .. } => {
+            UpdateRoute::Multipart { .. } | UpdateRoute::Push { .. } => {
                 let image = Box::new(std::io::Cursor::new(self.wanted.image.clone()));
                 let length = self.wanted.image.len() as u64;
                 self.bmc.start_update(prepared, UpdateImage::Stream { image, length }, &progress).await

@@ -1,6 +1,6 @@
 //! Each vendor's way end to end.
 
-use redfish::update::Route;
+use redfish::update::UpdateRoute;
 use redfish::{UpdateState, profile::UpdateWay};
 
 use crate::kit::{Bench, Stored, Wanted};
@@ -79,7 +79,7 @@ async fn a_staged_upload_of_an_older_bmc_is_started_by_its_path() {
     let bench = Bench::new("dell-idrac8", Wanted::new("bios", "2.19.1")).await;
     bench.discover().await.unwrap();
     let prepared = bench.prepare().await.unwrap();
-    assert!(matches!(prepared.choice.route, Route::Push { then: Some(_), .. }));
+    assert!(matches!(prepared.choice.route, UpdateRoute::Push { then: Some(_), .. }));
     let started = bench.start(&prepared).await.unwrap();
     assert!(!started.handle().has_task());
     assert_eq!(bench.bmc.poll_update(started.handle()).await.unwrap().state, UpdateState::Uploaded);

@@ -29,7 +29,7 @@ use crate::{
         Authorization, ExtraFile, Layer, PulledImage, RegistryClient, RegistryError, UnpackLimits, unpack,
     },
 };
-use beacon::{Message, Step};
+use beacon::{BeaconStep, Message};
 use recipe::partition;
 
 /// Directory in the root file system where cloud-init looks for a seed.
@@ -89,7 +89,7 @@ impl Installer<'_> {
         } else {
             Box::pin(work).await
         };
-        if let (Ok(_), Some(medium), Some(step)) = (&result, self.medium, Step::of_unit(unit)) {
+        if let (Ok(_), Some(medium), Some(step)) = (&result, self.medium, BeaconStep::of_unit(unit)) {
             medium.say(Message::Done(step), self.behaviour.beacon_pause).await;
         }
         result.map_err(|reason| UnitFailure { unit, reason })

@@ -35,7 +35,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use beacon::{Class, Message, Step};
+use beacon::{BeaconStep, Class, Message};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -411,7 +411,7 @@ impl MaintenanceOs {
             let message = match &attempt.outcome {
                 InstallOutcome::Succeeded(_) => Message::Success,
                 InstallOutcome::Failed { failed_step, .. } => Message::Failed {
-                    step: Step::of_unit(failed_step).unwrap_or(Step::Dispatcher),
+                    step: BeaconStep::of_unit(failed_step).unwrap_or(BeaconStep::Dispatcher),
                     class: Some(Class::Machine),
                 },
                 InstallOutcome::Rescued

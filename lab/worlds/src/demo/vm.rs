@@ -85,8 +85,8 @@ impl Files {
                 agent,
                 // The small one makes the file systems of the default layout, and boots sooner.
                 profile: match args.recipe {
-                    Some(_) => maintenance::Profile::Full,
-                    None => maintenance::Profile::Small,
+                    Some(_) => maintenance::ImageProfile::Full,
+                    None => maintenance::ImageProfile::Small,
                 },
                 // A kernel on a busy emulator stops at the check of its timer.
                 command_line: "no_timer_check".to_owned(),

@@ -10,7 +10,7 @@ use crate::name::{Reference, RepositoryName, Tag};
 
 /// A thing whose state a client can read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Subject {
+pub(crate) enum PolicySubject {
     Blob(RepositoryName, Digest),
     Manifest(RepositoryName, Digest),
     Tag(RepositoryName, Tag),
@@ -22,13 +22,13 @@ type State = Option<Digest>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    states: BTreeMap<Subject, Vec<State>>,
+    states: BTreeMap<PolicySubject, Vec<State>>,
     refusals: Vec<String>,
 }
 
 impl Expected {
     /// Records the result of an operation that was to bring each subject into the state beside it.
-    pub(crate) fn after<T>(&mut self, done: &Result<T, Error>, changes: Vec<(Subject, State)>) {
+    pub(crate) fn after<T>(&mut self, done: &Result<T, Error>, changes: Vec<(PolicySubject, State)>) {
         if let Err(error) = done {
             let text = error.to_string();
             assert!(!text.is_empty());
@@ -60,20 +60,20 @@ impl Expected {
     }
 }
 
-fn show(store: &Store, subject: &Subject) -> Result<State, Error> {
+fn show(store: &Store, subject: &PolicySubject) -> Result<State, Error> {
     match subject {
-        Subject::Blob(name, digest) => absent(store.blob_in(name, digest).map(|blob| {
+        PolicySubject::Blob(name, digest) => absent(store.blob_in(name, digest).map(|blob| {
             let mut bytes = vec![0; blob.length() as usize];
             blob.read_exact_at(&mut bytes, 0).unwrap();
             Digest::of(digest.algorithm(), &bytes)
         })),
-        Subject::Manifest(name, digest) => {
+        PolicySubject::Manifest(name, digest) => {
             absent(store.resolve(name, &Reference::Digest(digest.clone())).map(|manifest| manifest.digest))
         }
-        Subject::Tag(name, tag) => {
+        PolicySubject::Tag(name, tag) => {
             absent(store.resolve(name, &Reference::Tag(tag.clone())).map(|manifest| manifest.digest))
         }
-        Subject::Pin(name, digest, owner) => {
+        PolicySubject::Pin(name, digest, owner) => {
             let pins = store.pins();
             let there = pins.iter().any(|pin| {
                 pin.repository == *name && pin.digest == *digest && pin.owner.to_string() == *owner
@@ -106,7 +106,7 @@ pub(crate) fn whole(store: &Store) -> Result<(), String> {
     }
     for name in store.repositories() {
         for tag in store.tags(&name, None, usize::MAX).unwrap().tags {
-            show(store, &Subject::Tag(name.clone(), tag)).map_err(|error| format!("{error:?}"))?;
+            show(store, &PolicySubject::Tag(name.clone(), tag)).map_err(|error| format!("{error:?}"))?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::super::{GcOptions, PinOwner, Store};
-use super::expected::{Expected, Subject};
+use super::expected::{Expected, PolicySubject};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::manifest::parse_manifest;
@@ -26,18 +26,19 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     for (name, content) in [(&one, config), (&one, layer), (&one, unused), (&two, config)] {
         let digest = Digest::of(Algorithm::Sha256, content);
         let done = push(store, name, &digest, &[content]);
-        expected.after(&done, vec![(Subject::Blob(name.clone(), digest.clone()), Some(digest))]);
+        expected.after(&done, vec![(PolicySubject::Blob(name.clone(), digest.clone()), Some(digest))]);
     }
     let by_sha512 = Digest::of(Algorithm::Sha512, long);
     let done = push(store, &two, &by_sha512, &[&long[..3], &long[3..9], &long[9..]]);
-    expected.after(&done, vec![(Subject::Blob(two.clone(), by_sha512.clone()), Some(by_sha512.clone()))]);
+    expected
+        .after(&done, vec![(PolicySubject::Blob(two.clone(), by_sha512.clone()), Some(by_sha512.clone()))]);
     let wrong = Digest::of(Algorithm::Sha256, b"something else");
     assert!(push(store, &two, &wrong, &[layer]).is_err(), "the content does not have the expected digest");
 
     let layer_digest = Digest::of(Algorithm::Sha256, layer);
     let mounted = store.mount(&one, &two, &layer_digest);
     let done = mounted.and_then(|there| if there { Ok(()) } else { Err(Error::BlobUnknown) });
-    let blob = Subject::Blob(two.clone(), layer_digest.clone());
+    let blob = PolicySubject::Blob(two.clone(), layer_digest.clone());
     expected.after(&done, vec![(blob, Some(layer_digest.clone()))]);
 
     let first = image(config, &[layer], "first");
@@ -56,8 +57,8 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     ] {
         let digest = Digest::of(Algorithm::Sha256, document);
         let done = put(store, name, &tags, document, kind);
-        let tags = tags.into_iter().map(|tag| (Subject::Tag(name.clone(), tag), Some(digest.clone())));
-        let manifest = (Subject::Manifest(name.clone(), digest.clone()), Some(digest.clone()));
+        let tags = tags.into_iter().map(|tag| (PolicySubject::Tag(name.clone(), tag), Some(digest.clone())));
+        let manifest = (PolicySubject::Manifest(name.clone(), digest.clone()), Some(digest.clone()));
         expected.after(&done, tags.chain([manifest]).collect());
     }
 
@@ -66,27 +67,27 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     let owner: PinOwner = "job 1".parse().unwrap();
     let index_digest = Digest::of(Algorithm::Sha256, &index);
     let done = store.pin(&two, &index_digest, &owner, SystemTime::now());
-    let pin = Subject::Pin(two.clone(), index_digest.clone(), owner.to_string());
+    let pin = PolicySubject::Pin(two.clone(), index_digest.clone(), owner.to_string());
     expected.after(&done, vec![(pin.clone(), Some(index_digest.clone()))]);
 
     let second_digest = Digest::of(Algorithm::Sha256, &second);
     let second_owner: PinOwner = "job 2".parse().unwrap();
     let done = store.pin(&one, &second_digest, &second_owner, SystemTime::now());
-    let lasting = Subject::Pin(one.clone(), second_digest.clone(), second_owner.to_string());
+    let lasting = PolicySubject::Pin(one.clone(), second_digest.clone(), second_owner.to_string());
     expected.after(&done, vec![(lasting, Some(second_digest.clone()))]);
 
     let done = store.delete_manifest(&one, &Reference::Tag(v1.clone()));
-    expected.after(&done, vec![(Subject::Tag(one.clone(), v1), None)]);
+    expected.after(&done, vec![(PolicySubject::Tag(one.clone(), v1), None)]);
     let done = store.delete_manifest(&two, &Reference::Digest(second_digest.clone()));
     expected.after(
         &done,
         vec![
-            (Subject::Manifest(two.clone(), second_digest.clone()), None),
-            (Subject::Tag(two.clone(), v2.clone()), None),
+            (PolicySubject::Manifest(two.clone(), second_digest.clone()), None),
+            (PolicySubject::Tag(two.clone(), v2.clone()), None),
         ],
     );
     let done = store.delete_blob(&two, &by_sha512);
-    expected.after(&done, vec![(Subject::Blob(two.clone(), by_sha512), None)]);
+    expected.after(&done, vec![(PolicySubject::Blob(two.clone(), by_sha512), None)]);
 
     // Content that an earlier failure left unreferenced may be garbage now; this script does not check it.
     if expected.complete().is_err() {
@@ -101,8 +102,8 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     expected.after(
         &done,
         vec![
-            (Subject::Blob(one.clone(), unused_digest), None),
-            (Subject::Manifest(one.clone(), first_digest.clone()), None),
+            (PolicySubject::Blob(one.clone(), unused_digest), None),
+            (PolicySubject::Manifest(one.clone(), first_digest.clone()), None),
         ],
     );
     if done.is_err() {
@@ -111,7 +112,7 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     let done = store.unpin(&two, &index_digest, &owner);
     expected.after(&done, vec![(pin, None)]);
     let done = store.delete_manifest(&two, &Reference::Tag(all.clone()));
-    expected.after(&done, vec![(Subject::Tag(two.clone(), all), None)]);
+    expected.after(&done, vec![(PolicySubject::Tag(two.clone(), all), None)]);
     if expected.complete().is_err() {
         return;
     }
@@ -119,10 +120,10 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     expected.after(
         &done,
         vec![
-            (Subject::Blob(two.clone(), Digest::of(Algorithm::Sha256, config)), None),
-            (Subject::Manifest(two.clone(), index_digest), None),
-            (Subject::Manifest(two.clone(), first_digest), None),
-            (Subject::Blob(two.clone(), layer_digest), None),
+            (PolicySubject::Blob(two.clone(), Digest::of(Algorithm::Sha256, config)), None),
+            (PolicySubject::Manifest(two.clone(), index_digest), None),
+            (PolicySubject::Manifest(two.clone(), first_digest), None),
+            (PolicySubject::Blob(two.clone(), layer_digest), None),
         ],
     );
     let done = store.sweep_uploads(SystemTime::now() + Duration::from_secs(48 * 3600));
@@ -147,8 +148,9 @@ fn import_one(store: &Arc<Store>, expected: &mut Expected) {
     std::fs::write(source.path().join("index.json"), index.to_string()).unwrap();
     let done = store.import(source.path(), &name);
     let [manifest, config, layer] = digests;
-    let blobs = [config, layer].map(|digest| (Subject::Blob(name.clone(), digest.clone()), Some(digest)));
-    let named = [Subject::Tag(name.clone(), tag), Subject::Manifest(name, manifest.clone())];
+    let blobs =
+        [config, layer].map(|digest| (PolicySubject::Blob(name.clone(), digest.clone()), Some(digest)));
+    let named = [PolicySubject::Tag(name.clone(), tag), PolicySubject::Manifest(name, manifest.clone())];
     expected.after(
         &done,
         named.map(|subject| (subject, Some(manifest.clone()))).into_iter().chain(blobs).collect(),
@@ -161,16 +163,16 @@ pub(super) fn fill(store: &Arc<Store>, expected: &mut Expected) {
     for content in [b"{}".as_slice(), b"layer", b"unused"] {
         let digest = Digest::of(Algorithm::Sha256, content);
         let done = push(store, &name, &digest, &[content]);
-        expected.after(&done, vec![(Subject::Blob(name.clone(), digest.clone()), Some(digest))]);
+        expected.after(&done, vec![(PolicySubject::Blob(name.clone(), digest.clone()), Some(digest))]);
     }
     let document = image(b"{}", &[b"layer"], "");
     let digest = Digest::of(Algorithm::Sha256, &document);
     let tag: Tag = "v1".parse().unwrap();
     let done = put(store, &name, std::slice::from_ref(&tag), &document, IMAGE);
-    let manifest = Subject::Manifest(name.clone(), digest.clone());
+    let manifest = PolicySubject::Manifest(name.clone(), digest.clone());
     expected.after(
         &done,
-        vec![(manifest, Some(digest.clone())), (Subject::Tag(name, tag), Some(digest.clone()))],
+        vec![(manifest, Some(digest.clone())), (PolicySubject::Tag(name, tag), Some(digest.clone()))],
     );
 }
 
@@ -183,15 +185,15 @@ pub(super) fn empty(store: &Arc<Store>, expected: &mut Expected) {
     expected.compare(store).unwrap();
     let later = GcOptions::at(SystemTime::now() + Duration::from_secs(24 * 3600));
     let done = store.delete_blob(&name, &unused);
-    expected.after(&done, vec![(Subject::Blob(name.clone(), unused), None)]);
+    expected.after(&done, vec![(PolicySubject::Blob(name.clone(), unused), None)]);
     let done = store.collect(&later);
     expected.after(&done, vec![]);
     expected.compare(store).unwrap();
     let done = store.delete_manifest(&name, &Reference::Digest(document.clone()));
-    let tag = Subject::Tag(name.clone(), "v1".parse().unwrap());
-    expected.after(&done, vec![(Subject::Manifest(name.clone(), document), None), (tag, None)]);
+    let tag = PolicySubject::Tag(name.clone(), "v1".parse().unwrap());
+    expected.after(&done, vec![(PolicySubject::Manifest(name.clone(), document), None), (tag, None)]);
     let done = store.collect(&later);
-    let blobs = [config, layer].map(|digest| (Subject::Blob(name.clone(), digest), None));
+    let blobs = [config, layer].map(|digest| (PolicySubject::Blob(name.clone(), digest), None));
     expected.after(&done, blobs.into());
 }
 

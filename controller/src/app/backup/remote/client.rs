@@ -11,7 +11,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::artifact::{MANIFEST, MAX_MANIFEST, digest_of_bytes, hex_of};
-use super::error::RemoteError;
+use super::error::RemoteBackupError;
 use super::login::Challenge;
 use settings::{RegistryTarget, Settings};
 
@@ -60,8 +60,11 @@ impl RemoteRegistry {
     ///
     /// # Errors
     /// When a file or secret of the settings cannot be used.
-    pub(in super::super) fn of(settings: &Settings, target: &RegistryTarget) -> Result<Self, RemoteError> {
-        let setup = |reason: String| RemoteError::Setup { reason };
+    pub(in super::super) fn of(
+        settings: &Settings,
+        target: &RegistryTarget,
+    ) -> Result<Self, RemoteBackupError> {
+        let setup = |reason: String| RemoteBackupError::Setup { reason };
         let authorities = settings.backup_ca_file.as_ref().or(settings.controller_ca_file.as_ref());
         let authorities = authorities.map(std::fs::read).transpose();
         let authorities = authorities.map_err(|error| setup(format!("read BACKUP_CA_FILE: {error}")))?;
@@ -108,8 +111,8 @@ impl RemoteRegistry {
         self.target.to_string()
     }
 
-    pub(super) fn unexpected(&self, what: &str, reason: impl Into<String>) -> RemoteError {
-        RemoteError::Unexpected { what: what.to_owned(), registry: self.place(), reason: reason.into() }
+    pub(super) fn unexpected(&self, what: &str, reason: impl Into<String>) -> RemoteBackupError {
+        RemoteBackupError::Unexpected { what: what.to_owned(), registry: self.place(), reason: reason.into() }
     }
 
     /// The URL of a path below the repository.
@@ -120,7 +123,7 @@ impl RemoteRegistry {
     }
 
     /// The URL of a `Location` or `Link` of the registry.
-    pub(super) fn join(&self, what: &str, location: Option<&HeaderValue>) -> Result<Url, RemoteError> {
+    pub(super) fn join(&self, what: &str, location: Option<&HeaderValue>) -> Result<Url, RemoteBackupError> {
         let location = location.and_then(|value| value.to_str().ok());
         let url = location.and_then(|location| self.target.base.join(location).ok());
         let url = url.filter(|url| url.scheme() == "https" || url.origin() == self.target.base.origin());
@@ -132,8 +135,8 @@ impl RemoteRegistry {
         &self,
         what: &str,
         (method, url): (Method, &Url),
-        build: &(dyn Fn(RequestBuilder) -> Result<RequestBuilder, RemoteError> + Send + Sync),
-    ) -> Result<Response, RemoteError> {
+        build: &(dyn Fn(RequestBuilder) -> Result<RequestBuilder, RemoteBackupError> + Send + Sync),
+    ) -> Result<Response, RemoteBackupError> {
         let mut challenged = false;
         loop {
             let mut request = build(self.http.request(method.clone(), url.clone()))?;
@@ -156,17 +159,17 @@ impl RemoteRegistry {
     }
 
     /// The error of a request without a complete response.
-    pub(super) fn no_response(&self, what: &str, source: reqwest::Error) -> RemoteError {
+    pub(super) fn no_response(&self, what: &str, source: reqwest::Error) -> RemoteBackupError {
         let (what, registry, source) = (what.to_owned(), self.place(), source.without_url());
         if source.is_connect() || source.is_timeout() {
-            RemoteError::NoResponse { what, registry, source }
+            RemoteBackupError::NoResponse { what, registry, source }
         } else {
-            RemoteError::Ended { what, registry, source }
+            RemoteBackupError::Ended { what, registry, source }
         }
     }
 
-    fn refused_login(&self, what: &str) -> RemoteError {
-        RemoteError::Login { what: what.to_owned(), registry: self.place() }
+    fn refused_login(&self, what: &str) -> RemoteBackupError {
+        RemoteBackupError::Login { what: what.to_owned(), registry: self.place() }
     }
 
     /// Sends a request without a large body.
@@ -175,11 +178,11 @@ impl RemoteRegistry {
         what: &str,
         method: Method,
         url: &Url,
-    ) -> Result<Response, RemoteError> {
+    ) -> Result<Response, RemoteBackupError> {
         self.send(what, (method, url), &|request| Ok(request.timeout(SMALL_REQUEST))).await
     }
 
-    async fn log_in(&self, what: &str, response: &Response) -> Result<(), RemoteError> {
+    async fn log_in(&self, what: &str, response: &Response) -> Result<(), RemoteBackupError> {
         let header = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
         let scope = format!("repository:{}:pull,push,delete", self.target.repository);
         let challenge = Challenge::parse(header.unwrap_or_default(), &self.target.base, &scope);
@@ -196,7 +199,7 @@ impl RemoteRegistry {
         Ok(())
     }
 
-    async fn token(&self, what: &str, url: Url) -> Result<Option<HeaderValue>, RemoteError> {
+    async fn token(&self, what: &str, url: Url) -> Result<Option<HeaderValue>, RemoteBackupError> {
         let mut request = self.http.get(url).timeout(SMALL_REQUEST);
         if let Some((user, password)) = &self.login {
             request = request.basic_auth(user, Some(password.expose_secret()));
@@ -218,7 +221,7 @@ impl RemoteRegistry {
         what: &str,
         mut response: Response,
         limit: u64,
-    ) -> Result<Vec<u8>, RemoteError> {
+    ) -> Result<Vec<u8>, RemoteBackupError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|source| self.no_response(what, source))? {
             bytes.extend_from_slice(&chunk);
@@ -230,7 +233,7 @@ impl RemoteRegistry {
     }
 
     /// The error of a response that has not a wanted status, with the message of the registry.
-    pub(super) async fn refused(&self, what: &str, response: Response) -> RemoteError {
+    pub(super) async fn refused(&self, what: &str, response: Response) -> RemoteBackupError {
         let status = response.status();
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return self.refused_login(what);
@@ -241,7 +244,7 @@ impl RemoteRegistry {
         let plain = |text: &str| -> String {
             text.chars().filter(|character| !character.is_control()).take(SHOWN).collect()
         };
-        RemoteError::Refused {
+        RemoteBackupError::Refused {
             what: what.to_owned(),
             registry: self.place(),
             status: status.as_u16(),
@@ -250,7 +253,7 @@ impl RemoteRegistry {
     }
 
     /// Reads a manifest by its tag or digest; `None` when there is none. The digest of a reference is compared.
-    pub(super) async fn manifest(&self, name: &str) -> Result<Option<Vec<u8>>, RemoteError> {
+    pub(super) async fn manifest(&self, name: &str) -> Result<Option<Vec<u8>>, RemoteBackupError> {
         const WHAT: &str = "read the manifest of a backup";
         let url = self.url(&format!("manifests/{name}"));
         let accept = |request: RequestBuilder| Ok(request.timeout(SMALL_REQUEST).header(ACCEPT, MANIFEST));
@@ -268,12 +271,12 @@ impl RemoteRegistry {
     }
 
     /// Whether a tag has a manifest of this digest.
-    pub(in super::super) async fn has(&self, tag: &str, digest: &str) -> Result<bool, RemoteError> {
+    pub(in super::super) async fn has(&self, tag: &str, digest: &str) -> Result<bool, RemoteBackupError> {
         Ok(self.manifest(tag).await?.is_some_and(|bytes| digest_of_bytes(&bytes) == digest))
     }
 
     /// Removes the manifest of a tag, unless the tag has another one.
-    pub(in super::super) async fn remove(&self, tag: &str, digest: &str) -> Result<(), RemoteError> {
+    pub(in super::super) async fn remove(&self, tag: &str, digest: &str) -> Result<(), RemoteBackupError> {
         const WHAT: &str = "remove an older backup";
         if !self.has(tag, digest).await? {
             return Ok(());
@@ -287,7 +290,7 @@ impl RemoteRegistry {
     }
 
     /// The tags of the repository; none when there is no repository yet.
-    pub(in super::super) async fn tags(&self) -> Result<Vec<String>, RemoteError> {
+    pub(in super::super) async fn tags(&self) -> Result<Vec<String>, RemoteBackupError> {
         const WHAT: &str = "list the backups";
         let mut url = self.url("tags/list");
         url.set_query(Some("n=1000"));
@@ -313,7 +316,7 @@ impl RemoteRegistry {
     }
 
     /// The place of an upload session.
-    pub(super) fn session(&self, what: &str, response: &Response) -> Result<Url, RemoteError> {
+    pub(super) fn session(&self, what: &str, response: &Response) -> Result<Url, RemoteBackupError> {
         self.join(what, response.headers().get(LOCATION))
     }
 }

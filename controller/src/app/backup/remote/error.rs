@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Why a registry of backups did not do what was requested. No text has credentials or a query.
 #[derive(Debug, thiserror::Error)]
-pub enum RemoteError {
+pub enum RemoteBackupError {
     /// There was no response.
     #[error(
         "{what}: {registry} does not respond; check the network, the name and the certificate authority (BACKUP_CA_FILE)"

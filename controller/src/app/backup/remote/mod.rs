@@ -26,7 +26,7 @@ mod pack;
 mod pull;
 mod push;
 
-pub use error::RemoteError;
+pub use error::RemoteBackupError;
 
 pub(super) use client::RemoteRegistry;
 pub(super) use pack::{Packed, pack};

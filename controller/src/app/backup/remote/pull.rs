@@ -13,7 +13,7 @@ use super::super::verify::SUMMARY_LENGTH;
 use super::super::work::Work;
 use super::artifact::{BackupManifest, Descriptor, FILE, FILES, digest_of_bytes, is_data};
 use super::client::RemoteRegistry;
-use super::error::RemoteError;
+use super::error::RemoteBackupError;
 
 /// The tar of small files, while it is unpacked.
 const TAR: &str = "files.tar";
@@ -55,7 +55,7 @@ impl RemoteRegistry {
     }
 
     fn unknown(&self, name: &str) -> BackupError {
-        RemoteError::NotFound { registry: self.place(), name: name.to_owned() }.into()
+        RemoteBackupError::NotFound { registry: self.place(), name: name.to_owned() }.into()
     }
 
     /// Writes a backup into an empty directory. What it contains is compared with its digests when it is restored.

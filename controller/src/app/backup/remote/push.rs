@@ -12,7 +12,7 @@ use super::super::error::BackupError;
 use super::super::work::{Phase, Work};
 use super::artifact::{BackupManifest, Descriptor, MANIFEST};
 use super::client::RemoteRegistry;
-use super::error::RemoteError;
+use super::error::RemoteBackupError;
 use super::pack::{LocalBlob, Packed};
 
 /// The bytes that are read from a file at once.
@@ -37,7 +37,11 @@ impl RemoteRegistry {
     }
 
     /// Gives an artifact its tag, and reads the manifest back by its digest.
-    pub(in super::super) async fn publish(&self, packed: &Packed, tag: &str) -> Result<(), RemoteError> {
+    pub(in super::super) async fn publish(
+        &self,
+        packed: &Packed,
+        tag: &str,
+    ) -> Result<(), RemoteBackupError> {
         const WHAT: &str = "send the manifest of the backup";
         let with_body = |request: RequestBuilder| {
             Ok(request.timeout(UPLOAD).header(CONTENT_TYPE, MANIFEST).body(packed.manifest.clone()))
@@ -66,7 +70,7 @@ impl RemoteRegistry {
         Ok(())
     }
 
-    async fn push_blob(&self, blob: &LocalBlob) -> Result<(), RemoteError> {
+    async fn push_blob(&self, blob: &LocalBlob) -> Result<(), RemoteBackupError> {
         let Descriptor { digest, size, .. } = &blob.descriptor;
         let what = format!("send {}", blob.descriptor.part());
         let there = self.send_small(&what, Method::HEAD, &self.url(&format!("blobs/{digest}"))).await?;
@@ -82,7 +86,7 @@ impl RemoteRegistry {
         session.query_pairs_mut().append_pair("digest", digest);
         let deadline = UPLOAD + Duration::from_secs(size / MIN_BYTES_PER_SECOND);
         let with_file = |request: RequestBuilder| {
-            let file = File::open(&blob.path).map_err(|source| RemoteError::File {
+            let file = File::open(&blob.path).map_err(|source| RemoteBackupError::File {
                 operation: "read",
                 path: blob.path.clone(),
                 source,

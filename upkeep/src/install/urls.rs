@@ -55,7 +55,7 @@ impl IssuedUrl {
 
 impl fmt::Debug for IssuedUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImageUrl").field("size", &self.grant.size).finish_non_exhaustive()
+        f.debug_struct("IssuedUrl").field("size", &self.grant.size).finish_non_exhaustive()
     }
 }
 

@@ -386,6 +386,27 @@ async fn another_version_and_other_credentials_are_refused_with_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hello_that_the_database_refused_is_announced_by_the_next_one() {
+    let scene = scene(|_| {}).await;
+    let token = token(&scene.admin, "b", FAR).await;
+    let database = rusqlite::Connection::open(scene.folder.path().join("data/provisioner.db")).unwrap();
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.type = 'worker.connected' \
+                  BEGIN SELECT RAISE(ABORT, 'no'); END";
+    database.execute_batch(refuse).unwrap();
+    let (status, body) = message(&scene, &token, "hello", hello()).await;
+    assert!(status >= 500, "{status} {body}");
+    database.execute_batch("DROP TRIGGER refuse").unwrap();
+    for _ in 0..2 {
+        assert_eq!(message(&scene, &token, "hello", hello()).await.0, 200);
+    }
+    let events = scene.admin.get("/api/v1/events?limit=1000").await.expect(200);
+    let events = events["events"].as_array().unwrap();
+    let connected = events.iter().filter(|event| event["type"] == "worker.connected").count();
+    assert_eq!(connected, 1, "{events:#?}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_connects_again_after_a_restart_of_the_controller() {
     let mut data = DataDir::new();
     let controller = data.serve().await;

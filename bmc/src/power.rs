@@ -184,8 +184,19 @@ pub async fn force_off(
     Ok(StepReport::wait(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail)).with_output(json!(request)))
 }
 
-/// Shuts the operating system down, and forces the host off when it does not end within its grace period. `may_start`: a
-/// power-on was sent so recently that an "off" may be stale.
+/// What is known of a host before it is shut down, without a read of its BMC.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KnownHost {
+    /// A power-on was sent so recently that an "off" may be stale.
+    pub may_start: bool,
+    /// The host itself has said within the last seconds that it is on ([`PROOF_AGE`]).
+    pub said_on: bool,
+}
+
+/// How old a message of the host may be that stands for a read of its power state: as old as a cached read.
+pub const PROOF_AGE: Duration = Duration::from_secs(15);
+
+/// Shuts the operating system down, and forces the host off when it does not end within its grace period.
 ///
 /// # Errors
 /// Returns what ends the step when the lease is lost or the BMC does not respond.
@@ -194,7 +205,7 @@ pub async fn shut_down(
     context: &StepContext,
     connected: &ConnectedBmc,
     system: &SystemInfo,
-    may_start: bool,
+    known: KnownHost,
 ) -> Result<StepReport, StepError> {
     let mut request: PowerRequest = context.own_output().unwrap_or_default();
     let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
@@ -204,9 +215,15 @@ pub async fn shut_down(
     if !graceful || waited || request.sent > 0 {
         return force_off(step, context, connected, system).await;
     }
-    let state = connected.bmc.power_state(system).await.map_err(|error| from_redfish(step, &error))?;
+    // The message speaks for the first attempt only. A graceful request to a host that is off starts nothing.
+    let first = request.graceful_at.is_none() && context.previous_wait.is_none() && !context.reentered;
+    let said_on = known.said_on && first;
+    let state = match said_on {
+        true => PowerState::On,
+        false => connected.bmc.power_state(system).await.map_err(|error| from_redfish(step, &error))?,
+    };
     // A host that received a shutdown request was on before, so its "off" is not stale.
-    if state == PowerState::Off && request.graceful_at.is_none() && may_start {
+    if state == PowerState::Off && request.graceful_at.is_none() && known.may_start {
         let detail = "power-on was requested a moment ago, so the host may still come up; it is read again before it counts as off";
         return Ok(StepReport::wait(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail))
             .with_output(json!(request)));
@@ -219,7 +236,10 @@ pub async fn shut_down(
     if !request.graceful_answered {
         request.graceful_at = Some(now);
         context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(step))?;
-        let sent = connected.bmc.reset(system, ResetType::GracefulShutdown).await;
+        let sent = match said_on {
+            true => connected.bmc.shut_down_running(system).await,
+            false => connected.bmc.reset(system, ResetType::GracefulShutdown).await,
+        };
         request.graceful_answered = true;
         match sent {
             Ok(reset) if reset.confirmed => {

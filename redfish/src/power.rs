@@ -88,10 +88,32 @@ impl Bmc {
         system: &SystemInfo,
         reset: ResetType,
     ) -> Result<ChangeResult<PowerState>, RedfishError> {
+        self.reset_from(system, reset, None).await
+    }
+
+    /// Asks the system of a host that is known to be on to shut down, and reads the power state back. The power state is not read
+    /// before: a message of the host is a proof that is no older than a read. A host that is off after all stays off.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bmc::reset`].
+    pub async fn shut_down_running(
+        &self,
+        system: &SystemInfo,
+    ) -> Result<ChangeResult<PowerState>, RedfishError> {
+        self.reset_from(system, ResetType::GracefulShutdown, Some(PowerState::On)).await
+    }
+
+    async fn reset_from(
+        &self,
+        system: &SystemInfo,
+        reset: ResetType,
+        seen: Option<PowerState>,
+    ) -> Result<ChangeResult<PowerState>, RedfishError> {
         let Some(action) = &system.reset else {
             return Err(RedfishError::not_supported(Operation::Reset, "the system has no Reset action"));
         };
-        let first = self.reset_once(system, action, offered(&action.allowed, reset)?).await;
+        let first = self.reset_once(system, action, offered(&action.allowed, reset)?, seen).await;
         let Err(refusal) = &first else { return first };
         // The types were not read before, because nearly every BMC has those that are sent here.
         let unlisted = action.allowed.is_empty() && action.info.is_some();
@@ -103,7 +125,7 @@ impl Bmc {
         }
         let Ok(listed) = self.reset_types(system).await else { return first };
         match offered(&listed, reset)? {
-            other if other != reset => self.reset_once(system, action, other).await,
+            other if other != reset => self.reset_once(system, action, other, None).await,
             _ => first,
         }
     }
@@ -113,13 +135,17 @@ impl Bmc {
         system: &SystemInfo,
         action: &ResetAction,
         reset: ResetType,
+        seen: Option<PowerState>,
     ) -> Result<ChangeResult<PowerState>, RedfishError> {
         const OPERATION: Operation = Operation::Reset;
         let goal = reset.goal();
         if goal.is_some() {
-            let observed = {
-                let needs_change = |system: &Resource| Some(PowerState::of(system)) != goal;
-                PowerState::of(&self.core.read_for_update(OPERATION, &system.uri, needs_change).await?)
+            let needs_change = |system: &Resource| Some(PowerState::of(system)) != goal;
+            let observed = match seen {
+                Some(seen) => seen,
+                None => {
+                    PowerState::of(&self.core.read_for_update(OPERATION, &system.uri, needs_change).await?)
+                }
             };
             if Some(observed) == goal {
                 return Ok(ChangeResult { changed: false, confirmed: true, observed });

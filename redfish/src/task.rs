@@ -114,6 +114,17 @@ impl Core {
         }
     }
 
+    /// Waits for the first pause of an accepted operation; false, at once, when the response shows that it has ended or gives no task.
+    pub(crate) async fn pause_of_running(&self, accepted: &BmcResponse) -> bool {
+        let running = matches!(self.poll_result(Operation::Insert, accepted, &[]), PollResult::Running);
+        if accepted.status != http::StatusCode::ACCEPTED || !running {
+            return false;
+        }
+        let asked = accepted.retry_after().unwrap_or(FIRST_WAIT);
+        sleep(asked.clamp(FIRST_WAIT, LONGEST_ASKED_WAIT)).await;
+        true
+    }
+
     /// The result of a poll with this response, as text; for fuzzing.
     pub(crate) fn describe_poll(&self, status: http::StatusCode, body: &[u8]) -> String {
         let response = BmcResponse::of(status, body);

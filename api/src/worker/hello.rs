@@ -43,10 +43,9 @@ pub(super) async fn hello(
     let (name, served) = (token.name.as_str(), served.join(", "));
     let message = format!("the worker {name}/{process} is connected; it serves: {served}");
     let data = serde_json::json!({ "worker": name, "process": process, "queues": &queues });
-    if api.workers.list((&token.id, name), &process, queues, shown(&hello.version))? {
-        let event = NewEvent::info("worker.connected", message).with(data).by(&format!("worker/{name}"));
-        api.store().record_event(event, api.now()).await?;
-    }
+    let entry = api.workers.list((&token.id, name), &process, queues, shown(&hello.version))?;
+    let event = NewEvent::info("worker.connected", message).with(data).by(&format!("worker/{name}"));
+    entry.announce(api.store().record_event(event, api.now())).await?;
     let read = std::sync::Arc::clone(&api.workers.authorities);
     let authorities = tokio::task::spawn_blocking(move || read()).await.unwrap_or_default();
     Ok(Json(Welcome {

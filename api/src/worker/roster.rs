@@ -77,6 +77,8 @@ pub(in super::super) struct Entry {
     requests: Arc<Semaphore>,
     /// Places for long messages, of all processes of the token.
     long: Arc<Semaphore>,
+    /// Whether the event of its first hello is stored.
+    announced: Arc<tokio::sync::Mutex<bool>>,
 }
 
 impl Workers {
@@ -100,14 +102,14 @@ impl Workers {
         }
     }
 
-    /// Lists a worker that said hello. Returns whether it was not listed before.
+    /// Lists a worker that said hello.
     pub(super) fn list(
         &self,
         (token_id, token): (&str, &str),
         process: &str,
         queues: BTreeSet<String>,
         version: String,
-    ) -> Result<bool, ApiError> {
+    ) -> Result<Arc<Entry>, ApiError> {
         let now = self.clock.now();
         let key = (token_id.to_owned(), process.to_owned());
         let mut entries = self.entries.lock();
@@ -122,7 +124,6 @@ impl Workers {
             );
         }
         let known = entries.get(&key).map(Arc::clone);
-        let is_new = known.is_none();
         let sibling = entries.iter().find(|((id, _), _)| id == token_id).map(|(_, entry)| Arc::clone(entry));
         if let Some(known) = &known {
             known.end_polls();
@@ -136,13 +137,15 @@ impl Workers {
             seen: Mutex::new(now),
             orders: known.as_ref().map(|known| Arc::clone(&known.orders)).unwrap_or_default(),
             questions: known.as_ref().map(|known| Arc::clone(&known.questions)).unwrap_or_default(),
+            announced: known.as_ref().map(|known| Arc::clone(&known.announced)).unwrap_or_default(),
             requests: known
                 .map_or_else(|| Arc::new(Semaphore::new(MAX_REQUESTS)), |known| Arc::clone(&known.requests)),
             long: sibling
                 .map_or_else(|| Arc::new(Semaphore::new(MAX_LONG)), |sibling| Arc::clone(&sibling.long)),
         };
-        entries.insert(key, Arc::new(entry));
-        Ok(is_new)
+        let entry = Arc::new(entry);
+        entries.insert(key, Arc::clone(&entry));
+        Ok(entry)
     }
 
     /// The worker of a token, which is seen now.
@@ -199,6 +202,16 @@ impl Entry {
     /// A place for a long message, as soon as there is one. `None` cannot happen: the semaphore is never closed.
     pub(super) async fn long_message(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         Arc::clone(&self.long).acquire_owned().await.ok()
+    }
+
+    /// Stores the event of the first hello by `store`, unless it is stored. After an error the next hello stores it.
+    pub(super) async fn announce<E>(&self, store: impl Future<Output = Result<(), E>>) -> Result<(), E> {
+        let mut announced = self.announced.lock().await;
+        if !*announced {
+            store.await?;
+            *announced = true;
+        }
+        Ok(())
     }
 
     /// Begins an order of calls: an earlier one of this worker ends.
@@ -327,6 +340,23 @@ mod tests {
         }
         assert_eq!(sibling.long.available_permits(), 0, "the processes of a token share these");
         assert_eq!(hello(&workers, "c", "w1").long.available_permits(), MAX_LONG);
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_announced_once_and_again_only_after_an_error() {
+        let workers = workers();
+        let refused = hello(&workers, "b", "w1").announce(async { Err::<(), _>("full") }).await;
+        assert_eq!(refused, Err("full"));
+        let mut stored = 0;
+        for _ in 0..2 {
+            let again = hello(&workers, "b", "w1");
+            let announced = again.announce(async {
+                stored += 1;
+                Ok::<_, &str>(())
+            });
+            assert_eq!(announced.await, Ok(()));
+        }
+        assert_eq!(stored, 1);
     }
 
     #[test]

@@ -20,6 +20,10 @@ pub struct DiskSpec {
     pub device: String,
     /// Size in bytes. The file is sparse: only written blocks use space.
     pub bytes: u64,
+    /// The serial number. `None` derives one from machine and device; an empty one is not shown.
+    pub serial: Option<String>,
+    /// The WWN, if the disk shows one.
+    pub wwn: Option<String>,
 }
 
 /// A simulated machine.
@@ -51,7 +55,8 @@ impl Machine {
     /// Disks that suit most recipes: 4 GiB as SATA, NVMe and virtio.
     #[must_use]
     pub fn usual_disks() -> Vec<DiskSpec> {
-        let disk = |device: &str| DiskSpec { device: device.to_owned(), bytes: 4 << 30 };
+        let disk =
+            |device: &str| DiskSpec { device: device.to_owned(), bytes: 4 << 30, serial: None, wwn: None };
         vec![disk("/dev/sda"), disk("/dev/nvme0n1"), disk("/dev/vda")]
     }
 
@@ -59,6 +64,17 @@ impl Machine {
     #[must_use]
     pub fn disk(&self, device: &str) -> Option<&DiskSpec> {
         self.disks.iter().find(|disk| disk.device == device)
+    }
+
+    /// The serial number that a disk shows, if it shows one.
+    #[must_use]
+    pub fn disk_serial(&self, disk: &DiskSpec) -> Option<String> {
+        match &disk.serial {
+            Some(serial) => Some(serial.clone()).filter(|serial| !serial.is_empty()),
+            None => {
+                Some(self.guid(&format!("disk {}", disk.device)).simple().to_string()[..16].to_uppercase())
+            }
+        }
     }
 
     /// The file that holds the content of a disk.

@@ -16,12 +16,13 @@ use redfish::PowerState;
 use serde::Deserialize;
 
 use super::super::outputs::{Built, Discovered, Mounted, Validated};
+use super::super::report::SIGNAL;
 use super::super::second_way;
 use super::super::services::Services;
 use super::iso_build::{GrantUse, media_token_for};
 use super::slot_fallback::{slot_fallbacks, uses};
 use super::{class, cleanup_policy, discovered_bmc, input, last_policy, names, recipe, step};
-use bmc::power::{self, PowerRequest};
+use bmc::power::{self, KnownHost, PROOF_AGE, PowerRequest};
 use bmc::slots::Inserted;
 use bmc::{ConnectedBmc, boot, failure, from_redfish, slots, unavailable, wait_for_bmc, waits};
 use engine::{AfterCommit, StepContext, StepError, StepReport};
@@ -133,8 +134,17 @@ async fn power_off(services: &Arc<Services>, context: &StepContext) -> Result<St
         return Ok(StepReport::skipped());
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
-    let may_start = power_on_may_appear(context, &connected);
-    power::shut_down(STEP, context, &connected, &found.discovery.system, may_start).await
+    let known = KnownHost {
+        may_start: power_on_may_appear(context, &connected),
+        said_on: has_just_reported(context),
+    };
+    power::shut_down(STEP, context, &connected, &found.discovery.system, known).await
+}
+
+/// Returns whether the machine has reported within the last seconds: it is on, and stays on by contract.
+fn has_just_reported(context: &StepContext) -> bool {
+    let reports = context.snapshot.signals.iter().filter(|signal| signal.name == SIGNAL);
+    reports.map(|report| context.now().since(report.received_at)).any(|age| age < PROOF_AGE)
 }
 
 /// Returns whether this job sent an unconfirmed power-on so recently that an "off" of the BMC may be stale.

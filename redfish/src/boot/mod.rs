@@ -30,7 +30,7 @@ use crate::discovery::SystemInfo;
 use crate::error::{ErrorKind, Operation, RedfishError, mark_maybe_applied};
 use crate::exchange::BmcResponse;
 use crate::json::{self, Resource};
-use crate::profile::{BootBody, BootResource};
+use crate::profile::{BootBody, BootResource, IfMatch};
 
 /// The resource to which the override is written, and the override it shows.
 struct OverrideResource {
@@ -64,7 +64,10 @@ impl Bmc {
     ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::SetBootOnce;
         let profile = self.core.profile();
-        let mut place = self.override_resource(OPERATION, system, true).await?;
+        let mut place = match self.unread_settings(system) {
+            Some(place) => place,
+            None => self.override_resource(OPERATION, system, true).await?,
+        };
         if place.shown.is_active() {
             place = self.override_resource(OPERATION, system, false).await?;
         }
@@ -179,6 +182,25 @@ impl Bmc {
         self.write_boot(OPERATION, &place.resource, &bodies).await?;
         let observed = self.read_back(OPERATION, &place).await?;
         Ok(ChangeResult { changed: true, confirmed: !observed.is_active(), observed })
+    }
+
+    /// Returns the settings resource of a system that was read within the last seconds and shows no override, without a read of it.
+    ///
+    /// Only where a read of it decides nothing: the profile fixes the place, the whole object is written, and the BMC takes no ETag.
+    /// The cached system is removed, so that the next attempt, which follows a PATCH that may have been applied, reads both.
+    fn unread_settings(&self, system: &SystemInfo) -> Option<OverrideResource> {
+        let profile = self.core.profile();
+        let fixed = profile.boot_at == BootResource::Settings
+            && profile.boot_body == BootBody::Full
+            && profile.if_match == IfMatch::Star;
+        let resource = self.core.cache.get(&system.uri).filter(|_| fixed)?;
+        let shown = BootOverride::of(&resource.fields)?;
+        let path = json::link(json::member(&resource.fields, "@Redfish.Settings")?, "SettingsObject")?;
+        if path == resource.path || shown.is_active() || self.core.cache.get(&path).is_some() {
+            return None;
+        }
+        self.core.cache.remove(Some(&system.uri));
+        Some(OverrideResource { resource: Resource { path, ..Resource::default() }, shown })
     }
 
     /// Returns the settings resource if it shows a boot target, else the system; the profile may fix the choice.

@@ -90,9 +90,31 @@ impl Bmc {
             }
             return Err(core.refusal(OPERATION, &response, &secrets));
         }
+        if let Some(observed) = core.shown_before_its_task_is_read(&response, uri, url).await {
+            return Ok(ChangeResult { changed: true, confirmed: true, observed });
+        }
         core.follow(OPERATION, &response, &secrets).await?;
         let (_, observed) = core.slot(OPERATION, uri).await.map_err(mark_maybe_applied)?;
         Ok(ChangeResult { changed: true, confirmed: observed.may_hold(url), observed })
+    }
+}
+
+impl Core {
+    /// Reads the slot after the first pause of a task, and returns it if it shows exactly this image: the task need not be read.
+    ///
+    /// Only where the profile has a pause before the host is started, after which the boot slot is read again: a task that fails
+    /// after the slot showed the image takes the image away. Elsewhere, and in every other case, the task says how it ended.
+    async fn shown_before_its_task_is_read(
+        &self,
+        response: &BmcResponse,
+        uri: &str,
+        url: &str,
+    ) -> Option<Slot> {
+        if self.profile().settle_after_mount.is_zero() || !self.pause_of_running(response).await {
+            return None;
+        }
+        let (_, slot) = self.slot(OPERATION, uri).await.ok()?;
+        (slot.holds(url) && slot.inserted == Some(true)).then_some(slot)
     }
 }
 

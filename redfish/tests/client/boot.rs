@@ -159,6 +159,39 @@ async fn a_settings_resource_with_a_boot_target_is_written_and_read_instead_of_t
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_settings_resource_whose_content_decides_nothing_is_not_read_before_it_is_written() {
+    let fixed = Profile {
+        boot_at: redfish::profile::BootResource::Settings,
+        boot_body: redfish::profile::BootBody::Full,
+        if_match: redfish::profile::IfMatch::Star,
+        ..Profile::generic()
+    };
+    let reading = Profile { if_match: redfish::profile::IfMatch::ETag, ..fixed.clone() };
+    for (profile, reads) in [(fixed.clone(), 1), (reading, 2)] {
+        let fake = Fake::new();
+        fake.merge(SYSTEM, json!({ "@Redfish.Settings": { "SettingsObject": { "@odata.id": SETTINGS } } }));
+        fake.put(SETTINGS, set_to("None", "Disabled"));
+        let bmc = builder(&fake, profile).build();
+        let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
+        fake.on(Method::PATCH, SETTINGS, [Reply::status(204).effect(SETTINGS, set_to("Cd", "Once"))]);
+        assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap().confirmed);
+        assert_eq!(fake.sent(Method::GET, SETTINGS).len(), reads);
+    }
+
+    // After a PATCH whose response was lost, the next attempt looks first and sends nothing.
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "@Redfish.Settings": { "SettingsObject": { "@odata.id": SETTINGS } } }));
+    fake.put(SETTINGS, set_to("None", "Disabled"));
+    let bmc = builder(&fake, fixed).build();
+    let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
+    fake.on(Method::PATCH, SETTINGS, [Reply::times_out().effect(SETTINGS, set_to("Cd", "Once"))]);
+    assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap_err().maybe_applied());
+    let again = bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap();
+    assert!(!again.changed && again.confirmed);
+    assert_eq!(fake.mutations().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_settings_resource_without_boot_or_that_is_missing_is_ignored() {
     for settings in [Some(json!({ "Attributes": {} })), None] {
         let fake = Fake::new();

@@ -152,3 +152,21 @@ async fn a_failed_read_back_reports_that_the_reset_was_sent() {
     let error = bmc.reset(&system, ResetType::On).await.unwrap_err();
     assert!(error.maybe_applied());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_said_it_is_on_is_shut_down_without_a_read_before_and_read_back() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "PowerState": "On" }));
+    let (bmc, system) = found(&fake).await;
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    let before = fake.sent(Method::GET, SYSTEM).len();
+    fake.on(Method::POST, RESET, [Reply::status(204).effect(SYSTEM, json!({ "PowerState": "Off" }))]);
+    let done = bmc.shut_down_running(&system).await.unwrap();
+    assert!(done.changed && done.confirmed);
+    assert_eq!(fake.sent(Method::GET, SYSTEM).len(), before + 1, "the read-back only");
+
+    // It went off after its message, and the BMC refuses the request: it is off, which was wanted.
+    fake.on(Method::POST, RESET, [Reply::text(409, "the host is off")]);
+    let done = bmc.shut_down_running(&system).await.unwrap();
+    assert!(!done.changed && done.confirmed && done.observed == PowerState::Off);
+}

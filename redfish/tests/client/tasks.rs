@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use http::Method;
 use redfish::{
-    ChangeResult, ErrorKind, InsertOptions, RedfishError, Slot, TransportError, TransportErrorKind,
+    ChangeResult, ErrorKind, InsertOptions, Profile, RedfishError, Slot, TransportError, TransportErrorKind,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::fake::{Fake, INSERT, Reply, SLOT, URL, client, inserted};
+use crate::fake::{Fake, INSERT, Reply, SLOT, URL, builder, client, inserted};
 
 const MONITOR: &str = "/redfish/v1/TaskMonitors/9";
 const TASK: &str = "/redfish/v1/TaskService/Tasks/9";
@@ -149,4 +149,33 @@ async fn polling_ends_at_the_task_timeout_of_the_profile() {
     assert!(started.elapsed() <= Duration::from_secs(120));
     assert!(fake.sent(Method::GET, MONITOR).len() <= 120);
     assert_eq!(fake.mutations().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_of_an_insert_is_not_read_when_the_slot_shows_the_image_and_a_pause_follows() {
+    let pause = Profile { settle_after_mount: Duration::from_secs(180), ..Profile::generic() };
+    for (profile, shown_at_once, reads) in
+        [(pause.clone(), true, 0), (pause, false, 1), (Profile::generic(), true, 1)]
+    {
+        let fake = Fake::new();
+        let post = match shown_at_once {
+            true => accepted().effect(SLOT, inserted()),
+            false => accepted(),
+        };
+        fake.on(Method::POST, INSERT, [post]);
+        fake.on(Method::GET, MONITOR, [Reply::json(200, task("Completed")).effect(SLOT, inserted())]);
+        let bmc = builder(&fake, profile).build();
+        assert!(bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap().confirmed);
+        assert_eq!(fake.sent(Method::GET, MONITOR).len(), reads, "shown at once: {shown_at_once}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_task_is_reported_also_where_the_slot_is_read_first() {
+    let pause = Profile { settle_after_mount: Duration::from_secs(180), ..Profile::generic() };
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [accepted()]);
+    fake.on(Method::GET, MONITOR, [Reply::json(200, task("Exception"))]);
+    let error = builder(&fake, pause).build().insert(SLOT, URL, InsertOptions::default()).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::TaskFailed { .. }), "{error:?}");
 }

@@ -66,7 +66,14 @@ pub(super) async fn host_off(
             }
         }
     }
-    bmc::power::shut_down(STEP, context, &connected, &found.discovery.system, false).await
+    bmc::power::shut_down(
+        STEP,
+        context,
+        &connected,
+        &found.discovery.system,
+        bmc::power::KnownHost::default(),
+    )
+    .await
 }
 
 /// Shuts the host down where the component needs a restart.
@@ -100,7 +107,14 @@ pub(super) async fn shut_down(
             return Ok(StepReport::wait(wait));
         }
     }
-    let mut report = bmc::power::shut_down(STEP, context, &connected, &found.discovery.system, false).await?;
+    let mut report = bmc::power::shut_down(
+        STEP,
+        context,
+        &connected,
+        &found.discovery.system,
+        bmc::power::KnownHost::default(),
+    )
+    .await?;
     if report.output.is_none() {
         // The host was off: the power-on that follows is its restart.
         let kept: PowerRequest = context.own_output().unwrap_or_default();

@@ -8,6 +8,8 @@ use crate::backoff::Backoff;
 pub mod unit {
     /// Reads the task volume and checks the recipe.
     pub const DISPATCHER: &str = "provision-dispatcher.service";
+    /// Chooses the disks, before the first write.
+    pub const SELECT_DISK: &str = "select-disk.service";
     /// Writes the partition table.
     pub const PARTITION: &str = "partition.service";
     /// Pulls and unpacks the image.
@@ -45,7 +47,7 @@ pub struct InstallerBehaviour {
     pub never_report: bool,
     /// Sends the report twice, with one delivery id.
     pub report_twice: bool,
-    /// Reports the start of every unit, without retries.
+    /// Reports the chosen disk and the start of every unit, without retries. Without it only the final report names the disk.
     pub report_progress: bool,
     /// Minimum duration of every unit.
     pub unit_time: Duration,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::documents::{RecipeDocument, TaskFiles};
+use super::documents::{PartitionDocument, RecipeDocument, TaskFiles};
 use crate::oci::{ExtraFile, ImageReference};
 use recipe::Partition;
 use recipe::partition::default_linux_layout;
@@ -51,6 +51,8 @@ pub(super) struct RescueTask {
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) target_disk: TargetDisk,
+    /// The further disks, each with its layout.
+    pub(super) more_disks: Vec<(TargetDisk, Vec<Partition>)>,
     pub(super) image: ImageReference,
     pub(super) layout: Vec<Partition>,
     pub(super) cloud_init: Vec<ExtraFile>,
@@ -92,30 +94,45 @@ fn read(recipe: Value, files: &TaskFiles) -> Result<Dispatched, String> {
             recipe.task_target
         ));
     }
-    let lists = [&recipe.more_disks, &recipe.arrays, &recipe.volume_groups];
-    if lists.iter().any(|list| !list.is_empty()) {
-        return Err("this simulated machine has one disk, without arrays and volume groups".to_owned());
+    if !recipe.arrays.is_empty() || !recipe.volume_groups.is_empty() {
+        return Err("this simulated machine has no arrays and no volume groups".to_owned());
     }
-    let missing = |field| format!("recipe.json has no {field}");
+    let missing = |field: &str| format!("recipe.json has no {field}");
     let image = recipe.oci_url.ok_or_else(|| missing("oci_url"))?;
-    let layout = recipe.partition_layout.iter().enumerate().map(|(index, item)| {
-        item.parse().map_err(|reason| format!("recipe.json /partition_layout/{index}: {reason}"))
-    });
+    let layout = match partitions("/partition_layout", &recipe.partition_layout)? {
+        layout if layout.is_empty() => default_linux_layout(),
+        layout => layout,
+    };
+    let mut more_disks = Vec::new();
+    for (index, more) in recipe.more_disks.into_iter().enumerate() {
+        let at = format!("/more_disks/{index}");
+        let disk = target(more.target_disk, more.disk_hints.is_some());
+        let disk = disk.ok_or_else(|| missing(&format!("{at}/target_disk")))?;
+        let own = partitions(&format!("{at}/partition_layout"), &more.partition_layout)?;
+        more_disks.push((disk, if own.is_empty() { layout.clone() } else { own }));
+    }
     let cloud_init = files.cloud_init.iter();
     Ok(Dispatched::Install(Box::new(Task {
-        target_disk: match (recipe.target_disk, recipe.disk_hints) {
-            (Some(disk), _) => TargetDisk::Named(disk),
-            (None, Some(_)) => TargetDisk::Only,
-            (None, None) => return Err(missing("target_disk")),
-        },
+        target_disk: target(recipe.target_disk, recipe.disk_hints.is_some())
+            .ok_or_else(|| missing("target_disk"))?,
+        more_disks,
         image: ImageReference::parse(&image).map_err(|source| source.to_string())?,
-        layout: if recipe.partition_layout.is_empty() {
-            default_linux_layout()
-        } else {
-            layout.collect::<Result<_, _>>()?
-        },
+        layout,
         cloud_init: cloud_init
             .map(|(name, bytes)| ExtraFile { path: (*name).to_owned(), bytes: bytes.clone() })
             .collect(),
     })))
+}
+
+/// The disk that a name or hints choose; `None` without both.
+fn target(name: Option<String>, has_hints: bool) -> Option<TargetDisk> {
+    name.map(TargetDisk::Named).or(has_hints.then_some(TargetDisk::Only))
+}
+
+fn partitions(at: &str, items: &[PartitionDocument]) -> Result<Vec<Partition>, String> {
+    let parsed = items
+        .iter()
+        .enumerate()
+        .map(|(index, item)| item.parse().map_err(|reason| format!("recipe.json {at}/{index}: {reason}")));
+    parsed.collect()
 }

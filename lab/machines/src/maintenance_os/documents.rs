@@ -19,6 +19,17 @@ pub(super) struct JobDocument {
     pub(super) registry: Option<PullAccess>,
     pub(super) recipe_schema_id: String,
     pub(super) created_at: Timestamp,
+    #[serde(default)]
+    pub(super) disk_before: Option<FormerDisk>,
+}
+
+/// What identifies the disk that the attempt before a retry wrote.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct FormerDisk {
+    #[serde(default)]
+    pub(super) serial: Option<String>,
+    #[serde(default)]
+    pub(super) wwn: Option<String>,
 }
 
 /// URL and credentials for pulling the OS image.
@@ -51,13 +62,22 @@ pub(super) struct RecipeDocument {
     #[serde(default)]
     pub(super) partition_layout: Vec<PartitionDocument>,
     #[serde(default)]
-    pub(super) more_disks: Vec<serde_json::Value>,
+    pub(super) more_disks: Vec<MoreDiskDocument>,
     #[serde(default)]
     pub(super) arrays: Vec<serde_json::Value>,
     #[serde(default)]
     pub(super) volume_groups: Vec<serde_json::Value>,
     #[serde(default)]
     pub(super) ssh_authorized_keys: Vec<String>,
+}
+
+/// One item of `more_disks`.
+#[derive(Debug, Deserialize)]
+pub(super) struct MoreDiskDocument {
+    pub(super) target_disk: Option<String>,
+    pub(super) disk_hints: Option<serde_json::Value>,
+    #[serde(default)]
+    pub(super) partition_layout: Vec<PartitionDocument>,
 }
 
 /// One item of `partition_layout`.

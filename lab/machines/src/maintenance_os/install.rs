@@ -1,7 +1,7 @@
 //! The units of `install-linux.target`, in order.
 //!
 //! ```text
-//! partition.service -> image-linux.service -> bootloader-linux.service -> (config-drive.service)
+//! select-disk.service -> partition.service -> image-linux.service -> bootloader-linux.service -> (config-drive.service)
 //! ```
 //!
 //! The first unit that fails ends the run, and the report names it. Blocking work runs on the blocking pool under a
@@ -14,27 +14,29 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     Tools,
     behaviour::{InstallerBehaviour, unit},
-    dispatcher::{TargetDisk, Task},
-    documents::PullAccess,
+    dispatcher::Task,
+    documents::{FormerDisk, PullAccess},
     media::chain,
     medium::TaskMedium,
     report::Reporter,
+    select_disk::{self, ChosenDisks, DiskIdentity},
 };
 use crate::{
     console::MachineConsole,
     disk::{self, DiskImage, Installed, RecordKind},
     gpt::{GptEntry, GptTable, SECTOR},
-    machine::Machine,
+    machine::{DiskSpec, Machine},
     oci::{
         Authorization, ExtraFile, Layer, PulledImage, RegistryClient, RegistryError, UnpackLimits, unpack,
     },
 };
 use beacon::{BeaconStep, Message};
-use recipe::partition;
+use recipe::{Partition, partition};
 
 /// Directory in the root file system where cloud-init looks for a seed.
 const SEED_DIRECTORY: &str = "var/lib/cloud/seed/nocloud";
 const MAX_PATHS: usize = 500_000;
+const ON_PURPOSE: &str = "failed on purpose, as the simulation is configured";
 
 /// A failed unit and the reason.
 #[derive(Debug)]
@@ -62,14 +64,39 @@ impl Installer<'_> {
         &self,
         task: &Task,
         registry: Option<&PullAccess>,
+        former: Option<&FormerDisk>,
     ) -> Result<Installed, UnitFailure> {
-        let (disk, file) = self.unit(unit::PARTITION, 10, self.partition(task)).await?;
+        let chosen = self.select(task, former).await?;
+        self.reporter.set_written();
+        let (disk, file) = self.unit(unit::PARTITION, 10, self.partition_all(task, &chosen)).await?;
         let image = self.unit(unit::IMAGE_LINUX, 30, self.image(task, registry, &disk)).await?;
         let installed = self.unit(unit::BOOTLOADER_LINUX, 80, self.bootloader(&disk, file, image)).await?;
         if !task.cloud_init.is_empty() && disk.config_drive().is_some() {
             self.unit(unit::CONFIG_DRIVE, 95, self.config_drive(task, &disk)).await?;
         }
         Ok(installed)
+    }
+
+    /// Chooses the disks, names them in every later report, and compares the first one with that of the attempt before.
+    async fn select(&self, task: &Task, former: Option<&FormerDisk>) -> Result<ChosenDisks<'_>, UnitFailure> {
+        let failed = |reason: String| UnitFailure { unit: unit::SELECT_DISK, reason };
+        if self.behaviour.fail_at.as_deref() == Some(unit::SELECT_DISK) {
+            return Err(failed(ON_PURPOSE.to_owned()));
+        }
+        let chosen = select_disk::choose(self.machine, task).map_err(failed)?;
+        self.reporter.set_disk(DiskIdentity::of(self.machine, &chosen));
+        let devices: Vec<&str> = std::iter::once(chosen.first)
+            .chain(chosen.more.iter().copied())
+            .map(|disk| disk.device.as_str())
+            .collect();
+        self.console.print(unit::SELECT_DISK, format!("chosen: {}", devices.join(", ")));
+        if let Some(former) = former {
+            select_disk::check_former(former, self.machine, chosen.first).map_err(failed)?;
+        }
+        if self.behaviour.report_progress && self.medium.is_none() {
+            self.reporter.progress(unit::SELECT_DISK, 1).await;
+        }
+        Ok(chosen)
     }
 
     /// Runs one unit: prints and reports its start, waits the configured time, and fails if configured so.
@@ -85,7 +112,7 @@ impl Installer<'_> {
         }
         tokio::time::sleep(self.behaviour.unit_time).await;
         let result = if self.behaviour.fail_at.as_deref() == Some(unit) {
-            Err("failed on purpose, as the simulation is configured".to_owned())
+            Err(ON_PURPOSE.to_owned())
         } else {
             Box::pin(work).await
         };
@@ -95,23 +122,25 @@ impl Installer<'_> {
         result.map_err(|reason| UnitFailure { unit, reason })
     }
 
-    async fn partition(&self, task: &Task) -> Result<(Arc<DiskImage>, PathBuf), String> {
-        let disks = || {
-            let disks: Vec<&str> = self.machine.disks.iter().map(|disk| disk.device.as_str()).collect();
-            disks.join(", ")
-        };
-        let spec = match (&task.target_disk, &self.machine.disks[..]) {
-            (TargetDisk::Named(disk), _) => self
-                .machine
-                .disk(disk)
-                .ok_or_else(|| format!("there is no {disk}; this machine has {}", disks()))?,
-            (TargetDisk::Only, [disk]) => disk,
-            (TargetDisk::Only, _) => {
-                return Err(format!("hints need a machine with one disk; this one has {}", disks()));
-            }
-        };
-        let resolved =
-            partition::resolve(&task.layout, spec.bytes, SECTOR).map_err(|source| source.to_string())?;
+    /// Writes the partition table of every chosen disk; returns the first disk.
+    async fn partition_all(
+        &self,
+        task: &Task,
+        chosen: &ChosenDisks<'_>,
+    ) -> Result<(Arc<DiskImage>, PathBuf), String> {
+        let first = self.partition(chosen.first, &task.layout).await?;
+        for (disk, (_, layout)) in chosen.more.iter().zip(&task.more_disks) {
+            self.partition(disk, layout).await?;
+        }
+        Ok(first)
+    }
+
+    async fn partition(
+        &self,
+        spec: &DiskSpec,
+        layout: &[Partition],
+    ) -> Result<(Arc<DiskImage>, PathBuf), String> {
+        let resolved = partition::resolve(layout, spec.bytes, SECTOR).map_err(|source| source.to_string())?;
         let entries = resolved.into_iter().enumerate().map(|(index, part)| GptEntry {
             type_guid: part.type_guid,
             unique_guid: self.machine.guid(&format!("{}/{}", spec.device, index + 1)),

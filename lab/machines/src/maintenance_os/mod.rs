@@ -29,6 +29,7 @@ mod install;
 mod media;
 mod medium;
 mod report;
+mod select_disk;
 
 #[cfg(test)]
 mod tests;
@@ -348,7 +349,7 @@ impl MaintenanceOs {
             let reason = "failed on purpose, as the simulation is configured".to_owned();
             return (failed(unit::DISPATCHER, reason), None);
         }
-        let JobDocument { registry, .. } = files.job.clone();
+        let JobDocument { registry, disk_before, .. } = files.job.clone();
         let dispatched = self.tools.blocking(tracker, move || dispatcher::dispatch(&files)).await;
         let task = match dispatched.and_then(|task| task) {
             Ok(task) => task,
@@ -373,7 +374,7 @@ impl MaintenanceOs {
             cancel: &boot.cancel,
             tracker,
         };
-        let outcome = match installer.install(&task, registry.as_ref()).await {
+        let outcome = match installer.install(&task, registry.as_ref(), disk_before.as_ref()).await {
             Ok(installed) => InstallOutcome::Succeeded(Box::new(installed)),
             Err(UnitFailure { unit, reason }) => failed(unit, reason),
         };
@@ -412,7 +413,7 @@ impl MaintenanceOs {
                 InstallOutcome::Succeeded(_) => Message::Success,
                 InstallOutcome::Failed { failed_step, .. } => Message::Failed {
                     step: BeaconStep::of_unit(failed_step).unwrap_or(BeaconStep::Dispatcher),
-                    class: Some(Class::Machine),
+                    class: Some(if failed_step == unit::SELECT_DISK { Class::Disk } else { Class::Machine }),
                 },
                 InstallOutcome::Rescued
                 | InstallOutcome::Refused { .. }

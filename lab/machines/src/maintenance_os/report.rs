@@ -6,11 +6,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::behaviour::unit;
 use super::documents::JobDocument;
+use super::select_disk::DiskIdentity;
 use crate::backoff::Backoff;
 
 const SECRET_HEADER: &str = "X-Webhook-Secret";
@@ -57,6 +60,8 @@ pub(super) struct ReportBody<'job> {
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'job str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<&'job str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     percent: Option<u8>,
@@ -66,6 +71,8 @@ pub(super) struct ReportBody<'job> {
     ssh_host_key: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     consoles: Option<[&'static str; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<DiskIdentity>,
     job_id: &'job str,
     delivery_id: Uuid,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,6 +91,7 @@ pub(super) struct Reporter {
     generation: u64,
     started_at: Timestamp,
     cancel: CancellationToken,
+    disk: Mutex<Option<DiskIdentity>>,
 }
 
 impl Reporter {
@@ -94,7 +102,19 @@ impl Reporter {
         started_at: Timestamp,
         cancel: CancellationToken,
     ) -> Self {
-        Self { client, job, generation, started_at, cancel }
+        Self { client, job, generation, started_at, cancel, disk: Mutex::default() }
+    }
+
+    /// Sets the disk that the next reports name.
+    pub(super) fn set_disk(&self, disk: DiskIdentity) {
+        *self.disk.lock() = Some(disk);
+    }
+
+    /// Sets that a unit begins to write to the disk.
+    pub(super) fn set_written(&self) {
+        if let Some(disk) = &mut *self.disk.lock() {
+            disk.written = true;
+        }
     }
 
     /// Builds the report of a success.
@@ -109,8 +129,10 @@ impl Reporter {
         failed_step: &'job str,
         message: &'job str,
     ) -> ReportBody<'job> {
+        // The recipe does not fit the disks of this machine.
+        let class = (failed_step == unit::SELECT_DISK).then_some("input");
         let (failed_step, message) = (Some(failed_step), Some(message));
-        ReportBody { failed_step, message, task_target, ..self.report("failed", "failed") }
+        ReportBody { failed_step, message, class, task_target, ..self.report("failed", "failed") }
     }
 
     /// Builds the report that an operator can reach the rescue system.
@@ -184,11 +206,13 @@ impl Reporter {
             status,
             failed_step: None,
             message: None,
+            class: None,
             step: None,
             percent: None,
             addresses: None,
             ssh_host_key: None,
             consoles: None,
+            disk: self.disk.lock().clone(),
             job_id: &self.job.job_id,
             delivery_id: Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()),
             task_target: None,

@@ -7,6 +7,7 @@ use super::*;
 use crate::{
     backoff::Backoff,
     disk,
+    machine::DiskSpec,
     test_kit::{FakeController, ReceivedReport, SCHEMA_2_ID, TOKEN, recipe, task_iso},
 };
 
@@ -16,6 +17,7 @@ const SERIAL: &str = "XF-12345ABC";
 struct Bench {
     fake: FakeController,
     disks: tempfile::TempDir,
+    hardware: Vec<DiskSpec>,
     behaviour: InstallerBehaviour,
     cancel: CancellationToken,
     console: Console,
@@ -28,6 +30,7 @@ impl Bench {
         Self {
             fake: FakeController::start().await,
             disks: tempfile::tempdir().unwrap(),
+            hardware: Machine::usual_disks(),
             behaviour: InstallerBehaviour {
                 report_backoff: quick,
                 pull_backoff: quick,
@@ -39,7 +42,7 @@ impl Bench {
     }
 
     fn machine(&self) -> Arc<Machine> {
-        Arc::new(Machine::new(SERIAL, Machine::usual_disks(), self.disks.path()))
+        Arc::new(Machine::new(SERIAL, self.hardware.clone(), self.disks.path()))
     }
 
     /// Boots with the maintenance ISO in CD1 and the given media in the other drives.
@@ -66,8 +69,15 @@ impl Bench {
 
     /// Boots with a task of a recipe of version 2.
     async fn boot_second(&self, recipe: &Value) -> InstallResult {
+        self.boot_job(recipe, &json!({ "recipe_schema_id": SCHEMA_2_ID })).await
+    }
+
+    /// Boots with a task whose `job.json` has these members beside the usual ones.
+    async fn boot_job(&self, recipe: &Value, members: &Value) -> InstallResult {
         let mut job = self.fake.job(SERIAL);
-        job["recipe_schema_id"] = json!(SCHEMA_2_ID);
+        for (name, value) in members.as_object().unwrap() {
+            job[name] = value.clone();
+        }
         let task = self.fake.task("task.iso", &job, recipe, &[]);
         self.boot(&[task]).await
     }
@@ -152,7 +162,9 @@ async fn user_data_is_written_where_cloud_init_looks_for_it() {
 
 #[tokio::test]
 async fn a_unit_configured_to_fail_is_the_failed_step() {
-    for unit in [unit::DISPATCHER, unit::PARTITION, unit::IMAGE_LINUX, unit::BOOTLOADER_LINUX] {
+    for unit in
+        [unit::DISPATCHER, unit::SELECT_DISK, unit::PARTITION, unit::IMAGE_LINUX, unit::BOOTLOADER_LINUX]
+    {
         let mut bench = Bench::new().await;
         bench.fake.push_rootfs().await;
         bench.behaviour.fail_at = Some(unit.to_owned());
@@ -331,7 +343,7 @@ async fn each_unit_fails_with_its_reason() {
     let image = bench.fake.push_rootfs().await;
     let mut no_disk = recipe();
     no_disk["target_disk"] = json!("/dev/sdz");
-    failed_with(&bench.boot_task(&no_disk, &[]).await, unit::PARTITION, "there is no /dev/sdz");
+    failed_with(&bench.boot_task(&no_disk, &[]).await, unit::SELECT_DISK, "there is no /dev/sdz");
     let mut too_big = recipe();
     too_big["partition_layout"][0]["size"] = json!("9T");
     failed_with(&bench.boot_task(&too_big, &[]).await, unit::PARTITION, "does not fit");
@@ -391,9 +403,12 @@ async fn an_installer_can_skip_repeat_or_extend_its_reports() {
     bench.boot_task(&recipe(), &[]).await;
     let reports = bench.reports();
     let status: Vec<_> = reports.iter().map(|report| report.body["status"].as_str().unwrap()).collect();
-    assert_eq!(status, ["progress", "progress", "progress", "success", "success"]);
-    assert_eq!(reports[0].body["step"], unit::PARTITION);
-    assert_eq!(reports[3].body["delivery_id"], reports[4].body["delivery_id"]);
+    assert_eq!(status, ["progress", "progress", "progress", "progress", "success", "success"]);
+    let began =
+        |report: &ReceivedReport| (report.body["step"].clone(), report.body["disk"]["written"].clone());
+    assert_eq!(began(&reports[0]), (json!(unit::SELECT_DISK), json!(false)));
+    assert_eq!(began(&reports[1]), (json!(unit::PARTITION), json!(true)));
+    assert_eq!(reports[4].body["delivery_id"], reports[5].body["delivery_id"]);
     assert_ne!(reports[0].body["delivery_id"], reports[1].body["delivery_id"]);
 }
 
@@ -459,4 +474,82 @@ async fn installing_twice_gives_the_same_disk() {
     let second = bench.boot_task(&recipe(), &[]).await.outcome;
     assert_eq!(first, second);
     assert!(matches!(first, InstallOutcome::Succeeded(_)), "{first:?}");
+}
+
+#[tokio::test]
+async fn a_retry_writes_only_the_disk_that_the_attempt_before_wrote() {
+    let mut bench = Bench::new().await;
+    bench.fake.push_rootfs().await;
+    let disk = |serial: &str, wwn: &str| DiskSpec {
+        device: "/dev/sda".to_owned(),
+        bytes: 4 << 30,
+        serial: Some(serial.to_owned()),
+        wwn: (!wwn.is_empty()).then(|| wwn.to_owned()),
+    };
+    // The disk before, the disk now, and a part of the refusal.
+    let table = [
+        (json!({ "serial": "D1", "wwn": null }), ("D2", ""), Some("serial number d1")),
+        (json!({ "serial": "D1", "wwn": "5000c5" }), ("D1", "5000c6"), Some("WWN 5000c5")),
+        (json!({ "serial": "D1", "wwn": null }), ("", "5000c5"), Some("not shown")),
+        (json!({ "serial": "D1", "wwn": "5000c5" }), ("D9", "5000C5"), None),
+        (json!({ "serial": " d1 ", "wwn": "5000c5" }), ("D1", ""), None),
+        (json!({ "serial": null, "wwn": null }), ("D1", ""), None),
+    ];
+    for (former, (serial, wwn), refusal) in table {
+        bench.hardware = vec![disk(serial, wwn)];
+        let report = bench.boot_job(&recipe(), &json!({ "disk_before": former })).await;
+        let body = bench.reports().last().unwrap().body.clone();
+        assert_eq!(body["disk"]["name"], "sda");
+        match refusal {
+            Some(part) => {
+                failed_with(&report, unit::SELECT_DISK, part);
+                assert_eq!((&body["class"], &body["disk"]["written"]), (&json!("input"), &json!(false)));
+                assert!(!bench.disk_was_touched(), "{former}");
+            }
+            None => {
+                assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{former}: {report:?}");
+                assert_eq!((&body["status"], &body["disk"]["written"]), (&json!("success"), &json!(true)));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn further_disks_are_chosen_once_partitioned_and_named_in_the_report() {
+    let bench = Bench::new().await;
+    bench.fake.push_rootfs().await;
+    let second = json!({ "recipe_schema_id": SCHEMA_2_ID });
+    let with = |more: Value| {
+        let mut recipe = recipe();
+        recipe["more_disks"] = more;
+        recipe
+    };
+    let other = json!({ "target_disk": "/dev/vda" });
+    for (more, wanted) in [
+        (json!([{ "target_disk": "/dev/sda" }]), "more_disks/0 is /dev/sda, which is chosen already"),
+        (json!([other, other]), "more_disks/1 is /dev/vda, which is chosen already"),
+        (json!([{ "target_disk": "/dev/sdz" }]), "more_disks/0: there is no /dev/sdz"),
+    ] {
+        failed_with(&bench.boot_job(&with(more), &second).await, unit::SELECT_DISK, wanted);
+        assert!(!bench.disk_was_touched());
+    }
+    let own = json!([{ "size": "100%", "type_guid": "8300", "format": "ext4" }]);
+    let more = json!([other, { "target_disk": "/dev/nvme0n1", "partition_layout": own }]);
+    // The disk of the attempt before says nothing of the further disks.
+    let machine = bench.machine();
+    let former = json!({ "serial": machine.disk_serial(&machine.disks[0]), "wwn": null });
+    let retry = json!({ "recipe_schema_id": SCHEMA_2_ID, "disk_before": former });
+    let report = bench.boot_job(&with(more), &retry).await;
+    assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}");
+    let body = bench.reports().last().unwrap().body.clone();
+    assert_eq!(body["disk"]["more"].as_array().unwrap().len(), 2, "{body}");
+    // The entries of a GPT begin at the third sector, 128 bytes each; an unused one has no type.
+    let parts = |device: &str| {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::open(machine.disk_file(machine.disk(device).unwrap())).unwrap();
+        let mut entries = [0; 128 * 8];
+        file.read_exact_at(&mut entries, 1024).unwrap();
+        entries.chunks(128).filter(|entry| entry[..16].iter().any(|byte| *byte != 0)).count()
+    };
+    assert_eq!((parts("/dev/vda"), parts("/dev/nvme0n1")), (2, 1));
 }

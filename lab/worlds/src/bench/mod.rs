@@ -9,10 +9,11 @@
 //!  --firmware: register -> one set on 2,000 servers, 100 at a time ([`firmware`])
 //! ```
 //!
-//! The hosts do nothing, because only the controller is measured: this process sends their reports. No result fails the
+//! The hosts do nothing, because only the controller is measured: this process sends their reports. No time fails the
 //! benchmark: every line shows the result and the target (docs/testing.md). Lines with latencies also show the influence
-//! of stalls of the machine ([`stalls`]).
+//! of stalls of the machine ([`stalls`]). Figures that another load of the machine does not change are judged ([`bound`]).
 
+mod bound;
 mod busy;
 mod client;
 mod firmware;
@@ -81,6 +82,11 @@ impl Figures {
     /// Prints a figure and its target.
     fn show(&self, what: &str, found: &str, target: &str) -> anyhow::Result<()> {
         self.line(what, found, target, "")
+    }
+
+    /// Prints a figure with its bound, and their ratio.
+    fn judge(&self, bound: &bound::Bound) -> anyhow::Result<()> {
+        self.line(bound.what, &bound.found(), &bound.target(), &bound.verdict())
     }
 
     /// Prints latencies, their target, and the influence of stalls of the machine.

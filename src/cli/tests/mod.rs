@@ -9,6 +9,7 @@ mod images;
 mod jobs;
 mod local;
 mod maintenance;
+mod media;
 mod quoted;
 mod readiness;
 mod reference;

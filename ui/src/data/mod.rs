@@ -5,6 +5,7 @@ mod admin;
 mod error;
 mod firmware;
 mod fleet;
+mod media;
 mod registry;
 mod restored;
 mod webhooks;
@@ -26,13 +27,14 @@ pub use fleet::{
     Batch, BatchDetail, BatchPage, BatchProgress, BatchRow, BatchStop, Cause, CreatedBatch, ImportRow,
     JobOfServer, Selection, ServerImport,
 };
+pub use media::{Media, MediaPage};
 pub use registry::{
     HeldContent, ImageTag, Quota, Registry, Repositories, Repository, RepositoryDetail, ScrubStatus,
 };
 pub use restored::{
     BelievedJob, BelievedMachine, ObservedMachine, ObservedSlot, Restoration, RestoredServer,
 };
-pub use webhooks::{DeadLetter, DeadLetterPage, RetryStream, Webhook, WebhookPage};
+pub use webhooks::{DeadLetter, DeadLetterPage, RetryStream, Webhook, WebhookPage, WebhookTest};
 
 /// A job of a list, and the part of one job that both have.
 #[derive(Clone, Debug, Deserialize)]
@@ -234,7 +236,7 @@ pub struct MediaReads {
 /// What was read of one image.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MediaRead {
-    /// `boot` or `task`.
+    /// `boot`, `task` or `firmware`.
     pub image: String,
     /// The length of the image in bytes.
     pub size: u64,

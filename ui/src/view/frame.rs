@@ -159,7 +159,7 @@ const ENTRIES: [(Tab, &str, &str, &str, &str, Role); 6] = [
     (Tab::Settings, "/ui/settings", "c", "settings", "Settings", Role::Admin),
 ];
 
-const PLACES: [Place; 19] = [
+const PLACES: [Place; 20] = [
     place("/ui/", "home", "Overview", "", "g o", Role::Viewer),
     place("/ui/jobs", "jobs", "Jobs", "", "g j", Role::Viewer),
     place("/ui/jobs?q=outcome%3Afailed", "failed", "Jobs that failed", "outcome:failed", "", Role::Viewer),
@@ -178,6 +178,7 @@ const PLACES: [Place; 19] = [
     place("/ui/servers/import", "plus", "Import servers…", "", "", Role::Operator),
     place("/ui/batches/new", "plus", "New batch…", "one job for each of many servers", "", Role::Operator),
     place("/ui/registry", "registry", "Registry", "", "g r", Role::Viewer),
+    place("/ui/media", "registry", "Boot and task images", "served, and being read", "", Role::Viewer),
     place("/ui/firmware", "registry", "Firmware", "files and sets", "", Role::Viewer),
     place("/ui/events", "events", "Events", "", "g e", Role::Viewer),
     place("/ui/webhooks", "events", "Webhooks", "where events are sent", "", Role::Viewer),

@@ -14,11 +14,13 @@ mod quoted;
 mod readiness;
 mod reference;
 mod registry;
+mod selectors;
 mod servers;
 mod sessions;
 mod shell;
 mod watching;
 mod webhooks;
+mod without_json;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -156,6 +156,8 @@ async fn an_event_of_every_changing_operation_names_the_token_that_requested_it(
     let hook = format!("/api/v1/webhooks/{}", hook["webhook_id"].as_str().unwrap());
     walk.step("disableWebhook", M::POST, &format!("{hook}/disable"), json!({})).await;
     walk.step("enableWebhook", M::POST, &format!("{hook}/enable"), json!({})).await;
+    // Port 9 of this machine has no listener: the test fails, and is recorded with its result.
+    walk.step("testWebhook", M::POST, &format!("{hook}/test"), json!({})).await;
     walk.step("deleteWebhook", M::DELETE, &hook, json!({})).await;
 
     walk.step("beginRegistryReadOnly", M::POST, "/api/v1/registry/read-only", json!({ "reason": "x" })).await;

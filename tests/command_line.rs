@@ -1,42 +1,14 @@
 //! The program as an operator uses it, against a controller with simulated servers: short ids, forms of output, lists that
-//! follow, and a real sample of the JSON of each command that shows something.
+//! follow. The JSON of the commands is in `json_samples`.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::Output;
 
 use serde_json::{Value, json};
 
 use crate::kit::{Client, Scene, binary, healthy, soon};
 
-/// The arguments whose JSON is a sample in docs/cli.md. `JOB` and `BATCH` stand for ids, `-` separates the words of the command.
-const SAMPLES: [(&str, &[&str]); 22] = [
-    ("server list", &["server", "list"]),
-    ("server show", &["server", "show", "CLI-1"]),
-    ("server inventory", &["server", "inventory", "CLI-1"]),
-    ("server conditions", &["server", "conditions", "CLI-1"]),
-    ("job list", &["job", "list"]),
-    ("job show", &["job", "show", "JOB"]),
-    ("job events", &["job", "events", "JOB"]),
-    ("job explain", &["job", "explain", "JOB"]),
-    ("job log", &["job", "log", "JOB"]),
-    ("batch list", &["batch", "list"]),
-    ("batch show", &["batch", "show", "BATCH"]),
-    ("webhook list", &["webhook", "list"]),
-    ("firmware list", &["firmware", "list"]),
-    ("firmware set list", &["firmware", "set", "list"]),
-    ("about", &["about"]),
-    ("controller status", &["controller", "status"]),
-    ("controller restored", &["controller", "restored"]),
-    ("user list", &["user", "list"]),
-    ("token list", &["token", "list"]),
-    ("session list", &["session", "list"]),
-    ("secret list", &["secret", "list"]),
-    ("audit list", &["audit", "list"]),
-];
-
 /// Runs the program as a client.
-async fn shoal(client: &Client, arguments: &[&str]) -> Output {
+pub(crate) async fn shoal(client: &Client, arguments: &[&str]) -> Output {
     let mut command = binary(arguments);
     command.env("SHOAL_URL", &client.base).env("SHOAL_TOKEN", client.token());
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
@@ -126,119 +98,6 @@ async fn a_list_on_a_pipe_appends_what_changes_driven_by_events() {
     assert!(rows.len() > 1 && rows[0]["status"] == "queued", "{rows:#?}");
     assert_eq!(rows.last().unwrap()["outcome"], "succeeded");
     scene.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_command_that_shows_something_has_the_json_of_its_sample() {
-    let (scene, job, batch) = scene().await;
-    let mut drifted = BTreeMap::new();
-    for (command, arguments) in SAMPLES {
-        let arguments: Vec<&str> = arguments
-            .iter()
-            .map(|word| match *word {
-                "JOB" => job.as_str(),
-                "BATCH" => batch.as_str(),
-                other => other,
-            })
-            .chain(["-o", "json"])
-            .collect();
-        let document: Value = serde_json::from_str(&text(&scene.admin, &arguments).await).unwrap();
-        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join("golden/cli-json")
-            .join(format!("{}.json", command.replace(' ', "-")));
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&file, format!("{:#}\n", sample(&document, ""))).unwrap();
-        }
-        let known: Value =
-            serde_json::from_slice(&std::fs::read(&file).unwrap_or_default()).unwrap_or_default();
-        if let Some(place) = difference(&known, &sample(&document, ""), command) {
-            drifted.insert(command, place);
-        }
-        // YAML and names come from the same document.
-        let with = |format| [&arguments[..arguments.len() - 1], &[format]].concat();
-        assert!(!text(&scene.admin, &with("yaml")).await.is_empty());
-        text(&scene.admin, &with("name")).await;
-    }
-    assert!(drifted.is_empty(), "UPDATE_GOLDEN=1 rewrites golden/cli-json: {drifted:#?}");
-    let error = shoal(&scene.admin, &["server", "show", "NONE", "-o", "json"]).await;
-    assert_eq!(error.status.code(), Some(3));
-    let error: Value = serde_json::from_slice(&error.stderr).unwrap();
-    assert_eq!((&error["status"], &error["error"]["error"]), (&json!(404), &json!("unknown_server")));
-    scene.end().await;
-}
-
-#[test]
-fn a_sample_that_lacks_a_member_or_has_another_type_is_noticed() {
-    let known = json!({"jobs": [{"job_id": "a", "wait": null, "steps": 3}], "next": null});
-    assert_eq!(difference(&known, &known, ""), None);
-    for (other, place) in [
-        (json!({"jobs": [{"job_id": "a", "wait": {"reason": "x"}, "steps": 3}], "next": "c"}), None),
-        (json!({"jobs": [{"job_id": "a", "wait": null}], "next": null}), Some("/jobs/0")),
-        (json!({"jobs": [{"job_id": 1, "wait": null, "steps": 3}], "next": null}), Some("/jobs/0/job_id")),
-        (json!({"jobs": [], "next": null}), None),
-        (json!([]), Some("")),
-    ] {
-        assert_eq!(difference(&known, &other, "").as_deref(), place, "{other}");
-    }
-}
-
-/// A document with the values that differ from run to run replaced, and of each list the first row.
-fn sample(document: &Value, key: &str) -> Value {
-    const NUMBERS: [&str; 9] =
-        ["seq", "next", "free_bytes", "size", "bytes", "uptime_s", "revision", "schema_version", "pid"];
-    match document {
-        Value::Object(members) => {
-            members.iter().map(|(key, member)| (key.clone(), sample(member, key))).collect()
-        }
-        Value::Array(rows) => rows.iter().take(1).map(|row| sample(row, key)).collect(),
-        Value::String(text) => json!(steady(text, key)),
-        Value::Number(_) if NUMBERS.contains(&key) => json!(7),
-        other => other.clone(),
-    }
-}
-
-fn steady(text: &str, key: &str) -> String {
-    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match text {
-        _ if key == "short_id" => "0192f3a4".to_owned(),
-        _ if text.len() == 36 && text.matches('-').count() == 4 => {
-            "0192f3a4-5b6c-7abc-8def-0123456789ab".to_owned()
-        }
-        _ if text.len() == 64 && is_hex(text) => "0".repeat(64),
-        _ if text.len() >= 20 && text.ends_with('Z') && text.contains('T') => {
-            "2026-01-02T10:00:00.000Z".to_owned()
-        }
-        _ if text.contains("127.0.0.1:") => "192.0.2.41".to_owned(),
-        _ if text.starts_with('/') && text.contains("/.tmp") => {
-            format!("/var/lib/shoal/{}", text.rsplit('/').next().unwrap_or_default())
-        }
-        _ if key == "head" => format!("7:{}", "0".repeat(64)),
-        "127.0.0.1" => "192.0.2.1".to_owned(),
-        _ => text.to_owned(),
-    }
-}
-
-/// The first place at which two documents have other members or types. Null and an empty list stand for every type.
-fn difference(known: &Value, now: &Value, place: &str) -> Option<String> {
-    match (known, now) {
-        (Value::Null, _) | (_, Value::Null) => None,
-        (Value::Object(one), Value::Object(other)) => {
-            // Maps with keys of their own, such as labels, are equal in type only.
-            if place.ends_with("/labels") || place.ends_with("/data") || place.ends_with("/observed") {
-                return None;
-            }
-            if !one.keys().eq(other.keys()) {
-                return Some(place.to_owned());
-            }
-            one.iter().find_map(|(key, member)| difference(member, &other[key], &format!("{place}/{key}")))
-        }
-        (Value::Array(one), Value::Array(other)) => match (one.first(), other.first()) {
-            (Some(one), Some(other)) => difference(one, other, &format!("{place}/0")),
-            _ => None,
-        },
-        _ if std::mem::discriminant(known) == std::mem::discriminant(now) => None,
-        _ => Some(place.to_owned()),
-    }
 }
 
 /// Runs a command line of the program on a terminal of a size, and returns what the terminal received. `keys` are typed.

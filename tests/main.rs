@@ -72,6 +72,7 @@ mod fleet;
 mod guards;
 mod images;
 mod jobs;
+mod json_samples;
 mod kill;
 mod kit;
 mod limits;

@@ -50,6 +50,10 @@ async fn a_webhook_is_made_watched_and_its_dead_letter_is_sent_again() {
     assert!(seen.html.contains("run.held") && !seen.html.contains("/redeliver"), "{}", seen.html);
     assert!(ben.get("/ui/webhooks").await.html.contains(&page));
 
+    let question = ann.get(&format!("{page}/test")).await;
+    let tested = post(&ann, &format!("{page}/test"), &fields(&question, &["csrf"], &[])).await;
+    assert!(tested.status == 200 && tested.html.contains("Accepted"), "{}", tested.html);
+
     receiver.now(|_| Reaction::Respond(200));
     let question = ann.get(&again).await;
     assert_eq!(question.hidden("seq"), seq);

@@ -201,6 +201,65 @@ async fn every_event_of_a_job_arrives_signed_once_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_test_delivery_is_signed_marked_sent_once_and_shows_what_the_receiver_responded() {
+    let scene = scene().await;
+    let receiver = Receiver::good().await;
+    let hook = receiver.hook(&scene.admin, json!({ "types": ["report.*"] })).await;
+    let place = format!("/api/v1/webhooks/{hook}");
+    // A disabled webhook can be tested before it is enabled.
+    scene.admin.post(&format!("{place}/disable"), &json!({})).await.expect(200);
+    let test = async || scene.admin.post(&format!("{place}/test"), &json!({})).await.expect(200);
+
+    let accepted = test().await;
+    assert_eq!(
+        (&accepted["accepted"], &accepted["status"], &accepted["error"]),
+        (&json!(true), &json!(204), &Value::Null)
+    );
+    receiver.now(|event| {
+        assert_eq!(event["data"]["test"], true);
+        Reaction::Respond(500)
+    });
+    let refused = test().await;
+    assert_eq!((&refused["accepted"], &refused["status"]), (&json!(false), &json!(500)));
+    assert_eq!(refused["error"], "the receiver responded with 500");
+    let ids = [&accepted, &refused].map(|tested| tested["delivery_id"].as_str().unwrap().to_owned());
+    assert_ne!(ids[0], ids[1], "a receiver leaves out an id that it has seen");
+    // The receiver has verified both signatures.
+    let got: Vec<(String, String)> = receiver.got().into_iter().map(|got| (got.id, got.kind)).collect();
+    assert_eq!(got, ids.map(|id| (id, "webhook.test".to_owned())));
+
+    let shown = shown(&scene.admin, &hook).await;
+    assert_eq!(
+        (&shown["delivered"], &shown["dead_letters"], &shown["failing_since"]),
+        (&json!(0), &json!(0), &Value::Null),
+        "a test changes nothing of the webhook"
+    );
+    let events = scene.admin.get("/api/v1/events?limit=1000").await.expect(200);
+    let levels: Vec<&Value> = events["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["type"] == "webhook.tested")
+        .map(|event| &event["level"])
+        .collect();
+    assert_eq!(levels, [&json!("info"), &json!("warn")]);
+    assert_eq!(
+        scene.admin.post(&format!("/api/v1/webhooks/{}/test", uuid_of_none()), &json!({})).await.status,
+        404
+    );
+    let operator = json!({ "name": "op", "role": "operator" });
+    let made = scene.admin.post("/api/v1/tokens", &operator).await.expect(201);
+    let operator = scene.admin.with_token(made["token"].as_str().unwrap());
+    assert_eq!(operator.post(&format!("{place}/test"), &json!({})).await.status, 403);
+    scene.end().await;
+}
+
+/// The id of no webhook.
+fn uuid_of_none() -> &'static str {
+    "0192f3a4-5b6c-7abc-8def-0123456789ab"
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_event_delays_its_own_job_and_no_other() {
     let scene = scene().await;
     let receiver = Receiver::good().await;

@@ -290,6 +290,21 @@ async function main() {
     await sound(page, 'firmware plan');
     await shot(page, 'firmware-plan-light');
 
+    // Boot and task images: of the server whose job has ended, and the filter beside its fields.
+    await page.goto(url + '/ui/registry');
+    await page.getByRole('link', { name: 'Boot and task images' }).first().click();
+    await page.getByRole('heading', { name: 'Served now' }).waitFor();
+    await sound(page, 'images');
+    await page.getByLabel('Image', { exact: true }).fill('boot');
+    await page.getByLabel('Image', { exact: true }).press('Enter');
+    await page.waitForURL(/image=boot/);
+    const images = await page.locator('#ended').innerText();
+    check(images.includes('Boot image') && !images.includes('Task image'), `only boot images: ${images.slice(0, 200)}`);
+    const [field, button] = [await page.getByLabel('Image', { exact: true }).boundingBox(), await page.getByRole('button', { name: 'Filter' }).boundingBox()];
+    check(Math.abs(field.y + field.height - button.y - button.height) < 2, 'the Filter button stands on the line of its fields');
+    await sound(page, 'images filtered');
+    await shot(page, 'images-light');
+
     // A user and a token: made, used, shown once.
     await page.goto(url + '/ui/users');
     await page.getByRole('link', { name: 'New user' }).click();
@@ -348,6 +363,11 @@ async function main() {
     await sound(page, 'disable the webhook?');
     await page.getByRole('button', { name: 'Disable the webhook' }).click();
     await page.getByText('Nothing is sent until').waitFor();
+    await page.getByRole('link', { name: 'Test…' }).click();
+    await sound(page, 'test the webhook?');
+    await page.getByRole('button', { name: 'Send a test' }).click();
+    await page.getByText('Not accepted').waitFor();
+    await sound(page, 'webhook tested');
 
     // Keys and palette.
     await page.goto(url + '/ui/jobs');
@@ -372,7 +392,7 @@ async function main() {
 
     // Every page once dark and wide, once light and narrow; the most used ones in the other two forms as well.
     const job = failed.replace(/\/retry$/, '').slice(url.length);
-    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/audit?action=user.*', '/ui/webhooks', hook, `${hook}/delete`, '/ui/servers/UI-0001/edit', '/ui/servers/UI-0001/delete', '/ui/batches', batch, '/ui/batches/new', '/ui/servers/import', '/ui/registry/os-images/ubuntu-rootfs', '/ui/firmware', '/ui/firmware/sets/spring', '/ui/servers/UI-0001/condition?kind=firmwareInstall', '/ui/users/kim', '/ui/tokens/new', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
+    const places = ['/ui/', '/ui/jobs', job, '/ui/servers', '/ui/servers/UI-0001', '/ui/jobs/new', '/ui/registry', '/ui/events', '/ui/settings', '/ui/users', '/ui/audit', '/ui/audit?action=user.*', '/ui/webhooks', hook, `${hook}/delete`, '/ui/servers/UI-0001/edit', '/ui/servers/UI-0001/delete', '/ui/batches', batch, '/ui/batches/new', '/ui/servers/import', '/ui/registry/os-images/ubuntu-rootfs', '/ui/media', '/ui/media?show=ended', '/ui/firmware', '/ui/firmware/sets/spring', '/ui/servers/UI-0001/condition?kind=firmwareInstall', '/ui/users/kim', '/ui/tokens/new', '/ui/account', '/ui/find?q=UI', '/ui/drain'];
     const few = ['/ui/', '/ui/jobs', job, '/ui/servers/UI-0001', batch];
     const forms = [
       { name: 'desktop-dark', places, viewport: { width: 1440, height: 900 }, colorScheme: 'dark' },

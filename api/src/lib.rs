@@ -33,6 +33,7 @@ mod host;
 mod jobs;
 mod log_level;
 mod media;
+mod media_list;
 mod middleware;
 mod openapi;
 mod overload;
@@ -95,6 +96,7 @@ pub use registry::{
     UploadsStatus,
 };
 pub use session::WebSessions;
+pub use webhooks::{TestDelivery, WebhookTester};
 pub use worker::Workers;
 
 /// The shared state of the handlers.
@@ -130,6 +132,8 @@ pub struct Api {
     pub registry: Option<Arc<dyn RegistryAdmin>>,
     /// The backups that the controller makes.
     pub backups: Option<Arc<dyn BackupAdmin>>,
+    /// Sends test deliveries of webhooks.
+    pub webhook_tests: Option<Arc<dyn WebhookTester>>,
     /// The firmware files, if `ENABLE_REGISTRY` is set.
     pub firmware: Option<FirmwareFiles>,
     /// Whether an installation of firmware finds its files: in the registry, or where the environment has them.
@@ -228,6 +232,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/firmware-sets", post(firmware::create_set).get(firmware::list_sets)),
         ("/api/v1/firmware-sets/{name}", get(firmware::show_set).delete(firmware::delete_set)),
         ("/api/v1/firmware-match", get(firmware::match_set)),
+        ("/api/v1/media", get(media_list::list)),
         ("/api/v1/overview", get(overview::show)),
         ("/api/v1/log-level", post(log_level::set).get(log_level::show).delete(log_level::reset)),
         ("/api/v1/registry", get(registry::show)),
@@ -268,6 +273,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/webhooks/{id}/dead-letters/redeliver", post(webhooks::redeliver)),
         ("/api/v1/webhooks/{id}/disable", post(webhooks::disable)),
         ("/api/v1/webhooks/{id}/enable", post(webhooks::enable)),
+        ("/api/v1/webhooks/{id}/test", post(webhooks::test)),
         (media::TASK_IMAGE, get(media::task_image)),
         ("/about", get(about::show)),
         ("/ca.pem", get(plain::authority)),

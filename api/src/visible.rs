@@ -39,7 +39,7 @@ pub(super) fn labels_of(method: &Method, route: &str) -> Labels {
     match route {
         "/api/v1/me" | "/api/v1/me/password" | "/api/v1/jobs" => Labels::ByHandler,
         "/api/v1/session" | "/api/v1/sessions" | "/api/v1/sessions/{id}" => Labels::ByHandler,
-        "/api/v1/servers" if reads => Labels::ByHandler,
+        "/api/v1/servers" | "/api/v1/media" if reads => Labels::ByHandler,
         "/api/v1/jobs/{id}"
         | "/api/v1/jobs/{id}/events"
         | "/api/v1/jobs/{id}/explain"

@@ -12,6 +12,7 @@ use super::error::CliError;
 use super::input;
 use super::output::{Output, text};
 use super::plan_view::listed;
+use super::targets::Targets;
 
 /// The longest file with settings.
 const MAX_FILE: usize = 256 * 1024;
@@ -38,8 +39,8 @@ pub(super) struct ShowBios {
 /// Arguments of `shoal server bios set`.
 #[derive(Args, Debug)]
 pub(super) struct SetBios {
-    /// The serial number of the server
-    serial: String,
+    #[command(flatten)]
+    targets: Targets,
     /// A wanted value; numbers and truth values get the type that the BIOS says
     #[arg(value_name = "NAME=VALUE", value_parser = setting)]
     settings: Vec<(String, String)>,
@@ -116,7 +117,13 @@ fn row(row: &Value) -> Vec<String> {
 
 impl SetBios {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let Self { serial, settings, boot_order, from_file, restart, request } = self;
+        let Self { mut targets, mut settings, boot_order, from_file, restart, request } = self;
+        if targets.are_filtered()
+            && let Some(first) = targets.serial.take()
+        {
+            // With a filter there is no serial number: the first word is a setting like the others.
+            settings.insert(0, setting(&first).map_err(CliError::Usage)?);
+        }
         let mut parameters = match from_file {
             Some(path) => file(&path)?,
             None => Map::new(),
@@ -136,7 +143,7 @@ impl SetBios {
         }
         let mut parameters = Value::Object(parameters);
         restart.add_to(&mut parameters);
-        request.send(&serial, "biosApply", parameters, client, output).await
+        request.send_to(&targets, "BIOS settings", ("biosApply", parameters), client, output).await
     }
 }
 

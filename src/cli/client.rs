@@ -177,6 +177,17 @@ impl Client {
         self.send(Method::PATCH, path, &[], Some(body), headers).await
     }
 
+    /// A PATCH request with query parameters.
+    pub(super) async fn patch_query(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: &impl Serialize,
+        headers: HeaderMap,
+    ) -> Result<ApiResponse, CliError> {
+        self.send(Method::PATCH, path, query, Some(body), headers).await
+    }
+
     pub(super) async fn delete(&self, path: &[&str], headers: HeaderMap) -> Result<ApiResponse, CliError> {
         self.send(Method::DELETE, path, &[], None::<&Value>, headers).await
     }

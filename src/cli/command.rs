@@ -6,8 +6,8 @@ use super::client::ConnectionArgs;
 use super::settings_args::SettingsArgs;
 use super::{
     accounts, agent, audit, backup, batch, bmc, ca, config, controller, dashboards, doctor, firmware, image,
-    iso, job, log, maintenance, recipe, registry, secret, server, session, shell, support, token, top, user,
-    webhook, worker,
+    iso, job, log, maintenance, media, recipe, registry, secret, server, session, shell, support, token, top,
+    user, webhook, worker,
 };
 
 /// One command of the program.
@@ -45,6 +45,13 @@ pub(super) enum Command {
         connection: ConnectionArgs,
         #[command(flatten)]
         arguments: top::TopArgs,
+    },
+    /// Show the boot and task images that are served, and what BMCs read of them
+    Media {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: Box<media::MediaCommand>,
     },
     /// Manage outgoing webhooks
     Webhook {

@@ -1,4 +1,5 @@
-//! `shoal server power-cycle`, `reset-bmc`, `bios set`, `inventory --refresh` and `conditions`: actions requested for one server.
+//! `shoal server power-cycle`, `reset-bmc`, `bios set`, `inventory --refresh` and `conditions`: actions requested for a server, or for each
+//! of a filter ([`super::targets`]).
 //!
 //! ```text
 //!   POST condition ── --dry-run ──> preview
@@ -15,6 +16,7 @@ use super::client::{Client, header};
 use super::error::CliError;
 use super::job::watch_to_the_end;
 use super::output::{Output, join, plain, text};
+use super::targets::{Change, Targets};
 use super::watch::PollInterval;
 
 /// What every request for a condition has.
@@ -74,8 +76,8 @@ impl RestartArgs {
 /// Arguments of `shoal server power-cycle`.
 #[derive(Args, Debug)]
 pub(super) struct PowerCycle {
-    /// The serial number of the server
-    serial: String,
+    #[command(flatten)]
+    targets: Targets,
     /// Force the host off at once, without a shutdown of its operating system
     #[arg(long, conflicts_with_all = ["force", "grace"])]
     hard: bool,
@@ -95,8 +97,8 @@ pub(super) struct PowerCycle {
 /// Arguments of `shoal server reset-bmc`.
 #[derive(Args, Debug)]
 pub(super) struct ResetBmc {
-    /// The serial number of the server
-    serial: String,
+    #[command(flatten)]
+    targets: Targets,
     /// Restart the BMC at once, without the end of its own work
     #[arg(long)]
     forced: bool,
@@ -107,49 +109,55 @@ pub(super) struct ResetBmc {
 /// Arguments of `shoal server inventory`.
 #[derive(Args, Debug)]
 pub(super) struct Inventory {
-    /// The serial number of the server
-    pub(super) serial: String,
+    #[command(flatten)]
+    targets: Targets,
     /// Read the hardware from the BMC first; with --watch or --dry-run, as for other conditions
     #[arg(long)]
-    pub(super) refresh: bool,
+    refresh: bool,
     #[command(flatten)]
     request: RequestArgs,
 }
 
 impl PowerCycle {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let Self { serial, hard, force, grace, power_on, request } = self;
-        if hard {
-            return request
-                .send(&serial, "powerCycleHard", json!({ "power_on": power_on }), client, output)
-                .await;
-        }
-        let mut parameters = json!({ "power_on": power_on, "force": force });
-        if let Some(grace) = grace {
-            parameters["grace_seconds"] = json!(grace);
-        }
-        request.send(&serial, "powerCycleSoft", parameters, client, output).await
+        let Self { targets, hard, force, grace, power_on, request } = self;
+        let (kind, parameters) = match hard {
+            true => ("powerCycleHard", json!({ "power_on": power_on })),
+            false => {
+                let mut parameters = json!({ "power_on": power_on, "force": force });
+                if let Some(grace) = grace {
+                    parameters["grace_seconds"] = json!(grace);
+                }
+                ("powerCycleSoft", parameters)
+            }
+        };
+        request.send_to(&targets, "power cycle", (kind, parameters), client, output).await
     }
 }
 
 impl ResetBmc {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let how = if self.forced { "forced" } else { "graceful" };
-        self.request.send(&self.serial, "bmcReset", json!({ "type": how }), client, output).await
+        let what = ("bmcReset", json!({ "type": how }));
+        self.request.send_to(&self.targets, "restart of the BMC", what, client, output).await
     }
 }
 
 impl Inventory {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         if self.refresh {
-            return self.request.send(&self.serial, "inventoryOOB", json!({}), client, output).await;
+            let what = ("inventoryOOB", json!({}));
+            return self.request.send_to(&self.targets, "inventory", what, client, output).await;
         }
         if self.request.is_given() {
             return Err(CliError::Usage(
                 "these options need --refresh: without it nothing is requested".to_owned(),
             ));
         }
-        super::inventory::show(&self.serial, client, output).await
+        let show = async |serial: &str, output: &mut Output<'_>| {
+            super::inventory::show(serial, client, output).await
+        };
+        self.targets.each("inventory", Change::Reads, client, output, show).await
     }
 }
 
@@ -164,11 +172,39 @@ impl RequestArgs {
             || self.idempotency_key.is_some()
     }
 
+    /// Requests a condition of the servers of a command, or previews it.
+    pub(super) async fn send_to(
+        &self,
+        targets: &Targets,
+        verb: &str,
+        (kind, parameters): (&str, Value),
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<(), CliError> {
+        let change = self.change(targets.are_filtered())?;
+        let send = async |serial: &str, output: &mut Output<'_>| {
+            self.send(serial, kind, (&parameters, targets.are_filtered()), client, output).await
+        };
+        targets.each(verb, change, client, output, send).await
+    }
+
+    /// Whether the request changes something. Refuses options that belong to one server.
+    pub(super) fn change(&self, many: bool) -> Result<Change, CliError> {
+        if many && (self.watch || self.if_revision.is_some() || self.idempotency_key.is_some()) {
+            return Err(CliError::Usage(
+                "--watch, --if-revision and --idempotency-key belong to one server; `shoal job list --watch` follows many"
+                    .to_owned(),
+            ));
+        }
+        Ok(if self.dry_run { Change::Reads } else { Change::Changes })
+    }
+
+    /// Requests a condition of one server, or previews it; `many` says that it is one of several.
     pub(super) async fn send(
-        self,
+        &self,
         serial: &str,
         kind: &str,
-        parameters: Value,
+        (parameters, many): (&Value, bool),
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<(), CliError> {
@@ -176,7 +212,7 @@ impl RequestArgs {
         let mut body = json!({ "kind": kind, "parameters": parameters, "queue": self.queue });
         for (name, value) in [
             ("priority", self.priority.map(|priority| json!(priority))),
-            ("deadline", self.deadline.map(|deadline| json!(deadline))),
+            ("deadline", self.deadline.as_ref().map(|deadline| json!(deadline))),
             ("revision", self.if_revision.map(|revision| json!(revision))),
         ] {
             if let Some(value) = value {
@@ -189,7 +225,11 @@ impl RequestArgs {
         };
         if self.dry_run {
             let preview = preview_with(serial, &body, headers, client).await?;
-            return if output.json { output.document(&preview) } else { show_preview(&preview, output) };
+            return match (output.json, many) {
+                (true, true) => output.row(&preview),
+                (true, false) => output.document(&preview),
+                (false, _) => show_preview(&preview, output),
+            };
         }
         let condition = client.post(&path, &body, headers).await?.body;
         let Some(id) = condition["id"].as_str() else {

@@ -48,6 +48,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         "server update",
         &[
             "shoal server update XF-2041 --bmc-address 192.0.2.42 --bmc-password-stdin < bmc.password",
+            "shoal server update XF-2041 --label rack=8 --dry-run",
             "shoal server update --filter rack=7 --label owner=storage --yes",
         ],
     ),
@@ -98,6 +99,10 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("batch retry", &["shoal batch retry 0192f3a4 --failed --class installer --watch"]),
     ("top", &["shoal top", "shoal top --once"]),
     (
+        "media list",
+        &["shoal media list --served --watch", "shoal media list --server XF-2041 --image boot -o json"],
+    ),
+    (
         "webhook add",
         &["shoal webhook add https://hooks.example.org/shoal --secret-file hook.secret --type run.ended"],
     ),
@@ -106,6 +111,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("webhook remove", &["shoal webhook remove 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
     ("webhook disable", &["shoal webhook disable 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
     ("webhook enable", &["shoal webhook enable 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
+    ("webhook test", &["shoal webhook test 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
     ("webhook dead-letters", &["shoal webhook dead-letters 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
     ("webhook redeliver", &["shoal webhook redeliver 0192f3a4-5b6c-7abc-8def-0123456789ab"]),
     (

@@ -47,6 +47,14 @@ impl FilterArgs {
 }
 
 impl FilterOptions {
+    /// Whether there is a filter.
+    pub(super) fn is_given(&self) -> bool {
+        !self.negated.is_empty()
+            || !self.labels.is_empty()
+            || self.state.is_some()
+            || self.serial_glob.is_some()
+    }
+
     /// The text of the filter; empty without one.
     pub(super) fn text(&self, subject: Subject) -> Result<String, CliError> {
         self.text_with(subject, &[])

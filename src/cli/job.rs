@@ -16,8 +16,9 @@ use super::filter::FilterArgs;
 use super::ids;
 use super::input;
 use super::job_live;
+use super::job_verbs::SelectedJobs;
 use super::live::{Source, WatchArgs};
-use super::many::{self, NextLine, Selection, ServerFilter};
+use super::many::{self, NextLine, ServerFilter};
 use super::output::{Column, Output, Since, is_since, join, plain, text};
 use super::timeline;
 use super::watch::{self, PollInterval, follow};
@@ -66,12 +67,12 @@ pub(super) enum JobCommand {
     },
     /// Cancel a job, or all jobs that a filter selects; the cleanup ejects media and restores boot settings
     Cancel(SelectedJobs),
-    /// Hold a queued or waiting job until it is resumed or cancelled; a hold has no deadline
-    Hold(JobArgs),
-    /// Resume a held job
-    Resume(JobArgs),
-    /// End the rescue session of a job with success; its cleanup ejects media and powers the host as the recipe says
-    Finish(JobArgs),
+    /// Hold a queued or waiting job, or all that a filter selects, until they are resumed or cancelled; a hold has no deadline
+    Hold(SelectedJobs),
+    /// Resume a held job, or all that a filter selects
+    Resume(SelectedJobs),
+    /// End the rescue session of a job, or of all that a filter selects, with success; the cleanup ejects media and powers the host as the recipe says
+    Finish(SelectedJobs),
     /// Create a new job with the server and recipe of an ended job, or a batch with those of all that a filter selects
     Retry {
         #[command(flatten)]
@@ -80,28 +81,6 @@ pub(super) enum JobCommand {
         #[arg(long)]
         watch: bool,
     },
-}
-
-/// A job, or the jobs of a filter, and the reason of a verb.
-#[derive(Args, Debug)]
-pub(super) struct SelectedJobs {
-    /// The id of the job
-    job: Option<String>,
-    #[command(flatten)]
-    selection: Selection,
-    /// The reason, stored in the events of the jobs
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
-}
-
-/// A job and the reason of a verb.
-#[derive(Args, Debug)]
-pub(super) struct JobArgs {
-    /// The id of the job, or its beginning
-    job: String,
-    /// The reason, stored in the events of the job
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
 }
 
 /// Arguments of `shoal job create`.
@@ -255,72 +234,7 @@ pub(super) async fn run(
         JobCommand::Hold(args) => args.apply("hold", "is held", client, output).await,
         JobCommand::Resume(args) => args.apply("resume", "is resumed", client, output).await,
         JobCommand::Finish(args) => args.apply("finish", "is being finished", client, output).await,
-        JobCommand::Retry { args, watch } => {
-            let SelectedJobs { job, selection, reason } = args;
-            let filter = selection.or_one(Subject::Jobs, job.as_deref(), "id of the job")?;
-            let Some(job) = job else {
-                if watch {
-                    return Err(CliError::Usage(
-                        "--watch follows one job; shoal batch watch follows many".to_owned(),
-                    ));
-                }
-                let batch = selection.jobs("retry", &filter, reason.as_deref(), client, output).await?;
-                return match batch {
-                    Some(batch) => many::show_created(&batch, client, output).map(drop),
-                    None => Ok(()),
-                };
-            };
-            let args = JobArgs { job, reason };
-            let response = args.post("retry", client).await?;
-            let Some(job) = response["job_id"].as_str() else {
-                return Err(client.unexpected_response(&["jobs", &args.job, "retry"], "job_id is missing"));
-            };
-            if output.json {
-                output.row(&response)?;
-            } else {
-                output.line(format!("job {} created as a retry of job {}", plain(job), plain(&args.job)))?;
-            }
-            if watch { watch_to_the_end(client, job, PollInterval::default(), output).await } else { Ok(()) }
-        }
-    }
-}
-
-impl SelectedJobs {
-    async fn cancel(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let Self { job, selection, reason } = self;
-        let filter = selection.or_one(Subject::Jobs, job.as_deref(), "id of the job")?;
-        if let Some(job) = job {
-            return JobArgs { job, reason }.apply("cancel", "is being cancelled", client, output).await;
-        }
-        match selection.jobs("cancel", &filter, reason.as_deref(), client, output).await? {
-            Some(response) if output.json => output.document(&response),
-            Some(response) => {
-                output.line(format!("{} jobs are being cancelled", text(&response, "/cancelled_now")))
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-impl JobArgs {
-    async fn post(&self, verb: &str, client: &Client) -> Result<Value, CliError> {
-        let body = self.reason.as_ref().map_or_else(|| json!({}), |reason| json!({"reason": reason}));
-        let job = ids::job(client, &self.job).await?;
-        Ok(client.post(&["jobs", &job, verb], &body, HeaderMap::new()).await?.body)
-    }
-
-    async fn apply(
-        self,
-        verb: &str,
-        done: &str,
-        client: &Client,
-        output: &mut Output<'_>,
-    ) -> Result<(), CliError> {
-        let response = self.post(verb, client).await?;
-        if output.json {
-            return output.document(&response);
-        }
-        output.line(format!("job {} {done} ({})", plain(&self.job), text(&response, "/status")))
+        JobCommand::Retry { args, watch } => args.retry(watch, client, output).await,
     }
 }
 

@@ -18,6 +18,8 @@ use model::Subject;
 
 /// The maximum of servers that one command changes.
 const MAX_SERVERS: usize = 5000;
+/// The maximum of jobs that one command changes one after the other.
+const MAX_JOBS: usize = 1000;
 /// The maximum of servers that a preview names.
 const NAMED: usize = 20;
 
@@ -63,6 +65,11 @@ impl ServerFilter {
     ) -> Result<Option<Vec<String>>, CliError> {
         let filter = FilterOptions::terms(Subject::Servers, &self.terms)?;
         self.consent.servers(verb, &filter, dry_run, client, output).await
+    }
+
+    /// The servers of the filter, for a command that changes nothing.
+    pub(super) async fn selected(&self, client: &Client) -> Result<Vec<String>, CliError> {
+        serials(&FilterOptions::terms(Subject::Servers, &self.terms)?, client).await
     }
 
     /// Whether there is a filter.
@@ -143,16 +150,29 @@ pub(super) async fn each(
     output: &mut Output<'_>,
     change: impl AsyncFn(&str, &mut Output<'_>) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
+    each_of(("server", "servers"), serials, output, change).await
+}
+
+/// [`each`] for things that are called `one` and `many`. With a document as output, a refusal is a document too.
+pub(super) async fn each_of(
+    (one, many): (&str, &str),
+    names: &[String],
+    output: &mut Output<'_>,
+    change: impl AsyncFn(&str, &mut Output<'_>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     let mut failed = 0_usize;
-    for serial in serials {
-        if let Err(error) = change(serial, output).await {
+    for name in names {
+        if let Err(error) = change(name, output).await {
             failed += 1;
-            output.note(format!("server {}: {error}", plain(serial)));
+            if output.json {
+                output.row(&json!({ one: name, "error": error.to_string() }))?;
+            }
+            output.note(format!("{one} {}: {error}", plain(name)));
         }
     }
     match failed {
         0 => Ok(()),
-        failed => Err(CliError::failed(format!("{failed} of {} servers were not changed", serials.len()))),
+        failed => Err(CliError::failed(format!("{failed} of {} {many} did not succeed", names.len()))),
     }
 }
 
@@ -198,6 +218,41 @@ impl Selection {
         };
         body.insert("expected".to_owned(), json!(expected));
         Ok(Some(client.post(&path, &body, HeaderMap::new()).await?.body))
+    }
+
+    /// The jobs of a filter that have not ended; `None` after a preview.
+    pub(super) async fn open_jobs(
+        &self,
+        verb: &str,
+        filter: &str,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<Option<Vec<String>>, CliError> {
+        let filters = [("filter", format!("{filter} -condition:ended"))];
+        let found = client.list(&["jobs"], "jobs", &filters, MAX_JOBS).await?;
+        if !found["next"].is_null() {
+            return Err(CliError::failed(format!("the filter selects more than {MAX_JOBS} jobs; narrow it")));
+        }
+        let jobs = found["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        match self.consent.expect {
+            Some(expected) if expected != jobs.len() as u64 => Err(CliError::failed(format!(
+                "the filter selects {} jobs now and {expected} were expected; nothing was changed",
+                jobs.len()
+            ))),
+            _ if self.consent.yes && !jobs.is_empty() => {
+                Ok(Some(jobs.iter().map(|job| text(job, "/job_id")).collect()))
+            }
+            _ => {
+                let first: Vec<Value> = jobs
+                    .iter()
+                    .take(NAMED)
+                    .map(|job| json!({ "job_id": job["job_id"], "server_serial": job["server_serial"] }))
+                    .collect();
+                let preview = json!({ "dry_run": true, "count": jobs.len(), "first": first });
+                show_jobs(verb, &preview, output)?;
+                Ok(None)
+            }
+        }
     }
 
     /// The servers of a filter; `None` after a preview.

@@ -4,7 +4,7 @@
 //! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
 //! worker                        runs steps of a running controller here; its commands are clients of it
-//! server, job, batch, webhook,
+//! server, job, batch, webhook, media,
 //! firmware, image, controller, about      clients of a running controller over HTTP; they never open its database
 //! bmc …                         a client of a running controller, or directly of a BMC
 //! user, token, secret           clients of a running controller; with --offline local, refused while a controller runs
@@ -56,10 +56,12 @@ mod inventory;
 mod iso;
 mod job;
 mod job_live;
+mod job_verbs;
 mod live;
 mod log;
 mod maintenance;
 mod many;
+mod media;
 mod openapi;
 mod output;
 mod plan_view;
@@ -73,10 +75,12 @@ mod restored;
 mod secret;
 mod serve;
 mod server;
+mod server_preview;
 mod session;
 mod settings_args;
 mod shell;
 mod support;
+mod targets;
 mod timeline;
 mod token;
 mod top;
@@ -200,6 +204,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Top { connection, arguments } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(top::run(arguments, &client, output)))
+        }
+        Command::Media { connection, command } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(Box::pin(media::run(*command, &client, output)))
         }
         Command::Webhook { connection, command } => {
             let client = Client::new(&connection)?;

@@ -30,29 +30,37 @@ struct Probed {
 impl ProbeServers {
     /// Reads the BMCs and shows a row for each; fails if one could not be read.
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let filter = self.filter.text(Subject::Servers)?;
-        let serials = many::serials(&filter, client).await?;
-        let count = serials.len();
-        let mut probed = Vec::with_capacity(count);
-        let mut cards = stream::iter(serials).map(|serial| probe(client, serial)).buffered(AT_ONCE);
-        while let Some(card) = cards.next().await {
-            probed.push(card);
-            if probed.len() % AT_ONCE == 0 {
-                output.note(format!("{} of {count} BMCs read", probed.len()));
-            }
+        probe_all(&self.filter.text(Subject::Servers)?, client, output).await
+    }
+}
+
+/// Reads the BMCs of the servers of a filter and shows a row for each; fails if one could not be read.
+pub(super) async fn probe_all(
+    filter: &str,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    let serials = many::serials(filter, client).await?;
+    let count = serials.len();
+    let mut probed = Vec::with_capacity(count);
+    let mut cards = stream::iter(serials).map(|serial| probe(client, serial)).buffered(AT_ONCE);
+    while let Some(card) = cards.next().await {
+        probed.push(card);
+        if probed.len() % AT_ONCE == 0 {
+            output.note(format!("{} of {count} BMCs read", probed.len()));
         }
-        let failed = probed.iter().filter(|probed| probed.card.is_err()).count();
-        if output.json {
-            probed.iter().try_for_each(|probed| output.row(&probed.document()))?;
-        } else {
-            show(&probed, output)?;
-        }
-        match failed {
-            0 => Ok(()),
-            failed => Err(CliError::failed(format!(
-                "{failed} of {count} BMCs could not be read; `shoal bmc doctor SERIAL` shows why and what to do"
-            ))),
-        }
+    }
+    let failed = probed.iter().filter(|probed| probed.card.is_err()).count();
+    if output.json {
+        probed.iter().try_for_each(|probed| output.row(&probed.document()))?;
+    } else {
+        show(&probed, output)?;
+    }
+    match failed {
+        0 => Ok(()),
+        failed => Err(CliError::failed(format!(
+            "{failed} of {count} BMCs could not be read; `shoal bmc doctor SERIAL` shows why and what to do"
+        ))),
     }
 }
 

@@ -19,6 +19,7 @@ use super::many::{self, Selection, ServerFilter};
 use super::output::{Column, Output, join, text};
 use super::probe_servers::ProbeServers;
 use super::restored;
+use super::server_preview;
 use model::Subject;
 
 const TLS_MODES: [&str; 3] = ["verify", "pinned", "insecure"];
@@ -183,6 +184,9 @@ pub(super) struct UpdateServer {
     /// Remove a value; may be given more than once
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["vendor", "bmc-profile", "quirks", "tls-fingerprint", "media-base-url"]))]
     clear: Vec<String>,
+    /// Show what would change; change nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Change the server only if it has this revision; otherwise end with 4
     #[arg(long, value_name = "N", conflicts_with = "filter")]
     if_revision: Option<u64>,
@@ -299,12 +303,28 @@ impl UpdateServer {
         }
         if let Some(serial) = &self.serial {
             self.filter.expect_none()?;
+            if self.dry_run {
+                let preview = server_preview::preview(serial, &body, headers, client).await?;
+                return if output.json {
+                    output.document(&preview)
+                } else {
+                    server_preview::show(&preview, output)
+                };
+            }
             let server = client.patch(&["servers", serial], &body, headers).await?.body;
             return if output.json { output.document(&server) } else { output.line(changed(&server)) };
         }
         if self.args.tls_fingerprint.is_some() {
             let why = "a certificate belongs to one BMC; give --tls-fingerprint with a serial number";
             return Err(CliError::Usage(why.to_owned()));
+        }
+        if self.dry_run {
+            let serials = self.filter.selected(client).await?;
+            return many::each(&serials, output, async |serial, output| {
+                let preview = server_preview::preview(serial, &body, HeaderMap::new(), client).await?;
+                if output.json { output.row(&preview) } else { server_preview::show(&preview, output) }
+            })
+            .await;
         }
         let Some(serials) = self.filter.servers("update", false, client, output).await? else {
             return Ok(());

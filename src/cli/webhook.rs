@@ -43,6 +43,11 @@ pub(super) enum WebhookCommand {
         /// The id of the webhook
         webhook: String,
     },
+    /// Send one test delivery and show what the receiver responds; ends with 1 if it is not accepted
+    Test {
+        /// The id of the webhook
+        webhook: String,
+    },
     /// List dead letters: events that were not accepted within 24 hours
     DeadLetters {
         /// The id of the webhook
@@ -111,6 +116,7 @@ pub(super) async fn run(
             let shown = client.post_empty(&["webhooks", &webhook, "enable"], &[]).await?.body;
             show(&shown, output)
         }
+        WebhookCommand::Test { webhook } => test(&webhook, client, output).await,
         WebhookCommand::DeadLetters { webhook } => dead_letters(&webhook, client, output).await,
         WebhookCommand::Redeliver { webhook, seq } => {
             let body = json!({ "seq": seq });
@@ -162,6 +168,29 @@ async fn list(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> 
     };
     let rows: Vec<Vec<String>> = list_of(&response, "webhooks").iter().map(row).collect();
     output.table(&["WEBHOOK", "TARGET", "STATE", "BEHIND", "RETRYING", "DEAD LETTERS"], &rows)
+}
+
+async fn test(webhook: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    // A receiver may take ten seconds to respond.
+    let tested = client.post_slow(&["webhooks", webhook, "test"], &[]).await?.body;
+    let part = |pointer: &str| text(&tested, pointer);
+    if output.json {
+        output.document(&tested)?;
+    } else {
+        output.fields(&[
+            ("webhook", part("/webhook_id")),
+            ("delivery", part("/delivery_id")),
+            ("sent", part("/sent_at")),
+            ("took", format!("{} ms", part("/took_ms"))),
+            ("accepted", part("/accepted")),
+            ("status", part("/status")),
+            ("error", part("/error")),
+        ])?;
+    }
+    match tested["accepted"].as_bool() {
+        Some(true) => Ok(()),
+        _ => Err(CliError::failed(format!("the test delivery was not accepted: {}", part("/error")))),
+    }
 }
 
 async fn dead_letters(webhook: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {

@@ -7,7 +7,8 @@ use super::{Store, StoreError};
 use model::mutant::{self, Mutant};
 use model::{Artifact, Grant, GrantReads, MediaEvidence, PullGrant, RunId, StoredGrant, Time};
 
-const COLUMNS: &str = "token_hash, run, artifact, inputs, sha256, size, created_at, ended_at, first_read_at, \
+/// The columns of a grant with its table.
+pub(super) const COLUMNS: &str = "token_hash, run, artifact, inputs, sha256, size, created_at, ended_at, first_read_at, \
      boot_read_at, last_read_at, bytes, \
      (SELECT server FROM runs WHERE runs.id = media_grants.run) AS server FROM media_grants";
 
@@ -128,7 +129,8 @@ impl Store {
     }
 }
 
-fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
+/// The grant of a row of [`COLUMNS`].
+pub(super) fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
     Ok(StoredGrant {
         grant: Grant {
             token_hash: columns.get("token_hash")?,

@@ -15,8 +15,8 @@ use ui::data::{Drain, EventPage, JobPageJson, OverviewJson, Readiness, ServerPag
 use ui::view::{
     AccountView, Ask, AskEffect, AuditSearch, BatchForm, BatchPreview, BatchView, CallerRole, ErrorPage,
     FormView, Frame, ImportForm, IssuedView, JobForm, JobView, JobsQuery, JobsView, LimitFields, LogView,
-    LoginView, NewJobView, NewServerView, OverviewView, ServerPageView, ServerParts, ServersView, Tab,
-    TableView, Theme,
+    LoginView, MediaQuery, NewJobView, NewServerView, OverviewView, ServerPageView, ServerParts, ServersView,
+    Tab, TableView, Theme,
 };
 
 const JOB: &str = "01a205f1-1b43-71f3-9bb7-46f5185387f1";
@@ -287,7 +287,27 @@ fn stores(text: &str) -> Vec<(&'static str, String)> {
         ],
         "held": [{ "digest": "sha256:0123456789abcdef", "owner": text, "job_id": null, "since": "2026-11-23T14:00:00Z" }, { "digest": "sha256:aa", "owner": "job x", "job_id": JOB, "since": null }],
     });
+    let medium = |image: &str, state: &str, ended: Option<&str>, read: Option<&str>| {
+        json!({
+            "job_id": JOB, "workflow": "provision", "server_serial": text, "state": state, "image": image, "sha256": "0123456789abcdef",
+            "size": 400_000_000, "bytes": if read.is_some() { 120_000_000 } else { 0 }, "since": "2026-11-23T14:00:00Z",
+            "first_read_at": read, "boot_read_at": read, "last_read_at": read, "ended_at": ended,
+            "ends_by": if ended.is_none() { json!("2026-11-23T15:00:00Z") } else { json!(null) },
+        })
+    };
+    let (at, later) = (Some("2026-11-23T14:20:00Z"), Some("2026-11-23T14:25:00Z"));
+    let served = json!({ "media": [medium("boot", "reading", None, at), medium("task", "unread", None, None), medium("boot", "idle", None, at)], "next": "7" });
+    let mut without_server = medium("firmware", "ended", later, at);
+    without_server["server_serial"] = json!(null);
+    let ended = json!({ "media": [medium("boot", "ended", later, at), without_server, medium("task", "withheld", None, None)], "next": null });
+    let query = MediaQuery { server: text.to_owned(), image: "boot".to_owned(), ended_only: false };
     vec![
+        (
+            "media",
+            TableView::media(admin(), &query, &of(served), &of(ended), Some(text.to_owned()))
+                .render()
+                .unwrap(),
+        ),
         ("repository", TableView::repository(admin(), &of(repository), "10.20.0.5:8080").render().unwrap()),
         (
             "firmware",

@@ -24,6 +24,7 @@ mod job;
 mod jobs;
 mod login;
 mod login_first;
+mod media;
 #[doc(hidden)]
 pub mod multipart;
 mod new_job;
@@ -119,6 +120,7 @@ pub fn with_pages(api: Router, clock: Arc<dyn Clock>, master: &KeyRing) -> Route
         .route("/ui/webhooks/{id}/{verb}", get(webhooks::ask).post(webhooks::act))
         .route("/ui/registry", get(registry::show))
         .route("/ui/registry/{*name}", get(registry::repository))
+        .route("/ui/media", get(media::list))
         .route("/ui/firmware", get(firmware::list))
         .route("/ui/firmware/sets/{name}", get(firmware::set))
         .route("/ui/find", get(tables::find))

@@ -4,7 +4,7 @@ use axum::extract::Path;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::{Value, json};
-use ui::data::{DeadLetterPage, UserPage, WebhookJson, WebhookPage};
+use ui::data::{DeadLetterPage, UserPage, WebhookJson, WebhookPage, WebhookTest};
 use ui::view::{FormView, Tab, TableView, WebhookForm};
 
 use super::form::Form;
@@ -122,6 +122,16 @@ pub(super) async fn act(visit: Visit, Path((id, verb)): Path<(String, String)>, 
                 (Method::POST, format!("{path}/enable"), None, format!("{page}?done=webhook-enabled"))
             }
             "delete" => (Method::DELETE, path, None, "/ui/webhooks?done=webhook-deleted".to_owned()),
+            "test" => {
+                let path = format!("{path}/test");
+                let sent = visit
+                    .change(Change { method: Method::POST, path: &path, body: None, form: &sent })
+                    .await?;
+                let tested: WebhookTest = sent.read()?;
+                let webhook: WebhookJson = visit.get(&format!("{PATH}/{}", encoded(&id))).await?;
+                let frame = visit.frame(webhook.target.clone(), Tab::Events).await?;
+                return html(&TableView::webhook_test(frame, &webhook, &tested));
+            }
             "redeliver" => {
                 let body = json!({ "seq": seq(sent.get("seq"))? });
                 let path = format!("{path}/dead-letters/redeliver");

@@ -119,6 +119,8 @@ actions! {
     WebhookDisable = "webhook.disable";
     /// Dead letters of a webhook were delivered again.
     WebhookRedeliver = "webhook.redeliver";
+    /// A test delivery of a webhook was sent.
+    WebhookTest = "webhook.test";
     /// A firmware file was added.
     FirmwareAdd = "firmware.add";
     /// A firmware file was removed.
@@ -232,6 +234,7 @@ impl AuditAction {
             ("POST", "webhooks/{id}/enable") => Self::WebhookEnable,
             ("POST", "webhooks/{id}/disable") => Self::WebhookDisable,
             ("POST", "webhooks/{id}/dead-letters/redeliver") => Self::WebhookRedeliver,
+            ("POST", "webhooks/{id}/test") => Self::WebhookTest,
             ("POST", "firmware") => Self::FirmwareAdd,
             ("DELETE", "firmware/{digest}") => Self::FirmwareRemove,
             ("POST", "firmware-sets") => Self::FirmwareSetCreate,

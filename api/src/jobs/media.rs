@@ -24,8 +24,8 @@ pub(crate) struct MediaReadsView {
 
 /// What was read of one image.
 #[derive(Serialize, JsonSchema)]
-struct MediaRead {
-    /// `boot` or `task`.
+pub(crate) struct MediaRead {
+    /// `boot`, `task` or `firmware`.
     image: &'static str,
     /// SHA-256 of the image.
     #[schemars(with = "types::Sha256")]

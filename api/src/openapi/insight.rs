@@ -2,6 +2,7 @@
 
 use super::super::error_code::ErrorCode;
 use super::super::jobs::media::MediaReadsView;
+use super::super::media_list::MediaPage;
 use super::super::overview::OverviewView;
 use super::super::registry::{RepositoryDetailView, RepositoryPage};
 use super::super::servers::card::KeptCard;
@@ -16,6 +17,29 @@ pub(super) fn insight() -> Vec<Operation> {
         get(("jobs", "/api/v1/jobs/{id}/media"), "getJobMedia", "Show what was read of the images of a job")
             .of_job()
             .returns::<MediaReadsView>(200, "The reads of each image."),
+        get(
+            ("jobs", "/api/v1/media"),
+            "listMedia",
+            "List the boot, task and firmware images that are and were served, the newest first",
+        )
+        .query(
+            "served",
+            "`true`: only images whose URL is open; `false`: only those whose URL has ended.",
+            json!({ "type": "string", "enum": ["true", "false"] }),
+        )
+        .query(
+            "image",
+            "Only images of this kind.",
+            json!({ "type": "string", "enum": ["boot", "task", "firmware"] }),
+        )
+        .query(
+            "server_serial",
+            "Only images for this server.",
+            json!({ "$ref": "#/components/schemas/SerialNumber" }),
+        )
+        .query("cursor", "The field `next` of the previous page.", json!({ "type": "string" }))
+        .page_size(50, 500)
+        .returns::<MediaPage>(200, "One page of the uses of images."),
         get(
             ("controller", "/api/v1/overview"),
             "getOverview",

@@ -20,6 +20,7 @@ mod lists;
 mod operation;
 mod operations;
 pub(super) mod types;
+mod webhooks;
 mod workers;
 
 use std::sync::LazyLock;

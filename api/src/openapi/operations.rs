@@ -22,7 +22,6 @@ use super::super::servers::inventory::ServerInventoryView;
 use super::super::servers::{change, doctor, release, view as server};
 use super::super::session;
 use super::super::support;
-use super::super::webhooks::{create as webhook_create, dead_letters, switch, view as webhook};
 use super::firmware::firmware;
 use super::lists::{job_filters, server_filters};
 use super::operation::{Operation, delete, get, patch, post};
@@ -45,7 +44,7 @@ pub(super) fn operations() -> Vec<Operation> {
         keys(),
         servers(),
         super::conditions::conditions(),
-        webhooks(),
+        super::webhooks::webhooks(),
         media(),
         health(),
     ]
@@ -561,54 +560,6 @@ fn servers() -> Vec<Operation> {
             ErrorCode::ConflictJobId,
             ErrorCode::Busy,
         ]),
-    ]
-}
-
-fn webhooks() -> Vec<Operation> {
-    const WEBHOOKS: Place = ("webhooks", "/api/v1/webhooks");
-    const WEBHOOK: Place = ("webhooks", "/api/v1/webhooks/{id}");
-    vec![
-        post(WEBHOOKS, "createWebhook", "Create a webhook, which receives every later event")
-            .for_admins()
-            .body::<webhook_create::Request>()
-            .returns::<webhook::WebhookView>(201, "The webhook is created.")
-            .errors(&[ErrorCode::ConflictWebhooks]),
-        get(WEBHOOKS, "listWebhooks", "List all webhooks")
-            .returns::<webhook::WebhookPage>(200, "All webhooks."),
-        get(WEBHOOK, "getWebhook", "Show a webhook with its retry streams")
-            .of_webhook()
-            .returns::<webhook::WebhookDetailView>(200, "The webhook."),
-        delete(WEBHOOK, "deleteWebhook", "Delete a webhook with its undelivered events")
-            .for_admins()
-            .of_webhook()
-            .returns_nothing(204, "The webhook is deleted."),
-        get(
-            ("webhooks", "/api/v1/webhooks/{id}/dead-letters"),
-            "listDeadLetters",
-            "List the dead letters of a webhook",
-        )
-        .of_webhook()
-        .page_size(100, 1000)
-        .returns::<webhook::DeadLetterPage>(200, "The dead letters in the order of the log."),
-        post(
-            ("webhooks", "/api/v1/webhooks/{id}/dead-letters/redeliver"),
-            "redeliver",
-            "Send dead letters again",
-        )
-        .for_admins()
-        .of_webhook()
-        .optional_body::<dead_letters::Request>()
-        .returns::<webhook::RedeliveryView>(202, "The dead letters are queued.")
-        .errors(&[ErrorCode::UnknownDeadLetter]),
-        post(("webhooks", "/api/v1/webhooks/{id}/disable"), "disableWebhook", "Disable a webhook")
-            .for_admins()
-            .of_webhook()
-            .optional_body::<switch::Request>()
-            .returns::<webhook::WebhookView>(200, "The webhook is disabled; its events are kept."),
-        post(("webhooks", "/api/v1/webhooks/{id}/enable"), "enableWebhook", "Enable a webhook")
-            .for_admins()
-            .of_webhook()
-            .returns::<webhook::WebhookView>(200, "The webhook continues after the last delivered event."),
     ]
 }
 

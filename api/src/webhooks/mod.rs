@@ -5,6 +5,7 @@ pub(super) mod dead_letters;
 mod delete;
 mod list;
 pub(super) mod switch;
+pub(super) mod test;
 pub(super) mod view;
 
 use axum::extract::{FromRequestParts, Path};
@@ -15,6 +16,8 @@ pub(super) use dead_letters::{list_dead_letters, redeliver};
 pub(super) use delete::delete;
 pub(super) use list::{list, show};
 pub(super) use switch::{disable, enable};
+pub(super) use test::test;
+pub use test::{TestDelivery, WebhookTester};
 
 use super::Api;
 use super::error::ApiError;

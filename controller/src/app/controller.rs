@@ -165,6 +165,7 @@ impl Controller {
         let api = Api {
             registry: None,
             backups: None,
+            webhook_tests: None,
             firmware: registry.clone().map(FirmwareFiles::new),
             installs_firmware: registry.is_some() || environment.firmware.is_some(),
             tls: certificates,

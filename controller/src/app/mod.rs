@@ -384,6 +384,7 @@ async fn start_in(
         controller::address_policy(&settings),
     )
     .map_err(setting("create the HTTP client of webhooks"))?;
+    api.webhook_tests = Some(webhooks.tester(Arc::clone(&environment.id_source)));
     let carrier = settings.events.clone().map(|server| carrier(server, &settings, &engine, &api.metrics));
     let carrier = carrier.transpose()?;
     let maintenance = match &registry {

@@ -76,7 +76,7 @@ impl BatchResult {
                 Err(error) => {
                     let now = clock.now();
                     result.failed += 1;
-                    result.responded |= error.responded;
+                    result.responded |= error.status.is_some();
                     result.error = Some(error.why.clone());
                     let attempts = retry.attempts.saturating_add(1);
                     if backoff::is_expired(retry.since, now)

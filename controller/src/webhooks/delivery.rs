@@ -115,8 +115,8 @@ impl WebhookTransport for HttpWebhookTransport {
 pub(super) struct DeliveryError {
     /// The reason in one sentence, without the URL.
     pub(super) why: String,
-    /// Whether there was an HTTP response.
-    pub(super) responded: bool,
+    /// The HTTP status of the response; `None` without a response.
+    pub(super) status: Option<u16>,
 }
 
 /// Signs and sends the deliveries of one webhook.
@@ -135,19 +135,29 @@ impl WebhookSender<'_> {
         body: &str,
         now: Time,
     ) -> Result<(), DeliveryError> {
-        let id = self.webhook.id.delivery(seq);
+        self.send_as(&self.webhook.id.delivery(seq), kind, body, now).await.map(drop)
+    }
+
+    /// Sends a body once under a delivery id, and returns the status with which the receiver accepted it.
+    pub(super) async fn send_as(
+        &self,
+        id: &str,
+        kind: &str,
+        body: &str,
+        now: Time,
+    ) -> Result<u16, DeliveryError> {
         let signature = signature(self.secret, now.unix_seconds(), body);
-        let delivery = WebhookDelivery { url: &self.webhook.url, id: &id, kind, signature: &signature, body };
+        let delivery = WebhookDelivery { url: &self.webhook.url, id, kind, signature: &signature, body };
         match self.transport.send(delivery).await {
-            Ok(200..=299) => Ok(()),
+            Ok(status @ 200..=299) => Ok(status),
             Ok(status) => {
                 let more = if (300..=399).contains(&status) { "; redirects are not followed" } else { "" };
                 Err(DeliveryError {
                     why: format!("the receiver responded with {status}{more}"),
-                    responded: true,
+                    status: Some(status),
                 })
             }
-            Err(why) => Err(DeliveryError { why: cut(&why), responded: false }),
+            Err(why) => Err(DeliveryError { why: cut(&why), status: None }),
         }
     }
 }

@@ -146,7 +146,11 @@ async fn run_once(context: &DispatcherContext, id: WebhookId) -> Result<NextRun,
     })
 }
 
-fn secret(context: &DispatcherContext, webhook: &Webhook) -> Result<secrecy::SecretString, String> {
+/// The secret that signs the deliveries of a webhook, or why it cannot be read.
+pub(super) fn secret(
+    context: &DispatcherContext,
+    webhook: &Webhook,
+) -> Result<secrecy::SecretString, String> {
     let reference: CredentialRef = webhook.secret.parse().map_err(|_| {
         "its secret is not a credential reference; delete the webhook and create it again".to_owned()
     })?;

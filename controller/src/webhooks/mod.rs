@@ -21,6 +21,7 @@ mod backoff;
 mod batch;
 mod delivery;
 mod dispatcher;
+mod tester;
 
 pub(crate) use delivery::bounded_event;
 pub use delivery::{WebhookDelivery, WebhookTransport};
@@ -33,7 +34,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use media::AddressPolicy;
-use model::{Clock, WebhookId, error_chain};
+use model::{Clock, IdSource, WebhookId, error_chain};
 use secrets::Resolver;
 use store::Store;
 use telemetry::Metrics;
@@ -72,6 +73,12 @@ impl WebhookDispatcher {
         transport: Arc<dyn WebhookTransport>,
     ) -> Self {
         Self { context: dispatcher::DispatcherContext { store, clock, resolver, metrics, transport } }
+    }
+
+    /// What sends test deliveries over the transport of this dispatcher.
+    /// `ids` makes the ids of its deliveries.
+    pub fn tester(&self, ids: Arc<dyn IdSource>) -> Arc<dyn api::WebhookTester> {
+        Arc::new(tester::Tester::new(self.context.clone(), ids))
     }
 
     /// Runs a dispatcher for every enabled webhook until `stop`. A delivery in flight at `stop` is sent again after the next

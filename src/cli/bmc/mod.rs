@@ -22,12 +22,15 @@ use serde_json::{Value, json};
 use super::client::{Client, ConnectionArgs};
 use super::error::CliError;
 use super::exit::Exit;
-use super::output::Output;
+use super::filter::FilterOptions;
+use super::many::{self, Selection};
+use super::output::{Output, plain};
+use super::probe_servers::probe_all;
 use super::server::{PasswordArgs, password_from_variable};
 use bmc::probe::BmcProblem;
 use bmc::probe::direct::{self, DirectTarget};
 use diagnostics::checks::CheckStatus;
-use model::{Clock, SystemClock};
+use model::{Clock, Subject, SystemClock};
 
 /// Commands for a BMC.
 #[derive(Debug, Subcommand)]
@@ -43,6 +46,8 @@ pub(super) enum BmcCommand {
 pub(super) struct ProbeArgs {
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    filter: FilterOptions,
     /// Also write the read resources to a file; serial numbers, names and addresses are replaced
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -53,6 +58,8 @@ pub(super) struct ProbeArgs {
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    selection: Selection,
     /// Also set the one-time boot override and clear it again
     #[arg(long)]
     write: bool,
@@ -64,9 +71,9 @@ pub(super) struct DoctorArgs {
 /// The BMC of a command.
 #[derive(Args, Debug)]
 struct TargetArgs {
-    /// The serial number of a registered server, or HOST, HOST:PORT or a URL
+    /// The serial number of a registered server, or HOST, HOST:PORT or a URL; without it, the servers of a filter
     #[arg(value_name = "SERIAL|HOST")]
-    target: String,
+    target: Option<String>,
     /// The target is an address, also without dot, colon or slash
     #[arg(long)]
     direct: bool,
@@ -87,8 +94,19 @@ struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// The address or serial number.
+    fn name(&self) -> Result<&str, CliError> {
+        self.target.as_deref().ok_or_else(|| {
+            CliError::Usage(
+                "give the serial number of a server, an address, or a filter: -l, --state, --serial-glob, --not"
+                    .to_owned(),
+            )
+        })
+    }
+
     fn is_address(&self) -> bool {
-        self.direct || self.target == "localhost" || self.target.contains(['.', ':', '/'])
+        let target = self.target.as_deref().unwrap_or_default();
+        self.direct || target == "localhost" || target.contains(['.', ':', '/'])
     }
 
     fn target(&self) -> Result<DirectTarget, CliError> {
@@ -100,7 +118,7 @@ impl TargetArgs {
             CliError::Usage("the user of the BMC is missing; give --bmc-user or SHOAL_BMC_USER".to_owned())
         })?;
         Ok(DirectTarget {
-            address: self.target.clone(),
+            address: self.name()?.to_owned(),
             username,
             password,
             fingerprint: self.tls_fingerprint.clone(),
@@ -124,6 +142,16 @@ pub(super) async fn run(
 
 impl ProbeArgs {
     async fn run(self, connection: &ConnectionArgs, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
+        if self.filter.is_given() {
+            if self.target.target.is_some() || self.capture.is_some() {
+                let why = "a filter selects servers: leave out the serial number or address, and --capture";
+                return Err(CliError::Usage(why.to_owned()));
+            }
+            let filter = self.filter.text(Subject::Servers)?;
+            probe_all(&filter, &Client::new(connection)?, output).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let target = self.target.name()?;
         let (card, capture) = if self.target.is_address() {
             let now = SystemClock.now();
             let probed = direct::probe(&self.target.target()?, self.capture.is_some(), now).await;
@@ -132,7 +160,7 @@ impl ProbeArgs {
         } else {
             let client = Client::new(connection)?;
             let query = [("capture", self.capture.is_some().to_string())];
-            let mut card = client.get_slow(&["servers", &self.target.target, "probe"], &query).await?.body;
+            let mut card = client.get_slow(&["servers", target, "probe"], &query).await?.body;
             let capture = card.as_object_mut().and_then(|card| card.remove("capture"));
             (card, capture)
         };
@@ -154,15 +182,18 @@ impl ProbeArgs {
 
 impl DoctorArgs {
     async fn run(self, connection: &ConnectionArgs, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
+        if self.selection.filter.is_given() {
+            return self.run_many(&Client::new(connection)?, output).await;
+        }
+        let target = self.target.name()?;
         let report = if self.target.is_address() {
             let now = SystemClock.now();
             let found = diagnostics::direct::run(&self.target.target()?, self.write, self.listen, now).await;
             let found = found.map_err(bmc_failed)?;
-            json!({ "address": self.target.target, "verdict": found.verdict(), "checks": found.checks })
+            json!({ "address": target, "verdict": found.verdict(), "checks": found.checks })
         } else {
             let client = Client::new(connection)?;
-            let query = [("write", self.write.to_string())];
-            client.post_slow(&["servers", &self.target.target, "doctor"], &query).await?.body
+            self.check(target, &client).await?
         };
         if output.json {
             output.document(&report)?;
@@ -171,6 +202,38 @@ impl DoctorArgs {
         }
         let failed = report["verdict"] == json!(CheckStatus::Fail);
         Ok(if failed { Exit::Failed.into() } else { ExitCode::SUCCESS })
+    }
+}
+
+impl DoctorArgs {
+    /// The checks of a registered server.
+    async fn check(&self, serial: &str, client: &Client) -> Result<Value, CliError> {
+        let query = [("write", self.write.to_string())];
+        Ok(client.post_slow(&["servers", serial, "doctor"], &query).await?.body)
+    }
+
+    /// Checks the servers of a filter, one after the other: the image is inserted into one BMC at a time.
+    async fn run_many(&self, client: &Client, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
+        let target = self.target.target.as_deref();
+        let filter = self.selection.or_one(Subject::Servers, target, "serial number of the server")?;
+        let Some(serials) = self.selection.servers("bmc doctor", &filter, client, output).await? else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let check = async |serial: &str, output: &mut Output<'_>| {
+            let report = self.check(serial, client).await?;
+            if output.json {
+                output.row(&report)?;
+            } else {
+                output.line(format!("server {}", plain(serial)))?;
+                show::checks(&report, output)?;
+            }
+            match report["verdict"] == json!(CheckStatus::Fail) {
+                true => Err(CliError::failed("a check has failed")),
+                false => Ok(()),
+            }
+        };
+        many::each(&serials, output, check).await?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -1,5 +1,5 @@
-//! `shoal firmware plan` and `shoal firmware install`: what a set means for a server, and its installation, which is a condition
-//! of the server.
+//! `shoal firmware plan` and `shoal firmware install`: what a set means for a server or each of a filter, and its
+//! installation, which is a condition of the server.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use super::super::client::Client;
 use super::super::condition::{RequestArgs, RestartArgs, preview};
 use super::super::error::CliError;
-use super::super::output::Output;
+use super::super::output::{Output, plain};
 use super::super::plan_view::show_plan;
+use super::super::targets::{Change, FilterTargets};
 
 /// What is installed.
 #[derive(Args, Debug)]
@@ -39,8 +40,8 @@ impl WhatArgs {
 /// Arguments of `shoal firmware plan`.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct PlanFirmware {
-    /// The serial number of the server
-    serial: String,
+    #[command(flatten)]
+    targets: FilterTargets,
     #[command(flatten)]
     what: WhatArgs,
 }
@@ -48,19 +49,26 @@ pub(in crate::cli) struct PlanFirmware {
 impl PlanFirmware {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let body = json!({ "kind": "firmwareInstall", "parameters": self.what.parameters() });
-        let preview = preview(&self.serial, &body, client).await?;
-        if output.json {
-            return output.document(&preview);
-        }
-        show_plan(&preview, output)
+        let many = self.targets.are_filtered();
+        let show = async |serial: &str, output: &mut Output<'_>| {
+            let preview = preview(serial, &body, client).await?;
+            match (output.json, many) {
+                (true, true) => return output.row(&preview),
+                (true, false) => return output.document(&preview),
+                (false, true) => output.line(format!("server {}", plain(serial)))?,
+                (false, false) => {}
+            }
+            show_plan(&preview, output)
+        };
+        self.targets.each("plan", Change::Reads, client, output, show).await
     }
 }
 
 /// Arguments of `shoal firmware install`.
 #[derive(Args, Debug)]
 pub(in crate::cli) struct InstallFirmware {
-    /// The serial number of the server
-    serial: String,
+    #[command(flatten)]
+    targets: FilterTargets,
     #[command(flatten)]
     what: WhatArgs,
     #[command(flatten)]
@@ -71,9 +79,14 @@ pub(in crate::cli) struct InstallFirmware {
 
 impl InstallFirmware {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let Self { serial, what, restart, request } = self;
+        let Self { targets, what, restart, request } = self;
         let mut parameters = what.parameters();
         restart.add_to(&mut parameters);
-        request.send(&serial, "firmwareInstall", parameters, client, output).await
+        let many = targets.are_filtered();
+        let change = request.change(many)?;
+        let send = async |serial: &str, output: &mut Output<'_>| {
+            request.send(serial, "firmwareInstall", (&parameters, many), client, output).await
+        };
+        targets.each("firmware install", change, client, output, send).await
     }
 }

@@ -9,15 +9,18 @@ mod images;
 mod jobs;
 mod local;
 mod maintenance;
+mod media;
 mod quoted;
 mod readiness;
 mod reference;
 mod registry;
+mod selectors;
 mod servers;
 mod sessions;
 mod shell;
 mod watching;
 mod webhooks;
+mod without_json;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

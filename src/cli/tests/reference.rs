@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::{Arg, Command};
 
 use super::super::{definition, examples, exit};
+use super::without_json::WITHOUT_JSON;
 
 const HEAD: &str = "\
 # The command line
@@ -127,6 +128,8 @@ fn arguments(command: &Command, path: &str, text: &mut String) {
             sample.trim_end()
         )
         .unwrap();
+    } else if let Some((_, reason)) = WITHOUT_JSON.iter().find(|(known, _)| *known == path) {
+        writeln!(text, "\nNo sample of `-o json`: {reason}.").unwrap();
     }
 }
 

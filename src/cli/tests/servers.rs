@@ -293,7 +293,7 @@ fn an_update_by_a_filter_is_a_preview_without_consent_and_goes_on_after_a_refusa
     let ran = controller.shoal(&[&update[..], &["--yes"]].concat()).ends_with(1);
     assert_eq!(ran.out, "server XF-1 is at revision 4\n");
     assert!(ran.err.contains("server XF-2: ") && ran.err.contains("not now"), "{}", ran.err);
-    assert!(ran.err.contains("1 of 2 servers were not changed"), "{}", ran.err);
+    assert!(ran.err.contains("1 of 2 servers did not succeed"), "{}", ran.err);
     let patched = controller.seen().into_iter().filter(|seen| seen.method == Method::PATCH).count();
     assert_eq!(patched, 2);
 }
@@ -355,4 +355,45 @@ fn jobs_for_several_servers_are_one_batch_with_the_same_values() {
     assert!(ran.out.starts_with("job create: 2 servers selected"), "{}", ran.out);
     controller.shoal(&[&filter[..], &with, &["--yes"]].concat()).ends_with(0);
     assert_eq!(controller.seen().pop().unwrap().json(), expected);
+}
+
+#[test]
+fn a_dry_run_of_an_update_shows_what_would_change_and_sends_no_other_change() {
+    let controller = Controller::start(|seen| {
+        let vendor = if seen.method == Method::PATCH { json!("dell") } else { Value::Null };
+        (
+            200,
+            json!({ "serial": "XF-1", "revision": 3, "vendor": vendor, "updated_at": seen.method.as_str() }),
+        )
+    });
+    let update = ["server", "update", "XF-1", "--vendor", "dell", "--dry-run"];
+    let ran = controller.shoal(&update).ends_with(0);
+    assert!(ran.out.starts_with("server XF-1, revision 3, would change:\n"), "{}", ran.out);
+    assert!(ran.out.contains("vendor") && !ran.out.contains("updated_at"), "{}", ran.out);
+    let json = controller.shoal(&[&update[..], &["-o", "json"]].concat()).ends_with(0).json();
+    assert_eq!(json["changes"], json!([{ "field": "vendor", "now": null, "then": "dell" }]));
+    let patches: Vec<String> = controller
+        .seen()
+        .iter()
+        .filter(|seen| seen.method == Method::PATCH)
+        .map(|seen| seen.uri.to_string())
+        .collect();
+    assert_eq!(patches, ["/api/v1/servers/XF-1?dry_run=true"; 2]);
+}
+
+#[test]
+fn a_dry_run_of_many_shows_each_server_without_consent_and_a_password_is_not_shown() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/servers" => {
+            (200, json!({ "servers": [{ "serial": "XF-1" }, { "serial": "XF-2" }], "next": null }))
+        }
+        path => (200, json!({ "serial": path.rsplit('/').next(), "revision": 1 })),
+    });
+    let (_dir, path) = password_file();
+    let update = ["server", "update", "--filter", "rack=7", "--bmc-password-file", &path, "--dry-run"];
+    let ran = controller.shoal(&update).ends_with(0);
+    assert!(ran.out.contains("server XF-1") && ran.out.contains("server XF-2"), "{}", ran.out);
+    assert!(ran.out.contains("bmc_password") && !ran.out.contains("canary"), "{}", ran.out);
+    let changes = controller.seen().into_iter().filter(|seen| seen.method == Method::PATCH);
+    assert!(changes.map(|seen| seen.uri.to_string()).all(|uri| uri.ends_with("?dry_run=true")));
 }

@@ -74,3 +74,22 @@ fn a_webhook_is_disabled_enabled_and_removed() {
     );
     assert_eq!(controller.seen()[0].json(), json!({ "reason": "moving" }));
 }
+
+#[test]
+fn a_test_delivery_shows_the_response_and_a_refused_one_ends_with_1() {
+    let tested = |accepted: bool| {
+        json!({
+            "webhook_id": "W-1", "delivery_id": "W-1-test-1", "sent_at": "2026-01-02T10:00:00Z", "took_ms": 12, "accepted": accepted,
+            "status": if accepted { 204 } else { 500 }, "error": if accepted { Value::Null } else { json!("the receiver responded with 500") },
+        })
+    };
+    let controller = Controller::start(move |_| (200, tested(true)));
+    let ran = controller.shoal(&["webhook", "test", "W-1"]).ends_with(0);
+    assert!(ran.out.contains("204") && ran.out.contains("12 ms"), "{}", ran.out);
+    let seen = controller.seen().remove(0);
+    assert_eq!((seen.method, seen.uri.path()), (Method::POST, "/api/v1/webhooks/W-1/test"));
+    let controller = Controller::start(move |_| (200, tested(false)));
+    let ran = controller.shoal(&["webhook", "test", "W-1", "-o", "json"]).ends_with(1);
+    assert_eq!(ran.json()["status"], 500);
+    assert!(ran.err.contains("responded with 500"), "{}", ran.err);
+}

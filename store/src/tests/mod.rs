@@ -11,6 +11,7 @@ mod job_cache;
 mod leases;
 mod lists;
 mod locks;
+mod media_list;
 mod records;
 mod restored;
 mod sealing;

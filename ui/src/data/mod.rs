@@ -6,6 +6,7 @@ mod admin;
 mod error;
 mod firmware;
 mod fleet;
+mod media;
 mod registry;
 mod restored;
 mod webhooks;
@@ -30,6 +31,7 @@ pub use fleet::{
     BatchDetail, BatchJson, BatchPageJson, BatchProgress, BatchRow, BatchStopJson, CauseJson,
     CreatedBatchJson, ImportRow, JobOfServer, SelectionJson, ServerImport,
 };
+pub use media::{Media, MediaPage};
 pub use registry::{
     HeldContent, ImageTag, QuotaJson, RegistryJson, Repositories, Repository, RepositoryDetail,
     ScrubStatusJson,
@@ -37,7 +39,7 @@ pub use registry::{
 pub use restored::{
     BelievedJob, BelievedMachine, ObservedMachine, ObservedSlot, RestorationJson, RestoredServerJson,
 };
-pub use webhooks::{DeadLetterJson, DeadLetterPage, RetryStreamJson, WebhookJson, WebhookPage};
+pub use webhooks::{DeadLetterJson, DeadLetterPage, RetryStreamJson, WebhookJson, WebhookPage, WebhookTest};
 
 /// A job of a list, and the part of one job that both have.
 #[derive(Clone, Debug, Deserialize)]
@@ -239,7 +241,7 @@ pub struct MediaReads {
 /// What was read of one image.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MediaRead {
-    /// `boot` or `task`.
+    /// `boot`, `task` or `firmware`.
     pub image: String,
     /// The length of the image in bytes.
     pub size: u64,

@@ -46,6 +46,23 @@ pub struct WebhookJson {
     pub retry_streams: Vec<RetryStreamJson>,
 }
 
+/// The result of a test delivery.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WebhookTest {
+    /// The delivery id.
+    pub delivery_id: String,
+    /// When it was sent.
+    pub sent_at: Timestamp,
+    /// How long the response took, in milliseconds.
+    pub took_ms: u64,
+    /// Whether the receiver responded with a 2xx status.
+    pub accepted: bool,
+    /// The HTTP status of the response.
+    pub status: Option<u16>,
+    /// Why the delivery was not accepted.
+    pub error: Option<String>,
+}
+
 /// A job whose next event waits for another attempt.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RetryStreamJson {

@@ -159,7 +159,7 @@ const ENTRIES: [(Tab, &str, &str, &str, &str, CallerRole); 6] = [
     (Tab::Settings, "/ui/settings", "c", "settings", "Settings", CallerRole::Admin),
 ];
 
-const PLACES: [Place; 19] = [
+const PLACES: [Place; 20] = [
     place("/ui/", "home", "Overview", "", "g o", CallerRole::Viewer),
     place("/ui/jobs", "jobs", "Jobs", "", "g j", CallerRole::Viewer),
     place(
@@ -192,6 +192,7 @@ const PLACES: [Place; 19] = [
         CallerRole::Operator,
     ),
     place("/ui/registry", "registry", "Registry", "", "g r", CallerRole::Viewer),
+    place("/ui/media", "registry", "Boot and task images", "served, and being read", "", CallerRole::Viewer),
     place("/ui/firmware", "registry", "Firmware", "files and sets", "", CallerRole::Viewer),
     place("/ui/events", "events", "Events", "", "g e", CallerRole::Viewer),
     place("/ui/webhooks", "events", "Webhooks", "where events are sent", "", CallerRole::Viewer),

@@ -106,8 +106,10 @@ impl TableView {
             Section::new("push", "Push", &["Step", "Command"], push.into())
                 .note("any user name, your token as the password"),
         ];
-        Self::new(f, "Registry", "OS images for machines, and what jobs need of them.", sections)
-            .acts(vec![("/ui/firmware".to_owned(), "Firmware")])
+        Self::new(f, "Registry", "OS images for machines, and what jobs need of them.", sections).acts(vec![
+            ("/ui/media".to_owned(), "Boot and task images"),
+            ("/ui/firmware".to_owned(), "Firmware"),
+        ])
     }
 
     /// One repository: its tags, and what holds its content.

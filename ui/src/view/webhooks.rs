@@ -4,8 +4,10 @@ use super::form::{Field, FormView};
 use super::frame::Frame;
 use super::section::{Cell, Section};
 use super::table::TableView;
-use crate::data::{DeadLetterJson, DeadLetterPage, ErrorDetail, RetryStreamJson, WebhookJson, WebhookPage};
-use crate::parts::{Badge, short_id};
+use crate::data::{
+    DeadLetterJson, DeadLetterPage, ErrorDetail, RetryStreamJson, WebhookJson, WebhookPage, WebhookTest,
+};
+use crate::parts::{Badge, Copy, short_id};
 use crate::state::State;
 use crate::time::When;
 use crate::words;
@@ -157,6 +159,7 @@ impl TableView {
                 Some(_) => (format!("{path}/enable"), "Enable…"),
                 None => (format!("{path}/disable"), "Disable…"),
             });
+            acts.push((format!("{path}/test"), "Test…"));
             acts.push((format!("{path}/delete"), "Delete…"));
         }
         let sections =
@@ -164,6 +167,33 @@ impl TableView {
         Self::new(f, &webhook.target, "Path and secret of the receiver are never shown.", sections)
             .below("/ui/webhooks", "Webhooks")
             .acts(acts)
+    }
+}
+
+impl TableView {
+    /// What the receiver responded to a test delivery.
+    pub fn webhook_test(f: Frame, webhook: &WebhookJson, tested: &WebhookTest) -> Self {
+        let fact = |name: &str, cell: Cell| vec![Cell::text(name), cell];
+        let (state, word) = match tested.accepted {
+            true => (State::Done, "Accepted"),
+            false => (State::Failed, "Not accepted"),
+        };
+        let why = words::cut(tested.error.as_deref().unwrap_or_default());
+        let status = tested.status.map_or_else(|| "no response".to_owned(), |status| status.to_string());
+        let rows = vec![
+            fact("Result", Cell::Said(state.badge_saying(word), why)),
+            fact("HTTP status", Cell::Text(status)),
+            fact("Took", Cell::Text(format!("{} ms", words::thousands(tested.took_ms)))),
+            fact("Sent", Cell::Time(When::of(tested.sent_at, f.now))),
+            fact("Delivery", Cell::Copy(Copy::id("delivery id", &tested.delivery_id))),
+        ];
+        let section = Section::new("test", "Test delivery", &["What", "Is"], rows)
+            .note("it is not repeated, and changes nothing of the webhook");
+        let path = path(&webhook.webhook_id);
+        let sub = "A receiver that accepts it has found the signature right, if it checks signatures.";
+        Self::new(f, &webhook.target, sub, vec![section])
+            .below(&path, "Webhook")
+            .acts(vec![(format!("{path}/test"), "Test again…"), (path.clone(), "Back")])
     }
 }
 
@@ -199,6 +229,7 @@ impl FormView {
     pub fn webhook_verb(f: Frame, webhook: &WebhookJson, verb: &str, seq: Option<i64>) -> Option<Self> {
         let path = path(&webhook.webhook_id);
         let title = match (verb, seq) {
+            ("test", _) => "Send a test delivery?".to_owned(),
             ("disable", _) => "Disable the webhook?".to_owned(),
             ("enable", _) => "Enable the webhook?".to_owned(),
             ("delete", _) => "Delete the webhook?".to_owned(),
@@ -216,6 +247,12 @@ impl FormView {
                 .effect(State::Held, "Nothing is sent until the webhook is enabled. Its events are kept.")
                 .field(Field::text("reason", "Reason, for events and audit", ""))
                 .yes("Disable the webhook"),
+            "test" => view
+                .effect(
+                    State::Working,
+                    "One delivery with the event webhook.test and \"test\": true, signed as any other. It is not repeated.",
+                )
+                .yes("Send a test"),
             "enable" => view
                 .effect(
                     State::Working,

@@ -37,11 +37,17 @@ pub(crate) fn pages(text: &str) -> Vec<(&'static str, String)> {
     let entered = WebhookForm { types: text.to_owned(), labels: String::new() };
     let hook: WebhookJson = of(webhook(text));
     let ask = |verb: &str, seq| FormView::webhook_verb(admin(), &hook, verb, seq).unwrap().render().unwrap();
+    let tested = json!({
+        "webhook_id": JOB, "delivery_id": text, "sent_at": "2026-11-23T14:31:00Z", "took_ms": 12, "accepted": false,
+        "status": 500, "error": text,
+    });
     vec![
         ("webhooks", TableView::webhooks(admin(), &of(page)).render().unwrap()),
         ("webhook", TableView::webhook(admin(), &of(one), &of(dead)).render().unwrap()),
         ("webhook-new", FormView::new_webhook(admin(), &entered, wrong).render().unwrap()),
+        ("webhook-tested", TableView::webhook_test(admin(), &hook, &of(tested)).render().unwrap()),
         ("webhook-disable", ask("disable", None)),
+        ("webhook-test", ask("test", None)),
         ("webhook-delete", ask("delete", None)),
         ("webhook-redeliver", ask("redeliver", Some(3))),
     ]

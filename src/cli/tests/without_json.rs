@@ -1,0 +1,107 @@
+//! Which commands have no sample of their JSON, and why. Every other command has one in `golden/cli-json`, from the walk of
+//! `tests/json_samples.rs`.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::Command;
+
+use super::super::definition;
+
+/// The commands without a sample, with the reason. In the order of `shoal --help`.
+pub(super) const WITHOUT_JSON: &[(&str, &str)] = &[
+    ("serve", RUNS),
+    ("demo", RUNS),
+    ("sim", RUNS),
+    ("agent", RUNS),
+    ("vm-connect", RUNS),
+    ("selftest", RUNS),
+    ("server remove", NOTHING),
+    ("server release", "only a server of restored data is released; the response is that of `server show`"),
+    ("batch retry", "only a batch with failed jobs is retried; the response is that of `batch create`"),
+    ("webhook remove", NOTHING),
+    ("firmware remove", NOTHING),
+    ("firmware set delete", NOTHING),
+    ("firmware set import", "needs the folder of a vendor's catalogue"),
+    ("ca export", "PEM certificates"),
+    ("controller release", "only restored data is released"),
+    ("user passwd", NOTHING),
+    ("user confirm", "only a user of restored data is confirmed"),
+    ("user remove", NOTHING),
+    ("token revoke", NOTHING),
+    ("token confirm", "only a token of restored data is confirmed"),
+    ("worker token revoke", NOTHING),
+    ("session end", "needs the login of a browser"),
+    ("support-bundle", FILE),
+    ("log level", "the controller of the test writes no log of its own; tests/service.rs"),
+    ("doctor", "its checks are those of the host on which it runs"),
+    ("dashboards export", FILE),
+    ("audit verify", "needs a file of `audit export`"),
+    ("audit export", "lines of the audit log, as `audit list` has them"),
+    ("secret rotate", "its numbers depend on how far a rotation is; see docs/operating.md"),
+    ("registry ls", STOPPED),
+    ("registry cancel-upload", "needs an upload that was broken off"),
+    ("registry pins", STOPPED),
+    ("registry rebuild", STOPPED),
+    ("registry export", STOPPED),
+    ("registry import", STOPPED),
+    ("image add", "needs the image of a disk; tests/disk_images.rs"),
+    ("restore", STOPPED),
+    ("config show", SETTINGS),
+    ("config check", SETTINGS),
+    ("config reference", "a document for people"),
+    ("openapi", "the document is golden/openapi.json"),
+    ("iso cat", "the bytes of a file"),
+    ("iso extract", FILE),
+    ("iso splice", FILE),
+    ("maintenance build", PACKAGES),
+    ("maintenance push", PACKAGES),
+    ("maintenance fetch", PACKAGES),
+    ("maintenance inspect", PACKAGES),
+    ("completions", "a script of a shell"),
+    ("man", FILE),
+];
+
+const RUNS: &str = "it runs until it is stopped, and writes a log";
+const NOTHING: &str = "nothing on standard output: what it removed or changed is on standard error";
+const FILE: &str = "it writes files";
+const STOPPED: &str = "it needs a data directory whose controller has stopped";
+const SETTINGS: &str = "the settings of the host on which it runs";
+const PACKAGES: &str = "it needs packages of a distribution";
+
+/// The paths of the commands that do something.
+fn commands() -> BTreeSet<String> {
+    fn collect(command: &Command, above: &str, found: &mut BTreeSet<String>) {
+        let path = format!("{above} {}", command.get_name()).trim().to_owned();
+        if command.get_subcommands().next().is_none() {
+            found.insert(path);
+        } else {
+            command.get_subcommands().for_each(|sub| collect(sub, &path, found));
+        }
+    }
+    let mut command = definition().disable_help_subcommand(true);
+    command.build();
+    let mut found = BTreeSet::new();
+    command.get_subcommands().for_each(|sub| collect(sub, "", &mut found));
+    found
+}
+
+fn sample(path: &str) -> PathBuf {
+    let name = format!("{}.json", path.replace(' ', "-"));
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/cli-json").join(name)
+}
+
+#[test]
+fn every_command_has_a_sample_of_its_json_or_a_reason_why_it_has_none() {
+    let commands = commands();
+    let without: BTreeSet<&str> = WITHOUT_JSON.iter().map(|(command, _)| *command).collect();
+    let neither: Vec<&String> =
+        commands.iter().filter(|path| !sample(path).exists() && !without.contains(path.as_str())).collect();
+    assert!(neither.is_empty(), "add them to the walk of tests/json_samples.rs, or here: {neither:?}");
+    for (path, reason) in WITHOUT_JSON {
+        assert!(commands.contains(*path), "{path} is no command");
+        assert!(!sample(path).exists(), "{path} has a sample: remove its reason");
+        assert!(!reason.is_empty());
+    }
+    assert_eq!(without.len(), WITHOUT_JSON.len(), "a command is listed twice");
+}

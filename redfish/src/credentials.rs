@@ -58,6 +58,8 @@ pub(crate) struct Session {
     pub(crate) state: AuthState,
     /// Path of the collection of sessions, once it is known.
     pub(crate) collection: Option<String>,
+    /// The profile chooses Basic, and this BMC refused it without offering it: it is switched off there.
+    pub(crate) basic_off: bool,
 }
 
 impl Session {

@@ -383,13 +383,14 @@ impl Core {
     pub(crate) async fn perform(&self, call: &Call<'_>, attempt: u32) -> Result<BmcResponse, RedfishError> {
         let auth = self.request_auth().await?;
         let response = self.transmit(call, Some(&auth), attempt).await?;
-        if response.status != StatusCode::UNAUTHORIZED || !self.auth_rejected(&auth).await {
+        if response.status != StatusCode::UNAUTHORIZED || !self.auth_rejected(&auth, &response.headers).await
+        {
             return Ok(response);
         }
         let renewed = self.request_auth().await?;
         let response = self.transmit(call, Some(&renewed), attempt).await?;
         if response.status == StatusCode::UNAUTHORIZED && matches!(renewed, RequestAuth::Basic(_)) {
-            self.auth_rejected(&renewed).await;
+            self.auth_rejected(&renewed, &response.headers).await;
         }
         if let RequestAuth::Token(rejected) = &auth
             && let Err(error) = self.delete_session_as(rejected, &renewed).await

@@ -5,6 +5,7 @@
 //!   unknown  ---------------------->  session  --------------------------->  unknown (one login, one retry)
 //!      |                                 `-- logout: DELETE --------------->  unknown
 //!      `-- no sessions / refused / limit reached ---->  basic   (for the life of the handle)
+//!      `-- the profile says so ---------------------->  basic   --- 401 that does not offer Basic ---> unknown (one login)
 //! ```
 //!
 //! After two rejected logins within ten minutes no login is sent, so that the account is not locked (some BMCs lock
@@ -17,7 +18,8 @@ use std::pin::Pin;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderValue, Method, StatusCode};
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
@@ -43,7 +45,7 @@ impl Core {
                 ErrorKind::Unauthorized { denial: DenialReason::TooManyRejections, message: String::new() };
             return Err(RedfishError::new(Operation::Login, kind));
         }
-        if self.profile().session == Auth::Basic {
+        if self.profile().session == Auth::Basic && !session.basic_off {
             session.state = AuthState::Basic;
         }
         if let AuthState::Unknown = session.state {
@@ -59,10 +61,19 @@ impl Core {
         Ok(RequestAuth::Basic(self.basic()?))
     }
 
-    /// Records that a credential got 401. Returns whether a new one may succeed.
-    pub(crate) async fn auth_rejected(&self, auth: &RequestAuth) -> bool {
+    /// Records that a credential got this 401. Returns whether a new one may succeed.
+    ///
+    /// A BMC whose Basic is switched off does not offer it in `WWW-Authenticate` (RFC 9110 11.6.1; Redfish: `HTTPBasicAuth`).
+    pub(crate) async fn auth_rejected(&self, auth: &RequestAuth, headers: &HeaderMap) -> bool {
         let mut session = self.session.lock().await;
         match (auth, &session.state) {
+            (RequestAuth::Basic(_), _)
+                if self.profile().session == Auth::Basic && !session.basic_off && !offers_basic(headers) =>
+            {
+                session.basic_off = true;
+                session.state = AuthState::Unknown;
+                true
+            }
             (RequestAuth::Token(used), AuthState::Session(open)) => {
                 // A concurrent request may have logged in again; its token is used then.
                 if used.token.expose_secret() == open.token.expose_secret() {
@@ -86,7 +97,7 @@ impl Core {
         }
         let Some(path) = session.collection.clone() else { return Ok(None) };
         let profile = self.profile();
-        if profile.session == Auth::Basic {
+        if profile.session == Auth::Basic && !session.basic_off {
             return Ok(None);
         }
         let mut body = json!({
@@ -114,6 +125,10 @@ impl Core {
         match &error.kind {
             ErrorKind::Unauthorized { denial: DenialReason::Credentials, .. } => {
                 self.limits.login_rejected();
+                // The BMC may have counted the attempt by Basic too.
+                if session.basic_off {
+                    self.limits.login_rejected();
+                }
                 Err(error)
             }
             ErrorKind::Unauthorized { .. } | ErrorKind::License { .. } => Err(error),
@@ -193,4 +208,10 @@ impl Core {
         value.set_sensitive(true);
         Ok(value)
     }
+}
+
+/// Whether a 401 names Basic as a way to authenticate.
+fn offers_basic(headers: &HeaderMap) -> bool {
+    let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+    challenges.flat_map(|value| value.split([',', ' '])).any(|word| word.eq_ignore_ascii_case("basic"))
 }

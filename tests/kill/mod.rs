@@ -429,9 +429,9 @@ async fn killed_at_a_few_effects_the_end_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: every effect there is; run by .ci/run"]
+#[ignore = "minutes; run by .ci/run at every third effect, by .ci/long at every one"]
 async fn killed_at_every_effect_the_end_is_the_same() {
-    all_ends_are_the_same(machine(|_| {}), 4, 1).await;
+    all_ends_are_the_same(machine(|_| {}), 4, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -462,10 +462,10 @@ async fn killed_at_a_few_effects_of_a_condition_the_end_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: every effect of every condition; run by .ci/run"]
+#[ignore = "minutes: every condition; run by .ci/run at every third effect, by .ci/long at every one"]
 async fn killed_at_every_effect_of_a_condition_the_end_is_the_same() {
     for kind in ["powerCycleHard", "powerCycleSoft", "bmcReset"] {
-        ends_of_work_are_the_same(restarting(), Work::Condition(kind), 4, 1).await;
+        ends_of_work_are_the_same(restarting(), Work::Condition(kind), 4, 3).await;
     }
 }
 
@@ -552,7 +552,7 @@ async fn killed_at_a_few_effects_of_a_change_of_bios_settings_they_are_written_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: two vendors, at every effect; run by .ci/run"]
+#[ignore = "minutes: two vendors; run by .ci/run at every fourth effect, by .ci/long at every one"]
 async fn killed_at_every_effect_of_a_change_of_bios_settings_they_are_written_once() {
     let vendors = [
         ("generic", "BootMode", ["Uefi", "Legacy"]),
@@ -561,7 +561,7 @@ async fn killed_at_every_effect_of_a_change_of_bios_settings_they_are_written_on
     for (vendor, name, values) in vendors {
         println!("{vendor}");
         let (spec, work) = setting(vendor, name, values);
-        ends_of_work_are_the_same(spec, work, 4, 1).await;
+        ends_of_work_are_the_same(spec, work, 4, 4).await;
     }
 }
 
@@ -606,7 +606,7 @@ async fn a_store_that_loses_the_record_of_an_upload_is_detected() {
 
 /// This mutant where the BMC reads the image: without the record, the installation asks it to read the image again.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a minute: killed at every request until it is detected; run by .ci/long"]
+#[ignore = "a minute: killed at every request until it is detected; run by .ci/run"]
 async fn a_store_that_loses_the_record_of_an_image_that_is_read_is_detected() {
     let unanswered = Points::every(1, [false, false, true]);
     let forgets = |data: &DataDir| {

@@ -104,7 +104,7 @@ impl Core {
             ..fail(broken_off(error, progress))
         })?;
         if response.status == StatusCode::UNAUTHORIZED {
-            self.auth_rejected(auth).await;
+            self.auth_rejected(auth, &response.headers).await;
         }
         let (status, headers, body) = (response.status, response.headers, response.body);
         let (method, path) = (Method::POST, upload.target);

@@ -86,11 +86,34 @@ async fn a_wrong_password_with_basic_is_blocked_too() {
     let fake = Fake::new();
     let profile = Profile { session: redfish::profile::Auth::Basic, ..Profile::generic() };
     let bmc = builder(&fake, profile).build();
-    fake.on(Method::GET, SLOT, (0..9).map(|_| Reply::status(401)));
+    let refused = || Reply::status(401).header("www-authenticate", "Basic realm=\"bmc\"");
+    fake.on(Method::GET, SLOT, (0..9).map(|_| refused()));
     for _ in 0..5 {
         bmc.slot(SLOT).await.unwrap_err();
     }
     assert_eq!(fake.journal().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_whose_basic_is_switched_off_gets_a_session_although_the_profile_says_basic() {
+    let fake = Fake::new();
+    let profile = Profile { session: redfish::profile::Auth::Basic, ..Profile::generic() };
+    let bmc = builder(&fake, profile.clone()).build();
+    fake.on(Method::GET, SLOT, [Reply::status(401)]);
+    bmc.slot(SLOT).await.unwrap();
+    bmc.slot(SLOT).await.unwrap();
+    assert_eq!(fake.sent(Method::POST, SESSIONS).len(), 1);
+    assert!(bmc.session().await.is_some());
+
+    // A wrong password too: the BMC has seen it twice, so no third attempt is sent.
+    let fake = Fake::new();
+    let bmc = builder(&fake, profile).build();
+    fake.on(Method::GET, SLOT, (0..9).map(|_| Reply::status(401)));
+    fake.on(Method::POST, SESSIONS, (0..9).map(|_| Reply::error(401, "Base.1.0.NoValidSession", "wrong")));
+    for _ in 0..5 {
+        bmc.slot(SLOT).await.unwrap_err();
+    }
+    assert_eq!((fake.sent(Method::GET, SLOT).len(), fake.sent(Method::POST, SESSIONS).len()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -223,6 +223,23 @@ async fn a_bmc_problem_has_the_same_words_in_job_probe_and_doctor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_probe_with_a_wrong_bmc_password_names_the_password_and_not_the_load_of_the_controller() {
+    let scene = Scene::start(vec![healthy("PWD-1")]).await;
+    scene.admin.patch("/api/v1/servers/PWD-1", &json!({ "bmc_password": "wrong" })).await.expect(200);
+    // The third probe sends no login, because the account could be locked: that has words of its own.
+    for words in
+        ["user name or password is wrong", "user name or password is wrong", "too many rejected logins"]
+    {
+        let probe = scene.admin.get("/api/v1/servers/PWD-1/probe").await;
+        let body = probe.json();
+        let said = body["message"].as_str().unwrap();
+        assert!(probe.status == 502 && !said.contains("overloaded") && !said.contains("busy"), "{body}");
+        assert!(said.contains(words), "{said}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_slot_plan_is_shown_for_a_bmc_that_no_job_can_use() {
     for (vendor, words) in
         [("huawei-ibmc", "NFS and CIFS"), ("ami-megarac", "port 80"), ("openbmc", "https only")]

@@ -26,7 +26,7 @@ impl MediaQuery {
         let field =
             |name, label, value: &String, example| FilterField { name, label, value: value.clone(), example };
         vec![
-            field("server", "Serial number of the server", &self.server, "9F86W24"),
+            field("server", "Server", &self.server, "9F86W24"),
             field("image", "Image", &self.image, "boot, task or firmware"),
         ]
     }
@@ -75,18 +75,14 @@ fn standing(media: &Media, now: jiff::Timestamp) -> (Badge, String) {
 fn row(media: &Media, now: jiff::Timestamp) -> Vec<Cell> {
     let (badge, why) = standing(media, now);
     let read = &media.read;
-    let sent = format!("{} sent, the image has {}", words::bytes(read.bytes), words::bytes(read.size));
+    let sent = format!("{} of {} sent", words::bytes(read.bytes), words::bytes(read.size));
     let sent = match (read.image.as_str(), read.boot_read_at) {
         ("boot", Some(at)) => format!("{sent}; boot record read {}", When::of(at, now).words()),
         ("boot", None) => format!("{sent}; boot record not read"),
         _ => sent,
     };
     let server = match &media.server_serial {
-        Some(serial) => Cell::Named(
-            format!("/ui/servers/{}", words::encoded(serial)),
-            serial.clone(),
-            words::workflow(&media.workflow).to_owned(),
-        ),
+        Some(serial) => Cell::Link(format!("/ui/servers/{}", words::encoded(serial)), serial.clone()),
         None => Cell::text("no server"),
     };
     let ends = match (read.ended_at, media.ends_by) {
@@ -104,9 +100,11 @@ fn row(media: &Media, now: jiff::Timestamp) -> Vec<Cell> {
         Cell::Bar(Meter::new(read.bytes, read.size, "working", &label), sent),
         ends,
         Cell::Copy(Copy { what: "digest", text: media.sha256.clone(), shown: digest(&media.sha256) }),
-        Cell::Link(
+        // Under the job and not under the server, whose serial number is long: the table fits 1280 px.
+        Cell::Named(
             format!("/ui/jobs/{}", words::encoded(&media.job_id)),
             format!("job {}", short_id(&media.job_id)),
+            words::workflow(&media.workflow).to_owned(),
         ),
     ]
 }

@@ -23,7 +23,7 @@ pub(super) enum BiosCommand {
     /// Show the settings of the BIOS and the boot order as the BMC shows them now; changes nothing
     Show(ShowBios),
     /// Set attributes of the BIOS and the boot order, restart the host if they wait for that, and verify each value
-    Set(SetBios),
+    Set(Box<SetBios>),
 }
 
 /// Arguments of `shoal server bios show`.

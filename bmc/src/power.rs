@@ -215,9 +215,10 @@ pub async fn shut_down(
     if !graceful || waited || request.sent > 0 {
         return force_off(step, context, connected, system).await;
     }
-    // The message speaks for the first attempt only. A graceful request to a host that is off starts nothing.
+    // The message speaks for the first attempt only. A graceful request to a host that is off starts nothing. After a power-on that
+    // the BMC has not shown, the message is no proof that its next "off" is of now: "on" must be read before the shutdown.
     let first = request.graceful_at.is_none() && context.previous_wait.is_none() && !context.reentered;
-    let said_on = known.said_on && first;
+    let said_on = known.said_on && first && !known.may_start;
     let state = match said_on {
         true => PowerState::On,
         false => connected.bmc.power_state(system).await.map_err(|error| from_redfish(step, &error))?,

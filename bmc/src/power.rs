@@ -1,7 +1,8 @@
 //! Power: a host is shut down, forced off and powered on, and every change is read back.
 //!
 //! ```text
-//!   shut_down   off                                    -> done
+//!   shut_down   off                                    -> done       (not read when the host has just reported, and no
+//!                                                                    power-on of this job is still unshown)
 //!               graceful request -> off                -> done
 //!                                -> 60 s without off   -> force_off
 //!   force_off   off                                    -> done

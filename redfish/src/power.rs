@@ -6,6 +6,7 @@
 //!                                             400/409? read; in the wanted state? success; in transition? not confirmed
 //!                                             400 to a type that only ActionInfo lists? read it: ForceOn for On, or refused
 //!                                             read back -> ChangeResult { changed, confirmed, observed }
+//!   shut_down_running                         as reset(GracefulShutdown), without the first read
 //! ```
 //!
 //! A host takes seconds to minutes to change its state, so `confirmed` is usually false right after the request. The

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   boot_media_once(found, slot)   by the boot override, or by an OEM mechanism (profile, boot_via)
-//!   set_boot_once(preferred)   read; set already? nothing is sent
+//!   set_boot_once(preferred)   read; set already? nothing is sent. A settings resource whose content decides nothing is not read
 //!                              first of the preferred targets the BMC lists
 //!                              PATCH Boot {Target, Enabled: Once [, Mode]}; 400? once more with the Mode
 //!                              read back; the mode was reset? PATCH all three -> read back -> ChangeResult

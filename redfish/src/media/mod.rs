@@ -6,7 +6,8 @@
 //!                         removes it: TransferProtocolType, TransferMethod, Inserted + WriteProtected, placeholders
 //!                       no action, or 405/501: PATCH {"Image", "Inserted", "WriteProtected"} -> … -> {"Image"}
 //!                       or an OEM mechanism (profile, vm_method)
-//!                       202: follow the task;  read back -> ChangeResult { changed, confirmed, observed: Slot }
+//!                       202: before a pause (profile, settle_after_mount) read the slot, and be done if it shows the image;
+//!                         else follow the task;  read back -> ChangeResult { changed, confirmed, observed: Slot }
 //!   eject(slot)         read slot; empty? nothing is sent
 //!                       POST EjectMedia {} -> without body; or PATCH {"Image": null, "Inserted": false}
 //!                       read back; refused, but the slot is empty: success

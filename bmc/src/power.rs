@@ -186,12 +186,15 @@ pub async fn force_off(
 }
 
 /// What is known of a host before it is shut down, without a read of its BMC.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KnownHost {
-    /// A power-on was sent so recently that an "off" may be stale.
-    pub may_start: bool,
-    /// The host itself has said within the last seconds that it is on ([`PROOF_AGE`]).
-    pub said_on: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownHost {
+    /// Nothing: its BMC is read.
+    Unknown,
+    /// A power-on was sent so recently that an "off" may be stale. A message of the host does not change that: it is no proof
+    /// that the next "off" is of now.
+    MayStart,
+    /// The host itself has said within the last seconds that it is on ([`PROOF_AGE`]), and no power-on is unshown.
+    SaidOn,
 }
 
 /// How old a message of the host may be that stands for a read of its power state: as old as a cached read.
@@ -216,16 +219,15 @@ pub async fn shut_down(
     if !graceful || waited || request.sent > 0 {
         return force_off(step, context, connected, system).await;
     }
-    // The message speaks for the first attempt only. A graceful request to a host that is off starts nothing. After a power-on that
-    // the BMC has not shown, the message is no proof that its next "off" is of now: "on" must be read before the shutdown.
+    // The message speaks for the first attempt only. A graceful request to a host that is off starts nothing.
     let first = request.graceful_at.is_none() && context.previous_wait.is_none() && !context.reentered;
-    let said_on = known.said_on && first && !known.may_start;
+    let said_on = known == KnownHost::SaidOn && first;
     let state = match said_on {
         true => PowerState::On,
         false => connected.bmc.power_state(system).await.map_err(|error| from_redfish(step, &error))?,
     };
     // A host that received a shutdown request was on before, so its "off" is not stale.
-    if state == PowerState::Off && request.graceful_at.is_none() && known.may_start {
+    if state == PowerState::Off && request.graceful_at.is_none() && known == KnownHost::MayStart {
         let detail = "power-on was requested a moment ago, so the host may still come up; it is read again before it counts as off";
         return Ok(StepReport::wait(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail))
             .with_output(json!(request)));

@@ -8,6 +8,6 @@
 
 pub mod app;
 pub mod carrier;
-#[doc(hidden)]
-pub mod fuzz;
+#[cfg(test)]
+mod fuzz;
 pub mod webhooks;

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+use super::erased::{self, Operation, Pending};
 use super::error::StoreError;
 use super::in_place::{InPlace, Memory, StoreHooks};
 use super::instances::LiveInstance;
@@ -141,9 +142,13 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     {
+        erased::typed(self.read_erased(operation, erased::erase(work)).await)
+    }
+
+    fn read_erased(&self, operation: &'static str, work: Operation) -> Pending<'_> {
         match &self.source {
-            Source::Threads(readers) => readers.read(operation, work).await,
-            Source::InPlace(place) => place.read(operation, work).await,
+            Source::Threads(readers) => Box::pin(readers.read(operation, work)),
+            Source::InPlace(place) => Box::pin(place.read(operation, work)),
         }
     }
 

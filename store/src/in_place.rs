@@ -22,6 +22,7 @@ use rusqlite::hooks::Action;
 use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::watch;
 
+use super::erased::{Erased, Operation};
 use super::error::StoreError;
 use super::invariants::{self, Violation};
 use model::{RunId, Snapshot};
@@ -161,11 +162,7 @@ impl InPlace {
     }
 
     /// Reads in the caller's task.
-    pub(super) async fn read<T: Send>(
-        &self,
-        operation: &'static str,
-        work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send,
-    ) -> Result<T, StoreError> {
+    pub(super) async fn read(&self, operation: &'static str, work: Operation) -> Erased {
         allowed(operation, self.hooks.before(operation, false).await)?;
         let result = work(&self.connection.lock());
         self.hooks.after(operation, false).await;

@@ -30,6 +30,7 @@ mod commit;
 mod create;
 mod db;
 mod elsewhere;
+mod erased;
 mod error;
 mod events;
 mod filters;

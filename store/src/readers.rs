@@ -21,6 +21,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::StoreError;
+use super::erased::{Erased, Operation};
 
 /// The maximum of reads in the queue. When it is full, callers wait.
 const QUEUE: usize = 1024;
@@ -52,11 +53,7 @@ impl Readers {
     }
 
     /// Carries out `work` on one of the connections and returns its result.
-    pub(super) async fn read<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-    {
+    pub(super) async fn read(&self, operation: &'static str, work: Operation) -> Erased {
         let (reply, receive) = oneshot::channel();
         let read: Read = Box::new(move |connection| {
             if !reply.is_closed() {

@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::audit_rows;
 use super::audit_trail::{self, AuditTrail};
+use super::erased::{self, Erased, Operation, Pending};
 use super::error::StoreError;
 use super::in_place::InPlace;
 use super::job_cache::JobCache;
@@ -42,28 +43,18 @@ const YIELDS: u32 = 64;
 type Reply = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// The work of one caller, queued for a transaction.
-trait Job: Send {
-    /// Carries out the work. `false`: roll this job back; the reply contains the reason.
-    fn run(self: Box<Self>, connection: &Connection) -> (bool, Reply);
-    /// Returns the error to the caller without carrying out the work.
-    fn refuse(self: Box<Self>, why: StoreError);
-}
-
-struct Work<T, F> {
+struct Job {
     operation: &'static str,
-    work: F,
+    work: Operation,
     /// The audit entry that this work records if it changes a row.
     audit: Option<(Arc<AuditTrail>, NewAuditEntry)>,
-    reply: oneshot::Sender<Result<T, StoreError>>,
+    reply: oneshot::Sender<Erased>,
 }
 
-impl<T, F> Job for Work<T, F>
-where
-    T: Send + 'static,
-    F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-{
-    fn run(self: Box<Self>, connection: &Connection) -> (bool, Reply) {
-        let Self { operation, work, audit, reply } = *self;
+impl Job {
+    /// Carries out the work. `false`: roll this job back; the reply contains the reason.
+    fn run(self, connection: &Connection) -> (bool, Reply) {
+        let Self { operation, work, audit, reply } = self;
         let before = connection.total_changes();
         let mut result = catch_unwind(AssertUnwindSafe(|| work(connection)))
             .unwrap_or_else(|_| Err(StoreError::Panicked { operation }));
@@ -88,7 +79,8 @@ where
         (keep, Box::new(reply))
     }
 
-    fn refuse(self: Box<Self>, why: StoreError) {
+    /// Returns the error to the caller without carrying out the work.
+    fn refuse(self, why: StoreError) {
         drop(self.reply.send(Err(why)));
     }
 }
@@ -104,7 +96,7 @@ pub(super) struct Writer {
 /// What carries out the transactions.
 #[derive(Clone)]
 enum Backend {
-    Thread(mpsc::Sender<Box<dyn Job>>),
+    Thread(mpsc::Sender<Job>),
     InPlace(Arc<InPlace>),
 }
 
@@ -150,24 +142,29 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     {
+        erased::typed(self.write_erased(operation, erased::erase(work)).await)
+    }
+
+    fn write_erased(&self, operation: &'static str, work: Operation) -> Pending<'_> {
         let (reply, receive) = oneshot::channel();
-        let audit = audit_trail::pending();
-        let job = Box::new(Work { operation, work, audit, reply });
-        match &self.backend {
-            Backend::Thread(queue) => queue.send(job).await.map_err(|_| StoreError::Closed)?,
-            Backend::InPlace(place) => {
-                place
-                    .write(operation, |connection| commit_batch(connection, &mut vec![job], &self.cache))
-                    .await?;
+        let job = Job { operation, work, audit: audit_trail::pending(), reply };
+        Box::pin(async move {
+            match &self.backend {
+                Backend::Thread(queue) => queue.send(job).await.map_err(|_| StoreError::Closed)?,
+                Backend::InPlace(place) => {
+                    place
+                        .write(operation, |connection| commit_batch(connection, &mut vec![job], &self.cache))
+                        .await?;
+                }
             }
-        }
-        receive.await.map_err(|_| StoreError::Closed)?
+            receive.await.map_err(|_| StoreError::Closed)?
+        })
     }
 }
 
 fn run(
     connection: Connection,
-    mut queue: mpsc::Receiver<Box<dyn Job>>,
+    mut queue: mpsc::Receiver<Job>,
     committed: &watch::Sender<u64>,
     cache: &JobCache,
 ) {
@@ -186,7 +183,7 @@ fn run(
 /// Takes the other queued jobs. Callers that shared the last transaction have just got their results and are about to write
 /// again: the writer yields the processor to them a few times, so that they share the next transaction too. A single caller
 /// causes no yield.
-fn collect(queue: &mut mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, last: usize) {
+fn collect(queue: &mut mpsc::Receiver<Job>, batch: &mut Vec<Job>, last: usize) {
     let mut idle = 0;
     while batch.len() < BATCH {
         match queue.try_recv() {
@@ -203,7 +200,7 @@ fn collect(queue: &mut mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job
     }
 }
 
-fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, cache: &JobCache) {
+fn commit_batch(connection: &Connection, batch: &mut Vec<Job>, cache: &JobCache) {
     if let Err(source) = step(connection, "BEGIN IMMEDIATE") {
         let why = StoreError::sqlite("begin a transaction", source);
         batch.drain(..).for_each(|job| job.refuse(why.clone()));
@@ -248,7 +245,7 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, cache: &
 /// When the savepoint itself fails; the whole transaction is lost then.
 fn in_savepoint(
     connection: &Connection,
-    job: Box<dyn Job>,
+    job: Job,
     replies: &mut Vec<Reply>,
 ) -> Result<(), StoreError> {
     let failed = |source| StoreError::sqlite("use a savepoint", source);

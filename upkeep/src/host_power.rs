@@ -83,5 +83,5 @@ pub(super) async fn restore(
     if !begun && state == PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "the host is off, as it was")));
     }
-    power::shut_down(step, context, &connected, system, power::KnownHost::default()).await
+    power::shut_down(step, context, &connected, system, power::KnownHost::Unknown).await
 }

@@ -134,11 +134,19 @@ async fn power_off(services: &Arc<Services>, context: &StepContext) -> Result<St
         return Ok(StepReport::skipped());
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
-    let known = KnownHost {
-        may_start: power_on_may_appear(context, &connected),
-        said_on: has_just_reported(context),
-    };
+    let known = known_host(context, &connected);
     power::shut_down(STEP, context, &connected, &found.discovery.system, known).await
+}
+
+/// Returns what the job knows of its host. A power-on that the BMC has not shown comes before a report of the machine.
+fn known_host(context: &StepContext, connected: &ConnectedBmc) -> KnownHost {
+    if power_on_may_appear(context, connected) {
+        KnownHost::MayStart
+    } else if has_just_reported(context) {
+        KnownHost::SaidOn
+    } else {
+        KnownHost::Unknown
+    }
 }
 
 /// Returns whether the machine has reported within the last seconds: it is on, and stays on by contract.

@@ -62,7 +62,7 @@ pub(super) async fn shut_down(
         context,
         &connected,
         &found.discovery.system,
-        bmc::power::KnownHost::default(),
+        bmc::power::KnownHost::Unknown,
     )
     .await?;
     if report.output.is_none() {

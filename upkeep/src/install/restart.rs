@@ -71,7 +71,7 @@ pub(super) async fn host_off(
         context,
         &connected,
         &found.discovery.system,
-        bmc::power::KnownHost::default(),
+        bmc::power::KnownHost::Unknown,
     )
     .await
 }
@@ -112,7 +112,7 @@ pub(super) async fn shut_down(
         context,
         &connected,
         &found.discovery.system,
-        bmc::power::KnownHost::default(),
+        bmc::power::KnownHost::Unknown,
     )
     .await?;
     if report.output.is_none() {

@@ -16,7 +16,7 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 /// A disk of 3 MiB with an MBR, zeros, and text at the end.
-fn disk() -> Vec<u8> {
+pub(crate) fn disk() -> Vec<u8> {
     let mut disk = vec![0; 3 << 20];
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);
     let end = disk.len() - 8;
@@ -25,7 +25,7 @@ fn disk() -> Vec<u8> {
 }
 
 /// The disk as qcow2: header, L1 table, L2 table, then the first and the last cluster of the disk.
-fn qcow2(disk: &[u8]) -> Vec<u8> {
+pub(crate) fn qcow2(disk: &[u8]) -> Vec<u8> {
     let mut file = vec![0; 3 * CLUSTER];
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, b"QFI\xfb\0\0\0\x03");

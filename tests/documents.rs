@@ -13,13 +13,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use base64::Engine as _;
 use lab_bmc::SimBmcConfig;
 use lab_machines::ServerSpec;
 use serde_json::{Value, json};
 use settings::BackupTarget;
+use sha2::{Digest, Sha256};
 
-use crate::disk_images;
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, recipe, silent, with_bmc};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, recipe, silent, soon};
+use crate::{disk_images, rescue};
 
 /// The documents with commands, in the order in which they are run on one controller.
 const DOCUMENTS: [&str; 9] = [
@@ -72,7 +74,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("skopeo login", "tests/registry.rs"),
     // A second process beside the controller.
     ("shoal worker --controller", "tests/workers.rs"),
-    ("shoal serve", "tests/process.rs"),
     // Restored data, and what its operator decides.
     ("shoal controller restored", "tests/restored.rs"),
     ("shoal server restored", "tests/restored.rs"),
@@ -82,10 +83,15 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("shoal token confirm", "tests/taken_away.rs"),
     ("cp /safe/master.key", "tests/backups.rs"),
     ("shoal restore oci://", "tests/backups.rs"),
+    // After the entries that begin with the same letters.
+    ("shoal serve", "tests/process.rs"),
 ];
 
 /// The words of the documents that stand for others, and what they stand for here.
 type Words = BTreeMap<&'static str, String>;
+
+/// The environment of the commands.
+type Environment = [(&'static str, String); 3];
 
 /// The commands of the `console` blocks of a text; a line that ends with a backslash goes on in the next one.
 fn commands(text: &str) -> Vec<String> {
@@ -97,15 +103,26 @@ fn commands(text: &str) -> Vec<String> {
     joined.filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 
+fn of_document(name: &'static str) -> Vec<(&'static str, String)> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    commands(&text).into_iter().map(|command| (name, command)).collect()
+}
+
 fn elsewhere(command: &str) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(start, _)| command.starts_with(start)).map(|(start, _)| *start)
 }
 
 /// Runs a command as an operator types it. Standard input is the password file.
-fn run(command: &str, folder: &Path, words: &Words, environment: &[(&str, String)]) -> Result<String, String> {
+async fn run(
+    command: &str,
+    folder: &Path,
+    words: &Words,
+    environment: &Environment,
+) -> Result<String, String> {
     let program = Path::new(env!("CARGO_BIN_EXE_shoal")).parent().unwrap().display().to_string();
     let typed = words.iter().fold(command.to_owned(), |typed, (word, other)| typed.replace(word, other));
-    let ran = Command::new("sh")
+    let mut shell = Command::new("sh");
+    shell
         .args(["-euc", &typed])
         .current_dir(folder)
         .env_clear()
@@ -113,9 +130,8 @@ fn run(command: &str, folder: &Path, words: &Words, environment: &[(&str, String
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(std::fs::File::open(folder.join("bmc.txt")).unwrap())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
+        .stderr(Stdio::piped());
+    let ran = soon(command, tokio::task::spawn_blocking(move || shell.output())).await.unwrap().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     match ran.status.success() {
         true => Ok(out.into_owned()),
@@ -126,9 +142,9 @@ fn run(command: &str, folder: &Path, words: &Words, environment: &[(&str, String
 /// The servers that the documents name.
 fn servers() -> Vec<ServerSpec> {
     let mut with_bios = silent("XF-2041");
-    let bios = SimBmcConfig::vendor("dell-idrac9", "XF-2041", BMC_USER, BMC_PASSWORD).unwrap();
+    let bios = SimBmcConfig::vendor("dell-idrac9-6", "XF-2041", BMC_USER, BMC_PASSWORD).unwrap();
     with_bios.bmc = Some(Box::new(bios));
-    let others = ["SH-2", "SH-3", "SH-4", "SH-5", "FB-17", "SERIAL"].map(silent);
+    let others = ["SH-2", "SH-3", "SH-4", "SH-5", "SH-6", "FB-17", "SERIAL"].map(silent);
     [with_bios, healthy("SH-1")].into_iter().chain(others).collect()
 }
 
@@ -136,9 +152,9 @@ fn servers() -> Vec<ServerSpec> {
 fn files(folder: &Path) {
     let write = |name: &str, text: &[u8]| std::fs::write(folder.join(name), text).unwrap();
     let recipe = recipe();
-    let rescue = json!({ "task_target": "rescue.target", "ssh_authorized_keys": ["ssh-ed25519 AAAA a@b"] });
+    let session = json!({ "task_target": "rescue.target", "ssh_authorized_keys": [rescue::KEY] });
     write("recipe.json", recipe.to_string().as_bytes());
-    write("rescue.json", rescue.to_string().as_bytes());
+    write("rescue.json", session.to_string().as_bytes());
     write("bmc.txt", BMC_PASSWORD.as_bytes());
     write("password", b"a password of a person");
     write("serials.txt", b"SH-1\n");
@@ -155,7 +171,7 @@ fn files(folder: &Path) {
 /// A batch whose first row has failed, so that it has stopped before the second one. Returns its id and that of the cause.
 async fn stopped_batch(scene: &Scene) -> (String, String) {
     let rows = json!([{ "server_serial": "SH-2" }, { "server_serial": "SH-3" }]);
-    let order = json!({ "recipe": recipe(), "rows": rows, "canary": 1 });
+    let order = json!({ "recipe": recipe(), "rows": rows, "canary": 1, "labels": { "site": "north" } });
     let batch = scene.admin.post("/api/v1/batches", &order).await.expect(202);
     let (id, job) = (text(&batch["batch_id"]), text(&batch["rows"][0]["job_id"]));
     scene.admin.awaits_report(&job).await;
@@ -164,25 +180,32 @@ async fn stopped_batch(scene: &Scene) -> (String, String) {
     scene.admin.report("SH-2", &token, &report).await.expect(200);
     scene.complete_skipping(&job).await;
     let batch = scene.admin.get(&format!("/api/v1/batches/{id}")).await.expect(200);
-    (id, text(&batch["failures"][0]["cause"]))
+    (id, text(&batch["causes"][0]["cause"]))
 }
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
 }
 
+/// The SHA-256 of the certificate in a PEM text.
+fn fingerprint(pem: &str) -> String {
+    let base64: String = pem.lines().filter(|line| !line.starts_with('-')).collect();
+    let certificate = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
+    hex::encode(Sha256::digest(certificate))
+}
+
 /// What the names in the documents stand for on this controller.
 async fn words(scene: &Scene) -> Words {
-    for serial in ["SH-2", "SH-3", "SH-4"] {
+    for serial in ["SH-4", "SH-5"] {
         let labels = json!({ "labels": { "site": "north", "rack": "7" } });
         scene.admin.patch(&format!("/api/v1/servers/{serial}"), &labels).await.expect(200);
     }
     let (batch, cause) = stopped_batch(scene).await;
-    let job = scene.admin.create_job("SH-5").await;
+    let job = scene.admin.create_job("SH-6").await;
     let upload = scene.admin.post("/v2/os-images/begun/blobs/uploads/", &json!({})).await;
     let upload = upload.header("docker-upload-uuid").unwrap().to_owned();
     let https = scene.running.https.unwrap().to_string();
-    let fingerprint = scene.running.certificates.as_ref().unwrap().authority_fingerprint();
+    let fingerprint = fingerprint(&scene.admin.get("/ca.pem").await.text());
     BTreeMap::from([
         ("BATCH", batch),
         ("3f9a1c2b7d60e581", cause),
@@ -196,6 +219,38 @@ async fn words(scene: &Scene) -> Words {
     ])
 }
 
+/// What a command needs of the commands before it.
+async fn prepare(scene: &Scene, command: &str, words: &mut Words, environment: &mut Environment) {
+    let folder = scene.folder.path();
+    if command.starts_with("shoal job retry") {
+        // Which jobs can be retried is known when all have ended.
+        let open = scene.admin.get("/api/v1/jobs?filter=site%3Dnorth%20-condition%3Aended").await.expect(200);
+        for job in open["jobs"].as_array().unwrap().iter().map(|job| text(&job["job_id"])) {
+            // Refused for a job that the command before has cancelled and that is at its end.
+            scene.admin.post(&format!("/api/v1/jobs/{job}/cancel"), &json!({})).await;
+            scene.complete_skipping(&job).await;
+        }
+        let preview = run("shoal job retry -l site=north --json", folder, words, environment).await.unwrap();
+        let preview: Value = serde_json::from_str(&preview).unwrap();
+        words.insert("--expect 12", format!("--expect {}", preview["count"]));
+    } else if command.starts_with("shoal audit verify --head") {
+        let verified = run("shoal audit verify --json", folder, words, environment).await.unwrap();
+        let verified: Value = serde_json::from_str(&verified).unwrap();
+        words.insert("4711:0f3a...", text(&verified["head"]));
+    } else if command.starts_with("shoal restore") {
+        // On another machine.
+        let data = folder.join(format!("restored-{}", command.len())).display().to_string();
+        environment
+            .iter_mut()
+            .filter(|(name, _)| *name == "STORAGE_ROOT")
+            .for_each(|(_, value)| *value = data.clone());
+        let backups = std::fs::read_dir(folder.join("backups")).unwrap();
+        let names = backups.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let newest = names.filter(|name| name.starts_with("shoal-")).max().unwrap();
+        words.insert("shoal-3f9a1c2b-000012-20261124T033000Z", newest);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_of_the_documents_runs_as_written() {
     let scene = Scene::start_with(servers(), |settings, folder| {
@@ -205,29 +260,35 @@ async fn every_command_of_the_documents_runs_as_written() {
     .await;
     let mut words = words(&scene).await;
     let folder = scene.folder.path().to_owned();
-    let data = folder.join("data").display().to_string();
     let environment = [
         ("SHOAL_URL", scene.admin.base.clone()),
         ("SHOAL_TOKEN", scene.admin.token().to_owned()),
-        ("STORAGE_ROOT", data),
+        ("STORAGE_ROOT", folder.join("data").display().to_string()),
     ];
-    let (mut faults, mut ran, mut used) = (Vec::new(), 0, BTreeMap::new());
-    for document in DOCUMENTS {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(document);
-        for command in commands(&std::fs::read_to_string(path).unwrap()) {
-            if let Some(start) = elsewhere(&command) {
-                *used.entry(start).or_insert(0) += 1;
-                continue;
-            }
-            if command.contains(" --offline") {
-                continue;
-            }
-            ran += 1;
-            if let Err(said) = run(&command, &folder, &words, &environment) {
-                faults.push(format!("{document}: {command}\n{said}"));
-            }
-        }
+    let all: Vec<(&str, String)> = DOCUMENTS.iter().flat_map(|name| of_document(name)).collect();
+    let entries: Vec<&str> = all.iter().filter_map(|(_, command)| elsewhere(command)).collect();
+    let unused: Vec<&str> =
+        ELSEWHERE.iter().map(|(start, _)| *start).filter(|start| !entries.contains(start)).collect();
+    assert_eq!(unused, [""; 0], "these entries of ELSEWHERE are of no command");
+    let here: Vec<&(&str, String)> = all.iter().filter(|(_, command)| elsewhere(command).is_none()).collect();
+    let (offline, online): (Vec<_>, Vec<_>) =
+        here.into_iter().partition(|(_, command)| command.contains(" --offline"));
+    assert!(online.len() > 60 && !offline.is_empty(), "{} and {} commands", online.len(), offline.len());
+    let mut faults = Vec::new();
+    for (document, command) in &online {
+        let mut environment = environment.clone();
+        prepare(&scene, command, &mut words, &mut environment).await;
+        let ran = run(command, &folder, &words, &environment).await;
+        faults.extend(ran.err().map(|said| format!("{document}: {command}\n{said}")));
     }
-    scene.end().await;
+    let mutant = run("shoal job list --no-such-flag", &folder, &words, &environment).await;
+    assert!(mutant.is_err(), "a wrong command passes too: the check cannot fail");
+    // The folder is removed when `kept` is dropped.
+    let kept = scene.end_keeping().await;
+    for (document, command) in &offline {
+        let ran = run(command, &folder, &words, &environment).await;
+        faults.extend(ran.err().map(|said| format!("{document}: {command}\n{said}")));
+    }
+    drop(kept);
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -39,6 +39,7 @@
 //!   ui_login   forms before and at the login          ui_servers   one server changed, deleted, released
 //!   ui_audit   filters and downloads of the audit log  ui_webhooks   outgoing webhooks through their pages
 //!   workers    workers elsewhere: killed, stopped, late, refused    nats    events and wake-ups over NATS
+//!   documents  every command of the documents for operators
 //! ```
 //! What each file proves: docs/testing.md.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -60,6 +61,7 @@ mod crowd;
 mod delivery;
 mod demo;
 mod disk_images;
+mod documents;
 mod doors;
 mod emulator;
 mod esxi;

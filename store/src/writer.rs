@@ -243,11 +243,7 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Job>, cache: &JobCache)
 ///
 /// # Errors
 /// When the savepoint itself fails; the whole transaction is lost then.
-fn in_savepoint(
-    connection: &Connection,
-    job: Job,
-    replies: &mut Vec<Reply>,
-) -> Result<(), StoreError> {
+fn in_savepoint(connection: &Connection, job: Job, replies: &mut Vec<Reply>) -> Result<(), StoreError> {
     let failed = |source| StoreError::sqlite("use a savepoint", source);
     if let Err(source) = step(connection, "SAVEPOINT job") {
         let why = failed(source);

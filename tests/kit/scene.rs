@@ -155,8 +155,14 @@ impl Scene {
 
     /// Stops the servers and the controller.
     pub(crate) async fn end(self) {
+        drop(self.end_keeping().await);
+    }
+
+    /// Stops the servers and the controller. Returns the folder with its data.
+    pub(crate) async fn end_keeping(self) -> TempDir {
         self.farm.shutdown().await;
         // On the heap: otherwise every test that ends a scene is a large future.
         Box::pin(self.running.stop()).await;
+        self.folder
     }
 }

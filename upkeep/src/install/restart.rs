@@ -66,14 +66,8 @@ pub(super) async fn host_off(
             }
         }
     }
-    bmc::power::shut_down(
-        STEP,
-        context,
-        &connected,
-        &found.discovery.system,
-        bmc::power::KnownHost::Unknown,
-    )
-    .await
+    bmc::power::shut_down(STEP, context, &connected, &found.discovery.system, bmc::power::KnownHost::Unknown)
+        .await
 }
 
 /// Shuts the host down where the component needs a restart.

@@ -434,6 +434,8 @@ CREATE TABLE media_grants (
 ) STRICT;
 
 CREATE INDEX idx_media_grants_run ON media_grants (run);
+-- The images that are served now, in the order of the list; most grants have ended.
+CREATE INDEX idx_media_grants_served ON media_grants (ended_at) WHERE ended_at IS NULL;
 
 -- The right of a job to pull from one repository. It ends with the job's media grants.
 CREATE TABLE pull_grants (

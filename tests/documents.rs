@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   docs/*.md --blocks--> lines --+-- runs here: names that stand for others are replaced, exit code 0
-//!                                 `-- elsewhere: the list names the harness; an entry without a line is refused
+//!                                 `-- elsewhere: the list names the harness, or says why there is none
 //! ```
 //!
 //! The commands of docs/cli.md are generated from the program; those of README and docs/operating.md in `sh` blocks are run by
@@ -36,55 +36,70 @@ const DOCUMENTS: [&str; 9] = [
     "docs/backup.md",
 ];
 
-/// What cannot run beside a simulated controller: how the command begins, and the harness that runs it.
-const ELSEWHERE: &[(&str, &str)] = &[
-    // The package, its service and the seven commands to a first installation: `.ci/install`.
-    ("dpkg -i", ".ci/install"),
-    ("systemctl ", ".ci/install"),
-    ("export SHOAL_URL=", ".ci/install"),
-    ("shoal maintenance build packages --push", ".ci/vm/short, .ci/install"),
-    ("shoal maintenance push", ".ci/install"),
-    ("skopeo copy ", ".ci/install, .ci/readme"),
-    ("SHOAL_BMC_PASSWORD=$(cat bmc.password) shoal server add", ".ci/install"),
-    ("shoal job create --server XF-12345ABC", ".ci/install"),
-    ("shoal doctor --config", ".ci/install"),
-    ("tar -xzf shoal-VERSION", ".ci/install"),
-    ("install -", ".ci/install"),
-    ("setpriv ", ".ci/install"),
-    ("podman run", ".ci/install"),
-    ("podman logs", ".ci/install"),
+/// Where a command is run that cannot run beside a simulated controller.
+enum Elsewhere {
+    /// This harness runs it, or the same with other values.
+    By(&'static str),
+    /// Nothing runs it, for this reason; `src/cli/tests/documents.rs` checks the names of commands and flags.
+    NameOnly(&'static str),
+}
+
+use Elsewhere::{By, NameOnly};
+
+/// How these commands begin. An entry that begins as another one does comes before it.
+const ELSEWHERE: &[(&str, Elsewhere)] = &[
+    // The package, its service, and the seven commands to a first installation.
+    ("dpkg -i", By(".ci/install")),
+    ("systemctl enable --now shoal.socket", NameOnly("needs systemd as the first process")),
+    ("systemctl enable --now shoal", By(".ci/install")),
+    ("systemctl ", NameOnly("needs systemd as the first process")),
+    ("export SHOAL_URL=", By(".ci/install")),
+    ("shoal maintenance push", By(".ci/install")),
+    ("skopeo copy ", By(".ci/install")),
+    ("SHOAL_BMC_PASSWORD=$(cat bmc.password) shoal server add", By(".ci/install")),
+    ("shoal job create --server XF-12345ABC", By(".ci/install")),
+    ("shoal doctor --config", By(".ci/install")),
+    ("tar -xzf shoal-VERSION", NameOnly("needs the archive of a release")),
+    ("install -", NameOnly("writes to the folders of the host")),
+    ("setpriv ", NameOnly("needs the user of the package")),
+    ("podman run", NameOnly("needs the network of the host; `.ci/install` runs the image in a chroot")),
+    ("podman logs", NameOnly("needs the network of the host")),
     // Programs that CI builds itself.
-    ("cargo ", ".ci/run"),
-    (".ci/", ".ci/run"),
-    ("shoal selftest", ".ci/run"),
+    ("cargo ", By(".ci/run")),
+    (".ci/", By(".ci/run")),
+    ("shoal selftest", By(".ci/run")),
     // Debian's mirror, and machines in QEMU.
-    ("shoal maintenance fetch", ".ci/run"),
-    ("shoal maintenance build packages -o", ".ci/vm/short"),
-    ("shoal maintenance inspect", "maintenance/tests"),
-    ("mmdebstrap ", ".ci/vm"),
-    ("umoci ", ".ci/vm"),
-    ("shoal demo --vm", ".ci/vm/short"),
-    ("ssh ", ".ci/vm"),
-    ("shoal job finish JOB", "tests/rescue.rs"),
-    // Clients of the registry, with a certificate of its own.
-    ("oras ", ".ci/oci"),
-    ("mkdir -p /etc/containers", "tests/registry.rs"),
-    ("cp ca.pem /etc/containers", "tests/registry.rs"),
-    ("podman login", "tests/registry.rs"),
-    ("skopeo login", "tests/registry.rs"),
+    ("shoal maintenance fetch", By(".ci/run")),
+    ("shoal maintenance build packages --push", NameOnly("build and push are run one after the other")),
+    ("shoal maintenance build", By(".ci/vm/tiny.py")),
+    ("shoal maintenance inspect", By(".ci/vm/tiny.py")),
+    ("mmdebstrap ", By(".ci/vm/install")),
+    ("umoci ", By(".ci/vm/install")),
+    ("shoal demo --vm", By(".ci/vm/install")),
+    ("ssh ", By(".ci/vm/agent")),
+    ("shoal job finish JOB", By("tests/rescue.rs")),
+    // Clients of the registry.
+    ("oras push", NameOnly("oras comes as source; `firmware/src/tests/artifact.rs` reads such an artifact")),
+    ("oras login", By("registry/tests/clients/login.rs")),
+    ("podman login", By("registry/tests/clients/login.rs")),
+    ("skopeo login", By("registry/tests/clients/login.rs")),
+    (
+        "mkdir -p /etc/containers",
+        NameOnly("writes to the folders of the host; `tests/tls.rs` gives podman such a folder"),
+    ),
+    ("cp ca.pem /etc/containers", NameOnly("writes to the folders of the host")),
     // A second process beside the controller.
-    ("shoal worker --controller", "tests/workers.rs"),
+    ("shoal worker --controller", By("tests/workers.rs")),
     // Restored data, and what its operator decides.
-    ("shoal controller restored", "tests/restored.rs"),
-    ("shoal server restored", "tests/restored.rs"),
-    ("shoal server release", "tests/restored.rs"),
-    ("shoal controller release", "tests/restored.rs"),
-    ("shoal user confirm", "tests/taken_away.rs"),
-    ("shoal token confirm", "tests/taken_away.rs"),
-    ("cp /safe/master.key", "tests/backups.rs"),
-    ("shoal restore oci://", "tests/backups.rs"),
-    // After the entries that begin with the same letters.
-    ("shoal serve", "tests/process.rs"),
+    ("shoal controller restored", By("tests/restored.rs")),
+    ("shoal server restored", By("tests/restored.rs")),
+    ("shoal server release", By("tests/restored.rs")),
+    ("shoal controller release", By("tests/restored.rs")),
+    ("shoal user confirm", By("tests/taken_away.rs")),
+    ("shoal token confirm", By("tests/restored.rs")),
+    ("cp /safe/master.key", By("tests/restored.rs")),
+    ("shoal restore oci://", By("tests/backups.rs")),
+    ("shoal serve", By("tests/process.rs")),
 ];
 
 /// The words of the documents that stand for others, and what they stand for here.
@@ -270,6 +285,16 @@ async fn every_command_of_the_documents_runs_as_written() {
     let unused: Vec<&str> =
         ELSEWHERE.iter().map(|(start, _)| *start).filter(|start| !entries.contains(start)).collect();
     assert_eq!(unused, [""; 0], "these entries of ELSEWHERE are of no command");
+    for (start, place) in ELSEWHERE {
+        let exists = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists();
+        assert!(
+            match place {
+                By(harness) => exists(harness),
+                NameOnly(reason) => !reason.is_empty(),
+            },
+            "{start}: this harness does not exist"
+        );
+    }
     let here: Vec<&(&str, String)> = all.iter().filter(|(_, command)| elsewhere(command).is_none()).collect();
     let (offline, online): (Vec<_>, Vec<_>) =
         here.into_iter().partition(|(_, command)| command.contains(" --offline"));

@@ -65,6 +65,7 @@ const WALK: &[Sample] = &[
     ok("server update", "server update CLI-9 --vendor contoso --label rack=7 --dry-run"),
     ok("server maintenance begin", "server maintenance begin CLI-9 --reason memory"),
     ok("server maintenance end", "server maintenance end CLI-9"),
+    ok("server remove", "server remove CLI-9"),
     ok("server restored", "server restored CLI-1"),
     ok("server power-cycle", "server power-cycle CLI-1 --dry-run"),
     ok("server reset-bmc", "server reset-bmc CLI-1 --dry-run"),

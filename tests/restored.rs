@@ -8,6 +8,7 @@ use lab_bmc::{Power, SimBmc};
 use lab_machines::Farm;
 use serde_json::{Value, json};
 
+use crate::command_line::shoal;
 use crate::kit::{Client, ControllerProcess, DataDir, binary, healthy, silent, soon, start_farm};
 
 const SERIAL: &str = "OLD-1";
@@ -131,7 +132,9 @@ async fn an_old_copy_of_the_data_directory_touches_no_machine_until_its_server_i
 
     let release = format!("/api/v1/servers/{SERIAL}/release");
     admin.post(&release, &json!({})).await.refused(409, "conflict.restored");
-    assert!(admin.post(&release, &json!({ "jobs": "end" })).await.expect(200)["restored"].is_null());
+    let released = shoal(admin, &["server", "release", SERIAL, "--jobs", "end"]).await;
+    assert!(released.status.success(), "{released:?}");
+    assert!(admin.get(&format!("/api/v1/servers/{SERIAL}")).await.expect(200)["restored"].is_null());
     let ended = admin.job(&id).await;
     assert_eq!((&ended["status"], &ended["outcome"]), (&json!("complete"), &json!("cancelled")));
     assert_eq!(data_check(admin).await.0, 200);
@@ -171,22 +174,17 @@ async fn a_backup_of_a_running_controller_moves_its_jobs_to_a_new_place() {
     // The machine reports while nothing is released: the report is kept.
     assert_eq!(report(&moved.admin, &id, &report_token).await, 200);
     assert_eq!(changes(bmc), before);
-    let url = moved.admin.base.clone();
-    let token = moved.admin.token().to_owned();
-    let shoal = |arguments: &[&str]| {
-        let mut command = binary(arguments);
-        command.env("SHOAL_URL", &url).env("SHOAL_TOKEN", &token);
-        async move { tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap() }
-    };
-    let listed = shoal(&["controller", "restored"]).await;
+    let listed = shoal(&moved.admin, &["controller", "restored"]).await;
     assert!(String::from_utf8_lossy(&listed.stdout).contains(&id), "{listed:?}");
-    let shown = shoal(&["server", "restored", SERIAL]).await;
+    let shown = shoal(&moved.admin, &["server", "restored", SERIAL]).await;
     assert!(String::from_utf8_lossy(&shown.stdout).contains("OBSERVED"), "{shown:?}");
-    let unconfirmed = shoal(&["controller", "release", "--jobs", "continue"]).await;
+    let unconfirmed = shoal(&moved.admin, &["controller", "release", "--jobs", "continue"]).await;
     assert_eq!(unconfirmed.status.code(), Some(2), "{unconfirmed:?}");
-    let undecided = shoal(&["controller", "release", "--old-controller-is-off"]).await;
+    let undecided = shoal(&moved.admin, &["controller", "release", "--old-controller-is-off"]).await;
     assert!(String::from_utf8_lossy(&undecided.stderr).contains("--jobs continue"), "{undecided:?}");
-    let released = shoal(&["controller", "release", "--old-controller-is-off", "--jobs", "continue"]).await;
+    let released =
+        shoal(&moved.admin, &["controller", "release", "--old-controller-is-off", "--jobs", "continue"])
+            .await;
     assert!(released.status.success(), "{released:?}");
     let job = moved.admin.complete(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", moved.admin.event_log(&id).await);

@@ -30,10 +30,23 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("server show", &["shoal server show XF-2041"]),
     (
         "server inventory",
-        &["shoal server inventory XF-2041", "shoal server inventory XF-2041 --refresh --watch"],
+        &[
+            "shoal server inventory XF-2041",
+            "shoal server inventory XF-2041 --refresh --watch",
+            "shoal server inventory -l rack=7 --refresh --yes",
+        ],
     ),
-    ("server power-cycle", &["shoal server power-cycle XF-2041 --force --grace 60 --watch"]),
-    ("server reset-bmc", &["shoal server reset-bmc XF-2041 --watch"]),
+    (
+        "server power-cycle",
+        &[
+            "shoal server power-cycle XF-2041 --force --grace 60 --watch",
+            "shoal server power-cycle -l rack=7 --yes",
+        ],
+    ),
+    (
+        "server reset-bmc",
+        &["shoal server reset-bmc XF-2041 --watch", "shoal server reset-bmc -l rack=7 --yes"],
+    ),
     ("server bios show", &["shoal server bios show XF-2041", "shoal server bios show XF-2041 boot hyper"]),
     (
         "server bios set",
@@ -41,6 +54,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
             "shoal server bios set XF-2041 LogicalProc=Disabled --dry-run",
             "shoal server bios set XF-2041 BootMode=Uefi --boot-order Boot0003,Boot0001 --watch",
             "shoal server bios set XF-2041 --from-file bios.json --no-restart",
+            "shoal server bios set -l rack=7 BootMode=Uefi --yes",
         ],
     ),
     ("server conditions", &["shoal server conditions XF-2041"]),
@@ -53,11 +67,20 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("server probe", &["shoal server probe -l site=a,rack=7"]),
-    ("server maintenance begin", &["shoal server maintenance begin XF-2041 --reason 'new memory'"]),
-    ("server maintenance end", &["shoal server maintenance end XF-2041"]),
+    (
+        "server maintenance begin",
+        &[
+            "shoal server maintenance begin XF-2041 --reason 'new memory'",
+            "shoal server maintenance begin -l rack=7 --reason 'new switch' --yes",
+        ],
+    ),
+    (
+        "server maintenance end",
+        &["shoal server maintenance end XF-2041", "shoal server maintenance end -l rack=7 --yes"],
+    ),
     ("server restored", &["shoal server restored XF-2041"]),
     ("server release", &["shoal server release XF-2041 --jobs end"]),
-    ("server remove", &["shoal server remove XF-2041"]),
+    ("server remove", &["shoal server remove XF-2041", "shoal server remove -l rack=7 --yes --expect 12"]),
     (
         "job create",
         &[
@@ -79,11 +102,20 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("job watch", &["shoal job watch 0192f3a4"]),
     ("job explain", &["shoal job explain 0192f3a4"]),
     ("job log", &["shoal job log 0192f3a4"]),
-    ("job cancel", &["shoal job cancel 0192f3a4 --reason 'wrong rack'"]),
-    ("job hold", &["shoal job hold 0192f3a4 --reason 'the rack is being moved'"]),
-    ("job resume", &["shoal job resume 0192f3a4"]),
+    (
+        "job cancel",
+        &["shoal job cancel 0192f3a4 --reason 'wrong rack'", "shoal job cancel -l site=a --state waiting"],
+    ),
+    (
+        "job hold",
+        &[
+            "shoal job hold 0192f3a4 --reason 'the rack is being moved'",
+            "shoal job hold -l rack=7 --reason 'new switch' --yes",
+        ],
+    ),
+    ("job resume", &["shoal job resume 0192f3a4", "shoal job resume -l rack=7 --yes"]),
     ("job finish", &["shoal job finish 0192f3a4"]),
-    ("job retry", &["shoal job retry 0192f3a4 --watch"]),
+    ("job retry", &["shoal job retry 0192f3a4 --watch", "shoal job retry -l site=a --yes --expect 12"]),
     (
         "batch create",
         &[
@@ -123,8 +155,20 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("firmware list", &["shoal firmware list --vendor contoso"]),
     ("firmware show", &["shoal firmware show 1f6a2b"]),
     ("firmware remove", &["shoal firmware remove 1f6a2b"]),
-    ("firmware plan", &["shoal firmware plan XF-2041 --set model-1-2026"]),
-    ("firmware install", &["shoal firmware install XF-2041 --set model-1-2026 --watch"]),
+    (
+        "firmware plan",
+        &[
+            "shoal firmware plan XF-2041 --set model-1-2026",
+            "shoal firmware plan --filter rack=7 --set model-1-2026",
+        ],
+    ),
+    (
+        "firmware install",
+        &[
+            "shoal firmware install XF-2041 --set model-1-2026 --watch",
+            "shoal firmware install --filter rack=7 --set model-1-2026 --yes",
+        ],
+    ),
     ("firmware set create", &["shoal firmware set create model-1-2026 --file 1f6a2b --label site=a"]),
     ("firmware set list", &["shoal firmware set list"]),
     ("firmware set show", &["shoal firmware set show model-1-2026"]),
@@ -132,7 +176,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("firmware set match", &["shoal firmware set match --vendor contoso --model 'Model 1'"]),
     ("firmware set import", &["shoal firmware set import /media/usb/firmware"]),
     ("bmc probe", &["shoal bmc probe XF-2041"]),
-    ("bmc doctor", &["shoal bmc doctor XF-2041 --write"]),
+    ("bmc doctor", &["shoal bmc doctor XF-2041 --write", "shoal bmc doctor -l rack=7"]),
     ("about", &["shoal about", "shoal about --sbom"]),
     ("ca export", &["shoal ca export > ca.pem"]),
     ("controller drain", &["shoal controller drain --reason 'upgrade at noon'"]),
@@ -140,7 +184,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("controller status", &["shoal controller status"]),
     ("controller ready", &["shoal controller ready", "shoal controller ready --wait 60"]),
     ("controller restored", &["shoal controller restored"]),
-    ("controller release", &["shoal controller release --old-controller-is-off"]),
+    ("controller release", &["shoal controller release --old-controller-is-off --jobs continue"]),
     ("user add", &["shoal user add ann --role operator --password-file ann.password"]),
     ("user list", &["shoal user list"]),
     ("user passwd", &["shoal user passwd ann --password-stdin < ann.password"]),

@@ -16,10 +16,11 @@ pub(super) use super::filter::label;
 use super::import::ImportServers;
 use super::live::{Source, WatchArgs};
 use super::many::{self, Selection, ServerFilter};
-use super::output::{Column, Output, join, text};
+use super::output::{Column, Output, join, plain, text};
 use super::probe_servers::ProbeServers;
 use super::restored;
 use super::server_preview;
+use super::targets::{Change, Targets};
 use model::Subject;
 
 const TLS_MODES: [&str; 3] = ["verify", "pinned", "insecure"];
@@ -82,11 +83,8 @@ pub(super) enum ServerCommand {
         #[arg(long, value_name = "WHAT")]
         jobs: Option<restored::Jobs>,
     },
-    /// Delete a server; refused while the database has jobs of it
-    Remove {
-        /// The serial number of the server
-        serial: String,
-    },
+    /// Delete a server, or the servers of a filter; refused while the database has jobs of it
+    Remove(Targets),
 }
 
 /// Commands for maintenance of a server. A running job continues to its end.
@@ -225,10 +223,16 @@ pub(super) async fn run(
         ServerCommand::Restored { serial } => restored::show(&serial, client, output).await,
         ServerCommand::Release { serial, jobs } => restored::release(&serial, jobs, client, output).await,
         ServerCommand::Maintenance(maintenance) => maintenance.run(client, output).await,
-        ServerCommand::Remove { serial } => {
-            client.delete(&["servers", &serial], HeaderMap::new()).await?;
-            output.note(format!("server {serial} removed"));
-            Ok(())
+        ServerCommand::Remove(targets) => {
+            targets
+                .each("remove", Change::Changes, client, output, async |serial, output| {
+                    client.delete(&["servers", serial], HeaderMap::new()).await?;
+                    match output.json {
+                        true => output.row(&json!({ "serial": serial, "removed": true })),
+                        false => output.line(format!("server {} removed", plain(serial))),
+                    }
+                })
+                .await
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The list of media grants of all jobs: which image is served to which server, and what was read of it.
 //!
-//! Invariants: a page costs what its rows cost, because it is read in the order of the table; with a filter it costs at most
-//! the rows between two pages. A token is never in a row, and its hash does not leave this crate.
+//! Invariants: a page costs what its rows cost, because it is read in the order of the table, or of the index of the images that are
+//! served; with another filter it costs at most the rows between two pages. A token is never in a row, and its hash does not leave this crate.
 
 use std::collections::BTreeMap;
 
@@ -60,14 +60,7 @@ impl Store {
     pub async fn media(&self, filter: MediaFilter) -> Result<MediaPage, StoreError> {
         const OPERATION: &str = "list media grants";
         self.read(OPERATION, move |connection| {
-            let (conditions, values) = filter.conditions();
-            let sql = format!(
-                "SELECT media_grants.rowid AS position,
-                     (SELECT workflow FROM runs WHERE runs.id = media_grants.run) AS workflow,
-                     (SELECT deadline_at FROM runs WHERE runs.id = media_grants.run) AS deadline_at,
-                     (SELECT restored FROM runs WHERE runs.id = media_grants.run) AS restored, {COLUMNS}
-                 WHERE {conditions} ORDER BY media_grants.rowid DESC LIMIT ?"
-            );
+            let (sql, values) = filter.page();
             let values: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
             let mut rows = all(connection, OPERATION, &sql, &values, |columns| {
                 let row = MediaRow {
@@ -89,6 +82,19 @@ impl Store {
 }
 
 impl MediaFilter {
+    /// The query of a page with its parameters.
+    pub(super) fn page(&self) -> (String, Vec<Value>) {
+        let (conditions, values) = self.conditions();
+        let sql = format!(
+            "SELECT media_grants.rowid AS position,
+                 (SELECT workflow FROM runs WHERE runs.id = media_grants.run) AS workflow,
+                 (SELECT deadline_at FROM runs WHERE runs.id = media_grants.run) AS deadline_at,
+                 (SELECT restored FROM runs WHERE runs.id = media_grants.run) AS restored, {COLUMNS}
+             WHERE {conditions} ORDER BY media_grants.rowid DESC LIMIT ?"
+        );
+        (sql, values)
+    }
+
     /// The SQL condition with its parameters, and after them the number of rows to read.
     fn conditions(&self) -> (String, Vec<Value>) {
         let mut texts = vec!["1".to_owned()];

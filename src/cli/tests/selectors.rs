@@ -15,7 +15,7 @@ fn controller() -> Controller {
             let jobs = json!([{ "job_id": "J-1", "server_serial": "XF-1" }, { "job_id": "J-2", "server_serial": "XF-2" }]);
             (200, json!({ "jobs": jobs, "next": null }))
         }
-        ("POST", path) if path.contains("XF-2") || path.contains("J-2") => (
+        ("POST" | "DELETE", path) if path.contains("XF-2") || path.contains("J-2") => (
             409,
             json!({ "error": "conflict.phase", "message": "not now", "details": [], "request_id": "r" }),
         ),
@@ -23,14 +23,16 @@ fn controller() -> Controller {
         ("POST", path) if path.starts_with("/api/v1/jobs/") => {
             (202, json!({ "job_id": "J-1", "status": "queued" }))
         }
+        ("DELETE", _) => (204, json!({})),
         ("POST", _) => (202, json!({ "id": "C-1", "state": "pending", "plan": [] })),
         _ => (200, json!({ "inventory": null })),
     })
 }
 
-fn posts(controller: &Controller) -> Vec<String> {
-    let posts = controller.seen().into_iter().filter(|seen| seen.method == Method::POST);
-    posts.map(|seen| seen.uri.to_string()).collect()
+/// The requests that change something.
+fn changes(controller: &Controller) -> Vec<String> {
+    let changes = controller.seen().into_iter().filter(|seen| seen.method != Method::GET);
+    changes.map(|seen| seen.uri.to_string()).collect()
 }
 
 #[test]
@@ -38,6 +40,7 @@ fn a_disruptive_command_for_a_filter_is_a_preview_until_it_has_consent() {
     for command in [
         &["server", "power-cycle"][..],
         &["server", "reset-bmc"],
+        &["server", "remove"],
         &["server", "inventory", "--refresh"],
         &["server", "bios", "set", "BootMode=Uefi"],
         &["bmc", "doctor"],
@@ -50,14 +53,14 @@ fn a_disruptive_command_for_a_filter_is_a_preview_until_it_has_consent() {
         let ran = controller.shoal(&command).ends_with(0);
         assert!(ran.out.contains("XF-1") && ran.out.contains("XF-2"), "{command:?}: {}", ran.out);
         assert!(ran.err.contains("nothing was changed"), "{command:?}: {}", ran.err);
-        assert_eq!(posts(&controller), Vec::<String>::new(), "{command:?}");
+        assert_eq!(changes(&controller), Vec::<String>::new(), "{command:?}");
 
         let ran = controller.shoal(&[&command[..], &["--yes", "--expect", "3"]].concat()).ends_with(1);
         assert!(ran.err.contains("2") && ran.err.contains("3 were expected"), "{command:?}: {}", ran.err);
-        assert_eq!(posts(&controller), Vec::<String>::new(), "{command:?}");
+        assert_eq!(changes(&controller), Vec::<String>::new(), "{command:?}");
 
         let ran = controller.shoal(&[&command[..], &["--yes"]].concat()).ends_with(1);
-        assert_eq!(posts(&controller).len(), 2, "{command:?}");
+        assert_eq!(changes(&controller).len(), 2, "{command:?}");
         assert!(ran.err.contains("not now") && ran.err.contains("1 of 2"), "{command:?}: {}", ran.err);
         let rows = controller.shoal(&[&command[..], &["--yes", "--json"]].concat()).ends_with(1).out;
         let rows: Vec<serde_json::Value> =
@@ -73,21 +76,25 @@ fn firmware_of_a_filter_is_planned_without_and_installed_with_consent() {
     let filter = ["--filter", "site=a"];
     let plan = controller.shoal(&[&["firmware", "plan"][..], &filter].concat()).ends_with(1);
     assert!(plan.out.contains("server XF-1"), "{}", plan.out);
-    assert!(posts(&controller).iter().all(|uri| uri.ends_with("dry_run=true")));
+    assert!(changes(&controller).iter().all(|uri| uri.ends_with("dry_run=true")));
     let install = [&["firmware", "install"][..], &filter].concat();
-    let before = posts(&controller).len();
+    let before = changes(&controller).len();
     let ran = controller.shoal(&install).ends_with(0);
     assert!(ran.out.contains("firmware install: 2 servers selected"), "{}", ran.out);
-    assert_eq!(posts(&controller).len(), before);
+    assert_eq!(changes(&controller).len(), before);
     controller.shoal(&[&install[..], &["--yes"]].concat()).ends_with(1);
-    assert_eq!(posts(&controller).len(), before + 2);
+    assert_eq!(changes(&controller).len(), before + 2);
 }
 
 #[test]
 fn a_dry_run_or_a_read_of_a_filter_needs_no_consent() {
     let controller = controller();
     controller.shoal(&["server", "power-cycle", "--serial-glob", "XF-*", "--dry-run"]).ends_with(1);
-    assert!(posts(&controller).iter().all(|uri| uri.ends_with("dry_run=true")), "{:?}", posts(&controller));
+    assert!(
+        changes(&controller).iter().all(|uri| uri.ends_with("dry_run=true")),
+        "{:?}",
+        changes(&controller)
+    );
     controller.shoal(&["server", "inventory", "--state", "free"]).ends_with(0);
     controller.shoal(&["bmc", "probe", "-l", "site=a", "--json"]).ends_with(0);
     let probed = controller.seen().into_iter().filter(|seen| seen.uri.path().ends_with("/probe")).count();

@@ -16,7 +16,6 @@ pub(super) const WITHOUT_JSON: &[(&str, &str)] = &[
     ("agent", RUNS),
     ("vm-connect", RUNS),
     ("selftest", RUNS),
-    ("server remove", NOTHING),
     ("server release", "only a server of restored data is released; the response is that of `server show`"),
     ("batch retry", "only a batch with failed jobs is retried; the response is that of `batch create`"),
     ("webhook remove", NOTHING),

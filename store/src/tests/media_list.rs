@@ -81,3 +81,20 @@ async fn media_of_servers_without_the_labels_of_a_token_are_not_listed() {
         .unwrap();
     assert_eq!(list(&kit, labelled).await.media.len(), 2);
 }
+
+/// A regression guard: the images that are served are few among all that were.
+#[test]
+fn a_list_of_served_images_reads_their_index_and_sorts_nothing() {
+    let kit = Kit::new();
+    let outside = kit.outside();
+    for (open, artifact) in [(Some(true), None), (Some(true), Some(Artifact::Boot))] {
+        let (sql, values) = MediaFilter { open, artifact, limit: 10, ..MediaFilter::default() }.page();
+        let mut explained = outside.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let rows = explained
+            .query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>("detail"))
+            .unwrap();
+        let plan: Vec<String> = rows.map(Result::unwrap).collect();
+        assert!(plan[0].contains("idx_media_grants_served"), "{plan:#?}");
+        assert!(!plan.iter().any(|step| step.contains("TEMP B-TREE")), "{plan:#?}");
+    }
+}

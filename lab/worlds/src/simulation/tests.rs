@@ -8,10 +8,11 @@ fn run_seed(seed: u64) -> WorldReport {
     run(&WorldPlan::of(seed, FaultLevel::Seeded), folder.path()).unwrap()
 }
 
+/// Some seeds; `.ci/run` runs a thousand.
 #[test]
-fn twenty_seeds_break_no_rule() {
+fn ten_seeds_break_no_rule() {
     let mut conditions = BTreeSet::new();
-    for seed in 0..20 {
+    for seed in 0..10 {
         let report = run_seed(seed);
         assert!(report.violations.is_empty(), "shoal selftest --seed {seed}\n{:#?}", report.violations);
         conditions.extend(report.conditions);
@@ -24,7 +25,7 @@ fn twenty_seeds_break_no_rule() {
 #[test]
 fn a_finished_world_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
-    for seed in 0..10 {
+    for seed in 0..3 {
         let (_, world) = run_world(&WorldPlan::of(seed, FaultLevel::Seeded), folder.path()).unwrap();
         assert_eq!(world.strong_count(), 0, "seed {seed}: the memory of finished worlds must be free");
     }
@@ -32,7 +33,7 @@ fn a_finished_world_is_dropped() {
 
 #[test]
 fn a_seed_always_gives_the_same_log_byte_for_byte() {
-    for seed in 101..105 {
+    for seed in 101..103 {
         let (first, second) = (run_seed(seed), run_seed(seed));
         assert!(first.jobs > 0);
         for (a, b) in first.log.lines().zip(second.log.lines()) {
@@ -49,7 +50,6 @@ macro_rules! recorded_seeds {
         fn $name() {
             let report = run_seed($seed);
             assert!(report.violations.is_empty(), "shoal selftest --seed {}\n{:#?}", $seed, report.violations);
-            assert_eq!(report.digest, run_seed($seed).digest, "the second run gave another log");
         }
     )*};
 }
@@ -74,10 +74,10 @@ recorded_seeds! {
     seed_175_the_world_waits_for_a_retry_long_after_its_job: 175,
 }
 
-/// Runs worlds with a mutant until one breaks a rule. Returns the seed and the rule.
-fn first_violation(mutant: Mutant, seeds: u64) -> Option<(u64, String)> {
+/// Runs worlds with a mutant, from this seed on, until one breaks a rule. Returns the seed and the rule.
+fn first_violation(mutant: Mutant, first: u64, seeds: u64) -> Option<(u64, String)> {
     let folder = tempfile::tempdir().unwrap();
-    (0..seeds).find_map(|seed| {
+    (first..first + seeds).find_map(|seed| {
         let plan = WorldPlan::of(seed, FaultLevel::Seeded);
         let report = mutant::with(mutant, || run(&plan, folder.path()).unwrap());
         report.violations.into_iter().next().map(|rule| (seed, rule))
@@ -86,10 +86,11 @@ fn first_violation(mutant: Mutant, seeds: u64) -> Option<(u64, String)> {
 
 /// Each mutant must be detected within a number of seeds: a simulation that cannot fail proves nothing.
 macro_rules! detected_within {
-    ($($name:ident: $mutant:ident within $seeds:literal),* $(,)?) => {$(
+    ($($name:ident: $mutant:ident from $first:literal within $seeds:literal),* $(,)?) => {$(
         #[test]
         fn $name() {
-            let violation = first_violation(Mutant::$mutant, $seeds);
+            let violation = first_violation(Mutant::$mutant, $first, $seeds);
+            eprintln!("{}: {violation:?}", stringify!($mutant));
             assert!(violation.is_some(), "not detected within {} seeds", $seeds);
         }
     )*};
@@ -103,13 +104,13 @@ enum Work {
 }
 
 /// Runs worlds with every kind of job and a mutant until one breaks the rule with these words.
-fn first_violation_of(mutant: Mutant, work: Work, worlds: u64, words: &str) -> Option<u64> {
+fn first_violation_of(mutant: Mutant, work: Work, first: u64, worlds: u64, words: &str) -> Option<u64> {
     let (installations, settings) = match work {
         Work::Firmware => (5, 0),
         Work::Settings => (0, 5),
     };
     let folder = tempfile::tempdir().unwrap();
-    (0..).filter(|seed| has_all(*seed)).take(usize::try_from(worlds).unwrap()).find(|seed| {
+    (first..).filter(|seed| has_all(*seed)).take(usize::try_from(worlds).unwrap()).find(|seed| {
         // Small worlds with much trouble: most of the jobs are those that the rules are about.
         let plan = WorldPlan {
             jobs: 1,
@@ -126,10 +127,11 @@ fn first_violation_of(mutant: Mutant, work: Work, worlds: u64, words: &str) -> O
 
 /// Each mutant must break its rule within a number of worlds with this work.
 macro_rules! breaks_its_rule_within {
-    ($work:ident: $($name:ident: $mutant:ident within $worlds:literal by $words:literal),* $(,)?) => {$(
+    ($work:ident: $($name:ident: $mutant:ident from $first:literal within $worlds:literal by $words:literal),* $(,)?) => {$(
         #[test]
         fn $name() {
-            let seed = first_violation_of(Mutant::$mutant, Work::$work, $worlds, $words);
+            let seed = first_violation_of(Mutant::$mutant, Work::$work, $first, $worlds, $words);
+            eprintln!("{}: {seed:?}", stringify!($mutant));
             assert!(seed.is_some(), "not detected within {} worlds", $worlds);
         }
     )*};
@@ -137,29 +139,29 @@ macro_rules! breaks_its_rule_within {
 
 breaks_its_rule_within! {
     Settings:
-    settings_that_are_written_again_without_a_look_are_detected: WritesAgain within 30 by "writes were planned",
-    a_setting_that_was_not_read_is_detected: TrustsTask within 30 by "but its setting",
-    power_that_is_not_restored_after_settings_is_detected: KeepsPower within 30 by "before the bios job",
+    settings_that_are_written_again_without_a_look_are_detected: WritesAgain from 0 within 30 by "writes were planned",
+    a_setting_that_was_not_read_is_detected: TrustsTask from 0 within 30 by "but its setting",
+    power_that_is_not_restored_after_settings_is_detected: KeepsPower from 0 within 30 by "before the bios job",
 }
 
 breaks_its_rule_within! {
     Firmware:
-    an_installation_without_the_lock_of_its_server_is_detected: SharesServer within 20 by "at once",
-    an_image_that_is_sent_again_without_a_look_is_detected: SendsAgain within 30 by "a second image",
-    an_update_that_is_interrupted_is_detected: IgnoresFlash within 20 by "which writes firmware",
-    a_version_that_was_not_read_is_detected: TrustsTask within 40 by "succeeded, but its",
-    power_that_is_not_restored_is_detected: KeepsPower within 20 by "before the firmware job",
-    files_that_are_held_after_the_end_are_detected: KeepsFiles within 10 by "still held",
-    grants_that_outlive_their_job_are_detected: KeepsGrants within 5 by "has no open grants",
-    a_rescue_that_ignores_its_recipe_is_detected: IgnoresAfter within 30 by "leaves its host off",
+    an_installation_without_the_lock_of_its_server_is_detected: SharesServer from 0 within 20 by "at once",
+    an_image_that_is_sent_again_without_a_look_is_detected: SendsAgain from 0 within 30 by "a second image",
+    an_update_that_is_interrupted_is_detected: IgnoresFlash from 0 within 20 by "which writes firmware",
+    a_version_that_was_not_read_is_detected: TrustsTask from 0 within 40 by "succeeded, but its",
+    power_that_is_not_restored_is_detected: KeepsPower from 0 within 20 by "before the firmware job",
+    files_that_are_held_after_the_end_are_detected: KeepsFiles from 0 within 10 by "still held",
+    grants_that_outlive_their_job_are_detected: KeepsGrants from 0 within 5 by "has no open grants",
+    a_rescue_that_ignores_its_recipe_is_detected: IgnoresAfter from 0 within 30 by "leaves its host off",
 }
 
 detected_within! {
-    a_worker_that_ignores_its_epoch_is_detected: IgnoresEpoch within 60,
-    a_restart_after_a_crash_is_detected: RestartsAfterCrash within 60,
-    a_lock_that_is_never_released_is_detected: KeepsLock within 3,
-    a_lost_report_is_detected: LosesReport within 5,
-    an_event_without_a_delivery_retry_is_detected: ForgetsRetry within 30,
-    a_run_without_a_due_time_is_detected: NeverDue within 3,
-    a_power_cycle_that_leaves_its_host_off_is_detected: ForgetsPowerOn within 60,
+    a_worker_that_ignores_its_epoch_is_detected: IgnoresEpoch from 0 within 60,
+    a_restart_after_a_crash_is_detected: RestartsAfterCrash from 0 within 60,
+    a_lock_that_is_never_released_is_detected: KeepsLock from 0 within 3,
+    a_lost_report_is_detected: LosesReport from 0 within 5,
+    an_event_without_a_delivery_retry_is_detected: ForgetsRetry from 0 within 30,
+    a_run_without_a_due_time_is_detected: NeverDue from 0 within 3,
+    a_power_cycle_that_leaves_its_host_off_is_detected: ForgetsPowerOn from 0 within 60,
 }

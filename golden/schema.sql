@@ -24,6 +24,8 @@ CREATE INDEX idx_locks_root ON locks (root);
 
 CREATE INDEX idx_media_grants_run ON media_grants (run);
 
+CREATE INDEX idx_media_grants_served ON media_grants (ended_at) WHERE ended_at IS NULL;
+
 CREATE INDEX idx_pull_grants_run ON pull_grants (run);
 
 CREATE INDEX idx_run_inputs_retry_of ON run_inputs (retry_of) WHERE retry_of IS NOT NULL;

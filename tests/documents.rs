@@ -21,7 +21,7 @@ use settings::BackupTarget;
 use sha2::{Digest, Sha256};
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, healthy, recipe, silent, soon};
-use crate::{disk_images, rescue};
+use crate::{disk_images, fleet, rescue};
 
 /// The documents with commands, in the order in which they are run on one controller.
 const DOCUMENTS: [&str; 9] = [
@@ -189,10 +189,7 @@ async fn stopped_batch(scene: &Scene) -> (String, String) {
     let order = json!({ "recipe": recipe(), "rows": rows, "canary": 1, "labels": { "site": "north" } });
     let batch = scene.admin.post("/api/v1/batches", &order).await.expect(202);
     let (id, job) = (text(&batch["batch_id"]), text(&batch["rows"][0]["job_id"]));
-    scene.admin.awaits_report(&job).await;
-    let token = text(&scene.admin.job_document(&job).await["webhook_token"]);
-    let report = json!({ "status": "failed", "failed_step": "image-linux.service", "job_id": job });
-    scene.admin.report("SH-2", &token, &report).await.expect(200);
+    fleet::report(&scene.admin, "SH-2", &job, &fleet::failed()).await;
     scene.complete_skipping(&job).await;
     let batch = scene.admin.get(&format!("/api/v1/batches/{id}")).await.expect(200);
     (id, text(&batch["causes"][0]["cause"]))

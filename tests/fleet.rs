@@ -17,7 +17,7 @@ fn jobs(batch: &Value) -> Vec<String> {
 }
 
 /// Sends the report of a machine whose job waits for it.
-async fn report(client: &Client, serial: &str, id: &str, outcome: &Value) {
+pub(crate) async fn report(client: &Client, serial: &str, id: &str, outcome: &Value) {
     client.awaits_report(id).await;
     let token = client.job_document(id).await["webhook_token"].as_str().unwrap().to_owned();
     let mut body = outcome.clone();
@@ -29,7 +29,7 @@ fn success() -> Value {
     json!({ "status": "success" })
 }
 
-fn failed() -> Value {
+pub(crate) fn failed() -> Value {
     json!({ "status": "failed", "failed_step": "image-linux.service" })
 }
 

@@ -1,14 +1,21 @@
 # shellcheck shell=bash
 # Sourced by `run` and `long`: steps, a folder `$work` that is removed at the end, and a table of the seconds of each step, which
-# is printed after a failure too.
+# is printed after a failure too. Beside the seconds stands how much of all cores was busy: a step near 100 % gets shorter by less
+# work, another one by less waiting.
 work=$(mktemp -d)
 began=$SECONDS
 undo=(true)
-step_name="" step_began=$SECONDS step_names=() step_seconds=()
+step_name="" step_began=$SECONDS step_busy=0 step_all=0 step_names=() step_seconds=() step_loads=()
+
+# The time of all cores since the machine started, in ticks: what was not idle, and all of it (proc(5), /proc/stat).
+core_time() {
+    awk '/^cpu / { for (i = 2; i <= 9; i++) all += $i; printf "%.0f %.0f\n", all - $5 - $6, all; exit }' /proc/stat
+}
 
 step() {
     end_step
     step_name=$1 step_began=$SECONDS
+    read -r step_busy step_all < <(core_time)
     printf '\n=== %s (at %d s, %d GB free)\n' "$1" "$((SECONDS - began))" "$(free_gigabytes "$work")"
 }
 
@@ -31,6 +38,9 @@ end_step() {
     [ -n "$step_name" ] || return 0
     step_names+=("$step_name")
     step_seconds+=("$((SECONDS - step_began))")
+    local busy all
+    read -r busy all < <(core_time)
+    step_loads+=("$((all > step_all ? 100 * (busy - step_busy) / (all - step_all) : 0))")
     step_name=""
 }
 
@@ -41,12 +51,13 @@ fail() {
 
 print_table() {
     local total=$((SECONDS - began)) index seconds
-    printf '\nseconds  share  step\n'
+    printf '\nseconds  share  busy  step\n'
     for index in "${!step_names[@]}"; do
         seconds=${step_seconds[index]}
-        printf '%7d %5d%%  %s\n' "$seconds" "$((100 * seconds / (total > 0 ? total : 1)))" "${step_names[index]}"
+        printf '%7d %5d%% %4d%%  %s\n' "$seconds" "$((100 * seconds / (total > 0 ? total : 1)))" "${step_loads[index]}" \
+            "${step_names[index]}"
     done
-    printf '%7d   100%%  all\n' "$total"
+    printf '%7d   100%%        all\n' "$total"
 }
 
 at_exit() {

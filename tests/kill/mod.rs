@@ -34,8 +34,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
 use crate::kit::{
-    BMC_PASSWORD, BMC_USER, Client, ControllerProcess, DataDir, POLL_INTERVAL, TIME_LIMIT, soon, start_farm,
-    with_bmc,
+    BMC_PASSWORD, BMC_USER, Client, ControllerProcess, DataDir, Polls, TIME_LIMIT, soon, start_farm, with_bmc,
 };
 use work::Work;
 
@@ -53,31 +52,41 @@ enum Death {
     Unsent(u32),
     /// At the n-th request to the BMC, after the BMC carried it out.
     Unanswered(u32),
+    /// At the n-th request that changes the machine, after the BMC carried it out.
+    UnansweredChange(u32),
 }
 
-/// The kinds of death.
-const DEATHS: [fn(u32) -> Death; 3] = [Death::Point, Death::Unsent, Death::Unanswered];
+/// Makes the death at a point, counted from 0.
+type Kind = fn(u32) -> Death;
+
+/// The kinds of death of a matrix.
+const DEATHS: &[Kind] = &[Death::Point, Death::Unsent, Death::Unanswered];
+/// The kind of death of a mutant: what it forgets matters after a change.
+const CHANGES: &[Kind] = &[Death::UnansweredChange];
 
 /// Hands out points until each kind of death has reached its last one.
 struct Points {
+    kinds: &'static [Kind],
     stride: u32,
-    next: [u32; DEATHS.len()],
-    over: [bool; DEATHS.len()],
+    /// The next point of each kind.
+    next: Vec<u32>,
+    /// Whether the last point of each kind was reached.
+    over: Vec<bool>,
 }
 
 impl Points {
     /// Hands out every `stride`-th point of these kinds of death.
-    fn every(stride: u32, kinds: [bool; DEATHS.len()]) -> Arc<Mutex<Self>> {
+    fn every(stride: u32, kinds: &'static [Kind]) -> Arc<Mutex<Self>> {
         // The kinds start at different offsets, so that a stride does not test the same effects three times.
-        let next = [0, stride / 3, 2 * stride / 3];
-        Arc::new(Mutex::new(Self { stride, next, over: kinds.map(|wanted| !wanted) }))
+        let next = [0, stride / 3, 2 * stride / 3].into_iter().take(kinds.len()).collect();
+        Arc::new(Mutex::new(Self { kinds, stride, next, over: vec![false; kinds.len()] }))
     }
 
     fn next(&mut self) -> Option<(usize, Death)> {
-        let kind = (0..DEATHS.len()).find(|kind| !self.over[*kind])?;
+        let kind = self.over.iter().position(|over| !over)?;
         let point = self.next[kind];
         self.next[kind] += self.stride;
-        Some((kind, DEATHS[kind](point)))
+        Some((kind, self.kinds[kind](point)))
     }
 }
 
@@ -173,11 +182,15 @@ impl Lane {
                 self.bmc()
                     .inject(Fault::once(FaultTrigger::Anything, FaultEffect::ApplyButTimeout).after(point));
             }
+            Some(Death::UnansweredChange(point)) => {
+                self.bmc()
+                    .inject(Fault::once(FaultTrigger::Mutation, FaultEffect::ApplyButTimeout).after(point));
+            }
             None => {}
         }
         let mut died = None;
         let (mut id, mut reported, mut finished) = (None, false, false);
-        let deadline = Instant::now() + TIME_LIMIT;
+        let (deadline, mut polls) = (Instant::now() + TIME_LIMIT, Polls::new());
         loop {
             assert!(Instant::now() < deadline, "{death:?}, {died:?}: no end\n{}", self.data.logs());
             if died.is_none() && self.is_dying(death) {
@@ -199,7 +212,7 @@ impl Lane {
                     }
                 }
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            polls.pause().await;
         }
         let id = id.unwrap();
         controller::withdraw(self.data.path());
@@ -221,7 +234,9 @@ impl Lane {
         match death {
             None => false,
             Some(Death::Point(_)) => !self.controller.as_mut().unwrap().running(),
-            Some(Death::Unsent(_) | Death::Unanswered(_)) => self.bmc().faults().is_empty(),
+            Some(Death::Unsent(_) | Death::Unanswered(_) | Death::UnansweredChange(_)) => {
+                self.bmc().faults().is_empty()
+            }
         }
     }
 
@@ -325,7 +340,7 @@ fn machine(change: impl FnOnce(&mut lab_bmc::SimBmcConfig)) -> ServerSpec {
 /// The number of deaths of each kind, of ends that an operator decides, and of wrong ends.
 #[derive(Default)]
 struct Tally {
-    deaths: [u32; DEATHS.len()],
+    deaths: Vec<u32>,
     unknown: u32,
     wrong: u32,
 }
@@ -384,7 +399,8 @@ async fn matrix(
     stop: Stop,
 ) -> Tally {
     let began = Instant::now();
-    let tally = Arc::<Mutex<Tally>>::default();
+    let kinds = points.lock().unwrap().kinds.len();
+    let tally = Arc::new(Mutex::new(Tally { deaths: vec![0; kinds], ..Tally::default() }));
     let mut at_work = tokio::task::JoinSet::new();
     for _ in 0..lanes {
         at_work.spawn(kill((spec.clone(), work), Arc::clone(&points), Arc::clone(&tally), between, stop));
@@ -411,7 +427,7 @@ async fn all_ends_are_the_same(spec: ServerSpec, lanes: usize, stride: u32) {
 /// Asserts that every death of the matrix has the same end, for this work.
 async fn ends_of_work_are_the_same(spec: ServerSpec, work: Work, lanes: usize, stride: u32) {
     let stride = std::env::var("KILL_STRIDE").map_or(stride, |stride| stride.parse().unwrap());
-    let points = Points::every(stride, [true; DEATHS.len()]);
+    let points = Points::every(stride, DEATHS);
     let tally = matrix((spec, work), lanes, points, |_| {}, Stop::AtTheEnd).await;
     assert_eq!(tally.wrong, 0, "the output lists them");
     assert!(tally.unknown <= work.most_unknown(), "{} uploads stayed unknown", tally.unknown);
@@ -568,52 +584,52 @@ async fn killed_at_every_effect_of_a_change_of_bios_settings_they_are_written_on
 /// The mutant: a BMC that does not show what waits for a restart, so that a successor cannot find what arrived without a
 /// response and sends the same values again. The matrix counts the writes and detects it.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a minute: killed at every request until it is detected; run by .ci/run"]
+#[ignore = "a minute: killed at every change until it is detected; run by .ci/run"]
 async fn settings_that_a_bmc_hides_are_written_twice_and_detected() {
-    let unanswered = Points::every(1, [false, false, true]);
+    let changes = Points::every(1, CHANGES);
     let (spec, work) = setting("smc-x12", work::HIDDEN.0, work::HIDDEN.1);
-    let tally = matrix((spec, work), 4, unanswered, |_| {}, Stop::AtTheFirstWrong).await;
+    let tally = matrix((spec, work), 1, changes, |_| {}, Stop::AtTheFirstWrong).await;
     assert!(tally.wrong > 0, "the matrix did not detect the second write");
 }
 
 /// The mutant: the records of all steps, intents included, are missing after the death, as if they were written after the effect.
 /// A lost intent alone is harmless on this BMC: its repeated request is refused as a conflict, which is waited for.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a minute: killed at every request until it is detected; run by .ci/run"]
+#[ignore = "a minute: killed at every change until it is detected; run by .ci/run"]
 async fn a_store_that_loses_the_records_of_steps_is_detected() {
-    let unanswered = Points::every(1, [false, false, true]);
+    let changes = Points::every(1, CHANGES);
     let forgets = |data: &DataDir| {
         let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
         database.execute("DELETE FROM run_steps", []).unwrap();
     };
-    let tally = matrix((late(), Work::Install), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
+    let tally = matrix((late(), Work::Install), 1, changes, forgets, Stop::AtTheFirstWrong).await;
     assert!(tally.wrong > 0, "the matrix did not detect the lost records");
 }
 
 /// The mutant of the installation of firmware: without the record of the upload, nothing says that an image was sent.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a minute: killed at every request until it is detected; run by .ci/run"]
+#[ignore = "a minute: killed at every change until it is detected; run by .ci/run"]
 async fn a_store_that_loses_the_record_of_an_upload_is_detected() {
-    let unanswered = Points::every(1, [false, false, true]);
+    let changes = Points::every(1, CHANGES);
     let forgets = |data: &DataDir| {
         let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
         database.execute("DELETE FROM run_steps WHERE step = 'firmware.upload'", []).unwrap();
     };
     let work = Work::Firmware("generic", &["bios"]);
-    let tally = matrix((flashing("generic"), work), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
+    let tally = matrix((flashing("generic"), work), 1, changes, forgets, Stop::AtTheFirstWrong).await;
     assert!(tally.wrong > 0, "the matrix did not detect the lost record");
 }
 
 /// This mutant where the BMC reads the image: without the record, the installation asks it to read the image again.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a minute: killed at every request until it is detected; run by .ci/run"]
+#[ignore = "a minute: killed at every change until it is detected; run by .ci/run"]
 async fn a_store_that_loses_the_record_of_an_image_that_is_read_is_detected() {
-    let unanswered = Points::every(1, [false, false, true]);
+    let changes = Points::every(1, CHANGES);
     let forgets = |data: &DataDir| {
         let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
         database.execute("DELETE FROM run_steps WHERE step = 'firmware.upload'", []).unwrap();
     };
     let work = Work::Firmware("fujitsu-irmc", &["bios"]);
-    let tally = matrix((flashing("fujitsu-irmc"), work), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
+    let tally = matrix((flashing("fujitsu-irmc"), work), 1, changes, forgets, Stop::AtTheFirstWrong).await;
     assert!(tally.wrong > 0, "the matrix did not detect the lost record");
 }

@@ -9,7 +9,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use super::contract::{self, Exchange};
-use super::{BMC_PASSWORD, BMC_USER, POLL_INTERVAL, TIME_LIMIT};
+use super::{BMC_PASSWORD, BMC_USER, Polls, TIME_LIMIT};
 
 /// The repository of the tests' OS image; the recipe names it.
 const REPOSITORY: &str = "os-images/ubuntu-rootfs";
@@ -210,17 +210,21 @@ impl Client {
     /// Waits until a job satisfies `wanted`, for a limited time; fails with the job's events. Every state on the way must have
     /// an explanation.
     pub(crate) async fn wait(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + TIME_LIMIT;
+        let (deadline, mut polls) = (Instant::now() + TIME_LIMIT, Polls::new());
+        let mut explained = Value::Null;
         loop {
-            self.explain(id).await;
             let job = self.job(id).await;
+            if job != explained {
+                self.explain(id).await;
+                explained.clone_from(&job);
+            }
             if wanted(&job) {
                 return job;
             }
             if Instant::now() > deadline || (job["status"] == "complete") {
                 panic!("timeout: {what}; the job is {}\n{}", job["status"], self.event_log(id).await);
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            polls.pause().await;
         }
     }
 
@@ -251,14 +255,14 @@ impl Client {
         what: &str,
         wanted: impl Fn(&ApiResponse) -> bool,
     ) -> ApiResponse {
-        let deadline = Instant::now() + TIME_LIMIT;
+        let (deadline, mut polls) = (Instant::now() + TIME_LIMIT, Polls::new());
         loop {
             let response = self.get(place).await;
             if wanted(&response) {
                 return response;
             }
             assert!(Instant::now() < deadline, "timeout: {what}: {}\n{}", response.status, response.text());
-            tokio::time::sleep(POLL_INTERVAL).await;
+            polls.pause().await;
         }
     }
 

@@ -22,6 +22,23 @@ use std::time::Duration;
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// The pause between two reads of a state that has no event.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The longest pause between two reads of a state that takes long.
+const LONG_POLL_INTERVAL: Duration = Duration::from_millis(30);
+
+/// The pauses between the reads of a state that may take long. They grow, because a controller that is read without a pause leaves
+/// no processor to the other tests.
+pub(crate) struct Polls(Duration);
+
+impl Polls {
+    pub(crate) fn new() -> Self {
+        Self(POLL_INTERVAL)
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 6 / 5).min(LONG_POLL_INTERVAL);
+    }
+}
 
 /// Waits for a future, for a limited time.
 pub(crate) async fn soon<T>(what: &str, event: impl Future<Output = T>) -> T {

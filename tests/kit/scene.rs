@@ -14,7 +14,7 @@ use settings::{Settings, Sources};
 use tempfile::TempDir;
 
 use super::clock::SkippingClock;
-use super::{Client, POLL_INTERVAL, TIME_LIMIT, start_farm};
+use super::{Client, Polls, TIME_LIMIT, start_farm};
 
 /// The receivers and web servers of the tests.
 pub(super) const LOOPBACK: &str = "127.0.0.0/8,::1/128";
@@ -130,7 +130,7 @@ impl Scene {
 
     /// Waits until a job satisfies `wanted` and skips pauses on the way. A wait for a report is not skipped.
     pub(crate) async fn wait_skipping(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + TIME_LIMIT;
+        let (deadline, mut polls) = (Instant::now() + TIME_LIMIT, Polls::new());
         loop {
             let job = self.admin.job(id).await;
             if wanted(&job) {
@@ -144,7 +144,7 @@ impl Scene {
                 );
             }
             self.skip_wait(&job);
-            tokio::time::sleep(POLL_INTERVAL).await;
+            polls.pause().await;
         }
     }
 

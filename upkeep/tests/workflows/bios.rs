@@ -34,7 +34,7 @@ const VENDORS: [(&str, &str, &str); 6] = [
     ("ami-megarac", "SMT", "SMTDisable"),
 ];
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_value_of_each_vendor_is_written_once_and_in_force_after_one_restart() {
     for (name, attribute, value) in VENDORS {
         let bench = Bench::with(vendor(name)).await;
@@ -52,7 +52,7 @@ async fn a_value_of_each_vendor_is_written_once_and_in_force_after_one_restart()
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_refused_setting_sends_nothing_and_a_kept_value_is_named() {
     let bench = Bench::with(vendor("generic")).await;
     let bad = json!({ "attributes": { "BootMode": "Legacy", "Trubo": true, "SetupLock": "hunter2" } });
@@ -87,7 +87,7 @@ async fn died_after(last: u64, config: SimBmcConfig, parameters: &Value) -> Opti
     Some(end.bios_writes)
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_worker_that_dies_at_any_request_leaves_settings_that_are_written_once() {
     let parameters = json!({ "attributes": { "BootMode": "Legacy" }, "boot_order": ["Boot0003"] });
     for last in 1.. {
@@ -101,7 +101,7 @@ async fn a_worker_that_dies_at_any_request_leaves_settings_that_are_written_once
 
 /// The mutant: a BMC that hides what waits for a restart. The successor cannot find a write without a response and repeats it,
 /// which the count of the BMC shows.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_bmc_that_hides_what_waits_is_written_twice_and_caught() {
     let parameters = json!({ "attributes": { "Hyper-Threading[ALL]#006D": "Disable" } });
     let mut caught = false;

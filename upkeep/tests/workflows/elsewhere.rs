@@ -15,7 +15,7 @@ use crate::kit::{Bench, GRACE, LEASE, SERIAL};
 /// A late worker that has not ended after this time is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn power_cycles_and_the_inventory_are_executed_elsewhere() {
     let bench = Bench::new().await;
     let worker = bench.worker("w1");
@@ -60,7 +60,8 @@ async fn late_worker(pause: u64, obeys: bool) -> Option<Late> {
     if !paused {
         return None;
     }
-    // The future of the first worker is not polled from here on.
+    // The future of the first worker is not polled from here on. All runs on one thread: between the request and this line the
+    // first worker had no turn, so it is paused at that request and not at a later one.
     bench.sim_bmc.wait_for(|sim_bmc| sim_bmc.in_flight == 0).await;
     bench.clock.advance(LEASE + GRACE + Duration::from_secs(1));
     let run = bench.run_to_end(&bench.worker("w2"), id).await;
@@ -82,7 +83,7 @@ async fn late_worker(pause: u64, obeys: bool) -> Option<Late> {
     Some(Late { mutated, wrote: bench.stored(id).await != before, sent: later.len() })
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_worker_elsewhere_that_is_late_at_any_request_writes_nothing_and_changes_no_bmc() {
     let mut wrong = Vec::new();
     for pause in 1.. {
@@ -99,7 +100,7 @@ async fn a_worker_elsewhere_that_is_late_at_any_request_writes_nothing_and_chang
 
 /// The mutant: a fence that always allows, because the clock of the worker does not advance, and checkpoints that never say that the
 /// lease is lost.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_worker_elsewhere_that_ignores_its_lease_is_caught() {
     let mut caught = false;
     for pause in 1.. {

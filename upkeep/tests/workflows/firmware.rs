@@ -74,7 +74,7 @@ fn uploads() -> impl Iterator<Item = (&'static str, SimBmcConfig)> {
     all.filter(|(_, config)| config.update.multipart.is_some() || config.update.push.is_some())
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_component_of_any_vendor_costs_at_most_thirty_requests_beside_the_polls() {
     let mut wrong = Vec::new();
     for (name, config) in uploads() {
@@ -128,7 +128,7 @@ async fn died_after(last: u64, name: &str) -> Option<(Option<String>, u64)> {
     Some((class, end.images))
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_worker_that_dies_at_any_request_leaves_an_image_that_arrives_once() {
     let mut unknown = 0;
     for last in 1.. {

@@ -1,10 +1,10 @@
 //! Firmware images of simulated BMCs, and what is read of them while they arrive.
 //!
 //! ```text
-//!   SIMFW1 {"component":"BIOS","version":"2.19.1","size":4096,"sum":1234}\n   then filler to `size` bytes
+//!   SIMFW1 {"component":"BIOS","version":"2.19.1","size":4096,"crc32":"0badcafe"}\n   then filler to `size` bytes
 //! ```
 //!
-//! Invariant: an image of any size is checked with one line of it in memory.
+//! `crc32` is that of all bytes after the line. Invariant: an image of any size is checked with one line of it in memory.
 
 use serde_json::{Value, json};
 
@@ -16,21 +16,18 @@ const MAX_LINE: usize = 1024;
 /// 256. `model` limits it to a model of the system.
 pub fn firmware_image(component: &str, version: &str, model: Option<&str>, size: usize) -> Vec<u8> {
     let size = size.max(256);
-    let line = |sum: u64| {
-        let mut about = json!({ "component": component, "version": version, "size": size, "sum": sum });
+    let line = |crc: u32| {
+        // Always eight digits: the length of the line does not depend on what follows it.
+        let crc = format!("{crc:08x}");
+        let mut about = json!({ "component": component, "version": version, "size": size, "crc32": crc });
         if let Some(model) = model {
             about["model"] = json!(model);
         }
         [MAGIC, about.to_string().as_bytes(), b"\n"].concat()
     };
-    // The length of the line depends on the digits of the sum, which depends on the length: a fixed point after few rounds.
-    let filler = |length: usize| (0..length).map(|at| u8::try_from(at % 251).unwrap_or_default());
-    let mut head = line(0);
-    for _ in 0..4 {
-        let sum = filler(size.saturating_sub(head.len())).map(u64::from).sum();
-        head = line(sum);
-    }
-    let body: Vec<u8> = filler(size.saturating_sub(head.len())).collect();
+    let filler = 0..size.saturating_sub(line(0).len());
+    let body: Vec<u8> = filler.map(|at| u8::try_from(at % 251).unwrap_or_default()).collect();
+    let head = line(crc32fast::hash(&body));
     [head, body].concat()
 }
 
@@ -55,7 +52,7 @@ pub(crate) struct ImageReader {
     line: Vec<u8>,
     has_line: bool,
     length: u64,
-    sum: u64,
+    crc: crc32fast::Hasher,
 }
 
 impl ImageReader {
@@ -74,7 +71,7 @@ impl ImageReader {
                 }
             }
         }
-        self.sum = bytes.iter().fold(self.sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
+        self.crc.update(bytes);
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -89,8 +86,9 @@ impl ImageReader {
         let number = |name: &str| about.get(name).and_then(Value::as_u64);
         let text = |name: &str| about.get(name).and_then(Value::as_str).map(str::to_owned);
         let whole = number("size") == Some(announced.unwrap_or(self.length));
-        let sum = announced.is_some() || number("sum") == Some(self.sum);
-        if !self.has_line || !whole || !sum {
+        let crc = format!("{:08x}", self.crc.clone().finalize());
+        let intact = announced.is_some() || text("crc32") == Some(crc);
+        if !self.has_line || !whole || !intact {
             return Err(ImageProblem::Damaged);
         }
         let (Some(component), Some(version)) = (text("component"), text("version")) else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, Graceful, Power, ResetType, SimBmcSnapshot, SlotConfig};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_USER, Scene, healthy, silent, with_bmc};
+use crate::kit::{BMC_USER, Scene, healthy, logged_out, silent, with_bmc};
 
 fn failure(job: &Value) -> (&str, &str) {
     assert_eq!(job["outcome"], "failed", "{job:#}");
@@ -61,7 +61,7 @@ async fn nothing_is_changed_on_the_bmc_of_another_machine() {
     assert_eq!(job["cleanup"]["state"], "done");
     let bmc = scene.bmc("THEIRS-1");
     assert_eq!(bmc.mutations(), []);
-    assert_eq!(bmc.snapshot().open_sessions, 0);
+    logged_out(bmc).await;
     scene.end().await;
 }
 
@@ -230,7 +230,7 @@ async fn a_bmc_that_refuses_every_mount_fails_the_job_and_is_cleaned_up() {
     assert!(job["failure"]["summary"].as_str().unwrap().contains("ImageRefused"), "{job:#}");
     assert_eq!(job["cleanup"]["state"], "done");
     assert_eq!((machine.boots_from_media, machine.power, empty(&machine)), (0, Power::Off, true));
-    assert_eq!(machine.open_sessions, 0);
+    logged_out(scene.bmc("NONE-1")).await;
     scene.end().await;
 }
 

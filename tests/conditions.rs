@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use settings::Settings;
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Client, Scene, healthy, silent, with_bmc};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Client, Scene, healthy, logged_out, silent, with_bmc};
 
 const SERIAL: &str = "COND-1";
 
@@ -68,7 +68,7 @@ async fn a_hard_power_cycle_forces_the_host_off_and_powers_it_on() {
         (Some("succeeded"), Some("powerCycleHard"))
     );
     assert_eq!(resets(bmc), [ResetType::ForceOff, ResetType::On]);
-    assert_eq!((bmc.snapshot().power, bmc.power_ons(), bmc.snapshot().open_sessions), (Power::On, 1, 0));
+    assert_eq!((logged_out(bmc).await.power, bmc.power_ons()), (Power::On, 1));
     scene.end().await;
 }
 
@@ -145,9 +145,9 @@ async fn a_bmc_is_restarted_away_and_back_while_its_host_runs() {
     assert_eq!(job["outcome"], "succeeded", "{events}");
     assert!(events.contains("bmc.restarting") && events.contains("bmc.back"), "{events}");
     assert_eq!(shown["parameters"], json!({ "type": "graceful" }));
-    let machine = bmc.snapshot();
+    let machine = logged_out(&bmc).await;
     assert_eq!((bmc.manager_resets(), machine.power, bmc.power_ons()), (1, Power::On, 0), "{events}");
-    assert_eq!((machine.open_sessions, machine.logins >= 2), (0, true), "{machine:?}");
+    assert!(machine.logins >= 2, "{machine:?}");
     scene.end().await;
 }
 

@@ -9,7 +9,7 @@
 //! The commands of docs/cli.md are generated from the program; those of README and docs/operating.md in `sh` blocks are run by
 //! `.ci/readme`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -116,6 +116,18 @@ fn commands(text: &str) -> Vec<String> {
         block.lines().map(|line| line.trim().to_owned()).collect::<Vec<String>>()
     });
     joined.filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+}
+
+/// The documents of README and `docs/` that show commands and are not generated from the program.
+fn with_commands() -> BTreeSet<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = std::fs::read_dir(root.join("docs")).unwrap();
+    let names = folder.map(|entry| format!("docs/{}", entry.unwrap().file_name().into_string().unwrap()));
+    let written =
+        names.filter(|name| name.ends_with(".md") && name != "docs/cli.md").chain(["README.md".to_owned()]);
+    written
+        .filter(|name| std::fs::read_to_string(root.join(name)).unwrap().contains("```console\n"))
+        .collect()
 }
 
 fn of_document(name: &'static str) -> Vec<(&'static str, String)> {
@@ -277,6 +289,8 @@ async fn every_command_of_the_documents_runs_as_written() {
         ("SHOAL_TOKEN", scene.admin.token().to_owned()),
         ("STORAGE_ROOT", folder.join("data").display().to_string()),
     ];
+    let listed: BTreeSet<String> = DOCUMENTS.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(listed, with_commands(), "left: DOCUMENTS, right: documents with console blocks");
     let all: Vec<(&str, String)> = DOCUMENTS.iter().flat_map(|name| of_document(name)).collect();
     let entries: Vec<&str> = all.iter().filter_map(|(_, command)| elsewhere(command)).collect();
     let unused: Vec<&str> =

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, RequestKind, SessionPolicy};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_USER, Scene, healthy, silent, soon, with_bmc};
+use crate::kit::{BMC_USER, Scene, healthy, logged_out, silent, soon, with_bmc};
 
 fn logins(scene: &Scene, serial: &str) -> usize {
     let login =
@@ -25,7 +25,7 @@ async fn twenty_jobs_in_sequence_never_use_up_the_sessions_of_a_bmc_that_has_two
         let id = scene.admin.create_job("SES-1").await;
         let job = scene.complete_skipping(&id).await;
         assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.event_log(&id).await);
-        assert_eq!(scene.bmc("SES-1").snapshot().open_sessions, 0, "the session is closed with its job");
+        logged_out(scene.bmc("SES-1")).await;
     }
     assert_eq!(logins(&scene, "SES-1"), 20, "one session per job");
     let machine = scene.bmc("SES-1").snapshot();

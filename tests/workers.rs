@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::firmware_install::{self as install, File as Image, NEW};
 use crate::kit::{
-    BMC_PASSWORD, Client, DataDir, POLL_INTERVAL, Scene, TIME_LIMIT, binary, healthy, silent, soon,
-    start_farm, with_bmc,
+    BMC_PASSWORD, Client, DataDir, POLL_INTERVAL, Scene, TIME_LIMIT, binary, healthy, logged_out, silent,
+    soon, start_farm, with_bmc,
 };
 
 pub(crate) const SERIAL: &str = "FAR-1";
@@ -164,8 +164,8 @@ async fn a_power_cycle_runs_at_a_worker_over_https_and_no_secret_is_logged() {
     let place = Place { url, authority: Some(authority), folder: scene.folder.path() };
     let worker = Elsewhere::start(&place, "w1", &token, FAR);
     succeeded(&scene, &id).await;
-    let bmc = scene.bmc(SERIAL).snapshot();
-    assert_eq!((bmc.power, bmc.open_sessions, scene.bmc(SERIAL).power_ons()), (Power::On, 0, 1));
+    let bmc = logged_out(scene.bmc(SERIAL)).await;
+    assert_eq!((bmc.power, scene.bmc(SERIAL).power_ons()), (Power::On, 1));
     let events = scene.admin.get("/api/v1/events?limit=1000").await.expect(200);
     let connected = |event: &&Value| event["type"] == "worker.connected";
     let connected: Vec<&Value> = events["events"].as_array().unwrap().iter().filter(connected).collect();

@@ -13,7 +13,9 @@ pub(crate) use client::{ApiResponse, Client, recipe};
 pub(crate) use contract::{Exchange, violation};
 pub(crate) use process::{ControllerProcess, DataDir, binary, free_port};
 pub(crate) use scene::{Scene, maintenance_iso};
-pub(crate) use servers::{BMC_PASSWORD, BMC_USER, all_faults_used, healthy, silent, start_farm, with_bmc};
+pub(crate) use servers::{
+    BMC_PASSWORD, BMC_USER, all_faults_used, healthy, logged_out, silent, start_farm, with_bmc,
+};
 
 use std::time::Duration;
 

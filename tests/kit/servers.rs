@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Instant;
 
-use lab_bmc::{SimBmc, SimBmcConfig};
+use lab_bmc::{SimBmc, SimBmcConfig, SimBmcSnapshot};
 use lab_machines::{Farm, FarmConfig, InstallerBehaviour, ServerSpec};
 use secrecy::SecretString;
 
-use super::{POLL_INTERVAL, TIME_LIMIT};
+use super::{POLL_INTERVAL, TIME_LIMIT, soon};
 
 pub(crate) const BMC_USER: &str = "operator";
 /// A distinctive value, so that a test can search all output for it.
@@ -39,6 +39,12 @@ pub(crate) async fn start_farm(specs: Vec<ServerSpec>, folder: &Path) -> Farm {
     std::fs::create_dir_all(&disks).unwrap();
     let password = SecretString::from(BMC_PASSWORD);
     Farm::start(FarmConfig::new(specs, BMC_USER, password, disks)).await.unwrap()
+}
+
+/// Waits until no session of a BMC is open and returns its state. The logout is the last request of a job, and the job's end does
+/// not wait for it.
+pub(crate) async fn logged_out(bmc: &SimBmc) -> SimBmcSnapshot {
+    soon("the end of the sessions", bmc.wait_for(|bmc| bmc.open_sessions == 0 && bmc.in_flight == 0)).await
 }
 
 /// Waits until every fault of a simulated BMC has been used up.

@@ -69,9 +69,13 @@ pub(super) fn shoal(arguments: &[&str]) -> Ran {
     Ran { out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap(), code }
 }
 
+fn read(arguments: &[&str]) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(std::iter::once("shoal").chain(arguments.iter().copied()))
+}
+
 /// The clap error of an invalid command line.
 fn refused(arguments: &[&str]) -> String {
-    Cli::try_parse_from(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap_err().to_string()
+    read(arguments).unwrap_err().to_string()
 }
 
 /// A request as the fake controller received it.

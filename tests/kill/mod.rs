@@ -34,14 +34,13 @@ use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
 use crate::kit::{
-    BMC_PASSWORD, BMC_USER, Client, ControllerProcess, DataDir, Polls, TIME_LIMIT, soon, start_farm, with_bmc,
+    BMC_PASSWORD, BMC_USER, Client, ControllerProcess, DataDir, Polls, SESSIONS_END, TIME_LIMIT, soon,
+    start_farm, with_bmc,
 };
 use work::Work;
 
 const SERIAL: &str = "KILL-1";
 const REPORT_SECRET: &str = "what-the-maintenance-os-says";
-/// The time that the session with the BMC may take to end after the job.
-const SESSIONS_END: Duration = Duration::from_secs(5);
 
 /// The point at which a controller is killed.
 #[derive(Clone, Copy, Debug)]

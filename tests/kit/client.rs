@@ -211,13 +211,9 @@ impl Client {
     /// an explanation.
     pub(crate) async fn wait(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let (deadline, mut polls) = (Instant::now() + TIME_LIMIT, Polls::new());
-        let mut explained = Value::Null;
         loop {
+            self.explain(id).await;
             let job = self.job(id).await;
-            if job != explained {
-                self.explain(id).await;
-                explained.clone_from(&job);
-            }
             if wanted(&job) {
                 return job;
             }

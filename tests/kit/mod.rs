@@ -22,6 +22,8 @@ use std::time::Duration;
 /// The time a test waits before it fails. It is longer than the minute that a BMC gets to show a change, because the clock of
 /// a child process cannot be skipped.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// The time that the session with a BMC may take to end after the job.
+pub(crate) const SESSIONS_END: Duration = Duration::from_secs(5);
 /// The pause between two reads of a state that has no event.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest pause between two reads of a state that takes long.

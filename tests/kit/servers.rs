@@ -7,7 +7,7 @@ use lab_bmc::{SimBmc, SimBmcConfig, SimBmcSnapshot};
 use lab_machines::{Farm, FarmConfig, InstallerBehaviour, ServerSpec};
 use secrecy::SecretString;
 
-use super::{POLL_INTERVAL, TIME_LIMIT, soon};
+use super::{POLL_INTERVAL, SESSIONS_END, TIME_LIMIT};
 
 pub(crate) const BMC_USER: &str = "operator";
 /// A distinctive value, so that a test can search all output for it.
@@ -44,7 +44,11 @@ pub(crate) async fn start_farm(specs: Vec<ServerSpec>, folder: &Path) -> Farm {
 /// Waits until no session of a BMC is open and returns its state. The logout is the last request of a job, and the job's end does
 /// not wait for it.
 pub(crate) async fn logged_out(bmc: &SimBmc) -> SimBmcSnapshot {
-    soon("the end of the sessions", bmc.wait_for(|bmc| bmc.open_sessions == 0 && bmc.in_flight == 0)).await
+    let ended = bmc.wait_for(|bmc| bmc.open_sessions == 0 && bmc.in_flight == 0);
+    match tokio::time::timeout(SESSIONS_END, ended).await {
+        Ok(machine) => machine,
+        Err(_elapsed) => panic!("a session stays open: {:?}", bmc.snapshot()),
+    }
 }
 
 /// Waits until every fault of a simulated BMC has been used up.

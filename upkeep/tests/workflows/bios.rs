@@ -34,7 +34,7 @@ const VENDORS: [(&str, &str, &str); 6] = [
     ("ami-megarac", "SMT", "SMTDisable"),
 ];
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_value_of_each_vendor_is_written_once_and_in_force_after_one_restart() {
     for (name, attribute, value) in VENDORS {
         let bench = Bench::with(vendor(name)).await;
@@ -52,7 +52,7 @@ async fn a_value_of_each_vendor_is_written_once_and_in_force_after_one_restart()
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_setting_sends_nothing_and_a_kept_value_is_named() {
     let bench = Bench::with(vendor("generic")).await;
     let bad = json!({ "attributes": { "BootMode": "Legacy", "Trubo": true, "SetupLock": "hunter2" } });

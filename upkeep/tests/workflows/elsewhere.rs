@@ -15,7 +15,7 @@ use crate::kit::{Bench, GRACE, LEASE, SERIAL};
 /// A late worker that has not ended after this time is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn power_cycles_and_the_inventory_are_executed_elsewhere() {
     let bench = Bench::new().await;
     let worker = bench.worker("w1");

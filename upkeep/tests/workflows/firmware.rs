@@ -74,7 +74,7 @@ fn uploads() -> impl Iterator<Item = (&'static str, SimBmcConfig)> {
     all.filter(|(_, config)| config.update.multipart.is_some() || config.update.push.is_some())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_component_of_any_vendor_costs_at_most_thirty_requests_beside_the_polls() {
     let mut wrong = Vec::new();
     for (name, config) in uploads() {

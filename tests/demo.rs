@@ -71,7 +71,7 @@ async fn the_demo_of_a_virtual_machine_says_which_files_it_needs_and_how_to_make
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("missing: the folder packages"), "{text}");
-    for needed in ["shoal maintenance fetch packages", "cargo static -p agent", "shoal maintenance build"] {
+    for needed in ["shoal maintenance fetch packages", "cargo static-agent", "shoal maintenance build"] {
         assert!(text.contains(needed), "{needed}: {text}");
     }
 }

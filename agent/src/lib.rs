@@ -17,6 +17,7 @@
 
 pub mod ata;
 pub mod clock;
+pub mod command;
 pub mod device;
 pub mod discovery;
 pub mod disk_image;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   step --(server, lease)--> Bmcs --> client (reused until the record's revision changes)
-//!                               |         sessions: opened -> sealed on disk ; closed -> deleted
+//!                               |         sessions: opened -> sealed on disk -> used ; closed -> deleted
 //!                               |         fence:    the lease of the worker that connected last
 //!                               +--> end of a job: log out, remove the client
 //! ```
@@ -19,7 +19,7 @@ use redfish::{
     RecordingTransport, SessionHandle, SessionKeeper, TlsVerification, Transport, TransportError,
 };
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::lookup::{ServerLookup, Unavailable};
 use super::probe::{BmcProblem, bmc_problem};
@@ -29,8 +29,11 @@ use engine::LeaseGuard;
 use model::{Serial, Server, TlsMode};
 use secrets::{CredentialRef, Key, Resolver, open, seal};
 
-/// Limit of session changes that wait to be written. Further changes are dropped; such a session times out at the BMC.
+/// Limit of session changes that wait to be written. The deletion of a closed session is dropped beyond it: the next connection
+/// then closes a session that no longer exists.
 const MAX_PENDING_CHANGES: usize = 1024;
+/// How long the first request with a new session waits until the session is stored.
+const STORED: Duration = Duration::from_secs(10);
 /// Timeout of reading a certificate's fingerprint.
 const FINGERPRINT: Duration = Duration::from_secs(10);
 
@@ -429,7 +432,7 @@ impl Bmcs {
         });
         futures_util::stream::iter(closing).buffer_unordered(CLOSING).collect::<Vec<()>>().await;
         // The closed sessions are also deleted from the store before the store closes.
-        let (done, written) = tokio::sync::oneshot::channel();
+        let (done, written) = oneshot::channel();
         if self.changes.try_send(Change::Flush(done)).is_ok() {
             let _elapsed = tokio::time::timeout(LOGOUT, written).await;
         }
@@ -465,12 +468,12 @@ fn seal_context(server: &Server) -> String {
     format!("bmc-session/{}/{}", server.serial, server.bmc_address)
 }
 
-/// A change for the session store.
+/// A change for the session store. Both kinds go through one queue, so that a deletion never overtakes what was stored before.
 enum Change {
     /// The new session of a server, or `None` after it was closed, with the span of what opened or closed it: the ids of the job.
     Session(Serial, Option<SealedSession>, tracing::Span),
     /// Notifies the sender when all earlier changes are written.
-    Flush(tokio::sync::oneshot::Sender<()>),
+    Flush(oneshot::Sender<()>),
 }
 
 async fn write_changes(sessions: Arc<dyn SessionStore>, mut queue: mpsc::Receiver<Change>) {
@@ -478,15 +481,17 @@ async fn write_changes(sessions: Arc<dyn SessionStore>, mut queue: mpsc::Receive
         match change {
             Change::Session(server, session, span) => {
                 if let Err(error) = sessions.save(&server, session).await {
-                    span.in_scope(|| {
-                        tracing::warn!(server_serial = %server, %error, "a BMC session was not stored; after a crash it stays open until it times out");
-                    });
+                    span.in_scope(|| not_stored(&server, &error));
                 }
             }
             // The receiver may have stopped waiting; then the notification is not needed.
             Change::Flush(done) => drop(done.send(())),
         }
     }
+}
+
+fn not_stored(server: &Serial, error: &dyn std::fmt::Display) {
+    tracing::warn!(server_serial = %server, %error, "a BMC session was not stored; after a crash it stays open until it times out");
 }
 
 /// The fence of clients that must not change anything.
@@ -508,25 +513,37 @@ struct SealingSessionKeeper {
 }
 
 impl SealingSessionKeeper {
-    /// Queues a change. When the queue is full a new session is not stored, so it is not closed after a crash.
-    fn change(&self, session: Option<SealedSession>) {
-        let change = Change::Session(self.server.clone(), session, tracing::Span::current());
-        let _dropped = self.changes.try_send(change);
+    fn change(&self, session: Option<SealedSession>) -> Change {
+        Change::Session(self.server.clone(), session, tracing::Span::current())
+    }
+
+    /// Stores a session. Only a queue that has ended returns an error: the controller stops.
+    async fn store(&self, session: SealedSession) -> Result<(), oneshot::error::RecvError> {
+        let (done, written) = oneshot::channel();
+        for change in [self.change(Some(session)), Change::Flush(done)] {
+            // A change that is not queued drops `done`.
+            let _ended = self.changes.send(change).await;
+        }
+        written.await
     }
 }
 
+#[async_trait]
 impl SessionKeeper for SealingSessionKeeper {
-    fn opened(&self, session: &SessionHandle) {
+    async fn opened(&self, session: &SessionHandle) {
         self.state.session_opened(&session.uri);
         let plain = format!("{}\n{}", session.uri, session.token.expose_secret());
-        if let Ok(sealed) = seal(&self.key, &self.context, plain.as_bytes()) {
-            self.change(Some(sealed));
+        let Ok(sealed) = seal(&self.key, &self.context, plain.as_bytes()) else { return };
+        match tokio::time::timeout(STORED, self.store(sealed)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(ended)) => not_stored(&self.server, &ended),
+            Err(elapsed) => not_stored(&self.server, &elapsed),
         }
     }
 
     fn closed(&self, uri: &str) {
         if self.state.session_closed(uri) {
-            self.change(None);
+            let _dropped = self.changes.try_send(self.change(None));
         }
     }
 }

@@ -91,7 +91,7 @@ pub fn addresses(listen: SocketAddr) -> Addresses {
 }
 
 /// Services with connections of their own to one server: one attempt for each read, no limits.
-pub fn services(server: Server, sessions: SharedSessions) -> BmcServices {
+pub fn services(server: Server, sessions: impl SessionStore + 'static) -> BmcServices {
     BmcServices {
         servers: Box::new(OneServer(server)),
         connections: Bmcs::new(

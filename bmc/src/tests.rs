@@ -1,6 +1,7 @@
 //! Connections, the identity check and probes against a simulated BMC, in one process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::test_support::{PASSWORD, SharedSessions};
 use super::*;
@@ -8,9 +9,10 @@ use async_trait::async_trait;
 use engine::{StepEnd, StepError};
 use lab_bmc::{
     Fault, FaultEffect, FaultTrigger, InProcess, JournalItem, MediaReader, MediaRefusal, MediaRequest,
-    MediaResponse, NullHost, SimBmc, SimBmcConfig,
+    MediaResponse, NullHost, RequestKind, SimBmc, SimBmcConfig,
 };
-use model::{Server, StepName, TlsMode};
+use model::{Serial, Server, StepName, TlsMode};
+use parking_lot::Mutex;
 use redfish::{
     Endpoint, ErrorKind, Fingerprint, InsertOptions, SystemSelector, TlsVerification, Transport,
     TransportError,
@@ -73,6 +75,46 @@ impl Bench {
     fn changes(&self) -> usize {
         self.sim.journal().iter().filter(|entry| matches!(entry.what, JournalItem::Change(_))).count()
     }
+}
+
+/// A store that takes a second to write, as a busy disk does. Remembers the last request that the BMC had when a session was
+/// stored.
+struct SlowSessions(SimBmc, Arc<Mutex<Vec<RequestKind>>>);
+
+#[async_trait]
+impl SessionStore for SlowSessions {
+    async fn save(&self, _: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if session.is_some() {
+            let last = self.0.journal().into_iter().rev().find_map(|entry| match entry.what {
+                JournalItem::Request { operation, .. } => Some(operation),
+                JournalItem::Change(_) => None,
+            });
+            self.1.lock().extend(last);
+        }
+        Ok(())
+    }
+
+    async fn load(&self, _: &Serial) -> Result<Option<SealedSession>, Unavailable> {
+        Ok(None)
+    }
+
+    async fn list(&self) -> Result<Vec<Serial>, Unavailable> {
+        Ok(Vec::new())
+    }
+}
+
+/// A controller that is killed after its first change at a BMC leaves no session that its successor does not know.
+#[tokio::test(start_paused = true)]
+async fn a_session_is_stored_before_the_first_request_with_it_is_sent() {
+    let bench = Bench::new();
+    let stored = Arc::<Mutex<Vec<RequestKind>>>::default();
+    let sessions = SlowSessions(bench.sim.clone(), Arc::clone(&stored));
+    let services = test_support::services(bench.server.clone(), sessions);
+    let connections = services.connections.with_connector(Arc::new(OneBmc(bench.sim.clone())));
+    let connected = connections.reader(&bench.server, None).await.unwrap();
+    connected.bmc.discover(&SystemSelector::serial(SERIAL)).await.unwrap();
+    assert_eq!(*stored.lock(), [RequestKind::Login]);
 }
 
 #[tokio::test(start_paused = true)]

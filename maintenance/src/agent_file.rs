@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-/// The places of the agent, from the folder of the program `shoal`: the archive, the Debian package and the OCI image, and a build
-/// of both programs (`cargo static -p agent` beside `cargo build --release`).
-const PLACES: [&str; 3] =
-    ["shoal-agent", "../lib/shoal/shoal-agent", "../x86_64-unknown-linux-gnu/static/shoal-agent"];
+/// The places of the agent, from the folder of the program `shoal`: the archive and a build (`cargo static-agent`), the Debian
+/// package and the OCI image.
+const PLACES: [&str; 2] = ["shoal-agent", "../lib/shoal/shoal-agent"];
 
 /// The file of the agent that belongs to the program in `folder`. `None` when no place has one.
 pub fn find_agent(folder: &Path) -> Option<PathBuf> {
@@ -23,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_agent_is_found_beside_the_program_in_its_library_folder_and_where_it_was_built() {
+    fn the_agent_is_found_beside_the_program_and_in_its_library_folder() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("bin");
         std::fs::create_dir(&folder).unwrap();

@@ -118,7 +118,7 @@ fn agent(path: &Path) -> Result<Vec<u8>, Error> {
     if needs.loader.is_some() || !needs.libraries.is_empty() {
         return Err(Error::input(
             path,
-            "the agent must be a static program: it is /init, before any library is there",
+            "the agent must be a static program, as `cargo static-agent` builds it: it is /init, before any library is there",
         ));
     }
     Ok(bytes)

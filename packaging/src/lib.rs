@@ -71,7 +71,7 @@ pub enum PackageError {
         source: io::Error,
     },
     /// The program is not what can be packaged.
-    #[error("{} {why}; build it with `cargo static` and `cargo static -p agent`", path.display())]
+    #[error("{} {why}; build it with `cargo static` and `cargo static-agent`", path.display())]
     Program {
         /// The program.
         path: PathBuf,

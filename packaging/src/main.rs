@@ -1,7 +1,7 @@
 //! `packager`: makes the packages of a static program and prints their digests.
 //!
 //! ```text
-//!   packager --program target/…/static/shoal --agent target/…/static/shoal-agent --out packages
+//!   packager --program target/release/shoal --agent target/release/shoal-agent --out packages
 //!     shoal_VERSION_ARCH.deb   shoal-VERSION-linux-ARCH.tar.gz   shoal-VERSION-linux-ARCH.oci.tar   SHA256SUMS
 //! ```
 
@@ -19,7 +19,7 @@ struct Arguments {
     /// The static program (`cargo static`)
     #[arg(long, value_name = "FILE")]
     program: PathBuf,
-    /// The static agent of boot media (`cargo static -p agent`)
+    /// The static agent of boot media (`cargo static-agent`)
     #[arg(long, value_name = "FILE")]
     agent: PathBuf,
     /// The directory for the packages

@@ -1,9 +1,10 @@
 //! Interfaces the client calls: an observer of requests, a keeper of session tokens, a fence before each request.
 //!
-//! All three are called on the path of a request and must not block.
+//! All three are called on the path of a request and must not block its thread. The keeper of a new session is awaited.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use http::Method;
 
 use crate::credentials::SessionHandle;
@@ -43,9 +44,11 @@ pub trait Observer: Send + Sync {
 }
 
 /// Stores open sessions, so that the next controller instance can delete those left behind by a crash.
+#[async_trait]
 pub trait SessionKeeper: Send + Sync {
-    /// A session was opened.
-    fn opened(&self, session: &SessionHandle);
+    /// A session was opened. The first request with it is sent after this returns, so that a session which has changed a BMC is
+    /// known to the next controller instance.
+    async fn opened(&self, session: &SessionHandle);
     /// The session at this path no longer exists, or is no longer used.
     fn closed(&self, uri: &str);
 }
@@ -65,8 +68,9 @@ impl Observer for Noop {
     fn exchange(&self, _: Exchange<'_>) {}
 }
 
+#[async_trait]
 impl SessionKeeper for Noop {
-    fn opened(&self, _: &SessionHandle) {}
+    async fn opened(&self, _: &SessionHandle) {}
     fn closed(&self, _: &str) {}
 }
 

@@ -51,8 +51,9 @@ impl Core {
         if let AuthState::Unknown = session.state {
             match self.login(&mut session).await? {
                 Some(handle) => {
-                    self.keeper.opened(&handle);
+                    // First: a request that is dropped while the keeper stores the session leaves it in use, not lost.
                     session.state = AuthState::Session(handle.clone());
+                    self.keeper.opened(&handle).await;
                     return Ok(RequestAuth::Token(handle));
                 }
                 None => session.state = AuthState::Basic,

@@ -14,7 +14,7 @@ use super::output::plain;
 /// Arguments of `shoal agent`.
 #[derive(Args, Debug)]
 pub(super) struct AgentArgs {
-    /// The program of the agent [default: shoal-agent beside this program, in ../lib/shoal, or where it was built]
+    /// The program of the agent [default: shoal-agent beside this program, or in ../lib/shoal]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// The arguments of the agent, after `--`; `shoal agent -- --help` shows them
@@ -35,7 +35,7 @@ impl AgentArgs {
 pub(super) fn agent_or_default(named: Option<PathBuf>, option: &str) -> Result<PathBuf, CliError> {
     named.or_else(maintenance::agent_of_this_program).ok_or_else(|| {
         CliError::failed(plain(&format!(
-            "no agent belongs to this program: the packages of Shoal have it in ../lib/shoal, and `cargo static -p agent` builds it; name it with {option}"
+            "no agent belongs to this program: the packages of Shoal have it in ../lib/shoal, and `cargo static-agent` builds it; name it with {option}"
         )))
     })
 }

@@ -79,8 +79,8 @@ pub struct DemoArgs {
     /// Make the boot medium from this folder of packages, as `shoal maintenance fetch` fills it; by default the folder `packages`.
     #[arg(long, value_name = "FOLDER", requires = "vm")]
     pub packages: Option<PathBuf>,
-    /// The static agent of the medium that is made, as `cargo static -p agent` builds it; by default `shoal-agent` beside this
-    /// program, in `../lib/shoal`, or where it was built.
+    /// The static agent of the medium that is made, as `cargo static-agent` builds it; by default `shoal-agent` beside this
+    /// program, or in `../lib/shoal`.
     #[arg(long, value_name = "FILE", requires = "vm", conflicts_with = "medium")]
     pub agent: Option<PathBuf>,
     /// The image to install: an OCI image layout (folder or tar), or a reference. By default a trial system that is made from the

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use http::Method;
 use redfish::error::DenialReason;
 use redfish::{ErrorKind, Profile, ResetType, SessionHandle, SessionKeeper, SystemSelector};
@@ -230,8 +231,9 @@ async fn an_adopted_session_is_used_without_a_login() {
 #[derive(Default)]
 struct Keeper(Mutex<Vec<String>>);
 
+#[async_trait]
 impl SessionKeeper for Keeper {
-    fn opened(&self, session: &SessionHandle) {
+    async fn opened(&self, session: &SessionHandle) {
         self.0.lock().unwrap().push(format!("opened {}", session.uri));
     }
 

@@ -20,8 +20,8 @@ pub(in crate::cli) struct BuildArgs {
     /// The folder of package files, as `shoal maintenance fetch` fills it
     #[arg(value_name = "FOLDER")]
     packages: PathBuf,
-    /// The agent, a static program for Linux that becomes /init [default: shoal-agent beside this program, in ../lib/shoal, or where
-    /// it was built]
+    /// The agent, a static program for Linux that becomes /init [default: shoal-agent beside this program, or in
+    /// ../lib/shoal]
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
     /// The image: a file that is renamed into place when it is complete

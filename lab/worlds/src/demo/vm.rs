@@ -49,7 +49,7 @@ const NEEDED: &str = "shoal demo --vm installs a real system from files that thi
   packages          kernel and programs of the boot medium, and of the trial system that is installed. On a machine that
                     reaches a Debian mirror: shoal maintenance fetch packages
                     The folder `packages` is taken by itself; --packages FOLDER names another one
-  agent             the program that installs, of the crate `agent`: cargo static -p agent
+  agent             the program that installs, of the crate `agent`: cargo static-agent
                     It is found beside this program, in ../lib/shoal or where it was built; --agent FILE names another one
 
 In their place: --medium FILE, a boot medium of `shoal maintenance build`, and --image IMAGE, the folder or tar of an OCI image layout or
@@ -429,7 +429,7 @@ mod tests {
         let packages = folder.path().display().to_string();
         let reason = files(&["--packages", &packages], Some(folder.path())).unwrap_err();
         assert!(
-            reason.starts_with("missing: the agent\n") && reason.contains("cargo static -p agent"),
+            reason.starts_with("missing: the agent\n") && reason.contains("cargo static-agent"),
             "{reason}"
         );
         let reason = files(&["--agent", "a"], None).unwrap_err();

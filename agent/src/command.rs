@@ -1,6 +1,6 @@
-//! `shoal-agent`: finds the task of this machine, carries it out, reports, and ends.
+//! The command line of `shoal-agent`: finds the task of this machine, carries it out, reports, and ends.
 //!
-//! As process 1 of the medium it is the system: see `agent::init`. Otherwise an operator's own systemd starts it:
+//! As process 1 of the medium it is the system: see [`crate::init`]. Otherwise an operator's own systemd starts it:
 //!
 //! ```text
 //! arguments -> serial numbers -> search (2 min) -> clock -> HTTP -> run -> exit code
@@ -19,23 +19,23 @@ use std::{
     time::Duration,
 };
 
-use agent::clock::{SystemClock, set_clock};
-use agent::device::{Disk, FileDisk};
-use agent::facts;
-use agent::http::HttpClient;
-use agent::init;
-use agent::inventory;
-use agent::linux::{LinuxHost, enter_root};
-use agent::log::Log;
-use agent::medium::open_medium;
-use agent::modules::{self, Loader, ModuleIndex, RunningKernel};
-use agent::outcome::Outcome;
-use agent::report::ReportDelivery;
-use agent::rescue::NoRescue;
-use agent::run::{Machine, run};
-use agent::search::{block_devices, search};
-use agent::serials::MachineSerials;
-use agent::task::unit;
+use crate::clock::{SystemClock, set_clock};
+use crate::device::{Disk, FileDisk};
+use crate::facts;
+use crate::http::HttpClient;
+use crate::init;
+use crate::inventory;
+use crate::linux::{LinuxHost, enter_root};
+use crate::log::Log;
+use crate::medium::open_medium;
+use crate::modules::{self, Loader, ModuleIndex, RunningKernel};
+use crate::outcome::Outcome;
+use crate::report::ReportDelivery;
+use crate::rescue::NoRescue;
+use crate::run::{Machine, run};
+use crate::search::{block_devices, search};
+use crate::serials::MachineSerials;
+use crate::task::unit;
 
 const USAGE: &str = "\
 usage: shoal-agent [--serial SERIAL] [--medium PATH]... [--modules FOLDER] [--report-limit SECONDS]
@@ -61,7 +61,8 @@ struct Arguments {
     report_limit: Option<Duration>,
 }
 
-fn main() -> ExitCode {
+/// Runs the program with the arguments of this process. Returns its exit code.
+pub fn main() -> ExitCode {
     if let Some(code) = enter_root(std::env::args_os().skip(1)) {
         return code;
     }

@@ -75,14 +75,18 @@ trap at_exit EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Installs Debian packages. Packages of servers do not start them: what needs a server starts its own on loopback.
-install_packages() {
+# Until the end of this run, packages of servers do not start them: what needs a server starts its own on loopback.
+start_no_servers() {
     local policy=/usr/sbin/policy-rc.d
-    if [ ! -e "$policy" ]; then
-        printf '#!/bin/sh\nexit 101\n' >"$policy"
-        chmod +x "$policy"
-        undo=(rm -f "$policy")
-    fi
+    [ ! -e "$policy" ] || return 0
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    undo=(rm -f "$policy")
+}
+
+# Installs Debian packages.
+install_packages() {
+    start_no_servers
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"; } >"$work/apt.log" 2>&1 ||
         { tail -20 "$work/apt.log"; fail "install $*"; }

@@ -57,7 +57,6 @@ const WALK: &[Sample] = &[
     // BMCs.
     ok("bmc probe", "bmc probe CLI-1"),
     ok("bmc doctor", "bmc doctor CLI-1"),
-    ok("server probe", "server probe --serial-glob CLI-*"),
     ok("server bios show", "server bios show CLI-1"),
     // Servers.
     ok("server add", "server add CLI-9 --bmc-address 192.0.2.9 --bmc-user admin --bmc-password-file $SECRET"),

@@ -66,7 +66,6 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
             "shoal server update --filter rack=7 --label owner=storage --yes",
         ],
     ),
-    ("server probe", &["shoal server probe -l site=a,rack=7"]),
     (
         "server maintenance begin",
         &[
@@ -175,7 +174,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("firmware set delete", &["shoal firmware set delete model-1-2026"]),
     ("firmware set match", &["shoal firmware set match --vendor contoso --model 'Model 1'"]),
     ("firmware set import", &["shoal firmware set import /media/usb/firmware"]),
-    ("bmc probe", &["shoal bmc probe XF-2041"]),
+    ("bmc probe", &["shoal bmc probe XF-2041", "shoal bmc probe -l site=a,rack=7"]),
     ("bmc doctor", &["shoal bmc doctor XF-2041 --write", "shoal bmc doctor -l rack=7"]),
     ("about", &["shoal about", "shoal about --sbom"]),
     ("ca export", &["shoal ca export > ca.pem"]),

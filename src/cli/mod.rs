@@ -65,7 +65,6 @@ mod media;
 mod openapi;
 mod output;
 mod plan_view;
-mod probe_servers;
 mod progress;
 mod ready;
 mod recipe;

@@ -17,7 +17,6 @@ use super::import::ImportServers;
 use super::live::{Source, WatchArgs};
 use super::many::{self, Selection, ServerFilter};
 use super::output::{Column, Output, join, plain, text};
-use super::probe_servers::ProbeServers;
 use super::restored;
 use super::server_preview;
 use super::targets::{Change, Targets};
@@ -65,8 +64,6 @@ pub(super) enum ServerCommand {
     },
     /// Change a server, or all that a filter selects; values without an argument are unchanged
     Update(Box<UpdateServer>),
-    /// Probe the BMCs of the servers that a filter selects, eight at a time: model, firmware, power, slot plan
-    Probe(ProbeServers),
     /// Start or end maintenance of a server; during maintenance no job starts on it
     #[command(subcommand)]
     Maintenance(MaintenanceCommand),
@@ -211,7 +208,6 @@ pub(super) async fn run(
             show(&server, output)
         }
         ServerCommand::Update(update) => update.run(client, output).await,
-        ServerCommand::Probe(probe) => probe.run(client, output).await,
         ServerCommand::Inventory(inventory) => inventory.run(client, output).await,
         ServerCommand::PowerCycle(cycle) => cycle.run(client, output).await,
         ServerCommand::ResetBmc(reset) => reset.run(client, output).await,

@@ -231,14 +231,16 @@ async fn observed(change: impl FnOnce(&mut SimBmcConfig)) -> (Scene, String, Val
     (scene, id, job)
 }
 
+/// Whether a job waits for signs of the end of its installation, and observes its machine next after `time`.
+fn is_observed_after(job: &Value, time: model::Time) -> bool {
+    let poll = job["wait"]["poll_at"].as_str().map(|at| at.parse::<model::Time>().unwrap());
+    job["wait"]["reason"] == "install_signs" && poll.is_some_and(|at| at > time)
+}
+
 /// Skips time until a job has observed its machine at that time and waits again.
 async fn observed_now(scene: &Scene, id: &str) {
     let now = scene.now();
-    let waits = |job: &Value| {
-        let poll = job["wait"]["poll_at"].as_str().map(|at| at.parse::<model::Time>().unwrap());
-        job["wait"]["reason"] == "install_signs" && poll.is_some_and(|at| at > now)
-    };
-    scene.wait_skipping(id, "an observation", waits).await;
+    scene.wait_skipping(id, "an observation", |job| is_observed_after(job, now)).await;
 }
 
 fn deadline(job: &Value) -> model::Time {
@@ -292,10 +294,17 @@ async fn an_observed_machine_that_has_read_its_media_is_never_powered_off_for_an
     let (scene, id, _) = observed(|bmc| bmc.boot.targets.push("UsbCd".to_owned())).await;
     reads_its_media(&scene, &id).await;
     scene.skip(READ_WITHIN);
-    observed_now(&scene, &id).await;
+    // A host that had read its whole image before the skip has been silent since, and its job ends; another one is waited for.
+    let now = scene.now();
+    let judged = |job: &Value| job["status"] == "complete" || is_observed_after(job, now);
+    let job = scene.wait_skipping(&id, "an observation", judged).await;
     let machine = scene.bmc(SERIAL).snapshot();
     assert_eq!((machine.power_ons, machine.boots_from_media, machine.power), (1, 1, Power::On));
-    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    if job["status"] == "complete" {
+        assert_eq!(job["completion"]["sign"], "media_silent", "{job:#}");
+    } else {
+        scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    }
     let ended = finished(scene, &id).await;
     assert!(!ended.event_log.contains("second-way"), "{}", ended.event_log);
     ended.scene.end().await;

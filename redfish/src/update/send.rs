@@ -47,7 +47,8 @@ pub(crate) struct Upload {
 }
 
 impl Core {
-    /// Sends the upload. An error without `maybe_applied` is certain: the BMC has no complete image.
+    /// Sends the upload. An error without `maybe_applied` is certain: the BMC has no complete image. A 401 is an error here when a
+    /// new login may succeed, and a response when the BMC refused the credentials.
     pub(crate) async fn upload(
         &self,
         upload: Upload,
@@ -103,8 +104,11 @@ impl Core {
             maybe_applied: error.maybe_sent && progress.is_complete(),
             ..fail(broken_off(error, progress))
         })?;
-        if response.status == StatusCode::UNAUTHORIZED {
-            self.auth_rejected(auth, &response.headers).await;
+        if response.status == StatusCode::UNAUTHORIZED && self.auth_rejected(auth, &response.headers).await {
+            // The credential ended between the last read and the upload; a new one may succeed. An image is not sent again here.
+            let message = "the BMC ended the session before it took the upload".to_owned();
+            let kind = ErrorKind::Busy { status: 401, message_id: None, message, retry_after: None };
+            return Err(fail(kind));
         }
         let (status, headers, body) = (response.status, response.headers, response.body);
         let (method, path) = (Method::POST, upload.target);
@@ -120,11 +124,6 @@ impl Core {
         secrets: &[&str],
     ) -> RedfishError {
         let mut error = self.refusal(OPERATION, response, secrets);
-        if response.status == StatusCode::UNAUTHORIZED {
-            // The session ended between the last read and the upload. The credentials were not wrong.
-            let message = "the session ended before the upload".to_owned();
-            error.kind = ErrorKind::Busy { status: 401, message_id: None, message, retry_after: None };
-        }
         let unclear = response.status.is_server_error() || response.status == StatusCode::REQUEST_TIMEOUT;
         error.maybe_applied = unclear && complete;
         error

@@ -141,6 +141,37 @@ async fn an_image_is_sent_at_most_once_whatever_the_bmc_returns() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_upload_with_a_session_that_has_ended_is_busy_and_one_with_refused_credentials_is_unauthorized() {
+    let refused = || Reply::status(401).header("www-authenticate", "Basic realm=\"bmc\"");
+    let basic = Profile { session: redfish::profile::Auth::Basic, ..Profile::generic() };
+    for (profile, ended) in [(Profile::generic(), true), (basic, false)] {
+        let fake = fake();
+        fake.on(Method::POST, MULTIPART, [refused()]);
+        let bmc = builder(&fake, profile).build();
+        let update = prepared(&bmc, UpdateRequest::default()).await;
+        let error = start(&bmc, &update).await.unwrap_err();
+        match error.kind {
+            ErrorKind::Busy { status: 401, .. } => assert!(ended),
+            ErrorKind::Unauthorized { .. } => assert!(!ended),
+            _ => panic!("{error}"),
+        }
+    }
+}
+
+/// A command is sent again with a new session, so a second 401 is a refusal and no reason to wait.
+#[tokio::test(start_paused = true)]
+async fn a_simple_update_that_is_refused_with_a_new_session_too_is_unauthorized() {
+    let fake = fake();
+    fake.merge(SERVICE, json!({ "MultipartHttpPushUri": null, "HttpPushUri": null }));
+    fake.on(Method::POST, SIMPLE, [Reply::status(401), Reply::status(401)]);
+    let bmc = client(&fake);
+    let update = prepared(&bmc, UpdateRequest::default()).await;
+    let error = start(&bmc, &update).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Unauthorized { .. }), "{error}");
+    assert_eq!(fake.sent(Method::POST, SIMPLE).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_url_of_an_image_and_no_password_is_stored_or_shown() {
     let fake = fake();
     fake.merge(SERVICE, json!({ "MultipartHttpPushUri": null, "HttpPushUri": null }));

@@ -3,10 +3,12 @@
 //! ```text
 //!   TARGET is a serial number   through the controller, with the registered server; `doctor` takes the server's lock
 //!   TARGET is an address        directly: nothing is stored, the media listener runs until the command ends
+//!   a filter, no TARGET         through the controller: `probe` reads eight BMCs at a time, `doctor` takes one after the other
 //! ```
 //!
 //! An address contains a dot, a colon or a slash, or is `localhost`; `--direct` declares any other name an address.
 
+mod fleet;
 mod show;
 
 #[cfg(test)]
@@ -25,7 +27,6 @@ use super::exit::Exit;
 use super::filter::FilterOptions;
 use super::many::{self, Selection};
 use super::output::{Output, plain};
-use super::probe_servers::probe_all;
 use super::server::{PasswordArgs, password_from_variable};
 use bmc::probe::BmcProblem;
 use bmc::probe::direct::{self, DirectTarget};
@@ -35,7 +36,7 @@ use model::{Clock, Subject, SystemClock};
 /// Commands for a BMC.
 #[derive(Debug, Subcommand)]
 pub(super) enum BmcCommand {
-    /// Show model, slots, boot and limits of a BMC and the slot plan of a job; changes nothing
+    /// Show model, slots, boot and limits of a BMC and the slot plan of a job, or a row for each server of a filter; changes nothing
     Probe(ProbeArgs),
     /// Check everything a job needs, with the action for each problem; inserts a small test image and ejects it
     Doctor(DoctorArgs),
@@ -148,7 +149,7 @@ impl ProbeArgs {
                 return Err(CliError::Usage(why.to_owned()));
             }
             let filter = self.filter.text(Subject::Servers)?;
-            probe_all(&filter, &Client::new(connection)?, output).await?;
+            fleet::probe_all(&filter, &Client::new(connection)?, output).await?;
             return Ok(ExitCode::SUCCESS);
         }
         let target = self.target.name()?;

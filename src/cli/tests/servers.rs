@@ -314,7 +314,7 @@ fn what_belongs_to_one_bmc_is_not_set_for_many() {
 #[test]
 fn a_probe_of_many_shows_a_row_for_each_and_fails_if_one_could_not_be_read() {
     let controller = two_servers();
-    let ran = controller.shoal(&["server", "probe", "-l", "rack=7"]).ends_with(1);
+    let ran = controller.shoal(&["bmc", "probe", "-l", "rack=7"]).ends_with(1);
     let rows: Vec<&str> = ran.out.lines().collect();
     assert_eq!(rows.len(), 3, "{}", ran.out);
     assert!(rows[1].starts_with("XF-1") && rows[1].contains("Contoso 3500RX"), "{}", ran.out);

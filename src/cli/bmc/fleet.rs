@@ -1,37 +1,20 @@
-//! `shoal server probe`: the BMCs of many servers, read at once.
+//! `shoal bmc probe` with a filter: the BMCs of many servers, read at once.
 
-use clap::Args;
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use super::client::Client;
-use super::error::CliError;
-use super::filter::FilterArgs;
-use super::many;
-use super::output::{Column, Output, join, text};
-use model::Subject;
+use crate::cli::client::Client;
+use crate::cli::error::CliError;
+use crate::cli::many;
+use crate::cli::output::{Column, Output, join, text};
 
 /// How many BMCs are read at the same time.
 const AT_ONCE: usize = 8;
-
-/// Arguments of `shoal server probe`.
-#[derive(Args, Debug)]
-pub(super) struct ProbeServers {
-    #[command(flatten)]
-    filter: FilterArgs,
-}
 
 /// A server and what its BMC showed, or why it could not be read.
 struct Probed {
     serial: String,
     card: Result<Value, CliError>,
-}
-
-impl ProbeServers {
-    /// Reads the BMCs and shows a row for each; fails if one could not be read.
-    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        probe_all(&self.filter.text(Subject::Servers)?, client, output).await
-    }
 }
 
 /// Reads the BMCs of the servers of a filter and shows a row for each; fails if one could not be read.

@@ -106,7 +106,7 @@ impl Core {
         })?;
         if response.status == StatusCode::UNAUTHORIZED && self.auth_rejected(auth, &response.headers).await {
             // The credential ended between the last read and the upload; a new one may succeed. An image is not sent again here.
-            let message = "the BMC ended the session before it took the upload".to_owned();
+            let message = "the BMC asked for a new login before it took the upload".to_owned();
             let kind = ErrorKind::Busy { status: 401, message_id: None, message, retry_after: None };
             return Err(fail(kind));
         }

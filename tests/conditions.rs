@@ -58,6 +58,31 @@ fn resets(bmc: &SimBmc) -> Vec<ResetType> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_retry_of_a_power_cycle_or_of_diagnostics_under_one_key_is_one_job_also_after_its_end() {
+    let scene = scene(|_| {}).await;
+    let (cycle, _) = done(&scene, "powerCycleHard", json!({})).await;
+    let doctor = scene.admin.post(&place("doctor"), &json!({})).await.expect(200);
+    let doctor = scene.complete_skipping(doctor["doctor_id"].as_str().unwrap()).await;
+    for ended in [cycle, doctor] {
+        let id = ended["job_id"].as_str().unwrap();
+        let retry = async || {
+            let place = format!("/api/v1/jobs/{id}/retry");
+            let request =
+                scene.admin.request(Method::POST, &place).header("idempotency-key", format!("again {id}"));
+            scene.admin.send(request).await
+        };
+        let new = retry().await.expect(202)["job_id"].clone();
+        scene.complete_skipping(new.as_str().unwrap()).await;
+        let power_ons = scene.bmc(SERIAL).power_ons();
+        let again = retry().await.expect(200);
+        assert_eq!((&again["job_id"], again["status"] == "queued"), (&new, false), "{again:?}");
+        assert_eq!(scene.admin.job(id).await["job_id"], ended["job_id"]);
+        assert_eq!(scene.bmc(SERIAL).power_ons(), power_ons);
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_hard_power_cycle_forces_the_host_off_and_powers_it_on() {
     let scene = scene(|_| {}).await;
     let (job, shown) = done(&scene, "powerCycleHard", json!({})).await;

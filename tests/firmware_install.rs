@@ -419,6 +419,68 @@ async fn a_cancel_while_the_bmc_flashes_is_accepted_and_lets_the_update_finish()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_a_cancel_the_host_stays_off_until_an_update_whose_task_vanished_is_installed() {
+    let scene = scene("openbmc", |bmc| bmc.update.flash_time = Duration::from_secs(3)).await;
+    set_of(&scene.admin, "openbmc", &[File::of("bios", NEW)]).await;
+    let bmc = scene.bmc(SERIAL).clone();
+    bmc.inject(Fault::once(FaultTrigger::Update, FaultEffect::Flash(FlashFault::LoseTask)));
+    let id = order(&scene, json!({ "firmware_set": "all", "allow_downgrade": true })).await;
+    scene.wait_skipping(&id, "the flash", |job| job["wait"]["reason"] == "flashing").await;
+    assert_eq!(bmc.snapshot().power, Power::Off);
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.wait_skipping(&id, "the end of the flash", |job| job["wait"]["reason"] == "flash_ends").await;
+    let why = scene.admin.explain(&id).await;
+    assert!(why["summary"].as_str().unwrap().contains("shows no task"), "{why}");
+    assert_eq!((bmc.snapshot().power, bmc.updates()[0].applied), (Power::Off, false));
+    soon("the update", bmc.wait_for(|_| bmc.updates()[0].applied)).await;
+    let job = scene.complete_skipping(&id).await;
+    let log = log(&scene, &job).await;
+    assert_eq!(job["outcome"], "cancelled", "{log}");
+    assert_eq!((version(&bmc, "bios").as_str(), bmc.snapshot().power), (NEW, Power::On), "{log}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_asks_for_its_restart_is_restarted_once_although_its_task_asks_for_ever() {
+    let scene = scene("generic", |bmc| {
+        bmc.update.asks_for_bmc_restart = true;
+        bmc.update.keeps_tasks = true;
+    })
+    .await;
+    set_of(&scene.admin, "generic", &[File::of("bmc", NEW)]).await;
+    let job = installed_anyway(&scene).await;
+    let log = log(&scene, &job).await;
+    assert_eq!(job["outcome"], "succeeded", "{log}");
+    let bmc = scene.bmc(SERIAL);
+    assert_eq!(
+        (version(bmc, "bmc").as_str(), bmc.manager_resets(), bmc.snapshot().images),
+        (NEW, 1, 1),
+        "{log}"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_bmc_that_was_refused_for_a_moment_is_requested_again() {
+    let scene = scene("generic", |bmc| bmc.update.asks_for_bmc_restart = true).await;
+    set_of(&scene.admin, "generic", &[File::of("bmc", NEW)]).await;
+    let bmc = scene.bmc(SERIAL).clone();
+    let reset =
+        FaultTrigger::Request { method: "POST".to_owned(), path_ends_with: "Manager.Reset".to_owned() };
+    let busy = FaultEffect::Status {
+        status: 503,
+        message_id: "Base.1.18.ServiceTemporarilyUnavailable".to_owned(),
+        message: "The service is temporarily unavailable.".to_owned(),
+    };
+    bmc.inject(Fault::once(reset, busy));
+    let job = installed_anyway(&scene).await;
+    let log = log(&scene, &job).await;
+    assert_eq!(job["outcome"], "succeeded", "{log}");
+    assert_eq!((version(&bmc, "bmc").as_str(), bmc.manager_resets()), (NEW, 1), "{log}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_forbidden_restart_waits_for_the_operator_and_a_window_for_its_time() {
     let first = scene("generic", |_| {}).await;
     set_of(&first.admin, "generic", &[File::of("bios", NEW)]).await;
@@ -436,14 +498,37 @@ async fn a_forbidden_restart_waits_for_the_operator_and_a_window_for_its_time() 
 
     let second = scene("generic", |_| {}).await;
     set_of(&second.admin, "generic", &[File::of("bios", NEW)]).await;
-    let from = second.now().plus(Duration::from_secs(7200));
-    let id = order(&second, json!({ "firmware_set": "all", "restart_from": from })).await;
+    // Longer than an installation without a window may take, and than an operator is waited for.
+    let from = second.now().plus(Duration::from_secs(9 * 24 * 3600));
+    let until = from.plus(Duration::from_secs(3600));
+    let id =
+        order(&second, json!({ "firmware_set": "all", "restart_from": from, "restart_until": until })).await;
     second.wait_skipping(&id, "the window", |job| job["wait"]["reason"] == "restart_window").await;
     assert_eq!(second.bmc(SERIAL).power_ons(), 0);
+    second.skip(from.since(second.now()).saturating_sub(Duration::from_secs(600)));
     let job = second.complete_skipping(&id).await;
     assert_eq!((&job["outcome"], second.bmc(SERIAL).power_ons()), (&json!("succeeded"), 1), "{job:#}");
     assert!(second.now() >= from, "the host was restarted in the window");
     second.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_that_has_passed_or_begins_after_the_deadline_is_refused_before_anything_is_sent() {
+    let scene = scene("generic", |_| {}).await;
+    set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
+    let (hour, now) = (Duration::from_secs(3600), scene.now());
+    let passed = json!({ "firmware_set": "all", "restart_until": now });
+    let late = json!({ "firmware_set": "all", "restart_from": now.plus(hour * 2) });
+    let bodies = [
+        json!({ "kind": "firmwareInstall", "parameters": passed }),
+        json!({ "kind": "firmwareInstall", "parameters": late, "deadline": now.plus(hour) }),
+        json!({ "kind": "biosApply", "parameters": { "boot_order": ["Boot0001"], "restart_until": now } }),
+    ];
+    for body in bodies {
+        scene.admin.post(&place("condition"), &body).await.refused(400, "validation_error");
+    }
+    assert_eq!(scene.bmc(SERIAL).mutations(), []);
+    scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -272,7 +272,8 @@ async fn the_log_and_the_inventory_of_the_first_final_report_are_kept_and_shown_
     let report = json!({
         "status": "failed", "failed_step": "select-disk.service",
         "log": format!("two disks match\nX-Webhook-Secret: {token}\n"),
-        "disk": { "name": "sda", "serial": "D1" },
+        "message": format!("{}curl -H 'X-Webhook-Secret: {token}' failed", "x".repeat(200)),
+        "disk": { "name": "sda", "serial": "D1", "by": [{ "id": format!("disk-{token}") }] },
         "inventory": { "cpus": 4, "disks": [{ "name": "sda", "bytes": 1 << 30, "rotational": false }] },
     });
     scene.admin.report("REP-30", &token, &report).await.expect(200);
@@ -286,9 +287,52 @@ async fn the_log_and_the_inventory_of_the_first_final_report_are_kept_and_shown_
     scene.admin.complete(&id).await;
     let events = scene.admin.events(&id).await;
     let reported = events.iter().find(|event| event["type"] == "report.failed").unwrap();
-    assert_eq!(reported["data"]["disk"], report["disk"], "{reported}");
-    assert!(!scene.admin.event_log(&id).await.contains(&token));
+    let disk = json!({ "name": "sda", "serial": "D1", "by": [{ "id": "disk-[redacted]" }] });
+    assert_eq!(reported["data"]["disk"], disk, "{reported}");
+    let job = scene.admin.job(&id).await;
+    let why = scene.admin.explain(&id).await;
+    for shown in [scene.admin.event_log(&id).await, job.to_string(), why.to_string()] {
+        assert!(shown.contains("[redacted]"), "{shown}");
+        // A text is cut after 256 characters: not even the beginning of the secret may stay.
+        assert!(!shown.contains(&token[..8]), "{shown}");
+    }
     scene.admin.get("/api/v1/jobs/unknown/log").await.refused(404, "unknown_job");
     scene.admin.get("/api/v1/servers/NONE/inventory").await.refused(404, "unknown_server");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_run_of_a_job_may_not_write_another_disk_than_the_first() {
+    let (scene, id, token) = waiting("REP-40").await;
+    let report = async |step: &str, disk: Value| {
+        let body = json!({ "status": "progress", "step": step, "percent": 3, "disk": disk });
+        scene.admin.report("REP-40", &token, &body).await
+    };
+    let first = json!({ "name": "sda", "serial": "D1", "wwn": "0x5000", "written": true });
+    report("partition.service", first.clone()).await.expect(200);
+    report("image-linux.service", first.clone()).await.expect(200);
+    // After a power loss names can move: the same disk has another one. A choice alone writes nothing.
+    report("partition.service", json!({ "name": "sdb", "serial": "D1", "wwn": "0X5000", "written": true }))
+        .await
+        .expect(200);
+    report(
+        "select-disk.service",
+        json!({ "name": "sdb", "serial": "D2", "wwn": "0x6000", "written": false }),
+    )
+    .await
+    .expect(200);
+    for other in [
+        json!({ "name": "sda", "serial": "D2", "wwn": "0x6000", "written": true }),
+        json!({ "name": "sda", "serial": "D2", "written": true }),
+        json!({ "name": "sda", "written": true }),
+    ] {
+        let refused = report("partition.service", other).await;
+        let refused = refused.refused(409, "conflict.report");
+        assert!(refused["message"].as_str().unwrap().contains("WWN 0x5000"), "{refused:?}");
+    }
+    let log = scene.admin.event_log(&id).await;
+    assert!(log.contains("report.other-disk") && log.contains("D2"), "{log}");
+    scene.admin.report("REP-40", &token, &failed("partition.service")).await.expect(200);
+    assert_eq!(scene.admin.complete(&id).await["outcome"], "failed");
     scene.end().await;
 }

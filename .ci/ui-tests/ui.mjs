@@ -162,6 +162,19 @@ async function main() {
     await page.getByText('This is the new job').waitFor();
     check(page.url() !== failed, 'the page shows the new job');
     await page.locator('h1 .state.failed, h1 .state.done').waitFor({ timeout: 90000 });
+    // A page that is seen again resumes its stream after the last event that it received, and not at the event of its first reading.
+    const after = place => Number(new URL(place, url).searchParams.get('after'));
+    const streamFrom = after(await page.evaluate(() => document.body.dataset.stream));
+    const resumed = page.waitForRequest(request => request.url().includes('/events?'));
+    await page.evaluate(() => {
+      for (const hidden of [true, false]) {
+        Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
+        document.dispatchEvent(new Event('visibilitychange'));
+      }
+      delete document.hidden;
+    });
+    const resumedAt = after((await resumed).url());
+    check(resumedAt > streamFrom, `the stream is resumed after event ${resumedAt}, begun after ${streamFrom}`);
 
     // Cancel one: the maintenance of its server keeps it in the queue.
     await page.goto(url + '/ui/servers/UI-0001');

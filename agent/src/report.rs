@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! progress(step, percent) --one attempt, at most one per 5 s and step--> POST webhook_url
+//! begin_writing(step)     --200--> the disk may be written    --refused, or no response for ten minutes--> nothing is written
 //! deliver(final or reachable) --200--> acknowledged      --400 401 404 409--> refused, not repeated
 //!                --429, 5xx, no response--> pause 1 s, 2 s, 4 s … 60 s or Retry-After, and again
 //! ```
@@ -39,6 +40,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 /// The pause after a progress report without a response: a controller that is away must not slow the installation.
 const PROGRESS_PAUSE_AWAY: Duration = Duration::from_secs(120);
+/// How long the controller is waited for before the first write.
+const CONFIRM_TIME: Duration = Duration::from_secs(600);
 /// Maximum length of `message` and `failed_step` in characters.
 const MAX_TEXT: usize = 256;
 /// Maximum length of the line of another disk in characters, and the number of such lines.
@@ -192,10 +195,51 @@ impl<'run> Reporter<'run> {
         });
     }
 
-    /// Sets that a step begins to write to the disk. Does nothing before the disk is set.
-    pub fn set_written(&self) {
-        if let Some(disk) = &mut *self.disk.lock().unwrap_or_else(PoisonError::into_inner) {
-            disk.written = true;
+    /// Reports that a step begins to write to the disks of the run. The first time it returns when the controller has stored which
+    /// disk is written, so that no later run of the job writes another one. Later it is a report of progress.
+    ///
+    /// # Errors
+    /// Returns the reason why nothing may be written: the controller refuses it, or has not responded for ten minutes.
+    pub fn begin_writing(&self, step: &str, percent: u8) -> Result<(), String> {
+        let first = match &mut *self.disk.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(disk) => !std::mem::replace(&mut disk.written, true),
+            None => false,
+        };
+        match &self.channel {
+            Channel::Http(_) if first => self.confirm(step, percent),
+            _ => {
+                self.progress(step, percent);
+                Ok(())
+            }
+        }
+    }
+
+    /// Repeats a report of progress until the controller acknowledges it.
+    fn confirm(&self, step: &str, percent: u8) -> Result<(), String> {
+        let body = Body { step: Some(step), percent: Some(percent.min(100)), ..self.body("progress") };
+        let begun = self.clock.elapsed();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let (reason, wait) = match self.post(&body) {
+                Ok((200..=299, _)) => return Ok(()),
+                Ok((status, _)) if is_final(status) => {
+                    return Err(format!(
+                        "nothing was written: the controller refuses with {status} that this run writes to the disk"
+                    ));
+                }
+                Ok((status, after)) => {
+                    (format!("the controller responded with {status}"), after.unwrap_or(pause))
+                }
+                Err(reason) => (reason, pause),
+            };
+            if self.clock.elapsed().saturating_sub(begun) + wait > CONFIRM_TIME {
+                return Err(format!(
+                    "nothing was written: the controller does not know the disk of this run: {reason}"
+                ));
+            }
+            self.log.line(UNIT, format!("{reason}; the disk is reported again before it is written"));
+            self.clock.sleep(wait.min(LONGEST_PAUSE));
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -283,7 +327,7 @@ impl<'run> Reporter<'run> {
                     self.log.line(UNIT, "the controller acknowledged the report");
                     return ReportDelivery::Acknowledged;
                 }
-                Ok((status, _)) if status < 500 && !matches!(status, 408 | 425 | 429) => {
+                Ok((status, _)) if is_final(status) => {
                     self.log.line(UNIT, format!("the controller refused the report with {status}"));
                     return ReportDelivery::Refused(status);
                 }
@@ -349,6 +393,11 @@ impl<'run> Reporter<'run> {
     }
 }
 
+/// Whether a response will not change when the request is repeated.
+fn is_final(status: u16) -> bool {
+    status < 500 && !matches!(status, 408 | 425 | 429)
+}
+
 fn bounded(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
@@ -384,6 +433,35 @@ mod tests {
                 request.headers.contains(&("x-webhook-secret", "report-secret".to_owned()))
             })
         );
+    }
+
+    /// What the first step that writes is told, and the step after it, by these responses.
+    fn begin(statuses: impl IntoIterator<Item = u16>) -> (Result<(), String>, Vec<serde_json::Value>) {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = FakeHttp::statuses(statuses);
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        reporter.set_disk(&DiskFacts { serial: Some("D1".to_owned()), ..DiskFacts::default() }, &[]);
+        let begun = reporter.begin_writing("partition.service", 2);
+        if begun.is_ok() {
+            reporter.begin_writing("image-linux.service", 5).unwrap();
+        }
+        (begun, http.bodies())
+    }
+
+    #[test]
+    fn nothing_is_written_before_the_controller_has_acknowledged_the_disk() {
+        // The step after the first one goes on without a response.
+        let (begun, sent) = begin([0, 503, 429, 200, 0]);
+        assert_eq!(begun, Ok(()));
+        assert_eq!(sent.len(), 5);
+        assert!(sent.iter().all(|body| body["disk"]["serial"] == "D1" && body["disk"]["written"] == true));
+        let (refused, sent) = begin([409]);
+        assert!(refused.unwrap_err().starts_with("nothing was written: the controller refuses with 409"));
+        assert_eq!(sent.len(), 1);
+        // A controller that is away is waited for, ten minutes.
+        let (silent, sent) = begin([0; 16]);
+        assert!(silent.unwrap_err().contains("the connection was refused"));
+        assert!((14..=16).contains(&sent.len()), "{}", sent.len());
     }
 
     #[test]

@@ -288,9 +288,8 @@ impl Run<'_> {
     fn step<T>(&self, step: Step, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
         debug_assert!(self.plan.steps.contains(&step));
         self.machine.log.line(step.unit(), "started");
-        self.reporter.set_written();
-        self.reporter.progress(step.unit(), step.percent());
-        work().map_err(|message| Failure { unit: step.unit(), message })
+        let written = self.reporter.begin_writing(step.unit(), step.percent());
+        written.and_then(|()| work()).map_err(|message| Failure { unit: step.unit(), message })
     }
 
     /// Writes the image of a whole disk; `write` is the step that writes.

@@ -8,7 +8,8 @@
 //! Virtual CDs of a BMC appear some seconds after the kernel started, and an empty drive gets its medium later. A device
 //! is therefore read again while it had no task.
 //!
-//! Invariants: devices are opened for reading only. A device that does not respond is left to its thread.
+//! Invariants: devices are opened for reading only. A device that does not respond is left to its thread, and is not read by another
+//! one while that thread waits.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +17,7 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::mpsc::channel,
+    sync::{Arc, Mutex, PoisonError, mpsc::channel},
     time::Duration,
 };
 
@@ -87,8 +88,9 @@ pub fn search(
 ) -> Result<(FoundTask, Vec<String>), NoTask> {
     let begun = clock.elapsed();
     let mut reasons: BTreeSet<String> = BTreeSet::new();
+    let hanging = Hanging::default();
     loop {
-        let (tasks, media) = round(devices(), log, &mut reasons);
+        let (tasks, media) = round(devices(), &hanging, log, &mut reasons);
         match choose(tasks, serials, refused) {
             Ok(task) => {
                 log.line(unit::DISPATCHER, format!("{} holds job {}", task.device, task.job.job_id));
@@ -100,17 +102,30 @@ pub fn search(
     }
 }
 
-/// Reads all devices, each in its thread. A reason is logged once. Returns the tasks, and the devices with a volume.
-fn round(devices: Vec<PathBuf>, log: &Log, reasons: &mut BTreeSet<String>) -> (Vec<FoundTask>, Vec<String>) {
+/// The devices that a thread reads.
+type Hanging = Arc<Mutex<BTreeSet<PathBuf>>>;
+
+/// Reads all devices that do not hang, each in its thread. A reason is logged once. Returns the tasks, and the devices with a volume.
+fn round(
+    mut devices: Vec<PathBuf>,
+    hanging: &Hanging,
+    log: &Log,
+    reasons: &mut BTreeSet<String>,
+) -> (Vec<FoundTask>, Vec<String>) {
     let (sender, receiver) = channel();
+    {
+        let mut hanging = hanging.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|path| hanging.insert(path.clone()));
+    }
     let mut waiting: BTreeSet<PathBuf> = devices.iter().cloned().collect();
     for path in devices {
-        let sender = sender.clone();
+        let (sender, hanging) = (sender.clone(), Arc::clone(hanging));
         std::thread::spawn(move || {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let read = DeviceSource::open(&path)
                 .map_err(|source| source.to_string())
                 .and_then(|source| read_medium(&name, source));
+            hanging.lock().unwrap_or_else(PoisonError::into_inner).remove(&path);
             // The receiver is gone when this device took too long.
             let _ = sender.send((path, read));
         });
@@ -191,6 +206,23 @@ mod tests {
                 .unwrap_err();
         assert!(refused.to_string().contains("OTHER"));
         assert_eq!(clock.elapsed(), SEARCH_TIME);
+    }
+
+    #[test]
+    fn a_device_that_hangs_has_one_thread_whatever_the_number_of_rounds() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "sr0", "SN1");
+        let hangs = folder.path().join("sda");
+        let hanging = Hanging::default();
+        // As its thread of an earlier round left it.
+        hanging.lock().unwrap().insert(hangs.clone());
+        let (log, mut reasons) = (Log::new(Vec::new()), BTreeSet::new());
+        for _round in 0..3 {
+            let devices = vec![hangs.clone(), folder.path().join("sr0")];
+            let (tasks, media) = round(devices, &hanging, &log, &mut reasons);
+            assert_eq!((tasks.len(), media), (1, vec!["sr0".to_owned()]));
+            assert_eq!(hanging.lock().unwrap().iter().collect::<Vec<_>>(), [&hangs]);
+        }
     }
 
     #[test]

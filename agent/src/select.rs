@@ -6,6 +6,9 @@
 //!       exactly one | refusal with the list of all disks
 //! ```
 //!
+//! A disk with an ISO 9660 volume may be the boot medium, or hold a hybrid image that an earlier job wrote: it is a candidate only when the
+//! hints name it by its serial number or WWN.
+//!
 //! Kernel names change between boots, and installers have written to the wrong disk by them. A bare name such as
 //! `/dev/sda` is therefore accepted only when the machine has one candidate, or when hints already left exactly this one.
 //!
@@ -62,14 +65,14 @@ pub fn select<'facts>(
     hints: Option<&DiskHints>,
 ) -> Result<&'facts DiskFacts, NotOneDisk> {
     let refused = |reason: String| {
-        let line = |disk: &DiskFacts| match exclusion(disk, disks, media) {
+        let line = |disk: &DiskFacts| match exclusion(disk, disks, media, hints) {
             None => disk.shown(),
             Some(why) => format!("{} ({why})", disk.shown()),
         };
         NotOneDisk { reason, disks: disks.iter().map(line).collect(), is_missing: false }
     };
     let candidates: Vec<&DiskFacts> =
-        disks.iter().filter(|disk| exclusion(disk, disks, media).is_none()).collect();
+        disks.iter().filter(|disk| exclusion(disk, disks, media, hints).is_none()).collect();
     let hinted: Vec<&DiskFacts> = match hints {
         None => candidates.clone(),
         Some(hints) if *hints == DiskHints::default() => {
@@ -106,7 +109,12 @@ pub fn select<'facts>(
 }
 
 /// The reason why a disk is never written to.
-fn exclusion(disk: &DiskFacts, all: &[DiskFacts], media: &[String]) -> Option<&'static str> {
+fn exclusion(
+    disk: &DiskFacts,
+    all: &[DiskFacts],
+    media: &[String],
+    hints: Option<&DiskHints>,
+) -> Option<&'static str> {
     let paths = |other: &&DiskFacts| {
         let same = |a: &Option<String>, b: &Option<String>| a.is_some() && a == b;
         other.bytes == disk.bytes && same(&other.wwn, &disk.wwn)
@@ -117,8 +125,10 @@ fn exclusion(disk: &DiskFacts, all: &[DiskFacts], media: &[String]) -> Option<&'
         Some("read-only")
     } else if disk.removable {
         Some("removable")
-    } else if media.iter().any(|name| *name == disk.name || is_partition_of(name, &disk.name)) {
-        Some("holds an ISO 9660 volume, as the boot and the task medium do")
+    } else if media.iter().any(|name| *name == disk.name || is_partition_of(name, &disk.name))
+        && !hints.is_some_and(|hints| is_named(hints, disk))
+    {
+        Some("holds an ISO 9660 volume, as a boot medium does; its serial or wwn in disk_hints permits it")
     } else if all.iter().filter(paths).count() > 1 {
         Some("one of several paths to one disk")
     } else {
@@ -131,6 +141,11 @@ fn is_partition_of(name: &str, disk: &str) -> bool {
     let number =
         if disk.ends_with(|last: char| last.is_ascii_digit()) { rest.strip_prefix('p') } else { Some(rest) };
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether the hints name this one disk, and not a kind of disk.
+fn is_named(hints: &DiskHints, disk: &DiskFacts) -> bool {
+    (hints.serial.is_some() || hints.wwn.is_some()) && matches(hints, disk)
 }
 
 fn matches(hints: &DiskHints, disk: &DiskFacts) -> bool {
@@ -258,6 +273,18 @@ mod tests {
         disks[0].read_only = true;
         assert!(select(&disks[..1], &[], None, Some(&hint)).is_err());
         assert!(select(&[], &[], Some("/dev/sda"), None).unwrap_err().to_string().contains("no disk"));
+    }
+
+    #[test]
+    fn a_disk_with_a_hybrid_image_is_written_again_only_when_its_serial_or_wwn_is_named() {
+        let disks = [disk("sda", 10), disk("sdb", 10)];
+        let media = ["sr0".to_owned(), "sda".to_owned(), "sda2".to_owned()];
+        let by = |hint| select(&disks, &media, None, Some(&hints(hint))).map(|disk| disk.name.clone());
+        assert_eq!(by(serde_json::json!({"model": "disk"})).unwrap(), "sdb");
+        assert_eq!(by(serde_json::json!({"serial": "ser-sda"})).unwrap(), "sda");
+        let refused = by(serde_json::json!({"model": "disk", "max_bytes": 1})).unwrap_err().to_string();
+        assert!(refused.contains("holds an ISO 9660 volume") && refused.contains("disk_hints"), "{refused}");
+        assert!(by(serde_json::json!({"serial": "ser-sda", "min_bytes": 11_u64 << 30})).is_err());
     }
 
     #[test]

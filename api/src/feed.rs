@@ -156,6 +156,8 @@ struct Subscriber {
     behind: bool,
     ended: bool,
     ready: VecDeque<Bytes>,
+    /// When a comment shows the client that the stream is alive: some time after the last bytes, whatever other jobs do.
+    quiet_until: Instant,
     until: Instant,
     _permit: OwnedSemaphorePermit,
 }
@@ -171,12 +173,19 @@ impl Subscriber {
             behind: true,
             ended: false,
             ready: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
+            quiet_until: Instant::now() + KEEP_ALIVE,
             until: Instant::now() + LASTS,
             _permit: permit,
         }
     }
 
     async fn next(&mut self) -> Option<Bytes> {
+        let bytes = self.next_bytes().await?;
+        self.quiet_until = Instant::now() + KEEP_ALIVE;
+        Some(bytes)
+    }
+
+    async fn next_bytes(&mut self) -> Option<Bytes> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
                 return Some(bytes);
@@ -195,7 +204,7 @@ impl Subscriber {
             tokio::select! {
                 () = self.inner.stop.cancelled() => return None,
                 () = tokio::time::sleep_until(self.until) => return None,
-                () = tokio::time::sleep(KEEP_ALIVE) => return Some(Bytes::from_static(b": nothing new\n\n")),
+                () = tokio::time::sleep_until(self.quiet_until) => return Some(Bytes::from_static(b": nothing new\n\n")),
                 frame = self.live.recv() => match frame {
                     Ok(frame) if frame.seq <= self.cursor => {}
                     Ok(frame) if frame.seq == self.cursor + 1 => self.take(&frame),
@@ -338,6 +347,31 @@ mod tests {
         stop.cancel();
         tail.await.unwrap();
         assert!(body.frame().await.is_none(), "a stream ends when the controller stops");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_of_a_quiet_job_is_kept_alive_while_other_jobs_have_events() {
+        let folder = tempfile::tempdir().unwrap();
+        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
+        let feed = Feed::new(store, CancellationToken::new());
+        let permit = Arc::clone(&feed.0.stream_permits).try_acquire_owned().unwrap();
+        let mut subscriber = Subscriber::new(&feed.0, Some(RunId::new()), 0, permit);
+        (subscriber.behind, subscriber.ready) = (false, VecDeque::new());
+        let live = feed.0.live.clone();
+        let others = tokio::spawn(async move {
+            for seq in 1.. {
+                tokio::time::sleep(KEEP_ALIVE / 3).await;
+                let frame = Frame { seq, run: Some(RunId::new()), bytes: Bytes::new() };
+                let _no_subscriber = live.send(Arc::new(frame));
+            }
+        });
+        for comments in 1..=4 {
+            let began = Instant::now();
+            let bytes = subscriber.next().await.unwrap();
+            assert_eq!((&bytes[..], began.elapsed()), (&b": nothing new\n\n"[..], KEEP_ALIVE), "{comments}");
+        }
+        others.abort();
     }
 
     #[tokio::test]

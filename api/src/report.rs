@@ -109,6 +109,10 @@ pub(super) async fn report(
             ErrorCode::ConflictReport,
             format!("the report contradicts the recorded outcome of job {}: {first}", job.run.id),
         )),
+        ReportOutcome::OtherDisk { first } => Err(ApiError::new(
+            ErrorCode::ConflictReport,
+            format!("job {} has written another disk, {first}; it writes to no other one", job.run.id),
+        )),
         ReportOutcome::NotStarted => Err(no_job(&serial)),
     }
 }

@@ -24,7 +24,7 @@ use super::workflow::{
 };
 use model::{
     Effect, EventLevel, Failure, Hold, NewEvent, Position, Run, RunId, RunPlan, Serial, Signal, Snapshot,
-    StepInstance, StepName, StepRecord, Time,
+    StepInstance, StepName, StepRecord, Time, is_permit,
 };
 
 /// The version of these messages. A controller and a worker with different numbers do not work together.
@@ -407,7 +407,7 @@ impl OutcomeMessage {
                 detail,
             }),
             Self::Permit { resource, capacity, reason, detail } => StepOutcome::Permit(PermitRequest {
-                resource,
+                resource: permit(resource)?,
                 capacity,
                 reason: known(&reason)?,
                 signals: Vec::new(),
@@ -450,7 +450,7 @@ impl EffectMessage {
 
     fn effect(self, server: Option<&Serial>) -> Result<Effect, MessageRefused> {
         if let Self::PermitReleased(resource) = self {
-            return Ok(Effect::PermitReleased { resource });
+            return Ok(Effect::PermitReleased { resource: permit(resource)? });
         }
         let serial = server.cloned().ok_or_else(|| MessageRefused("the run has no server".to_owned()))?;
         Ok(match self {
@@ -463,8 +463,16 @@ impl EffectMessage {
                 Effect::ServerPinned { serial, fingerprint }
             }
             Self::Hardware(hardware) => Effect::ServerHardwareRead { serial, hardware },
-            Self::PermitReleased(resource) => Effect::PermitReleased { resource },
+            Self::PermitReleased(resource) => Effect::PermitReleased { resource: permit(resource)? },
         })
+    }
+}
+
+/// Refuses the lock of a server or a condition in the place of a permit: a worker elsewhere has no part in those.
+fn permit(resource: String) -> Result<String, MessageRefused> {
+    match is_permit(&resource) {
+        true => Ok(resource),
+        false => Err(MessageRefused("a permit has the name of another lock".to_owned())),
     }
 }
 

@@ -36,6 +36,11 @@ pub fn permit_resource(name: &str) -> String {
     format!("permit/{name}")
 }
 
+/// Whether a resource is that of a permit, and not a lock that a run got when it was created.
+pub fn is_permit(resource: &str) -> bool {
+    resource.starts_with("permit/")
+}
+
 /// A database write that belongs to a step's result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {

@@ -34,7 +34,7 @@ mod workflow_version;
 pub use batch::{Batch, BatchId, BatchStop, BatchStopReason, MAX_CANARIES};
 pub use cause::{Cause, FailedJob, causes};
 pub use condition::Condition;
-pub use effect::{CANCEL, Effect, NewJob, PERMIT, permit_resource};
+pub use effect::{CANCEL, Effect, NewJob, PERMIT, is_permit, permit_resource};
 pub use error_chain::{distinct_causes, error_chain};
 pub use event::{Event, EventLevel, NewEvent};
 pub use fairness::{Fairness, QueueHead, rank};

@@ -5,6 +5,8 @@
 //!                                                                            (from attempt to attempt until one writes)
 //! ```
 //!
+//! A second run of the same job, after a power loss, has the same `job.json`: its report of another disk is refused before it writes.
+//!
 //! Invariant: a disk counts as written only if the machine said so. A system that does not say it is retried as before.
 
 use serde_json::{Map, Value, json};
@@ -28,6 +30,21 @@ pub(super) fn written(disk: &Map<String, Value>) -> Option<Value> {
         (!text.is_empty()).then_some(text)
     };
     Some(json!({ "disk": { "serial": text("serial"), "wwn": text("wwn") } }))
+}
+
+/// Returns what identifies the disk that the job has written, if `reported`, of [`written`], is not known to be the same. The rule is
+/// that of the maintenance OS for a retry: both have a WWN: it decides; else both have a serial number: it decides.
+pub(super) fn other_than_written(snapshot: &Snapshot, reported: &Value) -> Option<String> {
+    let disk = |value: &Value| serde_json::from_value::<FormerDisk>(value.get("disk")?.clone()).ok();
+    let signal = snapshot.signals.iter().find(|signal| signal.name == WRITTEN)?;
+    let (first, now) = (disk(&signal.payload)?, disk(reported)?);
+    let kinds = [("WWN", first.wwn, now.wwn), ("serial number", first.serial, now.serial)];
+    let both = kinds.iter().find_map(|(_, first, now)| Some((first.as_ref()?, now.as_ref()?)));
+    if both.is_some_and(|(first, now)| first.eq_ignore_ascii_case(now)) {
+        return None;
+    }
+    // A disk without any identity, as of some virtual machines, cannot be compared.
+    kinds.into_iter().find_map(|(kind, first, _)| Some(format!("{kind} {}", first?)))
 }
 
 /// Returns the disk that an attempt wrote, by its signals, of which `last` is the one of its final report; `before` is the disk of the

@@ -13,6 +13,8 @@
 //! Invariants: a reported text is cut to its bound and has no control characters; a reported object is stored as it came or, above
 //! its bound, left out. A report never contains the secret that authorised it.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -117,8 +119,8 @@ impl ReportError {
     }
 }
 
-/// Parses a report. Unknown members are ignored; long texts are cut. `secret`, which authorised the report, is removed from its
-/// log: an installer that prints its settings would store it otherwise.
+/// Parses a report. Unknown members are ignored; long texts are cut. `secret`, which authorised the report, is removed from all that
+/// it says: an installer that prints its settings, or the command that failed, would store it otherwise.
 ///
 /// # Errors
 /// Returns an error when the body is not JSON, or when the status or a required member is missing.
@@ -141,7 +143,11 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
         consoles: Option<Value>,
     }
     let body: Body = serde_json::from_slice(body).map_err(|why| ReportError::NotJson(why.to_string()))?;
-    let cut = |text: String| text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect::<String>();
+    let cut = |text: String| {
+        let clean: String = text.chars().filter(|c| !c.is_control()).collect();
+        // Before the text is cut, so that no part of the secret stays.
+        without(&clean, secret).chars().take(MAX_TEXT).collect::<String>()
+    };
     let filled = |text: Option<String>| text.map(cut).filter(|text| !text.is_empty());
     let details = Details {
         job_id: filled(body.job_id),
@@ -154,8 +160,8 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
             .and_then(Value::as_str)
             .map(|log| end_of_log(log, secret))
             .filter(|log| !log.is_empty()),
-        disk: object(body.disk, MAX_DISK),
-        inventory: object(body.inventory, MAX_INVENTORY),
+        disk: object(body.disk, MAX_DISK, secret),
+        inventory: object(body.inventory, MAX_INVENTORY, secret),
     };
     match body.status.as_ref().and_then(Value::as_str) {
         Some("success") => Ok(InstallReport::Success(details)),
@@ -185,12 +191,9 @@ pub fn parse(body: &[u8], secret: Option<&str>) -> Result<InstallReport, ReportE
 /// Returns the end of a log without control characters and without `secret`. It begins with a whole line.
 fn end_of_log(log: &str, secret: Option<&str>) -> String {
     let clean: String = log.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
-    let clean = match secret.filter(|secret| !secret.is_empty()) {
-        Some(secret) => clean.replace(secret, "[redacted]"),
-        None => clean,
-    };
+    let clean = without(&clean, secret);
     if clean.len() <= MAX_LOG {
-        return clean;
+        return clean.into_owned();
     }
     let mut from = clean.len() - MAX_LOG;
     while !clean.is_char_boundary(from) {
@@ -209,8 +212,43 @@ fn shown(disk: &Map<String, Value>) -> String {
     shown.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect()
 }
 
-/// Returns a reported object if its JSON has at most `most` bytes.
-fn object(reported: Option<Value>, most: usize) -> Option<Map<String, Value>> {
+/// Returns a text with `[redacted]` in the places of the secret.
+fn without<'a>(text: &'a str, secret: Option<&str>) -> Cow<'a, str> {
+    match secret {
+        Some(secret) if !secret.is_empty() && text.contains(secret) => {
+            Cow::Owned(text.replace(secret, "[redacted]"))
+        }
+        _ => Cow::Borrowed(text),
+    }
+}
+
+/// Replaces the secret in each name and text of a value.
+fn redact(value: &mut Value, secret: &str) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(clean) = without(text, Some(secret)) {
+                *text = clean;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| redact(item, secret)),
+        Value::Object(members) => {
+            *members = std::mem::take(members)
+                .into_iter()
+                .map(|(name, mut member)| {
+                    redact(&mut member, secret);
+                    (without(&name, Some(secret)).into_owned(), member)
+                })
+                .collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Returns a reported object without `secret` if its JSON has at most `most` bytes.
+fn object(mut reported: Option<Value>, most: usize, secret: Option<&str>) -> Option<Map<String, Value>> {
+    if let (Some(value), Some(secret)) = (&mut reported, secret) {
+        redact(value, secret);
+    }
     let Some(Value::Object(object)) = reported else { return None };
     let length = serde_json::to_string(&object).map_or(usize::MAX, |text| text.len());
     (length <= most).then_some(object)
@@ -265,8 +303,9 @@ impl InstallReport {
                 };
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
                 let written = disk.as_ref().and_then(former_disk::written);
+                let now_shown = disk.as_ref().map(shown).unwrap_or_default();
                 let began = disk.as_ref().map(|disk| {
-                    let message = format!("the maintenance OS begins to write to {}", shown(disk));
+                    let message = format!("the maintenance OS begins to write to {now_shown}");
                     NewEvent::info("report.disk", message).by(by).with(json!({ "disk": disk }))
                 });
                 // Every later report has the disk too; its choice is worth a sentence.
@@ -278,6 +317,20 @@ impl InstallReport {
                 }
                 let event =
                     NewEvent::info("report.progress", format!("{step}{done}{chosen}")).by(by).with(data);
+                if let Some(first) =
+                    written.as_ref().and_then(|now| former_disk::other_than_written(&snapshot, now))
+                {
+                    let message = format!(
+                        "{step}: a write to {now_shown} was refused, because this job has written the disk with {first}"
+                    );
+                    let refused = NewEvent::warn("report.other-disk", message).by(by);
+                    let event = NewEvent { data: event.data, ..refused };
+                    engine
+                        .store()
+                        .append(Some(id), job.run.server.clone(), vec![event], engine.clock().now())
+                        .await?;
+                    return Ok(ReportOutcome::OtherDisk { first });
+                }
                 let has = |name: &str| snapshot.signals.iter().any(|signal| signal.name == name);
                 if let (Some(payload), Some(began)) = (written.filter(|_| !has(former_disk::WRITTEN)), began)
                 {

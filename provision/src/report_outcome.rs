@@ -19,6 +19,11 @@ pub enum ReportOutcome {
         /// The status of the earlier report.
         first: String,
     },
+    /// The machine is about to write a disk, and the job has written another one before.
+    OtherDisk {
+        /// What identifies the disk that was written.
+        first: String,
+    },
     /// The job has not powered the machine on yet.
     NotStarted,
 }

@@ -34,7 +34,7 @@ pub(super) struct RequestArgs {
     /// The priority, from -100 to 100; of those that wait for the server, a greater one gets it first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// The deadline as RFC 3339; a condition that has not ended by then fails [default: in four hours]
+    /// The deadline as RFC 3339; a condition that has not ended by then fails [default: four hours; twelve for firmware and BIOS, from the end of the maintenance window on; a week more with --no-restart]
     #[arg(long, value_name = "TIME")]
     deadline: Option<String>,
     /// Request it only if the newest condition of this kind has this revision, 0 for none; otherwise end with 4

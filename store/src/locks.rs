@@ -215,17 +215,18 @@ pub(super) fn release_permit(
     now: Time,
 ) -> Result<(), StoreError> {
     const OPERATION: &str = "release a permit";
-    const OURS: &str = "resource = ?1 AND root = (SELECT root FROM runs WHERE id = ?2)";
+    // The locks that a run got when it was created are released at its end only.
+    let ours_is = format!("resource = ?1 AND {PERMITS} AND root = (SELECT root FROM runs WHERE id = ?2)");
     let ours = params![resource, run.to_string()];
     let released = first(
         connection,
         OPERATION,
-        &format!("SELECT resource, batch, since FROM locks WHERE {OURS}"),
+        &format!("SELECT resource, batch, since FROM locks WHERE {ours_is}"),
         ours,
         ReleasedPlace::read,
     )?;
     let Some(released) = released else { return Ok(()) };
-    execute(connection, OPERATION, &format!("DELETE FROM locks WHERE {OURS}"), ours)?;
+    execute(connection, OPERATION, &format!("DELETE FROM locks WHERE {ours_is}"), ours)?;
     hand_over(connection, resource, Some(&released), now)
 }
 

@@ -299,10 +299,12 @@ async fn an_observed_machine_that_has_read_its_media_is_never_powered_off_for_an
     let judged = |job: &Value| job["status"] == "complete" || is_observed_after(job, now);
     let job = scene.wait_skipping(&id, "an observation", judged).await;
     let machine = scene.bmc(SERIAL).snapshot();
-    assert_eq!((machine.power_ons, machine.boots_from_media, machine.power), (1, 1, Power::On));
+    assert_eq!(machine.boots_from_media, 1);
     if job["status"] == "complete" {
+        // The end of an installation restarts the host from its disk.
         assert_eq!(job["completion"]["sign"], "media_silent", "{job:#}");
     } else {
+        assert_eq!((machine.power_ons, machine.power), (1, Power::On));
         scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     }
     let ended = finished(scene, &id).await;

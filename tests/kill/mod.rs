@@ -516,7 +516,7 @@ fn flashed() -> Vec<String> {
     match std::env::var("KILL_VENDORS").as_deref() {
         Ok("all") => lab_bmc::VENDORS
             .iter()
-            .filter(|vendor| takes_uploads(vendor.name))
+            .filter(|vendor| takes_firmware(vendor.name))
             .map(|vendor| vendor.name.to_owned())
             .collect(),
         Ok(list) => list.split(',').map(str::to_owned).collect(),
@@ -524,12 +524,11 @@ fn flashed() -> Vec<String> {
     }
 }
 
-/// Whether firmware can be sent to the BMC of a vendor, for both components of the matrix.
-fn takes_uploads(vendor: &str) -> bool {
+/// Whether the BMC of a vendor takes images, sent or read from a URL, for both components of the matrix.
+fn takes_firmware(vendor: &str) -> bool {
     let bmc = lab_bmc::SimBmcConfig::vendor(vendor, SERIAL, BMC_USER, BMC_PASSWORD).unwrap();
     let has = |component| bmc.service.firmware.iter().any(|item| item.component == component);
-    let sends = bmc.update.multipart.is_some() || bmc.update.push.is_some();
-    sends && has(lab_bmc::Component::Bmc) && has(lab_bmc::Component::Bios)
+    bmc.update.takes_images() && has(lab_bmc::Component::Bmc) && has(lab_bmc::Component::Bios)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -219,14 +219,22 @@ function leave() {
   clearTimeout(again);
   stream?.abort();
 }
+// The place of the stream with the last event that was received in place of that of the page.
+let last = '';
+function from(url) {
+  if (!last) return url;
+  const place = new URL(url, location.href);
+  place.searchParams.set('after', last);
+  return place;
+}
 async function follow(url) {
   leave();
   const mine = generation, control = stream = new AbortController();
-  let late;
+  let late, rest = '';
   const beat = () => { clearTimeout(late); late = setTimeout(() => control.abort(), 35000); };
   try {
     beat();
-    const response = await fetch(url, { headers: { accept: 'text/event-stream' }, signal: control.signal });
+    const response = await fetch(from(url), { headers: { accept: 'text/event-stream' }, signal: control.signal });
     if (!response.ok) throw new Error(response.status);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     state('live', 'Live');
@@ -235,8 +243,12 @@ async function follow(url) {
       if (done) break;
       beat();
       pause = 1000;
-      if (value.includes('data:')) refresh();
-      if (value.includes('event: end')) { clearTimeout(late); state('still', 'Ended'); return; }
+      // A chunk can end within a line.
+      const lines = (rest + value).split('\n');
+      rest = lines.pop();
+      for (const line of lines) if (line.startsWith('id: ')) last = line.slice(4);
+      if (lines.some(line => line.startsWith('data:'))) refresh();
+      if (lines.includes('event: end')) { clearTimeout(late); state('still', 'Ended'); return; }
     }
   } catch { /* Below it is tried again. */ }
   clearTimeout(late);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::install_order::HostRestart;
+use super::install_order::{HostRestart, RestartWindow};
 use model::Time;
 
 /// The most attributes of one order.
@@ -73,12 +73,12 @@ impl ApplyBios {
                 return Err(format!("boot_order names {option} twice"));
             }
         }
-        match (self.restart_from, self.restart_until) {
-            (Some(from), Some(until)) if until <= from => {
-                Err("restart_until is later than restart_from".to_owned())
-            }
-            _ => Ok(()),
-        }
+        self.window().checked()
+    }
+
+    /// When the host may be restarted.
+    pub(super) fn window(&self) -> RestartWindow {
+        RestartWindow { restart: self.restart, from: self.restart_from, until: self.restart_until }
     }
 
     /// What the run does, in one sentence.

@@ -71,7 +71,7 @@ pub use bios_order::ApplyBios;
 pub use install::{
     FirmwareFileError, FirmwareStore, ImageReads, ImageUrls, IssuedUrl, PlanItem, UrlOrder, planned,
 };
-pub use install_order::{HostRestart, InstallFirmware};
+pub use install_order::{HostRestart, InstallFirmware, RestartWindow};
 pub use names::{CERTIFICATE_CHANGED, class};
 pub use order::{ConditionKind, UpkeepAction, UpkeepInput, UpkeepOrder};
 

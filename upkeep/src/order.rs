@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use strum::VariantArray;
 
 use super::bios_order::ApplyBios;
-use super::install_order::InstallFirmware;
+use super::install_order::{InstallFirmware, RestartWindow};
 use super::{BIOS_APPLY, BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE, VERSION, names};
 use engine::ChildRequest;
 use model::mutant::{self, Mutant};
@@ -32,7 +32,7 @@ use model::{
 };
 use redfish::ManagerReset;
 
-/// The time limit of a run without a deadline, including the time in queues.
+/// The time limit of most runs without a deadline, including the time in queues.
 const TIME_LIMIT: Duration = Duration::from_secs(4 * 3600);
 /// How many conditions of different kinds a server may have open at the same time.
 const MAX_OPEN: u32 = 64;
@@ -128,7 +128,7 @@ impl ConditionKind {
         }
     }
 
-    /// The time limit of a run without a deadline, including the time in queues.
+    /// The time limit of a run without a deadline, including the time in queues and without the wait for a maintenance window.
     fn time_limit(self) -> Duration {
         match self {
             // A component may take an hour, and a server has several.
@@ -256,6 +256,15 @@ impl UpkeepAction {
         }
     }
 
+    /// When the host may be restarted; an action without such parameters may do it at once.
+    pub fn restart_window(&self) -> RestartWindow {
+        match self {
+            Self::Firmware(install) => install.window(),
+            Self::Bios(apply) => apply.window(),
+            Self::Hard(_) | Self::Soft(_) | Self::Reset(_) | Self::Inventory(_) => RestartWindow::default(),
+        }
+    }
+
     /// Every parameter, as it is stored.
     pub fn parameters(&self) -> Value {
         match self {
@@ -321,7 +330,8 @@ pub struct UpkeepOrder {
     pub queue: bool,
     /// The priority; a greater one gets the server first.
     pub priority: i32,
-    /// When the run must have ended; the default is four hours.
+    /// When the run must have ended; the default is four hours, twelve for firmware and the BIOS, from the end of the maintenance
+    /// window on, or from a week later when an operator restarts the host.
     pub deadline: Option<Time>,
     /// The address of the BMC if the server shares it with another one.
     pub shared_bmc: Option<String>,
@@ -424,7 +434,8 @@ impl UpkeepInput {
             purpose: kind.purpose(),
             request: RunRequest::default(),
             priority: 0,
-            deadline_at: now.plus(kind.time_limit()),
+            // The time in which the host is not restarted does not count.
+            deadline_at: self.action.restart_window().waits_until(now).plus(kind.time_limit()),
             created_by: created_by.to_owned(),
             created_at: now,
             input: json!(self),

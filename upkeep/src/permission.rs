@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::install_order::HostRestart;
+use super::install_order::{HostRestart, OPERATOR_LIMIT};
 use super::{names, waits};
 use bmc::failure;
 use engine::{StepContext, StepError, WaitRequest};
@@ -16,8 +16,6 @@ use model::{StepName, Time};
 
 /// The delay between two reads while an operator restarts the host.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest wait for an operator; the deadline of the run ends it before.
-const OPERATOR_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Whether the order permits the restart now.
 pub(super) enum Permission {
@@ -57,7 +55,7 @@ impl RestartRule {
                 reason: &waits::RESTART_WINDOW,
                 signals: Vec::new(),
                 poll: Some(from.since(now).min(LOOK_INTERVAL * 10)),
-                limit: OPERATOR_LIMIT.into(),
+                limit: (from.since(now) + LOOK_INTERVAL * 20).into(),
                 detail: format!("{used} after a restart of the host, which may happen from {from} on"),
             }));
         }

@@ -44,9 +44,8 @@ impl LinuxRun<'_> {
 
     fn step<T>(&self, step: Step, work: impl FnOnce() -> Result<T, String>) -> Result<T, Failure> {
         self.machine.log.line(step.unit(), "started");
-        self.reporter.set_written();
-        self.reporter.progress(step.unit(), step.percent());
-        work().map_err(|message| Failure { unit: step.unit(), message })
+        let written = self.reporter.begin_writing(step.unit(), step.percent());
+        written.and_then(|()| work()).map_err(|message| Failure { unit: step.unit(), message })
     }
 }
 

@@ -23,7 +23,7 @@ use super::{dry_run, firmware, kind_of, newest, server_of};
 use model::{Idempotency, Job, RunId, Serial, Server, Time};
 use store::{Created, Creation};
 use telemetry::request_span;
-use upkeep::{ConditionKind, UpkeepAction, UpkeepOrder};
+use upkeep::{ConditionKind, RestartWindow, UpkeepAction, UpkeepOrder};
 
 /// The allowed priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
@@ -55,7 +55,8 @@ pub(crate) struct NewCondition {
     /// The priority; of the conditions and jobs that wait for a server, a greater one gets it first.
     #[schemars(range(min = -100, max = 100))]
     priority: Option<i32>,
-    /// A condition that has not ended by then fails; the default is four hours, and twelve for `firmwareInstall` and `biosApply`.
+    /// A condition that has not ended by then fails; the default is four hours, and twelve for `firmwareInstall` and `biosApply`, from the
+    /// end of the maintenance window on, or from a week later if an operator restarts the host.
     #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
     /// The revision of the newest condition of this kind when it was read; 0 for none. Same as `If-Match`.
@@ -137,6 +138,7 @@ async fn checked(
     if body.deadline.is_some_and(|deadline| deadline <= api.now()) {
         problems.push(Detail::new("/deadline", Rule::Range, "the deadline has passed"));
     }
+    problems.extend(window_problem(action.restart_window(), body.deadline, api.now()));
     if !problems.is_empty() {
         return Err(ApiError::invalid(problems));
     }
@@ -160,6 +162,17 @@ async fn checked(
         ..UpkeepOrder::new(server.clone(), action).in_facility_of(&record.labels)
     };
     Ok(Request { server, kind, order })
+}
+
+/// Why the host could never be restarted: nothing would be installed, and what was stored would be used at any later restart.
+fn window_problem(window: RestartWindow, deadline: Option<Time>, now: Time) -> Option<Detail> {
+    if window.until.is_some_and(|until| until <= now) {
+        let message = "the maintenance window has passed";
+        return Some(Detail::new("/parameters/restart_until", Rule::Range, message));
+    }
+    let (from, deadline) = (window.from?, deadline?);
+    let message = "the deadline is before the maintenance window begins";
+    (deadline <= from).then(|| Detail::new("/deadline", Rule::Range, message))
 }
 
 /// The parameters with the set that the request names beside them.

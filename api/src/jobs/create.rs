@@ -12,9 +12,10 @@ use super::super::{request_audit, visible};
 use super::order::{JobRequest, created_job, find_replay, idempotency_key, refused, with_server_resources};
 use super::view::CreatedJobView;
 use access::auth::Principal;
-use model::{JobStatus, RunId, Serial};
+use model::{JobStatus, RunId, Serial, Time};
 use provision::JobOrder;
-use store::Creation;
+use recipe::Lint;
+use store::{Created, Creation};
 use telemetry::request_span;
 
 /// Creates a job. A 202 response is sent after the job is stored.
@@ -87,9 +88,30 @@ pub(super) async fn submit(
             (api.engine.create(Creation { run: ready.run }).await?, ready.lints)
         }
     };
-    let created = created_job(new_id, &serial, &created);
+    respond(api, &serial, (new_id, now), &created, lints).await
+}
+
+/// The response for a job without a recipe that a request created or found, and its id if it is new; or the refusal.
+pub(super) async fn created(
+    api: &Api,
+    serial: &Serial,
+    new_id: RunId,
+    now: Time,
+    created: &Created,
+) -> Result<(Option<RunId>, Response), ApiError> {
+    respond(api, serial, (new_id, now), created, Vec::new()).await
+}
+
+async fn respond(
+    api: &Api,
+    serial: &Serial,
+    (new_id, now): (RunId, Time),
+    created: &Created,
+    lints: Vec<Lint>,
+) -> Result<(Option<RunId>, Response), ApiError> {
+    let created = created_job(new_id, serial, created);
     match &created {
-        Ok((id, _)) => of_new_job(&serial, *id),
+        Ok((id, _)) => of_new_job(serial, *id),
         // The job that the entry would name does not exist.
         Err(_) => request_audit::target("server", serial.as_str()),
     }
@@ -101,6 +123,6 @@ pub(super) async fn submit(
         (StatusCode::OK, job.status, job.run.created_at)
     };
     let warnings = if is_new { lints } else { Vec::new() };
-    let body = CreatedJobView { job_id: id, status, server_serial: &serial, created_at, warnings };
+    let body = CreatedJobView { job_id: id, status, server_serial: serial, created_at, warnings };
     Ok((is_new.then_some(id), (code, axum::Json(body)).into_response()))
 }

@@ -1,22 +1,21 @@
 //! `POST /api/v1/jobs/{id}/retry`: a new job with the order of an ended one.
 
-use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, JobPath, OptionalJsonBody, unknown_job};
-use super::view::CreatedJobView;
 use super::workflows::Retry;
 use super::{create, order as request, verbs};
 use diagnostics::DiagnosticsOrder;
-use model::{JobStatus, NewEvent, Phase, RunId, Serial, Time};
+use model::{Idempotency, NewEvent, Phase, RunId};
 use provision::JobOrder;
-use store::{Created, Creation};
+use store::Creation;
 use telemetry::request_span;
 use upkeep::UpkeepOrder;
 
@@ -44,9 +43,12 @@ pub(crate) async fn retry(
         ApiError::new(ErrorCode::ConflictVerb, message)
     })?;
     let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
+    let key = request::idempotency_key(&headers)?;
+    let idempotency = key
+        .clone()
+        .map(|key| Idempotency { key, request_sha256: hex::encode(Sha256::digest(format!("retry {id}"))) });
     let (new, response) = match retry {
         Retry::Installation => {
-            let key = request::idempotency_key(&headers)?;
             let order = JobOrder::retry_of(&job, &snapshot, key)
                 .map_err(|why| ApiError::new(ErrorCode::ConflictInput, why.to_string()))?;
             create::submit(&api, &principal, order).await?
@@ -56,6 +58,12 @@ pub(crate) async fn retry(
                 ApiError::new(ErrorCode::ConflictInput, "the order of the job cannot be read")
             })?;
             let server = order.input.server.clone();
+            if let Some(until) = order.input.action.restart_window().until.filter(|until| *until <= api.now())
+            {
+                let message =
+                    format!("the maintenance window of the job ended at {until}; order it with another one");
+                return Err(ApiError::new(ErrorCode::ConflictInput, message));
+            }
             let order = match api.store().server(&server).await? {
                 Some(record) => order.in_facility_of(&record.labels),
                 None => order,
@@ -64,8 +72,10 @@ pub(crate) async fn retry(
             let shared_bmc = resources.get(&server).and_then(|resources| resources.shared_bmc.clone());
             let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());
             create::of_new_job(&server, new);
-            let run = UpkeepOrder { shared_bmc, ..order }.run(new, &principal.name, created_at);
-            new_job(new, &server, created_at, &api.engine.create(Creation { run }).await?)?
+            let order = UpkeepOrder { shared_bmc, idempotency, ..order };
+            let run = order.run(new, &principal.name, created_at);
+            create::created(&api, &server, new, created_at, &api.engine.create(Creation { run }).await?)
+                .await?
         }
         Retry::Diagnostics => {
             let order = DiagnosticsOrder::repeat(&snapshot).ok_or_else(|| {
@@ -73,8 +83,11 @@ pub(crate) async fn retry(
             })?;
             let (new, created_at) = (RunId(api.engine.id_source().new_id(api.now())), api.now());
             create::of_new_job(&order.server, new);
-            let run = diagnostics::order(&order, new, api.services.seed(new), &principal.name, created_at);
-            new_job(new, &order.server, created_at, &api.engine.create(Creation { run }).await?)?
+            let mut run =
+                diagnostics::order(&order, new, api.services.seed(new), &principal.name, created_at);
+            run.request.idempotency = idempotency;
+            let created = api.engine.create(Creation { run }).await?;
+            create::created(&api, &order.server, new, created_at, &created).await?
         }
     };
     if let Some(new) = new {
@@ -85,17 +98,4 @@ pub(crate) async fn retry(
         api.store().append(Some(id), job.run.server.clone(), vec![event], api.now()).await?;
     }
     Ok(response)
-}
-
-/// The response for a new job without a recipe, and its id; or the refusal.
-fn new_job(
-    new: RunId,
-    server_serial: &Serial,
-    created_at: Time,
-    created: &Created,
-) -> Result<(Option<RunId>, Response), ApiError> {
-    request::created_job(new, server_serial, created)?;
-    let status = JobStatus::Queued;
-    let body = CreatedJobView { job_id: new, status, server_serial, created_at, warnings: Vec::new() };
-    Ok((Some(new), (StatusCode::ACCEPTED, Json(body)).into_response()))
 }

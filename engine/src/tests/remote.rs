@@ -487,6 +487,9 @@ async fn messages_that_are_too_long_or_not_known_are_refused_and_change_nothing(
         json!({ "outcome": "done", "plan": [["c", "x".repeat(8193)]] }),
         json!({ "outcome": wait("moon") }),
         json!({ "outcome": "done", "effects": [{ "pinned": "ab" }] }),
+        // The lock of a server is no permit, whether its holder gives it away or another one takes it.
+        json!({ "outcome": "done", "effects": [{ "permit-released": "server/XF-1" }] }),
+        json!({ "outcome": { "permit": { "resource": "server/XF-2", "capacity": 9, "reason": "drill", "detail": "x" } } }),
     ];
     for message in bad {
         let message: ReportMessage = serde_json::from_value(message).unwrap();

@@ -293,12 +293,14 @@ impl SimBmc {
         self.state().certificate += 1;
     }
 
-    /// Restarts the BMC: sessions, media, boot override and tasks are lost, the host keeps running.
+    /// Restarts the BMC: sessions, media, boot override and, at most vendors, tasks are lost, the host keeps running.
     pub fn reset_bmc(&self) {
         let config = &self.inner.config;
         let mut state = self.state();
         state.sessions.clear();
-        state.tasks.clear();
+        if !config.update.keeps_tasks {
+            state.tasks.clear();
+        }
         state.updates.interrupt();
         state.enabled = None;
         state.next_boot = None;

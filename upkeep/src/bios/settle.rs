@@ -23,13 +23,19 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         Err(_) => None,
     };
     let message = match seen {
-        Some(seen) if seen.pending == 0 => {
+        Some(seen) if seen.pending + seen.unseen == 0 => {
             return Ok(StepReport::done());
         }
         Some(seen) => {
             let open: Vec<String> =
                 seen.open.iter().map(|(name, _, then)| format!("{name} {}", plain(then))).collect();
-            format!("the next restart of the host puts into force what was stored: {}", clipped(&open))
+            let open = clipped(&open);
+            match seen.pending {
+                0 => format!(
+                    "the BMC does not show what it stored; the next restart of the host may put into force: {open}"
+                ),
+                _ => format!("the next restart of the host puts into force what was stored: {open}"),
+            }
         }
         None => "the BMC does not respond; the next restart of the host may change settings of the BIOS"
             .to_owned(),

@@ -92,6 +92,8 @@ pub(super) struct Seen {
     pub(super) open: Vec<(String, Value, Value)>,
     /// How many of them wait for a restart.
     pub(super) pending: usize,
+    /// How many of them may wait for a restart, because the BMC does not show what it stores.
+    pub(super) unseen: usize,
     /// Whether one of them waits no longer, although the BMC would show it.
     pub(super) is_lost: bool,
 }
@@ -108,7 +110,10 @@ impl Seen {
             let view = target.view(bmc, found).await?;
             let SettingsDiff { pending, missing, .. } = view.compare(&wanted);
             seen.pending += pending.len();
-            seen.is_lost |= !missing.is_empty() && !target.is_hidden(plan);
+            match target.is_hidden(plan) {
+                true => seen.unseen += missing.len(),
+                false => seen.is_lost |= !missing.is_empty(),
+            }
             for name in pending.into_iter().chain(missing) {
                 let now = view.current.get(&name).cloned().unwrap_or_default();
                 let then = wanted.get(&name).cloned().unwrap_or_default();

@@ -23,10 +23,14 @@ pub(super) struct Current {
 impl Current {
     /// The component of the step that runs.
     pub(super) fn of(step: &StepName, context: &StepContext) -> Result<Self, StepError> {
+        Self::of_key(step, context, &context.record.key)
+    }
+
+    /// The component of the steps with this key.
+    pub(super) fn of_key(step: &StepName, context: &StepContext, key: &str) -> Result<Self, StepError> {
         let order = order(step, context)?;
         let planned: Planned = output_of(step, context, names::FW_PLAN)?;
-        let key = &context.record.key;
-        let item = planned.items.into_iter().find(|item| item.installs() && item.key() == *key);
+        let item = planned.items.into_iter().find(|item| item.installs() && item.key() == key);
         let entry = |item: &PlanItem| {
             order.files.iter().find(|entry| Some(&entry.digest) == item.digest.as_ref()).cloned()
         };

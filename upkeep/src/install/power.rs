@@ -4,12 +4,12 @@
 //!   was   now    because of                         restore
 //!   off   on     firmware.power-on                  shut down, then forced off
 //!   on    off    firmware.host-off, .shut-down      power on
-//!   any   any    an update that did not end         left as it is: power must not be cut while firmware is written
+//!   any   any    an update that may still run       left as it is: power must not be cut while firmware is written
 //! ```
 
 use super::super::identified::{Identified, identified_bmc};
 use super::super::{UpkeepServices, host_power, names};
-use super::settle::Settled;
+use super::settle;
 use engine::{StepContext, StepError, StepReport};
 use model::mutant::{self, Mutant};
 use model::{NewEvent, StepName};
@@ -38,8 +38,9 @@ pub(super) async fn restore(
     if !identified || !host_power::acted(context, &steps) || mutant::active(Mutant::KeepsPower) {
         return Ok(StepReport::skipped());
     }
-    if context.find_output::<Settled>(names::FW_SETTLE).is_some_and(|settled| settled.is_running) {
-        let message = "the power of the host is left as it is, because an update has not ended";
+    if !settle::found_no_update(context) {
+        let message =
+            "the power of the host is left as it is, because it is not known that the update has ended";
         return Ok(StepReport::done().event(NewEvent::warn("firmware.power-left", message)));
     }
     host_power::restore((STEP, names::FW_IDENTIFY), services, context).await

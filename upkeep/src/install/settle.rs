@@ -1,23 +1,27 @@
 //! `firmware.settle`: the first step of every end. A running update is always let finish, also when the run was cancelled.
 //!
 //! ```text
-//!   no image was sent, or the version was verified                  -> skipped
-//!   an image may have arrived, and a look finds no update           -> done
+//!   no whole image was sent, or the version was verified            -> skipped
 //!   queued, running                                                 -> wait `flash_ends`
+//!   no task is shown, the new version is installed                  -> done
+//!   no task is shown, the old version is installed                  -> wait `flash_ends`: a vanished task says nothing
 //!   uploaded and never started, waiting for a restart of the host   -> done, with a warning
 //!   not ended after update_timeout, or no response for half an hour -> done: the power of the host is left as it is
 //! ```
+//!
+//! Invariant: the step says that no update runs only when the BMC has shown it. Everything else leaves power alone.
 
 use std::time::Duration;
 
-use redfish::{UpdateHandle, UpdateState};
+use redfish::{Bmc, UpdateHandle, UpdateState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::absent::{self, Absence};
+use super::super::identified::input;
 use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
-use super::component::record;
+use super::component::{self, Current, record};
 use super::sending::Upload;
 use super::watch::Watched;
 use bmc::wait_for_bmc;
@@ -32,17 +36,29 @@ const POLL: Duration = Duration::from_secs(10);
 /// The output of the step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Settled {
+struct Settled {
     /// Whether an update may still run.
-    pub(super) is_running: bool,
+    is_running: bool,
     away_since: Option<Time>,
 }
 
 /// The last update of the run that was not verified.
 struct Open {
     handle: UpdateHandle,
-    until: Option<Time>,
+    /// When an update that is shown counts as endless.
+    until: Time,
+    /// When an update that is not shown counts as endless.
+    unseen_until: Time,
     component: String,
+}
+
+/// What a look showed.
+enum Seen {
+    /// The update runs, in words for operators.
+    Runs(String),
+    /// No task is shown and the new version is not installed: it may run.
+    Unseen(String),
+    Ended(UpdateState),
 }
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
@@ -50,47 +66,90 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let mut settled: Settled = context.own_output().unwrap_or_default();
     let now = context.now();
     settled.is_running = true;
-    let limit = open.until.unwrap_or_else(|| context.record.started_at.plus(AWAY_LIMIT));
-    if now >= limit {
+    if now >= open.until {
         let message = format!("the update of {} has not ended; it is left to the BMC", open.component);
-        let event = NewEvent::warn("firmware.left-running", message);
-        return Ok(StepReport::done().with_output(json!(settled)).event(event));
+        return Ok(left_running(&settled, message));
     }
     let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
         Ok((bmc, _)) => {
-            let seen = bmc.poll_update(&open.handle).await;
+            let seen = look(context, &bmc, &open).await;
             bmc.release_idle();
-            match seen {
-                Ok(poll) => Absence::of_state(&poll.state).map_or(Ok(poll.state), Err),
-                Err(error) => Err(Absence::of(STEP, Look::of(error))?),
-            }
+            seen?
         }
         Err(absence) => Err(absence),
     };
     let detail = match seen {
-        Ok(UpdateState::Queued | UpdateState::Running { percent: None }) => {
-            settled.away_since = None;
-            format!("the BMC flashes {}; it is let finish", open.component)
+        Ok(Seen::Ended(state)) => return Ok(ended(&open.component, &state)),
+        Ok(Seen::Unseen(detail)) if now >= open.unseen_until => {
+            return Ok(left_running(&settled, format!("{detail}, and is left to the BMC")));
         }
-        Ok(UpdateState::Running { percent: Some(percent) }) => {
+        Ok(Seen::Runs(detail) | Seen::Unseen(detail)) => {
             settled.away_since = None;
-            format!("the BMC flashes {}, {percent} %; it is let finish", open.component)
+            detail
         }
-        Ok(state) => return Ok(ended(&open.component, &state)),
         Err(absence) => {
             let since = *settled.away_since.get_or_insert(now);
             if now.since(since) >= AWAY_LIMIT {
                 let message =
                     format!("the BMC does not respond; the update of {} is left to it", open.component);
-                let event = NewEvent::warn("firmware.left-running", message);
-                return Ok(StepReport::done().with_output(json!(settled)).event(event));
+                return Ok(left_running(&settled, message));
             }
             format!("the BMC may flash {} and does not respond: {absence:?}", open.component)
         }
     };
-    let mut wait = wait_for_bmc(&waits::FLASH_ENDS, limit.since(now) + AWAY_LIMIT * 2, detail);
+    let mut wait = wait_for_bmc(&waits::FLASH_ENDS, open.until.since(now) + AWAY_LIMIT * 2, detail);
     wait.poll = Some(POLL);
     Ok(StepReport::wait(wait).with_output(json!(settled)))
+}
+
+/// Whether the step has found that no update runs. A step that failed has found nothing.
+pub(super) fn found_no_update(context: &StepContext) -> bool {
+    context.snapshot.records_of(STEP).next_back().is_some_and(|record| match record.phase {
+        StepPhase::Skipped => true,
+        StepPhase::Done => Settled::deserialize(&record.output).is_ok_and(|settled| !settled.is_running),
+        _ => false,
+    })
+}
+
+/// Polls the update; where no task is shown, the installed version decides.
+async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Seen, Absence>, StepError> {
+    let absent = |error| Absence::of(STEP, Look::of(error)).map(Err);
+    let state = match bmc.poll_update(&open.handle).await {
+        Ok(poll) => poll.state,
+        Err(error) => return absent(error),
+    };
+    if let Some(absence) = Absence::of_state(&state) {
+        return Ok(Err(absence));
+    }
+    let component = &open.component;
+    Ok(Ok(match state {
+        UpdateState::Queued | UpdateState::Running { percent: None } => {
+            Seen::Runs(format!("the BMC flashes {component}; it is let finish"))
+        }
+        UpdateState::Running { percent: Some(percent) } => {
+            Seen::Runs(format!("the BMC flashes {component}, {percent} %; it is let finish"))
+        }
+        UpdateState::Gone => {
+            let current = Current::of_key(STEP, context, component)?;
+            let serial = input(STEP, context)?.server;
+            let shown = match component::shown(bmc, &serial, &current.item, current.target()).await {
+                Ok(shown) => shown.and_then(|one| one.installed.version),
+                Err(error) => return absent(error),
+            };
+            match current.is_target(shown.as_ref()) {
+                true => Seen::Ended(UpdateState::Gone),
+                false => Seen::Unseen(format!(
+                    "the BMC shows no task for the update of {component} and not the new version: it may flash it"
+                )),
+            }
+        }
+        state => Seen::Ended(state),
+    }))
+}
+
+/// The end of the step when it is not known that the update has ended.
+fn left_running(settled: &Settled, message: String) -> StepReport {
+    StepReport::done().with_output(json!(settled)).event(NewEvent::warn("firmware.left-running", message))
 }
 
 /// The report of an update that has ended, one way or the other.
@@ -108,6 +167,7 @@ fn ended(component: &str, state: &UpdateState) -> StepReport {
             format!("the BMC says that the update of {component} succeeded; it was not verified")
         }
         UpdateState::Failed => format!("the BMC says that the update of {component} failed"),
+        // The new version is installed.
         _ => return report,
     };
     report.event(NewEvent::warn("firmware.unverified", message))
@@ -122,6 +182,10 @@ fn open(context: &StepContext) -> Option<Open> {
         return None;
     }
     let stored = Upload::deserialize(&upload.output).ok()?;
+    if stored.incomplete {
+        // The last piece was not sent: the BMC has nothing to install.
+        return None;
+    }
     let watched = record(context, names::FW_WATCH, &upload.key)
         .and_then(|record| Watched::deserialize(&record.output).ok());
     let limit = Duration::from_secs(stored.limit_s);
@@ -129,13 +193,17 @@ fn open(context: &StepContext) -> Option<Open> {
         Some(watched) => watched.handle,
         None => stored.handle.or_else(|| stored.prepared.map(|prepared| prepared.handle()))?,
     };
+    let ending_since = context.record.started_at;
+    let unseen_until =
+        stored.accepted_at.map_or(ending_since.plus(AWAY_LIMIT), |accepted| accepted.plus(limit));
     Some(Open {
         handle,
         // An image that is still read has not been accepted: the update may take its whole time from the end of the run on.
         until: match stored.accepted_at {
-            None if stored.fetch.is_some() => Some(context.record.started_at.plus(limit)),
-            accepted => accepted.map(|accepted| accepted.plus(limit)),
+            None if stored.fetch.is_some() => ending_since.plus(limit),
+            _ => unseen_until,
         },
+        unseen_until,
         component: upload.key.clone(),
     })
 }

@@ -4,7 +4,7 @@
 //!   queued, running          wait                                   longer than update_timeout ─► failure `update_stuck`
 //!   uploaded                 second request, once                   (a checkpoint before it; after a crash: look first)
 //!   needs a host restart     done, word HostRestart
-//!   needs a BMC restart      restart it, once, then wait
+//!   needs a BMC restart      restart it, once; then the new version? done : wait
 //!   done                     done, word Done                        firmware.verify reads the version
 //!   failed                   the new version? done : failure `update_failed`
 //!   gone                     the new version? done : wait for update_timeout, then done, word Gone
@@ -23,7 +23,7 @@ use super::super::look::Look;
 use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current, sibling};
 use super::sending::Upload;
-use bmc::{failure, from_redfish, lease_lost, wait_for_bmc};
+use bmc::{failure, from_redfish, from_redfish_change, lease_lost, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
 use model::mutant::{self, Mutant};
 use model::{NewEvent, StepName, Time};
@@ -31,6 +31,8 @@ use model::{NewEvent, StepName, Time};
 const STEP: &StepName = names::FW_WATCH;
 /// The longest delay between two polls that a BMC can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// How long a BMC may take to begin a restart.
+const RESTART_BEGINS: Duration = Duration::from_secs(180);
 /// A progress event is written for each step of this many percent.
 const EVENT_STEP: u8 = 25;
 
@@ -64,9 +66,30 @@ pub(super) struct Watched {
     logged: u8,
     /// The second request may have been sent.
     starting: bool,
-    /// The restart of the BMC that the update needs was requested.
-    bmc_restarted: bool,
+    /// The restart of the BMC that the update needs.
+    bmc_restart: BmcRestart,
     absent: Absent,
+}
+
+/// A restart of the BMC that an update needs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct BmcRestart {
+    /// When it was requested last; stored before the request.
+    sent_at: Option<Time>,
+    sent: u32,
+    /// Whether the request has left this program for certain.
+    answered: bool,
+}
+
+impl BmcRestart {
+    /// Whether the request is sent now. When the worker died with the request, it is sent once more after a BMC that has it would
+    /// have begun to restart.
+    fn is_due(&self, now: Time) -> bool {
+        match self.sent_at {
+            None => true,
+            Some(sent_at) => !self.answered && self.sent < 2 && now.since(sent_at) >= RESTART_BEGINS,
+        }
+    }
 }
 
 impl Watched {
@@ -81,7 +104,7 @@ impl Watched {
             percent: None,
             logged: 0,
             starting: false,
-            bmc_restarted: false,
+            bmc_restart: BmcRestart::default(),
             absent: Absent::default(),
         })
     }
@@ -158,7 +181,7 @@ async fn look(
     let what = current.item.what();
     match &poll.state {
         UpdateState::Uploaded => start_uploaded(context, current, bmc, watched).await,
-        UpdateState::NeedsBmcRestart if !watched.bmc_restarted => {
+        UpdateState::NeedsBmcRestart if watched.bmc_restart.is_due(context.now()) => {
             restart_bmc(context, bmc, found, watched).await?;
             Ok(Ok(go_on(context, current, watched, &poll)))
         }
@@ -178,7 +201,10 @@ async fn look(
                 format!("the BMC says that the update to {what} succeeded; the version is read next");
             done(watched, NewEvent::info("firmware.flashed", message))
         }
-        UpdateState::Failed | UpdateState::Gone => ended(context, current, bmc, watched, &poll).await,
+        // After the restart some tasks say for ever what they said before it.
+        UpdateState::Failed | UpdateState::Gone | UpdateState::NeedsBmcRestart => {
+            ended(context, current, bmc, watched, &poll).await
+        }
         UpdateState::Running { percent } => {
             watched.percent = *percent;
             Ok(Ok(go_on(context, current, watched, &poll)))
@@ -233,7 +259,7 @@ fn stuck_after(
     StepReport::fail(failure(names::class::UPDATE_STUCK, STEP, summary, next)).with_output(json!(watched))
 }
 
-/// What follows when the task failed or vanished: the version decides.
+/// What follows when the task failed, vanished, or has nothing more to say: the version decides.
 async fn ended(
     context: &StepContext,
     current: &Current,
@@ -250,7 +276,7 @@ async fn ended(
     if current.is_target(shown.as_ref()) {
         watched.word = Word::Done;
         let message =
-            format!("the task of the update to {what} is gone or failed, and the new version is installed");
+            format!("the task of the update to {what} shows no success, and the new version is installed");
         return Ok(Ok(StepReport::done()
             .with_output(json!(watched))
             .event(NewEvent::info("firmware.flashed", message))));
@@ -272,7 +298,11 @@ async fn ended(
         return Ok(Ok(go_on(context, current, watched, poll)));
     }
     watched.word = Word::Gone;
-    let message = format!("the task of the update to {what} vanished; {installed} is installed");
+    let end = match poll.state {
+        UpdateState::Gone => "vanished",
+        _ => "still asks for a restart of the BMC, which was restarted",
+    };
+    let message = format!("the task of the update to {what} {end}; {installed} is installed");
     Ok(Ok(StepReport::done()
         .with_output(json!(watched))
         .event(NewEvent::warn("firmware.task-gone", message))))
@@ -312,7 +342,7 @@ async fn start_uploaded(context: &StepContext, current: &Current, bmc: &Bmc, wat
         // The next look finds its task, or sends the request again: it starts the image that the BMC has.
         Ok(UpdateStart::MaybeAccepted { .. }) => {}
         Err(error) => {
-            return Err(bmc::from_redfish_change(STEP, &error).with_output(json!(watched)));
+            return Err(from_redfish_change(STEP, &error).with_output(json!(watched)));
         }
     }
     let poll =
@@ -327,14 +357,27 @@ async fn restart_bmc(
     found: &Identified,
     watched: &mut Watched,
 ) -> Result<(), StepError> {
-    watched.bmc_restarted = true;
-    context.checkpoint(json!(watched)).await.map_err(|_lost| lease_lost(STEP))?;
-    let Some(manager) = &found.discovery.manager else { return Ok(()) };
+    let unsent = watched.clone();
+    let restart = &mut watched.bmc_restart;
+    restart.sent_at = Some(context.now());
+    restart.sent += 1;
+    let Some(manager) = &found.discovery.manager else {
+        // Without a manager only an operator restarts the BMC; the version shows it.
+        restart.answered = true;
+        return Ok(());
+    };
     let failed = |error: RedfishError| from_redfish(STEP, &error);
     let status = bmc.manager_status(manager).await.map_err(failed)?;
     let reset = bmc.manager_reset_type(&status, ManagerReset::Graceful).await.map_err(failed)?;
+    context.checkpoint(json!(watched)).await.map_err(|_lost| lease_lost(STEP))?;
     match bmc.reset_manager(&status, reset).await {
-        Err(error) if !error.maybe_applied() => Err(failed(error)),
-        _ => Ok(()),
+        // Nothing was restarted: the next run of the step sends the request.
+        Err(error) if !error.maybe_applied() => {
+            Err(from_redfish_change(STEP, &error).with_output(json!(unsent)))
+        }
+        _ => {
+            watched.bmc_restart.answered = true;
+            Ok(())
+        }
     }
 }

@@ -34,7 +34,9 @@ pub struct UpdatePolicy {
     pub bios: BiosUpdate,
     /// The state of a task that waits for a restart of the host.
     pub waiting: WaitingTask,
-    /// Whether tasks survive the restart of the BMC after its own update.
+    /// Whether a new image of the BMC runs only after a restart that the client requests; its task names the manager.
+    pub asks_for_bmc_restart: bool,
+    /// Whether tasks survive a restart of the BMC.
     pub keeps_tasks: bool,
     /// Whether the new image of the BMC is listed, as not active, before the BMC has restarted.
     pub lists_staged: bool,
@@ -64,6 +66,7 @@ impl Default for UpdatePolicy {
             answer: UpdateAnswer::TaskAndMonitor,
             bios: BiosUpdate::Staged,
             waiting: WaitingTask::default(),
+            asks_for_bmc_restart: false,
             keeps_tasks: false,
             lists_staged: false,
             check_time: Duration::from_secs(20),

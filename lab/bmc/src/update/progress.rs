@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Job { item, version, stage }   Fetching ─► Checking ─► Checked ─► Flashing ─► WaitingForHost ─► applied      Updates::step
+//!                                                                             └─► WaitingForBmc ──┘
 //!   TaskView                       how the stage is shown in a task, or at the service
 //! ```
 
@@ -14,6 +15,7 @@ use super::image;
 use crate::{
     config::{BiosUpdate, Component, SimBmcConfig, UpdatePolicy},
     faults::FlashFault,
+    routes::{self, Resource},
     tasks::Tasks,
 };
 
@@ -55,6 +57,8 @@ pub(super) enum Stage {
     WaitingForHost {
         written: bool,
     },
+    /// The image of the BMC is written and runs after a restart that the client requests.
+    WaitingForBmc,
     Flashing {
         from: Duration,
         until: Duration,
@@ -176,7 +180,7 @@ impl Updates {
         let policy = &config.update;
         let Some(mut job) = self.job.take() else { return Next::Wait };
         match job.stage {
-            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } => {
+            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } | Stage::WaitingForBmc => {
                 self.job = Some(job);
                 Next::Wait
             }
@@ -195,7 +199,10 @@ impl Updates {
                 self.job = Some(job);
                 Next::Again
             }
-            Stage::Flashing { from, until } => self.flash(policy, tasks, job, (from, until), now),
+            Stage::Flashing { from, until } => {
+                let manager = routes::uri(config, &Resource::Manager);
+                self.flash((policy, &manager), tasks, job, (from, until), now)
+            }
         }
     }
 
@@ -236,7 +243,7 @@ impl Updates {
 
     pub(super) fn flash(
         &mut self,
-        policy: &UpdatePolicy,
+        (policy, manager): (&UpdatePolicy, &str),
         tasks: &mut Tasks,
         mut job: Job,
         (from, until): (Duration, Duration),
@@ -260,6 +267,12 @@ impl Updates {
                 self.show(tasks, &job, TaskView::failed("Completed", message))
             }
             Some(FlashFault::Lie) => self.show(tasks, &job, TaskView::done()),
+            _ if component == Component::Bmc && policy.asks_for_bmc_restart => {
+                self.show(tasks, &job, TaskView::asks_for(manager));
+                job.stage = Stage::WaitingForBmc;
+                self.job = Some(job);
+                return Next::Wait;
+            }
             _ if component == Component::Bmc => {
                 self.show(tasks, &job, TaskView::done());
                 self.apply(&job);
@@ -311,8 +324,11 @@ impl Updates {
         .map(|until| until.saturating_sub(self.skipped))
     }
 
-    /// Forgets the update that runs, as a restart of the BMC does.
+    /// Forgets the update that runs, as a restart of the BMC does. An image that waited for the restart runs.
     pub(crate) fn interrupt(&mut self) {
+        if let Some(job) = self.job.take_if(|job| matches!(job.stage, Stage::WaitingForBmc)) {
+            self.apply(&job);
+        }
         if self.job.as_ref().is_some_and(|job| !matches!(job.stage, Stage::WaitingForHost { .. })) {
             self.job = None;
             self.shown = ShownState { state: "Idle", ..ShownState::default() };
@@ -340,7 +356,9 @@ impl Updates {
         self.job.as_ref().is_some_and(|job| match job.stage {
             Stage::Checking { until } => now < until,
             Stage::Flashing { until, .. } => now < until || job.fault == Some(FlashFault::Hang),
-            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } => false,
+            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } | Stage::WaitingForBmc => {
+                false
+            }
         })
     }
 
@@ -360,6 +378,8 @@ pub(super) struct TaskView<'a> {
     pub(super) percent: u64,
     pub(super) id: &'a str,
     pub(super) message: &'a str,
+    /// The argument of the message.
+    pub(super) argument: Option<&'a str>,
     pub(super) job_state: Option<&'a str>,
     /// Whether the task ended, and whether it succeeded.
     pub(super) ended: Option<bool>,
@@ -368,7 +388,8 @@ pub(super) struct TaskView<'a> {
 impl<'a> TaskView<'a> {
     pub(super) fn running(service_state: &'static str, state: &'a str, percent: u64) -> Self {
         let (id, message) = ("Update.1.1.InstallingOnComponent", "The image is being processed.");
-        TaskView { service_state, state, status: "OK", percent, id, message, job_state: None, ended: None }
+        let (argument, job_state, ended) = (None, None, None);
+        TaskView { service_state, state, status: "OK", percent, id, message, argument, job_state, ended }
     }
 
     pub(super) fn done() -> Self {
@@ -395,13 +416,20 @@ impl<'a> TaskView<'a> {
         }
     }
 
+    /// The image of the BMC at this path is written, and runs after its restart.
+    fn asks_for(manager: &'a str) -> Self {
+        let (id, message) =
+            ("Base.1.18.ResetRequired", "In order to complete the operation, a component reset is required.");
+        TaskView { id, message, argument: Some(manager), ..TaskView::done() }
+    }
+
     pub(super) fn overlay(&self) -> Value {
         let severity = if self.status == "OK" { "OK" } else { "Critical" };
         let mut overlay = json!({
             "TaskState": self.state,
             "TaskStatus": self.status,
             "PercentComplete": self.percent,
-            "Messages": [{ "MessageId": self.id, "Message": self.message, "MessageSeverity": severity, "MessageArgs": [] }],
+            "Messages": [{ "MessageId": self.id, "Message": self.message, "MessageSeverity": severity, "MessageArgs": self.argument.as_slice() }],
         });
         if let Some(state) = self.job_state {
             overlay["Oem"] = json!({ "Vendor": { "JobState": state } });

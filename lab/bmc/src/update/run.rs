@@ -109,15 +109,10 @@ impl SimBmc {
 
     fn restart_after_update(&self, new_certificate: bool, for_ever: bool) {
         let policy = &self.inner.config.update;
-        let kept = policy.keeps_tasks.then(|| std::mem::take(&mut self.state().tasks));
         let time = if for_ever { Duration::from_secs(86_400) } else { policy.restart_time };
         self.restart_bmc(time);
-        let mut state = self.state();
-        if let Some(kept) = kept {
-            state.tasks = kept;
-        }
         if new_certificate {
-            state.certificate += 1;
+            self.state().certificate += 1;
         }
     }
 

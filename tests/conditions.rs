@@ -162,6 +162,53 @@ async fn a_cancelled_cycle_gives_the_host_its_power_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn conditions_with_a_limit_per_rack_wait_for_each_other_and_for_no_other_rack() {
+    let racks = [("COND-1", "r1"), ("COND-2", "r1"), ("COND-3", "r2")];
+    let spec = |(serial, _): (&str, &str)| {
+        with_bmc(healthy(serial), |bmc| {
+            bmc.starts_on = true;
+            bmc.power.graceful = Graceful::IgnoredByHost;
+        })
+    };
+    let scene = Scene::start_with(racks.map(spec).into(), |settings, _| quick(settings)).await;
+    let cycle = |more: Value| {
+        let mut body =
+            json!({ "kind": "powerCycleSoft", "parameters": { "force": true, "grace_seconds": 600 } });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let limited = cycle(json!({ "max_parallel": 1, "per": "rack" }));
+    let condition = |serial: &str| format!("/api/v1/servers/{serial}/condition");
+    for body in [
+        cycle(json!({ "max_parallel": 1 })),
+        cycle(json!({ "per": "rack" })),
+        cycle(json!({ "max_parallel": 0, "per": "rack" })),
+        limited.clone(),
+    ] {
+        // The last one: the server has no label of this name yet.
+        scene.admin.post(&condition("COND-1"), &body).await.refused(400, "validation_error");
+    }
+    let mut ids = Vec::new();
+    for (serial, rack) in racks {
+        let labels = json!({ "labels": { "rack": rack } });
+        scene.admin.patch(&format!("/api/v1/servers/{serial}"), &labels).await.expect(200);
+        let created = scene.admin.post(&condition(serial), &limited).await.expect(200);
+        ids.push(created["id"].as_str().unwrap().to_owned());
+        if serial != "COND-2" {
+            let waits = |job: &Value| job["wait"]["reason"] == "graceful_shutdown";
+            scene.admin.wait(ids.last().unwrap(), "the grace period", waits).await;
+        }
+    }
+    let why = scene.admin.explain(&ids[1]).await;
+    assert!(why.to_string().contains("parallel/powerCycleSoft/rack=r1 has capacity 1"), "{why}");
+    assert_eq!(scene.admin.job(&ids[1]).await["status"], "queued");
+    for (at, id) in ids.iter().enumerate() {
+        assert_eq!(scene.complete_skipping(id).await["outcome"], "succeeded", "{at}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_is_restarted_away_and_back_while_its_host_runs() {
     let scene = scene(|_| {}).await;
     let bmc = scene.bmc(SERIAL).clone();

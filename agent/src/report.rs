@@ -64,6 +64,14 @@ pub enum ReportDelivery {
     Said,
 }
 
+/// Why a repeated report was not acknowledged.
+enum Unacknowledged {
+    /// The controller refused it for good, with this status.
+    Refused(u16),
+    /// The time for it ended; the last reason.
+    GaveUp(String),
+}
+
 #[derive(Serialize)]
 struct Body<'a> {
     status: &'a str,
@@ -217,30 +225,14 @@ impl<'run> Reporter<'run> {
     /// Repeats a report of progress until the controller acknowledges it.
     fn confirm(&self, step: &str, percent: u8) -> Result<(), String> {
         let body = Body { step: Some(step), percent: Some(percent.min(100)), ..self.body("progress") };
-        let begun = self.clock.elapsed();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let (reason, wait) = match self.post(&body) {
-                Ok((200..=299, _)) => return Ok(()),
-                Ok((status, _)) if is_final(status) => {
-                    return Err(format!(
-                        "nothing was written: the controller refuses with {status} that this run writes to the disk"
-                    ));
-                }
-                Ok((status, after)) => {
-                    (format!("the controller responded with {status}"), after.unwrap_or(pause))
-                }
-                Err(reason) => (reason, pause),
-            };
-            if self.clock.elapsed().saturating_sub(begun) + wait > CONFIRM_TIME {
-                return Err(format!(
-                    "nothing was written: the controller does not know the disk of this run: {reason}"
-                ));
+        self.repeat(&body, Some(CONFIRM_TIME)).map_err(|unacknowledged| match unacknowledged {
+            Unacknowledged::Refused(status) => {
+                format!("nothing was written: the controller refuses with {status} that this run writes to the disk")
             }
-            self.log.line(UNIT, format!("{reason}; the disk is reported again before it is written"));
-            self.clock.sleep(wait.min(LONGEST_PAUSE));
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
+            Unacknowledged::GaveUp(reason) => {
+                format!("nothing was written: the controller does not know the disk of this run: {reason}")
+            }
+        })
     }
 
     /// Sets how the disk of the run was erased. Does nothing before the disk is set.
@@ -319,32 +311,37 @@ impl<'run> Reporter<'run> {
             // The run goes on: this report ends nothing.
             Outcome::Reachable(reach) => Body { reach: Some(reach), ..self.body("reachable") },
         };
+        match self.repeat(&body, limit) {
+            Ok(()) => {
+                self.log.line(UNIT, "the controller acknowledged the report");
+                ReportDelivery::Acknowledged
+            }
+            Err(Unacknowledged::Refused(status)) => {
+                self.log.line(UNIT, format!("the controller refused the report with {status}"));
+                ReportDelivery::Refused(status)
+            }
+            Err(Unacknowledged::GaveUp(_)) => ReportDelivery::GaveUp,
+        }
+    }
+
+    /// Sends a report until the controller acknowledges or refuses it, or until `limit` has passed.
+    fn repeat(&self, body: &Body<'_>, limit: Option<Duration>) -> Result<(), Unacknowledged> {
         let begun = self.clock.elapsed();
         let mut pause = FIRST_PAUSE;
         loop {
-            let wait = match self.post(&body) {
-                Ok((200..=299, _)) => {
-                    self.log.line(UNIT, "the controller acknowledged the report");
-                    return ReportDelivery::Acknowledged;
-                }
-                Ok((status, _)) if is_final(status) => {
-                    self.log.line(UNIT, format!("the controller refused the report with {status}"));
-                    return ReportDelivery::Refused(status);
+            let (reason, wait) = match self.post(body) {
+                Ok((200..=299, _)) => return Ok(()),
+                Ok((status, _)) if status < 500 && !matches!(status, 408 | 425 | 429) => {
+                    return Err(Unacknowledged::Refused(status));
                 }
                 Ok((status, retry_after)) => {
-                    self.log.line(
-                        UNIT,
-                        format!("the controller responded with {status}; the report is repeated"),
-                    );
-                    retry_after.unwrap_or(pause)
+                    (format!("the controller responded with {status}"), retry_after.unwrap_or(pause))
                 }
-                Err(reason) => {
-                    self.log.line(UNIT, format!("{reason}; the report is repeated"));
-                    pause
-                }
+                Err(reason) => (reason, pause),
             };
+            self.log.line(UNIT, format!("{reason}; the report is repeated"));
             if limit.is_some_and(|limit| self.clock.elapsed().saturating_sub(begun) + wait > limit) {
-                return ReportDelivery::GaveUp;
+                return Err(Unacknowledged::GaveUp(reason));
             }
             self.clock.sleep(wait.min(LONGEST_PAUSE));
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -393,11 +390,6 @@ impl<'run> Reporter<'run> {
     }
 }
 
-/// Whether a response will not change when the request is repeated.
-fn is_final(status: u16) -> bool {
-    status < 500 && !matches!(status, 408 | 425 | 429)
-}
-
 fn bounded(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
@@ -435,7 +427,7 @@ mod tests {
         );
     }
 
-    /// What the first step that writes is told, and the step after it, by these responses.
+    /// Begins the first step that writes, and the step after it, while the controller responds so. Returns the result, and the reports.
     fn begin(statuses: impl IntoIterator<Item = u16>) -> (Result<(), String>, Vec<serde_json::Value>) {
         let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
         let http = FakeHttp::statuses(statuses);

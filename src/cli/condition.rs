@@ -37,6 +37,12 @@ pub(super) struct RequestArgs {
     /// The deadline as RFC 3339; a condition that has not ended by then fails [default: four hours; twelve for firmware and BIOS, from the end of the maintenance window on; a week more with --no-restart]
     #[arg(long, value_name = "TIME")]
     deadline: Option<String>,
+    /// At most N of such conditions run at once on servers with the same value of the label --per; the others wait
+    #[arg(long, value_name = "N", requires = "per", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_parallel: Option<u32>,
+    /// The label for --max-parallel, such as rack
+    #[arg(long, value_name = "LABEL", requires = "max_parallel")]
+    per: Option<String>,
     /// Request it only if the newest condition of this kind has this revision, 0 for none; otherwise end with 4
     #[arg(long, value_name = "N")]
     if_revision: Option<u64>,
@@ -168,6 +174,7 @@ impl RequestArgs {
             || self.queue
             || self.priority.is_some()
             || self.deadline.is_some()
+            || self.max_parallel.is_some()
             || self.if_revision.is_some()
             || self.idempotency_key.is_some()
     }
@@ -213,6 +220,8 @@ impl RequestArgs {
         for (name, value) in [
             ("priority", self.priority.map(|priority| json!(priority))),
             ("deadline", self.deadline.as_ref().map(|deadline| json!(deadline))),
+            ("max_parallel", self.max_parallel.map(|most| json!(most))),
+            ("per", self.per.as_ref().map(|label| json!(label))),
             ("revision", self.if_revision.map(|revision| json!(revision))),
         ] {
             if let Some(value) = value {

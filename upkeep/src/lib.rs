@@ -73,7 +73,7 @@ pub use install::{
 };
 pub use install_order::{HostRestart, InstallFirmware, RestartWindow};
 pub use names::{CERTIFICATE_CHANGED, class};
-pub use order::{ConditionKind, UpkeepAction, UpkeepInput, UpkeepOrder};
+pub use order::{ConditionKind, ParallelLimit, UpkeepAction, UpkeepInput, UpkeepOrder};
 
 /// The workflow that switches a host off and on.
 pub const POWER_CYCLE: &str = "power.cycle";

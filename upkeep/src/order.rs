@@ -7,6 +7,7 @@
 //!          condition/SERIAL        one open condition of any kind, unless the order may queue behind others
 //!          server/SERIAL           one run tree changes or reads a BMC at a time; waits by priority, then age
 //!          bmc/ADDRESS             for servers that share a BMC; waits likewise
+//!          parallel/KIND/LABEL=VALUE   for orders that limit how many of their kind run at once; waits likewise
 //! ```
 //!
 //! The label `queue` of the server names the queue of the steps at its BMC. The steps that hold files of the registry stay in the
@@ -321,6 +322,17 @@ pub struct UpkeepInput {
     pub action: UpkeepAction,
 }
 
+/// How many conditions of a kind run at once on servers that have a label in common, such as those of a rack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParallelLimit {
+    /// The name of the label.
+    pub label: String,
+    /// Its value on the server.
+    pub value: String,
+    /// The maximum.
+    pub count: u32,
+}
+
 /// What an operator orders.
 #[derive(Clone, Debug)]
 pub struct UpkeepOrder {
@@ -333,6 +345,8 @@ pub struct UpkeepOrder {
     /// When the run must have ended; the default is four hours, twelve for firmware and the BIOS, from the end of the maintenance
     /// window on, or from a week later when an operator restarts the host.
     pub deadline: Option<Time>,
+    /// How many orders of this kind run at once.
+    pub parallel: Option<ParallelLimit>,
     /// The address of the BMC if the server shares it with another one.
     pub shared_bmc: Option<String>,
     /// The queue of the steps at the BMC; `None` for that of the controller.
@@ -351,6 +365,7 @@ impl UpkeepOrder {
             queue: false,
             priority: 0,
             deadline: None,
+            parallel: None,
             shared_bmc: None,
             facility: None,
             retry_of: None,
@@ -403,6 +418,9 @@ impl UpkeepOrder {
             lock(format!("condition/{server}"), MAX_OPEN, alone),
             lock(format!("server/{server}"), 1, OnConflict::Wait),
         ];
+        locks.extend(self.parallel.iter().map(|ParallelLimit { label, value, count }| {
+            lock(format!("parallel/{}/{label}={value}", action.kind()), *count, OnConflict::Wait)
+        }));
         locks.extend(
             self.shared_bmc.iter().map(|address| lock(format!("bmc/{address}"), 1, OnConflict::Wait)),
         );

@@ -23,8 +23,10 @@ use super::{dry_run, firmware, kind_of, newest, server_of};
 use model::{Idempotency, Job, RunId, Serial, Server, Time};
 use store::{Created, Creation};
 use telemetry::request_span;
-use upkeep::{ConditionKind, RestartWindow, UpkeepAction, UpkeepOrder};
+use upkeep::{ConditionKind, ParallelLimit, RestartWindow, UpkeepAction, UpkeepOrder};
 
+/// The greatest `max_parallel`.
+const MAX_PARALLEL: u32 = 1000;
 /// The allowed priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
 
@@ -55,6 +57,12 @@ pub(crate) struct NewCondition {
     /// The priority; of the conditions and jobs that wait for a server, a greater one gets it first.
     #[schemars(range(min = -100, max = 100))]
     priority: Option<i32>,
+    /// The maximum of such conditions that run at once on servers with the same value of the label `per`: this one waits while as many
+    /// conditions of its kind run that have a limit with this label.
+    #[schemars(range(min = 1, max = MAX_PARALLEL))]
+    max_parallel: Option<u32>,
+    /// The label for `max_parallel`, such as `rack`; the server must have it.
+    per: Option<String>,
     /// A condition that has not ended by then fails; the default is four hours, and twelve for `firmwareInstall` and `biosApply`, from the
     /// end of the maintenance window on, or from a week later if an operator restarts the host.
     #[schemars(with = "Option<types::Timestamp>")]
@@ -138,6 +146,8 @@ async fn checked(
     if body.deadline.is_some_and(|deadline| deadline <= api.now()) {
         problems.push(Detail::new("/deadline", Rule::Range, "the deadline has passed"));
     }
+    let parallel = parallel(record, body.max_parallel, body.per.as_deref());
+    let parallel = parallel.map_err(|problem| problems.push(problem)).unwrap_or_default();
     problems.extend(window_problem(action.restart_window(), body.deadline, api.now()));
     if !problems.is_empty() {
         return Err(ApiError::invalid(problems));
@@ -145,7 +155,7 @@ async fn checked(
     let action = firmware::fill(api, &server, action).await?;
     let canonical = json!({
         "kind": kind, "parameters": action.parameters(), "queue": body.queue, "priority": priority,
-        "deadline": body.deadline,
+        "deadline": body.deadline, "max_parallel": body.max_parallel, "per": body.per,
     });
     let idempotency = key.map(|key| Idempotency {
         key,
@@ -157,11 +167,36 @@ async fn checked(
         queue: body.queue,
         priority,
         deadline: body.deadline,
+        parallel,
         shared_bmc,
         idempotency,
         ..UpkeepOrder::new(server.clone(), action).in_facility_of(&record.labels)
     };
     Ok(Request { server, kind, order })
+}
+
+/// How many orders of a kind run at once on servers that share a label with this one.
+fn parallel(
+    server: &Server,
+    count: Option<u32>,
+    label: Option<&str>,
+) -> Result<Option<ParallelLimit>, Detail> {
+    let (count, label) = match (count, label) {
+        (None, None) => return Ok(None),
+        (Some(count), Some(label)) => (count, label),
+        _ => {
+            let message = "max_parallel and per belong together";
+            return Err(Detail::new("/max_parallel", Rule::Shape, message));
+        }
+    };
+    if !(1..=MAX_PARALLEL).contains(&count) {
+        let message = format!("max_parallel is a number from 1 to {MAX_PARALLEL}");
+        return Err(Detail::new("/max_parallel", Rule::Range, message));
+    }
+    let Some(value) = server.labels.get(label) else {
+        return Err(Detail::new("/per", Rule::Value, format!("the server has no label {label:?}")));
+    };
+    Ok(Some(ParallelLimit { label: label.to_owned(), value: value.clone(), count }))
 }
 
 /// Why the host could never be restarted: nothing would be installed, and what was stored would be used at any later restart.

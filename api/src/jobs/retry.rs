@@ -58,8 +58,14 @@ pub(crate) async fn retry(
                 ApiError::new(ErrorCode::ConflictInput, "the order of the job cannot be read")
             })?;
             let server = order.input.server.clone();
-            if let Some(until) = order.input.action.restart_window().until.filter(|until| *until <= api.now())
-            {
+            let earlier = match &idempotency {
+                Some(Idempotency { key, request_sha256 }) => {
+                    api.store().earlier(&server, key, request_sha256).await?
+                }
+                None => None,
+            };
+            let passed = order.input.action.restart_window().until.filter(|until| *until <= api.now());
+            if let (Some(until), None) = (passed, earlier) {
                 let message =
                     format!("the maintenance window of the job ended at {until}; order it with another one");
                 return Err(ApiError::new(ErrorCode::ConflictInput, message));

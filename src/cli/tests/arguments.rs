@@ -162,7 +162,7 @@ fn the_help_of_every_command_matches_the_snapshot() {
 }
 
 /// What a command line costs before its command begins: the definition, examples included, and its parse. The process itself is
-/// measured by the numbers of docs/testing.md, because a test in a busy machine cannot hold milliseconds.
+/// measured by `.ci/starts`, because a test in a busy machine cannot hold milliseconds.
 #[test]
 fn the_definition_of_the_command_line_is_cheap() {
     let quickest = (0..20)

@@ -47,6 +47,9 @@ fn idle(settings: &mut Settings) {
 async fn a_dry_run_shows_what_a_job_would_do_and_writes_nothing() {
     let scene = Scene::start_with(vec![silent("DRY-1"), silent("DRY-2")], |settings, _| idle(settings)).await;
     let admin = &scene.admin;
+    // The events of the push of the image are written up to a second after it.
+    let events = "/api/v1/events?limit=100";
+    admin.until(events, "the push", |page| page.json().to_string().contains("registry.push-tag")).await;
     let before = contents(&scene);
     let plan = admin.post("/api/v1/jobs?dry_run=true", &order("DRY-1")).await.expect(200);
     assert_eq!(

@@ -209,16 +209,24 @@ impl<'run> Reporter<'run> {
     /// # Errors
     /// Returns the reason why nothing may be written: the controller refuses it, or has not responded for ten minutes.
     pub fn begin_writing(&self, step: &str, percent: u8) -> Result<(), String> {
-        let first = match &mut *self.disk.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(disk) => !std::mem::replace(&mut disk.written, true),
-            None => false,
-        };
+        let first = self.set_written(true);
         match &self.channel {
-            Channel::Http(_) if first => self.confirm(step, percent),
+            // Nothing is written after a failure, and no later report may say so: a retry would keep to this disk.
+            Channel::Http(_) if first => self.confirm(step, percent).inspect_err(|_| {
+                self.set_written(false);
+            }),
             _ => {
                 self.progress(step, percent);
                 Ok(())
             }
+        }
+    }
+
+    /// Sets whether a step that writes has begun. Returns whether that is new; `false` before the disk is set.
+    fn set_written(&self, written: bool) -> bool {
+        match &mut *self.disk.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(disk) => std::mem::replace(&mut disk.written, written) != written,
+            None => false,
         }
     }
 
@@ -427,15 +435,19 @@ mod tests {
         );
     }
 
-    /// Begins the first step that writes, and the step after it, while the controller responds so. Returns the result, and the reports.
+    /// Begins the first step that writes, and the step after it or else the end, while the controller responds so. Returns the result of
+    /// the first, and the reports.
     fn begin(statuses: impl IntoIterator<Item = u16>) -> (Result<(), String>, Vec<serde_json::Value>) {
         let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
         let http = FakeHttp::statuses(statuses);
         let reporter = Reporter::new(&http, &clock, &job, &log);
         reporter.set_disk(&DiskFacts { serial: Some("D1".to_owned()), ..DiskFacts::default() }, &[]);
         let begun = reporter.begin_writing("partition.service", 2);
-        if begun.is_ok() {
-            reporter.begin_writing("image-linux.service", 5).unwrap();
+        match begun {
+            Ok(()) => reporter.begin_writing("image-linux.service", 5).unwrap(),
+            Err(_) => {
+                let _in_one_attempt = reporter.deliver(&failed(), Some(Duration::ZERO));
+            }
         }
         (begun, http.bodies())
     }
@@ -447,13 +459,16 @@ mod tests {
         assert_eq!(begun, Ok(()));
         assert_eq!(sent.len(), 5);
         assert!(sent.iter().all(|body| body["disk"]["serial"] == "D1" && body["disk"]["written"] == true));
-        let (refused, sent) = begin([409]);
+        let (refused, sent) = begin([409, 200]);
         assert!(refused.unwrap_err().starts_with("nothing was written: the controller refuses with 409"));
-        assert_eq!(sent.len(), 1);
+        // The end names the disk, and that nothing was written to it.
+        let written: Vec<bool> = sent.iter().map(|body| body["disk"]["written"] == true).collect();
+        assert_eq!(written, [true, false]);
         // A controller that is away is waited for, ten minutes.
-        let (silent, sent) = begin([0; 16]);
+        let (silent, sent) = begin([0; 18]);
         assert!(silent.unwrap_err().contains("the connection was refused"));
-        assert!((14..=16).contains(&sent.len()), "{}", sent.len());
+        assert!((15..=17).contains(&sent.len()), "{}", sent.len());
+        assert_eq!(sent.last().map(|body| &body["disk"]["written"]), Some(&serde_json::json!(false)));
     }
 
     #[test]

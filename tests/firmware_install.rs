@@ -7,6 +7,7 @@ use lab_bmc::{
     Fault, FaultEffect, FaultTrigger, FlashFault, JournalItem, Power, RequestKind, SimBmc, SimBmcConfig,
     firmware_image,
 };
+use reqwest::Method;
 use serde_json::{Value, json};
 use settings::Settings;
 use sha2::{Digest, Sha256};
@@ -528,6 +529,31 @@ async fn a_window_that_has_passed_or_begins_after_the_deadline_is_refused_before
         scene.admin.post(&place("condition"), &body).await.refused(400, "validation_error");
     }
     assert_eq!(scene.bmc(SERIAL).mutations(), []);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_request_returns_its_installation_after_its_window_its_deadline_and_its_set_are_gone() {
+    let scene = scene("generic", |_| {}).await;
+    set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
+    let (hour, now) = (Duration::from_secs(3600), scene.now());
+    let body = json!({
+        "kind": "firmwareInstall", "deadline": now.plus(hour * 2), "max_parallel": 1, "per": "rack",
+        "parameters": { "firmware_set": "all", "restart_until": now.plus(hour) },
+    });
+    let labels = |rack: Value| json!({ "labels": { "rack": rack } });
+    scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &labels(json!("r7"))).await.expect(200);
+    let send = |key: &str| {
+        let request = scene.admin.request(Method::POST, &place("condition")).header("Idempotency-Key", key);
+        scene.admin.send(request.json(&body))
+    };
+    let first = send("night").await.expect(200);
+    scene.complete_skipping(first["id"].as_str().unwrap()).await;
+    scene.skip(hour * 3);
+    scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &labels(Value::Null)).await.expect(200);
+    scene.admin.delete("/api/v1/firmware-sets/all").await.expect(204);
+    assert_eq!(send("night").await.expect(200)["id"], first["id"]);
+    send("another").await.refused(400, "validation_error");
     scene.end().await;
 }
 

@@ -34,12 +34,9 @@ pub struct JobOrder {
     /// The priority: higher runs start first.
     #[serde(default)]
     pub priority: i32,
-    /// The client's idempotency key.
-    #[serde(default)]
-    pub idempotency_key: Option<String>,
-    /// SHA-256 of the request, to distinguish a replay from another request with the same key.
-    #[serde(default)]
-    pub request_sha256: String,
+    /// The client's idempotency key. A job that another workflow orders has none.
+    #[serde(skip)]
+    pub idempotency: Option<Idempotency>,
     /// The ended job that this job retries.
     #[serde(default)]
     pub retry_of: Option<RunId>,
@@ -74,7 +71,7 @@ impl JobOrder {
     pub fn retry_of(
         job: &Job,
         snapshot: &Snapshot,
-        idempotency_key: Option<String>,
+        idempotency: Option<Idempotency>,
     ) -> Result<Self, ChildRefused> {
         let unreadable =
             |why: String| ChildRefused(format!("the order of job {} cannot be read: {why}", job.run.id));
@@ -87,8 +84,7 @@ impl JobOrder {
             maintenance_iso_url: Some(input.maintenance_iso_url),
             labels: job.labels.clone(),
             priority: job.run.priority,
-            idempotency_key,
-            request_sha256: format!("retry of {}", job.run.id),
+            idempotency,
             retry_of: Some(job.run.id),
             disk_before: former_disk::of_attempt(snapshot, report::SIGNAL, input.disk_before),
             batch: None,
@@ -228,13 +224,12 @@ impl Services {
             maintenance_iso_url: maintenance_iso_url.clone(),
             webhook_token_hash: token_hash(secrecy::ExposeSecret::expose_secret(&token)),
         };
-        let request_sha256 = order.request_sha256;
         let request = RunRequest {
             labels: order.labels,
             retry_of: order.retry_of,
             batch: order.batch.map(|(id, _)| id),
             canary: order.canary,
-            idempotency: order.idempotency_key.map(|key| Idempotency { key, request_sha256 }),
+            idempotency: order.idempotency,
         };
         let event = NewEvent::info(
             "job.created",

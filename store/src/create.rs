@@ -46,21 +46,19 @@ impl Store {
 
 impl Store {
     /// The result that an earlier request with this idempotency key gives a new one: [`Created::Replay`],
-    /// [`Created::KeyReused`], or `None` when the key is unused.
+    /// [`Created::KeyReused`], or `None` when the key is unused. A request without a key repeats none.
     ///
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn earlier(
         &self,
         server: &Serial,
-        key: &str,
-        request_sha256: &str,
+        request: Option<&Idempotency>,
     ) -> Result<Option<Created>, StoreError> {
-        let (server, key, request) = (server.clone(), key.to_owned(), request_sha256.to_owned());
-        self.read("find an earlier request", move |connection| {
-            keyed(connection, Some(&server), &key, &request)
-        })
-        .await
+        let Some(request) = request.cloned() else { return Ok(None) };
+        let server = server.clone();
+        self.read("find an earlier request", move |connection| keyed(connection, Some(&server), &request))
+            .await
     }
 
     /// The newest unfinished job of a server, of any workflow.
@@ -97,8 +95,8 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
             return Ok(Created::UnknownServer);
         }
     }
-    if let Some(Idempotency { key, request_sha256 }) = &new.request.idempotency
-        && let Some(earlier) = keyed(connection, new.server.as_ref(), key, request_sha256)?
+    if let Some(request) = &new.request.idempotency
+        && let Some(earlier) = keyed(connection, new.server.as_ref(), request)?
     {
         return Ok(earlier);
     }
@@ -146,19 +144,18 @@ pub(super) fn batch_of(new: &NewRun) -> String {
 fn keyed(
     connection: &Connection,
     server: Option<&Serial>,
-    key: &str,
-    request_sha256: &str,
+    request: &Idempotency,
 ) -> Result<Option<Created>, StoreError> {
     let earlier = first(
         connection,
         OPERATION,
         "SELECT run, request_sha256 FROM idempotency_keys WHERE server = ?1 AND key = ?2",
-        &[&server.map_or("", Serial::as_str), &key],
+        &[&server.map_or("", Serial::as_str), &request.key],
         |columns| Ok((columns.parse("run", str::parse::<RunId>)?, columns.get::<String>("request_sha256")?)),
     )?;
     Ok(earlier.map(
         |(id, hash)| {
-            if hash == request_sha256 { Created::Replay(id) } else { Created::KeyReused(id) }
+            if hash == request.request_sha256 { Created::Replay(id) } else { Created::KeyReused(id) }
         },
     ))
 }

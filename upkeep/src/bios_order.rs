@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::install_order::{HostRestart, RestartWindow};
+use super::permission::{HostRestart, RestartWindow};
 use model::Time;
 
 /// The most attributes of one order.

@@ -7,60 +7,15 @@
 //! Invariant: a stored order has its files, so that a later change of the set changes no accepted order.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::permission::{HostRestart, RestartWindow};
 use firmware::{Entry, MAX_FILES};
 use model::Time;
 
 /// The most labels by which a set is chosen.
 const MAX_LABELS: usize = 16;
-
-/// Whether the host may be restarted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HostRestart {
-    /// The run restarts the host where a component needs it.
-    #[default]
-    Allowed,
-    /// The run waits until an operator has restarted the host.
-    Forbidden,
-}
-
-/// When an order lets the host be restarted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RestartWindow {
-    /// Whether it may be restarted at all.
-    pub restart: HostRestart,
-    /// The beginning of the window.
-    pub from: Option<Time>,
-    /// The end of the window.
-    pub until: Option<Time>,
-}
-
-impl RestartWindow {
-    /// Checks that the window does not end before it begins.
-    pub(super) fn checked(self) -> Result<(), String> {
-        match (self.from, self.until) {
-            (Some(from), Some(until)) if until <= from => {
-                Err("restart_until is later than restart_from".to_owned())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Until when a run may wait for a restart: an operator has a week, and a window its time.
-    pub(super) fn waits_until(self, now: Time) -> Time {
-        match self.restart {
-            HostRestart::Forbidden => now.plus(OPERATOR_LIMIT),
-            HostRestart::Allowed => self.until.max(self.from).map_or(now, |end| end.max(now)),
-        }
-    }
-}
-
-/// How long a run waits for an operator who restarts the host.
-pub(super) const OPERATOR_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The parameters of an installation of firmware.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

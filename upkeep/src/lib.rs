@@ -71,9 +71,10 @@ pub use bios_order::ApplyBios;
 pub use install::{
     FirmwareFileError, FirmwareStore, ImageReads, ImageUrls, IssuedUrl, PlanItem, UrlOrder, planned,
 };
-pub use install_order::{HostRestart, InstallFirmware, RestartWindow};
+pub use install_order::InstallFirmware;
 pub use names::{CERTIFICATE_CHANGED, class};
 pub use order::{ConditionKind, ParallelLimit, UpkeepAction, UpkeepInput, UpkeepOrder};
+pub use permission::{HostRestart, RestartWindow};
 
 /// The workflow that switches a host off and on.
 pub const POWER_CYCLE: &str = "power.cycle";

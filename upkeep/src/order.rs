@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use strum::VariantArray;
 
 use super::bios_order::ApplyBios;
-use super::install_order::{InstallFirmware, RestartWindow};
+use super::install_order::InstallFirmware;
+use super::permission::RestartWindow;
 use super::{BIOS_APPLY, BMC_RESET, FIRMWARE_INSTALL, INVENTORY, POWER_CYCLE, VERSION, names};
 use engine::ChildRequest;
 use model::mutant::{self, Mutant};

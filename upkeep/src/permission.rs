@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use super::install_order::{HostRestart, OPERATOR_LIMIT};
+use serde::{Deserialize, Serialize};
+
 use super::{names, waits};
 use bmc::failure;
 use engine::{StepContext, StepError, WaitRequest};
@@ -16,6 +17,51 @@ use model::{StepName, Time};
 
 /// The delay between two reads while an operator restarts the host.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Whether the host may be restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostRestart {
+    /// The run restarts the host where a component needs it.
+    #[default]
+    Allowed,
+    /// The run waits until an operator has restarted the host.
+    Forbidden,
+}
+
+/// When an order lets the host be restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestartWindow {
+    /// Whether it may be restarted at all.
+    pub restart: HostRestart,
+    /// The beginning of the window.
+    pub from: Option<Time>,
+    /// The end of the window.
+    pub until: Option<Time>,
+}
+
+impl RestartWindow {
+    /// Checks that the window does not end before it begins.
+    pub(super) fn checked(self) -> Result<(), String> {
+        match (self.from, self.until) {
+            (Some(from), Some(until)) if until <= from => {
+                Err("restart_until is later than restart_from".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Until when a run may wait for a restart: an operator has a week, and a window its time.
+    pub(super) fn waits_until(self, now: Time) -> Time {
+        match self.restart {
+            HostRestart::Forbidden => now.plus(OPERATOR_LIMIT),
+            HostRestart::Allowed => self.until.max(self.from).map_or(now, |end| end.max(now)),
+        }
+    }
+}
+
+/// How long a run waits for an operator who restarts the host.
+pub(super) const OPERATOR_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Whether the order permits the restart now.
 pub(super) enum Permission {
@@ -25,9 +71,7 @@ pub(super) enum Permission {
 
 /// What an order says about a restart of the host, and what the restart is for.
 pub(super) struct RestartRule {
-    pub(super) restart: HostRestart,
-    pub(super) from: Option<Time>,
-    pub(super) until: Option<Time>,
+    pub(super) window: RestartWindow,
     /// What the restart puts into use, with its verb: "bios 2.19 is used".
     pub(super) used: String,
     /// What is still open when the window is over: "bios 2.19 is not installed yet".
@@ -39,7 +83,7 @@ pub(super) struct RestartRule {
 impl RestartRule {
     /// Whether the host may be restarted now.
     pub(super) fn permission(self, step: &StepName, context: &StepContext) -> Result<Permission, StepError> {
-        let Self { restart, from, until, used, open, next } = self;
+        let Self { window: RestartWindow { restart, from, until }, used, open, next } = self;
         if restart == HostRestart::Forbidden {
             return Ok(Permission::Later(WaitRequest {
                 reason: &waits::RESTART_FORBIDDEN,

@@ -29,7 +29,7 @@ use super::create::{CHUNK, default_deadline, store, wrong_limits};
 use super::show::find;
 use super::view::{BatchView, CreatedBatchView, RowResult, RowView};
 use access::auth::Principal;
-use model::{Batch, BatchId, NewRun, RunId, Serial, Time};
+use model::{Batch, BatchId, Idempotency, NewRun, RunId, Serial, Time};
 use provision::JobOrder;
 use recipe::Delivery;
 use store::Created;
@@ -288,8 +288,11 @@ async fn order(
     let Some((job, snapshot)) = job.filter(|job| job.provision.is_some()).zip(snapshot) else {
         return Ok(Err(gone()));
     };
-    let key = batch.idempotency_key.as_ref().map(|key| format!("{key}#{id}"));
-    Ok(match JobOrder::retry_of(&job, &snapshot, key) {
+    let idempotency = batch.idempotency_key.as_ref().map(|key| Idempotency {
+        key: format!("{key}#{id}"),
+        request_sha256: hex::encode(Sha256::digest(format!("retry {id}"))),
+    });
+    Ok(match JobOrder::retry_of(&job, &snapshot, idempotency) {
         Ok(order) => Ok(JobOrder {
             batch: Some((batch.id, batch.max_parallel)),
             canary: index < batch.canary as usize,

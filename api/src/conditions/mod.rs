@@ -16,10 +16,10 @@
 //! - A request that names a revision is refused with 409 when the newest condition of the kind has another one.
 
 mod bios;
-pub(super) mod create;
+mod create;
 pub(super) mod dry_run;
 mod firmware;
-mod request;
+pub(super) mod request;
 mod show;
 pub(super) mod view;
 

@@ -91,18 +91,8 @@ pub(super) async fn submit(
     respond(api, &serial, (new_id, now), &created, lints).await
 }
 
-/// The response for a job without a recipe that a request created or found, and its id if it is new; or the refusal.
-pub(super) async fn created(
-    api: &Api,
-    serial: &Serial,
-    new_id: RunId,
-    now: Time,
-    created: &Created,
-) -> Result<(Option<RunId>, Response), ApiError> {
-    respond(api, serial, (new_id, now), created, Vec::new()).await
-}
-
-async fn respond(
+/// The response for a job that a request created or found, and its id if it is new; or the refusal.
+pub(super) async fn respond(
     api: &Api,
     serial: &Serial,
     (new_id, now): (RunId, Time),

@@ -15,7 +15,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::unknown_server;
 use super::super::openapi::types;
-use model::{RunId, Serial, Time};
+use model::{Idempotency, RunId, Serial, Time};
 use provision::{JobOrder, OrderError, step_names};
 use recipe::FieldError;
 use store::{Created, ServerResources};
@@ -76,10 +76,7 @@ impl JsonSchema for NewJob {
 /// Finds the job of an earlier order with this idempotency key. It is found before the order is validated again, so a deadline
 /// that has passed since does not turn the replay of an accepted order into a refusal.
 pub(crate) async fn find_replay(api: &Api, order: &JobOrder) -> Result<Option<Created>, ApiError> {
-    match &order.idempotency_key {
-        Some(key) => Ok(api.store().earlier(&order.server_serial, key, &order.request_sha256).await?),
-        None => Ok(None),
-    }
+    Ok(api.store().earlier(&order.server_serial, order.idempotency.as_ref()).await?)
 }
 
 /// Adds site and shared BMC of the server to the order.
@@ -212,14 +209,14 @@ impl JobRequest {
                     parts.push(&timeouts_text);
                 }
                 let request_sha256 = digest(&parts);
+                let idempotency = idempotency_key.map(|key| Idempotency { key, request_sha256 });
                 Ok(JobOrder {
                     server_serial,
                     recipe: recipe.get().to_owned(),
                     maintenance_iso_url: request.maintenance_iso_url,
                     labels: texts(labels),
                     priority,
-                    idempotency_key,
-                    request_sha256,
+                    idempotency,
                     retry_of: None,
                     disk_before: None,
                     batch: None,

@@ -45,11 +45,10 @@ pub(crate) async fn retry(
     let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
     let key = request::idempotency_key(&headers)?;
     let idempotency = key
-        .clone()
         .map(|key| Idempotency { key, request_sha256: hex::encode(Sha256::digest(format!("retry {id}"))) });
     let (new, response) = match retry {
         Retry::Installation => {
-            let order = JobOrder::retry_of(&job, &snapshot, key)
+            let order = JobOrder::retry_of(&job, &snapshot, idempotency)
                 .map_err(|why| ApiError::new(ErrorCode::ConflictInput, why.to_string()))?;
             create::submit(&api, &principal, order).await?
         }
@@ -58,12 +57,7 @@ pub(crate) async fn retry(
                 ApiError::new(ErrorCode::ConflictInput, "the order of the job cannot be read")
             })?;
             let server = order.input.server.clone();
-            let earlier = match &idempotency {
-                Some(Idempotency { key, request_sha256 }) => {
-                    api.store().earlier(&server, key, request_sha256).await?
-                }
-                None => None,
-            };
+            let earlier = api.store().earlier(&server, idempotency.as_ref()).await?;
             let passed = order.input.action.restart_window().until.filter(|until| *until <= api.now());
             if let (Some(until), None) = (passed, earlier) {
                 let message =
@@ -80,8 +74,8 @@ pub(crate) async fn retry(
             create::of_new_job(&server, new);
             let order = UpkeepOrder { shared_bmc, idempotency, ..order };
             let run = order.run(new, &principal.name, created_at);
-            create::created(&api, &server, new, created_at, &api.engine.create(Creation { run }).await?)
-                .await?
+            let created = api.engine.create(Creation { run }).await?;
+            create::respond(&api, &server, (new, created_at), &created, Vec::new()).await?
         }
         Retry::Diagnostics => {
             let order = DiagnosticsOrder::repeat(&snapshot).ok_or_else(|| {
@@ -93,7 +87,7 @@ pub(crate) async fn retry(
                 diagnostics::order(&order, new, api.services.seed(new), &principal.name, created_at);
             run.request.idempotency = idempotency;
             let created = api.engine.create(Creation { run }).await?;
-            create::created(&api, &order.server, new, created_at, &created).await?
+            create::respond(&api, &order.server, (new, created_at), &created, Vec::new()).await?
         }
     };
     if let Some(new) = new {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::conditions::{create, dry_run, view};
+use super::super::conditions::{dry_run, request, view};
 use super::super::error_code::ErrorCode;
 use super::operation::{Operation, get, post};
 
@@ -24,7 +24,7 @@ pub(super) fn conditions() -> Vec<Operation> {
                 "The `ETag` of the newest condition of the kind. The request is refused with 409 if it has changed since.",
                 json!({ "type": "string" }),
             )
-            .body::<create::NewCondition>()
+            .body::<request::NewCondition>()
             .returns::<dry_run::ConditionResponse>(200, "The stored condition, or the preview.")
             .with_header(ETAG.0, ETAG.1)
             .errors(&[

@@ -81,9 +81,7 @@ fn rule(context: &StepContext, seen: &Seen) -> Result<RestartRule, StepError> {
     };
     let verb = if seen.open.len() == 1 { ("comes", "is") } else { ("come", "are") };
     Ok(RestartRule {
-        restart: order.restart,
-        from: order.restart_from,
-        until: order.restart_until,
+        window: order.window(),
         used: format!("{what} {} into force", verb.0),
         open: format!("{what} {} not in force yet", verb.1),
         next: "what is stored comes into force at the next restart of the host; order the settings again with another \

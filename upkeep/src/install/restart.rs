@@ -26,9 +26,7 @@ use model::{NewEvent, StepName};
 fn permission(step: &StepName, context: &StepContext, current: &Current) -> Result<Permission, StepError> {
     let (order, what) = (&current.order, current.item.what());
     let rule = RestartRule {
-        restart: order.restart,
-        from: order.restart_from,
-        until: order.restart_until,
+        window: order.window(),
         used: format!("{what} is used"),
         open: format!("{what} is not installed yet"),
         next: "an image that is stored already is used after the next restart of the host; order the installation \

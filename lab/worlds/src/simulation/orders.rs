@@ -12,7 +12,7 @@ use super::network::ApiResponse;
 use super::operator::request_until_response;
 use super::rng::WorldRng;
 use super::world::World;
-use model::{Clock, RunId, Serial, Time};
+use model::{Clock, Idempotency, RunId, Serial, Time};
 
 /// How often an operator looks at a job.
 pub(super) const LOOK: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ impl Restart {
 }
 
 /// Orders a condition, and notes its acknowledgement. `None` when the controller refused it for a reason that is expected: the status
-/// codes of `refusals`, or a deadline that has passed.
+/// codes of `refusals`, or a time that has passed.
 pub(super) async fn order(
     world: &Arc<World>,
     rng: &WorldRng,
@@ -79,13 +79,33 @@ pub(super) async fn order(
             Some(id)
         }
         Some(ApiResponse { status, .. }) if refusals.contains(&status) => None,
-        // The wall clock was set, or no controller responded until the deadline had passed.
-        Some(ApiResponse { status: 400, body }) if body["details"][0]["path"] == "/deadline" => None,
+        // The wall clock was set, or no controller responded until deadline or window had passed. A request that was accepted
+        // before, without a response that arrived, is never refused for its time.
+        Some(ApiResponse { status: 400, body }) if has_passed(&body) => {
+            let request = Idempotency { key, request_sha256: String::new() };
+            let accepted = world.observer().earlier(serial, Some(&request)).await;
+            if !matches!(accepted, Ok(None)) {
+                let what = format!("{kind} for {serial} was accepted, and its repetition refused: {body}");
+                world.checker.violation(what);
+            }
+            None
+        }
         response => {
             world.checker.violation(format!("{kind} for {serial} was not accepted: {response:?}"));
             None
         }
     }
+}
+
+/// Whether the only reason of a refusal is a time that has passed.
+fn has_passed(refusal: &Value) -> bool {
+    let details = refusal["details"].as_array();
+    details.is_some_and(|details| {
+        details.iter().all(|detail| {
+            detail["path"] == "/deadline"
+                || (detail["path"] == "/parameters/restart_until" && detail["code"] == "range")
+        })
+    })
 }
 
 /// Whether a run waits for this reason.

@@ -86,6 +86,61 @@ async fn a_grant_is_for_one_image_and_its_token_cannot_be_guessed_from_another()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_network_of_a_server_is_in_the_task_image_as_it_was_when_the_job_was_accepted() {
+    let scene = Scene::start(vec![silent("MED-5")]).await;
+    let server = "/api/v1/servers/MED-5";
+    let network = |address: &str| {
+        json!({ "ethernets": { "lan": {
+            "match": { "macaddress": "52:54:00:12:34:56" }, "addresses": [address],
+        } } })
+    };
+    let wrong = json!({ "network": network("no address") });
+    let refused = scene.admin.patch(server, &wrong).await.refused(400, "validation_error");
+    assert_eq!(refused["details"][0]["path"], "/network/ethernets/lan/addresses/0", "{refused}");
+    let large = json!({ "network": { "ethernets": (0..60).map(|number| {
+        let routes: Vec<_> = (0..64).map(|_| json!({ "to": "198.51.100.0/24", "via": "192.0.2.1" })).collect();
+        let mac = format!("52:54:00:00:00:{number:02x}");
+        (format!("n{number}"), json!({ "match": { "macaddress": mac }, "routes": routes }))
+    }).collect::<serde_json::Map<_, _>>() } });
+    let refused = scene.admin.patch(server, &large).await.refused(400, "validation_error");
+    assert_eq!(
+        (&refused["details"][0]["path"], &refused["details"][0]["code"]),
+        (&json!("/network"), &json!("length"))
+    );
+    let first = json!({ "network": network("192.0.2.10/24") });
+    assert_eq!(scene.admin.patch(server, &first).await.expect(200)["network"], first["network"]);
+
+    let id = scene.admin.create_job("MED-5").await;
+    scene.admin.patch(server, &json!({ "network": network("192.0.2.11/24") })).await.expect(200);
+    scene.admin.awaits_report(&id).await;
+    let document = scene.admin.job_document(&id).await;
+    assert_eq!(document["network"]["ethernets"]["lan"]["addresses"], json!(["192.0.2.10/24"]), "{document}");
+    let disc = iso9660::Image::open(scene.admin.task_image(&id).await).unwrap();
+    let written: serde_json::Value =
+        serde_json::from_slice(&disc.read("network-config", 1 << 20).unwrap()).unwrap();
+    assert_eq!(written, document["network"], "the recipe has user data, so cloud-init has the network too");
+
+    // A retry takes the network of now; a server without one uses DHCP.
+    for (change, expected) in
+        [(None, json!(["192.0.2.11/24"])), (Some(json!({ "network": null })), json!(null))]
+    {
+        let last = scene.admin.get("/api/v1/jobs?limit=1").await.expect(200)["jobs"][0]["job_id"].clone();
+        let last = last.as_str().unwrap();
+        scene.admin.post(&format!("/api/v1/jobs/{last}/cancel"), &json!({})).await.expect(202);
+        scene.admin.complete(last).await;
+        if let Some(change) = change {
+            assert_eq!(scene.admin.patch(server, &change).await.expect(200)["network"], json!(null));
+        }
+        let retried = scene.admin.post(&format!("/api/v1/jobs/{last}/retry"), &json!({})).await.expect(202);
+        let retried = retried["job_id"].as_str().unwrap();
+        scene.admin.awaits_report(retried).await;
+        let document = scene.admin.job_document(retried).await;
+        assert_eq!(document["network"]["ethernets"]["lan"]["addresses"], expected, "{document}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn grants_end_when_a_job_is_cancelled() {
     let (scene, id, task, boot) = mounted("MED-3").await;
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);

@@ -106,6 +106,13 @@ async fn a_change_that_is_refused_says_why_in_its_form() {
     refused("", &[], &["nothing is changed"]).await;
     refused("site", &[], &["KEY=VALUE", "site</textarea>", "aria-invalid"]).await;
     refused("", &[("quirks", "{")], &["<code>/quirks</code>"]).await;
+    refused("", &[("network", "{}x")], &["<code>/network</code>"]).await;
+    refused(
+        "",
+        &[("network", r#"{"ethernets": 3}"#)],
+        &["<code>/network/ethernets</code>", "ethernets&#34;"],
+    )
+    .await;
     refused(
         "",
         &[("bmc_address", "not an address")],

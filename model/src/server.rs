@@ -68,6 +68,8 @@ pub struct Server {
     pub bmc_profile: Option<String>,
     /// The flags of the profile that the operator has set.
     pub quirks: Option<Map<String, Value>>,
+    /// The network of the machine, in the form of a recipe's `network`, for recipes that have none.
+    pub network: Option<Map<String, Value>>,
     /// The operator's labels.
     pub labels: BTreeMap<String, String>,
     /// How the certificate of the BMC is verified.
@@ -133,6 +135,7 @@ impl Server {
             vendor: None,
             bmc_profile: None,
             quirks: None,
+            network: None,
             labels: BTreeMap::new(),
             tls: TlsMode::Pinned,
             tls_fingerprint: None,

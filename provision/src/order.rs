@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::services::Services;
 use super::{Provision, VERSION, WORKFLOW, cannot_report, former_disk, report};
@@ -15,7 +15,7 @@ use model::{
     BatchId, Effect, Idempotency, Job, JobRecipe, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Purpose,
     RunId, RunRequest, Serial, Snapshot, Time, error_chain,
 };
-use recipe::{FieldError, Lint, Recipe, TaskTarget};
+use recipe::{FieldError, Lint, Network, Recipe, TaskTarget};
 use secrets::{JobTokens, token_hash};
 
 /// A request for a job, from a client or from another workflow.
@@ -61,6 +61,9 @@ pub struct JobOrder {
     /// The address of the server's BMC, if other servers are registered with the same BMC.
     #[serde(default)]
     pub shared_bmc: Option<String>,
+    /// The network in the record of the server, for a recipe that has none.
+    #[serde(default)]
+    pub network: Option<Value>,
 }
 
 impl JobOrder {
@@ -93,6 +96,7 @@ impl JobOrder {
             timeouts: input.timeouts,
             site: None,
             shared_bmc: None,
+            network: None,
         })
     }
 }
@@ -131,6 +135,12 @@ pub enum OrderError {
     /// The OS image cannot be put onto a medium.
     #[error("{0}")]
     OsImage(String),
+    /// The network in the record of the server has no form that this version knows.
+    #[error(
+        "the network in the record of the server cannot be read: {0}; give it again (shoal server update --network), or \
+         give the recipe a network"
+    )]
+    ServerNetwork(String),
     /// The deadline has passed, so the job could only fail.
     #[error("the deadline has already passed; give a later one")]
     DeadlinePassed,
@@ -165,6 +175,9 @@ pub(super) struct JobInput {
     pub(super) timeouts: BTreeMap<String, u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) disk_before: Option<FormerDisk>,
+    /// The network in the record of the server when the job was accepted: the task image can always be built again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) network: Option<Network>,
     /// The tokens of the job are derived from it, so they stay when a key is rotated.
     #[serde(flatten)]
     pub(super) seed: SeedOfRun,
@@ -198,13 +211,24 @@ impl Services {
             allowed.map_err(|why| OrderError::MaintenanceIso(error_chain(&why).to_string()))?;
         }
         let lints = recipe.lints();
-        let run = self.run_of(order, &recipe, maintenance_iso_url, id, created_by, now);
+        let network: Option<Network> = order
+            .network
+            .as_ref()
+            .map(Network::deserialize)
+            .transpose()
+            .map_err(|why| OrderError::ServerNetwork(why.to_string()))?;
+        let recipe = match network.clone() {
+            Some(network) => recipe.on_network(network),
+            None => recipe,
+        };
+        let run = self.run_of(order, network, &recipe, maintenance_iso_url, id, created_by, now);
         Ok(ReadyOrder { run, recipe, lints })
     }
 
     fn run_of(
         &self,
         order: JobOrder,
+        network: Option<Network>,
         recipe: &Recipe,
         maintenance_iso_url: String,
         id: RunId,
@@ -242,6 +266,7 @@ impl Services {
             maintenance_iso_url,
             timeouts: order.timeouts,
             disk_before: order.disk_before,
+            network,
             seed,
         };
         let mut locks = vec![LockRequest {

@@ -204,7 +204,7 @@ pub struct Recipe {
     pub storage: Storage,
     /// How `erase.target` erases.
     pub erase_mode: EraseMode,
-    /// The network of the installer; it uses DHCP without one.
+    /// The network of the installer; without one it is that of the server's record ([`Recipe::on_network`]), else DHCP.
     pub network: Option<Network>,
     /// The SSH public keys of `rescue.target`.
     pub ssh_authorized_keys: Vec<String>,
@@ -244,6 +244,24 @@ impl Recipe {
     /// Returns advice about an accepted recipe: values that are valid and probably not intended.
     pub fn lints(&self) -> Vec<Lint> {
         lint::lints(self)
+    }
+
+    /// Returns the recipe for a server whose record has this network. What the recipe says itself stays: its `network`, its
+    /// `network_config`, and the absence of both where it needs no address (`delivery: media`). An installed system that runs
+    /// cloud-init has the network too, which has the form of cloud-init's network configuration, version 2.
+    #[must_use]
+    pub fn on_network(mut self, network: Network) -> Self {
+        if self.delivery != Delivery::Network || self.network.is_some() {
+            return self;
+        }
+        let has_cloud_init = self.user_data.is_some() || self.vendor_data.is_some();
+        if has_cloud_init && self.network_config.is_none() {
+            // The types of a network can always be written as JSON, which is YAML.
+            let text = serde_json::to_string_pretty(&network).unwrap_or_default();
+            self.network_config = Some(Payload::new(format!("{text}\n")));
+        }
+        self.network = Some(network);
+        self
     }
 
     /// Returns how long a session of `rescue.target` lasts, from the report that the machine is reachable.

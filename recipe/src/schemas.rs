@@ -19,10 +19,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::{FieldError, bounded, child, cut};
-use super::{Recipe, explain, parse, read, rules};
+use super::{Network, Recipe, TaskTarget, explain, parse, read, rules};
 
 /// The current recipe schema.
 const CURRENT: &str = include_str!("../../schemas/recipe-v2.schema.json");
@@ -190,6 +190,20 @@ impl RecipeSchemas {
         let recipe = read::recipe(raw, &version.id, &version.document, &value).map_err(bounded)?;
         let errors = rules::errors(&recipe, version.document.pointer("/properties/disk_hints").is_some());
         if errors.is_empty() { Ok(recipe) } else { Err(bounded(errors)) }
+    }
+
+    /// Validates the network of a server's record by the current schema: it has the form of the field `network` of a recipe.
+    ///
+    /// # Errors
+    /// Returns the errors as [`Self::validate`] does, with paths below `/network`.
+    pub fn network(&self, network: &Value) -> Result<Network, Vec<FieldError>> {
+        // A recipe that needs nothing else.
+        let target = TaskTarget::Inventory.as_str();
+        let recipe =
+            json!({ "recipe_version": self.current_id(), "task_target": target, "network": network });
+        let recipe = self.validate(&recipe.to_string())?;
+        let missing = || vec![FieldError::new("/network", "required", "`network` is required.")];
+        recipe.network.ok_or_else(missing)
     }
 
     /// Validates and parses the bytes of a file or request body.

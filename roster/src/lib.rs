@@ -21,7 +21,7 @@ pub const MAX_ROWS: usize = 5000;
 pub type RosterRow = Map<String, Value>;
 
 /// The fields of a server that a column may have, with the other names of the column.
-const FIELDS: [(&str, &[&str]); 9] = [
+const FIELDS: [(&str, &[&str]); 14] = [
     ("serial", &["serial_number", "serialnumber", "service_tag", "sn"]),
     ("bmc_address", &["bmc", "address", "bmc_ip", "ip", "host"]),
     ("bmc_username", &["bmc_user", "user", "username", "login"]),
@@ -31,6 +31,11 @@ const FIELDS: [(&str, &[&str]); 9] = [
     ("tls", &[]),
     ("tls_fingerprint", &["fingerprint"]),
     ("media_base_url", &[]),
+    ("network_mac", &["mac", "mac_address"]),
+    ("network_address", &[]),
+    ("network_gateway", &["gateway"]),
+    ("network_dns", &["dns", "nameservers"]),
+    ("network_vlan", &["vlan"]),
 ];
 
 /// Whether a text is JSON rather than a table.
@@ -99,8 +104,8 @@ fn rows_of_table(text: &str, map: &[(String, String)], most: usize) -> Result<Ve
     let table = csv::read(text, most)?;
     let columns = columns(&table.header, map)?;
     let mut rows = Vec::with_capacity(table.rows.len());
-    for (_, cells) in table.rows {
-        let (mut row, mut labels) = (Map::new(), Map::new());
+    for (line, cells) in table.rows {
+        let (mut row, mut labels, mut network) = (Map::new(), Map::new(), BTreeMap::new());
         for (column, cell) in columns.iter().zip(cells) {
             // A password may begin or end with a blank.
             let value = if *column == Column::Field("bmc_password") { cell } else { cell.trim().to_owned() };
@@ -108,16 +113,52 @@ fn rows_of_table(text: &str, map: &[(String, String)], most: usize) -> Result<Ve
                 continue;
             }
             match column {
-                Column::Field(name) => drop(row.insert((*name).to_owned(), json!(value))),
+                Column::Field(name) => match name.strip_prefix("network_") {
+                    Some(part) => drop(network.insert(part, value)),
+                    None => drop(row.insert((*name).to_owned(), json!(value))),
+                },
                 Column::Label(key) => drop(labels.insert(key.clone(), json!(value))),
             }
         }
         if !labels.is_empty() {
             row.insert("labels".to_owned(), Value::Object(labels));
         }
+        if !network.is_empty() {
+            let network = one_card(&network).map_err(|why| format!("line {line}: {why}"))?;
+            row.insert("network".to_owned(), network);
+        }
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// The network of a machine with one card, in the form of a recipe's `network`. The API checks addresses and numbers.
+fn one_card(columns: &BTreeMap<&str, String>) -> Result<Value, String> {
+    let mac =
+        columns.get("mac").ok_or("a row with a network has a network_mac, by which the card is found")?;
+    let mut addressing = match columns.get("address") {
+        Some(address) => json!({ "addresses": [address] }),
+        None => json!({ "dhcp4": true }),
+    };
+    if let Some(gateway) = columns.get("gateway") {
+        addressing["routes"] = json!([{ "to": "default", "via": gateway }]);
+    }
+    if let Some(dns) = columns.get("dns") {
+        let servers: Vec<&str> = dns.split([' ', ',', ';']).filter(|server| !server.is_empty()).collect();
+        addressing["nameservers"] = json!({ "addresses": servers });
+    }
+    let mut card = json!({ "match": { "macaddress": mac.replace('-', ":") } });
+    let Some(vlan) = columns.get("vlan") else {
+        if let (Some(card), Some(addressing)) = (card.as_object_mut(), addressing.as_object_mut()) {
+            card.append(addressing);
+        }
+        return Ok(json!({ "version": 2, "ethernets": { "lan": card } }));
+    };
+    let id: u16 =
+        vlan.parse().map_err(|_| format!("network_vlan is a number from 1 to 4094, not {vlan:?}"))?;
+    addressing["id"] = json!(id);
+    addressing["link"] = json!("lan");
+    Ok(json!({ "version": 2, "ethernets": { "lan": card }, "vlans": { format!("vlan{id}"): addressing } }))
 }
 
 /// The columns of a header: a field by its name, a label by `label:KEY`.
@@ -194,6 +235,35 @@ mod tests {
         assert!(of_table("serial,sn\nA,B\n", &[]).unwrap_err().contains("twice"));
         assert!(columns(&["serial".to_owned()], &[("x".to_owned(), "serial".to_owned())]).is_err());
         assert!(columns(&["serial".to_owned()], &[("tls".to_owned(), "nix".to_owned())]).is_err());
+    }
+
+    #[test]
+    fn columns_of_a_network_become_the_network_of_one_card() {
+        let header = "sn,mac,network_address,gateway,dns,vlan\n";
+        let table = format!(
+            "{header}A,52-54-00-00-00-01,192.0.2.7/24,192.0.2.1,192.0.2.2 192.0.2.3,\nB,52:54:00:00:00:02,,,,\n\
+             C,52:54:00:00:00:03,192.0.2.9/24,,,70\nD,,,,,\n"
+        );
+        let rows = of_table(&table, &[]).unwrap();
+        let networks: Vec<Option<&Value>> = rows.iter().map(|row| row.get("network")).collect();
+        let first = json!({ "version": 2, "ethernets": { "lan": {
+            "match": { "macaddress": "52:54:00:00:00:01" }, "addresses": ["192.0.2.7/24"],
+            "routes": [{ "to": "default", "via": "192.0.2.1" }],
+            "nameservers": { "addresses": ["192.0.2.2", "192.0.2.3"] },
+        } } });
+        let card = json!({ "match": { "macaddress": "52:54:00:00:00:02" }, "dhcp4": true });
+        let second = json!({ "version": 2, "ethernets": { "lan": card } });
+        let third = json!({
+            "version": 2, "ethernets": { "lan": { "match": { "macaddress": "52:54:00:00:00:03" } } },
+            "vlans": { "vlan70": { "addresses": ["192.0.2.9/24"], "id": 70, "link": "lan" } },
+        });
+        assert_eq!(networks, [Some(&first), Some(&second), Some(&third), None]);
+        for (row, said) in
+            [("A,,192.0.2.7/24,,,", "network_mac"), ("A,52:54:00:00:00:01,,,,x", "network_vlan")]
+        {
+            let refused = of_table(&format!("{header}{row}\n"), &[]).unwrap_err();
+            assert!(refused.starts_with("line 2: ") && refused.contains(said), "{refused}");
+        }
     }
 
     #[test]

@@ -148,17 +148,12 @@ impl SetBios {
 }
 
 fn file(path: &std::path::Path) -> Result<Map<String, Value>, CliError> {
-    let bytes = input::read(path, MAX_FILE)?;
-    let wrong = |why: String| CliError::failed(format!("{} is not usable: {why}", path.display()));
-    match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(parameters)) => {
-            let unknown = parameters.keys().find(|key| !["attributes", "boot_order"].contains(&key.as_str()));
-            match unknown {
-                Some(key) => Err(wrong(format!("{key} is not known; a file has attributes and boot_order"))),
-                None => Ok(parameters),
-            }
+    let parameters = input::object(path, MAX_FILE)?;
+    match parameters.keys().find(|key| !["attributes", "boot_order"].contains(&key.as_str())) {
+        Some(key) => {
+            let why = format!("{key} is not known; a file has attributes and boot_order");
+            Err(CliError::failed(format!("{} is not usable: {why}", path.display())))
         }
-        Ok(_) => Err(wrong("it is not a JSON object".to_owned())),
-        Err(why) => Err(wrong(why.to_string())),
+        None => Ok(parameters),
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use secrecy::SecretString;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 use recipe::MAX_RECIPE_BYTES;
@@ -38,6 +39,16 @@ pub(super) fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
             path.display()
         ))
     })
+}
+
+/// Reads a JSON object.
+pub(super) fn object(path: &Path, limit: usize) -> Result<Map<String, Value>, CliError> {
+    let wrong = |why: String| CliError::failed(format!("{} is not usable: {why}", path.display()));
+    match serde_json::from_slice(&read(path, limit)?) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(wrong("it is not a JSON object".to_owned())),
+        Err(why) => Err(wrong(why.to_string())),
+    }
 }
 
 /// Reads a password from a file, without a final newline.

@@ -1,5 +1,7 @@
 //! `shoal server`: registered servers with the address and credentials of their BMCs.
 
+use std::path::{Path, PathBuf};
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use reqwest::header::HeaderMap;
@@ -14,6 +16,7 @@ use super::error::CliError;
 use super::filter::FilterArgs;
 pub(super) use super::filter::label;
 use super::import::ImportServers;
+use super::input;
 use super::live::{Source, WatchArgs};
 use super::many::{self, Selection, ServerFilter};
 use super::output::{Column, Output, join, plain, text};
@@ -106,6 +109,9 @@ pub(super) enum MaintenanceCommand {
     },
 }
 
+/// The longest file with a network, in bytes.
+const MAX_NETWORK: usize = 64 << 10;
+
 /// Arguments of `shoal server add`.
 #[derive(Args, Debug)]
 pub(super) struct AddServer {
@@ -138,6 +144,9 @@ struct ServerArgs {
     /// Set a flag of the BMC profile, as JSON or as a word (`vm_path=system`); may be given more than once
     #[arg(long = "quirk", value_name = "FLAG=VALUE", value_parser = quirk)]
     quirks: Vec<(String, Value)>,
+    /// A file with the network of the machine, for recipes that have none: the field `network` of a recipe as JSON; - for standard input
+    #[arg(long, value_name = "FILE")]
+    network: Option<PathBuf>,
     /// A label; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
@@ -177,7 +186,7 @@ pub(super) struct UpdateServer {
     #[arg(long, value_name = "true|false")]
     allow_unverified_serial: Option<bool>,
     /// Remove a value; may be given more than once
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["vendor", "bmc-profile", "quirks", "tls-fingerprint", "media-base-url"]))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["vendor", "bmc-profile", "quirks", "network", "tls-fingerprint", "media-base-url"]))]
     clear: Vec<String>,
     /// Show what would change; change nothing
     #[arg(long)]
@@ -278,7 +287,7 @@ impl AddServer {
         if self.allow_unverified_serial {
             body.insert("allow_unverified_serial".to_owned(), json!(true));
         }
-        self.args.put_into(&mut body);
+        self.args.put_into(&mut body)?;
         let response = client.post(&["servers"], &body, HeaderMap::new()).await?;
         if output.json {
             return output.document(&response.body);
@@ -349,7 +358,7 @@ impl UpdateServer {
         if let Some(allow) = self.allow_unverified_serial {
             body.insert("allow_unverified_serial".to_owned(), json!(allow));
         }
-        self.args.put_into(&mut body);
+        self.args.put_into(&mut body)?;
         if !self.removed_labels.is_empty() {
             let labels = body.entry("labels").or_insert_with(|| json!({}));
             for key in &self.removed_labels {
@@ -366,7 +375,7 @@ fn changed(server: &Value) -> String {
 }
 
 impl ServerArgs {
-    fn put_into(&self, body: &mut Map<String, Value>) {
+    fn put_into(&self, body: &mut Map<String, Value>) -> Result<(), CliError> {
         let pinned = self.tls_fingerprint.as_ref().map(|_| "pinned".to_owned());
         let texts = [
             ("vendor", self.vendor.clone()),
@@ -386,6 +395,20 @@ impl ServerArgs {
                 self.labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
             body.insert("labels".to_owned(), Value::Object(labels));
         }
+        if let Some(file) = &self.network {
+            body.insert("network".to_owned(), Value::Object(network(file)?));
+        }
+        Ok(())
+    }
+}
+
+/// Reads the network of a machine. The key `network` around it, which a file of netplan has, is accepted.
+fn network(file: &Path) -> Result<Map<String, Value>, CliError> {
+    let mut document = input::object(file, MAX_NETWORK)?;
+    match document.remove("network") {
+        Some(Value::Object(network)) if document.is_empty() => Ok(network),
+        Some(_) => Err(CliError::failed(format!("{} has more than a network", file.display()))),
+        None => Ok(document),
     }
 }
 
@@ -450,6 +473,7 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("vendor", text(server, "/vendor")),
         ("bmc profile", text(server, "/bmc_profile")),
         ("quirks", text(server, "/quirks")),
+        ("network", text(server, "/network")),
         ("tls", join(&tls, " ")),
         ("unverified serial", text(server, "/allow_unverified_serial")),
         ("media from", text(server, "/media_base_url")),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql, params};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use super::filters::{self, Present, Sql};
 use super::rows::{Columns, ReadSnapshot, all, append_events, execute, first, to_json};
@@ -12,7 +12,7 @@ use super::{Store, StoreError};
 use model::{Filter, NewEvent, PendingCleanup, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
-    tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, revision, created_at, \
+    tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, network, revision, created_at, \
      updated_at, observed, learned, pending_cleanup, maintenance, restored \
      FROM servers LEFT JOIN server_observed ON server_observed.serial = servers.serial";
 
@@ -53,13 +53,15 @@ impl ServerFilter {
     }
 }
 
-/// The resources that a server shares with other servers.
+/// What the order of a run takes from the record of its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerResources {
     /// The label `site` of the server.
     pub site: Option<String>,
     /// The address of its BMC, when other servers have the same address.
     pub shared_bmc: Option<String>,
+    /// The network of the machine, for recipes that have none.
+    pub network: Option<Json>,
 }
 
 /// The result of a registration.
@@ -176,12 +178,12 @@ impl Store {
         &self,
         serials: Vec<Serial>,
     ) -> Result<HashMap<Serial, ServerResources>, StoreError> {
-        const OPERATION: &str = "read the shared resources of servers";
+        const OPERATION: &str = "read what orders take from servers";
         self.read(OPERATION, move |connection| {
             let found = all(
                 connection,
                 OPERATION,
-                "SELECT servers.serial, json_extract(labels, '$.site') AS site,
+                "SELECT servers.serial, network, json_extract(labels, '$.site') AS site,
                      CASE WHEN EXISTS (SELECT 1 FROM servers AS other
                                        WHERE other.bmc_address = servers.bmc_address AND other.serial <> servers.serial)
                           THEN bmc_address END AS shared_bmc
@@ -190,7 +192,8 @@ impl Store {
                 |columns| {
                     let serial: Serial = columns.parse("serial", str::parse)?;
                     let (site, shared_bmc) = (columns.get("site")?, columns.get("shared_bmc")?);
-                    Ok((serial, ServerResources { site, shared_bmc }))
+                    let network = columns.json_opt("network")?;
+                    Ok((serial, ServerResources { site, shared_bmc, network }))
                 },
             )?;
             Ok(found.into_iter().collect())
@@ -256,7 +259,7 @@ impl Store {
                 let update = "UPDATE servers SET bmc_address = ?3, bmc_username = ?4,
                                   bmc_password = reseal_text(?5, 'credential', ?1), vendor = ?6,
                                   labels = ?7, tls = ?8, tls_fingerprint = ?9, allow_unverified_serial = ?10,
-                                  media_base_url = ?11, bmc_profile = ?12, quirks = ?13, updated_at = ?14,
+                                  media_base_url = ?11, bmc_profile = ?12, quirks = ?13, network = ?15, updated_at = ?14,
                                   revision = revision + 1
                               WHERE serial = ?1 AND id = ?2";
                 write_columns(connection, OPERATION, update, &new, new.updated_at)?;
@@ -408,16 +411,16 @@ fn create(connection: &Connection, new: &Server, event: NewEvent) -> Result<Serv
     }
     let insert =
         "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, vendor, labels, tls,
-                      tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks,
+                      tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, network,
                       created_at, updated_at)
                   VALUES (?1, ?2, ?3, ?4, reseal_text(?5, 'credential', ?1), ?6, ?7, ?8, ?9, ?10, ?11, ?12,
-                          ?13, ?14, ?14)";
+                          ?13, ?15, ?14, ?14)";
     write_columns(connection, OPERATION, insert, new, new.created_at)?;
     append_events(connection, OPERATION, None, Some(&new.serial), new.created_at, &[event])?;
     Ok(ServerChange::Created(Box::new(found(connection, &new.serial)?)))
 }
 
-/// Writes the columns that an operator gives: `?1` serial number, `?2` id, `?3` to `?13` the columns, `?14` the time.
+/// Writes the columns that an operator gives: `?1` serial number, `?2` id, `?3` to `?13` and `?15` the columns, `?14` the time.
 fn write_columns(
     connection: &Connection,
     operation: &'static str,
@@ -442,15 +445,16 @@ fn write_columns(
             new.allow_unverified_serial,
             new.media_base_url,
             new.bmc_profile,
-            quirks(operation, new)?,
-            at.to_string()
+            object(operation, &new.quirks)?,
+            at.to_string(),
+            object(operation, &new.network)?
         ],
     )
     .map(drop)
 }
 
-fn quirks(operation: &'static str, server: &Server) -> Result<Option<String>, StoreError> {
-    server.quirks.as_ref().map(|quirks| to_json(operation, quirks)).transpose()
+fn object(operation: &'static str, object: &Option<Map<String, Json>>) -> Result<Option<String>, StoreError> {
+    object.as_ref().map(|object| to_json(operation, object)).transpose()
 }
 
 pub(super) fn find(connection: &Connection, serial: &Serial) -> Result<Option<Server>, StoreError> {
@@ -482,6 +486,7 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
         vendor: columns.get("vendor")?,
         bmc_profile: columns.get("bmc_profile")?,
         quirks: columns.json_opt("quirks")?,
+        network: columns.json_opt("network")?,
         labels: columns.json("labels")?,
         tls: columns.parse("tls", |name| TlsMode::parse(name).ok_or_else(|| format!("unknown {name:?}")))?,
         tls_fingerprint: columns.get("tls_fingerprint")?,

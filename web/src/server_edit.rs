@@ -161,7 +161,9 @@ fn line(key: &str, value: &str) -> Option<String> {
 fn of(server: &ServerJson) -> ServerForm {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let lines: Vec<String> = server.labels.iter().filter_map(|(key, value)| line(key, value)).collect();
-    let quirks = server.quirks.as_ref().filter(|quirks| !quirks.is_empty());
+    let json = |object: Option<&Map<String, Value>>| {
+        object.filter(|object| !object.is_empty()).map(|object| json!(object).to_string()).unwrap_or_default()
+    };
     ServerForm {
         bmc_address: server.bmc_address.clone(),
         bmc_username: server.bmc_username.clone(),
@@ -169,7 +171,8 @@ fn of(server: &ServerJson) -> ServerForm {
         labels: lines.join("\n"),
         vendor: text(&server.vendor),
         bmc_profile: text(&server.bmc_profile),
-        quirks: quirks.map(|quirks| json!(quirks).to_string()).unwrap_or_default(),
+        quirks: json(server.quirks.as_ref()),
+        network: json(server.network.as_ref()),
         tls: server.tls.clone(),
         tls_fingerprint: text(&server.tls_fingerprint),
         allow_unverified_serial: server.allow_unverified_serial,
@@ -188,6 +191,7 @@ fn entered(sent: &Form, server: &ServerJson) -> ServerForm {
         vendor: text("vendor"),
         bmc_profile: text("bmc_profile"),
         quirks: text("quirks"),
+        network: text("network"),
         tls: text("tls"),
         tls_fingerprint: text("tls_fingerprint"),
         allow_unverified_serial: sent.get("allow_unverified_serial") == "yes",
@@ -240,11 +244,19 @@ fn patch(
         }
         Err(detail) => refused.push(detail),
     }
-    match flags(&entered.quirks) {
+    match object("/quirks", &entered.quirks, r#"{"slow_insert": true}"#) {
         Ok(quirks) => {
             let old = server.quirks.clone().unwrap_or_default();
             patch.extend(difference(&old, &quirks).map(|quirks| ("quirks".to_owned(), quirks)));
         }
+        Err(detail) => refused.push(detail),
+    }
+    match object("/network", &entered.network, r#"{"ethernets": {"lan": {…}}}"#) {
+        Ok(network) if network == server.network.clone().unwrap_or_default() => {}
+        Ok(network) => drop(patch.insert(
+            "network".to_owned(),
+            if network.is_empty() { Value::Null } else { Value::Object(network) },
+        )),
         Err(detail) => refused.push(detail),
     }
     if refused.is_empty() { Ok(patch) } else { Err(refused) }
@@ -276,13 +288,14 @@ fn labels(text: &str) -> Result<BTreeMap<String, String>, ErrorDetail> {
     Ok(labels)
 }
 
-fn flags(text: &str) -> Result<Map<String, Value>, ErrorDetail> {
-    let wrong = |message: String| ErrorDetail { path: "/quirks".to_owned(), message };
+/// The JSON object that a field holds; an empty one when the field is empty.
+fn object(path: &str, text: &str, example: &str) -> Result<Map<String, Value>, ErrorDetail> {
+    let wrong = |message: String| ErrorDetail { path: path.to_owned(), message };
     match text {
         "" => Ok(Map::new()),
         text if text.len() > MAX_TEXT => Err(wrong(format!("at most {MAX_TEXT} bytes are read"))),
         text => serde_json::from_str(text)
-            .map_err(|why| wrong(format!("is a JSON object such as {{\"slow_insert\": true}}: {why}"))),
+            .map_err(|why| wrong(format!("is a JSON object such as {example}: {why}"))),
     }
 }
 
@@ -395,6 +408,12 @@ mod tests {
             "tls_fingerprint": null, "allow_unverified_serial": true, "bmc_password": "secret",
         });
         assert_eq!(Value::Object(sent), expected);
+        let text = r#"{"ethernets": {}}"#.to_owned();
+        let networked = ServerForm { network: text, ..of(&server()) };
+        assert_eq!(
+            Value::Object(patch(&server(), &networked, "").unwrap()),
+            json!({ "network": { "ethernets": {} } })
+        );
         let cleared = ServerForm { quirks: String::new(), ..of(&server()) };
         assert_eq!(
             Value::Object(patch(&server(), &cleared, "").unwrap()),

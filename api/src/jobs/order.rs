@@ -79,10 +79,10 @@ pub(crate) async fn find_replay(api: &Api, order: &JobOrder) -> Result<Option<Cr
     Ok(api.store().earlier(&order.server_serial, order.idempotency.as_ref()).await?)
 }
 
-/// Adds site and shared BMC of the server to the order.
+/// Adds site, shared BMC and network of the server to the order.
 pub(crate) fn with_server_resources(order: JobOrder, resources: Option<&ServerResources>) -> JobOrder {
-    let ServerResources { site, shared_bmc } = resources.cloned().unwrap_or_default();
-    JobOrder { site, shared_bmc, ..order }
+    let ServerResources { site, shared_bmc, network } = resources.cloned().unwrap_or_default();
+    JobOrder { site, shared_bmc, network, ..order }
 }
 
 /// The id of the created or found job and whether it is new, or the refusal.
@@ -225,6 +225,7 @@ impl JobRequest {
                     timeouts,
                     site: None,
                     shared_bmc: None,
+                    network: None,
                 })
             }
             _ => Err(ApiError::invalid(problems)),
@@ -281,6 +282,7 @@ pub(crate) fn refused(error: OrderError) -> ApiError {
         OrderError::DeadlinePassed => {
             ApiError::invalid(vec![Detail::new("/deadline", Rule::Range, error.to_string())])
         }
+        OrderError::ServerNetwork(_) => ApiError::new(ErrorCode::ConflictInput, error.to_string()),
         OrderError::NoMaintenanceIso | OrderError::NoInstaller => {
             ApiError::new(ErrorCode::NoMaintenanceIso, error.to_string())
         }

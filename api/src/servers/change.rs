@@ -7,6 +7,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::error_code::Rule;
 use super::super::openapi::types;
@@ -20,6 +21,9 @@ const MAX_LABELS: usize = 32;
 const MAX_LABEL: usize = 128;
 /// The longest user name, password and vendor.
 const MAX_TEXT: usize = 256;
+
+/// The longest network of a server, in bytes.
+const MAX_NETWORK: usize = 32 << 10;
 
 /// The fields of a new server that a request must have.
 const REQUIRED: [&str; 4] = ["serial", "bmc_address", "bmc_username", "bmc_password"];
@@ -53,6 +57,11 @@ pub(crate) struct ServerFields {
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<types::Object>")]
     quirks: Option<Option<Map<String, Value>>>,
+    /// The network of the machine, for jobs whose recipe has none: the field `network` of a recipe. It replaces the former one as a
+    /// whole; null removes it.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "Option<types::Object>")]
+    network: Option<Option<Map<String, Value>>>,
     /// Labels; a null label is removed.
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<BTreeMap<String, Option<String>>>")]
@@ -112,8 +121,21 @@ impl ServerFields {
     }
 
     /// Applies the fields to a server. The password is sealed under its serial number.
-    pub(super) fn apply(self, server: &mut Server, resolver: &Resolver) -> Result<(), ApiError> {
+    pub(super) fn apply(self, api: &Api, server: &mut Server) -> Result<(), ApiError> {
+        let resolver = &api.resolver;
         let mut problems = Vec::new();
+        if let Some(network) = self.network {
+            let given = network.map(Value::Object);
+            let checked = given.as_ref().map(|network| api.services.schemas.network(network)).transpose();
+            match (checked, given) {
+                (Err(errors), _) => problems.extend(errors.into_iter().map(Detail::from)),
+                (Ok(_), Some(given)) if given.to_string().len() > MAX_NETWORK => {
+                    let message = format!("at most {MAX_NETWORK} bytes as JSON");
+                    problems.push(Detail::new("/network", Rule::Length, message));
+                }
+                (Ok(_), given) => server.network = given.and_then(object),
+            }
+        }
         let mut refuse =
             |path: &str, rule: Rule, message: String| problems.push(Detail::new(path, rule, message));
         if let Some(address) = self.bmc_address {
@@ -202,6 +224,13 @@ impl ServerFields {
     /// The password in the request, to compare with a stored one.
     pub(super) fn password(&self) -> Option<SecretString> {
         self.bmc_password.clone()
+    }
+}
+
+fn object(value: Value) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(members) => Some(members),
+        _ => None,
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) async fn create(
     request_audit::target("server", serial.as_str());
     let password = fields.password();
     let mut server = Server::unknown(serial, api.now());
-    fields.apply(&mut server, &api.resolver)?;
+    fields.apply(&api, &mut server)?;
     let event =
         NewEvent::info("server.created", format!("server {} registered", server.serial)).by(&principal.name);
     match api.store().create_server(server.clone(), event).await? {
@@ -73,6 +73,7 @@ pub(super) fn same(api: &Api, existing: &Server, new: &Server, password: Option<
         && existing.vendor == new.vendor
         && existing.bmc_profile == new.bmc_profile
         && existing.quirks == new.quirks
+        && existing.network == new.network
         && existing.labels == new.labels
         && existing.tls == new.tls
         && (new.tls_fingerprint.is_none() || existing.tls_fingerprint == new.tls_fingerprint)

@@ -171,7 +171,7 @@ fn ready(api: &Api, fields: ServerFields) -> Result<ReadyRow, ApiError> {
     let Some(serial) = serial.filter(|_| wrong.is_empty()) else { return Err(ApiError::invalid(wrong)) };
     let password = fields.password();
     let mut server = Server::unknown(serial, api.now());
-    fields.apply(&mut server, &api.resolver)?;
+    fields.apply(api, &mut server)?;
     Ok(ReadyRow { server, password })
 }
 
@@ -230,6 +230,7 @@ fn differs(existing: &Server, new: &Server) -> ApiError {
         ("vendor", existing.vendor != new.vendor),
         ("bmc_profile", existing.bmc_profile != new.bmc_profile),
         ("quirks", existing.quirks != new.quirks),
+        ("network", existing.network != new.network),
         ("labels", existing.labels != new.labels),
         ("tls", existing.tls != new.tls),
         ("tls_fingerprint", new.tls_fingerprint.is_some() && existing.tls_fingerprint != new.tls_fingerprint),

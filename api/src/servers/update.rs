@@ -52,7 +52,7 @@ pub(crate) async fn update(
     }
     let mut server = existing.clone();
     let (knows_password, gives_fingerprint) = (fields.password().is_some(), fields.gives_fingerprint());
-    fields.apply(&mut server, &api.resolver)?;
+    fields.apply(&api, &mut server)?;
     server.updated_at = api.now();
     let moves = server.bmc_address != existing.bmc_address;
     let replaces_bmc = moves || server.tls_fingerprint != existing.tls_fingerprint;

@@ -30,6 +30,9 @@ pub(crate) struct ServerView {
     /// The flags of the profile that the operator has overridden.
     #[schemars(with = "Option<types::Object>")]
     quirks: Option<Map<String, Value>>,
+    /// The network of the machine, for jobs whose recipe has none.
+    #[schemars(with = "Option<types::Object>")]
+    network: Option<Map<String, Value>>,
     labels: BTreeMap<String, String>,
     #[schemars(with = "types::TlsMode")]
     tls: TlsMode,
@@ -86,6 +89,7 @@ impl ServerView {
             vendor: server.vendor,
             bmc_profile: server.bmc_profile,
             quirks: server.quirks,
+            network: server.network,
             labels: server.labels,
             tls: server.tls,
             tls_fingerprint: server.tls_fingerprint,

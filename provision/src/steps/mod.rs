@@ -91,7 +91,8 @@ fn input(step: &StepName, context: &StepContext) -> Result<JobInput, StepError> 
     })
 }
 
-/// Reads the recipe with which the job was accepted; the only way to it for a step. It is not validated again.
+/// Reads the recipe with which the job was accepted, on the network of the server's record; the only way to it for a step. It is not
+/// validated again.
 fn recipe(step: &StepName, context: &StepContext) -> Result<Recipe, StepError> {
     let stored = context.snapshot.recipe.as_ref().ok_or_else(|| "the job has none".to_owned());
     let read = stored.and_then(|stored| {
@@ -99,13 +100,17 @@ fn recipe(step: &StepName, context: &StepContext) -> Result<Recipe, StepError> {
             errors.first().map_or_else(String::new, |error| format!("{}: {}", error.path, error.message))
         })
     });
-    read.map_err(|why| {
+    let recipe = read.map_err(|why| {
         StepError::fail(failure(
             model::class::INTERNAL,
             step,
             format!("the stored recipe of this job cannot be read: {why}"),
             "create the job again",
         ))
+    })?;
+    Ok(match input(step, context)?.network {
+        Some(network) => recipe.on_network(network),
+        None => recipe,
     })
 }
 

@@ -369,3 +369,52 @@ fn the_summary_of_version_2_shows_the_disk_and_counts_and_no_key() {
     assert_eq!(keys["ssh_keys"], json!(1));
     assert!(!keys.to_string().contains("ed25519"));
 }
+
+#[test]
+fn a_network_of_the_server_is_for_a_recipe_that_has_none() {
+    let network = SCHEMAS.network(&network()).unwrap();
+    let plain =
+        accepted(&json!({ "task_target": "inventory.target", "recipe_version": SCHEMAS.current_id() }));
+    let on = plain.clone().on_network(network.clone());
+    assert_eq!(
+        (on.network.as_ref(), on.network_config.as_ref()),
+        (Some(&network), None),
+        "no cloud-init, no file for it"
+    );
+    assert_eq!((&on.raw, on.summary()["network_links"].as_u64()), (&plain.raw, Some(1)));
+
+    let mut cloud = everything();
+    cloud["user_data"] = json!("#cloud-config\n");
+    cloud.as_object_mut().unwrap().remove("network");
+    let on = accepted(&cloud).on_network(network.clone());
+    let written: Value = serde_json::from_slice(on.network_config.unwrap().as_bytes()).unwrap();
+    assert_eq!((&written["version"], SCHEMAS.network(&written).unwrap()), (&json!(2), network.clone()));
+
+    // What the recipe says itself stays.
+    cloud["network_config"] = json!("version: 2\n");
+    let on = accepted(&cloud).on_network(network.clone());
+    assert_eq!(on.network_config.unwrap().as_bytes(), b"version: 2\n");
+    cloud["network"] =
+        json!({ "ethernets": { "x": { "match": { "macaddress": "52:54:00:00:00:09" }, "dhcp4": true } } });
+    let own = accepted(&cloud);
+    assert_eq!(own.clone().on_network(network.clone()), own);
+    let media = json!({
+        "task_target": "install-linux.target", "delivery": "media", "disk_hints": { "serial": "S" },
+        "oci_url": "h:8080/os/root:1", "recipe_version": SCHEMAS.current_id(),
+    });
+    assert_eq!(accepted(&media).on_network(network.clone()), accepted(&media), "it needs no address");
+}
+
+#[test]
+fn a_wrong_network_of_a_server_is_refused_as_in_a_recipe() {
+    let wrong = json!({ "ethernets": { "lan": { "match": { "macaddress": "no" } } } });
+    let errors = SCHEMAS.network(&wrong).unwrap_err();
+    assert_eq!(errors[0].path, "/network/ethernets/lan/match/macaddress");
+    let twice = json!({ "match": { "macaddress": "52:54:00:00:00:09" } });
+    let errors = SCHEMAS.network(&json!({ "ethernets": { "a": twice, "b": twice } })).unwrap_err();
+    assert_eq!(
+        (errors[0].path.as_str(), errors[0].code.as_str()),
+        ("/network/ethernets/b/match/macaddress", "network")
+    );
+    assert!(SCHEMAS.network(&json!({})).is_err());
+}

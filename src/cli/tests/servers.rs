@@ -62,6 +62,27 @@ fn optional_values_are_sent_and_a_fingerprint_implies_pinned() {
 }
 
 #[test]
+fn the_network_of_a_server_is_read_from_a_file_also_in_the_form_of_netplan() {
+    let controller = Controller::start(|_| (200, json!({"serial": "XF-1", "revision": 4})));
+    let folder = tempfile::tempdir().unwrap();
+    let network =
+        json!({"ethernets": {"lan": {"match": {"macaddress": "52:54:00:00:00:01"}, "dhcp4": true}}});
+    for (name, text) in [("plain.json", network.clone()), ("netplan.json", json!({"network": network}))] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text.to_string()).unwrap();
+        controller.shoal(&["server", "update", "XF-1", "--network", file.to_str().unwrap()]).ends_with(0);
+    }
+    assert!(controller.seen().iter().all(|request| request.json() == json!({"network": network})));
+    let file = folder.path().join("more.json");
+    std::fs::write(&file, json!({"network": network, "user_data": ""}).to_string()).unwrap();
+    let ran =
+        controller.shoal(&["server", "update", "XF-1", "--network", file.to_str().unwrap()]).ends_with(1);
+    assert!(ran.err.contains("has more than a network"), "{}", ran.err);
+    controller.shoal(&["server", "update", "XF-1", "--clear", "network"]).ends_with(0);
+    assert_eq!(controller.seen().last().unwrap().json(), json!({"network": null}));
+}
+
+#[test]
 fn a_server_without_a_password_is_a_usage_error() {
     let controller = Controller::start(|_| (201, json!({})));
     let ran = controller.shoal(&ADD).ends_with(2);

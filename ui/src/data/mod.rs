@@ -273,6 +273,9 @@ pub struct ServerJson {
     /// The flags of the profile that the operator has overridden.
     #[serde(default)]
     pub quirks: Option<serde_json::Map<String, Value>>,
+    /// The network of the machine, for jobs whose recipe has none.
+    #[serde(default)]
+    pub network: Option<serde_json::Map<String, Value>>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Whether a BMC that shows no serial number is accepted.

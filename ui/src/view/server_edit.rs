@@ -41,6 +41,8 @@ pub struct ServerForm {
     pub bmc_profile: String,
     /// The overridden flags, as JSON.
     pub quirks: String,
+    /// The network of the machine, as JSON.
+    pub network: String,
     /// How the certificate is checked.
     pub tls: String,
     /// The accepted certificate.
@@ -62,6 +64,9 @@ fn choices(from: &[(&str, &str)]) -> Vec<(String, String)> {
 /// What differs between two states of a server: the name, the former value, the new one.
 fn differences(before: &ServerJson, after: &ServerJson, password: bool) -> Vec<Vec<Cell>> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let object = |value: &Option<serde_json::Map<String, Value>>| {
+        value.as_ref().map(|value| serde_json::json!(value).to_string()).unwrap_or_default()
+    };
     let flag = |on: bool| if on { "yes" } else { "no" }.to_owned();
     let mut pairs = vec![
         ("BMC address".to_owned(), before.bmc_address.clone(), after.bmc_address.clone()),
@@ -75,6 +80,7 @@ fn differences(before: &ServerJson, after: &ServerJson, password: bool) -> Vec<V
         ),
         ("Vendor".to_owned(), text(&before.vendor), text(&after.vendor)),
         ("Profile".to_owned(), text(&before.bmc_profile), text(&after.bmc_profile)),
+        ("Network".to_owned(), object(&before.network), object(&after.network)),
         ("Media URL".to_owned(), text(&before.media_base_url), text(&after.media_base_url)),
     ];
     let keys =
@@ -142,6 +148,10 @@ impl FormView {
             .field(
                 Field::area("quirks", "Overridden flags of the profile, as JSON", &entered.quirks, 3)
                     .hint("Empty: those of the profile."),
+            )
+            .field(
+                Field::area("network", "Network of the machine, as JSON", &entered.network, 3)
+                    .hint("Such as the field network of a recipe. Empty: that of the recipe, or DHCP."),
             )
             .field(
                 Field::text("media_base_url", "URL under which the BMC reads media", &entered.media_base_url)

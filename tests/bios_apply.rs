@@ -99,6 +99,38 @@ async fn sets(vendor: &str, name: &str, value: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_goes_off_after_a_cancel_of_its_restart_is_powered_on_again() {
+    let scene =
+        scene("hpe-ilo6", |bmc| bmc.power.graceful = Graceful::After(Duration::from_millis(1500))).await;
+    let bmc = scene.bmc(SERIAL).clone();
+    let id = order(&scene, json!({ "attributes": { "WorkloadProfile": "Custom" } })).await;
+    scene.wait_skipping(&id, "the shutdown", |job| job["wait"]["reason"] == "shutdown").await;
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    let pending = "\"shutdown_pending\"";
+    let place = format!("/api/v1/jobs/{id}");
+    scene.admin.until(&place, "the end of the shutdown", |job| job.text().contains(pending)).await;
+    bmc.wait_for(|bmc| bmc.power == Power::Off).await;
+    let job = scene.complete_skipping(&id).await;
+    let log = scene.admin.event_log(&id).await;
+    assert_eq!(job["outcome"], "cancelled", "{log}");
+    assert_eq!((bmc.snapshot().power, bmc.power_ons()), (Power::On, 1), "{log}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_in_use_has_ten_minutes_to_shut_down() {
+    let scene = scene("hpe-ilo6", |bmc| bmc.power.graceful = Graceful::IgnoredByHost).await;
+    let id = order(&scene, json!({ "attributes": { "WorkloadProfile": "Custom" } })).await;
+    scene.wait_skipping(&id, "the shutdown", |job| job["wait"]["reason"] == "shutdown").await;
+    let before = scene.now();
+    let job = scene.complete_skipping(&id).await;
+    let log = scene.admin.event_log(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{log}");
+    assert!(scene.now().since(before) >= Duration::from_secs(590), "{log}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dell_server_gets_a_number_by_a_job_that_ends_with_the_restart() {
     sets("dell-idrac9-6", "AcPwrRcvryUserDelay", "240").await;
 }

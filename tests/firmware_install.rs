@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use lab_bmc::{
-    Fault, FaultEffect, FaultTrigger, FlashFault, JournalItem, Power, RequestKind, SimBmc, SimBmcConfig,
-    firmware_image,
+    BiosUpdate, Fault, FaultEffect, FaultTrigger, FlashFault, JournalItem, Power, RequestKind, SimBmc,
+    SimBmcConfig, firmware_image,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -511,6 +511,84 @@ async fn a_forbidden_restart_waits_for_the_operator_and_a_window_for_its_time() 
     assert_eq!((&job["outcome"], second.bmc(SERIAL).power_ons()), (&json!("succeeded"), 1), "{job:#}");
     assert!(second.now() >= from, "the host was restarted in the window");
     second.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_that_begins_with_a_restart_days_later_is_let_finish_after_a_cancel() {
+    let scene = scene("generic", |bmc| {
+        bmc.update.bios = BiosUpdate::AtRestart;
+        bmc.update.flash_time = Duration::from_secs(3);
+    })
+    .await;
+    set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
+    let bmc = scene.bmc(SERIAL).clone();
+    let from = scene.now().plus(Duration::from_secs(3 * 24 * 3600));
+    let id = order(&scene, json!({ "firmware_set": "all", "restart_from": from })).await;
+    scene.wait_skipping(&id, "the window", |job| job["wait"]["reason"] == "restart_window").await;
+    scene.skip(from.since(scene.now()) + Duration::from_secs(60));
+    scene.wait_skipping(&id, "the flash", |_| bmc.is_flashing()).await;
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.wait_skipping(&id, "the end of the flash", |job| job["wait"]["reason"] == "flash_ends").await;
+    assert!(!bmc.updates()[0].applied);
+    let job = scene.complete_skipping(&id).await;
+    let log = log(&scene, &job).await;
+    assert_eq!(job["outcome"], "cancelled", "{log}");
+    assert_eq!((version(&bmc, "bios").as_str(), bmc.snapshot().power), (NEW, Power::On), "{log}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn power_that_is_lost_in_the_middle_of_a_flash_is_a_failure_in_words_and_a_second_order_installs_it() {
+    let scene = scene("generic", |bmc| bmc.update.flash_time = Duration::from_secs(2)).await;
+    set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
+    let bmc = scene.bmc(SERIAL).clone();
+    let id = order(&scene, json!({ "firmware_set": "all" })).await;
+    scene.wait_skipping(&id, "the flash", |_| bmc.is_flashing()).await;
+    bmc.inject(Fault::once(FaultTrigger::Anything, FaultEffect::BmcRestart(Duration::from_millis(300))));
+    let job = scene.complete_skipping(&id).await;
+    let log = log(&scene, &job).await;
+    let failure = &job["failure"];
+    assert_eq!(
+        (&job["outcome"], &failure["class"]),
+        (&json!("failed"), &json!("version_unchanged")),
+        "{log}"
+    );
+    let summary = failure["summary"].as_str().unwrap();
+    assert!(summary.contains("lost the task"), "{summary}");
+    assert_eq!((bmc.snapshot().images, bmc.snapshot().power), (1, Power::On), "{log}");
+    assert_eq!(installed(&scene).await["outcome"], "succeeded");
+    assert_eq!((version(&bmc, "bios").as_str(), bmc.snapshot().images), (NEW, 2));
+    scene.end().await;
+}
+
+/// A BIOS that is written while the host boots: its task says meanwhile that it waits for a restart of the host.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_was_off_keeps_its_power_until_the_bios_that_is_written_while_it_boots_is_installed() {
+    for cancels in [false, true] {
+        let scene = scene("generic", |bmc| {
+            bmc.starts_on = false;
+            bmc.update.bios = BiosUpdate::AtRestart;
+            bmc.update.boot_delay = Duration::from_secs(3);
+        })
+        .await;
+        set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
+        let bmc = scene.bmc(SERIAL).clone();
+        let id = order(&scene, json!({ "firmware_set": "all" })).await;
+        scene.wait_skipping(&id, "the restart", |job| job["wait"]["reason"] == "version").await;
+        // Longer than a version is waited for without a restart.
+        scene.skip(Duration::from_secs(15 * 60));
+        if cancels {
+            scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+            scene.wait_skipping(&id, "the end", |job| job["wait"]["reason"] == "flash_ends").await;
+        }
+        assert_eq!((bmc.snapshot().power, bmc.updates()[0].applied), (Power::On, false));
+        soon("the update", bmc.wait_for(|_| bmc.updates()[0].applied)).await;
+        let job = scene.complete_skipping(&id).await;
+        let log = log(&scene, &job).await;
+        assert_eq!(job["outcome"], if cancels { "cancelled" } else { "succeeded" }, "{log}");
+        assert_eq!((version(&bmc, "bios").as_str(), bmc.snapshot().power), (NEW, Power::Off), "{log}");
+        scene.end().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@
 //!   shut_down   off                                    -> done       (not read when the host has just reported, and no
 //!                                                                    power-on of this job is still unshown)
 //!               graceful request -> off                -> done
-//!                                -> 60 s without off   -> force_off
+//!                                -> grace without off  -> force_off
 //!   force_off   off                                    -> done
 //!               ForceOff -> wait -> ForceOff again     -> done, or taken as done for a BMC that never shows the state
 //!   power_on    on                                     -> done
@@ -32,8 +32,11 @@ pub const POWER_TIMEOUT: Duration = Duration::from_secs(180);
 pub const RESEND_AFTER: Duration = Duration::from_secs(60);
 /// The time after the second request when a change that the BMC does not show is taken as done.
 const ASSUMED_AFTER: Duration = Duration::from_secs(30);
-/// The time an operating system gets to shut down before power is forced off.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(60);
+/// The time that a system gets to shut down which an installation is over for, or which was started for a moment only.
+pub const SHORT_GRACE: Duration = Duration::from_secs(60);
+/// The time that an operating system in use gets to shut down before power is forced off. A service alone may take 90 seconds
+/// (systemd's `DefaultTimeoutStopSec`), and services end one after another.
+pub const HOST_GRACE: Duration = Duration::from_secs(10 * 60);
 
 /// Returns the resource of the permit that a host needs to power on.
 pub fn power_on_permit() -> String {
@@ -200,7 +203,7 @@ pub enum KnownHost {
 /// How old a message of the host may be that stands for a read of its power state: as old as a cached read.
 pub const PROOF_AGE: Duration = Duration::from_secs(15);
 
-/// Shuts the operating system down, and forces the host off when it does not end within its grace period.
+/// Shuts the operating system down, and forces the host off when it does not end within `grace`.
 ///
 /// # Errors
 /// Returns what ends the step when the lease is lost or the BMC does not respond.
@@ -210,12 +213,13 @@ pub async fn shut_down(
     connected: &ConnectedBmc,
     system: &SystemInfo,
     known: KnownHost,
+    grace: Duration,
 ) -> Result<StepReport, StepError> {
     let mut request: PowerRequest = context.own_output().unwrap_or_default();
     let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
     let now = context.now();
-    let waited = request.graceful_answered
-        && request.graceful_at.is_some_and(|sent| now.since(sent) >= SHUTDOWN_GRACE);
+    let waited =
+        request.graceful_answered && request.graceful_at.is_some_and(|sent| now.since(sent) >= grace);
     if !graceful || waited || request.sent > 0 {
         return force_off(step, context, connected, system).await;
     }
@@ -264,7 +268,8 @@ pub async fn shut_down(
         }
     }
     let detail = "a graceful shutdown was requested; the host is not off yet";
-    Ok(StepReport::wait(wait_for_bmc(&waits::SHUTDOWN, POWER_TIMEOUT, detail)).with_output(json!(request)))
+    let wait = wait_for_bmc(&waits::SHUTDOWN, grace + POWER_TIMEOUT, detail);
+    Ok(StepReport::wait(wait).with_output(json!(request)))
 }
 
 /// Powers the host on and reads it back. `before_sending` runs before each request: it refuses a start that must not happen.

@@ -6,14 +6,15 @@
 //!   media:  empty slot -> insert the test image -> read back -> wait for the BMC to read it -> eject -> read back
 //! ```
 //!
-//! Invariants: only the media check (and the boot override check, when allowed) changes anything. The test image is ejected
-//! again. A slot with other media is not changed. Every wait has a limit.
+//! Invariants: only the media check (and the boot override check, when allowed) changes anything, and nothing is changed on a BMC that
+//! shows another machine. The test image is ejected again, and a boot override that was set is cleared again. A slot with other
+//! media is not changed. Every wait has a limit.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::error::DenialReason;
-use redfish::{Bmc, ErrorKind, InsertOptions, PowerState, RedfishError, SerialMatch};
+use redfish::{Bmc, ErrorKind, InsertOptions, PowerState, RedfishError, SerialMatch, SystemInfo};
 use serde::{Deserialize, Serialize};
 
 use bmc::probe::{BmcFacts, ProbeTarget, bmc_problem, plan_of, read_facts, skew};
@@ -60,6 +61,9 @@ pub struct Check {
 pub struct Diagnostics {
     /// The checks in the order in which they ran.
     pub checks: Vec<Check>,
+    /// Whether the boot override was set and may be set still.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub boot_left_set: bool,
 }
 
 impl Diagnostics {
@@ -105,12 +109,21 @@ pub trait TestMedium: Send + Sync {
     async fn was_read(&self) -> bool;
 }
 
+/// Keeps that the boot override is about to be set, so that what follows a crash can clear it.
+#[async_trait]
+pub trait BootIntent: Send + Sync {
+    /// Returns whether it was recorded. Otherwise nothing may be sent.
+    async fn record(&self) -> bool;
+}
+
 /// What diagnostics may change on the BMC.
 pub struct AllowedChanges<'a> {
     /// The test image, or the reason why slots must not be changed.
     pub medium: Result<&'a dyn TestMedium, String>,
-    /// Whether the boot override may be set and cleared.
-    pub write_boot: bool,
+    /// Whether the boot override may be set and cleared, and where that is recorded.
+    pub write_boot: Option<&'a dyn BootIntent>,
+    /// Whether a BMC that shows no serial number may be changed.
+    pub unverified_serial: bool,
 }
 
 /// Runs every check.
@@ -130,13 +143,26 @@ pub async fn run_checks(bmc: &Bmc, target: &ProbeTarget<'_>, allowed: &AllowedCh
     serial(&mut diagnostics, &facts, target);
     clock(&mut diagnostics, &facts, target);
     let slot = slots(&mut diagnostics, bmc, &facts, target);
-    boot(&mut diagnostics, bmc, &facts, allowed.write_boot).await;
-    match (slot, &allowed.medium) {
+    // Nothing is changed on a BMC that may be that of another machine, which a job may be using now (decision D3a).
+    let unverified = match target.serial.map(|serial| facts.discovery.system.matches_serial(serial)) {
+        Some(SerialMatch::Mismatch) => Some("this is another machine, so nothing was changed on its BMC"),
+        Some(SerialMatch::Unknown) if !allowed.unverified_serial => {
+            Some("the machine cannot be verified, so nothing was changed on its BMC")
+        }
+        _ => None,
+    };
+    boot(&mut diagnostics, bmc, &facts, allowed.write_boot.filter(|_| unverified.is_none())).await;
+    let medium = match (&allowed.medium, unverified) {
+        (_, Some(why)) => Err(why.to_owned()),
+        (Ok(medium), None) => Ok(*medium),
+        (Err(why), None) => Err(why.clone()),
+    };
+    match (slot, medium) {
         (None, _) => diagnostics.add("media", CheckStatus::Skip, "there is no slot to test", ""),
-        (Some(_), Err(why)) => diagnostics.add("media", CheckStatus::Skip, why.clone(), ""),
+        (Some(_), Err(why)) => diagnostics.add("media", CheckStatus::Skip, why, ""),
         (Some(slot), Ok(medium)) => {
             let off = facts.discovery.system.power_state == PowerState::Off;
-            media(&mut diagnostics, bmc, &slot, *medium, (target, off)).await;
+            media(&mut diagnostics, bmc, &slot, medium, (target, off)).await;
         }
     }
     diagnostics
@@ -290,7 +316,7 @@ fn slots(
     }
 }
 
-async fn boot(diagnostics: &mut Diagnostics, bmc: &Bmc, facts: &BmcFacts, write: bool) {
+async fn boot(diagnostics: &mut Diagnostics, bmc: &Bmc, facts: &BmcFacts, write: Option<&dyn BootIntent>) {
     const NAME: &str = "boot-override";
     let system = &facts.discovery.system;
     let read = match bmc.boot_override(system).await {
@@ -310,25 +336,77 @@ async fn boot(diagnostics: &mut Diagnostics, bmc: &Bmc, facts: &BmcFacts, write:
             next,
         );
     }
-    if !write {
+    let Some(intent) = write else {
         return diagnostics.pass(NAME, "can be read; --write also sets and clears it");
+    };
+    if !intent.record().await {
+        return diagnostics.add(
+            NAME,
+            CheckStatus::Skip,
+            "the diagnostics were taken over, so it was not set",
+            "",
+        );
     }
     let set = bmc.set_boot_once(system, &bmc.profile().boot_targets, None).await;
-    let cleared = bmc.clear_boot_override(system).await;
+    // A BMC that shows the setting late would show it after it was "cleared", and the next boot would be the wrong one.
+    let shown = match &set {
+        Ok(set) if set.confirmed => true,
+        Err(error) if !error.maybe_applied() => false,
+        _ => wait_for_boot(bmc, system, true).await,
+    };
+    let cleared = clear_boot(bmc, system).await;
+    diagnostics.boot_left_set = !matches!(cleared, Ok(true));
     match (set, cleared) {
-        (Ok(set), Ok(cleared)) if set.confirmed && cleared.confirmed => {
+        (Ok(set), Ok(true)) if set.confirmed => {
             diagnostics.pass(NAME, "set, read back, cleared, read back");
         }
-        (Ok(_), Ok(_)) => diagnostics.add(
-            NAME,
-            CheckStatus::Warn,
-            "accepted, but a read did not show it at once",
-            "check the BMC for a pending BIOS job",
-        ),
+        (Ok(_), Ok(cleared)) => {
+            let (found, next) = match (shown, cleared) {
+                (false, _) => ("accepted, and no read showed it", "check the BMC for a pending BIOS job"),
+                (true, false) => (
+                    "set, and still shown after it was cleared",
+                    "clear it in the BMC before the next restart",
+                ),
+                (true, true) => ("set, shown late, cleared", "a job waits until the BMC shows it"),
+            };
+            diagnostics.add(NAME, CheckStatus::Warn, found, next);
+        }
         (Err(error), _) | (_, Err(error)) => {
             let problem = bmc_problem(&error, None);
             diagnostics.add(NAME, CheckStatus::Fail, problem.sentence, problem.next_action);
         }
+    }
+}
+
+/// Clears the boot override; returns whether a read shows it as cleared. A BMC that is busy is asked again.
+///
+/// # Errors
+/// The last error of the BMC, when it did not accept the change within the time limit.
+pub(crate) async fn clear_boot(bmc: &Bmc, system: &SystemInfo) -> Result<bool, RedfishError> {
+    let deadline = tokio::time::Instant::now() + TIME_LIMIT;
+    loop {
+        match bmc.clear_boot_override(system).await {
+            Ok(cleared) if cleared.confirmed => return Ok(true),
+            Ok(_) => return Ok(wait_for_boot(bmc, system, false).await),
+            Err(error) if !error.is_transient() || tokio::time::Instant::now() >= deadline => {
+                return Err(error);
+            }
+            Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
+        }
+    }
+}
+
+/// Waits until the BMC shows a boot override, or none, or until the time limit; returns whether it does.
+async fn wait_for_boot(bmc: &Bmc, system: &SystemInfo, active: bool) -> bool {
+    let deadline = tokio::time::Instant::now() + TIME_LIMIT;
+    loop {
+        if bmc.boot_override(system).await.is_ok_and(|shown| shown.is_active() == active) {
+            return true;
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

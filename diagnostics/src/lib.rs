@@ -49,7 +49,10 @@ use model::{
     Server, Snapshot, StepInstance, StepName, Time, Verb, WorkflowVersion, error_chain,
 };
 
-use checks::{AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks};
+use checks::{
+    AllowedChanges, BootIntent, Check, CheckStatus, Diagnostics, TestMedium, clear_boot, eject_test_medium,
+    run_checks,
+};
 
 /// The workflow's name.
 pub const WORKFLOW: &str = "doctor";
@@ -345,7 +348,10 @@ async fn check_step(
         }
     }
     let medium = medium(CHECK, services, context, target.media_base)?;
-    let allowed = AllowedChanges { medium: Ok(&medium), write_boot: input.write_boot };
+    let intent = Recorded(context);
+    let write_boot: Option<&dyn BootIntent> = if input.write_boot { Some(&intent) } else { None };
+    let unverified_serial = server.allow_unverified_serial;
+    let allowed = AllowedChanges { medium: Ok(&medium), write_boot, unverified_serial };
     let diagnostics = run_checks(&connected.bmc, &target, &allowed).await;
     let worst = format!("{:?}", diagnostics.verdict()).to_lowercase();
     let mut report = StepReport::done()
@@ -357,6 +363,17 @@ async fn check_step(
     Ok(report)
 }
 
+/// Records the intent in the output of the step.
+struct Recorded<'a>(&'a StepContext);
+
+#[async_trait]
+impl BootIntent for Recorded<'_> {
+    async fn record(&self) -> bool {
+        let begun = Diagnostics { boot_left_set: true, ..Diagnostics::default() };
+        self.0.checkpoint(json!(begun)).await.is_ok()
+    }
+}
+
 async fn clean(services: &Arc<DiagnosticsServices>, context: &StepContext) -> Result<StepReport, StepError> {
     let done = context.snapshot.records_of(CHECK).any(|record| record.phase == model::StepPhase::Done);
     let started = context.snapshot.records_of(CHECK).next().is_some();
@@ -366,12 +383,41 @@ async fn clean(services: &Arc<DiagnosticsServices>, context: &StepContext) -> Re
         if started && !done {
             eject_everywhere(services, context, &server).await?;
         }
+        let outputs = context.snapshot.records_of(CHECK).map(|record| &record.output);
+        if outputs.filter_map(|output| Diagnostics::deserialize(output).ok()).any(|found| found.boot_left_set)
+        {
+            clear_boot_override(services, context, &server).await?;
+        }
         services.bmc.connections.close(&server, &context.lease).await;
     }
     let (run, grants) = (context.snapshot.run.id, services.grants.clone());
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
     report.then = Some(AfterCommit(Arc::new(move || grants.end(run))));
     Ok(report)
+}
+
+/// Clears the boot override that the check set: the next restart of the host would otherwise be from a medium that is not there.
+async fn clear_boot_override(
+    services: &DiagnosticsServices,
+    context: &StepContext,
+    server: &Server,
+) -> Result<(), StepError> {
+    let connected = match services.bmc.connections.connect(server, &context.lease).await {
+        Ok(connected) => connected,
+        Err(ConnectError::Bmc(error)) => return Err(from_redfish(CLEAN, &error)),
+        Err(ConnectError::Record(_)) => return Ok(()),
+    };
+    let selector = redfish::SystemSelector::serial(server.serial.as_str());
+    let discovery = connected.bmc.discover(&selector).await.map_err(|error| from_redfish(CLEAN, &error))?;
+    match clear_boot(&connected.bmc, &discovery.system).await {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let next = "clear the boot override in the BMC before the next restart of the host";
+            let summary = "the boot override that the diagnostics set is still shown after it was cleared";
+            Err(StepError::retry(failure(class::TRANSIENT, CLEAN, summary, next)))
+        }
+        Err(error) => Err(from_redfish(CLEAN, &error)),
+    }
 }
 
 /// Ejects the test image from every slot: an interrupted check may have left it in any of them.

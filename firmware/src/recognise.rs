@@ -23,8 +23,18 @@ use crate::identity::{Component, Model, Vendor};
 use crate::plan::Installed;
 
 /// Words in the id or name of an image that is stored and does not run.
-const STORED: [&str; 9] =
-    ["backup", "golden", "recovery", "staged", "pending", "previous", "available-", "rollback", "secondary"];
+const STORED: [&str; 10] = [
+    "backup",
+    "golden",
+    "recovery",
+    "redundant",
+    "staged",
+    "pending",
+    "previous",
+    "available-",
+    "rollback",
+    "secondary",
+];
 
 /// One member of a firmware inventory, however it was read.
 #[derive(Clone, Debug, Default)]

@@ -7,6 +7,7 @@
 //!   2.72                         2.72.0        Same: a zero at the end adds nothing
 //!   A04                          A05           Unclear: no numbers
 //!   2.36 (07/16/2020)            2.36 (08/01)  Unclear: the same number, other builds
+//!   U46 v1.56 (11/29/2021)       1.56_11-29-2021  Same: the same number and date, written as HPE's repositories do
 //! ```
 //!
 //! Invariants: equal texts are always [`VersionOrder::Same`], so an installed file is never installed again; an order is stated only
@@ -43,8 +44,23 @@ pub fn compare(installed: &FirmwareVersion, of_file: &FirmwareVersion) -> Versio
         Ordering::Greater => VersionOrder::Newer,
         // One of the texts is the number alone; the other says where it comes from.
         Ordering::Equal if is_bare(&left) || is_bare(&right) => VersionOrder::Same,
+        Ordering::Equal if is_same_build(build(&left, a), build(&right, b)) => VersionOrder::Same,
         Ordering::Equal => VersionOrder::Unclear,
     }
+}
+
+/// The digits behind the number: a date or the number of a build.
+fn build<'a>(text: &'a str, number: &str) -> impl Iterator<Item = &'a str> {
+    let behind = text.find(number).map_or("", |at| &text[at + number.len()..]);
+    // Zeros at the end of the number itself.
+    let behind = behind.trim_start_matches(['.', '0']);
+    behind.split(|sign: char| !sign.is_ascii_digit()).filter(|digits| !digits.is_empty())
+}
+
+/// Whether both have digits, and the same ones.
+fn is_same_build<'a>(left: impl Iterator<Item = &'a str>, right: impl Iterator<Item = &'a str>) -> bool {
+    let mut left = left.peekable();
+    left.peek().is_some() && left.eq(right)
 }
 
 fn plain(version: &FirmwareVersion) -> String {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -238,7 +237,7 @@ impl Services {
         let target = recipe.task_target;
         let session = match target {
             TaskTarget::Rescue => recipe.session(),
-            _ => Duration::ZERO,
+            _ => recipe.erase_time(),
         };
         let seed = self.seed(id);
         let token = JobTokens::new(&seed.token_seed).webhook_token(&id.to_string());

@@ -170,6 +170,24 @@ fn services(folder: &std::path::Path, server: Server, sessions: SharedSessions) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_secure_erase_has_days_before_its_job_counts_as_stuck() {
+    let folder = tempfile::tempdir().unwrap();
+    let now: Time = "2026-11-20T08:00:00Z".parse().unwrap();
+    let services = services(folder.path(), server(now), SharedSessions::default());
+    let hours = |mode: &str| {
+        let recipe = json!({
+            "$schema": "https://shoal.dev/provisioner/recipe-v2.schema.json", "task_target": "erase.target",
+            "disk_hints": { "serial": "S" }, "erase_mode": mode,
+        });
+        let order = json!({ "server_serial": "XF-1", "recipe": recipe.to_string() });
+        let order: JobOrder = serde_json::from_value(order).unwrap();
+        let run = services.accept(order, RunId::new(), "operator", now).unwrap().run;
+        run.deadline_at.since(now).as_secs() / 3600
+    };
+    assert_eq!((hours("quick"), hours("secure")), (1, 73));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outcome() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));

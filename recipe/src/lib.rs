@@ -58,6 +58,8 @@ pub use storage::Storage;
 
 /// How long a session of `rescue.target` lasts without `session_minutes`.
 const SESSION_MINUTES: u32 = 240;
+/// The time for a secure erase: 20 TB at 150 MB/s take 37 hours, and disks may be erased one after the other.
+const SECURE_ERASE_TIME: Duration = Duration::from_secs(72 * 3600);
 
 /// The systemd target the maintenance OS starts, which decides what a recipe needs.
 #[derive(
@@ -268,6 +270,16 @@ impl Recipe {
     #[must_use]
     pub fn session(&self) -> Duration {
         Duration::from_secs(60 * u64::from(self.session_minutes.unwrap_or(SESSION_MINUTES)))
+    }
+
+    /// Returns how much longer than an installation the job may take: a secure erase may overwrite a disk of many terabytes, or have
+    /// the disk do so, which must not be interrupted.
+    #[must_use]
+    pub fn erase_time(&self) -> Duration {
+        match (self.task_target, self.erase_mode) {
+            (TaskTarget::Erase, EraseMode::Secure) => SECURE_ERASE_TIME,
+            _ => Duration::ZERO,
+        }
     }
 
     /// Returns the part of a recipe that may be logged: targets and sizes, without payloads and without credentials of URLs.

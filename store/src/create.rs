@@ -66,18 +66,8 @@ impl Store {
     /// # Errors
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn active_job(&self, server: &Serial) -> Result<Option<RunId>, StoreError> {
-        const OPERATION: &str = "find the unfinished job of a server";
         let server = server.clone();
-        self.read(OPERATION, move |connection| {
-            first(
-                connection,
-                OPERATION,
-                "SELECT id FROM runs WHERE server = ?1 AND phase <> 'ended' ORDER BY created_at DESC LIMIT 1",
-                &[&server.as_str()],
-                |columns| columns.parse("id", str::parse::<RunId>),
-            )
-        })
-        .await
+        self.read("find the unfinished job of a server", move |connection| unended(connection, &server)).await
     }
 }
 
@@ -139,6 +129,17 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
 /// The batch of a new run; empty for a run without a batch.
 pub(super) fn batch_of(new: &NewRun) -> String {
     new.request.batch.map_or_else(String::new, |batch| batch.to_string())
+}
+
+/// The newest unfinished run of a server.
+pub(super) fn unended(connection: &Connection, server: &Serial) -> Result<Option<RunId>, StoreError> {
+    first(
+        connection,
+        "find the unfinished job of a server",
+        "SELECT id FROM runs WHERE server = ?1 AND phase <> 'ended' ORDER BY created_at DESC LIMIT 1",
+        &[&server.as_str()],
+        |columns| columns.parse("id", str::parse::<RunId>),
+    )
 }
 
 fn keyed(

@@ -6,10 +6,11 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql, params};
 use serde_json::{Map, Value as Json};
 
+use super::create::unended;
 use super::filters::{self, Present, Sql};
 use super::rows::{Columns, ReadSnapshot, all, append_events, execute, first, to_json};
 use super::{Store, StoreError};
-use model::{Filter, NewEvent, PendingCleanup, Serial, Server, Time, TlsMode};
+use model::{Filter, NewEvent, PendingCleanup, RunId, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
     tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, network, revision, created_at, \
@@ -80,6 +81,8 @@ pub enum UpdatedServer {
     Updated(Box<Server>),
     /// The server has another revision than the update; nothing was written.
     Moved(Box<Server>),
+    /// This run uses the BMC whose address or certificate would change; nothing was written.
+    Busy(RunId),
     /// There is no such server.
     Unknown,
 }
@@ -242,11 +245,17 @@ impl Store {
         .await
     }
 
-    /// Replaces the columns that an operator may change, if the server still has the revision of `new`.
+    /// Replaces the columns that an operator may change, if the server still has the revision of `new`. The address and the
+    /// certificate of a BMC are left as they are while a run uses it, except the run `waiting`, which waits for this change.
     ///
     /// # Errors
     /// When the database cannot be written, or the row of the server cannot be read; nothing is changed then.
-    pub async fn update_server(&self, new: Server, event: NewEvent) -> Result<UpdatedServer, StoreError> {
+    pub async fn update_server(
+        &self,
+        new: Server,
+        event: NewEvent,
+        waiting: Option<RunId>,
+    ) -> Result<UpdatedServer, StoreError> {
         const OPERATION: &str = "update a server";
         self.writer
             .write(OPERATION, move |connection| {
@@ -255,6 +264,12 @@ impl Store {
                 };
                 if existing.revision != new.revision {
                     return Ok(UpdatedServer::Moved(Box::new(existing)));
+                }
+                let replaces_bmc = existing.bmc_address != new.bmc_address
+                    || existing.tls_fingerprint != new.tls_fingerprint;
+                let run = if replaces_bmc { unended(connection, &new.serial)? } else { None };
+                if let Some(run) = run.filter(|run| Some(*run) != waiting) {
+                    return Ok(UpdatedServer::Busy(run));
                 }
                 let update = "UPDATE servers SET bmc_address = ?3, bmc_username = ?4,
                                   bmc_password = reseal_text(?5, 'credential', ?1), vendor = ?6,

@@ -83,6 +83,7 @@ pub(crate) fn wait(reason: &str) -> &str {
         "flashing" => "for a BMC to write the firmware image",
         "flash_ends" => "for a running update to end",
         "version" => "for a BMC to show the new version",
+        "parts" => "for a BMC to list all parts of a host that was powered on",
         "settings_look" => "for a BMC to show whether it has the settings",
         "settings_values" => "for a BMC to show the new values",
         "restart_forbidden" => "for an operator to restart the host",

@@ -3,20 +3,27 @@
 //! ```text
 //!   was   now    restore
 //!   off   on     shut down, then forced off
+//!   off   off    a power-on is not shown yet: wait for it, a minute at most
 //!   on    off    power on
+//!   on    on     a shutdown is under way: wait for its end, ten minutes at most
 //!   any   any    as it is, when no step of the run has sent a power request
 //! ```
 
 use std::time::Duration;
 
 use redfish::PowerState;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::UpkeepServices;
 use super::identified::{Identified, identified_bmc};
-use bmc::power::{self, POWER_TIMEOUT, PowerRequest, power_on_permit};
+use super::waits::SHUTDOWN_PENDING;
+use bmc::power::{
+    self, HOST_GRACE, KnownHost, POWER_TIMEOUT, PowerRequest, RESEND_AFTER, SHORT_GRACE, power_on_permit,
+};
 use bmc::{ConnectedBmc, from_redfish, wait_for_bmc, waits};
 use engine::{PermitRequest, StepContext, StepError, StepOutcome, StepReport, WaitRequest};
-use model::{Effect, NewEvent, StepName, Time};
+use model::{Effect, NewEvent, StepName, StepPhase, StepRecord, Time};
 
 /// Powers the host on under a permit, which ends when the host is shown as on.
 pub(super) async fn on(
@@ -54,18 +61,62 @@ pub(super) async fn on(
     Ok(connected.report(report))
 }
 
-/// Whether one of the steps has sent a power request.
-pub(super) fn acted(context: &StepContext, steps: &[&StepName]) -> bool {
-    steps.iter().flat_map(|step| context.snapshot.records_of(step)).any(|record| {
-        // The checkpoint is durable before a request is sent, so without one nothing was sent.
-        serde_json::from_value::<PowerRequest>(record.output.clone())
-            .is_ok_and(|request| request.sent > 0 || request.graceful_at.is_some())
-    })
+/// Shuts the host down. A system that was in use has longer for it than one that this run has started.
+pub(super) async fn shut_down(
+    step: &StepName,
+    context: &StepContext,
+    (connected, found): (&ConnectedBmc, &Identified),
+) -> Result<StepReport, StepError> {
+    let grace = if found.was_on() { HOST_GRACE } else { SHORT_GRACE };
+    power::shut_down(step, context, connected, &found.discovery.system, KnownHost::Unknown, grace).await
 }
 
-/// Gives the host back the power state that it had when the step `by` identified it.
+/// The steps of a run that request power.
+pub(super) struct PowerSteps<'a> {
+    /// Those that end with a host that is off.
+    pub(super) off: &'a [&'a StepName],
+    /// Those that end with a host that is on.
+    pub(super) on: &'a [&'a StepName],
+}
+
+impl PowerSteps<'_> {
+    /// The requests of steps, with the record of each. The checkpoint is durable before a request is sent, so without one nothing was
+    /// sent.
+    fn requests<'c>(
+        context: &'c StepContext,
+        steps: &[&'c StepName],
+    ) -> impl Iterator<Item = (&'c StepRecord, PowerRequest)> {
+        let records = steps.iter().flat_map(|step| context.snapshot.records_of(step));
+        records.filter_map(|record| {
+            let request = PowerRequest::deserialize(&record.output).ok()?;
+            (request.sent > 0 || request.graceful_at.is_some()).then_some((record, request))
+        })
+    }
+
+    /// Whether one of the steps has sent a request.
+    pub(super) fn acted(&self, context: &StepContext) -> bool {
+        [self.off, self.on].into_iter().any(|steps| Self::requests(context, steps).next().is_some())
+    }
+
+    /// When the newest shutdown was requested that no read has shown the end of: the host may still go off.
+    fn going_off(&self, context: &StepContext) -> Option<Time> {
+        let open = Self::requests(context, self.off).filter(|(record, _)| record.phase != StepPhase::Done);
+        open.filter_map(|(_, request)| request.graceful_at.max(request.sent_at)).max()
+    }
+
+    /// When the newest power-on was requested that no read has shown: the host may still come up.
+    fn coming_up(&self, context: &StepContext) -> Option<Time> {
+        let open = Self::requests(context, self.on)
+            .filter(|(record, request)| record.phase != StepPhase::Done || request.unconfirmed);
+        open.filter_map(|(_, request)| request.sent_at).max()
+    }
+}
+
+/// Gives the host back the power state that it had when the step `by` identified it. A request that the end of the run has overtaken
+/// is let come true first: it cannot be taken back.
 pub(super) async fn restore(
     (step, by): (&StepName, &StepName),
+    steps: &PowerSteps<'_>,
     services: &UpkeepServices,
     context: &StepContext,
 ) -> Result<StepReport, StepError> {
@@ -74,14 +125,30 @@ pub(super) async fn restore(
     let state = connected.bmc.power_state(system).await.map_err(|error| from_redfish(step, &error))?;
     let mine: PowerRequest = context.own_output().unwrap_or_default();
     let begun = mine.sent > 0 || mine.graceful_at.is_some();
+    let is_open = |since: Option<Time>, limit| since.is_some_and(|since| context.now().since(since) < limit);
+    let wait = |reason, limit, detail| {
+        Ok(StepReport::wait(wait_for_bmc(reason, limit, detail)).with_output(json!(mine)))
+    };
     if found.was_on() {
+        let going_off = state == PowerState::PoweringOff
+            || (power::is_up(state) && is_open(steps.going_off(context), HOST_GRACE));
+        if !begun && going_off {
+            let detail =
+                "the host was asked to go off and the run has ended; it is powered on again if it does";
+            return wait(&SHUTDOWN_PENDING, HOST_GRACE + POWER_TIMEOUT, detail);
+        }
         if !begun && power::is_up(state) {
             return Ok(StepReport::done().event(NewEvent::info("redfish.power", "the host is on, as it was")));
         }
         return power::power_on(step, context, &connected, system, async { Ok(()) }).await;
     }
     if !begun && state == PowerState::Off {
+        if is_open(steps.coming_up(context), RESEND_AFTER) {
+            let detail = "power-on was requested a moment ago, so the host may still come up; it is read again before it \
+                          counts as off";
+            return wait(&waits::POWER_OFF, POWER_TIMEOUT, detail);
+        }
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "the host is off, as it was")));
     }
-    power::shut_down(step, context, &connected, system, power::KnownHost::Unknown).await
+    power::shut_down(step, context, &connected, system, KnownHost::Unknown, SHORT_GRACE).await
 }

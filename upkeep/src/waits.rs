@@ -28,7 +28,8 @@ pub const GRACEFUL_SHUTDOWN: WaitReason = WaitReason {
 pub const SHUTDOWN_PENDING: WaitReason = WaitReason {
     name: "shutdown_pending",
     means: "the end of a shutdown that was requested and cannot be taken back",
-    ends_by: "a read that shows the host off, after which it is powered on again, or the end of two minutes",
+    ends_by: "a read that shows the host off, after which it is powered on again, or the end of its grace period: two minutes for a \
+              power cycle, ten for a restart that firmware or settings needed",
     next_action: "nothing: the host is powered on again if it shuts down in this time",
 };
 
@@ -76,8 +77,16 @@ pub const IMAGE_READ: WaitReason = WaitReason {
 pub const VERSION: WaitReason = WaitReason {
     name: "version",
     means: "the BMC to show the new version",
-    ends_by: "three reads of the inventory with the new version, or ten minutes after the end of the update",
+    ends_by: "three reads of the inventory with the new version, or ten minutes after the end of the update, half an hour after a restart of the host",
     next_action: "nothing; some BMCs show the new version minutes after the restart of the host",
+};
+
+/// A host that was powered on for the installation tests its parts.
+pub const PARTS: WaitReason = WaitReason {
+    name: "parts",
+    means: "the BMC to list all parts of the host, which was powered on for the installation",
+    ends_by: "a read of the inventory with every component of the set, or ten minutes after the power-on",
+    next_action: "nothing; a part that is not listed then counts as absent",
 };
 
 /// The order forbids the restart of the host.
@@ -121,11 +130,12 @@ pub const FLASH_ENDS: WaitReason = WaitReason {
 };
 
 /// All wait reasons.
-pub const ALL: [&WaitReason; 20] = [
+pub const ALL: [&WaitReason; 21] = [
     &FLASHING,
     &IMAGE_READ,
     &UPLOAD_LOOK,
     &VERSION,
+    &PARTS,
     &RESTART_FORBIDDEN,
     &RESTART_WINDOW,
     &SETTINGS_LOOK,

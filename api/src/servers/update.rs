@@ -13,7 +13,7 @@ use super::super::request_audit;
 use super::change::ServerFields;
 use super::password_reach::{PasswordReach, password_reach};
 use super::view::{self, ServerView};
-use model::{NewEvent, Serial, Server};
+use model::{NewEvent, RunId, Serial, Server};
 use store::{JobFilter, UpdatedServer};
 
 /// The query of a change.
@@ -56,16 +56,11 @@ pub(crate) async fn update(
     server.updated_at = api.now();
     let moves = server.bmc_address != existing.bmc_address;
     let replaces_bmc = moves || server.tls_fingerprint != existing.tls_fingerprint;
-    if replaces_bmc
-        && let Some(job) = api.store().active_job(&serial).await?
+    let active = if replaces_bmc { api.store().active_job(&serial).await? } else { None };
+    if let Some(job) = active
         && (moves || !awaits_certificate(&api, &serial).await?)
     {
-        return Err(ApiError::new(
-            ErrorCode::ConflictActiveJob,
-            format!(
-                "job {job} is active on server {serial}; change address or fingerprint of its BMC after the job has ended"
-            ),
-        ));
+        return Err(in_use(&serial, job));
     }
     if knows_password {
         if moves && !gives_fingerprint {
@@ -79,7 +74,8 @@ pub(crate) async fn update(
         return Ok((view::etag(&existing), Json(ServerView::of(&server))));
     }
     let event = NewEvent::info("server.updated", format!("server {serial} changed")).by(&principal.name);
-    match api.store().update_server(server, event).await? {
+    match api.store().update_server(server, event, active).await? {
+        UpdatedServer::Busy(job) => Err(in_use(&serial, job)),
         UpdatedServer::Updated(server) => Ok((view::etag(&server), Json(ServerView::of(&server)))),
         UpdatedServer::Moved(server) => Err(changed_since(&server)),
         UpdatedServer::Unknown => Err(unknown_server(serial.as_str())),
@@ -114,6 +110,15 @@ async fn check_password_reach(
         Rule::Required,
         "the password of the BMC is needed for this change",
     )))
+}
+
+fn in_use(serial: &Serial, job: RunId) -> ApiError {
+    ApiError::new(
+        ErrorCode::ConflictActiveJob,
+        format!(
+            "job {job} is active on server {serial}; change address or fingerprint of its BMC after the job has ended"
+        ),
+    )
 }
 
 fn changed_since(server: &Server) -> ApiError {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lab_bmc::{
-    Fault, FaultEffect, FaultTrigger, InProcess, JournalItem, MediaReader, MediaRefusal, MediaRequest,
-    MediaResponse, NullHost, SimBmc, SimBmcConfig, StateChange,
+    Fault, FaultCondition, FaultEffect, FaultTrigger, InProcess, JournalItem, MediaReader, MediaRefusal,
+    MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig, StateChange,
 };
 use redfish::{Account, BmcCredentials, Profile};
 use serde_json::json;
@@ -69,13 +69,21 @@ impl TestBmc {
         Self { bmc, sim, read }
     }
 
+    fn is_boot_set(&self) -> bool {
+        self.sim.snapshot().boot.enabled != lab_bmc::OverrideEnabled::Disabled
+    }
+
     async fn facts(&self) -> BmcFacts {
         read_facts(&self.bmc, Some(SERIAL)).await.unwrap()
     }
 
     async fn run_checks(&self, write_boot: bool) -> Diagnostics {
         let medium = TestImage(Arc::clone(&self.read));
-        run_checks(&self.bmc, &target(), &AllowedChanges { medium: Ok(&medium), write_boot }).await
+        self.run(&AllowedChanges { medium: Ok(&medium), ..allowed(write_boot) }).await
+    }
+
+    async fn run(&self, allowed: &AllowedChanges<'_>) -> Diagnostics {
+        run_checks(&self.bmc, &target(), allowed).await
     }
 
     /// Runs diagnostics with this fault and returns the media check.
@@ -85,6 +93,20 @@ impl TestBmc {
         assert_eq!(diagnostics.verdict(), CheckStatus::Fail);
         of(&diagnostics, "media")
     }
+}
+
+struct Unrecorded;
+
+#[async_trait]
+impl BootIntent for Unrecorded {
+    async fn record(&self) -> bool {
+        true
+    }
+}
+
+fn allowed(write_boot: bool) -> AllowedChanges<'static> {
+    let write_boot: Option<&dyn BootIntent> = if write_boot { Some(&Unrecorded) } else { None };
+    AllowedChanges { medium: Err("not given".to_owned()), write_boot, unverified_serial: false }
 }
 
 fn target() -> ProbeTarget<'static> {
@@ -172,7 +194,7 @@ async fn an_unread_image_warns_and_the_warning_names_a_host_that_is_off() {
     for (starts_on, words) in [(false, "the host is off"), (true, "not read within 30 s")] {
         let test_bmc = TestBmc::new(|sim| sim.starts_on = starts_on);
         let unread = TestImage(Arc::default());
-        let allowed = AllowedChanges { medium: Ok(&unread), write_boot: false };
+        let allowed = AllowedChanges { medium: Ok(&unread), ..allowed(false) };
         let diagnostics = run_checks(&test_bmc.bmc, &target(), &allowed).await;
         let check = of(&diagnostics, "media");
         assert_eq!((check.status, diagnostics.verdict()), (CheckStatus::Warn, CheckStatus::Warn));
@@ -207,10 +229,60 @@ async fn an_active_boot_override_is_kept_and_a_refused_or_unconfirmed_one_is_rep
         sim.faults.push(Fault::always(FaultTrigger::PatchBoot, FaultEffect::AcceptButIgnore))
     });
     let check = of(&test_bmc.run_checks(true).await, "boot-override");
-    assert!(check.status == CheckStatus::Warn && check.found.contains("did not show it"), "{check:?}");
+    assert!(check.status == CheckStatus::Warn && check.found.contains("no read showed it"), "{check:?}");
     let resets =
         |entry: &lab_bmc::JournalEntry| matches!(entry.what, JournalItem::Change(StateChange::Reset(_)));
     assert!(!test_bmc.sim.journal().iter().any(resets));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boot_override_that_is_shown_late_or_cleared_late_is_not_left_set() {
+    let test_bmc = TestBmc::new(|sim| {
+        let hidden = json!({ "Boot": { "BootSourceOverrideEnabled": "Disabled", "BootSourceOverrideTarget": "None" } });
+        sim.faults.push(Fault {
+            only_if: Some(FaultCondition::OverrideSet),
+            ..Fault::always(FaultTrigger::Read, FaultEffect::Lie(hidden)).lasting(Duration::from_secs(10))
+        });
+    });
+    let diagnostics = test_bmc.run_checks(true).await;
+    let check = of(&diagnostics, "boot-override");
+    assert!(check.status == CheckStatus::Warn && check.found.contains("shown late"), "{check:?}");
+    assert!(!test_bmc.is_boot_set() && !diagnostics.boot_left_set);
+
+    // The response to the setting is lost, and the first requests that clear it are refused.
+    let busy = FaultEffect::Status {
+        status: 503,
+        message_id: "Base.1.18.ServiceTemporarilyUnavailable".to_owned(),
+        message: "The service is temporarily unavailable.".to_owned(),
+    };
+    let test_bmc = TestBmc::new(|sim| {
+        sim.faults.push(Fault::once(FaultTrigger::PatchBoot, FaultEffect::ApplyButDrop));
+        sim.faults.push(Fault::once(FaultTrigger::PatchBoot, busy.clone()).times(3));
+    });
+    let diagnostics = test_bmc.run_checks(true).await;
+    assert!(!test_bmc.is_boot_set(), "{diagnostics:?}");
+    assert!(!diagnostics.boot_left_set, "{diagnostics:?}");
+
+    let test_bmc = TestBmc::new(|sim| sim.faults.push(Fault::always(FaultTrigger::PatchBoot, busy).after(1)));
+    let diagnostics = test_bmc.run_checks(true).await;
+    assert_eq!(of(&diagnostics, "boot-override").status, CheckStatus::Fail);
+    assert!(diagnostics.boot_left_set, "what follows clears it: {diagnostics:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_changed_on_a_bmc_that_is_not_known_to_be_that_of_the_server() {
+    for (serial, status) in [("DOC-2", CheckStatus::Fail), ("", CheckStatus::Warn)] {
+        let test_bmc = TestBmc::new(|sim| serial.clone_into(&mut sim.serial));
+        let diagnostics = test_bmc.run_checks(true).await;
+        assert_eq!(of(&diagnostics, "serial").status, status, "{diagnostics:?}");
+        assert_eq!(of(&diagnostics, "media").status, CheckStatus::Skip, "{diagnostics:?}");
+        assert_eq!(test_bmc.sim.mutations(), [], "{serial:?}");
+    }
+    let test_bmc = TestBmc::new(|sim| sim.serial.clear());
+    let medium = TestImage(Arc::clone(&test_bmc.read));
+    let changes = AllowedChanges { medium: Ok(&medium), unverified_serial: true, ..allowed(true) };
+    let diagnostics = test_bmc.run(&changes).await;
+    assert_eq!(of(&diagnostics, "media").status, CheckStatus::Pass, "the operator has accepted it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -261,10 +261,10 @@ impl SimBmcConfig {
         scaled(&mut self.media.attach_time);
         scaled(&mut self.media.eject_time);
         scaled(&mut self.tasks.time);
-        for time in [&mut self.update.check_time, &mut self.update.flash_time, &mut self.update.restart_time]
-        {
-            scaled(time);
-        }
+        scaled(&mut self.update.check_time);
+        scaled(&mut self.update.flash_time);
+        scaled(&mut self.update.restart_time);
+        scaled(&mut self.update.boot_delay);
         if let Some(enable) = &mut self.media.enable {
             scaled(&mut enable.settle);
         }

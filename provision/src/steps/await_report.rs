@@ -1,6 +1,7 @@
 //! `webhook.wait`: waits for the installation report. The transaction that stores the report ends the wait.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::PowerState;
@@ -30,9 +31,11 @@ impl Step for AwaitReport {
     }
 
     async fn run(&self, context: &StepContext) -> StepReport {
-        let by_media = recipe(STEP, context).is_ok_and(|recipe| recipe.delivery == Delivery::Media);
+        let recipe = recipe(STEP, context).ok();
+        let by_media = recipe.as_ref().is_some_and(|recipe| recipe.delivery == Delivery::Media);
+        let erase_time = recipe.map_or(Duration::ZERO, |recipe| recipe.erase_time());
         let reason = if by_media { &waits::MEDIA_REPORT } else { &waits::REPORT };
-        let limit = boot_again::limit(context, reason, self.0.settings.job_timeout);
+        let limit = boot_again::limit(context, reason, self.0.settings.job_timeout + erase_time);
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return match await_media::needs_confirmation(report) {
                 true => await_media::confirm(&self.0, context, report, limit).await,

@@ -135,7 +135,8 @@ async fn power_off(services: &Arc<Services>, context: &StepContext) -> Result<St
     }
     let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let known = known_host(context, &connected);
-    power::shut_down(STEP, context, &connected, &found.discovery.system, known).await
+    let system = &found.discovery.system;
+    power::shut_down(STEP, context, &connected, system, known, power::SHORT_GRACE).await
 }
 
 /// Returns what the job knows of its host. A power-on that the BMC has not shown comes before a report of the machine.

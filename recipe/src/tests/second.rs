@@ -381,7 +381,7 @@ fn a_network_of_the_server_is_for_a_recipe_that_has_none() {
         (Some(&network), None),
         "no cloud-init, no file for it"
     );
-    assert_eq!((&on.raw, on.summary()["network_links"].as_u64()), (&plain.raw, Some(1)));
+    assert_eq!((&on.raw, on.summary()["network_links"].as_u64()), (&plain.raw, Some(5)));
 
     let mut cloud = everything();
     cloud["user_data"] = json!("#cloud-config\n");

@@ -49,6 +49,8 @@ pub enum UpdateState {
     NeedsHostRestart,
     /// The update continues when the BMC restarts.
     NeedsBmcRestart,
+    /// The update continues after a restart, and no message says of what: of the BMC for its own firmware, else of the host.
+    NeedsRestart,
     /// The BMC says that the update succeeded: the installed version proves it.
     Done,
     /// The BMC says that the update failed.
@@ -192,7 +194,10 @@ impl Bmc {
             | ErrorKind::BadAnswer { .. }
             | ErrorKind::Refused { .. }
             | ErrorKind::Tls {
-                problem: TransportErrorKind::TlsHandshake | TransportErrorKind::NotTls, ..
+                // A BMC that restarts may refuse the handshake before it has loaded its certificate.
+                problem:
+                    TransportErrorKind::TlsHandshake | TransportErrorKind::NotTls | TransportErrorKind::LegacyTls,
+                ..
             } => UpdateState::Away { why: error.kind.to_string() },
             _ => return Err(error),
         };
@@ -338,7 +343,11 @@ fn restart_of(ids: &[String], texts: &[String], arguments: &[String]) -> Option<
     }
     let of_bmc = arguments.iter().any(|argument| argument.contains("/Managers/"));
     let of_host = arguments.iter().any(|argument| argument.contains("/Systems/"));
-    Some(if of_bmc && !of_host { UpdateState::NeedsBmcRestart } else { UpdateState::NeedsHostRestart })
+    Some(match (of_bmc, of_host || by_text) {
+        (_, true) => UpdateState::NeedsHostRestart,
+        (true, false) => UpdateState::NeedsBmcRestart,
+        (false, false) => UpdateState::NeedsRestart,
+    })
 }
 
 #[cfg(test)]
@@ -392,6 +401,14 @@ mod tests {
                 json!({ "TaskState": "Completed", "Messages": restart("/redfish/v1/Managers/1") }),
                 UpdateState::NeedsBmcRestart,
             ),
+            (
+                json!({ "TaskState": "Completed", "Messages": [{
+                    "MessageId": "Update.1.1.AwaitToActivate", "MessageArgs": ["1.2.3", "HGX_FW_BMC_0"],
+                    "Message": "Awaiting for an action to proceed with activating image '1.2.3' on 'HGX_FW_BMC_0'.",
+                    "Resolution": "AC power cycle",
+                }] }),
+                UpdateState::NeedsRestart,
+            ),
             (json!({ "TaskState": "Killed" }), UpdateState::Failed),
             (json!({ "TaskState": "Reticulating" }), UpdateState::Running { percent: None }),
         ] {
@@ -410,7 +427,7 @@ mod tests {
         assert_eq!(shown(json!({ "State": "Complete" })), UpdateState::Done);
         assert_eq!(shown(json!({ "State": "Error" })), UpdateState::Failed);
         let wants = json!({ "State": "Complete", "Result": { "MessageId": "X.2.14.SystemResetRequired" } });
-        assert_eq!(shown(wants), UpdateState::NeedsHostRestart);
+        assert_eq!(shown(wants), UpdateState::NeedsRestart);
         assert_eq!(shown_state(&Map::new(), &[]).state, UpdateState::Gone);
     }
 }

@@ -76,6 +76,27 @@ async fn a_job_for_an_unknown_server_is_refused() {
 }
 
 #[tokio::test]
+async fn the_address_and_the_certificate_of_a_bmc_stay_while_a_run_uses_it() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let before = kit.store.server(&serial("A")).await.unwrap().unwrap();
+    // The run was created after the request had seen none.
+    let run = kit.create_run(new_job("A", at(1), None, "x")).await;
+    let moved = Server { bmc_address: "https://192.0.2.9".to_owned(), ..before.clone() };
+    let renewed = Server { tls_fingerprint: Some("ab".to_owned()), ..before.clone() };
+    let update =
+        |new: &Server, waiting| kit.store.update_server(new.clone(), NewEvent::info("server", "x"), waiting);
+    for change in [&moved, &renewed] {
+        assert_eq!(update(change, None).await.unwrap(), UpdatedServer::Busy(run));
+    }
+    let named = Server { vendor: Some("acme".to_owned()), ..before.clone() };
+    assert!(matches!(update(&named, None).await.unwrap(), UpdatedServer::Updated(_)));
+    let renewed = Server { revision: 2, ..renewed };
+    let waits = update(&renewed, Some(run)).await.unwrap();
+    assert!(matches!(waits, UpdatedServer::Updated(_)), "the run waits for the certificate: {waits:?}");
+}
+
+#[tokio::test]
 async fn a_server_is_registered_once_updated_by_revision_and_not_deleted_while_it_has_jobs() {
     let kit = Kit::new();
     let event = || NewEvent::info("server", "x");
@@ -88,12 +109,13 @@ async fn a_server_is_registered_once_updated_by_revision_and_not_deleted_while_i
     assert_eq!(kit.store.create_server(again, event()).await.unwrap(), ServerChange::Exists(made.clone()));
 
     let change = Server { vendor: Some("acme".to_owned()), updated_at: at(5), ..(*made).clone() };
-    let UpdatedServer::Updated(new) = kit.store.update_server(change.clone(), event()).await.unwrap() else {
+    let UpdatedServer::Updated(new) = kit.store.update_server(change.clone(), event(), None).await.unwrap()
+    else {
         panic!()
     };
     assert_eq!((new.revision, new.vendor.as_deref(), new.updated_at), (2, Some("acme"), at(5)));
-    assert_eq!(kit.store.update_server(change, event()).await.unwrap(), UpdatedServer::Moved(new));
-    assert_eq!(kit.store.update_server(server("B"), event()).await.unwrap(), UpdatedServer::Unknown);
+    assert_eq!(kit.store.update_server(change, event(), None).await.unwrap(), UpdatedServer::Moved(new));
+    assert_eq!(kit.store.update_server(server("B"), event(), None).await.unwrap(), UpdatedServer::Unknown);
 
     for name in ["C", "B"] {
         kit.server(name).await;

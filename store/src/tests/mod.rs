@@ -142,6 +142,7 @@ fn server(name: &str) -> Server {
         vendor: None,
         bmc_profile: Some("generic".to_owned()),
         quirks: json!({ "vm_path": "manager" }).as_object().cloned(),
+        network: json!({ "ethernets": {} }).as_object().cloned(),
         labels: [("rack".to_owned(), "7".to_owned())].into(),
         tls: TlsMode::Insecure,
         tls_fingerprint: None,

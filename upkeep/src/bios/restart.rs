@@ -10,6 +10,7 @@
 
 use serde_json::json;
 
+use super::super::host_power::PowerSteps;
 use super::super::identified::{Identified, identified_bmc};
 use super::super::permission::{Permission, RestartRule};
 use super::super::{UpkeepServices, host_power, names};
@@ -57,14 +58,7 @@ pub(super) async fn shut_down(
             return Ok(StepReport::wait(wait));
         }
     }
-    let mut report = bmc::power::shut_down(
-        STEP,
-        context,
-        &connected,
-        &found.discovery.system,
-        bmc::power::KnownHost::Unknown,
-    )
-    .await?;
+    let mut report = host_power::shut_down(STEP, context, (&connected, &found)).await?;
     if report.output.is_none() {
         // The host was off: the power-on that follows is its restart.
         let kept: PowerRequest = context.own_output().unwrap_or_default();
@@ -111,11 +105,11 @@ pub(super) async fn restore(
 ) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::BIOS_POWER_RESTORE;
     let identified = context.find_output::<Identified>(names::BIOS_IDENTIFY).is_some();
-    let steps = [names::BIOS_SHUT_DOWN, names::BIOS_HOST_ON];
-    if !identified || !host_power::acted(context, &steps) || mutant::active(Mutant::KeepsPower) {
+    let steps = PowerSteps { off: &[names::BIOS_SHUT_DOWN], on: &[names::BIOS_HOST_ON] };
+    if !identified || !steps.acted(context) || mutant::active(Mutant::KeepsPower) {
         return Ok(StepReport::skipped());
     }
-    host_power::restore((STEP, names::BIOS_IDENTIFY), services, context).await
+    host_power::restore((STEP, names::BIOS_IDENTIFY), &steps, services, context).await
 }
 
 /// Whether a writing step may have sent something.

@@ -1,6 +1,6 @@
 //! What the steps of one component share: its item of the plan, the outputs of its other steps, its installed version.
 
-use redfish::{Bmc, Discovery, RedfishError, SystemSelector};
+use redfish::{Bmc, Discovery, RedfishError, SystemSelector, UpdateState};
 use serde::de::DeserializeOwned;
 
 use super::super::{InstallFirmware, names};
@@ -9,7 +9,7 @@ use super::validate::order;
 use bmc::{failure, output_of};
 use engine::{StepContext, StepError};
 use firmware::{
-    Component, Entry, FirmwareVersion, Recognised, ShownFirmware, VersionOrder, candidates, compare,
+    Component, Entry, FirmwareVersion, Recognised, Restart, ShownFirmware, VersionOrder, candidates, compare,
 };
 use model::{Serial, StepName, StepPhase, StepRecord};
 
@@ -41,6 +41,24 @@ impl Current {
                 Err(StepError::fail(failure(model::class::INTERNAL, step, summary, "order it again")))
             }
         }
+    }
+
+    /// What a state of the update means for the component: a restart of which no message says what restarts is one of the BMC for
+    /// its own firmware.
+    pub(super) fn meaning(&self, state: &UpdateState) -> UpdateState {
+        match state {
+            UpdateState::NeedsRestart if self.item.component == Component::Bmc => {
+                UpdateState::NeedsBmcRestart
+            }
+            UpdateState::NeedsRestart => UpdateState::NeedsHostRestart,
+            state => state.clone(),
+        }
+    }
+
+    /// Whether the file is used after a restart of the host. The BMC's own firmware is not, unless its file says so: a host is not
+    /// restarted for it, whatever a task says.
+    pub(super) fn may_need_host(&self) -> bool {
+        self.item.component != Component::Bmc || self.entry.file.restart == Restart::Host
     }
 
     /// The version that must be installed in the end.

@@ -1,19 +1,25 @@
 //! `firmware.plan`: reads what is installed, decides for each component, and adds the steps of those that are installed.
 
+use std::time::Duration;
+
 use redfish::RedfishError;
 use serde_json::json;
 
 use super::super::identified::identified_bmc;
-use super::super::{UpkeepServices, names};
+use super::super::{InstallFirmware, UpkeepServices, names, waits};
 use super::component::inventory;
 use super::offer::{PlanItem, Planned, planned};
 use super::validate::order;
-use bmc::{QUEUE, class, failure, from_redfish};
-use engine::{StepContext, StepError, StepReport};
+use bmc::{QUEUE, class, failure, from_redfish, wait_for_bmc};
+use engine::{StepContext, StepError, StepReport, WaitRequest};
 use firmware::{OwnVersions, ServerFirmware, recognise};
-use model::{NewEvent, StepInstance, StepName};
+use model::{NewEvent, StepInstance, StepName, StepPhase};
 
 const STEP: &StepName = names::FW_PLAN;
+/// How long a host boots until its BMC lists all parts.
+const BOOT_TIME: Duration = Duration::from_secs(10 * 60);
+/// The delay between two reads meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Result<StepReport, StepError> {
     let order = order(STEP, context)?;
@@ -38,11 +44,33 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         model: model.ok_or_else(|| unnamed("model"))?,
         installed: recognise(&shown, &own).into_iter().map(|one| one.installed).collect(),
     };
+    if let Some(wait) = parts_may_appear(context, &order, &server) {
+        connected.bmc.release_idle();
+        return Ok(StepReport::wait(wait));
+    }
     let items = planned(&order, &server)
         .map_err(|why| StepError::fail(failure(class::INPUT, STEP, why, "order the installation again")))?;
     let own = context.snapshot.plan.forward.iter().find(|instance| instance.name == *STEP);
     let queue = own.map_or(QUEUE, |instance| &instance.queue);
     report(Planned { summary: summary(&items), items }, queue).map(|report| connected.report(report))
+}
+
+/// Some parts are listed only after the host has tested them. A host that this run has just powered on gets time for that, so that a
+/// part does not count as absent.
+fn parts_may_appear(
+    context: &StepContext,
+    order: &InstallFirmware,
+    server: &ServerFirmware,
+) -> Option<WaitRequest> {
+    let powered_on = context.snapshot.records_of(names::FW_POWER_ON).next_back()?;
+    let since = powered_on.ended_at.filter(|_| powered_on.phase == StepPhase::Done)?;
+    let left = BOOT_TIME.checked_sub(context.now().since(since))?;
+    let is_shown = |component| server.installed.iter().any(|installed| installed.component == component);
+    let missing = order.files.iter().map(|entry| entry.file.component).find(|part| !is_shown(*part))?;
+    let detail = format!("the host was powered on, and its BMC shows no {missing} yet");
+    let mut wait = wait_for_bmc(&waits::PARTS, left + BOOT_TIME, detail);
+    wait.poll = Some(LOOK_INTERVAL);
+    Some(wait)
 }
 
 /// The report of a plan. The steps of its components are executed in `queue`, like this step.

@@ -7,6 +7,7 @@
 //!   any   any    an update that may still run       left as it is: power must not be cut while firmware is written
 //! ```
 
+use super::super::host_power::PowerSteps;
 use super::super::identified::{Identified, identified_bmc};
 use super::super::{UpkeepServices, host_power, names};
 use super::settle;
@@ -34,8 +35,11 @@ pub(super) async fn restore(
 ) -> Result<StepReport, StepError> {
     const STEP: &StepName = names::FW_POWER_RESTORE;
     let identified = context.find_output::<Identified>(names::FW_IDENTIFY).is_some();
-    let steps = [names::FW_POWER_ON, names::FW_HOST_OFF, names::FW_SHUT_DOWN, names::FW_HOST_ON];
-    if !identified || !host_power::acted(context, &steps) || mutant::active(Mutant::KeepsPower) {
+    let steps = PowerSteps {
+        off: &[names::FW_HOST_OFF, names::FW_SHUT_DOWN],
+        on: &[names::FW_POWER_ON, names::FW_HOST_ON],
+    };
+    if !identified || !steps.acted(context) || mutant::active(Mutant::KeepsPower) {
         return Ok(StepReport::skipped());
     }
     if !settle::found_no_update(context) {
@@ -43,5 +47,5 @@ pub(super) async fn restore(
             "the power of the host is left as it is, because it is not known that the update has ended";
         return Ok(StepReport::done().event(NewEvent::warn("firmware.power-left", message)));
     }
-    host_power::restore((STEP, names::FW_IDENTIFY), services, context).await
+    host_power::restore((STEP, names::FW_IDENTIFY), &steps, services, context).await
 }

@@ -64,8 +64,7 @@ pub(super) async fn host_off(
             }
         }
     }
-    bmc::power::shut_down(STEP, context, &connected, &found.discovery.system, bmc::power::KnownHost::Unknown)
-        .await
+    host_power::shut_down(STEP, context, (&connected, &found)).await
 }
 
 /// Shuts the host down where the component needs a restart.
@@ -99,14 +98,7 @@ pub(super) async fn shut_down(
             return Ok(StepReport::wait(wait));
         }
     }
-    let mut report = bmc::power::shut_down(
-        STEP,
-        context,
-        &connected,
-        &found.discovery.system,
-        bmc::power::KnownHost::Unknown,
-    )
-    .await?;
+    let mut report = host_power::shut_down(STEP, context, (&connected, &found)).await?;
     if report.output.is_none() {
         // The host was off: the power-on that follows is its restart.
         let kept: PowerRequest = context.own_output().unwrap_or_default();

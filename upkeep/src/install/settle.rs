@@ -5,9 +5,13 @@
 //!   queued, running                                                 -> wait `flash_ends`
 //!   no task is shown, the new version is installed                  -> done
 //!   no task is shown, the old version is installed                  -> wait `flash_ends`: a vanished task says nothing
+//!   waiting for a restart of the host, which this run has made      -> wait `flash_ends`: it may flash while the host boots
 //!   uploaded and never started, waiting for a restart of the host   -> done, with a warning
 //!   not ended after update_timeout, or no response for half an hour -> done: the power of the host is left as it is
 //! ```
+//!
+//! The time of an update counts from its acceptance, and again from a restart of the host by this run: what was stored for days
+//! begins then.
 //!
 //! Invariant: the step says that no update runs only when the BMC has shown it. Everything else leaves power alone.
 
@@ -24,6 +28,7 @@ use super::super::{UpkeepServices, names, waits};
 use super::component::{self, Current, record};
 use super::sending::Upload;
 use super::watch::Watched;
+use bmc::power::PowerRequest;
 use bmc::wait_for_bmc;
 use engine::{StepContext, StepError, StepReport};
 use model::{NewEvent, StepName, StepPhase, Time};
@@ -49,6 +54,8 @@ struct Open {
     until: Time,
     /// When an update that is not shown counts as endless.
     unseen_until: Time,
+    /// Whether this run has powered the host on after the image was sent.
+    restarted: bool,
     component: String,
 }
 
@@ -66,10 +73,6 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
     let mut settled: Settled = context.own_output().unwrap_or_default();
     let now = context.now();
     settled.is_running = true;
-    if now >= open.until {
-        let message = format!("the update of {} has not ended; it is left to the BMC", open.component);
-        return Ok(left_running(&settled, message));
-    }
     let seen = match absent::connect((STEP, names::FW_IDENTIFY), services, context).await? {
         Ok((bmc, _)) => {
             let seen = look(context, &bmc, &open).await;
@@ -82,6 +85,10 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         Ok(Seen::Ended(state)) => return Ok(ended(&open.component, &state)),
         Ok(Seen::Unseen(detail)) if now >= open.unseen_until => {
             return Ok(left_running(&settled, format!("{detail}, and is left to the BMC")));
+        }
+        Ok(Seen::Runs(_)) if now >= open.until => {
+            let message = format!("the update of {} has not ended; it is left to the BMC", open.component);
+            return Ok(left_running(&settled, message));
         }
         Ok(Seen::Runs(detail) | Seen::Unseen(detail)) => {
             settled.away_since = None;
@@ -122,6 +129,11 @@ async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Se
         return Ok(Err(absence));
     }
     let component = &open.component;
+    let state = match state {
+        // A component that is not in the plan any more can only be one of a host that restarts.
+        UpdateState::NeedsRestart => Current::of_key(STEP, context, component)?.meaning(&state),
+        state => state,
+    };
     Ok(Ok(match state {
         UpdateState::Queued | UpdateState::Running { percent: None } => {
             Seen::Runs(format!("the BMC flashes {component}; it is let finish"))
@@ -129,7 +141,7 @@ async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Se
         UpdateState::Running { percent: Some(percent) } => {
             Seen::Runs(format!("the BMC flashes {component}, {percent} %; it is let finish"))
         }
-        UpdateState::Gone => {
+        state if state == UpdateState::Gone || (open.restarted && state == UpdateState::NeedsHostRestart) => {
             let current = Current::of_key(STEP, context, component)?;
             let serial = input(STEP, context)?.server;
             let shown = match component::shown(bmc, &serial, &current.item, current.target()).await {
@@ -138,8 +150,12 @@ async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Se
             };
             match current.is_target(shown.as_ref()) {
                 true => Seen::Ended(UpdateState::Gone),
-                false => Seen::Unseen(format!(
+                false if state == UpdateState::Gone => Seen::Unseen(format!(
                     "the BMC shows no task for the update of {component} and not the new version: it may flash it"
+                )),
+                false => Seen::Unseen(format!(
+                    "the host was restarted for the update of {component} and its BMC does not show the new version: it may \
+                     flash it while the host boots"
                 )),
             }
         }
@@ -196,7 +212,15 @@ fn open(context: &StepContext) -> Option<Open> {
     let ending_since = context.record.started_at;
     let unseen_until =
         stored.accepted_at.map_or(ending_since.plus(AWAY_LIMIT), |accepted| accepted.plus(limit));
+    // The checkpoint of the power-on is durable before its request is sent.
+    let host_on = record(context, names::FW_HOST_ON, &upload.key);
+    let restarted_at = host_on.and_then(|record| {
+        let sent = PowerRequest::deserialize(&record.output).ok()?.sent_at;
+        sent.max(record.ended_at.filter(|_| record.phase == StepPhase::Done))
+    });
+    let unseen_until = restarted_at.map_or(unseen_until, |at| unseen_until.max(at.plus(limit)));
     Some(Open {
+        restarted: restarted_at.is_some(),
         handle,
         // An image that is still read has not been accepted: the update may take its whole time from the end of the run on.
         until: match stored.accepted_at {

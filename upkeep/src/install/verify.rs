@@ -3,7 +3,9 @@
 //! ```text
 //!   new version     three reads, one after the other      ─► done
 //!   old version     the task still runs                   ─► wait, update_timeout at most
-//!                   ten minutes after the end             ─► failure `version_unchanged`: what it said, what is installed
+//!                   it still waits for the restart that took place: it may flash while the host boots ─► wait as long
+//!                   ten minutes after the end, half an hour after a restart of the host
+//!                                                         ─► failure `version_unchanged`: what it said, what is installed
 //!   no response     see `absent`
 //! ```
 
@@ -25,7 +27,7 @@ use bmc::{failure, wait_for_bmc};
 use engine::{StepContext, StepError, StepReport};
 use firmware::FirmwareVersion;
 use model::mutant::{self, Mutant};
-use model::{NewEvent, StepName, Time};
+use model::{NewEvent, StepName, StepPhase, Time};
 
 const STEP: &StepName = names::FW_VERIFY;
 /// Reads with the new version, one after the other, that prove it. A BMC that restarts shows old and new ones in turn.
@@ -34,6 +36,8 @@ const GOOD_READS: u32 = 3;
 const READ_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an inventory may show the old version after the end of an update.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10 * 60);
+/// The same after a restart of the host: a machine with much memory tests and trains it anew after a new BIOS.
+const SHOWN_AFTER_RESTART: Duration = Duration::from_secs(30 * 60);
 
 /// The output of the step.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -88,16 +92,33 @@ pub(super) async fn run(services: &UpkeepServices, context: &StepContext) -> Res
         return Ok(if by_url && done { fetch::end(services, context, report) } else { report });
     }
     verified.good = 0;
-    if seen.running {
+    let host_on = record(context, names::FW_HOST_ON, &context.record.key);
+    let restarted =
+        host_on.filter(|record| record.phase == StepPhase::Done).and_then(|record| record.ended_at);
+    let task = match seen.task {
+        // Before the restart of the host it would be the truth; this step runs after it.
+        Task::Scheduled if restarted.is_none() => Task::Over,
+        task => task,
+    };
+    if task == Task::Running {
         verified.running_at = Some(context.now());
     }
-    Ok(not_yet(context, &current, watched.as_ref(), verified, seen.running))
+    Ok(not_yet(context, &current, watched.as_ref(), verified, (task, restarted)))
+}
+
+/// What the task of the update shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    Running,
+    /// It waits for a restart of the host.
+    Scheduled,
+    Over,
 }
 
 /// One read.
 struct Seen {
     version: Option<FirmwareVersion>,
-    running: bool,
+    task: Task,
 }
 
 async fn read(
@@ -107,20 +128,24 @@ async fn read(
     watched: Option<&Watched>,
 ) -> Result<Result<Seen, Absence>, RedfishError> {
     let Ok(serial) = input(STEP, context).map(|input| input.server) else {
-        return Ok(Ok(Seen { version: None, running: false }));
+        return Ok(Ok(Seen { version: None, task: Task::Over }));
     };
     let shown = component::shown(bmc, &serial, &current.item, current.target()).await?;
     let version = shown.and_then(|one| one.installed.version);
     if current.is_target(version.as_ref()) {
-        return Ok(Ok(Seen { version, running: false }));
+        return Ok(Ok(Seen { version, task: Task::Over }));
     }
-    let Some(watched) = watched else { return Ok(Ok(Seen { version, running: false })) };
+    let Some(watched) = watched else { return Ok(Ok(Seen { version, task: Task::Over })) };
     let poll = bmc.poll_update(&watched.handle).await?;
     if let Some(absence) = Absence::of_state(&poll.state) {
         return Ok(Err(absence));
     }
-    let running = matches!(poll.state, UpdateState::Queued | UpdateState::Running { .. });
-    Ok(Ok(Seen { version, running }))
+    let task = match current.meaning(&poll.state) {
+        UpdateState::Queued | UpdateState::Running { .. } => Task::Running,
+        UpdateState::NeedsHostRestart => Task::Scheduled,
+        _ => Task::Over,
+    };
+    Ok(Ok(Seen { version, task }))
 }
 
 fn good(current: &Current, verified: Verified) -> StepReport {
@@ -145,7 +170,7 @@ fn not_yet(
     current: &Current,
     watched: Option<&Watched>,
     verified: Verified,
-    running: bool,
+    (task, restarted): (Task, Option<Time>),
 ) -> StepReport {
     let now = context.now();
     let ended = [names::FW_WATCH, names::FW_HOST_ON, names::FW_SHUT_DOWN]
@@ -156,19 +181,26 @@ fn not_yet(
     let since = now.since(ended.unwrap_or(context.record.started_at));
     let installed = verified.version.clone().unwrap_or_else(|| "no version".to_owned());
     let what = current.item.what();
+    let shown_within = if restarted.is_some() { SHOWN_AFTER_RESTART } else { SHOWN_WITHIN };
     let limit = watched.map_or(SHOWN_WITHIN, |watched| Duration::from_secs(watched.limit_s));
     // An update that begins with the restart of the host has its own time.
-    let restarted =
-        record(context, names::FW_HOST_ON, &context.record.key).and_then(|record| record.ended_at);
     let began = restarted.or(watched.map(|watched| watched.accepted_at));
-    let stuck = running && began.is_some_and(|began| now.since(began) >= limit);
-    if !stuck && (running || since < SHOWN_WITHIN) {
-        let detail = match (running, watched) {
-            (true, Some(watched)) => watched.sentence(&what, now),
+    let stuck = task == Task::Running && began.is_some_and(|began| now.since(began) >= limit);
+    let may_come = match task {
+        Task::Running => true,
+        Task::Scheduled => since < limit.max(shown_within),
+        Task::Over => since < shown_within,
+    };
+    if !stuck && may_come {
+        let detail = match (task, watched) {
+            (Task::Running, Some(watched)) => watched.sentence(&what, now),
+            (Task::Scheduled, _) => format!(
+                "the host was restarted for {what}; its task waits for that restart still, and the BMC shows {installed}"
+            ),
             _ => format!("{what} was installed; the BMC shows {installed}"),
         };
-        let reason = if running { &waits::FLASHING } else { &waits::VERSION };
-        let mut wait = wait_for_bmc(reason, limit * 2 + SHOWN_WITHIN, detail);
+        let reason = if task == Task::Running { &waits::FLASHING } else { &waits::VERSION };
+        let mut wait = wait_for_bmc(reason, limit * 2 + SHOWN_AFTER_RESTART, detail);
         wait.poll = Some(READ_INTERVAL);
         return StepReport::wait(wait).with_output(json!(verified));
     }
@@ -186,7 +218,7 @@ fn not_yet(
     };
     let summary = format!(
         "{what} is not installed: the BMC {said}, and {} minutes later its inventory shows {installed}",
-        SHOWN_WITHIN.as_secs() / 60
+        since.as_secs() / 60
     );
     let next = "restart the BMC (`shoal server reset-bmc SERIAL`), read the inventory (`shoal server inventory SERIAL --refresh`); \
                 if it still shows the old version, install the image in the web interface and read what it says";

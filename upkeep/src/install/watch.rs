@@ -3,7 +3,7 @@
 //! ```text
 //!   queued, running          wait                                   longer than update_timeout ─► failure `update_stuck`
 //!   uploaded                 second request, once                   (a checkpoint before it; after a crash: look first)
-//!   needs a host restart     done, word HostRestart
+//!   needs a host restart     done, word HostRestart; for firmware of the BMC itself the version decides, as for a task that is gone
 //!   needs a BMC restart      restart it, once; then the new version? done : wait
 //!   done                     done, word Done                        firmware.verify reads the version
 //!   failed                   the new version? done : failure `update_failed`
@@ -179,13 +179,13 @@ async fn look(
         Ok(Ok(StepReport::done().with_output(json!(watched)).event(event)))
     };
     let what = current.item.what();
-    match &poll.state {
+    match &current.meaning(&poll.state) {
         UpdateState::Uploaded => start_uploaded(context, current, bmc, watched).await,
         UpdateState::NeedsBmcRestart if watched.bmc_restart.is_due(context.now()) => {
             restart_bmc(context, bmc, found, watched).await?;
             Ok(Ok(go_on(context, current, watched, &poll)))
         }
-        UpdateState::NeedsHostRestart => {
+        UpdateState::NeedsHostRestart if current.may_need_host() => {
             watched.word = Word::HostRestart;
             let message =
                 format!("{what} is stored; the BMC says that it is used after a restart of the host");
@@ -202,9 +202,10 @@ async fn look(
             done(watched, NewEvent::info("firmware.flashed", message))
         }
         // After the restart some tasks say for ever what they said before it.
-        UpdateState::Failed | UpdateState::Gone | UpdateState::NeedsBmcRestart => {
-            ended(context, current, bmc, watched, &poll).await
-        }
+        UpdateState::Failed
+        | UpdateState::Gone
+        | UpdateState::NeedsBmcRestart
+        | UpdateState::NeedsHostRestart => ended(context, current, bmc, watched, &poll).await,
         UpdateState::Running { percent } => {
             watched.percent = *percent;
             Ok(Ok(go_on(context, current, watched, &poll)))
@@ -300,6 +301,9 @@ async fn ended(
     watched.word = Word::Gone;
     let end = match poll.state {
         UpdateState::Gone => "vanished",
+        UpdateState::NeedsHostRestart => {
+            "still asks for a restart of the host, which firmware of the BMC does not need"
+        }
         _ => "still asks for a restart of the BMC, which was restarted",
     };
     let message = format!("the task of the update to {what} {end}; {installed} is installed");

@@ -49,6 +49,9 @@ pub struct UpdatePolicy {
     /// How long the BMC refuses connections after its own update.
     #[serde(with = "time")]
     pub restart_time: Duration,
+    /// How long the host boots before what waited for its restart is written or runs; its task shows nothing of that.
+    #[serde(with = "time")]
+    pub boot_delay: Duration,
 }
 
 impl Default for UpdatePolicy {
@@ -72,6 +75,7 @@ impl Default for UpdatePolicy {
             check_time: Duration::from_secs(20),
             flash_time: Duration::from_secs(300),
             restart_time: Duration::from_secs(180),
+            boot_delay: Duration::ZERO,
         }
     }
 }

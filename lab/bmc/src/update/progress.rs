@@ -1,8 +1,8 @@
 //! What is installed, and the update that runs: data and rules, without requests and timers.
 //!
 //! ```text
-//!   Job { item, version, stage }   Fetching ─► Checking ─► Checked ─► Flashing ─► WaitingForHost ─► applied      Updates::step
-//!                                                                             └─► WaitingForBmc ──┘
+//!   Job { item, version, stage }   Fetching ─► Checking ─► Checked ─► Flashing ─► WaitingForHost ─► Booting ─► applied   Updates::step
+//!                                                                             └─► WaitingForBmc ────────────┘
 //!   TaskView                       how the stage is shown in a task, or at the service
 //! ```
 
@@ -55,6 +55,11 @@ pub(super) enum Stage {
     Checked,
     /// The host must restart: then the image is written, or the written image runs.
     WaitingForHost {
+        written: bool,
+    },
+    /// The host boots; then the image is written, or the written image runs.
+    Booting {
+        until: Duration,
         written: bool,
     },
     /// The image of the BMC is written and runs after a restart that the client requests.
@@ -134,7 +139,13 @@ impl Updates {
 
     /// Whether another update would be refused.
     pub(crate) fn is_busy(&self) -> bool {
-        self.job.as_ref().is_some_and(|job| !matches!(job.stage, Stage::WaitingForHost { written: true }))
+        let waits = |job: &Job| {
+            matches!(
+                job.stage,
+                Stage::WaitingForHost { written: true } | Stage::Booting { written: true, .. }
+            )
+        };
+        self.job.as_ref().is_some_and(|job| !waits(job))
     }
 
     /// The version of the first firmware of this kind, if it differs from the configured one.
@@ -183,6 +194,20 @@ impl Updates {
             Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } | Stage::WaitingForBmc => {
                 self.job = Some(job);
                 Next::Wait
+            }
+            Stage::Booting { until, .. } if now < until => {
+                self.job = Some(job);
+                Next::Wait
+            }
+            Stage::Booting { written: true, .. } => {
+                self.apply(&job);
+                self.show(tasks, &job, TaskView::done());
+                Next::Again
+            }
+            Stage::Booting { until, .. } => {
+                self.begin_flash(policy, tasks, &mut job, until);
+                self.job = Some(job);
+                Next::Again
             }
             Stage::Checking { until } if now < until => {
                 self.show(tasks, &job, TaskView::running("Verifying", "Running", 0));
@@ -300,16 +325,16 @@ impl Updates {
     pub(super) fn host_restarts(&mut self, config: &SimBmcConfig, tasks: &mut Tasks, now: Duration) {
         let now = now + self.skipped;
         let Some(mut job) = self.job.take() else { return };
-        match job.stage {
-            Stage::WaitingForHost { written: true } => {
-                self.apply(&job);
-                self.show(tasks, &job, TaskView::done());
-            }
-            Stage::WaitingForHost { written: false } => {
-                self.begin_flash(&config.update, tasks, &mut job, now);
-                self.job = Some(job);
-            }
-            _ => self.job = Some(job),
+        let booting = match job.stage {
+            Stage::WaitingForHost { written } | Stage::Booting { written, .. } => Some(written),
+            _ => None,
+        };
+        if let Some(written) = booting {
+            job.stage = Stage::Booting { until: now + config.update.boot_delay, written };
+        }
+        self.job = Some(job);
+        if booting.is_some() {
+            self.step(config, tasks, now.saturating_sub(self.skipped));
         }
     }
 
@@ -317,7 +342,7 @@ impl Updates {
     pub(super) fn due(&self) -> Option<Duration> {
         let job = self.job.as_ref()?;
         match job.stage {
-            Stage::Checking { until } => Some(until),
+            Stage::Checking { until } | Stage::Booting { until, .. } => Some(until),
             Stage::Flashing { until, .. } if job.fault != Some(FlashFault::Hang) => Some(until),
             _ => None,
         }
@@ -329,7 +354,9 @@ impl Updates {
         if let Some(job) = self.job.take_if(|job| matches!(job.stage, Stage::WaitingForBmc)) {
             self.apply(&job);
         }
-        if self.job.as_ref().is_some_and(|job| !matches!(job.stage, Stage::WaitingForHost { .. })) {
+        let waits_for_host =
+            |job: &Job| matches!(job.stage, Stage::WaitingForHost { .. } | Stage::Booting { .. });
+        if self.job.as_ref().is_some_and(|job| !waits_for_host(job)) {
             self.job = None;
             self.shown = ShownState { state: "Idle", ..ShownState::default() };
         }
@@ -356,9 +383,11 @@ impl Updates {
         self.job.as_ref().is_some_and(|job| match job.stage {
             Stage::Checking { until } => now < until,
             Stage::Flashing { until, .. } => now < until || job.fault == Some(FlashFault::Hang),
-            Stage::Fetching { .. } | Stage::Checked | Stage::WaitingForHost { .. } | Stage::WaitingForBmc => {
-                false
-            }
+            Stage::Fetching { .. }
+            | Stage::Checked
+            | Stage::WaitingForHost { .. }
+            | Stage::Booting { .. }
+            | Stage::WaitingForBmc => false,
         })
     }
 

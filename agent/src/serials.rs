@@ -56,11 +56,12 @@ impl MachineSerials {
         Self::new(texts.iter().map(String::as_str))
     }
 
-    /// Returns whether `declared` is one of the serial numbers.
+    /// Returns whether `declared` is one of the serial numbers. Letters match without case, as they do in the controller: a BMC can
+    /// show a serial number in capitals that the DMI tables have in small letters.
     #[must_use]
     pub fn matches(&self, declared: &str) -> bool {
         let declared = declared.trim();
-        is_serial(declared) && self.0.iter().any(|serial| serial == declared)
+        is_serial(declared) && self.0.iter().any(|serial| serial.eq_ignore_ascii_case(declared))
     }
 
     /// Returns the serial numbers, that of the product first.
@@ -87,6 +88,12 @@ mod tests {
         assert_eq!(serials.all(), ["SN-1"]);
         assert!(serials.matches("SN-1") && !serials.matches("SN-2") && !serials.matches(""));
         assert!(!MachineSerials::new(["Default string"]).matches("Default string"));
+    }
+
+    #[test]
+    fn serial_numbers_match_without_case_as_in_the_controller() {
+        let serials = MachineSerials::new(["Abc-1"]);
+        assert!(serials.matches("aBC-1") && serials.matches("Abc-1") && !serials.matches("Abc-2"));
     }
 
     #[test]

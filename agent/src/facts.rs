@@ -9,7 +9,8 @@
 //! device mapper, md, CD drives) are not listed.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -133,7 +134,7 @@ fn read_disk(folder: &Path, name: &str) -> Option<DiskFacts> {
         read_only: flag("ro"),
         serial: first(&["device/serial", "serial"]).or_else(|| vpd_serial(folder)),
         wwn: first(&["wwid", "device/wwid"]).and_then(|text| wwn_of(&text)),
-        model: first(&["device/model"]),
+        model: ata_model(folder).or_else(|| first(&["device/model"])),
         vendor: first(&["device/vendor"]).filter(|vendor| !vendor.starts_with("0x")),
         nvme_namespace: number("nsid").and_then(|number| u32::try_from(number).ok()),
         hctl: path.split('/').rev().find(|part| is_hctl(part)).map(str::to_owned),
@@ -158,6 +159,21 @@ fn vpd_serial(folder: &Path) -> Option<String> {
     let length = usize::from(*page.get(3)?);
     let serial = String::from_utf8_lossy(page.get(4..4 + length)?).trim().to_owned();
     (!serial.is_empty()).then_some(serial)
+}
+
+/// The model of an ATA disk: the SCSI inquiry cuts it to 16 characters, IDENTIFY DEVICE has all 40. It is in page 0x89 of the vital
+/// product data after 60 bytes; its words 27 to 46 are the model, the first letter of each in the high byte.
+fn ata_model(folder: &Path) -> Option<String> {
+    const MODEL: usize = 60 + 2 * 27;
+    if text(&folder.join("device/vendor"))? != "ATA" {
+        return None;
+    }
+    let mut page = [0; MODEL + 40];
+    File::open(folder.join("device/vpd_pg89")).and_then(|mut file| file.read_exact(&mut page)).ok()?;
+    let letters: Vec<u8> = page[MODEL..].chunks_exact(2).flat_map(|word| [word[1], word[0]]).collect();
+    let model = std::str::from_utf8(&letters).ok()?.trim_matches([' ', '\0']);
+    let plain = page[1] == 0x89 && model.bytes().all(|letter| letter == b' ' || letter.is_ascii_graphic());
+    (plain && !model.is_empty()).then(|| model.to_owned())
 }
 
 /// The hex digits of a World Wide Name. Other identifiers, such as `t10.…`, are no WWN.
@@ -223,8 +239,21 @@ fn by_id(disk: &DiskFacts) -> Vec<String> {
     names
 }
 
-/// The names that udev gives in `/dev/disk/by-path`, computed from the path of the device in sysfs.
+/// The names that udev gives in `/dev/disk/by-path`, computed from the path of the device in sysfs. A bus below a PCI device (Intel VMD)
+/// has a name that begins with this device too: newer versions of udev give that one only.
 fn by_path(device: &Path) -> Vec<String> {
+    let path = device.to_string_lossy();
+    let parts: Vec<&str> = path.split('/').collect();
+    let below = parts.windows(2).find(|pair| is_pci_address(pair[0]) && pair[1].starts_with("pci"));
+    let mut names = names_on_bus(device);
+    if let Some(outer) = below.map(|pair| pair[0]) {
+        names.extend(names.clone().into_iter().map(|name| format!("pci-{outer}-{name}")));
+    }
+    names
+}
+
+/// The names of [`by_path`] by the nearest PCI device.
+fn names_on_bus(device: &Path) -> Vec<String> {
     let path = device.to_string_lossy().into_owned();
     let parts: Vec<&str> = path.split('/').collect();
     let position = |wanted: &dyn Fn(&str) -> bool| parts.iter().rposition(|part| wanted(part));
@@ -276,16 +305,12 @@ fn by_path(device: &Path) -> Vec<String> {
     vec![format!("pci-{pci}-scsi-{}:{channel}:{target}:{lun}", host.saturating_sub(first))]
 }
 
-/// Whether a part of a path has the form `0000:00:1f.2`.
+/// Whether a part of a path has the form `0000:00:1f.2`. The domain of a bus behind a controller (Intel VMD) has five digits and more.
 fn is_pci_address(part: &str) -> bool {
-    let bytes = part.as_bytes();
-    let hex = |range: std::ops::Range<usize>| bytes[range].iter().all(u8::is_ascii_hexdigit);
-    bytes.len() == 12
-        && (bytes[4], bytes[7], bytes[10]) == (b':', b':', b'.')
-        && hex(0..4)
-        && hex(5..7)
-        && hex(8..10)
-        && hex(11..12)
+    let Some((domain, rest)) = part.split_once(':') else { return false };
+    let hex = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_hexdigit);
+    let [bus @ .., b':', d1, d0, b'.', function] = rest.as_bytes() else { return false };
+    domain.len() >= 4 && bus.len() == 2 && hex(domain.as_bytes()) && hex(bus) && hex(&[*d1, *d0, *function])
 }
 
 #[cfg(test)]
@@ -385,6 +410,47 @@ mod tests {
             DiskFacts { vendor: Some("ATA".to_owned()), ..disk.clone() }.takes_ata_commands()
         };
         assert!(ata(&disks[0]) && !ata(&disks[1]) && !disks[0].takes_ata_commands());
+    }
+
+    #[test]
+    fn drives_behind_a_controller_with_a_pci_domain_of_its_own_have_paths_of_their_own() {
+        let sys = FakeSys::default();
+        for (name, port, bus) in [("nvme0", "02", "01"), ("nvme1", "03", "02")] {
+            let place =
+                format!("pci0000:5d/0000:5d:05.5/pci10000:00/10000:00:{port}.0/10000:{bus}:00.0/nvme/{name}");
+            sys.disk(&format!("{name}n1"), &place, 10, &[]);
+        }
+        let paths: Vec<_> = read_disks(sys.path()).into_iter().map(|disk| disk.by_path).collect();
+        assert_eq!(paths[0], ["pci-10000:01:00.0-nvme-1", "pci-0000:5d:05.5-pci-10000:01:00.0-nvme-1"]);
+        assert_eq!(paths[1], ["pci-10000:02:00.0-nvme-1", "pci-0000:5d:05.5-pci-10000:02:00.0-nvme-1"]);
+    }
+
+    #[test]
+    fn the_model_of_an_ata_disk_is_whole_although_the_inquiry_cuts_it() {
+        let sys = FakeSys::default();
+        let about: &[(&str, &str)] = &[
+            ("device/model", "Samsung SSD 860 "),
+            ("device/vendor", "ATA     "),
+            ("device/vpd_pg80", "\0\x08\0\x02S1"),
+        ];
+        let mut page = vec![0; 572];
+        page[..4].copy_from_slice(&[0, 0x89, 0x02, 0x38]);
+        let model = format!("{:40}", "Samsung SSD 860 EVO 500GB");
+        for (word, pair) in page[114..154].chunks_exact_mut(2).zip(model.as_bytes().chunks_exact(2)) {
+            word.copy_from_slice(&[pair[1], pair[0]]);
+        }
+        // A page that ends early, or holds no letters, is none.
+        let mut noise = page.clone();
+        noise[114..154].fill(0xff);
+        for (index, page) in [page.clone(), page[..150].to_vec(), noise].into_iter().enumerate() {
+            let place = format!("pci0000:00/0000:00:1f.2/ata{index}/host{index}/target0:0:0/{index}:0:0:0");
+            sys.disk(&format!("sd{index}"), &place, 10, about);
+            fs::write(sys.path().join("devices").join(place).join("vpd_pg89"), page).unwrap();
+        }
+        let disks = read_disks(sys.path());
+        assert_eq!(disks[0].model.as_deref(), Some("Samsung SSD 860 EVO 500GB"));
+        assert_eq!(disks[0].by_id, ["ata-Samsung_SSD_860_EVO_500GB_S1"]);
+        assert!(disks[1..].iter().all(|disk| disk.model.as_deref() == Some("Samsung SSD 860")));
     }
 
     #[test]

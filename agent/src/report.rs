@@ -3,8 +3,8 @@
 //! ```text
 //! progress(step, percent) --one attempt, at most one per 5 s and step--> POST webhook_url
 //! begin_writing(step)     --200--> the disk may be written    --refused, or no response for ten minutes--> nothing is written
-//! deliver(final or reachable) --200--> acknowledged      --400 401 404 409--> refused, not repeated
-//!                --429, 5xx, no response--> pause 1 s, 2 s, 4 s … 60 s or Retry-After, and again
+//! deliver(final or reachable) --200--> acknowledged      --400 401 404 409 of the controller--> refused, not repeated
+//!                --429, 5xx, no response, another program refuses--> pause 1 s, 2 s, 4 s … 60 s or Retry-After, and again
 //! ```
 //!
 //! Invariants: the token is in the header and nowhere else. A report has at most 64 KiB: the tail of the log fills what
@@ -16,7 +16,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -42,6 +42,10 @@ const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 const PROGRESS_PAUSE_AWAY: Duration = Duration::from_secs(120);
 /// How long the controller is waited for before the first write.
 const CONFIRM_TIME: Duration = Duration::from_secs(600);
+/// How long refusals without the error of the controller are repeated: a proxy gives them while its controller starts.
+const REFUSAL_TIME: Duration = Duration::from_secs(30);
+/// Maximum length of an error of the controller in bytes.
+const MAX_ERROR: u64 = 64 * 1024;
 /// Maximum length of `message` and `failed_step` in characters.
 const MAX_TEXT: usize = 256;
 /// Maximum length of the line of another disk in characters, and the number of such lines.
@@ -70,6 +74,23 @@ enum Unacknowledged {
     Refused(u16),
     /// The time for it ended; the last reason.
     GaveUp(String),
+}
+
+/// What was responded to a report.
+struct Reply {
+    status: u16,
+    retry_after: Option<Duration>,
+    /// Whether the body has the form of an error of the controller: a proxy in front of it can refuse too.
+    is_own: bool,
+}
+
+/// What every error of the controller has. docs/errors.md
+#[derive(Deserialize)]
+struct ControllerError {
+    #[serde(rename = "error")]
+    _code: String,
+    #[serde(rename = "request_id")]
+    _request: String,
 }
 
 #[derive(Serialize)]
@@ -293,7 +314,7 @@ impl<'run> Reporter<'run> {
     /// Returns the reason when there is no response.
     pub fn announce(&self, step: &str) -> Result<u16, String> {
         let body = Body { step: Some(step), percent: Some(0), ..self.body("progress") };
-        self.post(&body).map(|(status, _)| status)
+        self.post(&body).map(|response| response.status)
     }
 
     /// Sends the final report, or the one that the machine is reachable, until the controller acknowledges or refuses it, or until `limit` has passed.
@@ -332,20 +353,35 @@ impl<'run> Reporter<'run> {
         }
     }
 
-    /// Sends a report until the controller acknowledges or refuses it, or until `limit` has passed.
+    /// Sends a report until the controller acknowledges or refuses it, or until `limit` has passed. A refusal without the error of the
+    /// controller counts when nothing else was responded for [`REFUSAL_TIME`].
     fn repeat(&self, body: &Body<'_>, limit: Option<Duration>) -> Result<(), Unacknowledged> {
         let begun = self.clock.elapsed();
         let mut pause = FIRST_PAUSE;
+        // When the refusals that follow each other began.
+        let mut refused = None;
         loop {
+            let now = self.clock.elapsed();
             let (reason, wait) = match self.post(body) {
-                Ok((200..=299, _)) => return Ok(()),
-                Ok((status, _)) if status < 500 && !matches!(status, 408 | 425 | 429) => {
-                    return Err(Unacknowledged::Refused(status));
+                Ok(Reply { status: 200..=299, .. }) => return Ok(()),
+                Ok(Reply { status, is_own, .. }) if is_refusal(status) => {
+                    let since = *refused.get_or_insert_with(|| {
+                        pause = FIRST_PAUSE;
+                        now
+                    });
+                    if is_own || now.saturating_sub(since) >= REFUSAL_TIME {
+                        return Err(Unacknowledged::Refused(status));
+                    }
+                    (format!("{status} without the error of a controller"), pause)
                 }
-                Ok((status, retry_after)) => {
+                Ok(Reply { status, retry_after, .. }) => {
+                    refused = None;
                     (format!("the controller responded with {status}"), retry_after.unwrap_or(pause))
                 }
-                Err(reason) => (reason, pause),
+                Err(reason) => {
+                    refused = None;
+                    (reason, pause)
+                }
             };
             self.log.line(UNIT, format!("{reason}; the report is repeated"));
             if limit.is_some_and(|limit| self.clock.elapsed().saturating_sub(begun) + wait > limit) {
@@ -379,7 +415,7 @@ impl<'run> Reporter<'run> {
         }
     }
 
-    fn post(&self, body: &Body<'_>) -> Result<(u16, Option<Duration>), String> {
+    fn post(&self, body: &Body<'_>) -> Result<Reply, String> {
         let bytes = serde_json::to_vec(body).map_err(|source| source.to_string())?;
         let request = Request { method: Method::Post, body: bytes, ..Request::get(&self.job.webhook_url) }
             .with("content-type", "application/json")
@@ -394,8 +430,18 @@ impl<'run> Reporter<'run> {
         if let Some(date) = date {
             *self.date.lock().unwrap_or_else(PoisonError::into_inner) = Some(date.timestamp());
         }
-        Ok((response.status, retry_after))
+        let status = response.status;
+        let is_own = is_refusal(status)
+            && response
+                .bytes(MAX_ERROR)
+                .is_ok_and(|bytes| serde_json::from_slice::<ControllerError>(&bytes).is_ok());
+        Ok(Reply { status, retry_after, is_own })
     }
+}
+
+/// Whether a status is one that a repetition does not change.
+fn is_refusal(status: u16) -> bool {
+    !matches!(status, 200..=299 | 408 | 425 | 429) && status < 500
 }
 
 fn bounded(text: &str) -> String {
@@ -522,6 +568,42 @@ mod tests {
         let reporter = Reporter::new(&http, &clock, &job, &log);
         assert_eq!(reporter.deliver(&Outcome::Success, None), ReportDelivery::Acknowledged);
         assert_eq!(clock.pauses(), [Duration::from_secs(17)]);
+    }
+
+    /// A proxy whose controller is away: it responds so, without the error of a controller.
+    fn proxy(statuses: impl IntoIterator<Item = u16>) -> FakeHttp {
+        let inner = FakeHttp::statuses(statuses);
+        FakeHttp::new(move |request| {
+            let response = inner.send(request).map_err(|error| error.0)?;
+            Ok((response.status, Vec::new(), b"<html>not found</html>".to_vec()))
+        })
+    }
+
+    #[test]
+    fn a_refusal_by_a_proxy_is_repeated_for_half_a_minute() {
+        let job = job();
+        let deliver = |statuses: &[u16]| {
+            let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
+            let http = proxy(statuses.iter().copied());
+            let delivery = Reporter::new(&http, &clock, &job, &log).deliver(&Outcome::Success, None);
+            (delivery, clock.elapsed())
+        };
+        let (delivery, took) = deliver(&[404, 404, 200]);
+        assert!(delivery == ReportDelivery::Acknowledged && took < REFUSAL_TIME);
+        let (delivery, took) = deliver(&[403; 6]);
+        assert!(delivery == ReportDelivery::Refused(403) && took >= REFUSAL_TIME, "{took:?}");
+        // Half a minute of refusals, and not one before an absence and one after it.
+        let absence = [vec![404], vec![502; 9], vec![404; 5], vec![200]].concat();
+        assert_eq!(deliver(&absence).0, ReportDelivery::Acknowledged);
+    }
+
+    #[test]
+    fn a_refusal_by_a_proxy_does_not_end_the_confirmation_before_the_first_write() {
+        let (clock, log, job) = (VirtualClock::default(), Log::new(Vec::new()), job());
+        let http = proxy([404, 403, 200]);
+        let reporter = Reporter::new(&http, &clock, &job, &log);
+        reporter.set_disk(&DiskFacts::default(), &[]);
+        assert_eq!(reporter.begin_writing("partition.service", 2), Ok(()));
     }
 
     #[test]

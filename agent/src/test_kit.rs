@@ -85,11 +85,15 @@ impl FakeHttp {
         Self { handler: Box::new(handler), requests: Mutex::new(Vec::new()) }
     }
 
-    /// Responds with these statuses in order; 0 is a broken connection.
+    /// Responds with these statuses in order, and with the error of a controller to what it refuses; 0 is a broken connection.
     pub(crate) fn statuses(statuses: impl IntoIterator<Item = u16>) -> Self {
         let left = Mutex::new(statuses.into_iter().collect::<std::collections::VecDeque<_>>());
         Self::new(move |_| match left.lock().unwrap().pop_front().expect("one request too many") {
             0 => Err("the connection was refused".to_owned()),
+            status @ 400.. => {
+                let error = json!({"error": "a_code", "message": "m", "details": [], "request_id": "r"});
+                Ok((status, Vec::new(), error.to_string().into_bytes()))
+            }
             status => Ok((status, Vec::new(), Vec::new())),
         })
     }

@@ -92,6 +92,12 @@ fn check_start(first: &[u8], disk: &dyn Disk) -> Result<(), String> {
         None if first[510..512] != [0x55, 0xaa] => {
             Err("the image is no disk image: it has neither a GPT nor an MBR".to_owned())
         }
+        // An MBR does not tell its sectors, and images with one are made for 512 bytes: each partition would begin elsewhere.
+        None if disk.sector() != 512 => Err(format!(
+            "the image has an MBR, which counts sectors of 512 bytes, and the disk has {}; it would not boot. Use an image \
+             with a GPT for this sector size",
+            disk.sector()
+        )),
         _ => Ok(()),
     }
 }

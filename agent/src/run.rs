@@ -21,7 +21,7 @@ use crate::disk_image;
 use crate::erase::{self, NoOwnErase, OwnErase};
 use crate::facts::DiskFacts;
 use crate::file_system::{self, Found, Grown};
-use crate::gpt::Table;
+use crate::gpt::{GptError, Table};
 use crate::http::Http;
 use crate::inventory::Inventory;
 use crate::linux::Host;
@@ -317,14 +317,25 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Reads the table of the image that was written. `None` is one that stays as it is: an MBR, or a GPT that breaks a rule of this
+    /// program. Such an image can boot all the same, and what was written is what was asked for.
+    fn table_of_image(&self) -> Result<Option<Table>, String> {
+        let why = match Table::read(self.disk) {
+            Ok(Some(table)) => return Ok(Some(table)),
+            Ok(None) => "the image has an MBR".to_owned(),
+            Err(GptError::Invalid(reason)) => {
+                format!("the GPT of the image is another one than expected: {reason}")
+            }
+            Err(source) => return Err(crate::discovery::chain(&source)),
+        };
+        self.machine.log.line(unit::GROW, format!("{why}; the table and its partitions stay as they are"));
+        Ok(None)
+    }
+
     /// Moves the backup of the table to the end of the disk, and leaves every partition as it is: Windows extends its own. Returns the
     /// partitions with NTFS.
     fn move_backup(&self) -> Result<Vec<Ntfs>, String> {
-        let table = Table::read(self.disk).map_err(|source| crate::discovery::chain(&source))?;
-        let Some(table) = table else {
-            self.machine.log.line(unit::GROW, "the image has an MBR, which stays as it is");
-            return Ok(Vec::new());
-        };
+        let Some(table) = self.table_of_image()? else { return Ok(Vec::new()) };
         let fence = Fence::new(self.disk, Table::written(self.disk));
         table.write(&fence).map_err(|source| crate::discovery::chain(&source))?;
         let mut found = Vec::new();
@@ -415,14 +426,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Moves the backup of the table to the end of the disk and grows the last partition. Returns it with what is on it; nothing for an
-    /// image without a GPT.
+    /// Moves the backup of the table to the end of the disk and grows the last partition. Returns it with what is on it; nothing for
+    /// a table that stays as it is.
     fn grow(&self) -> Result<Option<(Grown, Found)>, String> {
-        let table = Table::read(self.disk).map_err(|source| crate::discovery::chain(&source))?;
-        let Some(mut table) = table else {
-            self.machine.log.line(unit::GROW, "the image has an MBR; its partitions stay as they are");
-            return Ok(None);
-        };
+        let Some(mut table) = self.table_of_image()? else { return Ok(None) };
         let grown = table.grow_last();
         let fence = Fence::new(self.disk, Table::written(self.disk));
         table.write(&fence).map_err(|source| crate::discovery::chain(&source))?;

@@ -241,6 +241,71 @@ fn nothing_is_written_when_the_disk_the_image_or_the_recipe_is_wrong() {
     }
 }
 
+/// An image with an MBR: one partition of type Linux.
+fn mbr_image(size: u64) -> Vec<u8> {
+    let mut image = vec![0x11; size as usize];
+    image[446..510].fill(0);
+    image[446..462].copy_from_slice(&[0x80, 0, 2, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0]);
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    image
+}
+
+#[test]
+fn an_image_with_an_mbr_is_written_to_sectors_of_512_bytes_only() {
+    let image = mbr_image(4 * MIB);
+    let http = controller(image.clone(), "application/octet-stream");
+    let mut room = Room::new(&[14]);
+    room.facts[0].sector = 4096;
+    let outcome = room.run(&http, &install());
+    assert_eq!(step(&outcome).0, "image-disk.service");
+    assert!(step(&outcome).1.contains("sectors of 512 bytes"), "{outcome:?}");
+    assert!(room.is_untouched("sda"));
+    room.facts[0].sector = 512;
+    assert_eq!(room.run(&http, &install()), Outcome::Success);
+    assert!(room.bytes("sda").starts_with(&image));
+}
+
+/// The image with other entries in both copies of its GPT, of which the headers count `count`. Each has the first and the last sector.
+fn with_entries(mut image: Vec<u8>, count: u32, entries: &[(u64, u64)]) -> Vec<u8> {
+    let header_of = |image: &[u8], at: usize| u64::from_le_bytes(image[at + 72..at + 80].try_into().unwrap());
+    for header in [512, image.len() - 512] {
+        let table = header_of(&image, header) as usize * 512;
+        let first = image[table..table + 128].to_vec();
+        for (index, (from, to)) in entries.iter().enumerate() {
+            let slot = &mut image[table + index * 128..][..128];
+            slot.copy_from_slice(&first);
+            slot[32..40].copy_from_slice(&from.to_le_bytes());
+            slot[40..48].copy_from_slice(&to.to_le_bytes());
+        }
+        let sum = crc32fast::hash(&image[table..table + count as usize * 128]);
+        image[header + 80..header + 84].copy_from_slice(&count.to_le_bytes());
+        image[header + 88..header + 92].copy_from_slice(&sum.to_le_bytes());
+        image[header + 16..header + 20].fill(0);
+        let sum = crc32fast::hash(&image[header..header + 92]);
+        image[header + 16..header + 20].copy_from_slice(&sum.to_le_bytes());
+    }
+    image
+}
+
+#[test]
+fn a_gpt_that_breaks_a_rule_stays_as_the_image_has_it_and_the_job_succeeds() {
+    let tables: [(u32, &[(u64, u64)]); 3] =
+        [(4, &[(3, 34), (35, 4000)]), (128, &[(2048, 4000), (3000, 5000)]), (128, &[(0, 4000)])];
+    for (count, entries) in tables {
+        let image = with_entries(bootable_image(4 * MIB, 512), count, entries);
+        for target in ["install-image.target", "install-windows.target"] {
+            let room = Room::new(&[14]);
+            let http = controller(image.clone(), "application/octet-stream");
+            let mut recipe = install();
+            recipe["task_target"] = json!(target);
+            assert_eq!(room.run(&http, &recipe), Outcome::Success, "{entries:?}");
+            assert!(room.bytes("sda").starts_with(&image), "{entries:?}");
+            let last = reports(&http).pop().unwrap();
+            assert!(last["log"].as_str().unwrap().contains("stay as they are"), "{last}");
+        }
+    }
+}
+
 #[test]
 fn an_image_larger_than_the_disk_or_with_a_wrong_end_never_boots() {
     let image = bootable_image(12 * MIB, 512);

@@ -19,7 +19,7 @@ use std::{
 };
 
 use beacon::SECTOR;
-use iso9660::{Extent, Image, ReadAt, Window};
+use iso9660::{Extent, Image, ReadAt, ReadError, Window};
 
 use crate::discovery::{FoundTask, chain};
 
@@ -104,6 +104,14 @@ pub fn open_medium(found: &FoundTask) -> io::Result<Arc<dyn Medium>> {
     Ok(Arc::new(DeviceMedium::open(&found.path)?))
 }
 
+/// Why a volume cannot be opened.
+pub enum NoVolume {
+    /// The medium has none that this agent accepts: another read gives the same.
+    Refused(String),
+    /// It could not be read: another read may succeed.
+    Unreadable(String),
+}
+
 /// The volume with the OS image.
 pub struct MediumVolume {
     medium: Arc<dyn Medium>,
@@ -117,35 +125,38 @@ impl MediumVolume {
     ///
     /// # Errors
     /// Returns a sentence when the medium cannot be read or has none.
-    pub fn open(medium: Arc<dyn Medium>, task: &FoundTask) -> Result<Self, String> {
+    pub fn open(medium: Arc<dyn Medium>, task: &FoundTask) -> Result<Self, NoVolume> {
         let failed = |what: &str| {
             let what = what.to_owned();
-            move |source: iso9660::ReadError| format!("reading {what}: {}", chain(&source))
+            move |source: ReadError| NoVolume::Unreadable(format!("reading {what}: {}", chain(&source)))
         };
+        let refused = |reason: String| Err(NoVolume::Refused(reason));
         let outer = Image::open(Arc::clone(&medium)).map_err(failed("the medium"))?;
         let (mut base, mut len) = (0, 0_u64);
         for number in 0..PARTS_MAX {
             let path = format!("{}os-image.{number:03}", task.place());
-            if outer.lookup(&path).is_err() {
-                break;
-            }
-            let extents = outer.extents(&path).map_err(failed(&path))?;
+            // A part that could not be read is not one that is missing: without it the volume would end early.
+            let extents = match outer.extents(&path) {
+                Err(ReadError::NotFound { .. }) => break,
+                extents => extents.map_err(failed(&path))?,
+            };
             let [Extent { offset, len: part }] = extents[..] else {
-                return Err(format!("/{path} is divided, which no medium of a controller is"));
+                return refused(format!("/{path} is divided, which no medium of a controller is"));
             };
             if number == 0 {
                 base = offset;
             } else if base.checked_add(len) != Some(offset) {
-                return Err(format!("/{path} does not follow the part before it"));
+                return refused(format!("/{path} does not follow the part before it"));
             }
             len = len.saturating_add(part);
         }
         if len == 0 {
-            return Err(
-                "the recipe has `delivery: media`, and the medium has no OS image (os-image.000)".to_owned()
+            return refused(
+                "the recipe has `delivery: media`, and the medium has no OS image (os-image.000)".to_owned(),
             );
         }
-        let window = Window::new(Arc::clone(&medium), base, len).map_err(|source| source.to_string())?;
+        let window = Window::new(Arc::clone(&medium), base, len)
+            .map_err(|source| NoVolume::Unreadable(source.to_string()))?;
         let image = Image::open(window).map_err(failed("the volume with the OS image"))?;
         Ok(Self { medium, image, base })
     }

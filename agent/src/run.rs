@@ -26,9 +26,10 @@ use crate::http::Http;
 use crate::inventory::Inventory;
 use crate::linux::Host;
 use crate::log::Log;
-use crate::medium::{Medium, MediumVolume};
+use crate::medium::{Medium, MediumVolume, NoVolume};
 use crate::nvme::NvmeNamespace;
 use crate::oci::{BlobReader, ImageReference, ImageSource, LayerReader, MediumLayout, OciImage, Registry};
+use crate::oci::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE};
 use crate::outcome::Outcome;
 use crate::plan::{self, Failure, Plan, Step};
 use crate::report::{ReportDelivery, Reporter};
@@ -76,7 +77,7 @@ pub struct Machine<'run> {
 
 /// Carries out a task and reports its end.
 pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, ReportDelivery) {
-    let volume = volume(machine.medium, found);
+    let volume = volume(machine.medium, found, machine.clock, machine.log);
     let reporter = reporter(machine, found, &volume);
     let volume = volume.as_ref().map_err(Clone::clone);
     let outcome = match carry_out(machine, found, &reporter, volume) {
@@ -97,16 +98,36 @@ pub fn run(machine: &Machine<'_>, found: &FoundTask) -> (Outcome, ReportDelivery
 /// The volume of a task with `delivery: media`; `None` for the others.
 type Volume<'run> = Result<&'run Option<MediumVolume>, String>;
 
-/// Opens the volume of a task with `delivery: media`; `None` for the others.
+/// Opens the volume of a task with `delivery: media`; `None` for the others. Without it the machine could not even say what failed, so a
+/// medium that cannot be read is tried again for ten minutes, as every later read of it is.
 ///
 /// # Errors
 /// Returns a sentence when the medium cannot be read or has no volume.
-pub fn volume(medium: &OpenMedium<'_>, found: &FoundTask) -> Result<Option<MediumVolume>, String> {
+pub fn volume(
+    medium: &OpenMedium<'_>,
+    found: &FoundTask,
+    clock: &dyn Clock,
+    log: &Log,
+) -> Result<Option<MediumVolume>, String> {
     if found.delivery() == Delivery::Network {
         return Ok(None);
     }
-    let opened = medium(found).map_err(|source| format!("opening the medium {}: {source}", found.device))?;
-    MediumVolume::open(opened, found).map(Some)
+    let begun = clock.elapsed();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let reason = match medium(found).map(|opened| MediumVolume::open(opened, found)) {
+            Ok(Ok(volume)) => return Ok(Some(volume)),
+            Ok(Err(NoVolume::Refused(reason))) => return Err(reason),
+            Ok(Err(NoVolume::Unreadable(reason))) => reason,
+            Err(source) => format!("opening the medium {}: {source}", found.device),
+        };
+        if clock.elapsed().saturating_sub(begun) + pause > PATIENCE {
+            return Err(reason);
+        }
+        log.line(unit::DISPATCHER, format!("{reason}; it is tried again"));
+        clock.sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 fn reporter<'run>(

@@ -137,7 +137,7 @@ fn carry_out(
         set_clock(clock, found.job.created_at, reporter.date(), unit::DISPATCHER, log);
     }
     if let Some(message) = fault {
-        let volume = volume(&open_medium, found);
+        let volume = volume(&open_medium, found, clock, log);
         let reporter = match &volume {
             Ok(None) => Reporter::new(&http, clock, &found.job, log),
             Ok(Some(volume)) => Reporter::by_medium(clock, &found.job, log, Ok(volume)),

@@ -26,6 +26,7 @@ pub use layout::MediumLayout;
 pub use manifest::{Layer, OciImage};
 pub use recipe::{ImageReference, ImageReferenceError, Selector};
 pub use registry::Registry;
+pub(crate) use registry::{FIRST_PAUSE, LONGEST_PAUSE, PATIENCE};
 pub use source::{ImageSource, OpenedBlob, SourceFailure};
 
 #[cfg(test)]

@@ -30,10 +30,10 @@ use recipe::ImageReference;
 
 const MAX_REDIRECTS: usize = 5;
 const MAX_TOKEN_BYTES: u64 = 256 * 1024;
-pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a registry that does not respond is waited for, from the last success.
-pub(super) const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// One repository of a registry.
 pub struct Registry<'run> {

@@ -34,11 +34,15 @@ impl ReadAt for Zeros {
 }
 
 /// A medium that notes the sectors that are read for messages, and fails as configured.
+#[derive(Clone)]
 struct FakeMedium {
     image: Arc<ImagePlan>,
     touched: Arc<Mutex<Vec<u64>>>,
     /// How many times opening it again fails.
     away: Arc<AtomicU32>,
+    /// How many reads there were, and the number of the one that fails.
+    reads: Arc<AtomicU32>,
+    broken: Arc<AtomicU32>,
 }
 
 impl ReadAt for FakeMedium {
@@ -47,6 +51,9 @@ impl ReadAt for FakeMedium {
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if self.reads.fetch_add(1, Ordering::SeqCst) == self.broken.load(Ordering::SeqCst) {
+            return Err(io::Error::other("input/output error"));
+        }
         self.image.read_exact_at(offset, buffer)
     }
 }
@@ -62,8 +69,7 @@ impl Medium for FakeMedium {
         if away.is_ok() {
             return Err(io::Error::other("no medium found"));
         }
-        let (image, touched) = (Arc::clone(&self.image), Arc::clone(&self.touched));
-        Ok(Arc::new(Self { image, touched, away: Arc::clone(&self.away) }))
+        Ok(Arc::new(self.clone()))
     }
 }
 
@@ -106,7 +112,13 @@ fn medium(place: &str, volume: ImagePlan) -> FakeMedium {
         tree.add_file(&format!("{place}os-image.{number:03}"), Content::source(part)).unwrap();
     }
     let image = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "TASK_1", 1_700_000_000)).unwrap();
-    FakeMedium { image: Arc::new(image), touched: Arc::default(), away: Arc::default() }
+    FakeMedium {
+        image: Arc::new(image),
+        touched: Arc::default(),
+        away: Arc::default(),
+        reads: Arc::default(),
+        broken: Arc::new(AtomicU32::new(u32::MAX)),
+    }
 }
 
 /// What a controller hears: the reads in their order, each with read-ahead.
@@ -202,13 +214,42 @@ fn a_medium_that_vanishes_is_waited_for_and_after_ten_minutes_it_is_the_reason()
     );
 }
 
+/// Opens the volume of a medium. Returns where its beacon is or why there is none, and the pauses.
+fn opened(medium: &FakeMedium) -> (Result<u64, String>, Vec<Duration>) {
+    let found = read_medium("sr0", Arc::clone(&medium.image)).unwrap().remove(0);
+    let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
+    let open = |_: &FoundTask| medium.reopen();
+    let volume = super::volume(&open, &found, &clock, &log);
+    (volume.and_then(|volume| volume.unwrap().beacon()), clock.pauses())
+}
+
 #[test]
-fn a_medium_without_an_os_image_is_a_failure_of_the_dispatcher() {
+fn a_read_that_fails_while_the_volume_is_opened_is_tried_again_whichever_read_it_is() {
+    let image = bootable_image(4 * MIB, 512);
+    let medium = medium("task/", volume(&image, &image));
+    let (whole, pauses) = opened(&medium);
+    assert!(whole.is_ok() && pauses.is_empty());
+    let reads = medium.reads.load(Ordering::SeqCst);
+    for broken in 0..reads {
+        medium.reads.store(0, Ordering::SeqCst);
+        medium.broken.store(broken, Ordering::SeqCst);
+        let (beacon, pauses) = opened(&medium);
+        assert_eq!(beacon, whole, "read {broken} of {reads}");
+        assert!(pauses.len() <= 1, "{pauses:?}");
+    }
+}
+
+#[test]
+fn a_medium_that_cannot_be_opened_is_given_up_after_ten_minutes_and_one_without_an_os_image_at_once() {
     let recipe =
         json!({"task_target": "install-image.target", "oci_url": "c.test:1/a:1", "delivery": "media"});
     let job = job_json("SN1", "2026-01-02T03:04:05Z");
     let image = crate::test_kit::task_image(&job, "", &[("recipe.json", recipe.to_string().as_bytes())]);
-    let found = read_medium("sr0", image).unwrap().remove(0);
-    let refused = super::volume(&|_| Err(io::Error::other("never opened")), &found);
-    assert!(refused.is_err_and(|reason| reason.contains("never opened")));
+    let empty = FakeMedium { image: Arc::new(image), ..medium("", volume(b"", b"")) };
+    let (refused, pauses) = opened(&empty);
+    assert!(refused.is_err_and(|reason| reason.contains("os-image.000")) && pauses.is_empty());
+    empty.away.store(u32::MAX, Ordering::SeqCst);
+    let (refused, pauses) = opened(&empty);
+    assert!(refused.is_err_and(|reason| reason.contains("no medium found")));
+    assert!(pauses.iter().sum::<Duration>() > Duration::from_secs(500), "{pauses:?}");
 }

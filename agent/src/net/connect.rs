@@ -204,6 +204,10 @@ impl<K: Kernel> Connector<K> {
         self.clients.retain(|index, _| wanted.iter().any(|link| link.index == *index));
         for link in wanted {
             let Some(mac) = link.mac else { continue };
+            // A bond takes the address of its first member, in place of a random one. Replies by the old address would be for no link.
+            if self.clients.get(&link.index).is_some_and(|known| known.client.mac() != mac) {
+                self.clients.remove(&link.index);
+            }
             let seed = self.seed.wrapping_add(link.index.wrapping_mul(0x9e37_79b9));
             let known = self.clients.entry(link.index).or_insert_with(|| LinkClient {
                 client: Client::new(mac, seed, now),

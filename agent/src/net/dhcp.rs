@@ -304,6 +304,12 @@ impl Client {
         self.begun = now;
     }
 
+    /// Returns the address of the link, which is in every message.
+    #[must_use]
+    pub fn mac(&self) -> Mac {
+        self.mac
+    }
+
     /// Returns the message that is to be sent now.
     pub fn poll(&mut self, now: Duration) -> Option<Vec<u8>> {
         if now < self.next {

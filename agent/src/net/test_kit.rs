@@ -68,7 +68,7 @@ pub(crate) struct FakeKernel<'test> {
     /// When all links get their signal.
     pub(crate) signal_at: Option<Duration>,
     inbox: RefCell<VecDeque<Vec<u8>>>,
-    sent: RefCell<Vec<(u32, Duration)>>,
+    sent: RefCell<Vec<(u32, Vec<u8>)>>,
 }
 
 impl<'test> FakeKernel<'test> {
@@ -87,6 +87,13 @@ impl<'test> FakeKernel<'test> {
 
     pub(crate) fn sent_on(&self, index: u32) -> usize {
         self.sent.borrow().iter().filter(|(link, _)| *link == index).count()
+    }
+
+    /// The addresses of links in the messages that were sent on a link.
+    pub(crate) fn senders_on(&self, index: u32) -> Vec<Mac> {
+        let sent = self.sent.borrow();
+        let messages = sent.iter().filter(|(link, _)| *link == index);
+        messages.map(|(_, message)| Mac(message[28..34].try_into().unwrap())).collect()
     }
 
     /// The addresses that are set now.
@@ -135,12 +142,22 @@ impl Kernel for &FakeKernel<'_> {
                 links.iter_mut().filter(|link| link.index == *index).for_each(|link| link.up = *up);
             }
             Change::Join { index, bond } => {
-                links
-                    .iter_mut()
-                    .filter(|link| link.index == *index)
-                    .for_each(|link| link.master = Some(*bond));
+                let is_first = links.iter().all(|link| link.master != Some(*bond));
+                let member = links.iter_mut().find(|link| link.index == *index).unwrap();
+                member.master = Some(*bond);
+                let (mac, carrier) = (member.mac, member.carrier);
+                let bond = links.iter_mut().find(|link| link.index == *bond).unwrap();
+                bond.carrier |= carrier;
+                if is_first {
+                    bond.mac = mac;
+                }
             }
-            Change::Bond { name, .. } | Change::Vlan { name, .. } => {
+            Change::Bond { name, .. } => {
+                // A random address, and no signal, until it has a member.
+                let mac = Some(Mac([0x8a, 1, 2, 3, 4, 5]));
+                links.push(Link { index: next, name: name.clone(), mac, ..Link::default() });
+            }
+            Change::Vlan { name, .. } => {
                 links.push(Link { index: next, name: name.clone(), carrier: true, ..Link::default() });
             }
             _ => {}
@@ -149,7 +166,7 @@ impl Kernel for &FakeKernel<'_> {
     }
 
     fn broadcast(&self, index: u32, message: &[u8]) -> io::Result<()> {
-        self.sent.borrow_mut().push((index, self.clock.elapsed()));
+        self.sent.borrow_mut().push((index, message.to_vec()));
         let reply = self.servers.get(&index).and_then(|server| server.reply(message));
         self.inbox.borrow_mut().extend(reply);
         Ok(())

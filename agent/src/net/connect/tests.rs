@@ -145,6 +145,27 @@ fn a_record_is_used_without_dhcp_and_its_name_servers_are_set() {
 }
 
 #[test]
+fn a_bond_asks_for_its_lease_with_the_address_that_its_first_member_gave_it() {
+    let clock = VirtualClock::default();
+    let mut kernel = FakeKernel::new(&clock, vec![link(2), link(3)]);
+    kernel.servers.insert(4, DhcpServer::new("10.0.2.15", "10.0.2.2"));
+    let record = Record::parse(&json!({
+        "version": 2,
+        "ethernets": {
+            "a": {"match": {"macaddress": "02:00:00:00:00:02"}},
+            "b": {"match": {"macaddress": "02:00:00:00:00:03"}},
+        },
+        "bonds": {"bond": {"interfaces": ["a", "b"], "dhcp4": true, "parameters": {"mode": "active-backup"}}},
+    }))
+    .unwrap();
+    let mut connector = Connector::new(&kernel, Some(record), 7, log());
+    let probe = || if kernel.addresses() == ["4: 10.0.2.15/24"] { Reach::Accepted } else { away() };
+    assert_eq!(connector.connect(&clock, &probe), Reach::Accepted);
+    let senders = kernel.senders_on(4);
+    assert!(!senders.is_empty() && senders.iter().all(|mac| Some(*mac) == link(2).mac), "{senders:?}");
+}
+
+#[test]
 fn a_router_outside_of_the_network_gets_a_route_of_its_own() {
     let lease = Lease {
         address: "10.0.0.5/32".parse().unwrap(),

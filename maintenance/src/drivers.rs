@@ -159,6 +159,10 @@ pub(crate) const START: &[&str] = &[
     "btrfs",
 ];
 
+/// Drivers that another one asks `modprobe` for by name, which a medium does not have: the devices of the second need the first too.
+/// Linux 6.1 loads the Ethernet part of ConnectX-3 so; later kernels give it an alias of its own.
+pub(crate) const FOLLOWS: &[(&str, &str)] = &[("mlx4_en", "mlx4_core")];
+
 /// A driver's firmware that is taken when a package has it.
 pub(crate) struct Firmware {
     pub(crate) module: &'static str,

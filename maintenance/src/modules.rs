@@ -212,7 +212,11 @@ impl Kernel {
                 () if soft.contains(other) => Some(format!("soft {other}")),
                 () => None,
             }));
-            lines.extend(module.aliases.iter().map(|alias| format!("alias {alias}")));
+            let followed = drivers::FOLLOWS.iter().filter(|(follower, _)| follower == name);
+            let followed = followed.filter_map(|(_, leader)| self.modules.get(*leader));
+            let aliases: BTreeSet<&String> =
+                followed.chain([module]).flat_map(|module| &module.aliases).collect();
+            lines.extend(aliases.into_iter().map(|alias| format!("alias {alias}")));
             let firmware = module.firmware.iter().filter(|file| selection.firmware.contains(file));
             lines.extend(firmware.map(|file| format!("firmware {file}")));
             selection.files.push((module.path.clone(), file));

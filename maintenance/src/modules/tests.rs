@@ -56,6 +56,24 @@ fn a_driver_brings_what_it_needs_in_the_order_of_loading() {
 }
 
 #[test]
+fn a_driver_that_is_asked_for_by_name_has_the_devices_of_the_one_that_asks() {
+    let tree = tree(
+        &[
+            ("mlx4_core.ko", &["depends=", "alias=pci:v000015B3d00001003sv*sd*bc*sc*i*"]),
+            ("mlx4_en.ko", &["depends=mlx4_core"]),
+        ],
+        "",
+    );
+    let kernel = Kernel::read(&tree).unwrap();
+    assert_eq!(
+        kernel.select(wanted(&["mlx4_en"]), &tree).unwrap().index,
+        "shoal-modules 1\nkernel 6.1\n\
+         module mlx4_core mlx4_core.ko\nalias pci:v000015B3d00001003sv*sd*bc*sc*i*\n\
+         module mlx4_en mlx4_en.ko\nneed mlx4_core\nalias pci:v000015B3d00001003sv*sd*bc*sc*i*\n"
+    );
+}
+
+#[test]
 fn a_required_driver_that_is_missing_is_named() {
     let tree = tree(&[("a.ko", &["depends=gone"])], "");
     let kernel = Kernel::read(&tree).unwrap();

@@ -33,7 +33,7 @@ use crate::outcome::Outcome;
 use crate::report::ReportDelivery;
 use crate::rescue::NoRescue;
 use crate::run::{Machine, run};
-use crate::search::{block_devices, search};
+use crate::search::{Readers, block_devices, search};
 use crate::serials::MachineSerials;
 use crate::task::unit;
 
@@ -140,7 +140,7 @@ fn install(arguments: &Arguments, log: &Log) -> Result<bool, String> {
             media => media.to_vec(),
         }
     };
-    let (found, media) = search(&devices, &serials, &BTreeSet::new(), &clock, log)
+    let (found, media) = search(&Readers::default(), &devices, &serials, &BTreeSet::new(), &clock, log)
         .map_err(|reason| format!("{reason}; no disk was touched"))?;
     set_clock(&clock, found.job.created_at, None, unit::DISPATCHER, log);
     let http = HttpClient::new(found.job.controller_ca.as_deref()).map_err(|source| source.to_string())?;

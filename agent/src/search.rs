@@ -9,7 +9,7 @@
 //! is therefore read again while it had no task.
 //!
 //! Invariants: devices are opened for reading only. A device that does not respond is left to its thread, and is not read by another
-//! one while that thread waits.
+//! one while that thread waits. What such a thread reads after all counts in the round in which it comes.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,10 @@ use std::{
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, mpsc::channel},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, Sender, channel},
+    },
     time::Duration,
 };
 
@@ -73,6 +76,27 @@ pub fn block_devices(sys: &Path, dev: &Path) -> Vec<PathBuf> {
     paths
 }
 
+/// What a thread has read of a device: its tasks, or why it has no readable volume.
+type Read = (PathBuf, Result<Vec<FoundTask>, String>);
+
+/// The threads that read devices. One value serves all searches of a machine: a virtual CD behind a slow line can take longer than a
+/// round, and longer than a search.
+pub struct Readers {
+    /// The devices that a thread reads.
+    hanging: Arc<Mutex<BTreeSet<PathBuf>>>,
+    sender: Sender<Read>,
+    receiver: Receiver<Read>,
+    /// How long a round waits for its devices.
+    wait: Duration,
+}
+
+impl Default for Readers {
+    fn default() -> Self {
+        let (sender, receiver) = channel();
+        Self { hanging: Arc::default(), sender, receiver, wait: DEVICE_TIME }
+    }
+}
+
 /// Searches until a task of this machine was found or [`SEARCH_TIME`] has passed. `devices` is called in every round.
 /// `refused` are jobs that are not taken. Returns the task, and the names of all devices with an ISO 9660 volume: the boot
 /// medium, task media and others like them.
@@ -80,6 +104,7 @@ pub fn block_devices(sys: &Path, dev: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// Returns an error when no medium holds a task of this machine.
 pub fn search(
+    readers: &Readers,
     devices: &dyn Fn() -> Vec<PathBuf>,
     serials: &MachineSerials,
     refused: &BTreeSet<Uuid>,
@@ -88,9 +113,8 @@ pub fn search(
 ) -> Result<(FoundTask, Vec<String>), NoTask> {
     let begun = clock.elapsed();
     let mut reasons: BTreeSet<String> = BTreeSet::new();
-    let hanging = Hanging::default();
     loop {
-        let (tasks, media) = round(devices(), &hanging, log, &mut reasons);
+        let (tasks, media) = round(devices(), readers, log, &mut reasons);
         match choose(tasks, serials, refused) {
             Ok(task) => {
                 log.line(unit::DISPATCHER, format!("{} holds job {}", task.device, task.job.job_id));
@@ -102,38 +126,37 @@ pub fn search(
     }
 }
 
-/// The devices that a thread reads.
-type Hanging = Arc<Mutex<BTreeSet<PathBuf>>>;
-
-/// Reads all devices that do not hang, each in its thread. A reason is logged once. Returns the tasks, and the devices with a volume.
+/// Reads all devices that do not hang, each in its thread, and takes what late threads of earlier rounds have read. A reason is logged
+/// once. Returns the tasks, and the devices with a volume.
 fn round(
     mut devices: Vec<PathBuf>,
-    hanging: &Hanging,
+    readers: &Readers,
     log: &Log,
     reasons: &mut BTreeSet<String>,
 ) -> (Vec<FoundTask>, Vec<String>) {
-    let (sender, receiver) = channel();
     {
-        let mut hanging = hanging.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hanging = readers.hanging.lock().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|path| hanging.insert(path.clone()));
     }
     let mut waiting: BTreeSet<PathBuf> = devices.iter().cloned().collect();
     for path in devices {
-        let (sender, hanging) = (sender.clone(), Arc::clone(hanging));
+        let (sender, hanging) = (readers.sender.clone(), Arc::clone(&readers.hanging));
         std::thread::spawn(move || {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let read = DeviceSource::open(&path)
                 .map_err(|source| source.to_string())
                 .and_then(|source| read_medium(&name, source));
-            hanging.lock().unwrap_or_else(PoisonError::into_inner).remove(&path);
-            // The receiver is gone when this device took too long.
+            // Both in one: a device is read again only when its result is on the way.
+            let mut hanging = hanging.lock().unwrap_or_else(PoisonError::into_inner);
+            hanging.remove(&path);
+            // Without a search there is no receiver.
             let _ = sender.send((path, read));
         });
     }
-    drop(sender);
     let (mut tasks, mut media) = (Vec::new(), Vec::new());
-    while !waiting.is_empty() {
-        let Ok((path, read)) = receiver.recv_timeout(DEVICE_TIME) else { break };
+    loop {
+        let wait = if waiting.is_empty() { Duration::ZERO } else { readers.wait };
+        let Ok((path, read)) = readers.receiver.recv_timeout(wait) else { break };
         waiting.remove(&path);
         match read {
             Ok(mut found) => {
@@ -160,6 +183,8 @@ fn round(
         }
     }
     media.sort();
+    // A device that was late is read again in the round that takes its result.
+    media.dedup();
     (tasks, media)
 }
 
@@ -190,8 +215,15 @@ mod tests {
             }
             list(folder.path())
         };
-        let (task, media) =
-            search(&devices, &MachineSerials::new(["SN1"]), &BTreeSet::new(), &clock, &log).unwrap();
+        let (task, media) = search(
+            &Readers::default(),
+            &devices,
+            &MachineSerials::new(["SN1"]),
+            &BTreeSet::new(),
+            &clock,
+            &log,
+        )
+        .unwrap();
         assert_eq!((task.device.as_str(), media), ("sr2", vec!["sr0".to_owned(), "sr2".to_owned()]));
         assert!(clock.elapsed() >= Duration::from_secs(20));
     }
@@ -201,9 +233,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), "sr0", "OTHER");
         let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
-        let refused =
-            search(&|| list(folder.path()), &MachineSerials::new(["SN1"]), &BTreeSet::new(), &clock, &log)
-                .unwrap_err();
+        let (readers, serials) = (Readers::default(), MachineSerials::new(["SN1"]));
+        let devices = || list(folder.path());
+        let refused = search(&readers, &devices, &serials, &BTreeSet::new(), &clock, &log).unwrap_err();
         assert!(refused.to_string().contains("OTHER"));
         assert_eq!(clock.elapsed(), SEARCH_TIME);
     }
@@ -213,16 +245,41 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), "sr0", "SN1");
         let hangs = folder.path().join("sda");
-        let hanging = Hanging::default();
+        let readers = Readers::default();
         // As its thread of an earlier round left it.
-        hanging.lock().unwrap().insert(hangs.clone());
+        readers.hanging.lock().unwrap().insert(hangs.clone());
         let (log, mut reasons) = (Log::new(Vec::new()), BTreeSet::new());
         for _round in 0..3 {
             let devices = vec![hangs.clone(), folder.path().join("sr0")];
-            let (tasks, media) = round(devices, &hanging, &log, &mut reasons);
+            let (tasks, media) = round(devices, &readers, &log, &mut reasons);
             assert_eq!((tasks.len(), media), (1, vec!["sr0".to_owned()]));
-            assert_eq!(hanging.lock().unwrap().iter().collect::<Vec<_>>(), [&hangs]);
+            assert_eq!(readers.hanging.lock().unwrap().iter().collect::<Vec<_>>(), [&hangs]);
         }
+    }
+
+    #[test]
+    fn a_device_that_takes_longer_than_a_round_and_a_search_is_found_when_its_thread_has_read_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let slow = folder.path().join("sr0");
+        write(folder.path(), "sr0", "SN1");
+        let (serials, refused) = (MachineSerials::new(["SN1"]), BTreeSet::new());
+        let (clock, log) = (VirtualClock::default(), Log::new(Vec::new()));
+        let readers = Readers { wait: Duration::ZERO, ..Readers::default() };
+        // As its thread of an earlier round left it.
+        readers.hanging.lock().unwrap().insert(slow.clone());
+        let devices = || vec![slow.clone()];
+        assert!(search(&readers, &devices, &serials, &refused, &clock, &log).is_err());
+        // Its thread ends before a round of the next search.
+        let read = read_medium("sr0", DeviceSource::open(&slow).unwrap());
+        let late = || {
+            if clock.elapsed() == SEARCH_TIME + Duration::from_secs(50) {
+                readers.sender.send((slow.clone(), read.clone())).unwrap();
+            }
+            vec![slow.clone()]
+        };
+        let (task, media) = search(&readers, &late, &serials, &refused, &clock, &log).unwrap();
+        assert_eq!((task.path, media), (slow.clone(), vec!["sr0".to_owned()]));
+        assert_eq!(clock.elapsed(), SEARCH_TIME + Duration::from_secs(50));
     }
 
     #[test]

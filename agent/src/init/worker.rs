@@ -34,7 +34,7 @@ use crate::net::{self};
 use crate::outcome::Outcome;
 use crate::report::Reporter;
 use crate::run::{Machine, run, volume};
-use crate::search::{block_devices, search};
+use crate::search::{Readers, block_devices, search};
 use crate::serials::MachineSerials;
 use crate::task::unit;
 use crate::{facts, inventory};
@@ -57,8 +57,9 @@ pub fn work(fault: Option<String>) -> ExitCode {
     std::thread::spawn(move || hotplug::watch(Option::as_ref(&watched), Path::new("/sys"), &watcher));
 
     let (mut refused, mut fault) = (BTreeSet::new(), fault);
+    let readers = Readers::default();
     loop {
-        let (found, media) = find(sys, dev, &refused, &clock, &log);
+        let (found, media) = find(&readers, sys, dev, &refused, &clock, &log);
         set_clock(&clock, found.job.created_at, None, unit::DISPATCHER, &log);
         match carry_out(&found, media, fault.clone(), &clock, &log, Option::as_ref(&drivers)) {
             Ok(ending) => return end(ending, &clock, &log),
@@ -92,6 +93,7 @@ impl From<String> for Stopped {
 
 /// Searches the task for as long as there is none but `refused` ones.
 fn find(
+    readers: &Readers,
     sys: &Path,
     dev: &Path,
     refused: &BTreeSet<Uuid>,
@@ -101,7 +103,7 @@ fn find(
     let mut said = String::new();
     loop {
         let serials = MachineSerials::read(sys);
-        match search(&|| block_devices(sys, dev), &serials, refused, clock, log) {
+        match search(readers, &|| block_devices(sys, dev), &serials, refused, clock, log) {
             Ok(found) => return found,
             Err(reason) => {
                 let line = format!("{reason}; no disk was touched; the search goes on");

@@ -118,6 +118,8 @@ pub struct MediumVolume {
     image: Image<Window<Arc<dyn Medium>>>,
     /// The offset of the volume on the device.
     base: u64,
+    /// Where the beacon is on the device, or why there is none.
+    beacon: Result<u64, String>,
 }
 
 impl MediumVolume {
@@ -158,7 +160,15 @@ impl MediumVolume {
         let window = Window::new(Arc::clone(&medium), base, len)
             .map_err(|source| NoVolume::Unreadable(source.to_string()))?;
         let image = Image::open(window).map_err(failed("the volume with the OS image"))?;
-        Ok(Self { medium, image, base })
+        let beacon = match image.extents(beacon::FILE_NAME) {
+            Ok(extents) => match extents[..] {
+                [Extent { offset, len: beacon::FILE_LEN }] => Ok(offset + base),
+                _ => Err("the beacon of the medium has another length than this agent knows".to_owned()),
+            },
+            Err(source @ ReadError::Io { .. }) => return Err(failed("the place of the beacon")(source)),
+            Err(source) => Err(format!("finding /{}: {}", beacon::FILE_NAME, chain(&source))),
+        };
+        Ok(Self { medium, image, base, beacon })
     }
 
     /// Reads a small file of the volume.
@@ -189,10 +199,7 @@ impl MediumVolume {
     /// # Errors
     /// Returns a sentence when the volume has none of the right length.
     pub fn beacon(&self) -> Result<u64, String> {
-        match self.extents(beacon::FILE_NAME)?[..] {
-            [Extent { offset, len: beacon::FILE_LEN }] => Ok(offset),
-            _ => Err("the beacon of the medium has another length than this agent knows".to_owned()),
-        }
+        self.beacon.clone()
     }
 }
 

@@ -40,7 +40,7 @@ struct FakeMedium {
     touched: Arc<Mutex<Vec<u64>>>,
     /// How many times opening it again fails.
     away: Arc<AtomicU32>,
-    /// How many reads there were, and the number of the one that fails.
+    /// How many reads there were, and the number of the first of two that fail: the reader of ISO 9660 tries some again itself.
     reads: Arc<AtomicU32>,
     broken: Arc<AtomicU32>,
 }
@@ -51,7 +51,8 @@ impl ReadAt for FakeMedium {
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        if self.reads.fetch_add(1, Ordering::SeqCst) == self.broken.load(Ordering::SeqCst) {
+        let read = self.reads.fetch_add(1, Ordering::SeqCst);
+        if read.checked_sub(self.broken.load(Ordering::SeqCst)).is_some_and(|after| after < 2) {
             return Err(io::Error::other("input/output error"));
         }
         self.image.read_exact_at(offset, buffer)
@@ -224,7 +225,7 @@ fn opened(medium: &FakeMedium) -> (Result<u64, String>, Vec<Duration>) {
 }
 
 #[test]
-fn a_read_that_fails_while_the_volume_is_opened_is_tried_again_whichever_read_it_is() {
+fn reads_that_fail_while_the_volume_is_opened_are_tried_again_whichever_they_are() {
     let image = bootable_image(4 * MIB, 512);
     let medium = medium("task/", volume(&image, &image));
     let (whole, pauses) = opened(&medium);
@@ -235,7 +236,7 @@ fn a_read_that_fails_while_the_volume_is_opened_is_tried_again_whichever_read_it
         medium.broken.store(broken, Ordering::SeqCst);
         let (beacon, pauses) = opened(&medium);
         assert_eq!(beacon, whole, "read {broken} of {reads}");
-        assert!(pauses.len() <= 1, "{pauses:?}");
+        assert!((1..=2).contains(&pauses.len()), "read {broken}: {pauses:?}");
     }
 }
 

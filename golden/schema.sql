@@ -371,6 +371,7 @@ CREATE TABLE servers (
     tls_fingerprint         TEXT,
     allow_unverified_serial INTEGER NOT NULL DEFAULT 0 CHECK (allow_unverified_serial IN (0, 1)),
     media_base_url          TEXT,
+    network                 TEXT, -- the network of the machine for recipes without one, a JSON object
     maintenance             TEXT, -- set: no job starts on the server; {"since", "by", "reason"}
     restored                TEXT, -- set: the data is a copy or old, nothing is done to the server; {"since", "as_of", "reason"}
     revision                INTEGER NOT NULL DEFAULT 1,

@@ -157,6 +157,7 @@ fn server(name: &str) -> Server {
         pending_cleanup: None,
         maintenance: None,
         restored: None,
+        network: None,
     }
 }
 

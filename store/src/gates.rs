@@ -170,21 +170,25 @@ fn maintained(connection: &Connection, serial: &Serial) -> Result<Option<GateClo
     of_server(connection, "read the maintenance of a server", "maintenance", serial)
 }
 
-/// Whether a run may not start yet: its run tree is queued for a lock, or its server is in maintenance. A run that is past
-/// its deadline or has a cancel request may always start, because it only ends.
+/// Whether a run may not start yet: its server is in maintenance, the gate of its batch is closed, or its run tree is queued for
+/// a lock. Behind no gate it takes the locks that it is queued for, if all are free. A run that is past its deadline or has a
+/// cancel request may always start, because it only ends.
 pub(super) fn blocks_start(connection: &Connection, run: &Run, now: Time) -> Result<bool, StoreError> {
     let unstarted = run.epoch == 0 && run.phase.is_forward();
     if !unstarted || now >= run.deadline_at || run.cancel_requested_at.is_some() {
         return Ok(false);
     }
-    if locks::is_queued(connection, run.root)? {
-        return Ok(true);
-    }
     let maintained = match maintained_server(run) {
         Some(serial) => maintained(connection, serial)?.is_some(),
         None => false,
     };
-    Ok(maintained || batch_stop(connection, run.id)?.is_some())
+    let gated = maintained || is_behind_batch_gate(connection, run.id)?;
+    Ok(gated || !locks::take_free(connection, run.root, now)?)
+}
+
+/// Whether the gate of its batch keeps a run from starting.
+pub(super) fn is_behind_batch_gate(connection: &Connection, run: RunId) -> Result<bool, StoreError> {
+    Ok(batch_stop(connection, run)?.is_some())
 }
 
 /// The closed gate of the batch of a run. The gate `canary` lets canaries pass.

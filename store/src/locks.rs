@@ -8,6 +8,10 @@
 //!                            +----- a tree never holds a part of its locks -- held = 1, run due now
 //! ```
 //!
+//! A run behind the closed gate of its batch requests places that others want without getting them, and no hand-over gives it one:
+//! it could not start, and the canary that the gate waits for may need the place. An open gate makes the run due, and its claim
+//! takes them if they are free.
+//!
 //! A permit (`permit/…`) is acquired and released in the middle of a run. The run receives a signal when it has the permit.
 //!
 //! Invariants: a run tree gets all locks that it requested at creation in one transaction or none, so two trees never wait
@@ -18,9 +22,9 @@ use rusqlite::{Connection, params};
 
 use super::queues::{self, QueuePosition};
 use super::rows::{Columns, all, execute, first};
-use super::{Store, StoreError, create};
+use super::{Store, StoreError, create, gates};
 use model::mutant::{self, Mutant};
-use model::{NewRun, PERMIT, Run, RunId, Time, rank};
+use model::{NewRun, OnConflict, PERMIT, Run, RunId, Time, rank};
 
 impl Store {
     /// The position of a run tree in the queue of the resource that it waits for; `None` when it waits for none.
@@ -72,7 +76,9 @@ fn holders(connection: &Connection, resource: &str, root: RunId) -> Result<(bool
 pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), StoreError> {
     const OPERATION: &str = "request locks";
     let mut missing = Vec::new();
-    let mut free = true;
+    // A place that others wait for is not kept idle behind the gate of a batch. Locks that only this run can want may be.
+    let shared = new.locks.iter().any(|lock| lock.on_conflict == OnConflict::Wait);
+    let mut free = !(shared && gates::is_behind_batch_gate(connection, new.id)?);
     for lock in &new.locks {
         let (ours, others) = holders(connection, &lock.resource, root)?;
         if !ours {
@@ -100,6 +106,20 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
         )?;
     }
     if free { Ok(()) } else { sleep_until_deadline(connection, new.id, new.deadline_at) }
+}
+
+/// Takes the locks that an unstarted run tree is queued for if all are free now: the gate of its batch may have opened, which
+/// hands nothing over. Whether the tree may start then.
+pub(super) fn take_free(connection: &Connection, root: RunId, now: Time) -> Result<bool, StoreError> {
+    if !is_queued(connection, root)? {
+        return Ok(true);
+    }
+    let root = root.to_string();
+    let free = queues::can_take(connection, &root)?;
+    if free {
+        give(connection, &root, now)?;
+    }
+    Ok(free)
 }
 
 /// Makes a run that may not start due at its deadline. The release of its lock or the opening of its gate makes it due earlier.
@@ -276,9 +296,17 @@ fn hand_over(
     Ok(())
 }
 
-/// Gives a run tree all locks and permits that it is queued for.
+/// Gives a run tree all locks and permits that it is queued for, and makes its unstarted runs due.
 fn grant(connection: &Connection, root: &str, now: Time) -> Result<(), StoreError> {
-    const OPERATION: &str = "hand over a lock";
+    give(connection, root, now)?;
+    execute(connection, HAND_OVER, &make_due(), params![root, now.to_string()]).map(drop)
+}
+
+const HAND_OVER: &str = "hand over a lock";
+
+/// Gives a run tree all locks and permits that it is queued for.
+fn give(connection: &Connection, root: &str, now: Time) -> Result<(), StoreError> {
+    const OPERATION: &str = HAND_OVER;
     let permits = all(
         connection,
         OPERATION,
@@ -297,7 +325,7 @@ fn grant(connection: &Connection, root: &str, now: Time) -> Result<(), StoreErro
     for (resource, requester) in permits {
         super::signals::send(connection, requester, PERMIT, &resource, now)?;
     }
-    execute(connection, OPERATION, &make_due(), params![root, now.to_string()]).map(drop)
+    Ok(())
 }
 
 /// Whether a run tree may not start because it is queued for a lock.

@@ -15,7 +15,10 @@
 //! starts, and `lock_turns` together with the held places tells it for a resource. A turn outlives the place, because with
 //! more batches than places a batch would otherwise be served again before the others were served once.
 //!
-//! Invariants: the cost of a query does not grow with the length of a queue; the number of batches that one decision
+//! A run tree behind the closed gate of its batch is in no queue of places until the gate opens. Behind it, a search reads the
+//! queued entries of the batch, which has a maximum of rows.
+//!
+//! Invariants: the cost of a query does not grow with the length of a queue, except behind a closed gate of a batch; the number of batches that one decision
 //! considers is bounded; `lock_turns` has rows only for resources with a queue.
 
 use rusqlite::{Connection, ToSql, params};
@@ -119,17 +122,46 @@ impl Queue<'_> {
                 OPERATION,
                 "SELECT mine.root AS entry, mine.batch, mine.rank, mine.priority FROM
                      (SELECT root, batch, rank, priority FROM locks WHERE resource = ?1 AND held = 0 AND batch = ?2
+                          AND (?4 IS NULL OR EXISTS
+                              (SELECT 1 FROM runs WHERE runs.id = locks.root
+                               AND (lease_epoch > 0 OR (?4 = 'canary' AND canary = 1))))
                       ORDER BY rank, root LIMIT ?3) AS mine
                  WHERE NOT EXISTS
                      (SELECT 1 FROM locks AS wanted WHERE wanted.root = mine.root AND wanted.held = 0 AND wanted.capacity <=
                           (SELECT count(*) FROM locks AS other
                            WHERE other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root))
                  ORDER BY mine.rank, mine.root LIMIT 1",
-                params![resource, batch, SEARCHED],
+                params![resource, batch, SEARCHED, gate_of(connection, batch)?],
                 queue_head,
             ),
         }
     }
+}
+
+/// The closed gate of a batch. A run tree that has not started gets no place behind it: it could not start and would keep the
+/// place from those that the gate waits for. The gate `canary` lets canaries pass.
+fn gate_of(connection: &Connection, batch: &str) -> Result<Option<String>, StoreError> {
+    if batch.is_empty() {
+        return Ok(None);
+    }
+    const SQL: &str = "SELECT gate FROM batches WHERE id = ?1";
+    let found =
+        first(connection, OPERATION, SQL, &[&batch], |columns| columns.get::<Option<String>>("gate"))?;
+    Ok(found.flatten())
+}
+
+/// Whether a run tree can take all locks that it is queued for now.
+pub(super) fn can_take(connection: &Connection, root: &str) -> Result<bool, StoreError> {
+    let taken = first(
+        connection,
+        OPERATION,
+        "SELECT 1 AS taken FROM locks AS wanted WHERE wanted.root = ?1 AND wanted.held = 0 AND wanted.capacity <=
+             (SELECT count(*) FROM locks AS other
+              WHERE other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root) LIMIT 1",
+        &[&root],
+        |_| Ok(()),
+    )?;
+    Ok(taken.is_none())
 }
 
 /// The first unstarted run of the first batch that compares like this.

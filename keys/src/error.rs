@@ -26,7 +26,10 @@ pub enum RotateError {
     #[error("no shared report secret is in use; each job has its own token, which ends with the job")]
     NoReportSecret,
     /// Too many former versions are accepted.
-    #[error("too many former versions of this key are accepted; wait until one of them is removed")]
+    #[error(
+        "too many former versions of this key are accepted; wait until one of them is removed (a report secret that \
+         WEBHOOK_SECRET_OLD gives is removed with that setting)"
+    )]
     TooMany,
     /// Records cannot be opened with the version that they name.
     #[error(

@@ -45,7 +45,8 @@ pub use report::previous_report_secret;
 use self::master::Pass;
 use self::report::ReportFile;
 
-/// How long the former version of the signing key is accepted after a rotation: longer than any token that it signs is valid.
+/// How long the former version of the signing key is accepted after a rotation at least: longer than any token of the registry that it
+/// signs is valid. A signed URL of a task image may be valid for longer; then it is accepted for `MEDIA_URL_TTL`.
 pub const SIGNING_OVERLAP: Duration = Duration::from_secs(3600);
 /// How long the former report secret is accepted after a rotation: the time to give the new one to the systems that report.
 pub const REPORT_OVERLAP: Duration = Duration::from_secs(24 * 3600);
@@ -112,6 +113,8 @@ impl MasterKeySource {
 pub struct Keys {
     master: Held,
     signing: KeyRing,
+    /// How long the former version of the signing key is accepted after a rotation: no shorter than anything that it signs is valid.
+    signing_overlap: Duration,
     report: Option<ReportFile>,
     /// One rotation at a time; where the pass of the present one is.
     turn: tokio::sync::Mutex<Pass>,
@@ -132,6 +135,7 @@ impl Keys {
         Ok(Self {
             master: master.0,
             signing: signing::open(store, now).await?,
+            signing_overlap: SIGNING_OVERLAP.max(settings.media_url_ttl),
             report: ReportFile::of(settings),
             turn: tokio::sync::Mutex::default(),
         })
@@ -140,7 +144,13 @@ impl Keys {
     /// Keys of a simulation, which has no files. They are not rotated.
     pub fn in_memory(ring: &KeyRing) -> Self {
         let master = Held { ring: ring.clone(), source: Source::Memory };
-        Self { master, signing: ring.clone(), report: None, turn: tokio::sync::Mutex::default() }
+        Self {
+            master,
+            signing: ring.clone(),
+            signing_overlap: SIGNING_OVERLAP,
+            report: None,
+            turn: tokio::sync::Mutex::default(),
+        }
     }
 
     /// The ring that seals stored secrets.

@@ -8,6 +8,9 @@
 //!
 //! The former secret is durable in its file before the new one replaces it. After a crash in between both files have the same
 //! secret, and the rotation begins again.
+//!
+//! Invariant: a rotation ends the time of no former secret. While one is accepted, or the setting WEBHOOK_SECRET_OLD gives one, a
+//! further rotation is refused; a repetition of the last one is not.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,12 +30,16 @@ const SECRET_BYTES: usize = 25;
 #[derive(Clone, Debug)]
 pub(super) struct ReportFile {
     pub(super) path: PathBuf,
+    /// Whether the setting WEBHOOK_SECRET_OLD gives the former secret, in place of the one that a rotation leaves.
+    pub(super) former_is_given: bool,
 }
 
 impl ReportFile {
     pub(super) fn of(settings: &Settings) -> Option<Self> {
         match &settings.webhook_secret {
-            Some(SecretSource::File(path)) => Some(Self { path: path.clone() }),
+            Some(SecretSource::File(path)) => {
+                Some(Self { path: path.clone(), former_is_given: settings.webhook_secret_old.is_some() })
+            }
             _ => None,
         }
     }
@@ -88,19 +95,29 @@ impl Keys {
     /// A name of the present report secret that does not reveal it, also to a reader who can guess secrets.
     pub(super) fn report_id(&self) -> Result<Option<String>, RotateError> {
         let Some(file) = &self.report else { return Ok(None) };
-        let secret = file.secret()?;
-        let tag = self.master.ring.derive("report-secret-id").tag(&[secret.expose_secret().as_bytes()]);
-        Ok(Some(hex::encode(&tag[..8])))
+        Ok(Some(self.id_of(&file.secret()?)))
     }
 
-    pub(super) fn report_until(&self) -> Result<Option<Time>, RotateError> {
+    fn id_of(&self, secret: &SecretString) -> String {
+        let tag = self.master.ring.derive("report-secret-id").tag(&[secret.expose_secret().as_bytes()]);
+        hex::encode(&tag[..8])
+    }
+
+    /// The name of the former report secret and the end of its time; `None` when there is none, also when a rotation was
+    /// interrupted before the new one was in its file.
+    pub(super) fn former_report(&self) -> Result<Option<(String, Time)>, RotateError> {
         let previous = self.report.as_ref().map(ReportFile::previous).transpose()?.flatten();
-        Ok(previous.map(|(_, until)| until))
+        let former = previous.map(|(secret, until)| (self.id_of(&secret), until));
+        let present = self.report_id()?;
+        Ok(former.filter(|(id, _)| Some(id) != present.as_ref()))
     }
 
     pub(super) fn rotate_report(&self, from: &str, now: Time) -> Result<RotationView, RotateError> {
         let file = self.report.as_ref().ok_or(RotateError::NotOurs)?;
         if self.report_id()?.as_deref() == Some(from) {
+            if file.former_is_given || self.former_report()?.is_some_and(|(_, until)| now < until) {
+                return Err(RotateError::TooMany);
+            }
             let former = file.secret()?;
             let former =
                 Zeroizing::new(format!("until={}\n{}\n", now.plus(REPORT_OVERLAP), former.expose_secret()));
@@ -110,7 +127,7 @@ impl Keys {
         } else {
             self.remove_ended_report(now)?;
         }
-        let until = self.report_until()?;
+        let until = self.former_report()?.map(|(_, until)| until);
         let text =
             format!("give the new secret to the systems that report: it is in {}", file.path.display());
         Ok(RotationView {
@@ -136,5 +153,70 @@ impl Keys {
             }
             _ => Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use secrets::KeyRing;
+
+    fn at(hour: u64) -> Time {
+        let start: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        start.plus(std::time::Duration::from_secs(3600 * hour))
+    }
+
+    fn keys(folder: &Path, former_is_given: bool) -> (Keys, PathBuf) {
+        let ring = KeyRing::from_hex(&"07".repeat(32).into()).unwrap();
+        let path = folder.join("report.secret");
+        fs::write(&path, "the first report secret\n").unwrap();
+        let report = Some(ReportFile { path: path.clone(), former_is_given });
+        (Keys { report, ..Keys::in_memory(&ring) }, path)
+    }
+
+    #[test]
+    fn a_second_rotation_does_not_end_the_time_of_the_former_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let (keys, path) = keys(folder.path(), false);
+        let first = keys.report_id().unwrap().unwrap();
+        let rotated = keys.rotate_report(&first, at(0)).unwrap();
+        assert_eq!((rotated.state, rotated.accepted_until), (RotationState::Overlap, Some(at(24))));
+        let files =
+            || (fs::read(&path).unwrap(), fs::read(folder.path().join("report.secret.previous")).unwrap());
+        let after_first = files();
+        let why = keys.rotate_report(&rotated.key_id, at(23)).unwrap_err();
+        assert!(matches!(why, RotateError::TooMany), "{why}");
+        let repeated = keys.rotate_report(&first, at(23)).unwrap();
+        assert_eq!((&repeated.key_id, repeated.accepted_until), (&rotated.key_id, Some(at(24))));
+        assert_eq!(files(), after_first);
+        let listed = keys.list(None).unwrap().pop().unwrap();
+        assert_eq!((&listed.former[0].key_id, listed.made_at), (&first, Some(at(0))));
+        let second = keys.rotate_report(&rotated.key_id, at(24)).unwrap();
+        assert_eq!((second.from, second.accepted_until), (rotated.key_id, Some(at(48))));
+    }
+
+    #[test]
+    fn a_rotation_that_was_interrupted_between_its_files_begins_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (keys, path) = keys(folder.path(), false);
+        let first = keys.report_id().unwrap().unwrap();
+        keys.rotate_report(&first, at(0)).unwrap();
+        fs::write(&path, "the first report secret\n").unwrap();
+        assert!(keys.list(None).unwrap().pop().unwrap().former.is_empty());
+        let rotated = keys.rotate_report(&first, at(1)).unwrap();
+        assert_eq!((rotated.state, rotated.accepted_until), (RotationState::Overlap, Some(at(25))));
+        assert_ne!(rotated.key_id, first);
+    }
+
+    #[test]
+    fn a_former_secret_that_a_setting_gives_refuses_a_rotation() {
+        let folder = tempfile::tempdir().unwrap();
+        let (keys, path) = keys(folder.path(), true);
+        let first = keys.report_id().unwrap().unwrap();
+        let why = keys.rotate_report(&first, at(0)).unwrap_err();
+        assert!(why.to_string().contains("WEBHOOK_SECRET_OLD"), "{why}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "the first report secret\n");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! At a rotation the new version signs at once. The former one is accepted until the end of the overlap; one transaction records both.
 
-use super::{Keys, RotateError, RotationState, RotationView, SIGNING_OVERLAP, SecretName};
+use super::{Keys, RotateError, RotationState, RotationView, SecretName};
 use model::{NewEvent, Time};
 use secrecy::{ExposeSecret, SecretString};
 use secrets::{KeyRing, KeyVersion};
@@ -53,7 +53,7 @@ impl Keys {
         let ring = &self.signing;
         let mut former = ring.in_force();
         if former.id.to_string() == from {
-            let until = now.plus(SIGNING_OVERLAP);
+            let until = now.plus(self.signing_overlap);
             let new = KeyVersion::random(Some(now.timestamp()))?;
             let message =
                 format!("the signing key {} replaces {from}, which is accepted until {until}", new.id);
@@ -91,5 +91,41 @@ impl Keys {
             ring.replace(ring.in_force(), before.into_iter().filter(|version| !ended(version)).collect());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{MasterKeySource, SIGNING_OVERLAP};
+    use super::*;
+    use settings::{Settings, Sources};
+
+    #[tokio::test]
+    async fn the_former_signing_key_is_accepted_as_long_as_a_url_that_it_signed() {
+        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        for (ttl, overlap) in [("30m", SIGNING_OVERLAP), ("1d", Duration::from_secs(86_400))] {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = Settings::load(&Sources {
+                flags: vec![
+                    ("STORAGE_ROOT".to_owned(), folder.path().display().to_string()),
+                    ("MEDIA_URL_TTL".to_owned(), ttl.to_owned()),
+                ],
+                environment: &|_| None,
+                variables: Vec::new(),
+                file: None,
+            })
+            .unwrap();
+            let store = Store::open(&settings.db_path, now).unwrap();
+            let master = MasterKeySource::open(&settings, None).unwrap();
+            let keys = Keys::open(&settings, master, &store, now).await.unwrap();
+            let former = keys.signing().in_force().id.to_string();
+            let rotated = keys.rotate_signing(&former, &store, now).await.unwrap();
+            assert_eq!(rotated.accepted_until, Some(now.plus(overlap)), "{ttl}");
+            let last = now.plus(overlap.saturating_sub(Duration::from_secs(1)));
+            keys.remove_ended(&store, last).await.unwrap();
+            assert_eq!(keys.signing().accepted().len(), 1, "{ttl}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Keys, RotateError, Source};
+use super::{Keys, REPORT_OVERLAP, RotateError, Source};
 use access::tls::Certificates;
 use model::Time;
 use secrets::{KeyRing, KeyVersion};
@@ -163,8 +163,11 @@ impl Keys {
             view(&self.signing, SecretName::Signing, "the database, sealed".to_owned()),
         ];
         if let (Some(file), Some(key_id)) = (&self.report, self.report_id()?) {
-            let former = self.report_until()?.map(|until| FormerKey {
-                key_id: String::new(),
+            let former = self.former_report()?;
+            // A rotation made the present secret and gave the former one its time.
+            let made_at = former.as_ref().map(|(_, until)| until.minus(REPORT_OVERLAP));
+            let former = former.map(|(key_id, until)| FormerKey {
+                key_id,
                 made_at: None,
                 accepted_until: Some(until),
             });
@@ -172,7 +175,7 @@ impl Keys {
                 name: SecretName::Report,
                 purpose: SecretName::Report.purpose(),
                 key_id,
-                made_at: None,
+                made_at,
                 held_in: file.path.display().to_string(),
                 former: former.into_iter().collect(),
             });

@@ -120,6 +120,7 @@ CREATE TABLE batches (
     failures        INTEGER NOT NULL DEFAULT 0, -- failed jobs since the creation or the last continue
     gate            TEXT CHECK (gate IN ('canary', 'stopped')),
     gate_since      TEXT,
+    filled_at       TEXT, -- when every row had its result; NULL while its request is under way, or was interrupted
     created_by      TEXT NOT NULL,
     created_at      TEXT NOT NULL
 ) STRICT;
@@ -499,7 +500,10 @@ CREATE TRIGGER batch_gate_closed AFTER UPDATE OF gate ON batches WHEN NEW.gate =
 BEGIN
     INSERT INTO events (time, type, level, actor, message)
     VALUES (NEW.gate_since, 'batch.stopped', 'warn', 'engine',
-            'batch ' || NEW.id || ' stopped after ' || NEW.failures || ' failed jobs: no further job of it starts until an operator'
+            'batch ' || NEW.id || iif(OLD.gate = 'canary' AND NOT EXISTS
+                (SELECT 1 FROM runs WHERE runs.batch = NEW.id AND runs.batch <> '' AND runs.canary = 1),
+                ' stopped because each of its canary rows was refused', ' stopped after ' || NEW.failures || ' failed jobs')
+            || ': no further job of it starts until an operator'
             || ' continues or cancels it; shoal batch show ' || NEW.id || ' groups the failures by cause');
 END;
 

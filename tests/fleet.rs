@@ -187,6 +187,32 @@ async fn a_batch_stops_groups_its_failures_and_is_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_retry_repeated_under_its_key_creates_no_job_for_a_later_failure() {
+    let serials = ["REP-1", "REP-2"];
+    let scene = Scene::start(serials.map(silent).to_vec()).await;
+    let body = json!({ "recipe": recipe(), "rows": rows(&serials) });
+    let batch = scene.admin.post("/api/v1/batches", &body).await.expect(202);
+    let ids = jobs(&batch);
+    let place = format!("/api/v1/batches/{}/retry", batch["batch_id"].as_str().unwrap());
+    let again = async || {
+        let request = scene.admin.request(Method::POST, &place);
+        scene.admin.send(request.header("idempotency-key", "again").json(&json!({ "expected": 1 }))).await
+    };
+    report(&scene.admin, "REP-1", &ids[0], &failed()).await;
+    scene.complete_skipping(&ids[0]).await;
+    let retried = again().await.expect(202);
+    report(&scene.admin, "REP-2", &ids[1], &failed()).await;
+    scene.complete_skipping(&ids[1]).await;
+    let repeated = again().await.expect(200);
+    let results: Vec<(&Value, &Value)> =
+        repeated["rows"].as_array().unwrap().iter().map(|row| (&row["result"], &row["job_id"])).collect();
+    let known = json!(jobs(&retried)[0]);
+    assert_eq!(results, [(&json!("exists"), &known), (&json!("refused"), &Value::Null)], "{repeated}");
+    assert_eq!((&repeated["batch_id"], &repeated["jobs"]), (&retried["batch_id"], &json!(1)), "{repeated}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_has_stopped_has_stopped_after_a_kill_too() {
     let mut data = DataDir::new();
     let controller = data.serve().await;

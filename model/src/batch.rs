@@ -102,6 +102,8 @@ pub struct Batch {
     pub retry_of: Option<BatchId>,
     /// Why no further job of the batch starts now; `None` while they start.
     pub stop: Option<BatchStop>,
+    /// When every row had its result; `None` while the request is under way, or when it was interrupted.
+    pub filled_at: Option<Time>,
     /// The user that created the batch.
     pub created_by: String,
     /// When the batch was created.

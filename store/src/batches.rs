@@ -106,6 +106,26 @@ impl Store {
             .await
     }
 
+    /// Records that every row of a batch has its result. A batch stops if each of its canary rows was refused: no job could open its
+    /// gate. Returns the batch after the change; `None` when there is no such batch.
+    ///
+    /// # Errors
+    /// When the database cannot be written, or the row of the batch cannot be read; nothing is changed then.
+    pub async fn batch_filled(&self, id: BatchId, now: Time) -> Result<Option<Batch>, StoreError> {
+        const OPERATION: &str = "complete the creation of a batch";
+        self.writer
+            .write(OPERATION, move |connection| {
+                let (id, now) = (id.to_string(), now.to_string());
+                let sql = "UPDATE batches SET filled_at = ?2 WHERE id = ?1 AND filled_at IS NULL";
+                execute(connection, OPERATION, sql, params![id, now])?;
+                let sql = "UPDATE batches SET gate = 'stopped', gate_since = ?2 WHERE id = ?1 AND gate = 'canary' AND NOT EXISTS
+                               (SELECT 1 FROM runs WHERE runs.batch = ?1 AND runs.batch <> '' AND runs.canary = 1)";
+                execute(connection, OPERATION, sql, params![id, now])?;
+                first(connection, OPERATION, "SELECT * FROM batches WHERE id = ?1", &[&id], read_batch)
+            })
+            .await
+    }
+
     /// Creates runs in one transaction. Each run is created or refused on its own. All are durable when this returns.
     ///
     /// # Errors
@@ -312,6 +332,7 @@ fn read_batch(columns: &Columns<'_>) -> Result<Batch, StoreError> {
         request_sha256: columns.get("request_sha256")?,
         total: columns.get("total")?,
         max_parallel: columns.get("max_parallel")?,
+        filled_at: columns.time_opt("filled_at")?,
         created_by: columns.get("created_by")?,
         created_at: columns.time("created_at")?,
     })

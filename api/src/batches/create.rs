@@ -109,6 +109,8 @@ pub(crate) async fn create(
         results.extend(create_chunk(&api, &principal, &batch, is_new, chunk).await?);
     }
     let refused = results.iter().filter(|row| row.result == RowResult::Refused).count();
+    // The response shows the gate after the last row.
+    let batch = api.store().batch_filled(batch.id, api.now()).await?.unwrap_or(batch);
     let response = CreatedBatchView {
         batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
         accepted: results.len() - refused,
@@ -165,6 +167,7 @@ async fn register(
         stop_after: request.stop_after,
         retry_of: None,
         stop: None,
+        filled_at: None,
         created_by: principal.name.clone(),
         created_at: api.now(),
     };

@@ -8,7 +8,8 @@
 //!
 //! Invariant: a server whose newer installation succeeded, or is under way, is not installed again by a retry of many.
 //!
-//! The jobs that have failed are unchanged. A repetition with the same idempotency key creates no job twice.
+//! The jobs that have failed are unchanged. A repetition with the same idempotency key creates no job twice, and none for a job
+//! that has failed since: only a request that was interrupted is completed.
 
 use std::sync::Arc;
 
@@ -87,7 +88,8 @@ pub(crate) async fn retry(
 ) -> Result<(StatusCode, Json<CreatedBatchView>), ApiError> {
     let request: Request = body.read()?;
     let of = find(&api, &id).await?;
-    let mut failed = api.store().failed_jobs_of_batch(of.id, replayed(&api, &headers).await?).await?;
+    let earlier = replayed(&api, &headers).await?;
+    let mut failed = api.store().failed_jobs_of_batch(of.id, earlier).await?;
     failed.retain(|job| {
         request.class.as_ref().is_none_or(|class| *class == job.class)
             && request.step.as_ref().is_none_or(|step| *step == job.step)
@@ -95,7 +97,9 @@ pub(crate) async fn retry(
     });
     let all = failed.len();
     failed.retain(|job| !job.superseded);
-    if let Some(expected) = request.expected.filter(|expected| *expected != failed.len() as u64) {
+    // The number was right at the first request.
+    let expected = request.expected.filter(|_| earlier.is_none());
+    if let Some(expected) = expected.filter(|expected| *expected != failed.len() as u64) {
         return Err(ApiError::new(
             ErrorCode::PreconditionFailed,
             format!(
@@ -173,20 +177,23 @@ pub(crate) async fn of_jobs(
         stop_after,
         retry_of: of,
         stop: None,
+        filled_at: None,
         created_by: principal.name.clone(),
         created_at: api.now(),
     };
     request_audit::target("batch", &batch.id.to_string());
     let (batch, is_new) = store(api, batch).await?;
     let deadline = default_deadline(api, &batch);
+    // Jobs may have failed since: they are no part of a request that has had its results.
+    let may_create = batch.filled_at.is_none();
     let mut rows = Vec::with_capacity(jobs.len());
     for chunk in jobs.chunks(CHUNK) {
         let first = rows.len();
-        rows.extend(create_chunk(api, principal, &batch, deadline, first, chunk).await?);
+        rows.extend(create_chunk(api, principal, &batch, may_create, deadline, first, chunk).await?);
     }
     let refused = rows.iter().filter(|row| row.result == RowResult::Refused).count();
-    // Read again: the response shows the gate that its canaries closed.
-    let batch = api.store().batch(batch.id).await?.unwrap_or(batch);
+    // The response shows the gate after the last row.
+    let batch = api.store().batch_filled(batch.id, api.now()).await?.unwrap_or(batch);
     let response = CreatedBatchView {
         batch: BatchView::of(&batch, &api.store().batch_counts(batch.id).await?),
         accepted: rows.len() - refused,
@@ -208,6 +215,7 @@ async fn create_chunk(
     api: &Api,
     principal: &Principal,
     batch: &Batch,
+    may_create: bool,
     deadline: Time,
     first: usize,
     chunk: &[RunId],
@@ -225,6 +233,10 @@ async fn create_chunk(
             Err(why) => Err(why),
             Ok(order) => match find_replay(api, &order).await? {
                 Some(earlier) => Ok(Some(earlier)),
+                None if !may_create => Err(ApiError::new(
+                    ErrorCode::ConflictPhase,
+                    "the first request with this idempotency key did not repeat this job; take a new key to repeat it",
+                )),
                 None => {
                     let order = with_server_resources(
                         order,

@@ -33,7 +33,7 @@ pub(crate) struct BatchView {
     total: u32,
     /// The number of jobs that were created.
     jobs: u64,
-    /// Whether every job has ended.
+    /// Whether every job has ended, also when every row was refused.
     complete: bool,
     progress: Progress,
 }
@@ -230,7 +230,8 @@ impl BatchView {
             }),
             total: batch.total,
             jobs,
-            complete: jobs > 0 && status(JobStatus::Complete) == jobs,
+            // Without a job, only the end of the request says that none will follow.
+            complete: (jobs > 0 || batch.filled_at.is_some()) && status(JobStatus::Complete) == jobs,
             progress: Progress {
                 queued: status(JobStatus::Queued),
                 running: jobs - status(JobStatus::Queued) - status(JobStatus::Complete),
@@ -239,5 +240,37 @@ impl BatchView {
                 cancelled: ended(Outcome::Cancelled),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_without_a_job_is_complete_when_its_request_is_over() {
+        let now: Time = "2026-11-20T08:00:00Z".parse().unwrap();
+        let batch = Batch {
+            id: BatchId::new(),
+            idempotency_key: None,
+            request_sha256: String::new(),
+            total: 2,
+            max_parallel: None,
+            canary: 0,
+            stop_after: None,
+            retry_of: None,
+            stop: None,
+            filled_at: None,
+            created_by: "tester".to_owned(),
+            created_at: now,
+        };
+        let filled = Batch { filled_at: Some(now), ..batch.clone() };
+        let queued = [JobCount { status: JobStatus::Queued, outcome: None, jobs: 1 }];
+        let ended = [JobCount { status: JobStatus::Complete, outcome: Some(Outcome::Succeeded), jobs: 1 }];
+        let complete = |batch: &Batch, counts: &[JobCount]| BatchView::of(batch, counts).complete;
+        assert!(!complete(&batch, &[]), "its rows may follow");
+        assert!(complete(&filled, &[]));
+        assert!(!complete(&filled, &queued));
+        assert!(complete(&filled, &ended));
     }
 }

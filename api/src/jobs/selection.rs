@@ -168,6 +168,7 @@ async fn select(
     let applies = Filter::parse(Subject::Jobs, applies, present.now).unwrap_or_default();
     let filter =
         filter.and(applies).map_err(|why| ApiError::invalid(vec![filters::detail(&pointer, &why)]))?;
+    let is_repeated = newest.as_ref().is_some_and(|newest| newest.except.is_some());
     let filter =
         JobFilter { filter, newest, present: Some(present), limit: MAX_SELECTED, ..JobFilter::default() };
     let selected = api.store().job_ids(filter).await?;
@@ -179,7 +180,8 @@ async fn select(
     }
     match request.expected {
         _ if dry_run => Ok(selected),
-        Some(expected) if expected == count => Ok(selected),
+        // The number was right at the first request.
+        Some(expected) if expected == count || is_repeated => Ok(selected),
         Some(expected) => Err(ApiError::new(
             ErrorCode::PreconditionFailed,
             format!(

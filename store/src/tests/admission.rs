@@ -20,6 +20,7 @@ async fn batch(kit: &Kit) -> BatchId {
         stop_after: None,
         retry_of: None,
         stop: None,
+        filled_at: None,
         created_by: "tester".to_owned(),
         created_at: at(0),
     };

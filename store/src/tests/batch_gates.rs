@@ -15,6 +15,7 @@ async fn batch(kit: &Kit, canary: u32, stop_after: Option<u32>) -> BatchId {
         stop_after,
         retry_of: None,
         stop: None,
+        filled_at: None,
         created_by: "tester".to_owned(),
         created_at: at(0),
     };
@@ -148,6 +149,35 @@ async fn a_job_behind_the_gate_is_claimed_at_its_deadline_to_fail() {
     assert_eq!(claim_all(&kit, 10).await, [canary]);
     // The lease of the canary has expired too.
     assert_eq!(claim_all(&kit, 3700).await, [canary, other], "at its deadline, to fail");
+}
+
+#[tokio::test]
+async fn a_batch_whose_canary_rows_were_all_refused_stops_when_it_is_filled_and_says_why() {
+    let kit = Kit::new();
+    let id = batch(&kit, 1, None).await;
+    let other = job(&kit, "B", id, false).await;
+    let filled = kit.store.batch_filled(id, at(2)).await.unwrap().unwrap();
+    assert_eq!(filled.filled_at, Some(at(2)));
+    assert_eq!(filled.stop.map(|stop| stop.reason), Some(BatchStopReason::Stopped));
+    let events = kit.store.events(crate::EventFilter { limit: 100, ..Default::default() }).await.unwrap();
+    let stopped: Vec<_> = events.iter().filter(|event| event.kind == "batch.stopped").collect();
+    assert_eq!(stopped.len(), 1);
+    assert!(stopped[0].message.contains("each of its canary rows was refused"), "{stopped:?}");
+    kit.store.continue_batch(id, "ann", at(3)).await.unwrap().unwrap();
+    let again = kit.store.batch_filled(id, at(4)).await.unwrap().unwrap();
+    assert_eq!((again.stop, again.filled_at), (None, Some(at(2))), "a repetition closes no gate");
+    assert_eq!(claim_all(&kit, 5).await, [other]);
+}
+
+#[tokio::test]
+async fn a_filled_batch_with_a_canary_waits_for_it() {
+    let kit = Kit::new();
+    let id = batch(&kit, 2, None).await;
+    let canary = job(&kit, "A", id, true).await;
+    let filled = kit.store.batch_filled(id, at(2)).await.unwrap().unwrap();
+    assert_eq!(filled.stop.map(|stop| stop.reason), Some(BatchStopReason::Canary));
+    assert_eq!(claim_all(&kit, 3).await, [canary]);
+    assert_eq!(kit.store.batch_filled(BatchId::new(), at(4)).await.unwrap(), None);
 }
 
 /// A job that also wants places of these resources.

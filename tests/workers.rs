@@ -468,3 +468,18 @@ async fn no_route_of_workers_is_open_without_the_token_of_a_worker() {
     }
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_tokens_of_an_address_refuse_no_worker_with_its_token_behind_it() {
+    let scene = scene(|_| {}).await;
+    let right = token(&scene.admin, "far", FAR).await;
+    let mut refused = 0;
+    for _guess in 0..50 {
+        let (status, _) = message(&scene, "wrong", "hello", hello()).await;
+        refused += u32::from(status == 429);
+    }
+    assert!(refused > 0, "guesses are limited");
+    let (status, body) = message(&scene, &right, "hello", hello()).await;
+    assert_eq!(status, 200, "{body}");
+    scene.end().await;
+}

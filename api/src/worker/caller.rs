@@ -62,10 +62,6 @@ impl FromRequestParts<Api> for Caller {
             return Err(ApiError::new(ErrorCode::HttpsRequired, message));
         }
         let now = api.now();
-        api.workers
-            .failures
-            .check(client, now.timestamp())
-            .map_err(|limited| too_many(limited.retry_after))?;
         let authorization = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let text = authorization.and_then(|text| text.strip_prefix("Bearer ")).unwrap_or_default();
         let token = match is_worker_token(text) {
@@ -77,7 +73,10 @@ impl FromRequestParts<Api> for Caller {
                 .header(header::WWW_AUTHENTICATE, r#"Bearer realm="shoal-worker""#)
         };
         let Some(token) = token else {
-            api.workers.failures.record_failure(client, now.timestamp());
+            // Only here: a worker with its token is not refused because of failures of another caller behind its address.
+            let failures = &api.workers.failures;
+            failures.check(client, now.timestamp()).map_err(|limited| too_many(limited.retry_after))?;
+            failures.record_failure(client, now.timestamp());
             return Err(refused(
                 "this is no token of a worker, or it was revoked: an administrator makes one with `shoal worker token create \
                  NAME --queue QUEUE`"

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use iso9660::{Image, ReadAt};
+use iso9660::{Image, ReadAt, ReadError};
 use recipe::Delivery;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -110,28 +110,52 @@ pub fn read_medium(device: &str, source: impl ReadAt) -> Result<Vec<FoundTask>, 
     let mut found = Vec::new();
     for (rank, place) in PLACES.iter().enumerate() {
         let path = format!("{place}job.json");
-        if image.lookup(&path).is_err() {
+        if !exists(&image, &path).map_err(|source| format!("/{path}: {}", chain(&source)))? {
             continue;
         }
         let bytes =
             image.read(&path, MAX_JOB_BYTES).map_err(|source| format!("/{path}: {}", chain(&source)))?;
         let job = Job::parse(&bytes).map_err(|reason| format!("/{path}: {reason}"))?;
-        let files = read_files(&image, place);
+        let files = match read_files(&image, place) {
+            Ok(files) => Ok(files),
+            // Another read may succeed: without this file the machine would be installed in another way, or the job fail for good.
+            Err(Unread { why, medium_failed: true }) => return Err(why),
+            Err(Unread { why, .. }) => Err(why),
+        };
         found.push(FoundTask { device: device.to_owned(), path: PathBuf::from(device), job, files, rank });
     }
     Ok(found)
 }
 
-fn read_files<S: ReadAt>(image: &Image<S>, place: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
+/// Whether a medium has a file. A read that fails says nothing.
+fn exists<S: ReadAt>(image: &Image<S>, path: &str) -> Result<bool, ReadError> {
+    match image.lookup(path) {
+        Ok(_) => Ok(true),
+        Err(ReadError::NotFound { .. } | ReadError::NotADirectory { .. }) => Ok(false),
+        Err(source) => Err(source),
+    }
+}
+
+/// Why a file of a task was not read.
+struct Unread {
+    why: String,
+    /// Whether the medium failed, not the file.
+    medium_failed: bool,
+}
+
+fn read_files<S: ReadAt>(image: &Image<S>, place: &str) -> Result<BTreeMap<String, Vec<u8>>, Unread> {
     let mut files = BTreeMap::new();
     let mut left = MAX_TASK_BYTES;
     for name in NAMES {
         let path = format!("{place}{name}");
-        if image.lookup(&path).is_err() {
+        let unread = |source: ReadError| Unread {
+            why: format!("reading /{path}: {}", chain(&source)),
+            medium_failed: matches!(source, ReadError::Io { .. }),
+        };
+        if !exists(image, &path).map_err(unread)? {
             continue;
         }
-        let bytes =
-            image.read(&path, left).map_err(|source| format!("reading /{path}: {}", chain(&source)))?;
+        let bytes = image.read(&path, left).map_err(unread)?;
         left = left.saturating_sub(bytes.len() as u64);
         files.insert(name.to_owned(), bytes);
     }
@@ -202,6 +226,8 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
     use crate::test_kit::{job_json, task_image};
 
@@ -216,6 +242,50 @@ mod tests {
     fn medium(serial: &str, created_at: &str, place: &str) -> Vec<FoundTask> {
         let image = task_image(&job_json(serial, created_at), place, &[("recipe.json", b"{}")]);
         read_medium("/dev/x", image).unwrap()
+    }
+
+    /// A medium of which one read fails.
+    struct Flaky<'medium, S> {
+        medium: &'medium S,
+        reads: AtomicU32,
+        broken: u32,
+    }
+
+    impl<S: ReadAt> ReadAt for Flaky<'_, S> {
+        fn len(&self) -> u64 {
+            self.medium.len()
+        }
+
+        fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+            if self.reads.fetch_add(1, Ordering::Relaxed) == self.broken {
+                return Err(std::io::Error::other("input/output error"));
+            }
+            self.medium.read_exact_at(offset, buffer)
+        }
+    }
+
+    #[test]
+    fn a_read_that_fails_leaves_no_file_of_a_task_out() {
+        let files: &[(&str, &[u8])] = &[("recipe.json", b"{}"), ("user-data", b"#cloud-config\n")];
+        for place in PLACES {
+            let medium = task_image(&job_json("SN1", "2026-01-01T00:00:00Z"), place, files);
+            let read = |broken| {
+                let flaky = Flaky { medium: &medium, reads: AtomicU32::new(0), broken };
+                let found = read_medium("/dev/x", &flaky);
+                (found, flaky.reads.load(Ordering::Relaxed))
+            };
+            let (whole, reads) = read(u32::MAX);
+            let whole = whole.unwrap().remove(0).files.unwrap();
+            assert_eq!(whole.len(), 2);
+            for broken in 0..reads {
+                match read(broken).0 {
+                    Ok(found) => assert_eq!(found[0].files.as_ref(), Ok(&whole), "read {broken} of {reads}"),
+                    Err(refused) => {
+                        assert!(refused.contains("input/output error"), "read {broken}: {refused}")
+                    }
+                }
+            }
+        }
     }
 
     #[test]

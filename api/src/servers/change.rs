@@ -13,7 +13,6 @@ use super::super::error_code::Rule;
 use super::super::openapi::types;
 use bmc::{checked_base_url, checked_bmc_address, checked_fingerprint, checked_profile, checked_quirks};
 use model::{Server, TlsMode};
-use secrets::Resolver;
 
 /// The maximum of labels.
 const MAX_LABELS: usize = 32;

@@ -157,7 +157,6 @@ fn server(name: &str) -> Server {
         pending_cleanup: None,
         maintenance: None,
         restored: None,
-        network: None,
     }
 }
 

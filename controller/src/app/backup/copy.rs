@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256, Sha512};
 
 use super::error::{BackupError, file};
 use super::names::{DATA, SUMMARY, SUMS, names, sync_directory};
+use super::tag_times::TagTimes;
 use super::work::Work;
 
 /// The number of bytes that are copied at a time.
@@ -55,6 +56,8 @@ pub(super) struct Copier {
     directories: BTreeSet<PathBuf>,
     /// Descriptions of content that was damaged or missing.
     pub(super) damaged: BTreeSet<String>,
+    /// When the tags that were copied were pushed.
+    pub(super) tag_times: TagTimes,
 }
 
 /// A digest that the name of a file promises.
@@ -95,6 +98,7 @@ impl Copier {
             chunk: vec![0; CHUNK],
             directories,
             damaged: BTreeSet::new(),
+            tag_times: TagTimes::new(),
         })
     }
 
@@ -320,10 +324,15 @@ pub(super) fn walk(
 
 /// The path of a line of the sums, if it stays below the data of a backup.
 pub(super) fn line_of(line: &str) -> Option<(&str, &Path)> {
-    let (hex, path) = line.split_once("  ")?;
+    line_of_data(line).filter(|(hex, _)| hex.len() == 64)
+}
+
+/// What a line says about a path, if it stays below the data of a backup.
+pub(super) fn line_of_data(line: &str) -> Option<(&str, &Path)> {
+    let (said, path) = line.split_once("  ")?;
     let path = Path::new(path);
     let inside = path.starts_with(DATA)
         && path.components().all(|part| matches!(part, std::path::Component::Normal(_)))
         && path != Path::new(SUMMARY);
-    (hex.len() == 64 && inside).then_some((hex, path))
+    inside.then_some((said, path))
 }

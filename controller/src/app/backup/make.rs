@@ -9,6 +9,7 @@ use super::names::{DATA, DATABASE, LIBRARY, MASTER_KEY, SUMMARY, names};
 use super::partial::{PartialBackup, remove_abandoned};
 use super::registry;
 use super::summary::{BackupSummary, FORMAT, SeriesPlace};
+use super::tag_times;
 use super::work::Work;
 use access::audit::{AuditAction, local_entry};
 use model::Time;
@@ -84,6 +85,8 @@ pub(super) fn copy_data(root: &Path, order: CopyOrder<'_>) -> Result<BackupSumma
     if settings.enable_registry {
         registry::copy(&mut copier, &settings.registry_storage)?;
         registry::complete(&mut copier, &settings.registry_storage)?;
+        let times = std::mem::take(&mut copier.tag_times);
+        tag_times::write(&mut copier, &times)?;
     }
     if master_key {
         let key = match settings.master_key {

@@ -8,6 +8,7 @@
 //!     data/provisioner.db       the database of one moment, every server in it restored
 //!     data/maintenance/*.iso    the maintenance images
 //!     data/oci/...              the content and the records of the registry
+//!     data/tag-times            when each tag of the registry was pushed
 //!     data/master.key           only when requested
 //!
 //!   back up:  registry --> database --> library, and the registry again (what is new)  --> sums --> backup.json --> rename
@@ -20,13 +21,14 @@
 //! - A backup that was not completed has another name and no `backup.json`. It is removed by the next backup with that name.
 //! - A restore that was not completed leaves the marker. No controller starts on such a directory, and the next restore begins
 //!   again.
+//! - A restored tag is as old as it was, however the backup was copied: retention keeps the tags that it would have kept.
 //! - The master key, without which no sealed BMC password can be read, is not part of a backup unless requested.
 //! - A scheduled backup is verified before it has its name. What is removed afterwards is recorded as made by this controller, and the
 //!   newest backup that is not damaged is never removed.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `make`, `copy`, `registry`, `partial` | a backup in a directory |
+//! | `make`, `copy`, `registry`, `tag_times`, `partial` | a backup in a directory |
 //! | `verify`, `restore`, `source` | its check, its restoration, and which backup a path or reference means |
 //! | `remote` | backups in an OCI registry |
 //! | `state`, `due` | what is recorded about the backups of this controller, and when the next one is due |
@@ -51,6 +53,7 @@ mod service_tests;
 mod source;
 mod state;
 mod summary;
+mod tag_times;
 mod target;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,8 @@ pub(super) const DATABASE: &str = "data/provisioner.db";
 pub(super) const MASTER_KEY: &str = "data/master.key";
 pub(super) const LIBRARY: &str = "data/maintenance";
 pub(super) const REGISTRY: &str = "data/oci";
+/// When each tag of the registry was pushed.
+pub(super) const TAG_TIMES: &str = "data/tag-times";
 
 /// The names in a directory that are UTF-8; none when there is no directory.
 pub(super) fn names(

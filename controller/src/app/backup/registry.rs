@@ -17,8 +17,10 @@ use super::copy::{Copied, Copier, Promised};
 use super::error::{BackupError, file};
 use super::names::{REGISTRY, names};
 
+/// The records of tags. Each is a file of its own, directly below.
+const TAGS: &str = "_tags";
 /// The records of a repository, in the order of copying.
-const RECORDS: [&str; 5] = ["_tags", "_manifests", "_referrers", "_pins", "_layers"];
+const RECORDS: [&str; 5] = [TAGS, "_manifests", "_referrers", "_pins", "_layers"];
 /// The maximum depth of records below a repository.
 const DEPTH: usize = 4;
 /// The longest manifest whose references are checked, in bytes.
@@ -54,7 +56,12 @@ fn copy_records(copier: &mut Copier, storage: &Path, below: &Path, depth: usize)
         match path.symlink_metadata() {
             Ok(found) if found.is_dir() => copy_records(copier, storage, &record, depth - 1)?,
             Ok(found) if found.is_file() => {
-                copier.copy_record(&path, &Path::new(REGISTRY).join(&record))?;
+                let copy = Path::new(REGISTRY).join(&record);
+                let copied = copier.copy_record(&path, &copy)?;
+                if below.ends_with(TAGS) && copied != Copied::Gone {
+                    let pushed = found.modified().map_err(file("read the age of", &path))?;
+                    copier.tag_times.insert(copy, pushed);
+                }
             }
             // Deleted meanwhile, or nothing that the registry writes.
             Ok(_) | Err(_) => {}

@@ -13,6 +13,7 @@ use super::copy::{Copied, Copier, Promised, Sharing};
 use super::error::{BackupError, file};
 use super::names::{DATABASE, LIBRARY, MASTER_KEY, REGISTRY, names, sync_directory};
 use super::summary::BackupSummary;
+use super::tag_times;
 use super::verify::{listed, verify};
 use super::work::Work;
 use access::audit::{AuditAction, local_entry};
@@ -197,6 +198,7 @@ impl Target {
                 }),
             }
         })?;
+        tag_times::restore(backup, &|record| self.place(record).map(|(root, below)| root.join(below)))?;
         copiers.iter().try_for_each(Copier::sync_directories)
     }
 }

@@ -131,6 +131,56 @@ async fn a_backup_of_data_in_use_restores_database_library_and_registry_and_ever
     assert!(image.metadata().unwrap().len() > 0, "every blob of the image is there");
 }
 
+/// When each record of a tag was modified, by the name of the tag.
+fn modified(settings: &Settings) -> Vec<(String, std::time::SystemTime)> {
+    let tags = settings.registry_storage.join("repos/os-images=ubuntu/_tags");
+    names(&tags)
+        .into_iter()
+        .map(|tag| (tag.clone(), tags.join(tag).metadata().unwrap().modified().unwrap()))
+        .collect()
+}
+
+#[tokio::test]
+async fn restored_tags_are_as_old_as_they_were_so_that_retention_keeps_the_newest() {
+    const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
+    let data = Data::new().await;
+    let repository: registry::RepositoryName = "os-images/ubuntu".parse().unwrap();
+    let opened = OfflineRegistry::open(&data.settings).await.unwrap();
+    for tag in 2..=7 {
+        let folder = data.path(&format!("layout-{tag}"));
+        layout(&folder, &format!("v{tag}"));
+        opened.registry.import(&folder, &repository).await.unwrap();
+    }
+    drop(opened);
+    // The pushes were in another order than the names, and not at whole seconds.
+    let wall = std::time::SystemTime::now();
+    for (days, tag) in ["v3", "v1", "v7", "v2", "v6", "v4", "v5"].into_iter().enumerate() {
+        let record = data.settings.registry_storage.join("repos/os-images=ubuntu/_tags").join(tag);
+        let age = DAY * u32::try_from(days).unwrap() + std::time::Duration::from_millis(250);
+        fs::File::open(record).unwrap().set_modified(wall - age).unwrap();
+    }
+    data.back_up("backup");
+    // Another program copied the backup and kept no times.
+    for tag in names(&data.path("backup/data/oci/repos/os-images=ubuntu/_tags")) {
+        let record = data.path("backup/data/oci/repos/os-images=ubuntu/_tags").join(tag);
+        fs::File::open(record).unwrap().set_modified(wall).unwrap();
+    }
+    let target = settings(&data.path("elsewhere/data"));
+    restore(&target, &data.path("backup"), now()).unwrap();
+    assert_eq!(modified(&target), modified(&data.settings));
+    assert!(!target.storage_root.join("tag-times").exists());
+    let opened = OfflineRegistry::open(&target).await.unwrap();
+    let rule = registry::RetentionRule {
+        repositories: registry::RepositoryPattern::all(),
+        tags: "v*".parse().unwrap(),
+        newest: 2,
+        younger_than: std::time::Duration::ZERO,
+    };
+    opened.registry.retain(vec![rule], wall, false).await.unwrap();
+    let left: Vec<String> = modified(&target).into_iter().map(|(tag, _)| tag).collect();
+    assert_eq!(left, ["v1", "v3"]);
+}
+
 #[tokio::test]
 async fn the_master_key_is_backed_up_only_on_request_and_another_key_in_the_target_is_refused() {
     let data = Data::new().await;

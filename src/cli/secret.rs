@@ -150,13 +150,26 @@ async fn rotate(place: &Place, name: SecretName, output: &mut Output<'_>) -> Res
     // A rotation of the master key that was interrupted is continued. A former version of another key only waits for its end.
     let unfinished =
         secret["former"].as_array().into_iter().flatten().find(|former| former["accepted_until"].is_null());
-    let from = match unfinished {
-        Some(former) => {
+    // A second rotation of the report secret would end the time of the former one, for example after a lost response.
+    let overlaps = secret["former"].as_array().into_iter().flatten().find(|former| {
+        let until = former["accepted_until"].as_str().and_then(|until| until.parse::<Time>().ok());
+        name == SecretName::Report && until.is_some_and(|until| now() < until)
+    });
+    let from = match (unfinished, overlaps) {
+        (Some(former), _) => {
             let from = text(former, "/key_id");
             output.note(format!("continuing the rotation that leaves {from}"));
             from
         }
-        None => text(secret, "/key_id"),
+        (None, Some(former)) => {
+            output.note(format!(
+                "already rotated at {}, the former is accepted until {}; nothing was changed",
+                text(secret, "/made_at"),
+                text(former, "/accepted_until")
+            ));
+            text(former, "/key_id")
+        }
+        (None, None) => text(secret, "/key_id"),
     };
     let mut resealed = 0;
     let ended = loop {

@@ -333,7 +333,7 @@ fn key_header(key: Option<&str>) -> Result<HeaderMap, CliError> {
     key.map_or_else(|| Ok(HeaderMap::new()), |key| header("idempotency-key", key))
 }
 
-/// Shows a created batch with its refused rows, and follows it if `watch` is set.
+/// Shows a created batch with its refused rows, and follows it if `watch` is set. Fails if a row was refused.
 pub(super) async fn created(
     response: &Value,
     watch: bool,
@@ -341,7 +341,10 @@ pub(super) async fn created(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     let batch = many::show_created(response, client, output)?;
-    if watch { watch_to_the_end(client, &batch, output).await } else { Ok(()) }
+    if watch {
+        watch_to_the_end(client, &batch, output).await?;
+    }
+    many::none_refused(response)
 }
 
 fn raw(json: &str) -> Result<Box<RawValue>, CliError> {
@@ -367,10 +370,15 @@ async fn watch_to_the_end(client: &Client, batch: &str, output: &mut Output<'_>)
         show(&ended, output)?;
     }
     let count = |key: &str| ended["progress"][key].as_u64().unwrap_or(0);
-    match (count("failed"), count("cancelled")) {
-        (0, 0) => Ok(()),
-        (failed, cancelled) => {
-            let outcome = format!("with {failed} failed and {cancelled} cancelled jobs");
+    let number = |key: &str| ended[key].as_u64().unwrap_or(0);
+    match (count("failed"), count("cancelled"), number("total").saturating_sub(number("jobs"))) {
+        (0, 0, 0) => Ok(()),
+        (failed, cancelled, without_job) => {
+            let rows = match without_job {
+                0 => String::new(),
+                rows => format!(", and {rows} rows without a job"),
+            };
+            let outcome = format!("with {failed} failed and {cancelled} cancelled jobs{rows}");
             Err(CliError::BatchEnded { batch: plain(batch), outcome })
         }
     }

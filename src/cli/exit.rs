@@ -45,7 +45,7 @@ impl From<Exit> for ExitCode {
 pub(super) const HELP: &str = "\
 Exit codes:
   0   done; a watched job succeeded
-  1   failed; a watched job did not succeed; the recipe is invalid
+  1   failed; a watched job did not succeed; rows were refused; the recipe is invalid
   2   wrong arguments
   3   the server, job or file does not exist
   4   conflict with the present state, such as an active job

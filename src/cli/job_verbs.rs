@@ -91,7 +91,10 @@ impl SelectedJobs {
             }
             let batch = selection.jobs("retry", &filter, reason.as_deref(), client, output).await?;
             return match batch {
-                Some(batch) => many::show_created(&batch, client, output).map(drop),
+                Some(batch) => {
+                    many::show_created(&batch, client, output)?;
+                    many::none_refused(&batch)
+                }
                 None => Ok(()),
             };
         };

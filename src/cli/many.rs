@@ -349,6 +349,16 @@ pub(super) fn show_servers(
     Ok(())
 }
 
+/// Fails if rows of a created batch were refused.
+pub(super) fn none_refused(response: &Value) -> Result<(), CliError> {
+    match response["refused"].as_u64().unwrap_or(0) {
+        0 => Ok(()),
+        refused => Err(CliError::failed(format!(
+            "{refused} rows were refused and have no job; correct them and create a batch of them"
+        ))),
+    }
+}
+
 /// Shows a created batch with its refused rows. Returns its id.
 pub(super) fn show_created(
     response: &Value,

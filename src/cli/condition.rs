@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::client::{Client, header};
 use super::error::CliError;
 use super::job::watch_to_the_end;
-use super::output::{Output, join, plain, text};
+use super::output::{Format, Output, join, plain, text};
 use super::targets::{Change, Targets};
 use super::watch::PollInterval;
 
@@ -262,6 +262,12 @@ impl RequestArgs {
 /// Shows the newest condition of every kind.
 pub(super) async fn list(serial: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
     let found = client.get(&["servers", serial, "conditions"], &[]).await?.body;
+    if output.format == Format::Name {
+        // Each also names its server.
+        let ids =
+            found["conditions"].as_array().into_iter().flatten().map(|condition| condition["id"].clone());
+        return output.document(&ids.collect());
+    }
     if output.json {
         return output.document(&found);
     }

@@ -22,7 +22,7 @@ use super::client::{Client, ConnectionArgs, tls_of};
 use super::error::CliError;
 use super::exit::Exit;
 use super::live::{Source, WatchArgs};
-use super::output::{Output, text};
+use super::output::{Format, Output, text};
 use super::token::{Expiry, expiry};
 use controller::app::ProcessSignals;
 use model::error_chain;
@@ -258,7 +258,7 @@ fn queues_of(entry: &Value) -> String {
 async fn list_tokens(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
     let page = client.get(&["worker-tokens"], &[]).await?.body;
     if output.json {
-        return output.document(&page);
+        return output.list_document(&page, "tokens");
     }
     let row = |token: &Value| {
         let part = |pointer: &str| text(token, pointer);
@@ -270,6 +270,10 @@ async fn list_tokens(client: &Client, output: &mut Output<'_>) -> Result<(), Cli
 
 async fn list(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
     let page = client.get(&["worker-tokens"], &[]).await?.body;
+    if output.format == Format::Name {
+        let name = |worker: &Value| format!("{}/{}", text(worker, "/token"), text(worker, "/process"));
+        return output.document(&page["workers"].as_array().into_iter().flatten().map(name).collect());
+    }
     if output.json {
         return output.document(&page);
     }

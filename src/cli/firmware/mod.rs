@@ -158,7 +158,7 @@ const HEAD: [&str; 8] = ["FIRMWARE", "COMPONENT", "VENDOR", "VERSION", "MODELS",
 
 fn list(page: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json {
-        return output.document(page);
+        return output.list_document(page, "firmware");
     }
     let rows: Vec<Vec<String>> = list_of(page, "firmware").iter().map(row).collect();
     output.table(&HEAD, &rows)?;

@@ -38,7 +38,7 @@ impl Format {
 }
 
 /// Members that name a thing, the most telling first.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
     "job_id",
     "batch_id",
     "session_id",
@@ -48,9 +48,11 @@ const NAMES: [&str; 12] = [
     "digest",
     "name",
     "id",
+    "path",
     "kind",
     "seq",
     "version",
+    "repository",
 ];
 
 /// The names in a document: of its rows if it is a list, else its own.
@@ -200,6 +202,12 @@ next: \"a: b\"";
         );
         assert_eq!(names(&json!({"serial": "XF-1", "labels": {}, "quirks": []})), ["XF-1"]);
         assert_eq!(names(&json!({"events": [{"seq": 3}]})), ["3"]);
+        let repositories = json!({"repositories": [{"repository": "os-images/ubuntu", "tags": ["v1"]}]});
+        assert_eq!(names(&repositories), ["os-images/ubuntu"]);
+        assert_eq!(
+            names(&json!({"entries": [{"kind": "file", "path": "/boot/grub.cfg"}]})),
+            ["/boot/grub.cfg"]
+        );
         assert!(names(&json!({})).is_empty());
     }
 }

@@ -95,6 +95,14 @@ impl Output<'_> {
         }
     }
 
+    /// Writes a document whose rows are the list `rows`. Its names are theirs, whatever else the document has.
+    pub(super) fn list_document(&mut self, value: &Value, rows: &str) -> Result<(), CliError> {
+        match self.format {
+            Format::Name => self.document(&value[rows]),
+            _ => self.document(value),
+        }
+    }
+
     /// Writes a document of a stream: JSON in one line, a YAML document, or its name.
     pub(super) fn row(&mut self, value: &Value) -> Result<(), CliError> {
         match self.format {

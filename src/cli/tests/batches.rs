@@ -111,6 +111,30 @@ fn a_batch_is_continued_and_retried_by_the_beginning_of_its_id_and_a_cause_by_it
 }
 
 #[test]
+fn a_batch_with_refused_rows_fails_and_one_without_a_job_is_not_waited_for() {
+    let row = json!({ "index": 1, "server_serial": "XF-2", "job_id": null, "result": "refused", "error": { "message": "busy" } });
+    let none = json!({ "queued": 0, "running": 0, "succeeded": 0, "failed": 0, "cancelled": 0 });
+    for accepted in [0, 1] {
+        let created = json!({
+            "batch_id": "b-1", "accepted": accepted, "refused": 2 - accepted, "total": 2, "jobs": accepted,
+            "complete": true, "progress": none, "causes": [], "rows": [row],
+        });
+        let controller = Controller::start(move |seen| {
+            (if seen.method == Method::GET { 200 } else { 202 }, created.clone())
+        });
+        let (_dir, [recipe, serials, _]) = files();
+        let create = ["batch", "create", "--servers", &serials, "--recipe", &recipe];
+        for more in [vec![], vec!["--json"], vec!["--watch"]] {
+            let ran = controller.shoal(&[&create[..], &more].concat()).ends_with(1);
+            assert!(ran.err.contains("rows"), "{more:?}: {}", ran.err);
+        }
+        let watched =
+            controller.shoal(&["batch", "watch", "0192f3a4-5b6c-7abc-8def-0123456789ab"]).ends_with(1);
+        assert!(watched.err.contains("rows without a job"), "{}", watched.err);
+    }
+}
+
+#[test]
 fn a_list_of_servers_acts_at_once_and_takes_no_yes() {
     let controller = Controller::start(two_servers);
     let (_dir, [recipe, serials, batch]) = files();
@@ -121,4 +145,33 @@ fn a_list_of_servers_acts_at_once_and_takes_no_yes() {
     let sent = posts(&controller);
     assert_eq!(sent.len(), 2);
     assert_eq!(sent[0].json()["rows"], json!([{ "server_serial": "XF-1" }, { "server_serial": "XF-2" }]));
+}
+
+#[test]
+fn the_names_of_a_list_are_those_of_its_rows_beside_other_lists() {
+    let controller = Controller::start(|seen| {
+        let document = match seen.uri.path() {
+            "/api/v1/firmware" => json!({
+                "firmware": [{ "digest": "sha256:aa", "repository": "firmware/a" }],
+                "unusable": [{ "digest": "sha256:bb", "repository": "firmware/b" }], "next": null,
+            }),
+            "/api/v1/worker-tokens" => json!({
+                "tokens": [{ "token_id": "T-1", "name": "b", "queues": ["b"] }],
+                "workers": [{ "token": "b", "process": "host-1", "queues": ["b"] }], "next": null,
+            }),
+            _ => {
+                json!({ "server_serial": "XF-1", "conditions": [{ "id": "C-1", "kind": "powerCycle", "server_serial": "XF-1" }] })
+            }
+        };
+        (200, document)
+    });
+    for (command, name) in [
+        (&["firmware", "list"][..], "sha256:aa"),
+        (&["worker", "list"], "b/host-1"),
+        (&["worker", "token", "list"], "b"),
+        (&["server", "conditions", "XF-1"], "C-1"),
+    ] {
+        let ran = controller.shoal(&[command, &["-o", "name"]].concat()).ends_with(0);
+        assert_eq!(ran.out, format!("{name}\n"), "{command:?}");
+    }
 }

@@ -69,6 +69,7 @@ mod faults;
 mod firmware;
 mod firmware_crowd;
 mod firmware_install;
+mod firmware_restart;
 mod firmware_url;
 mod fleet;
 mod guards;

@@ -67,7 +67,10 @@ impl Store {
     /// When the database cannot be read, or a row has content that this version cannot read.
     pub async fn active_job(&self, server: &Serial) -> Result<Option<RunId>, StoreError> {
         let server = server.clone();
-        self.read("find the unfinished job of a server", move |connection| unended(connection, &server)).await
+        self.read("find the unfinished job of a server", move |connection| {
+            super::servers::unended(connection, &server)
+        })
+        .await
     }
 }
 
@@ -129,17 +132,6 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
 /// The batch of a new run; empty for a run without a batch.
 pub(super) fn batch_of(new: &NewRun) -> String {
     new.request.batch.map_or_else(String::new, |batch| batch.to_string())
-}
-
-/// The newest unfinished run of a server.
-pub(super) fn unended(connection: &Connection, server: &Serial) -> Result<Option<RunId>, StoreError> {
-    first(
-        connection,
-        "find the unfinished job of a server",
-        "SELECT id FROM runs WHERE server = ?1 AND phase <> 'ended' ORDER BY created_at DESC LIMIT 1",
-        &[&server.as_str()],
-        |columns| columns.parse("id", str::parse::<RunId>),
-    )
 }
 
 fn keyed(

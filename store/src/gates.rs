@@ -9,13 +9,10 @@
 use rusqlite::{Connection, params};
 use serde_json::json;
 
-use super::rows::{append_events, execute, first, named, of_server, of_setting, to_json};
+use super::rows::{append_events, execute, of_server, of_setting, to_json};
 use super::servers::find;
-use super::{Store, StoreError, locks};
-use model::{
-    BatchId, BatchStop, BatchStopReason, Gate, GateClosure, NewEvent, Purpose, Run, RunId, Serial, Server,
-    Time,
-};
+use super::{Store, StoreError, batch_gates, locks};
+use model::{Gate, GateClosure, NewEvent, Purpose, Run, Serial, Server, Time};
 
 /// The stored setting of a drain. While it exists, no job starts.
 const DRAIN: &str = "drain";
@@ -152,7 +149,7 @@ impl Store {
             {
                 return Ok(Some(Gate::Maintenance(serial, closed)));
             }
-            Ok(batch_stop(connection, id)?.map(|(batch, stop)| Gate::Batch(batch, stop)))
+            Ok(batch_gates::stop_of(connection, id)?.map(|(batch, stop)| Gate::Batch(batch, stop)))
         })
         .await
     }
@@ -182,30 +179,8 @@ pub(super) fn blocks_start(connection: &Connection, run: &Run, now: Time) -> Res
         Some(serial) => maintained(connection, serial)?.is_some(),
         None => false,
     };
-    let gated = maintained || is_behind_batch_gate(connection, run.id)?;
+    let gated = maintained || batch_gates::is_closed_for(connection, run.id)?;
     Ok(gated || !locks::take_free(connection, run.root, now)?)
-}
-
-/// Whether the gate of its batch keeps a run from starting.
-pub(super) fn is_behind_batch_gate(connection: &Connection, run: RunId) -> Result<bool, StoreError> {
-    Ok(batch_stop(connection, run)?.is_some())
-}
-
-/// The closed gate of the batch of a run. The gate `canary` lets canaries pass.
-fn batch_stop(connection: &Connection, run: RunId) -> Result<Option<(BatchId, BatchStop)>, StoreError> {
-    first(
-        connection,
-        "read the gate of a batch",
-        "SELECT batches.id, gate, gate_since, failures FROM runs JOIN batches ON batches.id = runs.batch
-         WHERE runs.id = ?1 AND runs.batch <> '' AND gate IS NOT NULL AND (gate = 'stopped' OR runs.canary = 0)",
-        &[&run.to_string()],
-        |columns| {
-            let id = columns.parse("id", str::parse)?;
-            let reason = columns.parse("gate", named(BatchStopReason::parse))?;
-            let (since, failures) = (columns.time("gate_since")?, columns.get("failures")?);
-            Ok((id, BatchStop { reason, since, failures }))
-        },
-    )
 }
 
 /// The server whose maintenance keeps the run from starting.

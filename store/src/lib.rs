@@ -23,6 +23,7 @@ mod audit_file;
 mod audit_rows;
 mod audit_trail;
 mod backup;
+mod batch_gates;
 mod batches;
 mod cards;
 mod claim;

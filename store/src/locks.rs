@@ -22,7 +22,7 @@ use rusqlite::{Connection, params};
 
 use super::queues::{self, QueuePosition};
 use super::rows::{Columns, all, execute, first};
-use super::{Store, StoreError, create, gates};
+use super::{Store, StoreError, batch_gates, create};
 use model::mutant::{self, Mutant};
 use model::{NewRun, OnConflict, PERMIT, Run, RunId, Time, rank};
 
@@ -78,7 +78,7 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
     let mut missing = Vec::new();
     // A place that others wait for is not kept idle behind the gate of a batch. Locks that only this run can want may be.
     let shared = new.locks.iter().any(|lock| lock.on_conflict == OnConflict::Wait);
-    let mut free = !(shared && gates::is_behind_batch_gate(connection, new.id)?);
+    let mut free = !(shared && batch_gates::is_closed_for(connection, new.id)?);
     for lock in &new.locks {
         let (ours, others) = holders(connection, &lock.resource, root)?;
         if !ours {

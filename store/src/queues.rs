@@ -23,8 +23,8 @@
 
 use rusqlite::{Connection, ToSql, params};
 
-use super::StoreError;
 use super::rows::{Columns, all, execute, first};
+use super::{StoreError, batch_gates};
 use model::{Fairness, QueueHead, RunId, Time};
 
 const OPERATION: &str = "read a queue";
@@ -131,23 +131,11 @@ impl Queue<'_> {
                           (SELECT count(*) FROM locks AS other
                            WHERE other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root))
                  ORDER BY mine.rank, mine.root LIMIT 1",
-                params![resource, batch, SEARCHED, gate_of(connection, batch)?],
+                params![resource, batch, SEARCHED, batch_gates::name_of(connection, batch)?],
                 queue_head,
             ),
         }
     }
-}
-
-/// The closed gate of a batch. A run tree that has not started gets no place behind it: it could not start and would keep the
-/// place from those that the gate waits for. The gate `canary` lets canaries pass.
-fn gate_of(connection: &Connection, batch: &str) -> Result<Option<String>, StoreError> {
-    if batch.is_empty() {
-        return Ok(None);
-    }
-    const SQL: &str = "SELECT gate FROM batches WHERE id = ?1";
-    let found =
-        first(connection, OPERATION, SQL, &[&batch], |columns| columns.get::<Option<String>>("gate"))?;
-    Ok(found.flatten())
 }
 
 /// Whether a run tree can take all locks that it is queued for now.

@@ -6,7 +6,6 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql, params};
 use serde_json::{Map, Value as Json};
 
-use super::create::unended;
 use super::filters::{self, Present, Sql};
 use super::rows::{Columns, ReadSnapshot, all, append_events, execute, first, to_json};
 use super::{Store, StoreError};
@@ -489,6 +488,17 @@ fn found(connection: &Connection, serial: &Serial) -> Result<Server, StoreError>
         column: "serial",
         detail: "the row just written is not there".to_owned(),
     })
+}
+
+/// The newest unfinished run of a server.
+pub(super) fn unended(connection: &Connection, server: &Serial) -> Result<Option<RunId>, StoreError> {
+    first(
+        connection,
+        "find the unfinished job of a server",
+        "SELECT id FROM runs WHERE server = ?1 AND phase <> 'ended' ORDER BY created_at DESC LIMIT 1",
+        &[&server.as_str()],
+        |columns| columns.parse("id", str::parse::<RunId>),
+    )
 }
 
 fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {

@@ -36,7 +36,7 @@ const GOOD_READS: u32 = 3;
 const READ_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an inventory may show the old version after the end of an update.
 const SHOWN_WITHIN: Duration = Duration::from_secs(10 * 60);
-/// The same after a restart of the host: a machine with much memory tests and trains it anew after a new BIOS.
+/// How long it may do so after a restart of the host: a machine with much memory tests and trains it anew after a new BIOS.
 const SHOWN_AFTER_RESTART: Duration = Duration::from_secs(30 * 60);
 
 /// The output of the step.

@@ -6,18 +6,21 @@
 //! Invariant: every file is read whole once while it is written, is fsynced, and its length is that of its digest. A file that
 //! disappears while it is copied is left out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use sha2::{Digest, Sha256, Sha512};
 
 use super::error::{BackupError, file};
 use super::names::{DATA, SUMMARY, SUMS, names, sync_directory};
-use super::tag_times::TagTimes;
 use super::work::Work;
+
+/// When tags were pushed, by the paths of their records in the backup.
+pub(super) type TagTimes = BTreeMap<PathBuf, SystemTime>;
 
 /// The number of bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;

@@ -7,18 +7,14 @@
 //! They are content of a file, because a backup that is packed, or copied by another program, does not keep times of modification.
 //! A backup of a program that did not write the file is restored without them: its tags are as old as the restore.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::copy::{Copier, line_of_data};
+use super::copy::{Copier, TagTimes, line_of_data};
 use super::error::{BackupError, file};
 use super::names::TAG_TIMES;
-
-/// The times by the paths of the records in the backup.
-pub(super) type TagTimes = BTreeMap<PathBuf, SystemTime>;
 
 /// Writes the times into a backup.
 pub(super) fn write(copier: &mut Copier, times: &TagTimes) -> Result<(), BackupError> {

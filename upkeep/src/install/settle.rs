@@ -215,7 +215,7 @@ fn open(context: &StepContext) -> Option<Open> {
     // The checkpoint of the power-on is durable before its request is sent.
     let host_on = record(context, names::FW_HOST_ON, &upload.key);
     let restarted_at = host_on.and_then(|record| {
-        let sent = PowerRequest::deserialize(&record.output).ok()?.sent_at;
+        let sent = PowerRequest::deserialize(&record.output).ok().and_then(|request| request.sent_at);
         sent.max(record.ended_at.filter(|_| record.phase == StepPhase::Done))
     });
     let unseen_until = restarted_at.map_or(unseen_until, |at| unseen_until.max(at.plus(limit)));

@@ -220,7 +220,7 @@ impl Services {
             Some(network) => recipe.on_network(network),
             None => recipe,
         };
-        let run = self.run_of(order, network, &recipe, maintenance_iso_url, id, created_by, now);
+        let run = self.run_of(order, network, &recipe, maintenance_iso_url, (id, now), created_by);
         Ok(ReadyOrder { run, recipe, lints })
     }
 
@@ -230,9 +230,8 @@ impl Services {
         network: Option<Network>,
         recipe: &Recipe,
         maintenance_iso_url: String,
-        id: RunId,
+        (id, now): (RunId, Time),
         created_by: &str,
-        now: Time,
     ) -> NewRun {
         let target = recipe.task_target;
         let session = match target {

@@ -250,7 +250,7 @@ impl Bench {
                     handle = self.start_uploaded(stored, &handle).await?;
                     stored.handle = Some(serde_json::to_string(&handle).unwrap());
                 }
-                UpdateState::NeedsHostRestart => {
+                UpdateState::NeedsHostRestart | UpdateState::NeedsRestart => {
                     let reset = match self.bmc.power_state(&found.system).await? {
                         redfish::PowerState::Off => ResetType::On,
                         _ => ResetType::ForceRestart,

@@ -100,8 +100,7 @@ async fn sets(vendor: &str, name: &str, value: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_goes_off_after_a_cancel_of_its_restart_is_powered_on_again() {
-    let scene =
-        scene("hpe-ilo6", |bmc| bmc.power.graceful = Graceful::After(Duration::from_millis(1500))).await;
+    let scene = scene("hpe-ilo6", |bmc| bmc.power.graceful = Graceful::After(Duration::from_secs(4))).await;
     let bmc = scene.bmc(SERIAL).clone();
     let id = order(&scene, json!({ "attributes": { "WorkloadProfile": "Custom" } })).await;
     scene.wait_skipping(&id, "the shutdown", |job| job["wait"]["reason"] == "shutdown").await;

@@ -13,7 +13,7 @@ use crate::kit::soon;
 async fn an_update_that_begins_with_a_restart_days_later_is_let_finish_after_a_cancel() {
     let scene = scene("generic", |bmc| {
         bmc.update.bios = BiosUpdate::AtRestart;
-        bmc.update.flash_time = Duration::from_secs(3);
+        bmc.update.flash_time = Duration::from_secs(5);
     })
     .await;
     set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
@@ -35,7 +35,7 @@ async fn an_update_that_begins_with_a_restart_days_later_is_let_finish_after_a_c
 
 #[tokio::test(flavor = "multi_thread")]
 async fn power_that_is_lost_in_the_middle_of_a_flash_is_a_failure_in_words_and_a_second_order_installs_it() {
-    let scene = scene("generic", |bmc| bmc.update.flash_time = Duration::from_secs(2)).await;
+    let scene = scene("generic", |bmc| bmc.update.flash_time = Duration::from_secs(5)).await;
     set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;
     let bmc = scene.bmc(SERIAL).clone();
     let id = order(&scene, json!({ "firmware_set": "all" })).await;
@@ -64,7 +64,7 @@ async fn a_host_that_was_off_keeps_its_power_until_the_bios_that_is_written_whil
         let scene = scene("generic", |bmc| {
             bmc.starts_on = false;
             bmc.update.bios = BiosUpdate::AtRestart;
-            bmc.update.boot_delay = Duration::from_secs(3);
+            bmc.update.boot_delay = Duration::from_secs(6);
         })
         .await;
         set_of(&scene.admin, "generic", &[File::of("bios", NEW)]).await;

@@ -34,11 +34,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use redfish::Discovery;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use bmc::probe::ProbeTarget;
-use bmc::{BmcServices, ConnectError, QUEUE, class, failure, from_redfish, unavailable};
+use bmc::{BmcServices, ConnectError, Connected, QUEUE, class, failure, from_redfish, unavailable};
 use engine::{
     AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepError, StepPolicy, StepReport,
     WaitReason, Workflow,
@@ -352,7 +353,10 @@ async fn check_step(
     let write_boot: Option<&dyn BootIntent> = if input.write_boot { Some(&intent) } else { None };
     let unverified_serial = server.allow_unverified_serial;
     let allowed = AllowedChanges { medium: Ok(&medium), write_boot, unverified_serial };
-    let diagnostics = run_checks(&connected.bmc, &target, &allowed).await;
+    // An attempt before this one may have set the boot override; this one then takes it for that of another program.
+    let begun = context.own_output::<Diagnostics>().is_some_and(|begun| begun.boot_left_set);
+    let mut diagnostics = run_checks(&connected.bmc, &target, &allowed).await;
+    diagnostics.boot_left_set |= begun;
     let worst = format!("{:?}", diagnostics.verdict()).to_lowercase();
     let mut report = StepReport::done()
         .with_output(json!(diagnostics))
@@ -396,19 +400,29 @@ async fn clean(services: &Arc<DiagnosticsServices>, context: &StepContext) -> Re
     Ok(report)
 }
 
+/// Connects to the BMC for the cleanup and reads it; `None` when the record of the server no longer allows a connection.
+async fn reached(
+    services: &DiagnosticsServices,
+    context: &StepContext,
+    server: &Server,
+) -> Result<Option<(Connected, Discovery)>, StepError> {
+    let connected = match services.bmc.connections.connect(server, &context.lease).await {
+        Ok(connected) => connected,
+        Err(ConnectError::Bmc(error)) => return Err(from_redfish(CLEAN, &error)),
+        Err(ConnectError::Record(_)) => return Ok(None),
+    };
+    let selector = redfish::SystemSelector::serial(server.serial.as_str());
+    let discovery = connected.bmc.discover(&selector).await.map_err(|error| from_redfish(CLEAN, &error))?;
+    Ok(Some((connected, discovery)))
+}
+
 /// Clears the boot override that the check set: the next restart of the host would otherwise be from a medium that is not there.
 async fn clear_boot_override(
     services: &DiagnosticsServices,
     context: &StepContext,
     server: &Server,
 ) -> Result<(), StepError> {
-    let connected = match services.bmc.connections.connect(server, &context.lease).await {
-        Ok(connected) => connected,
-        Err(ConnectError::Bmc(error)) => return Err(from_redfish(CLEAN, &error)),
-        Err(ConnectError::Record(_)) => return Ok(()),
-    };
-    let selector = redfish::SystemSelector::serial(server.serial.as_str());
-    let discovery = connected.bmc.discover(&selector).await.map_err(|error| from_redfish(CLEAN, &error))?;
+    let Some((connected, discovery)) = reached(services, context, server).await? else { return Ok(()) };
     match clear_boot(&connected.bmc, &discovery.system).await {
         Ok(true) => Ok(()),
         Ok(false) => {
@@ -431,13 +445,7 @@ async fn eject_everywhere(
         .chain(&bases.secure)
         .map(|base| medium(CLEAN, services, context, base))
         .collect::<Result<_, _>>()?;
-    let connected = match services.bmc.connections.connect(server, &context.lease).await {
-        Ok(connected) => connected,
-        Err(ConnectError::Bmc(error)) => return Err(from_redfish(CLEAN, &error)),
-        Err(ConnectError::Record(_)) => return Ok(()),
-    };
-    let selector = redfish::SystemSelector::serial(server.serial.as_str());
-    let discovery = connected.bmc.discover(&selector).await.map_err(|error| from_redfish(CLEAN, &error))?;
+    let Some((connected, discovery)) = reached(services, context, server).await? else { return Ok(()) };
     for slot in &discovery.slots {
         let Some(medium) = media.iter().find(|medium| slot.holds(&medium.url)) else { continue };
         if let Some(remains) = eject_test_medium(&connected.bmc, &slot.uri, medium).await {

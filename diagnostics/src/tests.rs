@@ -159,3 +159,33 @@ async fn interrupted_diagnostics_eject_the_test_image_and_report_a_failure() {
     let grants = bench.store.grants(id).await.unwrap();
     assert!(grants.len() == 1 && grants[0].ended_at.is_some(), "the grant of the image has ended");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_boot_override_that_a_killed_worker_had_set_is_cleared() {
+    let bench = Bench::new().await;
+    let is_set = || bench.sim_bmc.snapshot().boot.enabled != lab_bmc::OverrideEnabled::Disabled;
+    // The request that clears it has no response, so that the worker dies between the two.
+    bench.sim_bmc.inject(lab_bmc::Fault {
+        only_if: Some(lab_bmc::FaultCondition::OverrideSet),
+        ..lab_bmc::Fault::once(lab_bmc::FaultTrigger::PatchBoot, lab_bmc::FaultEffect::Hang)
+    });
+    let first = bench.engine("one");
+    let id = RunId::new();
+    let ordered = DiagnosticsOrder { server: SERIAL.parse().unwrap(), write_boot: true, retry_of: None };
+    let seed = serde_json::from_value(json!({ "token_seed": "0".repeat(64) })).unwrap();
+    let run = order(&ordered, id, seed, "operator", bench.clock.now());
+    assert!(matches!(first.create(Creation { run }).await.unwrap(), Created::New(_)));
+    let set = async {
+        while !is_set() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        run = bench.run_to_end(&first, id) => panic!("ended before its worker died: {run:?}"),
+        () = set => {}
+    }
+    assert!(is_set());
+    bench.clock.advance(TOO_LONG);
+    bench.run_to_end(&bench.engine("two"), id).await;
+    assert!(!is_set(), "{:#?}", bench.events(id).await);
+}

@@ -130,7 +130,6 @@ async fn look(context: &StepContext, bmc: &Bmc, open: &Open) -> Result<Result<Se
     }
     let component = &open.component;
     let state = match state {
-        // A component that is not in the plan any more can only be one of a host that restarts.
         UpdateState::NeedsRestart => Current::of_key(STEP, context, component)?.meaning(&state),
         state => state,
     };

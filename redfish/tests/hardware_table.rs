@@ -72,7 +72,8 @@ const MEDIA_FLAGS: [&str; 11] = [
     "vm_path",
     "vm_pre",
 ];
-const BOOT_FLAGS: [&str; 5] = ["boot_at", "boot_body", "boot_targets", "boot_via", "no_hdd_override"];
+const BOOT_FLAGS: [&str; 6] =
+    ["boot_at", "boot_body", "boot_mode", "boot_targets", "boot_via", "no_hdd_override"];
 
 #[derive(Deserialize)]
 struct ProfileText {

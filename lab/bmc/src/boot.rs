@@ -9,6 +9,8 @@
 //!   Continuous as Once                                          as Once      unchanged
 //! ```
 //!
+//! With `mode_falls_to` a consumed override also shows that mode. A host with `uefi_only` boots no medium in another mode.
+//!
 //! Reference: DSP0268 ComputerSystem `Boot`.
 
 use super::{
@@ -33,10 +35,13 @@ impl OverrideState {
     }
 
     /// Applies a boot to the override: `Once` becomes `Disabled`.
-    pub(super) fn consume(&mut self) {
+    pub(super) fn consume(&mut self, policy: &BootPolicy) {
         if self.enabled == OverrideEnabled::Once {
             self.enabled = OverrideEnabled::Disabled;
             "None".clone_into(&mut self.target);
+            if let Some(mode) = &policy.mode_falls_to {
+                self.mode.clone_from(mode);
+            }
         }
     }
 }
@@ -51,7 +56,7 @@ pub(super) struct Candidate {
 
 /// The index of the slot that the host boots from; `None` for the disk.
 pub(super) fn choose(boot: &OverrideState, slots: &[Candidate], policy: &BootPolicy) -> Option<usize> {
-    if boot.enabled == OverrideEnabled::Disabled {
+    if boot.enabled == OverrideEnabled::Disabled || (policy.uefi_only && boot.mode != "UEFI") {
         return None;
     }
     let kinds = policy.media_targets.get(&boot.target);
@@ -117,10 +122,11 @@ mod tests {
     #[test]
     fn once_is_consumed_and_continuous_stays() {
         let mut once = boot("Cd", OverrideEnabled::Once);
-        once.consume();
+        let policy = BootPolicy::default();
+        once.consume(&policy);
         assert_eq!(once, OverrideState::none("UEFI"));
         let mut continuous = boot("Cd", OverrideEnabled::Continuous);
-        continuous.consume();
+        continuous.consume(&policy);
         assert_eq!(continuous, boot("Cd", OverrideEnabled::Continuous));
     }
 }

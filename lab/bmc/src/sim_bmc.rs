@@ -509,7 +509,7 @@ impl SimBmc {
             }
         }
         let before = state.boot.clone();
-        state.boot.consume();
+        state.boot.consume(&config.boot);
         if state.boot != before {
             let (target, enabled) = (state.boot.target.clone(), state.boot.enabled.as_str());
             state.changed(at, StateChange::BootOverride { target, enabled });

@@ -219,6 +219,24 @@ async fn a_host_boots_from_two_images_and_the_bmc_is_left_clean() {
     bench.stop().await;
 }
 
+/// The second job of a UEFI host whose BMC shows the mode Legacy after the first one.
+#[tokio::test]
+async fn a_host_without_bios_mode_boots_the_media_of_every_job() {
+    let config = SimBmcConfig::vendor("smc-x12", SERIAL, "admin", "canary-secret").unwrap().in_time(0.0);
+    let bench = Bench::of(config, Profile::generic(), BmcBuilder::detecting).await;
+    let (bmc, found) = (&bench.bmc, bench.discover().await);
+    let slot = found.slots.iter().find(|slot| slot.is_cd() && slot.takes_media()).unwrap();
+    bmc.insert(&slot.uri, &bench.url("abc", "boot.iso"), InsertOptions::default()).await.unwrap();
+    for job in 1..=3 {
+        assert!(bmc.boot_media_once(&found, &slot.uri).await.unwrap().confirmed);
+        bench.switch(&found, ResetType::On).await;
+        let booted = bench.until(|sim_bmc| sim_bmc.boots_from_media + sim_bmc.boots_from_disk == job).await;
+        assert_eq!(booted.boots_from_disk, 0, "job {job} has booted the disk");
+        bench.switch(&found, ResetType::ForceOff).await;
+    }
+    bench.stop().await;
+}
+
 #[tokio::test]
 async fn slots_are_found_once_in_every_tree_and_of_every_kind() {
     for tree in [SlotTree::Manager, SlotTree::System, SlotTree::Both] {

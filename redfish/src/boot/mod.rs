@@ -49,7 +49,7 @@ impl Bmc {
     }
 
     /// Sets the next boot to the first of these targets that the BMC lists, in this mode if one is given, else in
-    /// the mode that is set. The profile's `boot_targets` are the order for a virtual CD.
+    /// the mode of the profile's `boot_mode`. The profile's `boot_targets` are the order for a virtual CD.
     ///
     /// The observed override names the chosen target. Nothing is sent when it is set already.
     ///
@@ -79,7 +79,12 @@ impl Bmc {
                 format!("none of the wanted boot targets is in the list of the BMC: [{}]", listed.join(", "));
             return Err(RedfishError::not_supported(OPERATION, what));
         };
-        let kept = mode.or(shown.mode);
+        let mode = mode.or(profile.boot_mode.fixed());
+        // Without an override the mode says nothing where the whole object is sent: such BMCs show Legacy after
+        // each consumed override, and a UEFI host that is told to boot the medium by BIOS does not boot it, or installs for BIOS.
+        let says_mode =
+            shown.is_active() || shown.mode == Some(BootMode::Uefi) || profile.boot_body != BootBody::Full;
+        let kept = mode.or(shown.mode.filter(|_| says_mode));
         let in_mode = |shown: &BootOverride| match (kept, shown.mode) {
             (Some(kept), Some(shown)) => kept == shown,
             _ => true,

@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 
 use super::update_values::{ApplyTimeRule, ImageUri, PushBody, UpdateStateAt, UpdateWay};
 use super::values::{
-    Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
-    MediaCollection, MediaMethod, MediaPrepare, RestartWay, Seconds, Set,
+    Auth, BootBody, BootModeRule, BootResource, BootVia, Expand, IfMatch, Include, InsertFields,
+    InsertFieldsPatch, MediaCollection, MediaMethod, MediaPrepare, RestartWay, Seconds, Set,
 };
 use crate::boot::BootTarget;
 
@@ -130,6 +130,8 @@ flags! {
     boot_targets "boot_targets": Vec<BootTarget> [Vec<BootTarget>] = vec![BootTarget::Cd, BootTarget::UsbCd];
     /// Which properties the PATCH of a boot override contains.
     boot_body "boot_body": BootBody [BootBody] = BootBody::EnabledAlways;
+    /// The mode in which a one-time boot is set.
+    boot_mode "boot_mode": BootModeRule [BootModeRule] = BootModeRule::Auto;
     /// The resource to which the boot override is written.
     boot_at "boot_at": BootResource [BootResource] = BootResource::Auto;
     /// Never sets the disk as boot target: the firmware shows a recovery screen afterwards.

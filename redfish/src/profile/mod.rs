@@ -33,8 +33,8 @@ pub use learned::{InsertMember, Learned};
 pub use overrides::OverrideError;
 pub use update_values::{ApplyTimeRule, ImageUri, PushBody, UpdateStateAt, UpdateWay};
 pub use values::{
-    Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
-    MediaCollection, MediaMethod, MediaPrepare, RestartWay, Seconds,
+    Auth, BootBody, BootModeRule, BootResource, BootVia, Expand, IfMatch, Include, InsertFields,
+    InsertFieldsPatch, MediaCollection, MediaMethod, MediaPrepare, RestartWay, Seconds,
 };
 
 use std::time::Duration;

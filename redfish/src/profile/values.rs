@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::boot::BootMode;
+
 /// Sets a field of a profile from the value in a file or an override.
 pub(super) trait Set<T> {
     fn set(self, field: &mut T);
@@ -198,6 +200,30 @@ pub enum BootBody {
     EnabledAlways,
     /// Target, Enabled and Mode, always.
     Full,
+}
+
+/// The mode in which a one-time boot is set.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum BootModeRule {
+    /// The mode that the BMC shows, but UEFI where the whole object is sent and no override is set: after a consumed override such
+    /// BMCs show `Legacy` on UEFI hosts too.
+    Auto,
+    /// UEFI.
+    Uefi,
+    /// BIOS, for a host whose firmware setup says so.
+    Legacy,
+}
+
+impl BootModeRule {
+    /// The mode, if it is fixed.
+    pub(crate) fn fixed(self) -> Option<BootMode> {
+        match self {
+            Self::Auto => None,
+            Self::Uefi => Some(BootMode::Uefi),
+            Self::Legacy => Some(BootMode::Legacy),
+        }
+    }
 }
 
 /// The resource to which the boot override is written.

@@ -53,6 +53,7 @@ obeyed![
     boot_via,
     boot_targets,
     boot_body,
+    boot_mode,
     boot_at,
     no_hdd_override,
     if_match,
@@ -562,6 +563,35 @@ async fn boot_body() {
         let found = discovered(&bmc).await;
         assert!(bmc.boot_media_once(&found, SLOT).await.unwrap().confirmed, "{body}");
         assert_eq!(bodies(&fake), [expected]);
+    }
+}
+
+async fn boot_mode() {
+    for (rule, body, shown, sent) in [
+        // What the BMC shows without an override says nothing where the whole object is sent.
+        ("auto", "full", ["Disabled", "None", "Legacy"], "UEFI"),
+        ("auto", "full", ["Disabled", "None", "UEFI"], "UEFI"),
+        ("auto", "full", ["Once", "Pxe", "Legacy"], "Legacy"),
+        ("auto", "enabled_always", ["Disabled", "None", "Legacy"], ""),
+        ("legacy", "full", ["Disabled", "None", "UEFI"], "Legacy"),
+        ("legacy", "enabled_always", ["Disabled", "None", "UEFI"], "Legacy"),
+        ("uefi", "minimal", ["Disabled", "None", "Legacy"], "UEFI"),
+    ] {
+        let fake = Fake::new();
+        let [enabled, target, mode] = shown;
+        let boot = json!({ "BootSourceOverrideEnabled": enabled, "BootSourceOverrideTarget": target,
+            "BootSourceOverrideMode": mode });
+        fake.merge(SYSTEM, json!({ "Boot": boot }));
+        let after = if sent.is_empty() { mode } else { sent };
+        let set = json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once",
+            "BootSourceOverrideMode": after } });
+        fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set)]);
+        let bmc = with(&fake, json!({ "boot_mode": rule, "boot_body": body }));
+        let found = discovered(&bmc).await;
+        assert!(bmc.boot_media_once(&found, SLOT).await.unwrap().confirmed, "{rule} {body}");
+        let bodies = bodies(&fake);
+        assert_eq!(bodies.len(), 1, "{rule} {body}: {bodies:?}");
+        assert_eq!(bodies[0]["Boot"]["BootSourceOverrideMode"].as_str().unwrap_or(""), sent, "{rule} {body}");
     }
 }
 

@@ -118,8 +118,10 @@ pub struct BootPolicy {
     pub refused: Option<String>,
     /// What a PATCH must contain.
     pub demands: BootDemands,
-    /// The mode that a PATCH sets when it has a target and no mode.
+    /// The mode that a PATCH sets when it has a target and no mode, and that is shown after the override was used.
     pub mode_falls_to: Option<String>,
+    /// Whether the firmware boots media in the mode `UEFI` only.
+    pub uefi_only: bool,
     /// The value that is stored in place of every written `BootSourceOverrideEnabled`.
     pub stored_as: Option<OverrideEnabled>,
     /// Whether the override is refused between power-on and the choice of the boot source.
@@ -147,6 +149,7 @@ impl Default for BootPolicy {
             refused: None,
             demands: BootDemands::Nothing,
             mode_falls_to: None,
+            uefi_only: false,
             stored_as: None,
             locked_in_post: false,
             oem: None,

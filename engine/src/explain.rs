@@ -12,6 +12,8 @@
 //! Invariant: the explanation of every unfinished run names what ends its state, and either a time (deadline or next check)
 //! or, for a held or restored run, the verbs that end the hold or the command that releases the server.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::cancel;
@@ -22,9 +24,12 @@ use super::interrupt::CANCEL_GRACE;
 use super::workflow::{Remark, StepPolicy, WaitReason, Workflow, WorkflowRegistry};
 use model::{
     BatchStopReason, Condition, Gate, Hold, HoldClass, Lease, Outcome, PERMIT, Phase, Restoration, Run,
-    Snapshot, StepName, Time, Wait,
+    Snapshot, Stage, StepName, Time, Wait, time::whole_seconds,
 };
-use store::{QueuePosition, StoreError};
+use store::{QueuePosition, StoreError, UsualDuration};
+
+/// A step that has run for less is not compared with former runs.
+const COMPARED_AFTER: Duration = Duration::from_secs(30);
 
 /// Why a run is in its state, and what an operator can do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -86,11 +91,37 @@ impl Engine {
         if let Some(gone) = self.unserved_since(&run.queue) {
             explanation.without_worker(run, gone, now);
         }
+        if let Some(usual) = self.usual(snapshot, explanation.condition, now).await? {
+            explanation.summary = format!("{}; {usual}", explanation.summary);
+        }
         let workflow = self.workflows().get(&run.workflow);
         if let Some(remark) = workflow.and_then(|workflow| workflow.remark(snapshot)) {
             explanation.add(remark);
         }
         Ok(explanation)
+    }
+
+    /// How long the current step has run, beside how long it took in former runs.
+    async fn usual(
+        &self,
+        snapshot: &Snapshot,
+        condition: Condition,
+        now: Time,
+    ) -> Result<Option<String>, StoreError> {
+        let Next::Run(at) = cursor::next(snapshot) else { return Ok(None) };
+        let runs = matches!(condition, Condition::Waiting | Condition::Working);
+        let Some(record) = snapshot.record(at).filter(|_| runs && at.stage == Stage::Forward) else {
+            return Ok(None);
+        };
+        let since = now.since(record.started_at);
+        if since < COMPARED_AFTER {
+            return Ok(None);
+        }
+        let usual = self.store().usual_duration(snapshot.run.id, &record.name, &record.key).await?;
+        Ok(usual.map(|UsualDuration { median, runs }| {
+            let (since, median) = (whole_seconds(since), whole_seconds(median));
+            format!("{} runs since {since} and usually takes {median} (median of {runs} jobs)", record.name)
+        }))
     }
 }
 

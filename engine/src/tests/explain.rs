@@ -259,6 +259,57 @@ async fn every_condition_has_an_explanation_and_it_equals_the_golden_one() {
     assert_eq!(book.text, std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
 }
 
+/// A run of a server of this model, whose report arrives after so many seconds.
+async fn reported_after(kit: &Kit, serial: &str, model: &str, seconds: u64) -> RunId {
+    let server = Server::unknown(serial.parse().unwrap(), kit.now());
+    if kit.engine.store().server(&server.serial).await.unwrap().is_none() {
+        kit.engine
+            .store()
+            .create_server(server.clone(), NewEvent::info("server.created", "x"))
+            .await
+            .unwrap();
+        let observed = "INSERT INTO server_observed (serial, observed) VALUES (?1, json_object('model', ?2))
+                        ON CONFLICT (serial) DO UPDATE SET observed = excluded.observed";
+        kit.outside_view().execute(observed, [serial, model]).unwrap();
+    }
+    kit.script("installs", [Act::Await("report"), Act::Done]);
+    let run = NewRun { server: Some(server.serial), ..new_run("drill", &["installs"], kit.now()) };
+    let run = kit.start_run(run).await;
+    kit.run_until_idle().await;
+    kit.pass(seconds).await;
+    if seconds > 0 {
+        kit.report(run).await;
+        kit.run_until_idle().await;
+    }
+    run
+}
+
+#[tokio::test]
+async fn a_wait_is_compared_with_former_runs_of_its_model_when_there_are_three_and_it_is_not_young() {
+    let kit = Kit::new();
+    for (serial, model, seconds) in
+        [("A", "R650", 120), ("B", "R650", 90), ("C", "R750", 600), ("C", "R750", 600)]
+    {
+        reported_after(&kit, serial, model, seconds).await;
+    }
+    let waits = async |serial: &str, model: &str, seconds: u64| {
+        let run = reported_after(&kit, serial, model, 0).await;
+        kit.pass(seconds).await;
+        let summary = kit.explain(run).await.summary;
+        kit.report(run).await;
+        kit.run_until_idle().await;
+        summary
+    };
+    assert!(!waits("D", "R650", 100).await.contains("usually"), "two former runs are too few");
+    assert!(!waits("D", "R650", 29).await.contains("usually"), "a young wait is not compared");
+    let third = waits("D", "R650", 45).await;
+    assert!(
+        third.ends_with("; installs runs since 45s and usually takes 1m 40s (median of 4 jobs)"),
+        "{third}"
+    );
+    assert!(!waits("E", "R650xs", 45).await.contains("usually"), "another model");
+}
+
 #[test]
 #[should_panic(expected = "next_check")]
 fn an_explanation_without_an_exit_fails_the_check() {

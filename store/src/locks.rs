@@ -247,6 +247,14 @@ pub(super) fn release_permit(
     )?;
     let Some(released) = released else { return Ok(()) };
     execute(connection, OPERATION, &format!("DELETE FROM locks WHERE {ours_is}"), ours)?;
+    // The signal says that the tree has the permit: a later step of it queues again.
+    execute(
+        connection,
+        OPERATION,
+        "DELETE FROM signals WHERE name = ?3 AND key = ?1
+             AND run IN (SELECT id FROM runs WHERE root = (SELECT root FROM runs WHERE id = ?2))",
+        params![resource, run.to_string(), PERMIT],
+    )?;
     hand_over(connection, resource, Some(&released), now)
 }
 

@@ -168,6 +168,27 @@ async fn a_permit_is_acquired_within_a_run_and_passes_to_the_next_run_when_relea
 }
 
 #[tokio::test]
+async fn a_run_that_released_its_permit_queues_again_for_a_later_step() {
+    let kit = Kit::new();
+    kit.script("gate", [Act::Permit, Act::Permit]);
+    kit.script("b", [Act::Await("report"), Act::Done, Act::Await("report")]);
+    kit.script("again", [Act::Permit]);
+    let first = kit.start("drill", &["gate", "b", "again"]).await;
+    kit.run_until_idle().await;
+    kit.engine.store().release_permit(first, &permit_resource("gate"), kit.now()).await.unwrap();
+    let second = kit.start("drill", &["gate", "c"]).await;
+    kit.script("c", [Act::Await("report")]);
+    kit.run_until_idle().await;
+    assert_eq!(kit.run(second).await.step.as_deref(), Some("c"));
+    kit.report(first).await;
+    kit.run_until_idle().await;
+    assert_eq!(kit.run(first).await.step.as_deref(), Some("again"), "the permit is held by the second run");
+    cancel(&kit, second).await;
+    kit.run_until_idle().await;
+    assert_eq!(kit.ended(first).await, Some(Outcome::Succeeded));
+}
+
+#[tokio::test]
 async fn the_time_in_a_permit_queue_counts_against_the_runs_deadline_not_the_steps_budget() {
     let kit = Kit::new();
     kit.script("gate", [Act::Permit, Act::Permit, Act::Retry]);

@@ -7,7 +7,7 @@ use lab_bmc::{
 };
 use serde_json::json;
 
-use super::{SERIAL, SYSTEM, get, run_job, says, scene};
+use super::{SERIAL, SYSTEM, finished, get, run_job, says, scene};
 use crate::kit::all_faults_used;
 
 fn shows(power: serde_json::Value) -> FaultEffect {
@@ -177,5 +177,24 @@ async fn a_host_that_is_already_on_is_not_restarted() {
         ended.machine.power_ons, 2,
         "one power-on for the maintenance OS and one for the installed system"
     );
+    ended.assert_succeeded().await;
+}
+
+/// Some BMCs read an image while it settles, before the power-on. This read is no sign of a host that boots.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_on_without_effect_is_repeated_although_the_bmc_has_read_the_image_before_it() {
+    let dropped = Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::AcceptButIgnore);
+    let scene = scene(|bmc| bmc.faults.push(dropped)).await;
+    let settles = json!({ "quirks": { "settle_after_mount_s": 180 } });
+    scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &settles).await.expect(200);
+    let id = scene.admin.create_job(SERIAL).await;
+    scene.wait_skipping(&id, "the settle time", |job| job["wait"]["reason"] == "settle").await;
+    let slots = scene.bmc(SERIAL).snapshot().slots;
+    for url in slots.iter().filter_map(|slot| slot.image.as_ref()) {
+        let client = scene.anonymous();
+        assert_eq!(client.send(client.request(reqwest::Method::GET, url.as_str())).await.status, 200);
+    }
+    let ended = finished(scene, &id).await;
+    assert_eq!(ended.machine.boots_from_media, 1);
     ended.assert_succeeded().await;
 }

@@ -90,7 +90,7 @@ async fn on(services: &Arc<Services>, context: &StepContext) -> Result<StepRepor
         return Ok(running(context, &connected, &found, request, event).await);
     }
     if request.sent > 0
-        && let Some(sign) = started(STEP, services, context, &connected, &found).await?
+        && let Some(sign) = started(services, context, &connected, &found, &request).await?
     {
         request.unconfirmed = true;
         let event =
@@ -161,12 +161,13 @@ fn settle_left(context: &StepContext, connected: &ConnectedBmc) -> Option<Durati
 
 /// Returns a sign that the host was started since the power-on request although the BMC shows off.
 async fn started(
-    step: &StepName,
     services: &Services,
     context: &StepContext,
     connected: &ConnectedBmc,
     found: &Discovered,
+    request: &PowerRequest,
 ) -> Result<Option<&'static str>, StepError> {
+    let step = names::POWER_ON;
     let via = second_way::of(&context.snapshot).map(|second| second.second.via());
     let via = via.unwrap_or_else(|| connected.bmc.profile().boot_via);
     let source = connected.bmc.next_boot_source_via(&found.discovery, &found.boot_slot, via).await;
@@ -177,8 +178,8 @@ async fn started(
     {
         return Ok(Some("the one-time boot was consumed"));
     }
-    // The BMC itself reads the media at the insert; only reads after the intent count.
-    let since = context.record.started_at;
+    // The BMC itself reads the media at the insert and while they settle: only reads after the request count.
+    let since = request.sent_at.unwrap_or(context.record.started_at);
     let read = signs::media_read_since(step, services, context, found, since).await?;
     Ok(read.then_some("media were read"))
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use beacon::{BeaconStep, CodeBook, Message, Symbol};
 use iso9660::{Image, ReadAt, Window};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger};
 use lab_machines::maintenance_os::unit;
 use lab_machines::{InstallerBehaviour, ServerSpec};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::kit::{Client, Scene, recipe, silent};
+use crate::kit::{Client, Scene, recipe, silent, soon};
 
 fn on_media() -> Value {
     let mut recipe = recipe();
@@ -221,5 +222,47 @@ async fn a_bmc_that_copies_the_medium_makes_the_channel_unusable_and_explain_say
         job["wait"]["detail"].as_str().is_some_and(|detail| detail.contains("copies the whole medium"))
     };
     scene.admin.wait(&id, "the words of the wait", words).await;
+    scene.end().await;
+}
+
+/// Waits until a job has looked at its machine at this time and waits for the next look.
+async fn looked(scene: &Scene, id: &str) {
+    let now = scene.now();
+    let waits = |job: &Value| {
+        let poll = job["wait"]["poll_at"].as_str().map(|at| at.parse::<model::Time>().unwrap());
+        job["outcome"] != Value::Null || poll.is_some_and(|at| at > now)
+    };
+    scene.admin.wait(id, "a look at the machine", waits).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_loses_its_power_before_it_has_said_anything_is_not_installed() {
+    // Its first message takes longer than this test.
+    let mut spec = silent("DEL-6");
+    spec.behaviour.beacon_pause = Duration::from_secs(3600);
+    let scene = Scene::start(vec![spec]).await;
+    let id = create(&scene, "DEL-6").await;
+    scene.wait_skipping(&id, "the wait", |job| job["wait"]["reason"] == "media_report").await;
+    let bmc = scene.bmc("DEL-6");
+    soon("a boot", bmc.wait_for(|bmc| bmc.boots_from_media == 1)).await;
+    let off = FaultEffect::Lie(json!({ "PowerState": "Off" }));
+    let system = FaultTrigger::Request { method: "GET".to_owned(), path_ends_with: "437XR1138R2".to_owned() };
+    // Seen off once, as while the firmware restarts the host in its self-test.
+    bmc.inject(Fault::once(system.clone(), off.clone()));
+    scene.skip(Duration::from_secs(200));
+    looked(&scene, &id).await;
+    for _ in 0..2 {
+        scene.skip(Duration::from_secs(31));
+        looked(&scene, &id).await;
+    }
+    assert_eq!(scene.admin.job(&id).await["outcome"], Value::Null, "{}", scene.admin.event_log(&id).await);
+    bmc.inject(Fault::always(system, off));
+    for _ in 0..2 {
+        scene.skip(Duration::from_secs(31));
+        looked(&scene, &id).await;
+    }
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!((&job["outcome"], &job["failure"]["class"]), (&json!("failed"), &json!("installer")), "{job}");
+    assert!(job["failure"].to_string().contains("before it said anything"), "{job}");
     scene.end().await;
 }

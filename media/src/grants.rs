@@ -24,6 +24,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::StatusCode;
 use http::request::Parts;
@@ -40,7 +41,7 @@ use super::grant_store::{GrantStore, GrantStoreUnavailable};
 use super::library::Library;
 use super::offload::offload;
 use super::os_medium::{BeaconChannel, OpenBlob, OpenOsImage, OsBlobs, OsImage};
-use super::reads::{PendingReads, ReadRecorder, within_timeout};
+use super::reads::{FLUSH_EVERY, PendingReads, ReadRecorder, within_timeout};
 use super::recent_images::RecentImages;
 use super::serve::{ReadObserver, empty, respond};
 use super::spliced::{SpliceInputs, SplicedError};
@@ -55,6 +56,10 @@ const REBUILDS_MAX: usize = 2;
 const LOOKUPS_MAX: usize = 16;
 /// The approximate memory of an open firmware image, whose bytes stay in its file.
 const FIRMWARE_WEIGHT: usize = 1024;
+/// How long a controller may have run after its last sign of life: its heartbeat is written every 15 s at least.
+const ALIVE_UNSEEN: Duration = Duration::from_secs(30);
+/// The time from a power-on within which a host that boots from its medium has read a part of it.
+const BOOTS_WITHIN: Duration = Duration::from_secs(20 * 60);
 
 /// Is notified of what the beacon of a medium says. Called on the thread of a request: an implementation must not block.
 pub trait BeaconListener: Send + Sync {
@@ -343,6 +348,21 @@ impl MediaGrants {
     /// Since when reads are counted without a gap. The last reads of a controller instance that was killed may be missing.
     pub fn counting_since(&self) -> Time {
         self.0.recorder.since
+    }
+
+    /// Notes that the controller before this one did not stop in order, and when it was last seen alive.
+    pub fn former_was_killed(&self, last_seen: Time) {
+        // A second call has no effect: there is one former controller.
+        let _ = self.0.recorder.killed_at.set(last_seen);
+    }
+
+    /// Whether the first reads of a machine that was powered on at `since` may be missing, because the controller was killed
+    /// before it had recorded them. Reads are recorded within ten seconds, and a host that boots reads within minutes.
+    pub fn misses_reads_after(&self, since: Time) -> bool {
+        self.0.recorder.killed_at.get().is_some_and(|seen| {
+            let (first_missing, last_missing) = (seen.minus(FLUSH_EVERY), seen.plus(ALIVE_UNSEEN));
+            since < last_missing && first_missing < since.plus(BOOTS_WITHIN)
+        })
     }
 
     /// Records all pending reads now. Called when the program stops.

@@ -14,7 +14,7 @@
 //! never lose or invent a read; one task writes for all grants and ends when nothing is pending; a grant has at most one
 //! entry in the queue.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -93,6 +93,8 @@ pub(super) struct ReadRecorder {
     clock: Arc<dyn Clock>,
     /// When it was created.
     pub(super) since: Time,
+    /// When the controller before was last seen alive, if it was killed.
+    pub(super) killed_at: OnceLock<Time>,
     queue: Mutex<Queue>,
     wake: Notify,
 }
@@ -107,7 +109,7 @@ struct Queue {
 impl ReadRecorder {
     pub(super) fn new(store: Arc<dyn GrantStore>, clock: Arc<dyn Clock>) -> Self {
         let since = clock.now();
-        Self { store, clock, since, queue: Mutex::default(), wake: Notify::new() }
+        Self { store, clock, since, killed_at: OnceLock::new(), queue: Mutex::default(), wake: Notify::new() }
     }
 
     /// Notes that `len` bytes were read; `boot` says that some of them belong to an El Torito image.

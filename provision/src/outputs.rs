@@ -152,6 +152,8 @@ pub(super) struct BootLook {
     pub(super) look_at: Option<Time>,
     /// The second way to boot, once it is chosen.
     pub(super) second_way: Option<SecondWay>,
+    /// Since when each look has seen the host off. Only for a machine without a network.
+    pub(super) off_since: Option<Time>,
 }
 
 /// The second way to boot.

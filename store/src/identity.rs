@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::instances::{LiveInstance, last_seen, start_event};
+use super::instances::{LiveInstance, former_ended, last_seen, start_event};
 use super::rows::{append_events, execute, first};
 use super::{Store, StoreError};
 use model::{NewEvent, Time};
@@ -29,6 +29,16 @@ impl Store {
                 Ok(last_seen)
             })
             .await
+    }
+
+    /// Whether the instance before `id` recorded its orderly end; `true` when there was none.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub async fn former_instance_ended(&self, id: &str) -> Result<bool, StoreError> {
+        const OPERATION: &str = "read the end of the former controller instance";
+        let id = id.to_owned();
+        self.read(OPERATION, move |connection| former_ended(connection, OPERATION, &id)).await
     }
 
     /// Records the orderly end of a controller instance.

@@ -87,6 +87,17 @@ pub(super) fn start_event(
     })
 }
 
+/// Whether the instance before `id` recorded its end; `true` when there was none.
+pub(super) fn former_ended(
+    connection: &Connection,
+    operation: &'static str,
+    id: &str,
+) -> Result<bool, StoreError> {
+    const SQL: &str = "SELECT ended_at FROM controller_instances WHERE id <> ?1 ORDER BY rowid DESC LIMIT 1";
+    let ended = first(connection, operation, SQL, &[&id], |columns| columns.time_opt("ended_at"))?;
+    Ok(ended.is_none_or(|ended| ended.is_some()))
+}
+
 /// The last sign of life of all instances. The last event of a run is more recent than the heartbeat of a busy instance.
 pub(super) fn last_seen(
     connection: &Connection,

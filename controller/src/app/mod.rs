@@ -281,6 +281,8 @@ impl RunningController {
         if tokio::time::timeout(DRAIN, parts.connections.wait()).await.is_err() {
             tracing::info!("connections still open are closed");
         }
+        // What was read while the connections ended.
+        parts.grants.flush().await;
         // After the last request, so that its audit events are stored too.
         parts.stop_audit.cancel();
         if tokio::time::timeout(DRAIN, parts.audit.wait()).await.is_err() {
@@ -367,6 +369,11 @@ async fn start_in(
     let Controller { engine, mut api, feed } =
         Controller::assemble(dependencies, &instance, stop_work.clone())?;
     engine.resume_after(last_seen);
+    if let Some(seen) = last_seen
+        && !store.former_instance_ended(&instance).await?
+    {
+        api.services.grants.former_was_killed(seen);
+    }
     engine.gauge(Arc::new(pressure::HealthGauge {
         storage: settings.storage_root.clone(),
         registry: registry.clone(),

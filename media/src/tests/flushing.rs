@@ -114,3 +114,21 @@ async fn a_head_request_is_no_read() {
     world.client.head(world.url(TASK_TOKEN, Artifact::Task)).send().await.unwrap();
     assert_eq!(world.grants.reads_of(&hash(TASK_TOKEN)).await.unwrap(), GrantReads::default());
 }
+
+#[tokio::test]
+async fn reads_are_missing_only_after_a_kill_and_only_of_a_host_that_was_just_powered_on() {
+    let (_store, grants, _clock, _dir) = quiet_world().await;
+    assert!(
+        !grants.misses_reads_after(time("2027-01-15T07:59:50Z")),
+        "the former controller stopped in order"
+    );
+    grants.former_was_killed(time("2027-01-15T07:59:50Z"));
+    for (powered_on_at, missing) in [
+        ("2027-01-15T07:00:00Z", false),
+        ("2027-01-15T07:50:00Z", true),
+        ("2027-01-15T07:59:50Z", true),
+        ("2027-01-15T08:01:00Z", false),
+    ] {
+        assert_eq!(grants.misses_reads_after(time(powered_on_at)), missing, "{powered_on_at}");
+    }
+}

@@ -151,25 +151,27 @@ impl AwaitCompletion {
         host.map_err(|error| NewEvent::warn("redfish.observe-failed", error.to_string()))
     }
 
-    /// Returns whether the machine may have booted from the media. Only a look at the reads tells that it has not.
+    /// Returns whether the machine may have booted from the media. Only reads that are known tell that it has not.
     async fn may_have_booted(&self, context: &StepContext, powered_on_at: Time) -> bool {
         let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return true };
         let found = slot_fallback::current(&context.snapshot, found);
-        signs::may_have_booted(STEP, &self.0, context, &found, powered_on_at).await.unwrap_or(true)
+        signs::booted_or_unknown(STEP, &self.0, context, &found, powered_on_at).await.unwrap_or(true)
     }
 
     async fn reads(&self, context: &StepContext) -> Option<MediaReads> {
         let built: Built = context.find_output(names::ISO_BUILD)?;
         let validated: Validated = context.find_output(names::VALIDATE)?;
         let found: Discovered = context.find_output(names::DISCOVER)?;
-        let grant = found.spliced.map_or(built.boot_grant, |spliced| spliced.grant);
-        let read = self.0.grants.reads_of(&grant).await.ok()?;
-        Some(MediaReads {
-            boot_image: read.boot_read_at.is_some(),
-            bytes: read.bytes,
-            last: read.last_read_at,
-            of: validated.boot_len,
-        })
+        let found = slot_fallback::current(&context.snapshot, found);
+        let mut reads = MediaReads { of: validated.boot_len, ..MediaReads::default() };
+        // After a slot fallback the machine reads by the URLs of its last plan.
+        for grant in signs::boot_grants(&built, &found) {
+            let read = self.0.grants.reads_of(grant).await.ok()?;
+            reads.boot_image |= read.boot_read_at.is_some();
+            reads.bytes = reads.bytes.max(read.bytes);
+            reads.last = reads.last.max(read.last_read_at);
+        }
+        Some(reads)
     }
 }
 

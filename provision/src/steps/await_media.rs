@@ -5,9 +5,12 @@
 //!                           `-on: every 10 s, 3 minutes at most------> done, with a warning
 //!                   failed  -----------------------------------------> failed
 //!  no report, every 30 s:   host on, or the medium was not read -----> wait
-//!                           host off, all steps done, or the channel
-//!                             unusable, or it said nothing at all ---> done, by the power state
-//!                           host off in the middle of a step --------> failed
+//!                           host off at two looks, and
+//!                             all steps are done --------------------> done, by the power state
+//!                             the BMC reads from a copy, so that
+//!                               the machine cannot say anything -----> done, by the power state
+//!                             in the middle of a step, or before it
+//!                               said anything -----------------------> failed
 //! ```
 //!
 //! The agent powers the machine off after a success and leaves it on after a failure. So the power state confirms a result, and
@@ -30,8 +33,9 @@ use super::boot_again::OBSERVE_TIMEOUT;
 use super::reported::{conclude, observe_failed, observe_timed_out};
 use super::{discovered_bmc, names, signs};
 use bmc::failure;
+use bmc::power::POWER_TIMEOUT;
 use engine::{StepContext, StepOutcome, StepReport, WaitLimit, WaitRequest};
-use model::{NewEvent, Signal, StepName};
+use model::{Failure, NewEvent, Signal, StepName, Time};
 
 const STEP: &StepName = names::AWAIT_REPORT;
 /// The time in which a machine that reported success powers off.
@@ -83,48 +87,81 @@ pub(super) async fn confirm(
 }
 
 /// Looks whether the power state ends a wait without a report. Returns the report of the step if it does, otherwise the events of
-/// the look.
+/// the look. One look is not enough: the BMC may show an older state, and firmware may restart the host in its self-test.
 pub(super) async fn by_power(
     services: &Arc<Services>,
     context: &StepContext,
+    past: &mut BootLook,
 ) -> Result<StepReport, Vec<NewEvent>> {
     let Some(since) = second_way::powered_on_at(&context.snapshot) else { return Err(Vec::new()) };
-    if context.now().since(since) < STALE_FOR {
+    let now = context.now();
+    let heard = heard(&context.snapshot);
+    if now.since(since) < if heard.started { STALE_FOR } else { POWER_TIMEOUT } {
         return Err(Vec::new());
     }
     let (power, events) = power(services, context).await;
     if power != Some(PowerState::Off) {
+        past.off_since = past.off_since.filter(|_| power.is_none());
         return Err(events);
     }
-    let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return Err(events) };
-    let found = super::slot_fallback::current(&context.snapshot, found);
-    if !signs::may_have_booted(STEP, services, context, &found, since).await.unwrap_or(false) {
-        let message =
-            "the host is off, and its media were not read since the power-on; the job does not power it on";
-        return Err(vec![NewEvent::warn("redfish.host-off", message)]);
+    if now.since(*past.off_since.get_or_insert(now)) < OBSERVE_EVERY {
+        return Err(events);
     }
-    let Heard { unusable, started, done, complete } = heard(&context.snapshot);
-    if started && !complete && unusable.is_none() {
-        let after =
-            done.map_or_else(String::new, |unit| format!("; the last step that it said is done is {unit}"));
-        return Ok(StepReport::fail(failure(
-            class::INSTALLER,
-            STEP,
-            format!("the machine powered off before it said that it is installed{after}"),
-            "check the machine's power supply and console; then retry the job",
-        )));
-    }
-    let why = match (complete, unusable) {
-        (true, _) => "it said that all steps are done",
-        (false, Some(_)) => "its medium is copied or cached, so it cannot say more",
-        (false, None) => "it said nothing by its medium",
+    let why = match &heard {
+        Heard { complete: true, .. } => "it said that all steps are done",
+        Heard { unusable: None, started: true, done, .. } => {
+            let after = done
+                .map_or_else(String::new, |unit| format!("; the last step that it said is done is {unit}"));
+            return Ok(StepReport::fail(powered_off(&format!("it said that it is installed{after}"))));
+        }
+        Heard { unusable, .. } => match boots(services, context, since).await {
+            Boots::Unseen => {
+                let message = "the host is off, and its media were not read since the power-on; the job does not power it on";
+                return Err(vec![NewEvent::warn("redfish.host-off", message)]);
+            }
+            Boots::FromMedium if unusable.is_none() => {
+                return Ok(StepReport::fail(powered_off("it said anything by its medium")));
+            }
+            _ => "its medium is copied or cached, so it cannot say more",
+        },
     };
     let message = format!(
         "the machine powered itself off, as it does after a success ({why}): the installation is taken as finished"
     );
     let event =
         NewEvent::warn("install.observed", message).with(json!({ "via": "media", "sign": "power_off" }));
-    Ok(StepReport::done().with_output(json!({ "completion": "observed", "at": context.now() })).event(event))
+    Ok(StepReport::done().with_output(json!({ "completion": "observed", "at": now })).event(event))
+}
+
+fn powered_off(before: &str) -> Failure {
+    failure(
+        class::INSTALLER,
+        STEP,
+        format!("the machine powered off before {before}"),
+        "check the machine's power supply and console; then retry the job",
+    )
+}
+
+/// How a machine boots, as far as the reads of its media show it.
+enum Boots {
+    /// Its media were read since the power-on.
+    FromMedium,
+    /// They were not, and the BMC has read so much of them before that it may boot the machine from a copy.
+    FromCopy,
+    /// Nothing shows that it has booted, or it cannot be known.
+    Unseen,
+}
+
+async fn boots(services: &Arc<Services>, context: &StepContext, since: Time) -> Boots {
+    let Some(found) = context.find_output::<Discovered>(names::DISCOVER) else { return Boots::Unseen };
+    let found = super::slot_fallback::current(&context.snapshot, found);
+    if signs::media_read_since(STEP, services, context, &found, since).await.unwrap_or(false) {
+        return Boots::FromMedium;
+    }
+    match signs::is_copied(STEP, services, context, &found).await {
+        Ok(true) => Boots::FromCopy,
+        Ok(false) | Err(_) => Boots::Unseen,
+    }
 }
 
 /// The sentence of the wait.

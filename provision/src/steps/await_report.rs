@@ -49,7 +49,7 @@ impl Step for AwaitReport {
         let looked = boot_again::look_if_due(&self.0, context, &mut past, limit).await;
         let events = match (looked, &context.previous_wait) {
             (Looked::SecondWay(report), _) => return *report,
-            (_, Some(_)) if by_media => match await_media::by_power(&self.0, context).await {
+            (_, Some(_)) if by_media => match await_media::by_power(&self.0, context, &mut past).await {
                 Ok(report) => return report,
                 Err(events) => events,
             },

@@ -148,7 +148,7 @@ fn begin(wait: &StepName, second: SecondWay) -> StepReport {
     let message = second_way::describe(&second);
     let ways =
         json!({ "first": second.first, "second": second.second, "powered_on_at": second.powered_on_at });
-    let output = BootLook { looked: true, look_at: None, second_way: Some(second) };
+    let output = BootLook { looked: true, second_way: Some(second), ..BootLook::default() };
     let mut report = StepReport::done()
         .with_output(json!(output))
         .event(NewEvent::warn("redfish.second-way", message).with(ways));

@@ -30,8 +30,7 @@ pub(super) async fn media_read_since(
     since: Time,
 ) -> Result<bool, StepError> {
     let built: Built = output_of(step, context, names::ISO_BUILD)?;
-    let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
-    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced).chain(&found.grants) {
+    for grant in std::iter::once(&built.task_grant).chain(boot_grants(&built, found)) {
         let reads = reads_of(step, services, grant).await?;
         if reads.last_read_at.is_some_and(|read| read > since) {
             return Ok(true);
@@ -40,8 +39,8 @@ pub(super) async fn media_read_since(
     Ok(false)
 }
 
-/// Returns whether the machine may have booted from the media after the power-on at `since`: a report, a read of an image, or
-/// reads that are unknown because the BMC or an earlier controller instance holds them.
+/// Returns whether the machine may have booted from the media after the power-on at `since`, as far as a decision needs it that
+/// powers the host off: also when the controller was restarted in between, in whatever way.
 pub(super) async fn may_have_booted(
     step: &StepName,
     services: &Services,
@@ -49,18 +48,49 @@ pub(super) async fn may_have_booted(
     found: &Discovered,
     since: Time,
 ) -> Result<bool, StepError> {
-    if has_reported(context) || services.grants.counting_since() > since {
+    if services.grants.counting_since() > since {
         return Ok(true);
     }
+    booted_or_unknown(step, services, context, found, since).await
+}
+
+/// Returns whether the machine has booted from the media after the power-on at `since`, or may have done so unseen: it has
+/// reported, an image was read, the BMC holds a copy, or the reads of a killed controller are missing.
+pub(super) async fn booted_or_unknown(
+    step: &StepName,
+    services: &Services,
+    context: &StepContext,
+    found: &Discovered,
+    since: Time,
+) -> Result<bool, StepError> {
+    if has_reported(context) || services.grants.misses_reads_after(since) {
+        return Ok(true);
+    }
+    Ok(is_copied(step, services, context, found).await?
+        || media_read_since(step, services, context, found, since).await?)
+}
+
+/// Returns whether the BMC has read so much of the boot image that the host may boot from a copy of it.
+pub(super) async fn is_copied(
+    step: &StepName,
+    services: &Services,
+    context: &StepContext,
+    found: &Discovered,
+) -> Result<bool, StepError> {
     let validated: Validated = output_of(step, context, names::VALIDATE)?;
     let built: Built = output_of(step, context, names::ISO_BUILD)?;
-    let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
-    for grant in std::iter::once(&built.boot_grant).chain(spliced).chain(&found.grants) {
+    for grant in boot_grants(&built, found) {
         if reads_of(step, services, grant).await?.bytes >= (validated.boot_len / READ_AHEAD).max(1) {
             return Ok(true);
         }
     }
-    media_read_since(step, services, context, found, since).await
+    Ok(false)
+}
+
+/// Returns the grants under which the boot image of a job was or is inserted, with those of the task image of later plans.
+pub(super) fn boot_grants<'a>(built: &'a Built, found: &'a Discovered) -> impl Iterator<Item = &'a String> {
+    let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
+    std::iter::once(&built.boot_grant).chain(spliced).chain(&found.grants)
 }
 
 async fn reads_of(step: &StepName, services: &Services, grant: &str) -> Result<GrantReads, StepError> {

@@ -382,3 +382,26 @@ async fn pending_cleanup_is_shown_and_the_next_job_does_it() {
     assert_eq!(server["pending_cleanup"], Value::Null, "{server:#}");
     scene.end().await;
 }
+
+/// The BMCs of two servers change places while a job waits for its report, as when addresses are leased anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_took_the_address_of_the_bmc_is_neither_shut_down_nor_changed_by_cleanup() {
+    let scene = Scene::start(vec![silent("SWAP-1")]).await;
+    let id = scene.admin.create_job("SWAP-1").await;
+    scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
+    let bmc = scene.bmc("SWAP-1");
+    let system = FaultTrigger::Request { method: "GET".to_owned(), path_ends_with: "437XR1138R2".to_owned() };
+    let other = json!({ "SerialNumber": "SWAP-2", "UUID": "00000000-0000-4000-8000-000000000002" });
+    bmc.inject(Fault::always(system, FaultEffect::Lie(other)));
+    let before = bmc.mutations();
+    scene.skip(std::time::Duration::from_secs(60));
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(job["outcome"], "cancelled", "{job:#}");
+    let log = scene.admin.event_log(&id).await;
+    assert!(log.contains("another machine is at this address now"), "{log}");
+    assert!(!job["cleanup"]["remaining"].as_array().unwrap().is_empty(), "{job:#}");
+    let after = bmc.mutations();
+    assert_eq!(after.len(), before.len(), "{:#?}", &after[before.len()..]);
+    scene.end().await;
+}

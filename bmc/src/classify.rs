@@ -48,7 +48,9 @@ pub fn from_redfish(step: &StepName, error: &RedfishError) -> StepError {
         | ErrorKind::NoVirtualMedia { .. }
         | ErrorKind::MediaDetached { .. }
         | ErrorKind::MediaUrl { .. } => class::UNSUPPORTED,
-        ErrorKind::Unauthorized { .. } | ErrorKind::Config { .. } => class::INPUT,
+        ErrorKind::Unauthorized { .. } | ErrorKind::OtherMachine { .. } | ErrorKind::Config { .. } => {
+            class::INPUT
+        }
         ErrorKind::Busy { .. }
         | ErrorKind::Server { .. }
         | ErrorKind::TaskFailed { .. }

@@ -183,6 +183,16 @@ pub enum ErrorKind {
         /// The name of the attribute.
         attribute: String,
     },
+    /// The system is another machine than the one that was discovered: the BMC at this address was exchanged.
+    #[error(
+        "another machine is at this address now: its system shows the serial number {shown}, and {known} was discovered"
+    )]
+    OtherMachine {
+        /// The serial number at the time of discovery.
+        known: String,
+        /// The serial number that the system shows now.
+        shown: String,
+    },
     /// The BMC offers no supported way to do this.
     #[error("not supported: {what}")]
     NotSupported {
@@ -310,6 +320,7 @@ impl RedfishError {
             | ErrorKind::License { .. }
             | ErrorKind::Refused { .. }
             | ErrorKind::NotFound { .. }
+            | ErrorKind::OtherMachine { .. }
             | ErrorKind::NotSupported { .. }
             | ErrorKind::Unsupported { .. }
             | ErrorKind::NoVirtualMedia { .. }
@@ -357,6 +368,7 @@ impl RedfishError {
             ErrorKind::License { .. } => "license",
             ErrorKind::Refused { .. } => "refused",
             ErrorKind::NotFound { .. } => "not_found",
+            ErrorKind::OtherMachine { .. } => "other_machine",
             ErrorKind::NotSupported { .. } => "not_supported",
             ErrorKind::Unsupported { .. } => "unsupported",
             ErrorKind::NoVirtualMedia { .. } => "no_virtual_media",
@@ -457,6 +469,9 @@ impl RedfishError {
                 "read the BMC's message; another slot, value or firmware version may be needed"
             }
             ErrorKind::NotFound { .. } => "discover again; after a BMC reset resources appear late",
+            ErrorKind::OtherMachine { .. } => {
+                "find the BMC of the registered machine and give it a fixed address; its media and power may be as the job left them"
+            }
             ErrorKind::NotSupported { .. } => {
                 "use another slot, another flag of the profile, or newer firmware"
             }

@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep};
 use url::Url;
 
 use crate::credentials::{BmcCredentials, RequestAuth, Session};
+use crate::discovery::SystemInfo;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorKind, Operation, RedfishError, classify, from_transport};
 use crate::etag::IfMatchFallback;
@@ -40,6 +41,8 @@ use crate::transport::{Request, Transport};
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
+/// How long a read of the system proves that the discovered machine has the address: leases and restarts of BMCs take minutes.
+const CHECK_HOLDS: Duration = Duration::from_secs(300);
 /// How many redirects one request follows.
 const MAX_HOPS: usize = 2;
 
@@ -65,6 +68,8 @@ pub(crate) struct Core {
     /// Limits of requests; shared with other handles of the same BMC.
     pub(crate) limits: RequestLimits,
     jitter: Jitter,
+    /// When the BMC last showed the machine that was discovered.
+    checked_at: parking_lot::Mutex<Option<Instant>>,
     /// The BMC returned 406 for `Accept-Encoding: identity`.
     pub(crate) any_encoding: AtomicBool,
 }
@@ -196,6 +201,7 @@ impl Core {
             fence,
             limits: RequestLimits::default(),
             jitter: Jitter::new(seed),
+            checked_at: parking_lot::Mutex::default(),
             any_encoding: AtomicBool::new(false),
         }
     }
@@ -203,6 +209,26 @@ impl Core {
     /// The profile in force now.
     pub(crate) fn profile(&self) -> Arc<Profile> {
         self.active_profile.profile()
+    }
+
+    /// Checks that a read of the system is of the machine that was discovered.
+    pub(crate) fn check_same(
+        &self,
+        operation: Operation,
+        system: &SystemInfo,
+        read: &Resource,
+    ) -> Result<(), RedfishError> {
+        if let Some((known, shown)) = system.other_serial(read) {
+            let known = known.to_owned();
+            return Err(RedfishError::new(operation, ErrorKind::OtherMachine { known, shown }));
+        }
+        *self.checked_at.lock() = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Whether the BMC has shown the discovered machine within [`CHECK_HOLDS`].
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked_at.lock().is_some_and(|at| at.elapsed() < CHECK_HOLDS)
     }
 
     /// Releases what can be read or opened again: see [`crate::Bmc::release_idle`].

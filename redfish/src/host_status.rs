@@ -50,7 +50,9 @@ impl Bmc {
     ///
     /// When the system cannot be read.
     pub async fn host_status(&self, system: &SystemInfo) -> Result<HostStatus, RedfishError> {
-        Ok(HostStatus::of(&self.core.read(Operation::PowerState, &system.uri).await?))
+        let read = self.core.read(Operation::PowerState, &system.uri).await?;
+        self.core.check_same(Operation::PowerState, system, &read)?;
+        Ok(HostStatus::of(&read))
     }
 }
 

@@ -6,7 +6,7 @@
 //!                                             400/409? read; in the wanted state? success; in transition? not confirmed
 //!                                             400 to a type that only ActionInfo lists? read it: ForceOn for On, or refused
 //!                                             read back -> ChangeResult { changed, confirmed, observed }
-//!   shut_down_running                         as reset(GracefulShutdown), without the first read
+//!   shut_down_running                         as reset(GracefulShutdown), without the first read if the machine was checked lately
 //! ```
 //!
 //! A host takes seconds to minutes to change its state, so `confirmed` is usually false right after the request. The
@@ -41,7 +41,9 @@ impl Bmc {
     ///
     /// When the system cannot be read.
     pub async fn power_state_cached(&self, system: &SystemInfo) -> Result<PowerState, RedfishError> {
-        Ok(PowerState::of(&self.core.cached(Operation::PowerState, &system.uri).await?))
+        let read = self.core.cached(Operation::PowerState, &system.uri).await?;
+        self.core.check_same(Operation::PowerState, system, &read)?;
+        Ok(PowerState::of(&read))
     }
 
     /// The resets that restart this host; each is sent when the power state shows the goal of the previous one.
@@ -74,7 +76,9 @@ impl Bmc {
     }
 
     async fn power(&self, operation: Operation, system: &SystemInfo) -> Result<PowerState, RedfishError> {
-        Ok(PowerState::of(&self.core.read(operation, &system.uri).await?))
+        let read = self.core.read(operation, &system.uri).await?;
+        self.core.check_same(operation, system, &read)?;
+        Ok(PowerState::of(&read))
     }
 
     /// Sends a reset if the host is not in the wanted state already.
@@ -93,7 +97,8 @@ impl Bmc {
     }
 
     /// Asks the system of a host that is known to be on to shut down, and reads the power state back. The power state is not read
-    /// before: a message of the host is a proof that is no older than a read. A host that is off after all stays off.
+    /// before: a message of the host is a proof that is no older than a read. A host that is off after all stays off. The system
+    /// is read nevertheless when it was last read five minutes ago, because another machine may have its address by now.
     ///
     /// # Errors
     ///
@@ -102,7 +107,8 @@ impl Bmc {
         &self,
         system: &SystemInfo,
     ) -> Result<ChangeResult<PowerState>, RedfishError> {
-        self.reset_from(system, ResetType::GracefulShutdown, Some(PowerState::On)).await
+        let seen = Some(PowerState::On).filter(|_| self.core.is_checked());
+        self.reset_from(system, ResetType::GracefulShutdown, seen).await
     }
 
     async fn reset_from(
@@ -145,7 +151,9 @@ impl Bmc {
             let observed = match seen {
                 Some(seen) => seen,
                 None => {
-                    PowerState::of(&self.core.read_for_update(OPERATION, &system.uri, needs_change).await?)
+                    let read = self.core.read_for_update(OPERATION, &system.uri, needs_change).await?;
+                    self.core.check_same(OPERATION, system, &read)?;
+                    PowerState::of(&read)
                 }
             };
             if Some(observed) == goal {

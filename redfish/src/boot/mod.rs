@@ -221,6 +221,7 @@ impl Bmc {
         };
         let at = self.core.profile().boot_at;
         let resource = read(&system.uri).await?;
+        self.core.check_same(operation, system, &resource)?;
         let current = BootOverride::of(&resource.fields);
         let settings = json::member(&resource.fields, "@Redfish.Settings")
             .and_then(|settings| json::link(settings, "SettingsObject"))

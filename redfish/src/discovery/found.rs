@@ -183,6 +183,16 @@ impl SystemInfo {
         self.service_tag.as_deref().or(self.serial.as_deref())
     }
 
+    /// Returns the serial number of a later read of this system that is of another machine: BMCs change places when their
+    /// addresses are leased anew. A read without a serial number is of the same one, and so is one with the same UUID.
+    pub(crate) fn other_serial(&self, read: &Resource) -> Option<(&str, String)> {
+        let (known, shown) = (self.serial.as_deref()?, serial_of(read)?);
+        let uuid = self.uuid.as_ref().zip(json::word(&read.fields, "UUID"));
+        let same = known.eq_ignore_ascii_case(&shown)
+            || uuid.is_some_and(|(known, shown)| known.eq_ignore_ascii_case(&shown));
+        (!same).then_some((known, shown))
+    }
+
     /// Compares the serial number and the service tag with the expected serial, without case.
     pub fn matches_serial(&self, expected: &str) -> SerialMatch {
         let expected = expected.trim();

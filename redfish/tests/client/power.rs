@@ -2,8 +2,8 @@
 
 use http::Method;
 use redfish::{
-    Bmc, ErrorKind, InsertOptions, PowerState, ResetType, SystemInfo, SystemSelector, TransportError,
-    TransportErrorKind,
+    Bmc, BootTarget, ErrorKind, InsertOptions, PowerState, ResetType, SystemInfo, SystemSelector,
+    TransportError, TransportErrorKind,
 };
 use serde_json::json;
 
@@ -158,6 +158,7 @@ async fn a_host_that_said_it_is_on_is_shut_down_without_a_read_before_and_read_b
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "PowerState": "On" }));
     let (bmc, system) = found(&fake).await;
+    assert_eq!(bmc.power_state(&system).await.unwrap(), PowerState::On);
     tokio::time::advance(std::time::Duration::from_secs(60)).await;
     let before = fake.sent(Method::GET, SYSTEM).len();
     fake.on(Method::POST, RESET, [Reply::status(204).effect(SYSTEM, json!({ "PowerState": "Off" }))]);
@@ -169,4 +170,30 @@ async fn a_host_that_said_it_is_on_is_shut_down_without_a_read_before_and_read_b
     fake.on(Method::POST, RESET, [Reply::text(409, "the host is off")]);
     let done = bmc.shut_down_running(&system).await.unwrap();
     assert!(!done.changed && done.confirmed && done.observed == PowerState::Off);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_took_the_address_of_the_discovered_one_gets_no_change() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "PowerState": "On", "SerialNumber": "SER1", "UUID": "aa-1" }));
+    let (bmc, system) = found(&fake).await;
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    // The serial number of the chassis is shown late on some BMCs: the same UUID is the same machine.
+    fake.merge(SYSTEM, json!({ "SerialNumber": "chassis" }));
+    assert_eq!(bmc.power_state(&system).await.unwrap(), PowerState::On);
+
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    fake.merge(SYSTEM, json!({ "SerialNumber": "SER2", "UUID": "bb-2" }));
+    tokio::time::advance(std::time::Duration::from_secs(300)).await;
+    let refused = bmc.shut_down_running(&system).await.unwrap_err();
+    assert!(matches!(refused.kind, ErrorKind::OtherMachine { .. }));
+    let refused = bmc.reset(&system, ResetType::GracefulShutdown).await.unwrap_err();
+    assert!(
+        matches!(&refused.kind, ErrorKind::OtherMachine { known, shown } if known == "SER1" && shown == "SER2")
+    );
+    assert!(!refused.is_transient() && !refused.maybe_applied());
+    assert!(matches!(bmc.host_status(&system).await.unwrap_err().kind, ErrorKind::OtherMachine { .. }));
+    let boot = bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap_err();
+    assert!(matches!(boot.kind, ErrorKind::OtherMachine { .. }));
+    assert!(fake.mutations().is_empty());
 }

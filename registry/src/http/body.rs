@@ -6,7 +6,7 @@
 //! ```
 //!
 //! At intervals the written part is flushed to the disk in the background, so that the fsync at the end has little left
-//! to do. One flush at a time per upload, and the upload does not wait for it.
+//! to do. One flush at a time per upload, and the upload does not wait for it. When it fails, the session ends.
 //!
 //! A client must keep a minimum rate: the bytes are counted over each 30 s in which the registry waits for them. Otherwise
 //! a byte now and then would hold a place that other clients wait for.
@@ -169,8 +169,7 @@ impl<'a> RequestBody<'a> {
             if sink.offset() / EARLY_EVERY != (sink.offset() + gathered.length as u64) / EARLY_EVERY
                 && early.as_ref().is_none_or(JoinHandle::is_finished)
             {
-                let session = Arc::clone(sink.session());
-                early = Some(tokio::task::spawn_blocking(move || session.write_back()));
+                early = Some(tokio::task::spawn_blocking(sink.write_back()));
             }
             slot = Slot::Writing(sink.append_aside(gathered.take()));
         };

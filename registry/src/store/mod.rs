@@ -78,6 +78,8 @@ mod model;
 mod pins;
 mod quota;
 mod referrers;
+#[cfg(test)]
+mod request_tests;
 mod resume;
 mod retention;
 mod scrub;

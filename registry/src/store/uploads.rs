@@ -22,7 +22,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -62,7 +62,17 @@ pub(crate) struct Session {
     received: AtomicU64,
     /// Whether an administrator has cancelled the session.
     cancelled: watch::Sender<bool>,
+    early: EarlyFlush,
     writer: Arc<Mutex<Writer>>,
+}
+
+/// The result of the flushes while the session is written. The kernel reports a lost write once to each file that was open
+/// before, and never to one that is opened after the first report: what an early flush found, no later fsync finds.
+#[derive(Default)]
+struct EarlyFlush {
+    failed: AtomicBool,
+    /// Locked during a flush.
+    error: parking_lot::Mutex<Option<Error>>,
 }
 
 struct Writer {
@@ -98,10 +108,10 @@ impl Session {
         self.received.load(Ordering::Acquire)
     }
 
-    /// Starts writing back what was received so far. A failure is not lost: it appears again when the session is
-    /// finished, because the kernel reports it to each open file.
-    pub(crate) fn write_back(&self) {
-        let _ = File::open(&self.path).and_then(|file| file.sync_data());
+    /// Fails when an early flush failed; waits for one under way. Ask after the fsync of the file: an error that it did not
+    /// report was reported to a flush that is over or under way.
+    fn expect_flushed(&self) -> Result<(), Error> {
+        self.early.error.lock().take().map_or(Ok(()), Err)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -155,6 +165,7 @@ impl Session {
             begun,
             received: AtomicU64::new(offset),
             cancelled: watch::Sender::new(false),
+            early: EarlyFlush::default(),
             writer: Arc::new(Mutex::new(writer)),
         }
     }
@@ -237,6 +248,23 @@ impl Store {
         }
         file.seek(SeekFrom::Start(writer.offset)).map_err(Error::io("continue", path))?;
         Ok(Sink { store: Arc::clone(self), session, writer, file })
+    }
+
+    /// Writes back what a session has received so far. After a failure the session cannot be finished; it ends at once,
+    /// unless a request writes to it, which ends it.
+    fn write_back(self: &Arc<Self>, session: &Arc<Session>) {
+        let mut lost = session.early.error.lock();
+        // The session has ended, or its end will report why its file cannot be opened.
+        let Ok(file) = File::open(&session.path) else { return };
+        let Err(error) = self.disk.sync_file(&file, &session.path) else { return };
+        tracing::error!(
+            upload = %session.id, repository = %session.repository, error = &error as &dyn std::error::Error,
+            "received bytes of an upload are lost: the upload ends, and its client has to start again"
+        );
+        *lost = Some(error);
+        session.early.failed.store(true, Ordering::Release);
+        drop(lost);
+        self.abandon(session);
     }
 
     /// Removes a session whose writer failed, if it still exists.
@@ -386,8 +414,20 @@ impl Sink {
         Err(refused)
     }
 
-    /// Writes and hashes the next bytes. After a failure the session is unchanged.
+    /// Writes back what was received so far, when it is called on a blocking thread. The session can be used meanwhile.
+    pub(crate) fn write_back(&self) -> impl FnOnce() + Send + 'static {
+        let (store, session) = (Arc::clone(&self.store), Arc::clone(&self.session));
+        move || store.write_back(&session)
+    }
+
+    /// Writes and hashes the next bytes. After a failure the session is unchanged, unless bytes of it are lost: it ends.
     pub(crate) fn append(mut self, chunk: &Bytes) -> Result<Self, Error> {
+        if self.session.early.failed.load(Ordering::Acquire) {
+            let lost = self.session.expect_flushed().err();
+            let refused = lost.unwrap_or(Error::UploadUnknown(self.session.id));
+            self.cancel();
+            return Err(refused);
+        }
         if chunk.is_empty() {
             return Ok(self);
         }
@@ -454,7 +494,8 @@ impl Sink {
             self.cancel();
             return Err(Error::DigestMismatch { expected: expected.clone(), actual });
         }
-        let kept = self.store.disk.sync_file(&self.file, &self.session.path).and_then(|()| {
+        let synced = self.store.disk.sync_file(&self.file, &self.session.path);
+        let kept = synced.and_then(|()| self.session.expect_flushed()).and_then(|()| {
             let Writer { offset, reserved, .. } = &mut *self.writer;
             self.store.commit_upload(
                 &self.session.path,

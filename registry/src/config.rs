@@ -38,7 +38,8 @@ pub struct Config {
     pub upload_queue_timeout: Duration,
     /// How long a client may send nothing in the middle of a body. Default 30 s.
     pub upload_read_timeout: Duration,
-    /// The total time for one request body. Default 1 h.
+    /// How long the registry waits for one request body, in addition to the time that what has arrived takes at
+    /// `upload_min_rate`: a body that keeps the rate is not cut. Default 1 h.
     pub upload_timeout: Duration,
     /// The age at which [`Registry::sweep`](crate::Registry::sweep) removes an upload session without writes. Default
     /// 24 h.

@@ -9,7 +9,8 @@
 //! to do. One flush at a time per upload, and the upload does not wait for it. When it fails, the session ends.
 //!
 //! A client must keep a minimum rate: the bytes are counted over each 30 s in which the registry waits for them. Otherwise
-//! a byte now and then would hold a place that other clients wait for.
+//! a byte now and then would hold a place that other clients wait for. A body that keeps it may take as long as it needs:
+//! the total time grows with the bytes that have arrived.
 //!
 //! Small frames are copied together, so that a client that sends single bytes cannot hold a network buffer with each.
 //! Large frames are passed on without a copy. A frame is as long as the read buffer of the server at most; see
@@ -50,7 +51,13 @@ const RATE_WINDOW: Duration = Duration::from_secs(30);
 pub(super) struct RequestBody<'a> {
     body: &'a mut Body,
     silence: Duration,
-    deadline: Instant,
+    /// How long the registry may wait for a body without a byte.
+    patience: Duration,
+    /// How long the registry has waited.
+    waited: Duration,
+    /// The bytes that have arrived.
+    received: u64,
+    min_rate: u64,
     rate: UploadRate,
 }
 
@@ -95,23 +102,36 @@ impl<'a> RequestBody<'a> {
         RequestBody {
             body,
             silence: config.upload_read_timeout.min(LONGEST),
-            deadline: Instant::now() + config.upload_timeout.min(LONGEST),
+            patience: config.upload_timeout.min(LONGEST),
+            waited: Duration::ZERO,
+            received: 0,
+            min_rate: config.upload_min_rate,
             rate: UploadRate::new(config),
         }
+    }
+
+    /// How much longer the registry waits for the whole body. What has arrived had as much time as the slowest client needs
+    /// for it, so that a large body is cut for its rate only.
+    fn time_left(&self) -> Duration {
+        let needed = Duration::from_secs(self.received.checked_div(self.min_rate).unwrap_or(0)).min(LONGEST);
+        (self.patience + needed).saturating_sub(self.waited)
     }
 
     /// The next piece of data; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         loop {
             let began = Instant::now();
-            let deadline = self.deadline.min(began + self.silence);
+            let deadline = began + self.time_left().min(self.silence);
             let frame = timeout_at(deadline, self.body.frame()).await.map_err(|_| timed_out())?;
             let length = match &frame {
                 Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
                 // The end of the body: no rate is needed any more.
                 Some(Err(_)) | None => usize::MAX,
             };
-            if !self.rate.keeps_up(began.elapsed(), length) {
+            let waited = began.elapsed();
+            self.waited += waited;
+            self.received = self.received.saturating_add(length as u64);
+            if !self.rate.keeps_up(waited, length) {
                 return Err(timed_out());
             }
             match frame {
@@ -321,12 +341,16 @@ mod tests {
 
     /// The end of a body whose frames have `length` bytes and come every `seconds`, and when it ended.
     async fn paced(length: usize, seconds: u64, count: usize) -> (bool, Duration) {
+        paced_under(&config(), length, seconds, count).await
+    }
+
+    async fn paced_under(config: &Config, length: usize, seconds: u64, count: usize) -> (bool, Duration) {
         let frames = stream::iter(0..count).then(move |_| async move {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             Ok::<_, std::io::Error>(Bytes::from(vec![0; length]))
         });
         let (mut body, began) = (Body::from_stream(frames), Instant::now());
-        let read = RequestBody::new(&mut body, &config()).collect(usize::MAX).await;
+        let read = RequestBody::new(&mut body, config).collect(usize::MAX).await;
         (read.is_ok(), began.elapsed())
     }
 
@@ -337,6 +361,23 @@ mod tests {
         assert_eq!(paced(120 << 10, 29, 10).await, (true, Duration::from_secs(290)));
         // A body that ends in time needs no rate.
         assert_eq!(paced(1, 14, 2).await, (true, Duration::from_secs(28)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_keeps_the_minimum_rate_may_take_longer_than_the_time_for_one_without_bytes() {
+        assert_eq!(paced(120 << 10, 10, 400).await, (true, Duration::from_secs(4000)));
+        // As slow as allowed, and too slow after more than an hour.
+        assert_eq!(paced(60 << 10, 15, 300).await, (true, Duration::from_secs(4500)));
+        let slower = stream::iter(0..300).then(|number| async move {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            Ok::<_, std::io::Error>(Bytes::from(vec![0; if number < 260 { 60 << 10 } else { 10 }]))
+        });
+        let (mut body, began) = (Body::from_stream(slower), Instant::now());
+        assert!(RequestBody::new(&mut body, &config()).collect(usize::MAX).await.is_err());
+        assert_eq!(began.elapsed(), Duration::from_secs(260 * 15 + 30));
+        // Without a minimum rate only the time limit is left.
+        let any_rate = Config { upload_min_rate: 0, ..config() };
+        assert_eq!(paced_under(&any_rate, 1, 10, 400).await, (false, Duration::from_secs(3600)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 
 use super::blob_stream::stream;
+use super::completed::completed;
 use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
 use super::range::{Selection, select};
@@ -73,6 +74,17 @@ impl Api {
     }
 
     pub(super) async fn delete_blob(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+        parts: &Parts,
+    ) -> Result<Response, ApiError> {
+        let (api, parts) = (self.clone(), parts.clone());
+        let (repository, digest) = (repository.clone(), digest.clone());
+        completed(async move { api.delete_blob_recorded(&repository, &digest, &parts).await }).await
+    }
+
+    async fn delete_blob_recorded(
         &self,
         repository: &RepositoryName,
         digest: &Digest,

@@ -16,10 +16,12 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 
 use super::body::RequestBody;
+use super::completed::completed;
 use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
 use super::path::manifest_path;
@@ -77,6 +79,23 @@ impl Api {
         };
         let document =
             RequestBody::new(body, config).collect(config.max_manifest_size).await?.ok_or_else(too_large)?;
+        let (api, parts) = (self.clone(), parts.clone());
+        let (repository, reference) = (repository.clone(), reference.clone());
+        let put = async move {
+            api.put_recorded(&repository, &reference, (tags, may_move), document, &parts).await
+        };
+        completed(put).await
+    }
+
+    /// Puts a received document under its tags, which the caller may move or not.
+    async fn put_recorded(
+        &self,
+        repository: &RepositoryName,
+        reference: &Reference,
+        (tags, may_move): (Vec<Tag>, Result<(), Denied>),
+        document: Bytes,
+        parts: &Parts,
+    ) -> Result<Response, ApiError> {
         let content_type = text(&parts.headers, header::CONTENT_TYPE).map(str::to_owned);
         let (name, wanted, moved) = (repository.clone(), reference.clone(), tags.clone());
         // Parsing and hashing some megabytes blocks as much as writing them does.
@@ -123,6 +142,17 @@ impl Api {
     }
 
     pub(super) async fn delete_manifest(
+        &self,
+        repository: &RepositoryName,
+        reference: &Reference,
+        parts: &Parts,
+    ) -> Result<Response, ApiError> {
+        let (api, parts) = (self.clone(), parts.clone());
+        let (repository, reference) = (repository.clone(), reference.clone());
+        completed(async move { api.delete_recorded(&repository, &reference, &parts).await }).await
+    }
+
+    async fn delete_recorded(
         &self,
         repository: &RepositoryName,
         reference: &Reference,

@@ -27,6 +27,7 @@ mod blobs;
 mod body;
 pub(crate) mod caller;
 mod catalog;
+mod completed;
 mod conditional;
 pub(crate) mod error;
 mod manifests;
@@ -64,7 +65,8 @@ const NAMESPACE: HeaderName = HeaderName::from_static("oci-namespace");
 const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
 const TAG: HeaderName = HeaderName::from_static("oci-tag");
 
-/// The state shared by all handlers.
+/// The state shared by all handlers. Clones share it.
+#[derive(Clone)]
 struct Api {
     registry: Registry,
     authorizer: Arc<dyn Authorizer>,

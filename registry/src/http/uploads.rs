@@ -29,6 +29,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::body::{BodyEnd, RequestBody};
+use super::completed::completed;
 use super::error::{ApiError, Code};
 use super::path::{blob_path, upload_path};
 use super::range::ChunkRange;
@@ -68,9 +69,6 @@ impl Api {
             }
         }
         if let Some(digest) = self.mount(repository, parts).await? {
-            let mounted = digest.clone();
-            self.record(parts, Some(repository), Audited::MountBlob, |event| event.digest = Some(mounted))
-                .await;
             return Ok(created(repository, &digest));
         }
         let session = self.begin(repository, algorithm, parts).await?;
@@ -106,8 +104,7 @@ impl Api {
             let (source, wanted) = (source.clone(), digest.clone());
             match allowed {
                 Ok(()) => {
-                    let name = repository.clone();
-                    if self.registry.run(move |store| store.mount(&source, &name, &wanted)).await? {
+                    if self.mount_recorded(source, repository, wanted, parts).await? {
                         return Ok(Some(digest));
                     }
                 }
@@ -123,6 +120,27 @@ impl Api {
             Some(denied) => Err(self.refuse(parts, Some(repository), Action::Push, denied).await),
             None => Ok(None),
         }
+    }
+
+    /// Mounts the blob if the source has it; returns whether it has.
+    async fn mount_recorded(
+        &self,
+        source: RepositoryName,
+        repository: &RepositoryName,
+        digest: Digest,
+        parts: &Parts,
+    ) -> Result<bool, ApiError> {
+        let (api, repository, parts) = (self.clone(), repository.clone(), parts.clone());
+        let mount = async move {
+            let (name, wanted) = (repository.clone(), digest.clone());
+            let there = api.registry.run(move |store| store.mount(&source, &name, &wanted)).await?;
+            if there {
+                let mounted = |event: &mut AuditEvent| event.digest = Some(digest);
+                api.record(&parts, Some(&repository), Audited::MountBlob, mounted).await;
+            }
+            Ok(there)
+        };
+        completed(mount).await
     }
 
     async fn push_monolithic(
@@ -266,12 +284,17 @@ impl Api {
         digest: &Digest,
         parts: &Parts,
     ) -> Result<Response, ApiError> {
-        let (length, expected) = (sink.offset() + last.len() as u64, digest.clone());
-        self.registry.run(move |_| sink.append(&last)?.finish(&expected)).await?;
-        let pushed =
-            |event: &mut AuditEvent| (event.digest, event.size) = (Some(digest.clone()), Some(length));
-        self.record(parts, Some(repository), Audited::PushBlob, pushed).await;
-        Ok(created(repository, digest))
+        let (api, repository, parts) = (self.clone(), repository.clone(), parts.clone());
+        let (length, digest) = (sink.offset() + last.len() as u64, digest.clone());
+        let finish = async move {
+            let expected = digest.clone();
+            api.registry.run(move |_| sink.append(&last)?.finish(&expected)).await?;
+            let pushed =
+                |event: &mut AuditEvent| (event.digest, event.size) = (Some(digest.clone()), Some(length));
+            api.record(&parts, Some(&repository), Audited::PushBlob, pushed).await;
+            Ok(created(&repository, &digest))
+        };
+        completed(finish).await
     }
 
     /// Appends the body to the session after all checks that need no body. The last piece is returned unwritten.

@@ -3,19 +3,27 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode, header};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
 use tower::ServiceExt as _;
 
 use super::Store;
 use super::disk::{Disk, DiskHook, DiskOp, HookAction};
+use super::faults::script::{IMAGE, image, push, put};
 use super::faults::{config, directory};
-use crate::access::AllowAll;
+use crate::access::{AllowAll, Audit, AuditEvent, Audited};
 use crate::digest::{Algorithm, Digest};
+use crate::name::RepositoryName;
 use crate::places::Places;
 use crate::{Config, Registry};
 
@@ -72,4 +80,67 @@ async fn an_upload_of_which_an_early_flush_lost_bytes_is_not_acknowledged() {
     }
     let again = send(&router, Method::PUT, &finish, Body::empty()).await.status();
     assert_eq!(again, StatusCode::NOT_FOUND);
+}
+
+/// Pauses the next change of tags before it is durable.
+#[derive(Default)]
+struct PausedTags(Mutex<Option<(oneshot::Sender<()>, Receiver<()>)>>);
+
+impl DiskHook for PausedTags {
+    fn before(&self, op: DiskOp<'_>) -> HookAction {
+        if matches!(op, DiskOp::SyncDirectory(path) if path.ends_with("_tags"))
+            && let Some((reached, release)) = self.0.lock().take()
+        {
+            reached.send(()).unwrap();
+            release.recv().unwrap();
+        }
+        HookAction::Go
+    }
+
+    fn after(&self, _: DiskOp<'_>) {}
+}
+
+struct Events(mpsc::UnboundedSender<AuditEvent>);
+
+impl Audit for Events {
+    fn record(&self, event: &AuditEvent) {
+        self.0.send(event.clone()).unwrap();
+    }
+}
+
+/// Serves one connection; returns when its last request has ended or was dropped.
+async fn serve_one(listener: TcpListener, router: axum::Router) {
+    let (stream, _) = listener.accept().await.unwrap();
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        router.clone().oneshot(request.map(Body::new))
+    });
+    let _disconnected = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+#[tokio::test]
+async fn a_change_whose_client_disconnects_is_recorded_once() {
+    let (root, hook) = (directory(), Arc::new(PausedTags::default()));
+    let registry = registry(Arc::clone(&hook) as _, config(root.path()));
+    let (store, name) = (Arc::clone(&registry.store), "a".parse::<RepositoryName>().unwrap());
+    push(&store, &name, &Digest::of(Algorithm::Sha256, b"{}"), &[b"{}"]).unwrap();
+    put(&store, &name, &["v1".parse().unwrap()], &image(b"{}", &[], ""), IMAGE).unwrap();
+    let (sender, mut events) = mpsc::unbounded_channel();
+    let router = registry.audited_router(Arc::new(AllowAll), Arc::new(Events(sender)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let served = tokio::spawn(serve_one(listener, router));
+    let ((reached, waits), (release, released)) = (oneshot::channel(), channel());
+    *hook.0.lock() = Some((reached, released));
+
+    client.write_all(b"DELETE /v2/a/manifests/v1 HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    waits.await.unwrap();
+    drop(client);
+    served.await.unwrap();
+    assert!(events.try_recv().is_err(), "the change is not durable yet");
+    release.send(()).unwrap();
+
+    let event = events.recv().await.unwrap();
+    assert_eq!((event.what, event.reference), (Audited::DeleteTag, Some("v1".parse().unwrap())));
+    assert!(events.recv().await.is_none(), "the change is recorded once");
+    assert!(store.tags(&name, None, 10).unwrap().tags.is_empty());
 }

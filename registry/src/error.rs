@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::digest::Digest;
-use crate::name::Tag;
+use crate::name::{RepositoryName, Tag};
 
 /// A failed operation of the registry's store.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,18 @@ pub enum Error {
         digest: Digest,
         /// The owner of the pin.
         owner: String,
+    },
+    /// An image that was to be exported lacks content.
+    #[error(
+        "{repository}:{tag} cannot be exported, because its content {digest} is missing: push the image again"
+    )]
+    Incomplete {
+        /// The repository.
+        repository: RepositoryName,
+        /// The tag of the image.
+        tag: Tag,
+        /// The digest of the missing content.
+        digest: String,
     },
     /// The manifest refers to content the repository does not have.
     #[error("the manifest refers to content the repository does not have: push {} first", .0.join(", "))]

@@ -395,6 +395,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::RepositoryUnknown`] or [`Error::ManifestUnknown`] when the repository or a tag does not exist,
+    /// [`Error::Incomplete`] when content of an image is missing that the repository does not allow to be missing,
     /// [`Error::Io`] when content cannot be read or written.
     pub async fn export<W: Write + Send + 'static>(
         &self,

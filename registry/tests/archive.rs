@@ -62,6 +62,40 @@ async fn an_export_is_imported_and_exported_again_to_the_same_bytes() {
 }
 
 #[tokio::test]
+async fn an_export_without_a_layer_fails_with_its_name_except_where_images_may_be_sparse() {
+    let server = Server::start_with(|config| config.sparse_images = vec!["mirror/**".parse().unwrap()]).await;
+    let mirrored = image(b"{}", &[b"layer"]);
+    for repository in ["a", "mirror/a"] {
+        server.push_image(repository, "v1", "x").await;
+        server.push_image(repository, "whole", "y").await;
+        server.put_blob(repository, b"{}").await;
+        server.put_blob(repository, b"layer").await;
+        server.put_manifest(repository, "v2", IMAGE, &mirrored).await;
+        let list = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [
+            descriptor(IMAGE, &mirrored), descriptor(IMAGE, b"of another platform"),
+        ]});
+        server.put_manifest(repository, "list", INDEX, list.to_string().as_bytes()).await;
+    }
+    let (all, complete) = (export(&server, "mirror/a", None).await, export(&server, "a", None).await);
+    assert_eq!(all, complete);
+
+    // The layer is gone, as after a move into quarantine.
+    fs::remove_file(server.root().join("blobs/sha256").join(sha256(b"layer").hex())).unwrap();
+    for tags in [vec!["v2"], vec!["list"], vec!["v1", "v2"]] {
+        let only = tags.iter().map(|tag| tag.parse().unwrap()).collect();
+        let refused = server.registry.export(&name("a"), Some(only), Vec::new()).await.unwrap_err();
+        let why = refused.to_string();
+        assert!(matches!(refused, Error::Incomplete { .. }), "{why}");
+        for part in ["a:", tags[tags.len() - 1], &sha256(b"layer").to_string()] {
+            assert!(why.contains(part), "{why}");
+        }
+    }
+    export(&server, "a", Some(&["v1", "whole"])).await;
+    let sparse = files(&export(&server, "mirror/a", None).await);
+    assert_eq!(sparse.len(), files(&all).len() - 1);
+}
+
+#[tokio::test]
 async fn the_live_directory_of_a_repository_is_imported_like_any_layout() {
     let server = filled().await;
     server.registry.flush_layouts().await.unwrap();

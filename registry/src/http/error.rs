@@ -161,7 +161,9 @@ impl From<Error> for ApiError {
             Error::Pinned { .. } => plain(StatusCode::CONFLICT, Code::Denied),
             Error::NoSpace => plain(StatusCode::INSUFFICIENT_STORAGE, Code::InsufficientStorage),
             Error::Stopped => plain(StatusCode::SERVICE_UNAVAILABLE, Code::Unknown).retry_later(),
-            Error::Corrupted(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, Code::Unknown),
+            Error::Corrupted(_) | Error::Incomplete { .. } => {
+                plain(StatusCode::INTERNAL_SERVER_ERROR, Code::Unknown)
+            }
             Error::ReferencesUnknown(digests) => {
                 let entry = |digest: &String| Entry {
                     code: Code::ManifestBlobUnknown,

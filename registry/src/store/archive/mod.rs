@@ -7,6 +7,9 @@
 //!          the directory of a docker-registry: docker/registry/v2/{repositories/<name>/…,blobs/<algorithm>/<aa>/<hex>/data}
 //! ```
 //!
+//! An export has all content of its images. One with a missing layer fails, except where the repository accepts sparse images;
+//! an index may list manifests that the repository does not have, where it accepts sparse indexes.
+//!
 //! Imported content is treated like a push: hashed while it is copied, refused when it differs from its descriptor,
 //! within quotas and the reserve, durable before it is counted. An archive is not unpacked: it is read once for its
 //! table of contents and then entry by entry; its names are looked up in the table, never in the file system.
@@ -27,8 +30,10 @@ use std::path::{Path, PathBuf};
 use super::Store;
 use super::layout::{LAYOUT, index_document};
 use super::manifests::read_record;
+use super::mark::Links;
 use crate::digest::Digest;
 use crate::error::Error;
+use crate::manifest::{RequiredContent, parse_manifest};
 use crate::name::{Reference, RepositoryName, Tag};
 
 /// The result of an import.
@@ -64,7 +69,7 @@ impl Store {
             let manifest = self.resolve(name, &Reference::Tag(tag.clone()))?;
             let record =
                 read_record(&self.manifest_record(name, &manifest.digest))?.ok_or(Error::ManifestUnknown)?;
-            self.content_below(name, manifest.digest, &mut content)?;
+            self.content_below(name, tag, manifest.digest, &mut content)?;
             entries.push((record, Some(tag.as_str())));
         }
         let index = index_document(&entries)?;
@@ -86,24 +91,62 @@ impl Store {
         archive.finish().map_err(failed())
     }
 
-    /// Adds to `content` a manifest and everything below it, as far as it is there.
+    /// Adds to `content` the manifest of a tag and everything below it, as far as it is there. Fails where content is
+    /// missing that a push of the manifest would need.
     fn content_below(
         &self,
         name: &RepositoryName,
+        tag: &Tag,
         root: Digest,
         content: &mut BTreeSet<Digest>,
     ) -> Result<(), Error> {
         let mut open = vec![root];
         while let Some(digest) = open.pop() {
-            let there = self.has_manifest(name, &digest)? || self.has_blob(name, &digest)?;
-            if !there || !content.insert(digest.clone()) {
+            if content.contains(&digest) || !self.is_there(name, &digest)? {
                 continue;
             }
-            if let Some(links) = self.links(name, &digest)? {
+            if let Some(record) = read_record(&self.manifest_record(name, &digest))? {
+                let document = self.document(&digest, record.size)?.ok_or(Error::ManifestUnknown)?;
+                if let Some(digest) = self.first_missing(name, &record.media_type, &document)? {
+                    return Err(Error::Incomplete { repository: name.clone(), tag: tag.clone(), digest });
+                }
+                let links = Links::read(&document).map_err(|_| Error::Corrupted(digest.clone()))?;
                 open.extend(links.content);
             }
+            content.insert(digest);
         }
         Ok(())
+    }
+
+    /// Missing content that a push of the manifest to the repository would need.
+    fn first_missing(
+        &self,
+        name: &RepositoryName,
+        media_type: &str,
+        document: &[u8],
+    ) -> Result<Option<String>, Error> {
+        let Ok(parsed) = parse_manifest(Some(media_type), document) else { return Ok(None) };
+        let (descriptors, sparse) = match &parsed.requires {
+            RequiredContent::Blobs(blobs) => (blobs, &self.config.sparse_images),
+            RequiredContent::Children(children) => (children, &self.config.sparse_indexes),
+        };
+        if sparse.iter().any(|pattern| pattern.matches(name)) {
+            return Ok(None);
+        }
+        for descriptor in descriptors {
+            let there = match Digest::try_from(descriptor.digest()) {
+                Ok(digest) => self.is_there(name, &digest)?,
+                Err(_) => false,
+            };
+            if !there {
+                return Ok(Some(descriptor.digest().to_string()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_there(&self, name: &RepositoryName, digest: &Digest) -> Result<bool, Error> {
+        Ok(self.has_manifest(name, digest)? || self.has_blob(name, digest)?)
     }
 }
 

@@ -16,6 +16,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW};
 use uuid::Uuid;
@@ -252,6 +253,12 @@ impl Disk {
         self.perform(DiskOp::Touch(path), || {
             rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).map_err(io::Error::from)
         })
+    }
+
+    /// Sets the time of a file.
+    pub(super) fn set_time(&self, path: &Path, time: SystemTime) -> Result<(), Error> {
+        self.perform(DiskOp::Touch(path), || File::open(path)?.set_modified(time))
+            .map_err(Error::io("set the time of", path))
     }
 
     /// Makes `link` a symbolic link to `target`, unless it exists.

@@ -16,6 +16,7 @@
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -48,6 +49,8 @@ pub(super) struct References {
     lock: RwLock<()>,
     /// Changes of its manifests and tags, for readers that take no lock.
     pub(super) changes: Changes,
+    /// The time of its newest tag, since this process pushed one. Locked after all others, for a few system calls.
+    pub(super) newest_tag: Mutex<Option<SystemTime>>,
 }
 
 impl References {

@@ -11,12 +11,16 @@
 //! Only tags are removed: a tag that is pushed again meanwhile stays, and a manifest that loses its last tag is
 //! untagged, which garbage collection removes after the grace period if requested. Tags in which older clients keep
 //! signatures and the like (`sha256-<hex>`) are removed when their subject is gone, never before.
+//!
+//! A push is as old as the wall clock says, which may have been wrong: by as much as the clock was set forward since the store
+//! was opened, tags stay longer. A time in the future counts as now, and is set to now once, in the order of the pushes.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use super::locks::Key;
 use super::manifests::read_record;
+use super::tags::TIME_STEP;
 use super::{Store, disk};
 use crate::digest::Digest;
 use crate::error::Error;
@@ -48,6 +52,9 @@ pub struct ExpiredTag {
     pub digest: Digest,
 }
 
+/// A time that is later than now by less is that of a push under way.
+const CLOCK_PRECISION: Duration = Duration::from_secs(60);
+
 struct Candidate {
     tag: Tag,
     digest: Digest,
@@ -70,6 +77,9 @@ impl Store {
             if rules.is_empty() {
                 continue;
             }
+            if !dry_run {
+                self.correct_times(&name, now)?;
+            }
             let mut gone = self.expired(&name, &rules, now)?;
             if !dry_run {
                 gone = self.remove_expired(&name, gone)?;
@@ -82,6 +92,37 @@ impl Store {
         }
         expired.sort();
         Ok(expired)
+    }
+
+    /// Sets the times of tags that are in the future to `now`, in the order of the pushes.
+    fn correct_times(&self, name: &RepositoryName, now: SystemTime) -> Result<(), Error> {
+        let limit = now + CLOCK_PRECISION;
+        let Some(references) = self.references(name) else { return Ok(()) };
+        if self.newest_tag(name)?.is_none_or(|newest| newest <= limit) {
+            return Ok(());
+        }
+        let _exclusive = references.exclusive();
+        let directory = self.tags_directory(name);
+        let mut ahead = Vec::new();
+        for file in disk::names(&directory)? {
+            let path = directory.join(file?);
+            let time = path.metadata().and_then(|found| found.modified());
+            ahead.push((time.map_err(Error::io("read the age of", &path))?, path));
+        }
+        ahead.retain(|(time, _)| *time > now);
+        // Like retention itself: the newest first.
+        ahead.sort_by(|one, other| other.cmp(one));
+        tracing::warn!(
+            repository = %name, tags = ahead.len(),
+            "tags were pushed at times that are in the future; they count as pushed now: check the clock of this machine"
+        );
+        let mut time = now;
+        for (_, path) in &ahead {
+            self.disk.set_time(path, time)?;
+            time -= TIME_STEP;
+        }
+        *references.newest_tag.lock() = Some(now);
+        Ok(())
     }
 
     fn expired(
@@ -106,11 +147,13 @@ impl Store {
         let mut expired = Vec::new();
         for (rule, mut candidates) in by_rule {
             let rule = rules[rule];
+            // Without a time in the rule the age does not matter.
+            let jump = if rule.younger_than.is_zero() { Duration::ZERO } else { self.touches.clock_jump() };
             // The youngest first; of tags pushed at the same time the one later in the alphabet.
             candidates.sort_by(|one, other| (other.pushed, &other.tag).cmp(&(one.pushed, &one.tag)));
             expired.extend(candidates.into_iter().skip(rule.newest).filter(|candidate| {
                 let age = now.duration_since(candidate.pushed).unwrap_or_default();
-                age >= rule.younger_than
+                age >= rule.younger_than.saturating_add(jump)
                     && !pinned.contains(&Key::of(&candidate.digest))
                     && !self.is_immutable(name, &candidate.tag)
             }));
@@ -228,5 +271,65 @@ mod tests {
         let left: Vec<&str> = left.iter().map(Tag::as_str).collect();
         assert_eq!(left, ["nightly-1", "nightly-4", "nightly-keep", &signature, "v1"]);
         assert_eq!(store.retain(&rules, now, false).unwrap(), []);
+    }
+
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+    /// Sets the time of each tag.
+    fn set_times(store: &Store, name: &RepositoryName, tags: &[&str], time: SystemTime) {
+        for (number, tag) in (0..).zip(tags) {
+            let record = store.tag_record(name, &tag.parse().unwrap());
+            std::fs::File::open(record).unwrap().set_modified(time + number * TIME_STEP).unwrap();
+        }
+    }
+
+    fn names(expired: &[ExpiredTag]) -> Vec<&str> {
+        expired.iter().map(|expired| expired.tag.as_str()).collect()
+    }
+
+    #[test]
+    fn tags_of_a_clock_that_was_ahead_do_not_displace_later_pushes() {
+        let root = directory();
+        let name: RepositoryName = "a".parse().unwrap();
+        let five = ["v1", "v5", "v3", "v2", "v4"];
+        let now = SystemTime::now();
+        {
+            let store = open(root.path(), None).unwrap();
+            filled(&store, &name, &five.map(|tag| (tag, 0)), now);
+            set_times(&store, &name, &five, now + YEAR);
+        }
+        let store = open(root.path(), None).unwrap();
+        let push_one = |tag: &str| {
+            let tag: Tag = tag.parse().unwrap();
+            put(&store, &name, std::slice::from_ref(&tag), &image(b"{}", &[], tag.as_str()), IMAGE).unwrap();
+        };
+        push_one("a-sixth");
+        let rules = [rule("*", 5, 0)];
+        assert_eq!(names(&store.retain(&rules, now, true).unwrap()), ["v1"]);
+        assert_eq!(names(&store.retain(&rules, now, false).unwrap()), ["v1"]);
+        assert_eq!(store.newest_tag(&name).unwrap(), Some(now), "the times are corrected");
+        push_one("a-seventh");
+        assert!(store.newest_tag(&name).unwrap().unwrap() < now + CLOCK_PRECISION);
+        assert_eq!(names(&store.retain(&rules, SystemTime::now(), false).unwrap()), ["v5"]);
+        // A corrected tag ages from now on.
+        let rules = [rule("*", 0, 14)];
+        assert_eq!(store.retain(&rules, now + 13 * DAY, false).unwrap(), []);
+        assert_eq!(store.retain(&rules, now + 15 * DAY, false).unwrap().len(), 5);
+    }
+
+    #[test]
+    fn tags_of_a_clock_that_was_behind_stay_after_it_was_set_forward() {
+        let root = directory();
+        let mut store = open(root.path(), None).unwrap();
+        let name: RepositoryName = "a".parse().unwrap();
+        let now = SystemTime::now();
+        filled(&store, &name, &[("older", 0), ("last", 0)], now);
+        set_times(&store, &name, &["older", "last"], now - 2 * YEAR);
+        let rules = [rule("*", 0, 14)];
+        assert_eq!(store.retain(&rules, now, true).unwrap().len(), 2);
+        Arc::get_mut(&mut store).unwrap().touches.set_clock_forward(2 * YEAR);
+        assert_eq!(store.retain(&rules, now, false).unwrap(), []);
+        // A number of tags stays a number.
+        assert_eq!(names(&store.retain(&[rule("*", 1, 0)], now, false).unwrap()), ["older"]);
     }
 }

@@ -7,10 +7,13 @@
 //! A `kept` tag does not move: it is created when it does not exist, which the rename itself detects; otherwise the
 //! push fails unless the tag already names this manifest.
 //!
+//! The time of a record is that of the push, by which retention orders tags.
+//!
 //! All operations that need space happen before the first tag moves. A rename that fails half-way leaves each tag
 //! either unchanged or moved, and the push fails: a retry completes it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::Store;
 use super::locks::References;
@@ -18,6 +21,9 @@ use super::manifests::read_record;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::{RepositoryName, Tag};
+
+/// The difference of times that only show an order.
+pub(super) const TIME_STEP: Duration = Duration::from_micros(1);
 
 impl Store {
     /// Sets every tag to `record`, unless it is `kept` and names another manifest. Durable when this returns.
@@ -48,6 +54,7 @@ impl Store {
         let moved = tags
             .iter()
             .try_for_each(|_| self.disk.write_temp(&self.temporary(), record).map(|temp| temps.push(temp)))
+            .and_then(|()| self.order_after_others(name, references, &temps))
             .and_then(|()| {
                 let _changing = references.changes.begin();
                 tags.iter().zip(&temps).try_for_each(|(tag, temp)| move_one(tag, temp))
@@ -57,6 +64,32 @@ impl Store {
             temps.iter().for_each(|temp| self.disk.discard(temp));
         }
         moved.and(self.disk.sync_directory(&self.tags_directory(name)))
+    }
+
+    /// Gives records that are about to become tags a time that is not before the newest tag of the repository: the order of
+    /// times is the order of pushes, also after the clock was set back.
+    fn order_after_others(
+        &self,
+        name: &RepositoryName,
+        references: &References,
+        temps: &[PathBuf],
+    ) -> Result<(), Error> {
+        let mut newest = references.newest_tag.lock();
+        let mut last = match *newest {
+            Some(last) => last,
+            None => self.newest_tag(name)?.unwrap_or(UNIX_EPOCH),
+        };
+        for temp in temps {
+            let written = temp.metadata().and_then(|found| found.modified());
+            let mut time = written.map_err(Error::io("read the age of", temp))?;
+            if time < last {
+                time = last + TIME_STEP;
+                self.disk.set_time(temp, time)?;
+            }
+            last = time;
+        }
+        *newest = Some(last);
+        Ok(())
     }
 
     /// Fails when the tag exists and names another digest than `digest`.

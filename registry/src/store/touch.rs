@@ -103,8 +103,15 @@ impl Touches {
         self.interval + TICK + self.clock_jump()
     }
 
-    fn clock_jump(&self) -> Duration {
+    /// How far the wall clock was set forward since the store was opened.
+    pub(super) fn clock_jump(&self) -> Duration {
         SystemTime::now().duration_since(self.opened).unwrap_or_default().saturating_sub(self.since.elapsed())
+    }
+
+    /// Makes the wall clock one that was set forward after the store was opened.
+    #[cfg(test)]
+    pub(super) fn set_clock_forward(&mut self, by: Duration) {
+        self.opened -= by;
     }
 
     /// Starts at 1, so that no slot in use is zero.

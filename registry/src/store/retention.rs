@@ -14,6 +14,7 @@
 //!
 //! A push is as old as the wall clock says, which may have been wrong: by as much as the clock was set forward since the store
 //! was opened, tags stay longer. A time in the future counts as now, and is set to now once, in the order of the pushes.
+//! A repository with pinned content that cannot be read is skipped.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -80,10 +81,20 @@ impl Store {
             if !dry_run {
                 self.correct_times(&name, now)?;
             }
-            let mut gone = self.expired(&name, &rules, now)?;
-            if !dry_run {
-                gone = self.remove_expired(&name, gone)?;
-            }
+            let gone = self.expired(&name, &rules, now).and_then(|gone| match dry_run {
+                true => Ok(gone),
+                false => self.remove_expired(&name, gone),
+            });
+            let gone = match gone {
+                Err(error @ (Error::Corrupted(_) | Error::ManifestUnknown)) => {
+                    tracing::warn!(
+                        repository = %name, error = &error as &dyn std::error::Error,
+                        "a repository with pinned content that cannot be read is skipped by retention; push its images again"
+                    );
+                    continue;
+                }
+                other => other?,
+            };
             expired.extend(gone.into_iter().map(|candidate| ExpiredTag {
                 repository: name.clone(),
                 tag: candidate.tag,
@@ -331,5 +342,37 @@ mod tests {
         assert_eq!(store.retain(&rules, now, false).unwrap(), []);
         // A number of tags stays a number.
         assert_eq!(names(&store.retain(&[rule("*", 1, 0)], now, false).unwrap()), ["older"]);
+    }
+
+    #[test]
+    fn a_repository_with_damaged_pinned_content_is_skipped_and_the_others_are_not() {
+        let root = directory();
+        let store = open(root.path(), None).unwrap();
+        let repositories = ["a", "b", "c"].map(|name| name.parse::<RepositoryName>().unwrap());
+        let now = SystemTime::now();
+        for name in &repositories {
+            filled(&store, name, &[("old", 30), ("new", 0)], now);
+        }
+        let (old, owner) = (image(b"{}", &[], "old"), "job".parse().unwrap());
+        let pinned = Digest::of(Algorithm::Sha256, &old);
+        let own = image(b"{}", &[], "pinned");
+        put(&store, &repositories[1], &["pinned".parse().unwrap()], &own, IMAGE).unwrap();
+        let own = Digest::of(Algorithm::Sha256, &own);
+        store.pin(&repositories[1], &own, &owner, now).unwrap();
+        store.pin(&repositories[2], &pinned, &owner, now).unwrap();
+        for damage in [true, false] {
+            let path = store.content(&own);
+            std::fs::remove_file(&path).unwrap();
+            if damage {
+                std::fs::write(&path, b"damaged").unwrap();
+            }
+            let expired = store.retain(&[rule("old", 0, 7)], now, true).unwrap();
+            assert_eq!(expired.len(), 1);
+            assert_eq!(expired[0].repository, repositories[0]);
+            std::fs::write(&path, b"damaged").unwrap();
+        }
+        let expired = store.retain(&[rule("*", 0, 7)], now, false).unwrap();
+        assert_eq!((names(&expired), expired[0].repository.as_str()), (vec!["old"], "a"));
+        assert_eq!(store.tags(&repositories[1], None, 10).unwrap().tags.len(), 3);
     }
 }

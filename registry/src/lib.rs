@@ -282,15 +282,17 @@ impl Registry {
     }
 
     /// Reads all content at `bytes_per_second` and moves corrupted content into quarantine. A pass that was
-    /// interrupted, by a restart or because this future was dropped, is continued; the result covers the whole pass.
+    /// interrupted, by a restart or because this future was dropped, is continued; the result covers the whole pass. A file
+    /// that cannot be opened or moved is in the result and stays.
     ///
     /// # Errors
-    /// [`Error::Io`] when the pool cannot be listed or a file cannot be moved.
+    /// [`Error::Io`] when the pool cannot be listed, [`Error::ReadOnly`] when content is to be moved in read-only mode.
     pub async fn scrub(&self, bytes_per_second: NonZeroU64) -> Result<Scrubbed, Error> {
         let mut scrubs = self.store.scrubs();
-        if scrubs.part == PARTS || scrubs.present.started.is_none() {
-            scrubs = Scrubs { last: scrubs.last, ..Scrubs::default() };
+        if !scrubs.unfinished() {
+            scrubs = Scrubs { opened: scrubs.opened, last: scrubs.last, ..Scrubs::default() };
             scrubs.present.started = Some(SystemTime::now());
+            self.note_scrubs(&scrubs).await?;
         }
         while scrubs.part < PARTS {
             let part = scrubs.part;
@@ -302,17 +304,40 @@ impl Registry {
                 scrubs.present.completed = Some(SystemTime::now());
                 scrubs.last = Some(scrubs.present.clone());
             }
-            let noted = scrubs.clone();
-            self.run(move |store| {
-                store.note_scrubs(noted);
-                Ok(())
-            })
-            .await?;
+            self.note_scrubs(&scrubs).await?;
         }
         Ok(scrubs.present)
     }
 
+    async fn note_scrubs(&self, scrubs: &Scrubs) -> Result<(), Error> {
+        let noted = scrubs.clone();
+        self.run(move |store| {
+            store.note_scrubs(noted);
+            Ok(())
+        })
+        .await
+    }
+
     async fn scrub_one(
+        &self,
+        digest: Digest,
+        bytes_per_second: NonZeroU64,
+        found: &mut Scrubbed,
+    ) -> Result<(), Error> {
+        match self.read_one(digest.clone(), bytes_per_second, found).await {
+            Err(error @ Error::Io { .. }) => {
+                tracing::error!(
+                    %digest, error = &error as &dyn std::error::Error,
+                    "stored content could not be opened, or not be moved into quarantine; the scrub goes on: check the disk"
+                );
+                found.add_unreadable(digest);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn read_one(
         &self,
         digest: Digest,
         bytes_per_second: NonZeroU64,
@@ -342,6 +367,16 @@ impl Registry {
     /// The last complete pass of [`Registry::scrub`] with its time and result.
     pub fn last_scrub(&self) -> Option<Scrubbed> {
         self.store.scrubs().last
+    }
+
+    /// Whether a pass of [`Registry::scrub`] began and did not end; the next one continues it.
+    pub fn scrub_unfinished(&self) -> bool {
+        self.store.scrubs().unfinished()
+    }
+
+    /// When the registry was first opened, as far as it is known.
+    pub fn first_opened(&self) -> Option<SystemTime> {
+        self.store.scrubs().opened
     }
 
     /// Starts read-only mode, which refuses every push, delete and collection with `reason`, or ends it. Reads are not

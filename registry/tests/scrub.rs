@@ -77,6 +77,54 @@ async fn a_scrub_reads_no_faster_than_its_limit() {
 }
 
 #[tokio::test]
+async fn a_file_that_cannot_be_opened_is_reported_and_does_not_hold_up_the_others() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
+    server.push_image("a", "v1", "x").await;
+    // A link to itself, which not even root can open. Of some contents one is before it and one after it.
+    let lost = sha256(b"lost");
+    let path = root.path().join("blobs/sha256").join(lost.hex());
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    let bad = noise(4, 1000);
+    server.put_blob("a", &bad).await;
+    corrupt(root.path(), &bad);
+    for corrupted in [vec![sha256(&bad)], vec![]] {
+        let found = server.registry.scrub(FAST).await.unwrap();
+        assert_eq!((found.blobs, found.corrupted, found.unreadable), (3, corrupted, vec![lost.clone()]));
+    }
+    drop(server);
+    let again = Server::open(config(root.path()), Arc::new(AllowAll)).await;
+    assert_eq!(again.registry.last_scrub().unwrap().unreadable, [lost]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_was_interrupted_is_known_after_a_restart_and_so_is_the_first_open() {
+    let root = tempfile::tempdir().unwrap();
+    let open = async || registry::Registry::open(config(root.path())).await.unwrap();
+    let registry = open().await;
+    let opened = registry.first_opened().unwrap();
+    assert!(!registry.scrub_unfinished());
+    let content = noise(5, 5 << 20);
+    fs::write(root.path().join("blobs/sha256").join(sha256(&content).hex()), &content).unwrap();
+    let slow = NonZeroU64::new(1 << 20).unwrap();
+    let interrupted = tokio::time::timeout(Duration::from_secs(2), registry.scrub(slow)).await;
+    assert!(interrupted.is_err() && registry.scrub_unfinished());
+    drop(registry);
+    let record = root.path().join("scrub.json");
+    let mut written: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    written["opened"] = (written["opened"].as_u64().unwrap() - 1000).into();
+    fs::write(&record, written.to_string()).unwrap();
+
+    let registry = open().await;
+    assert!(registry.scrub_unfinished());
+    let known = registry.first_opened().unwrap();
+    assert!((1000..=1001).contains(&opened.duration_since(known).unwrap().as_secs()));
+    assert_eq!(registry.scrub(FAST).await.unwrap().blobs, 1);
+    assert!(!registry.scrub_unfinished());
+    assert_eq!(registry.first_opened(), Some(known));
+}
+
+#[tokio::test]
 async fn in_read_only_mode_every_change_is_refused_and_every_read_is_served() {
     let server = Server::start().await;
     let document = server.push_image("a", "v1", "x").await;

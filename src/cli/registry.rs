@@ -235,18 +235,26 @@ async fn run_offline(
             let rate = NonZeroU64::new(rate.saturating_mul(1 << 20)).unwrap_or(NonZeroU64::MIN);
             let scrubbed = registry.scrub(rate).await.map_err(|error| failed(&error))?;
             let corrupted: Vec<String> = scrubbed.corrupted.iter().map(ToString::to_string).collect();
+            let unreadable: Vec<String> = scrubbed.unreadable.iter().map(ToString::to_string).collect();
             if output.json {
-                output.document(
-                    &json!({ "blobs": scrubbed.blobs, "bytes": scrubbed.bytes, "corrupted": corrupted }),
-                )?;
+                output.document(&json!({
+                    "blobs": scrubbed.blobs, "bytes": scrubbed.bytes, "corrupted": corrupted, "unreadable": unreadable,
+                }))?;
             } else {
                 output.line(format!("{} blobs verified, {} bytes", scrubbed.blobs, scrubbed.bytes))?;
                 corrupted
                     .iter()
                     .for_each(|digest| output.note(format!("{digest} is corrupted and was quarantined")));
+                unreadable.iter().for_each(|digest| output.note(format!("{digest} could not be opened")));
             }
-            if corrupted.is_empty() {
-                return Ok(());
+            match (corrupted.is_empty(), unreadable.is_empty()) {
+                (true, true) => return Ok(()),
+                (true, false) => {
+                    return Err(CliError::failed(
+                        "content could not be opened: check the disk of the registry",
+                    ));
+                }
+                _ => {}
             }
             Err(CliError::failed("corrupted content was quarantined: push the images that contain it again"))
         }

@@ -15,7 +15,7 @@
 //!   states/<uuid>                       the running hash of a session
 //!   trash/<algorithm>-<hex>             unreferenced content about to be removed
 //!   quarantine/                         corrupted content
-//!   scrub.json                          the progress of the scrub
+//!   scrub.json                          the first open of the registry, and the progress of the scrub
 //!   tmp/                                temporary files, removed at start
 //! ```
 //!

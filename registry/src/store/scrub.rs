@@ -3,11 +3,13 @@
 //! ```text
 //!  pool --read, hash, wait--> digest correct?  yes: next
 //!                                              no:  still the same file? -> [rename] -> quarantine/<algorithm>-<hex>.<inode>
-//!  scrub.json   the end of the last complete pass, and the progress of the present one: 32 parts, one after the other
+//!  scrub.json   the first open of the registry, the end of the last complete pass, and the progress of the present one:
+//!               32 parts, one after the other
 //! ```
 //!
 //! Content in quarantine does not exist for clients: they receive 404 and push it again, which repairs it. The bytes
-//! are kept for inspection. A file that cannot be read at all counts as corrupted.
+//! are kept for inspection. A file that cannot be read to its end counts as corrupted. One that cannot even be opened or moved
+//! stays, is reported as unreadable, and does not hold up the others.
 
 use std::fs::File;
 use std::io::Read;
@@ -27,9 +29,9 @@ use crate::error::Error;
 pub(crate) const PIECE: usize = 1 << 20;
 /// The parts of the pool: by algorithm and first four bits.
 pub(crate) const PARTS: u8 = 32;
-/// The limit of corrupted contents listed in a record; the log has all.
+/// The limit of corrupted or unreadable contents listed in a record; the log has all.
 const CORRUPTED_NAMED: usize = 64;
-const RECORD_MAX: u64 = 64 << 10;
+const RECORD_MAX: u64 = 256 << 10;
 
 /// The result of a pass over the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,11 +46,15 @@ pub struct Scrubbed {
     pub bytes: u64,
     /// The contents moved to quarantine; only the first ones are listed.
     pub corrupted: Vec<Digest>,
+    /// The contents whose files could not be opened or moved; only the first ones are listed.
+    pub unreadable: Vec<Digest>,
 }
 
 /// The last complete pass, and the present one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrubs {
+    /// The first open of the registry that is known.
+    pub(crate) opened: Option<SystemTime>,
     pub(crate) last: Option<Scrubbed>,
     pub(crate) present: Scrubbed,
     pub(crate) part: u8,
@@ -56,6 +62,8 @@ pub(crate) struct Scrubs {
 
 #[derive(Serialize, Deserialize)]
 struct Record {
+    #[serde(default)]
+    opened: Option<u64>,
     last: Option<Pass>,
     present: Pass,
     part: u8,
@@ -68,6 +76,8 @@ struct Pass {
     blobs: u64,
     bytes: u64,
     corrupted: Vec<String>,
+    #[serde(default)]
+    unreadable: Vec<String>,
 }
 
 /// The state of reading one content.
@@ -162,6 +172,7 @@ impl Store {
     /// Saves the progress of the scrub. If that fails, the scrub starts over after a restart.
     pub(crate) fn note_scrubs(&self, scrubs: Scrubs) {
         let record = Record {
+            opened: scrubs.opened.as_ref().map(seconds),
             last: scrubs.last.as_ref().map(Pass::of),
             present: Pass::of(&scrubs.present),
             part: scrubs.part,
@@ -181,15 +192,21 @@ impl Store {
         self.scrubs.lock().clone()
     }
 
-    /// Reads the progress of an earlier process; an invalid record is ignored.
+    /// Reads the progress of an earlier process; an invalid record is ignored. Records when the registry was first opened.
     pub(super) fn find_scrubs(&self) -> Result<(), Error> {
-        let Some(bytes) = read_bounded(&self.scrub_record(), RECORD_MAX)? else { return Ok(()) };
-        if let Ok(record) = serde_json::from_slice::<Record>(&bytes) {
-            *self.scrubs.lock() = Scrubs {
-                last: record.last.map(Pass::into_scrubbed),
-                present: record.present.into_scrubbed(),
-                part: record.part.min(PARTS),
-            };
+        let bytes = read_bounded(&self.scrub_record(), RECORD_MAX)?;
+        let record = bytes.and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+        let mut scrubs = record.map_or_else(Scrubs::default, |record| Scrubs {
+            opened: record.opened.and_then(time),
+            last: record.last.map(Pass::into_scrubbed),
+            present: record.present.into_scrubbed(),
+            part: record.part.min(PARTS),
+        });
+        if scrubs.opened.is_some() {
+            *self.scrubs.lock() = scrubs;
+        } else {
+            scrubs.opened = Some(SystemTime::now());
+            self.note_scrubs(scrubs);
         }
         Ok(())
     }
@@ -201,25 +218,42 @@ impl Store {
 
 impl Pass {
     fn of(scrubbed: &Scrubbed) -> Self {
-        let seconds = |time: &SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let names = |digests: &[Digest]| digests.iter().map(ToString::to_string).collect();
         Pass {
             started: scrubbed.started.as_ref().map(seconds),
             completed: scrubbed.completed.as_ref().map(seconds),
             blobs: scrubbed.blobs,
             bytes: scrubbed.bytes,
-            corrupted: scrubbed.corrupted.iter().map(ToString::to_string).collect(),
+            corrupted: names(&scrubbed.corrupted),
+            unreadable: names(&scrubbed.unreadable),
         }
     }
 
     fn into_scrubbed(self) -> Scrubbed {
-        let time = |seconds: u64| UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+        let digests = |names: Vec<String>| names.iter().filter_map(|text| text.parse().ok()).collect();
         Scrubbed {
             started: self.started.and_then(time),
             completed: self.completed.and_then(time),
             blobs: self.blobs,
             bytes: self.bytes,
-            corrupted: self.corrupted.iter().filter_map(|text| text.parse().ok()).collect(),
+            corrupted: digests(self.corrupted),
+            unreadable: digests(self.unreadable),
         }
+    }
+}
+
+fn seconds(time: &SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn time(seconds: u64) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+impl Scrubs {
+    /// Whether a pass began and did not end.
+    pub(crate) fn unfinished(&self) -> bool {
+        self.present.started.is_some() && self.part < PARTS
     }
 }
 
@@ -227,6 +261,12 @@ impl Scrubbed {
     pub(crate) fn add_corrupted(&mut self, digest: Digest) {
         if self.corrupted.len() < CORRUPTED_NAMED {
             self.corrupted.push(digest);
+        }
+    }
+
+    pub(crate) fn add_unreadable(&mut self, digest: Digest) {
+        if self.unreadable.len() < CORRUPTED_NAMED {
+            self.unreadable.push(digest);
         }
     }
 }

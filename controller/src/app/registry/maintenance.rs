@@ -3,7 +3,8 @@
 //! ```text
 //!  every hour        abandoned uploads are removed
 //!  GC_INTERVAL       tags that RETENTION does not keep are removed; then garbage older than GC_GRACE_PERIOD
-//!  SCRUB_INTERVAL    all content is hashed again at a limited rate; corrupted content is quarantined and reported
+//!  SCRUB_INTERVAL    all content is hashed again at a limited rate; corrupted content is quarantined and reported;
+//!                    the first time counts from the first open of the registry; a pass that a stop interrupted continues
 //!  read-only         collection and retention pause, pushes and deletes are refused, until an operator ends it
 //!  at stop           the OCI image layouts of all repositories are updated
 //! ```
@@ -35,6 +36,8 @@ use store::{Store, StoreError};
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The interval in which abandoned uploads are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
+/// The time after which a scrub that failed continues.
+const SCRUB_RETRY: Duration = Duration::from_secs(3600);
 /// The actor of scheduled work.
 const SCHEDULE: &str = "registry";
 /// The maximum of tags named in one event; the report of a request names all.
@@ -185,18 +188,20 @@ impl RegistryMaintenance {
             }
             let running = ActiveGuard::begin(&self.0.scrubbing);
             // A scrub continues after a restart where it stopped.
-            tokio::select! {
+            let scrubbed = tokio::select! {
                 () = stop.cancelled() => return,
-                scrubbed = self.0.registry.scrub(self.0.settings.scrub_rate) => self.record_scrub(scrubbed).await,
-            }
+                scrubbed = self.0.registry.scrub(self.0.settings.scrub_rate) => scrubbed,
+            };
+            let pause = if scrubbed.is_ok() { every } else { SCRUB_RETRY };
+            self.record_scrub(scrubbed).await;
             drop(running);
-            next = tokio::time::Instant::now() + every;
+            next = tokio::time::Instant::now() + pause;
         }
     }
 
     async fn record_scrub(&self, scrubbed: Result<Scrubbed, registry::Error>) {
         match scrubbed {
-            Ok(scrubbed) if scrubbed.corrupted.is_empty() => {
+            Ok(scrubbed) if scrubbed.corrupted.is_empty() && scrubbed.unreadable.is_empty() => {
                 let message = format!(
                     "scrub finished: {} blobs, {} bytes, no corruption",
                     scrubbed.blobs, scrubbed.bytes
@@ -204,17 +209,21 @@ impl RegistryMaintenance {
                 self.record_event(NewEvent::info("registry.scrubbed", message).by(SCHEDULE), None).await;
             }
             Ok(scrubbed) => {
-                let corrupted: Vec<String> = scrubbed.corrupted.iter().map(ToString::to_string).collect();
-                tracing::error!(?corrupted, "corrupted content was quarantined; push these images again");
-                let message = format!(
-                    "{} corrupted blobs were quarantined; push the images that contain them again",
-                    corrupted.len()
+                let names = |digests: &[registry::Digest]| -> Vec<String> {
+                    digests.iter().map(ToString::to_string).collect()
+                };
+                let (corrupted, unreadable) = (names(&scrubbed.corrupted), names(&scrubbed.unreadable));
+                tracing::error!(
+                    ?corrupted,
+                    ?unreadable,
+                    "corrupted content was quarantined, unreadable content was left; push these images again"
                 );
-                let event = NewEvent::error("registry.corrupted", message).by(SCHEDULE);
-                self.record_event(event.with(json!({ "quarantined": corrupted })), None).await;
+                let event = NewEvent::error("registry.corrupted", found(corrupted.len(), unreadable.len()));
+                let data = json!({ "quarantined": corrupted, "unreadable": unreadable });
+                self.record_event(event.by(SCHEDULE).with(data), None).await;
             }
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "the scrub did not finish; the next attempt is at the next interval");
+                tracing::warn!(error = %error_chain(&error), "the scrub did not finish; it continues in an hour");
             }
         }
     }
@@ -301,11 +310,25 @@ impl RegistryMaintenance {
     }
 }
 
-/// The time until the next scrub is due.
+/// What a scrub found, in words.
+fn found(corrupted: usize, unreadable: usize) -> String {
+    let quarantined = "corrupted blobs were quarantined; push the images that contain them again";
+    let left = "blobs could not be opened; see the log of the controller, and check the disk";
+    match (corrupted, unreadable) {
+        (_, 0) => format!("{corrupted} {quarantined}"),
+        (0, _) => format!("{unreadable} {left}"),
+        _ => format!("{corrupted} {quarantined}; {unreadable} {left}"),
+    }
+}
+
+/// The time until the next scrub is due: none for a pass that did not end.
 fn until_due(registry: &Registry, every: Duration) -> Duration {
-    let last = registry.last_scrub().and_then(|last| last.completed);
+    if registry.scrub_unfinished() {
+        return Duration::ZERO;
+    }
+    let last = registry.last_scrub().and_then(|last| last.completed).or_else(|| registry.first_opened());
+    // After the clock was set back, the interval begins anew.
     let since = last.and_then(|last| SystemTime::now().duration_since(last).ok());
-    // A registry that was never scrubbed counts from now: it is probably new and empty.
     every.saturating_sub(since.unwrap_or(Duration::ZERO))
 }
 
@@ -485,4 +508,52 @@ impl RegistryAdmin for RegistryMaintenance {
 fn uploads_status(load: registry::UploadLoad) -> UploadsStatus {
     let registry::UploadLoad { sessions, sessions_max, receiving, receiving_max, exhausted } = load;
     UploadsStatus { sessions, sessions_max, receiving, receiving_max, exhausted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// The time until a scrub of a registry with this record is due.
+    async fn due(record: Value) -> Duration {
+        let root = tempfile::tempdir().unwrap();
+        if !record.is_null() {
+            std::fs::write(root.path().join("scrub.json"), record.to_string()).unwrap();
+        }
+        let registry = Registry::open(registry::Config::new(root.path())).await.unwrap();
+        until_due(&registry, 7 * DAY)
+    }
+
+    #[tokio::test]
+    async fn the_first_scrub_counts_from_the_first_open_and_an_unfinished_one_continues_at_once() {
+        let ago = |days: u64| {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+            since.as_secs() - days * DAY.as_secs()
+        };
+        let about = |due: Duration, days: u32| {
+            let expected = days * DAY;
+            due <= expected && expected - due < Duration::from_secs(60)
+        };
+        let pass = |started: Option<u64>, completed: Option<u64>| json!({ "started": started, "completed": completed, "blobs": 0, "bytes": 0, "corrupted": [] });
+        let never = json!({ "opened": ago(5), "last": null, "present": pass(None, None), "part": 0 });
+        let complete = pass(Some(ago(3)), Some(ago(3)));
+        let last = json!({ "opened": ago(50), "last": complete, "present": complete, "part": 32 });
+        let unfinished =
+            json!({ "opened": ago(5), "last": complete, "present": pass(Some(ago(1)), None), "part": 3 });
+        assert!(about(due(Value::Null).await, 7), "a new registry");
+        assert!(about(due(never).await, 2));
+        assert!(about(due(last).await, 4));
+        assert_eq!(due(unfinished).await, Duration::ZERO);
+        // A record of an earlier version.
+        assert!(about(due(json!({ "last": complete, "present": complete, "part": 32 })).await, 4));
+    }
+
+    #[test]
+    fn an_event_names_what_a_scrub_left() {
+        assert!(found(2, 0).contains("quarantined") && !found(2, 0).contains("opened"));
+        assert!(found(0, 1).starts_with("1 blobs could not be opened"));
+        assert!(found(2, 1).contains("quarantined") && found(2, 1).contains("1 blobs could not"));
+    }
 }

@@ -167,6 +167,18 @@ impl Error {
 
 #[cfg(test)]
 mod tests {
+    /// Whether an import failed because of where it stores, not because of what it reads: the next image would fail too.
+    pub(crate) fn is_of_target(&self) -> bool {
+        matches!(
+            self,
+            Error::NoSpace
+                | Error::QuotaExceeded { .. }
+                | Error::ReadOnly(_)
+                | Error::Io { .. }
+                | Error::Stopped
+        )
+    }
+
     use super::*;
 
     #[test]

@@ -416,10 +416,11 @@ impl Registry {
     }
 
     /// Imports every tag of every repository in the directory of another registry: one that contains
-    /// `docker/registry/v2/repositories`.
+    /// `docker/registry/v2/repositories`. A tag whose image is damaged is in the result, with the reason.
     ///
     /// # Errors
-    /// The errors of [`Registry::import`].
+    /// [`Error::NotAnArchive`] when the directory is none of a registry, [`Error::NoSpace`], [`Error::QuotaExceeded`],
+    /// [`Error::ReadOnly`], and [`Error::Io`] when files cannot be read or written.
     pub async fn import_registry(&self, root: &Path) -> Result<BTreeMap<RepositoryName, Imported>, Error> {
         let root = root.to_owned();
         self.run(move |store| store.import_registry(&root)).await

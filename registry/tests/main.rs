@@ -13,6 +13,7 @@ mod durability;
 mod hostile;
 mod immutable;
 mod import;
+mod import_in_part;
 mod layout;
 mod limits;
 mod manifests;

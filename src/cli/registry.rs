@@ -400,13 +400,26 @@ async fn import(
             imported.skipped.iter().map(move |name| format!("{repository}: {:?}", plain(name)))
         })
         .collect();
+    let broken: Vec<String> = imported
+        .iter()
+        .flat_map(|(repository, imported)| {
+            imported.failed.iter().map(move |(tag, why)| format!("{repository}:{tag}: {}", plain(why)))
+        })
+        .collect();
     let nothing = imported.values().all(|imported| imported.manifests == 0);
     if output.json {
         let rows: Vec<Value> = imported
             .iter()
             .map(|(repository, imported)| {
                 let tags: Vec<String> = imported.tags.iter().map(ToString::to_string).collect();
-                json!({ "repository": repository.to_string(), "tags": tags, "skipped": imported.skipped })
+                let failed: Vec<Value> = imported
+                    .failed
+                    .iter()
+                    .map(|(tag, why)| json!({ "tag": tag.to_string(), "why": why }))
+                    .collect();
+                json!({
+                    "repository": repository.to_string(), "tags": tags, "skipped": imported.skipped, "failed": failed,
+                })
             })
             .collect();
         output.document(&json!({ "imported": rows }))?;
@@ -417,12 +430,22 @@ async fn import(
             output.line(format!("{repository}: {tags}"))?;
         }
     }
+    let mut left_out = Vec::new();
+    if !broken.is_empty() {
+        left_out.push(format!(
+            "these images cannot be imported: {}; repair them in the source, then import it again",
+            broken.join("; ")
+        ));
+    }
     if !skipped.is_empty() {
-        return Err(CliError::failed(format!(
+        left_out.push(format!(
             "these names are no tags, so their images were not imported: {}; rename them in the source, then import it \
              again (a tag has letters, digits, '_', '.' and '-', and does not begin with '.' or '-')",
             skipped.join(", ")
-        )));
+        ));
+    }
+    if !left_out.is_empty() {
+        return Err(CliError::failed(left_out.join(". Also, ")));
     }
     if nothing {
         return Err(CliError::failed(format!("nothing was imported: {} has no image", source.display())));

@@ -7,7 +7,8 @@
 //!
 //! A document that is listed several times is imported once, so an import does no more work than its source has bytes.
 //! A name that is no tag is reported and skipped; an image that has only such names is not imported, since nothing could
-//! refer to it.
+//! refer to it. Where images with different names (`a:1`, `b:1`) would get one tag, nothing is imported.
+//! A tag of a docker-registry whose image is damaged is reported, and the others are imported.
 //! An interrupted import leaves only whole content and no upload; the next one copies what is missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -156,10 +157,13 @@ impl Store {
                 import.imported.skipped.insert(file);
                 continue;
             };
-            let Some(link) = Reader::of(&tags.join(tag.as_str()).join("current/link"))? else { continue };
-            let digest = String::from_utf8_lossy(&link.whole(LINK_MAX)?).trim().to_owned();
-            let entry = Described { media_type: None, digest, annotations: None };
-            import.entry(&entry, &[tag], 0)?;
+            let link = tags.join(tag.as_str()).join("current/link");
+            match import.linked(&link, &tag) {
+                Err(error) if !error.is_of_target() => {
+                    import.imported.failed.insert(tag, error.to_string());
+                }
+                other => other?,
+            }
         }
         Ok(import.imported)
     }
@@ -244,6 +248,14 @@ impl<'a> Import<'a> {
                 self.blob(&blob)?;
             }
         }
+    /// Imports the image that a link of a docker-registry leads to, if there is one.
+    fn linked(&mut self, link: &Path, tag: &Tag) -> Result<(), Error> {
+        let Some(link) = Reader::of(link)? else { return Ok(()) };
+        let digest = String::from_utf8_lossy(&link.whole(LINK_MAX)?).trim().to_owned();
+        let entry = Described { media_type: None, digest, annotations: None };
+        self.entry(&entry, std::slice::from_ref(tag), 0)
+    }
+
         Ok(())
     }
 

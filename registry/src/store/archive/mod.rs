@@ -22,7 +22,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -43,6 +43,8 @@ pub struct Imported {
     pub tags: BTreeSet<Tag>,
     /// Names of images that are no tags. An image that has only such names was not imported.
     pub skipped: BTreeSet<String>,
+    /// Tags of a docker-registry whose image was not imported, each with the reason.
+    pub failed: BTreeMap<Tag, String>,
     /// Manifests that were stored.
     pub manifests: u64,
     /// Blobs that were copied; existing ones are not counted.

@@ -39,6 +39,18 @@ pub enum Error {
     /// The source of an import is not supported.
     #[error("this is not an OCI image layout or an archive of images: {0}")]
     NotAnArchive(String),
+    /// Different images of an import would get one tag.
+    #[error(
+        "the source has different images for the tag {tag}, {} and {}: save each into an archive of its own, and import it \
+         into its own repository",
+        .names[0], .names[1]
+    )]
+    AmbiguousTag {
+        /// The tag.
+        tag: Tag,
+        /// The full names of two of them.
+        names: [String; 2],
+    },
     /// The document is no manifest that the registry supports.
     #[error("the manifest is not valid: {0}")]
     InvalidManifest(String),
@@ -155,18 +167,6 @@ impl fmt::Display for UploadLimit {
 }
 
 impl Error {
-    /// Converts an I/O error and adds the operation; a full disk is [`Error::NoSpace`].
-    pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-        let path = path.to_owned();
-        move |source| match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace,
-            _ => Error::Io { operation, path, source },
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
     /// Whether an import failed because of where it stores, not because of what it reads: the next image would fail too.
     pub(crate) fn is_of_target(&self) -> bool {
         matches!(
@@ -179,6 +179,18 @@ mod tests {
         )
     }
 
+    /// Converts an I/O error and adds the operation; a full disk is [`Error::NoSpace`].
+    pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace,
+            _ => Error::Io { operation, path, source },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
     use super::*;
 
     #[test]

@@ -408,8 +408,8 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::NotAnArchive`] when the source is not supported or malformed, [`Error::DigestMismatch`] when its
-    /// content differs from its digest, and the errors of a push, such as [`Error::QuotaExceeded`] or
-    /// [`Error::NoSpace`].
+    /// content differs from its digest, [`Error::AmbiguousTag`] when different images would get one tag, and the errors of
+    /// a push, such as [`Error::QuotaExceeded`] or [`Error::NoSpace`].
     pub async fn import(&self, source: &Path, repository: &RepositoryName) -> Result<Imported, Error> {
         let (source, repository) = (source.to_owned(), repository.clone());
         self.run(move |store| store.import(&source, &repository)).await

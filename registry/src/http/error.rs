@@ -155,7 +155,7 @@ impl From<Error> for ApiError {
             Error::ReadOnly(_) => plain(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported)
                 .with_header(header::ALLOW, HeaderValue::from_static("GET, HEAD")),
             Error::QuotaExceeded { .. } => plain(StatusCode::FORBIDDEN, Code::Denied),
-            Error::NotAnArchive(_) | Error::InvalidManifest(_) => {
+            Error::NotAnArchive(_) | Error::AmbiguousTag { .. } | Error::InvalidManifest(_) => {
                 plain(StatusCode::BAD_REQUEST, Code::ManifestInvalid)
             }
             Error::Pinned { .. } => plain(StatusCode::CONFLICT, Code::Denied),

@@ -35,6 +35,8 @@ const LAYERS_MAX: usize = 10_000;
 const LINK_MAX: usize = 256;
 const NAME_MAX: usize = 255;
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// The annotation with the full name of an image that Docker and containerd write.
+const FULL_NAME: &str = "io.containerd.image.name";
 /// The media types of what `docker save` writes.
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
@@ -88,13 +90,16 @@ impl Store {
         let limit = self.config.max_manifest_size;
         if let Some(index) = source.named(Path::new("index.json"))? {
             let index: Index = serde_json::from_slice(&index.whole(limit)?).map_err(not_a_layout)?;
-            let (images, skipped) = by_manifest(index.manifests.unwrap_or_default());
+            let entries = index.manifests.unwrap_or_default();
+            expect_one_image(entries.iter().filter_map(Described::claim))?;
+            let (images, skipped) = by_manifest(entries);
             for (entry, tags) in images {
                 import.entry(&entry, &tags, 0)?;
             }
             import.imported.skipped = skipped;
         } else if let Some(saved) = source.named(Path::new("manifest.json"))? {
             let saved: Vec<Saved> = serde_json::from_slice(&saved.whole(limit)?).map_err(not_a_layout)?;
+            expect_one_image(saved.iter().flat_map(Saved::claims))?;
             for image in saved {
                 import.saved_image(&image)?;
             }
@@ -169,6 +174,46 @@ impl Store {
     }
 }
 
+impl Described {
+    /// The tag that an entry with a full name would get, the name, and its manifest.
+    fn claim(&self) -> Option<(Tag, &str, &str)> {
+        let annotations = self.annotations.as_ref()?;
+        let name = annotations.get(REF_NAME)?;
+        let full = annotations.get(FULL_NAME).unwrap_or(name);
+        tag_of(name).filter(|tag| tag.as_str() != full).map(|tag| (tag, full.as_str(), self.digest.as_str()))
+    }
+}
+
+impl Saved {
+    /// The tag that each full name would get, the name, and the files of the image.
+    fn claims(&self) -> impl Iterator<Item = (Tag, &str, (&str, &[String]))> {
+        let files = (self.config.as_str(), self.layers.as_slice());
+        let names = self.repo_tags.iter().flatten();
+        names.filter_map(move |name| {
+            let tag = tag_of(name).filter(|tag| tag.as_str() != name)?;
+            Some((tag, name.as_str(), files))
+        })
+    }
+}
+
+/// Fails when two images with different full names would get one tag. Of two images with one full name the later counts.
+fn expect_one_image<'a, I: PartialEq>(
+    claims: impl IntoIterator<Item = (Tag, &'a str, I)>,
+) -> Result<(), Error> {
+    let mut images: BTreeMap<Tag, BTreeMap<&str, I>> = BTreeMap::new();
+    for (tag, name, image) in claims {
+        images.entry(tag).or_default().insert(name, image);
+    }
+    for (tag, named) in images {
+        let mut named = named.into_iter();
+        let Some((first, image)) = named.next() else { continue };
+        if let Some((other, _)) = named.find(|(_, other)| *other != image) {
+            return Err(Error::AmbiguousTag { tag, names: [first, other].map(str::to_owned) });
+        }
+    }
+    Ok(())
+}
+
 /// Groups entries by manifest, each with its tags; returns the names that are no tags as well. The later of two entries
 /// for one tag counts.
 fn by_manifest(entries: Vec<Described>) -> (Vec<(Described, Vec<Tag>)>, BTreeSet<String>) {
@@ -201,6 +246,14 @@ impl<'a> Import<'a> {
     fn new(store: &'a Arc<Store>, name: &'a RepositoryName, source: &'a Source) -> Self {
         let (imported, done, files) = (Imported::default(), HashSet::new(), HashMap::new());
         Import { store, name, source, imported, done, files }
+    }
+
+    /// Imports the image that a link of a docker-registry leads to, if there is one.
+    fn linked(&mut self, link: &Path, tag: &Tag) -> Result<(), Error> {
+        let Some(link) = Reader::of(link)? else { return Ok(()) };
+        let digest = String::from_utf8_lossy(&link.whole(LINK_MAX)?).trim().to_owned();
+        let entry = Described { media_type: None, digest, annotations: None };
+        self.entry(&entry, std::slice::from_ref(tag), 0)
     }
 
     /// Imports an entry of an index, after the content it refers to.
@@ -248,14 +301,6 @@ impl<'a> Import<'a> {
                 self.blob(&blob)?;
             }
         }
-    /// Imports the image that a link of a docker-registry leads to, if there is one.
-    fn linked(&mut self, link: &Path, tag: &Tag) -> Result<(), Error> {
-        let Some(link) = Reader::of(link)? else { return Ok(()) };
-        let digest = String::from_utf8_lossy(&link.whole(LINK_MAX)?).trim().to_owned();
-        let entry = Described { media_type: None, digest, annotations: None };
-        self.entry(&entry, std::slice::from_ref(tag), 0)
-    }
-
         Ok(())
     }
 

@@ -60,6 +60,11 @@ pub(in crate::store) enum HookAction {
 pub(in crate::store) trait DiskHook: Send + Sync {
     fn before(&self, op: DiskOp<'_>) -> HookAction;
     fn after(&self, op: DiskOp<'_>);
+
+    /// The space of the file system, when it is not the true one.
+    fn space(&self) -> Option<Space> {
+        None
+    }
 }
 
 /// The access to the disk.
@@ -291,6 +296,20 @@ impl Disk {
         }
     }
 
+    /// The space of the file system of `path`.
+    pub(super) fn space(&self, path: &Path) -> Result<Space, Error> {
+        #[cfg(test)]
+        if let Some(space) = self.hook.as_ref().and_then(|hook| hook.space()) {
+            return Ok(space);
+        }
+        let failed = Error::io("read the free space at", path);
+        let figures = rustix::fs::statvfs(path).map_err(|errno| failed(errno.into()))?;
+        Ok(Space {
+            free: figures.f_bavail.saturating_mul(figures.f_frsize),
+            total: figures.f_blocks.saturating_mul(figures.f_frsize),
+        })
+    }
+
     /// Removes an unreferenced file. A failure costs space until the next start, so it is only logged.
     pub(super) fn discard(&self, path: &Path) {
         if let Err(error) = self.remove(path) {
@@ -355,18 +374,8 @@ pub(super) fn names(directory: &Path) -> Result<impl Iterator<Item = Result<Stri
 
 /// The space of a file system in bytes, as far as an ordinary process can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Space {
+pub(in crate::store) struct Space {
     /// The free space.
-    pub(super) free: u64,
-    pub(super) total: u64,
-}
-
-/// The space of the file system of `path`.
-pub(super) fn space(path: &Path) -> Result<Space, Error> {
-    let figures =
-        rustix::fs::statvfs(path).map_err(|errno| Error::io("read the free space at", path)(errno.into()))?;
-    Ok(Space {
-        free: figures.f_bavail.saturating_mul(figures.f_frsize),
-        total: figures.f_blocks.saturating_mul(figures.f_frsize),
-    })
+    pub(in crate::store) free: u64,
+    pub(in crate::store) total: u64,
 }

@@ -84,6 +84,7 @@ mod resume;
 mod retention;
 mod scrub;
 mod sessions;
+mod space;
 mod tags;
 mod touch;
 mod uploads;
@@ -119,6 +120,7 @@ use self::lengths::Lengths;
 use self::locks::{Locks, References};
 use self::pins::Pins;
 use self::quota::Quotas;
+use self::space::SpaceWatch;
 use self::touch::Touches;
 use crate::config::Config;
 use crate::digest::{Algorithm, Digest};
@@ -137,6 +139,7 @@ pub(crate) struct Store {
     /// Held while a pin is made or ended, so that memory and disk never disagree.
     pinning: Mutex<()>,
     quotas: Arc<Quotas>,
+    space: SpaceWatch,
     scrubs: Mutex<Scrubs>,
     /// The reason of the read-only mode, while it is set.
     read_only: RwLock<Option<String>>,
@@ -173,6 +176,7 @@ impl Store {
             pins: Mutex::default(),
             pinning: Mutex::default(),
             quotas,
+            space: SpaceWatch::default(),
             scrubs: Mutex::default(),
             read_only: RwLock::default(),
             layouts_behind: Mutex::default(),
@@ -208,17 +212,6 @@ impl Store {
         let mut names: Vec<RepositoryName> = known.keys().cloned().collect();
         names.sort();
         names
-    }
-
-    pub(crate) fn free_bytes(&self) -> Result<u64, Error> {
-        Ok(disk::space(&self.config.root)?.free)
-    }
-
-    /// Whether `incoming` more bytes fit without touching the reserve.
-    pub(crate) fn expect_space_for(&self, incoming: u64) -> Result<(), Error> {
-        let space = disk::space(&self.config.root)?;
-        let needed = incoming.saturating_add(self.config.reserve.of(space.total));
-        if space.free < needed { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     /// Refuses every change by clients and collections, with this reason, or ends that.

@@ -38,8 +38,6 @@ use crate::name::RepositoryName;
 use crate::uploader::Uploader;
 
 const REREAD_CHUNK: usize = 1 << 20;
-/// Free space is checked again whenever an upload has grown by this much: most clients do not announce lengths.
-const SPACE_CHECK_EVERY: u64 = 16 << 20;
 
 /// The result of [`Registry::sweep`](crate::Registry::sweep).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -432,12 +430,11 @@ impl Sink {
             return Ok(self);
         }
         let end = self.writer.offset + chunk.len() as u64;
-        let look_again = self.writer.offset / SPACE_CHECK_EVERY != end / SPACE_CHECK_EVERY;
         if let Err(refused) = self.within_quota(end, |reserved| reserved.grow(end)) {
             self.cancel();
             return Err(refused);
         }
-        let room = if look_again { self.store.expect_space_for(chunk.len() as u64) } else { Ok(()) };
+        let room = self.store.expect_room_for(chunk.len() as u64);
         let written = room.and_then(|()| self.store.disk.write(&mut self.file, &self.session.path, chunk));
         if let Err(refused) = written {
             if matches!(refused, Error::NoSpace) {

@@ -308,6 +308,33 @@ async fn users_and_tokens_are_made_changed_and_a_token_is_shown_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_form_of_a_user_that_was_shown_before_another_change_keeps_that_change() {
+    let scene = scene(vec![]).await;
+    let ann = Browser::log_in(&scene, "ann", PASSWORD).await;
+    let form = ann.get("/ui/users/ben").await;
+    let body = json!({ "disabled": true, "role": "operator" });
+    scene.admin.patch("/api/v1/users/ben", &body).await.expect(200);
+
+    let hidden = ["csrf", "was_role", "was_disabled"];
+    let sent = fields(&form, &hidden, &[("role", "viewer"), ("password", "another horse battery staple")]);
+    assert_eq!(post(&ann, "/ui/users/ben", &sent).await.leads_to(), "/ui/users?done=user");
+    let user = scene.admin.get("/api/v1/users/ben").await.expect(200);
+    assert!(user["role"] == "operator" && user["disabled_at"].is_string(), "{user}");
+    let events = scene.admin.get("/api/v1/events?limit=1000").await.expect(200);
+    let of_ben = |event: &&Value| event["type"] == "user.changed" && event["data"]["user"] == "ben";
+    let last = events["events"].as_array().unwrap().iter().rfind(of_ben).unwrap().clone();
+    assert_eq!(last["message"], "user ben changed: new password");
+    assert_eq!(last["data"], json!({ "user": "ben", "role": null, "disabled": null, "password": true }));
+    // The own changes of the form are made.
+    let form = ann.get("/ui/users/ben").await;
+    let sent = fields(&form, &hidden, &[("role", "operator"), ("password", "")]);
+    post(&ann, "/ui/users/ben", &sent).await.leads_to();
+    let user = scene.admin.get("/api/v1/users/ben").await.expect(200);
+    assert!(user["role"] == "operator" && user["disabled_at"].is_null(), "{user}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_repository_shows_its_tags_with_sizes_and_platforms_and_what_holds_them() {
     let scene = scene(vec![silent("REG-1")]).await;
     let list = scene.admin.get("/api/v1/registry/repositories").await.expect(200);

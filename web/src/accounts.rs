@@ -77,7 +77,14 @@ async fn user_again(visit: &Visit, name: &str, refused: Vec<ErrorDetail>) -> Res
 /// Changes a user.
 pub(super) async fn change_user(visit: Visit, Path(name): Path<String>, form: Form) -> Response {
     let done = async {
-        let mut body = json!({ "role": form.get("role"), "disabled": form.get("disabled") == "yes" });
+        // Only what was changed in the form is sent: another person may have changed the rest since it was shown.
+        let mut body = json!({});
+        if form.get("role") != form.get("was_role") {
+            body["role"] = json!(form.get("role"));
+        }
+        if form.get("disabled") != form.get("was_disabled") {
+            body["disabled"] = json!(form.get("disabled") == "yes");
+        }
         if !form.get("password").is_empty() {
             body["password"] = json!(form.get("password"));
         }

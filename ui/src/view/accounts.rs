@@ -136,6 +136,8 @@ impl FormView {
             .below("/ui/users", "Users and tokens")
             .intro(made)
             .refused(refused)
+            .hidden("was_role", &user.role)
+            .hidden("was_disabled", if user.disabled_at.is_some() { "yes" } else { "" })
             .field(Field::choice("role", "May", &user.role, choices(&ROLES)))
             .field(
                 Field::new_password("password", "New password")

@@ -104,7 +104,17 @@ async fn a_queued_row_explains_its_wait_and_one_call_cancels_the_rest() {
 
     let batch = batch["batch_id"].as_str().unwrap();
     let cancel = format!("/api/v1/batches/{batch}/cancel");
-    let rest = scene.admin.post(&cancel, &json!({ "reason": "wrong image" })).await.expect(202);
+    for expected in
+        [json!({ "expected_queued": 1 }), json!({ "expected_queued": 2, "expected_running": 0, "all": true })]
+    {
+        scene.admin.post(&cancel, &expected).await.refused(412, "precondition_failed");
+        assert_eq!(scene.admin.job(&ids[1]).await["outcome"], Value::Null, "nothing was cancelled");
+    }
+    let rest = scene
+        .admin
+        .post(&cancel, &json!({ "reason": "wrong image", "expected_queued": 2, "expected_running": 0 }))
+        .await
+        .expect(202);
     assert_eq!(rest["cancelled_now"], 2, "{rest}");
     for id in &ids[1..] {
         let job = scene.admin.complete(id).await;

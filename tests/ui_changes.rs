@@ -217,13 +217,86 @@ async fn a_batch_is_made_from_a_filter_explains_its_failures_and_is_retried() {
     let question = olga.get(&format!("{place}/cancel")).await;
     assert!(question.html.contains("All that have not ended: 1 job"), "{}", question.html);
     assert!(!question.html.contains("Cancel 0 jobs"), "{}", question.html);
-    let sent = fields(&question, &["csrf"], &[("which", "all"), ("reason", "a test")]);
+    let numbers = ["csrf", "expected_queued", "expected_running"];
+    let sent = fields(&question, &numbers, &[("which", "all"), ("reason", "a test")]);
     assert_eq!(
         post(&olga, &format!("{place}/cancel"), &sent).await.leads_to(),
         format!("{place}?done=batch")
     );
     assert_eq!(scene.complete_skipping(&running).await["outcome"], "cancelled");
     assert!(olga.get(&format!("{place}/cancel")).await.html.contains("nothing to cancel"));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_to_a_question_cancels_no_job_that_has_begun_since() {
+    let scene = scene(["OLD-1", "OLD-2"].map(silent).to_vec()).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let rows: Vec<Value> =
+        ["OLD-1", "OLD-2"].iter().map(|serial| json!({ "server_serial": serial })).collect();
+    let body = json!({ "recipe": recipe(), "rows": rows, "canary": 1 });
+    let batch = scene.admin.post("/api/v1/batches", &body).await.expect(202);
+    let ids: Vec<String> = batch["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["job_id"].as_str().unwrap().to_owned())
+        .collect();
+    scene.admin.awaits_report(&ids[0]).await;
+    let id = batch["batch_id"].as_str().unwrap();
+    let place = format!("/ui/batches/{id}/cancel");
+    let old = olga.get(&place).await;
+    assert!(old.html.contains("All that have not ended: 2 jobs"), "{}", old.html);
+    assert!(old.html.contains("1 job is under way"), "{}", old.html);
+    // The job behind the canary, too: nothing was touched yet.
+    let of_job = format!("/ui/jobs/{}/cancel", ids[1]);
+    let old_of_job = olga.get(&of_job).await;
+    assert!(old_of_job.html.contains("has not begun"), "{}", old_of_job.html);
+
+    scene.admin.post(&format!("/api/v1/batches/{id}/continue"), &json!({})).await.expect(202);
+    scene.admin.awaits_report(&ids[1]).await;
+    let hidden = ["csrf", "expected_queued", "expected_running"];
+    let sent = fields(&old, &hidden, &[("which", "all"), ("reason", "a test")]);
+    let asked = post(&olga, &place, &sent).await;
+    assert_eq!(asked.status, 412, "{}", asked.html);
+    assert!(asked.html.contains("2 jobs are under way"), "{}", asked.html);
+    assert_eq!(
+        (asked.hidden("expected_queued").as_str(), asked.hidden("expected_running").as_str()),
+        ("0", "2")
+    );
+    let sent = fields(&old_of_job, &["csrf", "revision"], &[("reason", "a test")]);
+    let asked_of_job = post(&olga, &of_job, &sent).await;
+    assert_eq!(asked_of_job.status, 412, "{}", asked_of_job.html);
+    assert!(asked_of_job.html.contains("a disk may be left half written"), "{}", asked_of_job.html);
+    assert!(!asked_of_job.html.contains("name=\"revision\""), "a running job changes all the time");
+    for job in &ids {
+        assert_eq!(scene.admin.job(job).await["outcome"], Value::Null, "nothing was cancelled");
+    }
+
+    // Fewer jobs than the question said are no reason to ask again.
+    let sent = fields(&asked_of_job, &["csrf"], &[("reason", "a test")]);
+    assert!(post(&olga, &of_job, &sent).await.leads_to().ends_with("?done=cancel"));
+    assert_eq!(scene.complete_skipping(&ids[1]).await["outcome"], "cancelled");
+    let sent = fields(&asked, &hidden, &[("which", "all"), ("reason", "a test")]);
+    assert!(post(&olga, &place, &sent).await.leads_to().ends_with("?done=batch"));
+    assert_eq!(scene.complete_skipping(&ids[0]).await["outcome"], "cancelled");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_changed_without_beginning_is_cancelled_by_the_question_that_said_so() {
+    let scene = scene(vec![silent("OLD-3")]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    scene.admin.post("/api/v1/servers/OLD-3/maintenance", &json!({ "reason": "a test" })).await.expect(202);
+    let job = scene.admin.create_job("OLD-3").await;
+    let place = format!("/ui/jobs/{job}/cancel");
+    let old = olga.get(&place).await;
+    for verb in ["hold", "resume"] {
+        scene.admin.post(&format!("/api/v1/jobs/{job}/{verb}"), &json!({})).await.expect(202);
+    }
+    let sent = fields(&old, &["csrf", "revision"], &[("reason", "a test")]);
+    assert!(post(&olga, &place, &sent).await.leads_to().ends_with("?done=cancel"));
+    assert_eq!(scene.complete_skipping(&job).await["outcome"], "cancelled");
     scene.end().await;
 }
 

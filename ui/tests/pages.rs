@@ -386,6 +386,7 @@ fn forms(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
         effects: vec![AskEffect { state: State::Waiting, text: text.to_owned() }],
         action: format!("/ui/jobs/{JOB}/cancel"),
         key: "k".to_owned(),
+        revision: "7".to_owned(),
         reason: true,
         yes: "Cancel the job".to_owned(),
         no: "Let it go on",

@@ -113,7 +113,16 @@ async fn asked_again(
 
 async fn change(visit: &Visit, id: &str, verb: &str, form: &Form) -> Result<Response, Refusal> {
     let body = match verb {
-        "cancel" => json!({ "reason": form.get("reason"), "all": form.get("which") == "all" }),
+        "cancel" => {
+            let number = |name: &str| {
+                form.get(name).parse::<u64>().map_err(|_| Refusal::field(name, "is a number of the question"))
+            };
+            let (queued, running) = (number("expected_queued")?, number("expected_running")?);
+            json!({
+                "reason": form.get("reason"), "all": form.get("which") == "all", "expected_queued": queued,
+                "expected_running": running,
+            })
+        }
         "continue" => json!({}),
         "retry" => {
             let mut body = json!({});

@@ -35,6 +35,12 @@ impl Form {
         Self(fields.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
+    /// The form with another value of a field.
+    pub(super) fn with(&self, name: &str, value: String) -> Self {
+        let others = self.0.iter().filter(|(field, _)| field != name).cloned();
+        Self(others.chain([(name.to_owned(), value)]).collect())
+    }
+
     /// A field; empty when it is not there.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(field, _)| field == name).map_or("", |(_, value)| value)

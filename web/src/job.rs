@@ -1,7 +1,7 @@
 //! One job, and its verbs: each is a question first.
 
 use axum::extract::Path;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use serde_json::json;
@@ -117,34 +117,47 @@ fn verb(word: &str) -> Result<&'static Verb, Refusal> {
 
 /// Asks before a verb.
 pub(super) async fn ask(visit: Visit, Path((id, word)): Path<(String, String)>) -> Response {
-    let shown = question(&visit, &encoded(&id), &word).await;
+    let shown = question(&visit, &encoded(&id), &word, None).await;
     visit.respond(shown).await
 }
 
-async fn question(visit: &Visit, id: &str, word: &str) -> Result<Response, Refusal> {
+async fn question(
+    visit: &Visit,
+    id: &str,
+    word: &str,
+    changed: Option<&Refusal>,
+) -> Result<Response, Refusal> {
     let verb = verb(word)?;
-    let detail: JobDetailJson = visit.get(&format!("/api/v1/jobs/{id}")).await?;
+    let (detail, revision) = visit.get_revised::<JobDetailJson>(&format!("/api/v1/jobs/{id}")).await?;
     let of = detail.job.server_serial.as_deref().map(|serial| format!(" of {serial}")).unwrap_or_default();
     let offered = detail.verbs.iter().any(|offered| offered == verb.word);
-    let intro = match offered {
-        true => String::new(),
-        false => "The job has moved on since the page was made: this is not offered in its present state."
+    let intro = match (offered, changed) {
+        (false, _) => "The job has moved on since the page was made: this is not offered in its present state."
             .to_owned(),
+        (true, Some(_)) => {
+            "The job has changed since the question was asked, and nothing was done. This is the question for its present state."
+                .to_owned()
+        }
+        (true, None) => String::new(),
     };
+    // "Nothing was touched" is for a job that has not begun. A running one changes all the time, and its question is for any state.
+    let bound = verb.word == "cancel" && detail.steps.is_empty();
     let f = visit.frame(format!("{}?", verb.question), Tab::Jobs).await?;
-    html(&Ask {
+    let page = html(&Ask {
         f,
         question: format!("{}{of}?", verb.question),
         intro,
         effects: effects(verb.word, &detail),
         action: format!("/ui/jobs/{id}/{}", verb.word),
         key: if verb.word == "retry" { Uuid::now_v7().to_string() } else { String::new() },
+        revision: if bound { revision } else { String::new() },
         reason: true,
         yes: verb.yes.to_owned(),
         no: verb.no,
         back: format!("/ui/jobs/{id}"),
         risk: verb.risk,
-    })
+    })?;
+    Ok((changed.map_or(StatusCode::OK, |refusal| refusal.status), page).into_response())
 }
 
 fn effects(word: &str, detail: &JobDetailJson) -> Vec<AskEffect> {
@@ -191,10 +204,37 @@ struct Created {
     job_id: String,
 }
 
-/// Carries a verb out.
+/// Carries a verb out. When the job has begun since the question said that it had not, the question is asked again.
 pub(super) async fn act(visit: Visit, Path((id, word)): Path<(String, String)>, form: Form) -> Response {
-    let done = change(&visit, &encoded(&id), &word, &form).await;
+    let id = encoded(&id);
+    let done = match change(&visit, &id, &word, &form).await {
+        Err(refusal) if is_changed(&refusal) => changed(&visit, &id, &word, &form, refusal).await,
+        done => done,
+    };
     visit.respond(done).await
+}
+
+fn is_changed(refusal: &Refusal) -> bool {
+    refusal.status == StatusCode::PRECONDITION_FAILED
+}
+
+/// The answer to the question about a job that has changed. One that waits for its start changes too, such as when a place becomes
+/// free: the question is right for it until it begins.
+async fn changed(
+    visit: &Visit,
+    id: &str,
+    word: &str,
+    form: &Form,
+    refusal: Refusal,
+) -> Result<Response, Refusal> {
+    let (detail, revision) = visit.get_revised::<JobDetailJson>(&format!("/api/v1/jobs/{id}")).await?;
+    if !detail.steps.is_empty() {
+        return question(visit, id, word, Some(&refusal)).await;
+    }
+    match change(visit, id, word, &form.with("revision", revision)).await {
+        Err(refusal) if is_changed(&refusal) => question(visit, id, word, Some(&refusal)).await,
+        done => done,
+    }
 }
 
 async fn change(visit: &Visit, id: &str, word: &str, form: &Form) -> Result<Response, Refusal> {

@@ -97,6 +97,7 @@ async fn question(
         effects,
         action: format!("/ui/servers/{segment}/{path}"),
         key: String::new(),
+        revision: String::new(),
         reason,
         yes: words.to_owned(),
         no: "Not now",

@@ -130,6 +130,7 @@ impl Question {
             effects: self.effects,
             action: self.action,
             key: String::new(),
+            revision: String::new(),
             reason: self.reason,
             yes: self.yes,
             no: "Not now",

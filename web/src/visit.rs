@@ -125,6 +125,14 @@ impl Visit {
         serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))
     }
 
+    /// What a resource of the API is, with the revision in its `ETag`.
+    pub(super) async fn get_revised<T: DeserializeOwned>(&self, path: &str) -> Result<(T, String), Refusal> {
+        let response = self.send(Method::GET, path, HeaderMap::new(), None).await?;
+        let etag = response.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
+        let revision = etag.unwrap_or_default().trim_matches('"').to_owned();
+        Ok((response.read()?, revision))
+    }
+
     /// What a resource of the API is; nothing for a caller who may not read it, such as a token with labels. The rest of the page is
     /// for that caller too.
     pub(super) async fn get_if_permitted<T: DeserializeOwned + Default>(

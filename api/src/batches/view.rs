@@ -241,6 +241,11 @@ impl BatchView {
             },
         }
     }
+
+    /// How many jobs have not begun, and how many have begun and not ended.
+    pub(super) fn unfinished(&self) -> (u64, u64) {
+        (self.progress.queued, self.progress.running)
+    }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub(super) fn fleet() -> Vec<Operation> {
             .of_batch()
             .optional_body::<batch_cancel::Request>()
             .returns::<batch::CancelledBatchView>(202, "The cancels are stored.")
-            .errors(&[ErrorCode::Busy, ErrorCode::ConflictPhase]),
+            .errors(&[ErrorCode::Busy, ErrorCode::ConflictPhase, ErrorCode::PreconditionFailed]),
         post(
             ("batches", "/api/v1/batches/{id}/continue"),
             "continueBatch",

@@ -29,6 +29,8 @@ pub struct Ask {
     pub action: String,
     /// The key under which a repetition does nothing; empty where none is needed.
     pub key: String,
+    /// The revision to which the question is bound; empty when the answer is for any.
+    pub revision: String,
     /// Whether a reason is asked for.
     pub reason: bool,
     /// The label of the button that does it.

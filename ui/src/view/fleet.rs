@@ -138,6 +138,9 @@ impl FormView {
                 words::count(running, "job is", "jobs are")
             ),
         )
+        // The answer is for these numbers: with more jobs the question is asked again.
+        .hidden("expected_queued", queued.to_string())
+        .hidden("expected_running", running.to_string())
         .field(Field::choice("which", "Which jobs", &chosen, choices))
         .field(Field::text("reason", "Reason, for events and audit", ""))
         .risky()

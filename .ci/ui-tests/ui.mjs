@@ -429,6 +429,25 @@ async function main() {
       await other.close();
     }
 
+    // An open page whose login has ended says so also on a phone, and leads by the keyboard to the login and back.
+    const left = await browser.newContext({ viewport: { width: 390, height: 844 }, reducedMotion: 'reduce' });
+    await left.addCookies(cookies);
+    const open = await left.newPage();
+    await open.goto(url + '/ui/jobs?q=rack%3D7');
+    await open.locator('.live[data-state=live]').waitFor({ state: 'attached' });
+    await left.clearCookies();
+    await api('POST', '/api/v1/drain');
+    const again = open.getByRole('link', { name: 'Log in again' });
+    await again.waitFor();
+    check((await violations(open)).length === 0, 'the link to the login is accessible');
+    check(await open.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth), 'the link to the login has its place');
+    await again.focus();
+    await open.keyboard.press('Enter');
+    await open.waitForURL(/\/ui\/login/);
+    check(await open.locator('input[name=next]').inputValue() === '/ui/jobs?q=rack%3D7', 'the login leads back to the page');
+    await api('DELETE', '/api/v1/drain');
+    await left.close();
+
     // The deliberate defects: an inline script and an input without a label.
     const mutated = await browser.newContext();
     await mutated.addCookies(cookies);

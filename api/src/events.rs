@@ -48,7 +48,7 @@ pub(super) async fn respond(
         None => api.store().last_seq().await?,
     };
     if feed::accepts_stream(headers) {
-        return api.feed.respond(run, after);
+        return api.feed.respond(run, after, feed::lasts(headers, api.web.idle));
     }
     let limit = page_size(query.get("limit").map(String::as_str), 200, 1000)?;
     let events = api.store().events(EventFilter { run, after, limit }).await?;

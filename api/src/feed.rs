@@ -10,7 +10,8 @@
 //! the database until it has caught up, so no event is lost and none is sent twice.
 //!
 //! Invariants: a subscriber holds one page at most and receives events no faster than it reads; there are at most
-//! [`SUBSCRIBERS`]; a stream ends after [`LASTS`] at the latest, so that credentials are checked again when it resumes.
+//! [`SUBSCRIBERS`]; a stream ends after [`LASTS`] at the latest, so that credentials are checked again when it resumes; that of a
+//! web session ends earlier, so that its resumption is a use of the session before the session has ended ([`lasts`]).
 //!
 //! Specification: WHATWG HTML, server-sent events.
 
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::{ApiError, Detail};
 use super::error_code::{ErrorCode, Rule};
+use access::auth::SessionSecret;
 use model::{Event, Phase, RunId};
 use store::{EventFilter, Store, StoreError};
 
@@ -104,8 +106,13 @@ impl Feed {
         }
     }
 
-    /// Responds with a stream of the events after a position, of one run or of all.
-    pub(super) fn respond(&self, run: Option<RunId>, after: i64) -> Result<Response, ApiError> {
+    /// Responds with a stream of the events after a position, of one run or of all. It ends after `lasts` at the latest.
+    pub(super) fn respond(
+        &self,
+        run: Option<RunId>,
+        after: i64,
+        lasts: Duration,
+    ) -> Result<Response, ApiError> {
         let Ok(permit) = Arc::clone(&self.0.stream_permits).try_acquire_owned() else {
             return Err(ApiError::new(
                 ErrorCode::TooManyStreams,
@@ -113,7 +120,7 @@ impl Feed {
             )
             .header(header::RETRY_AFTER, "5"));
         };
-        let subscriber = Subscriber::new(&self.0, run, after, permit);
+        let subscriber = Subscriber::new(&self.0, (run, after), lasts, permit);
         let frames = stream::unfold(subscriber, |mut subscriber| async move {
             let bytes = subscriber.next().await?;
             Some((Ok::<_, std::convert::Infallible>(bytes), subscriber))
@@ -163,7 +170,12 @@ struct Subscriber {
 }
 
 impl Subscriber {
-    fn new(inner: &Arc<Inner>, run: Option<RunId>, after: i64, permit: OwnedSemaphorePermit) -> Self {
+    fn new(
+        inner: &Arc<Inner>,
+        (run, after): (Option<RunId>, i64),
+        lasts: Duration,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
         Self {
             // Before the first read, so that every later commit is in the ring.
             live: inner.live.subscribe(),
@@ -174,7 +186,7 @@ impl Subscriber {
             ended: false,
             ready: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
             quiet_until: Instant::now() + KEEP_ALIVE,
-            until: Instant::now() + LASTS,
+            until: Instant::now() + lasts,
             _permit: permit,
         }
     }
@@ -275,6 +287,15 @@ pub(super) fn accepts_stream(headers: &HeaderMap) -> bool {
     })
 }
 
+/// How long a stream of this caller lasts. An open page sends nothing in a quiet period, and its session would end by its idle time
+/// while the page is watched. So the stream ends within half of that time; the page resumes it, which is a use of the session.
+pub(super) fn lasts(headers: &HeaderMap, idle: Duration) -> Duration {
+    match headers.get(header::AUTHORIZATION).is_none() && SessionSecret::of(headers).is_some() {
+        true => LASTS.min(idle / 2),
+        false => LASTS,
+    }
+}
+
 /// The position to resume after: `Last-Event-ID`, which a reconnecting client sends, before `after`. `None` is the end of the log,
 /// which a client names as `latest` because it does not know the number.
 pub(super) fn resume_position(headers: &HeaderMap, after: Option<&str>) -> Result<Option<i64>, ApiError> {
@@ -327,13 +348,13 @@ mod tests {
             let events = (0..count).map(|_| NewEvent::info("test.tick", "tick")).collect();
             store.append(None, None, events, now).await.unwrap();
         };
-        let mut body = feed.respond(None, 0).unwrap().into_body();
+        let mut body = feed.respond(None, 0, LASTS).unwrap().into_body();
         let mut seen = Vec::new();
         append(3).await;
         read(&mut body, &mut seen, 3).await;
 
         // A fast subscriber shows that all events went through the ring.
-        let mut quick = feed.respond(None, 3).unwrap().into_body();
+        let mut quick = feed.respond(None, 3, LASTS).unwrap().into_body();
         let mut kept_up = Vec::new();
         let total = 3 + RING as i64 + 904;
         for part in 0..5 {
@@ -356,7 +377,7 @@ mod tests {
         let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
         let feed = Feed::new(store, CancellationToken::new());
         let permit = Arc::clone(&feed.0.stream_permits).try_acquire_owned().unwrap();
-        let mut subscriber = Subscriber::new(&feed.0, Some(RunId::new()), 0, permit);
+        let mut subscriber = Subscriber::new(&feed.0, (Some(RunId::new()), 0), LASTS, permit);
         (subscriber.behind, subscriber.ready) = (false, VecDeque::new());
         let live = feed.0.live.clone();
         let others = tokio::spawn(async move {
@@ -382,7 +403,7 @@ mod tests {
         let feed = Feed::new(store.clone(), CancellationToken::new());
         let permit = Arc::clone(&feed.0.stream_permits).try_acquire_owned().unwrap();
         let run = RunId::new();
-        let mut subscriber = Subscriber::new(&feed.0, Some(run), 0, permit);
+        let mut subscriber = Subscriber::new(&feed.0, (Some(run), 0), LASTS, permit);
         store.append(None, None, vec![NewEvent::info("run.ended", "over")], now).await.unwrap();
         let last = store.events(EventFilter { run: None, after: 0, limit: 1 }).await.unwrap();
 
@@ -401,9 +422,34 @@ mod tests {
         let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
         let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
         let feed = Feed::new(store, CancellationToken::new());
-        let mut open: Vec<Response> = (0..SUBSCRIBERS).map(|_| feed.respond(None, 0).unwrap()).collect();
-        assert!(feed.respond(None, 0).is_err());
+        let mut open: Vec<Response> =
+            (0..SUBSCRIBERS).map(|_| feed.respond(None, 0, LASTS).unwrap()).collect();
+        assert!(feed.respond(None, 0, LASTS).is_err());
         open.pop();
-        assert!(feed.respond(None, 0).is_ok());
+        assert!(feed.respond(None, 0, LASTS).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_stream_of_a_web_session_ends_before_the_session_does() {
+        let idle = Duration::from_secs(15 * 60);
+        let session = HeaderValue::from_str(&format!("__Host-shoal={}", "a".repeat(40))).unwrap();
+        let cookie = HeaderMap::from_iter([(header::COOKIE, session)]);
+        let mut token = cookie.clone();
+        token.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer x"));
+        assert_eq!(lasts(&HeaderMap::new(), idle), LASTS);
+        assert_eq!(lasts(&token, idle), LASTS, "the cookie is not the login of the request");
+        assert_eq!(lasts(&cookie, idle), idle / 2);
+        assert_eq!(lasts(&cookie, Duration::from_secs(86_400)), LASTS);
+
+        let folder = tempfile::tempdir().unwrap();
+        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
+        let feed = Feed::new(store, CancellationToken::new());
+        let permit = Arc::clone(&feed.0.stream_permits).try_acquire_owned().unwrap();
+        let mut subscriber = Subscriber::new(&feed.0, (None, 0), lasts(&cookie, idle), permit);
+        (subscriber.behind, subscriber.ready) = (false, VecDeque::new());
+        let began = Instant::now();
+        while subscriber.next().await.is_some() {}
+        assert_eq!(began.elapsed(), idle / 2);
     }
 }

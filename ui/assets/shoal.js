@@ -137,9 +137,11 @@ document.addEventListener('keydown', event => {
 });
 
 // ---- live: an event says that something changed; the page is read again, at most once a second, and what differs is replaced
+const LOGGED_OUT = new Error('the login has ended');
 async function read(url) {
-  const response = await fetch(url, { headers: { accept: 'text/html' }, redirect: 'error' });
-  if (!response.ok) throw new Error(response.status);
+  const response = await fetch(url, { headers: { accept: 'text/html' } });
+  if (response.status === 401 || new URL(response.url).pathname === '/ui/login') throw LOGGED_OUT;
+  if (!response.ok || response.redirected) throw new Error(response.status);
   return new DOMParser().parseFromString(await response.text(), 'text/html');
 }
 const busy = element => element.contains(document.activeElement) && document.activeElement !== document.body
@@ -199,17 +201,45 @@ setClock(document);
 setInterval(tick, 1000);
 
 const live = $('.live');
+const clock = () => new Date().toISOString().slice(11, 16);
+// What the page knows: its stream is reached or has ended, its last reading has failed, its login has ended.
+let reached = false, ended = false, behind = false, out = false, seen = '';
 function state(name, text) {
   if (!live || live.dataset.state === name) return;
   live.dataset.state = name;
   live.textContent = text;
+  if (name !== 'login') return;
+  const place = '/ui/login?next=' + encodeURIComponent(location.pathname + location.search);
+  live.append(Object.assign(document.createElement('a'), { href: place, textContent: 'Log in again' }));
 }
-const clock = () => new Date().toISOString().slice(11, 16);
-let stream, changed = false, reading = false, seen = '';
+function show() {
+  if (out) state('login', '');
+  else if (behind || !reached && !ended) state('lost', 'Reconnecting, as of ' + (seen || clock()) + ' UTC');
+  else if (ended) state('still', 'Ended');
+  else state('live', 'Live');
+}
+const loggedOut = () => { out = true; leave(); show(); };
+let stream, changed = false, reading = false, reread, wait = 1000;
+const jitter = milliseconds => milliseconds * (0.75 + Math.random() / 2);
 async function refresh() {
   if (reading) { changed = true; return; }
   reading = true;
-  try { replace(await read(location.href)); seen = clock(); } catch { /* The stream says when the controller is gone. */ }
+  clearTimeout(reread);
+  try {
+    replace(await read(location.href));
+    seen = clock();
+    wait = 1000;
+    if (behind || out) { behind = out = false; show(); }
+  } catch (error) {
+    if (error === LOGGED_OUT) {
+      loggedOut();
+    } else { // What the page shows is old, also while its stream is open.
+      behind = true;
+      show();
+      wait = Math.min(wait * 2, 30000);
+      reread = setTimeout(() => { if (!document.hidden) refresh(); }, jitter(wait));
+    }
+  }
   setTimeout(() => { reading = false; if (changed) { changed = false; refresh(); } }, 1000);
 }
 // One stream at a time: whatever an older one does changes nothing. A hidden page has none.
@@ -230,17 +260,20 @@ function from(url) {
 async function follow(url) {
   leave();
   const mine = generation, control = stream = new AbortController();
-  let late, rest = '';
+  let late, rest = '', over = false;
   const beat = () => { clearTimeout(late); late = setTimeout(() => control.abort(), 35000); };
   try {
     beat();
     const response = await fetch(from(url), { headers: { accept: 'text/event-stream' }, signal: control.signal });
+    if (response.status === 401) { clearTimeout(late); return mine === generation ? loggedOut() : undefined; }
     if (!response.ok) throw new Error(response.status);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    state('live', 'Live');
+    reached = true;
+    out = false;
+    show();
     for (;;) {
       const { value, done } = await reader.read();
-      if (done) break;
+      if (done) { over = true; break; }
       beat();
       pause = 1000;
       // A chunk can end within a line.
@@ -248,14 +281,15 @@ async function follow(url) {
       rest = lines.pop();
       for (const line of lines) if (line.startsWith('id: ')) last = line.slice(4);
       if (lines.some(line => line.startsWith('data:'))) refresh();
-      if (lines.includes('event: end')) { clearTimeout(late); state('still', 'Ended'); return; }
+      if (lines.includes('event: end')) { clearTimeout(late); ended = true; show(); return; }
     }
   } catch { /* Below it is tried again. */ }
   clearTimeout(late);
   if (mine !== generation) return;
-  state('lost', 'Reconnecting, as of ' + (seen || clock()) + ' UTC');
+  // A stream that the controller has ended is resumed; only the failure of that says that something is lost.
+  if (!over) { reached = false; show(); }
   pause = Math.min(pause * 2, 30000);
-  again = setTimeout(() => follow(url), pause * (0.75 + Math.random() / 2));
+  again = setTimeout(() => follow(url), jitter(pause));
 }
 const url = document.body.dataset.stream;
 if (url) {

@@ -578,6 +578,21 @@ fn causes_that_the_overview_does_not_show_have_a_link() {
 }
 
 #[test]
+fn the_tile_of_servers_without_a_label_leads_to_those_servers() {
+    let mut overview = overview("text");
+    for (at, (site, rack)) in [("north", ""), ("", "")].into_iter().enumerate() {
+        (overview.racks[at].site, overview.racks[at].rack) = (site.to_owned(), rack.to_owned());
+    }
+    let page = OverviewView::of(frame(CallerRole::Viewer), &overview, &drain(false), &ready(true), &[], "")
+        .render()
+        .unwrap();
+    for path in ["/ui/servers?q=site%3Dnorth%20-label%3Arack", "/ui/servers?q=-label%3Asite%20-label%3Arack"]
+    {
+        assert!(page.contains(&format!("\"{path}\"")), "{path}: {page}");
+    }
+}
+
+#[test]
 fn the_overview_shows_the_age_of_the_last_backup() {
     let checks =
         json!({ "backup": { "ok": true, "age_seconds": 93_600, "message": "the last backup is old" } });

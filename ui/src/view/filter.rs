@@ -44,6 +44,11 @@ pub(crate) fn label(label: &str, value: &str) -> String {
     format!("{label}={}", quoted(value))
 }
 
+/// The term for rows without a label.
+pub(crate) fn without_label(label: &str) -> String {
+    format!("-label:{}", quoted(label))
+}
+
 fn quoted(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-+/".contains(c);
     if !value.is_empty() && value.chars().all(plain) {

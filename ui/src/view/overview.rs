@@ -388,9 +388,12 @@ fn rack_map(rack: &Rack) -> RackMap {
     }
     let counts = states(rack).into_iter().filter(|(_, number)| *number > 0);
     let counts: Vec<String> = counts.map(|(state, number)| format!("{number} {}", word_of(state))).collect();
-    let place =
-        [("site", &rack.site), ("rack", &rack.rack)].into_iter().filter(|(_, value)| !value.is_empty());
-    let place: Vec<String> = place.map(|(key, value)| filter::label(key, value)).collect();
+    // A server without the label is not one of every rack: the link says that the label is absent.
+    let term = |key: &str, value: &str| match value {
+        "" => filter::without_label(key),
+        value => filter::label(key, value),
+    };
+    let place = [term("site", &rack.site), term("rack", &rack.rack)];
     RackMap {
         name: if rack.rack.is_empty() { "no label rack".to_owned() } else { rack.rack.clone() },
         path: filter::servers(&place.join(" ")),

@@ -1,5 +1,7 @@
 //! Forms of the web interface before and at the login: what a stranger and another site may send.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde_json::json;
 
@@ -7,9 +9,14 @@ use crate::ui::{Browser, PASSWORD, scene};
 
 /// The paths of all pages that take a form, from the table of routes, with a word for each parameter.
 fn forms() -> Vec<String> {
+    routes(|route| route.contains("post("))
+}
+
+/// The paths of the routes whose text is meant.
+fn routes(meant: impl Fn(&str) -> bool) -> Vec<String> {
     let routes = include_str!("../web/src/lib.rs").replace(char::is_whitespace, "");
     let of_route = routes.split(".route(").skip(1);
-    let with_form = of_route.filter(|route| route.contains("post("));
+    let with_form = of_route.filter(|route| meant(route));
     let path = |route: &str| route.trim_start_matches('"').split('"').next().unwrap().to_owned();
     with_form
         .map(path)
@@ -41,6 +48,37 @@ async fn no_form_is_read_before_its_caller_is_known() {
         let sent = stranger.post(place, &[("user", &long)]).await;
         assert_eq!(sent.status, 413, "{place}");
     }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_after_a_form_leads_to_a_page_that_is_shown() {
+    let scene = scene(vec![]).await;
+    scene.admin.register_at("S", "http://127.0.0.1:1").await;
+    let expired = Browser::log_in(&scene, "olga", PASSWORD).await;
+    scene.skip(Duration::from_secs(61 * 60));
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let next_of = async |place: &str, referer: &str| {
+        let request = scene.anonymous().request(Method::POST, place).header("Sec-Fetch-Site", "same-origin");
+        let request = request.header("Content-Type", "application/x-www-form-urlencoded");
+        let sent = expired.send(request.header("Referer", referer).body("csrf=0")).await;
+        let login = Browser::stranger(&scene).get(sent.leads_to()).await;
+        let next = url::form_urlencoded::Serializer::new(String::new())
+            .append_pair("next", &login.hidden("next").replace("&#38;", "&"))
+            .finish();
+        olga.get(&format!("/ui/login/done?{next}")).await.leads_to().to_owned()
+    };
+    let only_forms = routes(|route| route.contains("post(") && !route.contains("get("));
+    assert!(only_forms.len() > 4 && only_forms.contains(&"/ui/drain/end".to_owned()), "{only_forms:?}");
+    for place in only_forms.iter().filter(|place| *place != "/ui/theme") {
+        for referer in ["https://elsewhere.example/ui/", &format!("{}{place}", scene.admin.base)] {
+            let next = next_of(place, referer).await;
+            let page = olga.get(&next).await;
+            assert_eq!(page.status, 200, "{place} {referer}: {next}: {}", page.html);
+        }
+    }
+    let at = format!("{}/ui/servers?q=site%3Da&done=server", scene.admin.base);
+    assert_eq!(next_of("/ui/servers/S/probe", &at).await, "/ui/servers?q=site%3Da");
     scene.end().await;
 }
 

@@ -14,6 +14,7 @@ mod account;
 mod accounts;
 mod assets;
 mod audit;
+mod back;
 mod batches;
 mod conditions;
 mod firmware;

@@ -19,6 +19,7 @@ use ui::view::{CallerRole, ErrorPage, Frame, Tab, Theme};
 use url::form_urlencoded;
 
 use super::Pages;
+use super::back;
 use super::form::Form;
 use super::refusal::Refusal;
 use super::seal::Seal;
@@ -45,6 +46,7 @@ pub(super) struct Visit {
     headers: HeaderMap,
     client: Option<ConnectInfo<SocketAddr>>,
     over_tls: bool,
+    method: Method,
     /// The path with its query.
     pub(super) place: String,
     /// The fields of the query.
@@ -59,6 +61,7 @@ impl FromRequestParts<Pages> for Visit {
         Ok(Self {
             pages: pages.clone(),
             headers: parts.headers.clone(),
+            method: parts.method.clone(),
             client,
             over_tls: parts.extensions.get::<OverTls>().is_some(),
             query: Form::parse(parts.uri.query().unwrap_or_default().as_bytes()),
@@ -307,7 +310,8 @@ impl Visit {
     }
 
     fn to_login(&self) -> Response {
-        let next: String = form_urlencoded::byte_serialize(self.place.as_bytes()).collect();
+        let place = back::after_login(&self.method, &self.place, &self.headers);
+        let next: String = form_urlencoded::byte_serialize(place.as_bytes()).collect();
         Redirect::to(&format!("/ui/login?next={next}")).into_response()
     }
 }

@@ -105,6 +105,7 @@ mod taken_away;
 mod tls;
 mod tls_clients;
 mod ui;
+mod ui_again;
 mod ui_audit;
 mod ui_changes;
 mod ui_login;

@@ -181,7 +181,7 @@ pub(super) async fn create(visit: Visit, form: Form) -> Response {
 
 async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let text = |name: &str| form.get(name).to_owned();
-    let entered = BatchForm {
+    let mut entered = BatchForm {
         filter: text("q"),
         serials: text("serials"),
         recipe: text("recipe"),
@@ -205,7 +205,11 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
         Ok(Redirect::to(&place).into_response())
     };
     match done.await {
-        Err(refusal) => form_again(visit, &entered, refusal.details()?, None).await,
+        Err(refusal) if refusal.has_used_key() => {
+            entered.key = Uuid::now_v7().to_string();
+            form_again(visit, &entered, vec![refusal.sent_before("batch")], None).await
+        }
+        Err(refusal) => form_again(visit, &entered, visit.wrong(refusal)?, None).await,
         done => done,
     }
 }

@@ -47,7 +47,7 @@ struct Created {
 async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let body = match order(form) {
         Ok(body) => body,
-        Err(detail) => return again(visit, form, vec![detail], None).await,
+        Err(detail) => return again(visit, form, form.get("key"), vec![detail], None).await,
     };
     let preview = form.get("do") != "create";
     let path = if preview { "/api/v1/jobs?dry_run=true" } else { "/api/v1/jobs" };
@@ -56,20 +56,26 @@ async fn submit(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
         Ok(response) if preview => {
             let plan: DryRunJson =
                 serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))?;
-            again(visit, form, Vec::new(), Some(&plan)).await
+            again(visit, form, form.get("key"), Vec::new(), Some(&plan)).await
         }
         Ok(response) => {
             let created: Created =
                 serde_json::from_slice(&response.body).map_err(|error| Refusal::internal(&error))?;
             Ok(Redirect::to(&format!("/ui/jobs/{}?done=created", created.job_id)).into_response())
         }
-        Err(refusal) if refusal.body.error == "unauthorized" || refusal.body.error == "csrf" => Err(refusal),
+        Err(refusal) if refusal.has_used_key() => {
+            let key = Uuid::now_v7().to_string();
+            again(visit, form, &key, vec![refusal.sent_before("job")], None).await
+        }
+        Err(refusal) if refusal.body.error == "unauthorized" || refusal.body.error == "csrf" => {
+            again(visit, form, form.get("key"), visit.wrong(refusal)?, None).await
+        }
         Err(refusal) if refusal.status.is_client_error() => {
             let mut details = refusal.body.details;
             if details.is_empty() {
                 details.push(ErrorDetail { path: String::new(), message: refusal.body.message });
             }
-            again(visit, form, details, None).await
+            again(visit, form, form.get("key"), details, None).await
         }
         Err(refusal) => Err(refusal),
     }
@@ -90,10 +96,11 @@ fn order(form: &Form) -> Result<Value, ErrorDetail> {
     }))
 }
 
-/// The form again, with what is wrong or what would happen.
+/// The form again, with the key of its next request, and with what is wrong or what would happen.
 async fn again(
     visit: &Visit,
     form: &Form,
+    key: &str,
     refused: Vec<ErrorDetail>,
     plan: Option<&DryRunJson>,
 ) -> Result<Response, Refusal> {
@@ -103,7 +110,7 @@ async fn again(
         recipe: text("recipe"),
         priority: text("priority"),
         labels: text("labels"),
-        key: text("key"),
+        key: key.to_owned(),
     };
     let status = if refused.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
     let view = NewJobView::of(visit.frame("New job", Tab::Jobs).await?, fields, refused, plan);

@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use ui::data::{ErrorBody, ErrorDetail};
+use uuid::Uuid;
 
 /// A refusal of the API.
 #[derive(Debug)]
@@ -53,6 +54,23 @@ impl Refusal {
             true => Ok(vec![ErrorDetail { path: String::new(), message: self.body.message }]),
             false => Ok(self.body.details),
         }
+    }
+
+    /// Whether the key of the form belongs to another request: the form was sent before, and its fields were changed since.
+    pub(super) fn has_used_key(&self) -> bool {
+        self.body.error == "idempotency_key_reused"
+    }
+
+    /// What a form says that was sent before and has a new key now.
+    pub(super) fn sent_before(&self, what: &str) -> ErrorDetail {
+        let mut words = self.body.message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        let former = words.find(|word| Uuid::parse_str(word).is_ok());
+        let former = former.map_or(format!("a {what}"), |id| format!("the {what} {id}"));
+        let message = format!(
+            "the former request of this form made {former}; nothing was done now: this would be another one, so look at it, then \
+             send it again"
+        );
+        ErrorDetail { path: String::new(), message }
     }
 
     /// A page that could not be made; the log has the cause.

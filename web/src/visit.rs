@@ -14,7 +14,7 @@ use secrecy::ExposeSecret;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tower::ServiceExt;
-use ui::data::{Me, OverviewJson, Readiness};
+use ui::data::{ErrorDetail, Me, OverviewJson, Readiness};
 use ui::view::{CallerRole, ErrorPage, Frame, Tab, Theme};
 use url::form_urlencoded;
 
@@ -105,6 +105,16 @@ impl Visit {
     /// Whether nothing says that a page of another site sent the request.
     pub(super) fn is_of_this_site(&self) -> bool {
         same_site(&self.headers)
+    }
+
+    /// What is wrong with a form that is shown again, as [`Refusal::details`]. A form that was made before the present login is shown
+    /// again with the proof of that login, so that what was entered is not lost; one of another site is not.
+    pub(super) fn wrong(&self, refusal: Refusal) -> Result<Vec<ErrorDetail>, Refusal> {
+        if refusal.body.error == "csrf" && self.session().is_some() && self.is_of_this_site() {
+            let message = "the form was made before your present login, and nothing was done; look at it, then send it again";
+            return Ok(vec![ErrorDetail { path: String::new(), message: message.to_owned() }]);
+        }
+        refusal.details()
     }
 
     /// Whether the page came over TLS.

@@ -46,6 +46,38 @@ async fn a_form_that_was_sent_before_makes_another_job_under_a_new_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_refused_registration_keeps_what_was_entered_and_leads_to_the_registered_server() {
+    let scene = scene(vec![]).await;
+    let olga = Browser::log_in(&scene, "olga", PASSWORD).await;
+    let place = "/ui/servers/new";
+    let form = olga.get(place).await;
+    let of = |address: &'static str| {
+        [
+            ("serial", "TWO-1"),
+            ("bmc_address", address),
+            ("bmc_username", "root"),
+            ("bmc_password", "canary-of-a-form"),
+        ]
+    };
+    let made = post(&olga, place, &fields(&form, &["csrf"], &of("http://127.0.0.1:1"))).await;
+    assert_eq!(made.leads_to(), "/ui/servers/TWO-1?done=server");
+    let refused = post(&olga, place, &fields(&form, &["csrf"], &of("http://127.0.0.1:2"))).await;
+    assert_eq!(refused.status, 409, "{}", refused.html);
+    for part in [
+        "registered with other values",
+        "value=\"http://127.0.0.1:2\"",
+        "value=\"root\"",
+        "href=\"/ui/servers/TWO-1/edit\"",
+    ] {
+        assert!(refused.html.contains(part), "{part}: {}", refused.html);
+    }
+    assert!(!refused.html.contains("canary-of-a-form"), "a password is not shown again");
+    let server = scene.admin.get("/api/v1/servers/TWO-1").await.expect(200);
+    assert_eq!(server["bmc_address"], "http://127.0.0.1:1");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_form_of_an_earlier_login_is_shown_again_with_what_was_entered() {
     let scene = scene(vec![silent("PRF-1")]).await;
     let olga = Browser::log_in(&scene, "olga", PASSWORD).await;

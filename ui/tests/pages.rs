@@ -379,6 +379,7 @@ fn forms(text: &str, role: CallerRole) -> Vec<(&'static str, String)> {
     let mut new_server = NewServerView::empty(frame(role));
     new_server.serial = text.to_owned();
     new_server.refused = wrong.clone();
+    new_server.registered = true;
     let ask = Ask {
         f: frame(role),
         question: "Cancel the job of 9F86W24?".to_owned(),

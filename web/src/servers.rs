@@ -73,8 +73,9 @@ pub(super) async fn create(visit: Visit, form: Form) -> Response {
 
 async fn register(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
     let serial = form.get("serial").trim();
-    let refused = match labels(form.get("labels")) {
-        Err(detail) => vec![detail],
+    let mut registered = false;
+    let (status, refused) = match labels(form.get("labels")) {
+        Err(detail) => (StatusCode::BAD_REQUEST, vec![detail]),
         Ok(labels) => {
             let body = json!({
                 "serial": serial, "bmc_address": form.get("bmc_address").trim(),
@@ -86,8 +87,13 @@ async fn register(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
                     let path = format!("/ui/servers/{}?done=server", encoded(serial));
                     return Ok(Redirect::to(&path).into_response());
                 }
-                Err(refusal) if refusal.status == StatusCode::BAD_REQUEST => refusal.body.details,
-                Err(refusal) => return Err(refusal),
+                Err(refusal) if refusal.body.error == "conflict.server" => {
+                    registered = true;
+                    let message =
+                        format!("the server {serial} is registered with other values; it was left as it is");
+                    (refusal.status, vec![ErrorDetail { path: "/serial".to_owned(), message }])
+                }
+                Err(refusal) => (refusal.status, visit.wrong(refusal)?),
             }
         }
     };
@@ -99,8 +105,9 @@ async fn register(visit: &Visit, form: &Form) -> Result<Response, Refusal> {
         bmc_username: text("bmc_username"),
         labels: text("labels"),
         refused,
+        registered,
     };
-    Ok((StatusCode::BAD_REQUEST, html(&view)?).into_response())
+    Ok((status, html(&view)?).into_response())
 }
 
 /// Labels as `key=value` words, at most [`MAX_LABELS`] of at most [`MAX_LABEL`] bytes.

@@ -4,6 +4,7 @@ use askama::Template;
 
 use super::frame::Frame;
 use crate::data::ErrorDetail;
+use crate::words;
 
 /// The form that registers a server. A password is never shown again.
 #[derive(Template)]
@@ -21,6 +22,8 @@ pub struct NewServerView {
     pub labels: String,
     /// What was wrong.
     pub refused: Vec<ErrorDetail>,
+    /// Whether a server with this serial number is registered.
+    pub registered: bool,
 }
 
 impl NewServerView {
@@ -33,7 +36,13 @@ impl NewServerView {
             bmc_username: String::new(),
             labels: String::new(),
             refused: Vec::new(),
+            registered: false,
         }
+    }
+
+    /// The page that changes the server that is registered.
+    fn change(&self) -> Option<String> {
+        self.registered.then(|| format!("/ui/servers/{}/edit", words::encoded(&self.serial)))
     }
 
     fn is_wrong(&self, field: &str) -> bool {

@@ -93,9 +93,16 @@ impl DataLock {
     /// Creates the directories of these settings and locks them.
     ///
     /// # Errors
-    /// [`StartError::InUse`] when another process holds one of the locks, [`StartError::HardLinks`] when the database has two
-    /// names, and others when a directory cannot be created or locked.
+    /// [`StartError::ForeignData`] when this is root and the data belongs to another user, [`StartError::InUse`] when another
+    /// process holds one of the locks, [`StartError::HardLinks`] when the database has two names, and others when a directory
+    /// cannot be created or locked.
     pub(super) fn take(settings: &Settings) -> Result<Self, StartError> {
+        // Before anything is created: a file of root in the data of another user stops the next start of that user.
+        if let Some((path, owner)) = owned(settings)
+            && is_foreign(owner, rustix::process::geteuid().as_raw())
+        {
+            return Err(StartError::ForeignData { path, owner });
+        }
         create_directory(&settings.storage_root)?;
         let database = real_path(&settings.db_path)
             .map_err(|source| StartError::Lock { path: settings.db_path.clone(), source })?;
@@ -193,6 +200,18 @@ impl DataLock {
             }
         }
     }
+}
+
+/// What shows whose the data is, and its user: the database, or STORAGE_ROOT before there is one. `None` before there is either.
+fn owned(settings: &Settings) -> Option<(PathBuf, u32)> {
+    [&settings.db_path, &settings.storage_root]
+        .into_iter()
+        .find_map(|path| Some((path.clone(), fs::metadata(path).ok()?.uid())))
+}
+
+/// Whether this user would leave files in the data of `owner` that `owner` cannot open. Only root can write there at all.
+fn is_foreign(owner: u32, user: u32) -> bool {
+    user == 0 && owner != 0
 }
 
 /// A path with all symbolic links resolved, also when the file does not exist yet. Creates the missing directories.
@@ -312,6 +331,36 @@ mod tests {
             if path.is_dir() { fs::remove_dir_all(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
         }
         assert_eq!(refused(&data), "STORAGE_ROOT");
+    }
+
+    #[test]
+    fn only_root_is_refused_and_only_on_data_of_another_user() {
+        assert!(is_foreign(990, 0), "root on the data of shoal");
+        assert!(!is_foreign(0, 0) && !is_foreign(990, 990));
+        // A volume that the group of the user may write.
+        assert!(!is_foreign(0, 990));
+    }
+
+    #[test]
+    fn root_is_refused_on_data_of_another_user_before_a_file_is_written() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let data = settings(&folder.path().join("data"), &[]);
+        fs::create_dir(&data.storage_root).unwrap();
+        let names = || fs::read_dir(&data.storage_root).unwrap().count();
+        std::os::unix::fs::chown(&data.storage_root, Some(990), Some(990)).unwrap();
+        let refused = DataLock::take(&data).unwrap_err();
+        let StartError::ForeignData { path, owner: 990 } = &refused else { panic!("{refused:?}") };
+        assert_eq!(path, &data.storage_root);
+        assert!(refused.to_string().contains("setpriv --reuid shoal"), "{refused}");
+        assert_eq!(names(), 0);
+        // A container whose root has made its database in a volume of another user continues to work.
+        fs::write(&data.db_path, "").unwrap();
+        assert!(DataLock::take(&data).is_ok());
+        std::os::unix::fs::chown(&data.db_path, Some(990), Some(990)).unwrap();
+        assert!(matches!(DataLock::take(&data), Err(StartError::ForeignData { path, .. }) if path == data.db_path));
     }
 
     #[test]

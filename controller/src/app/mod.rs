@@ -101,6 +101,18 @@ pub enum StartError {
         /// The directory.
         path: PathBuf,
     },
+    /// Root works on the data of another user, who could not open what root writes.
+    #[error(
+        "{} belongs to user {owner}, and this is root: a file that root writes there stops the next start of that user; run this \
+         command as the user of the controller, for example: setpriv --reuid shoal --regid shoal --clear-groups shoal …",
+        path.display()
+    )]
+    ForeignData {
+        /// The database, or the data directory.
+        path: PathBuf,
+        /// Its user.
+        owner: u32,
+    },
     /// A directory could not be locked.
     #[error("lock {}", path.display())]
     Lock {

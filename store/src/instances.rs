@@ -98,7 +98,8 @@ pub(super) fn former_ended(
     Ok(ended.is_none_or(|ended| ended.is_some()))
 }
 
-/// The last sign of life of all instances. The last event of a run is more recent than the heartbeat of a busy instance.
+/// The last sign of life of the newest instance; an older one may have had a clock that was far ahead. The last event of a run is
+/// more recent than the heartbeat of a busy instance.
 pub(super) fn last_seen(
     connection: &Connection,
     operation: &'static str,
@@ -106,7 +107,7 @@ pub(super) fn last_seen(
     let beat = first(
         connection,
         operation,
-        "SELECT max(heartbeat_at) AS seen FROM controller_instances",
+        "SELECT heartbeat_at AS seen FROM controller_instances ORDER BY rowid DESC LIMIT 1",
         &[],
         |columns| columns.time_opt("seen"),
     )?

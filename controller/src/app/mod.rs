@@ -511,13 +511,14 @@ async fn start_in(
             stop.run_until_cancelled(services.bmc.close_orphaned_sessions()).await;
         });
     }
+    let age = retention::AgeClock::new(Arc::clone(&clock), last_seen);
     if settings.job_retention_days > 0 {
         let keep = std::time::Duration::from_secs(u64::from(settings.job_retention_days) * 86_400);
-        let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
-        work.spawn(retention::run(store, clock, keep, settings.task_iso_dir.clone(), stop));
+        let (store, age, stop) = (store.clone(), age.clone(), stop_work.clone());
+        work.spawn(retention::run(store, age, keep, settings.task_iso_dir.clone(), stop));
     }
     let (days, entries) = (settings.audit_retention_days, settings.audit_max_entries);
-    work.spawn(retention::run_audit(store.clone(), Arc::clone(&clock), days, entries, stop_work.clone()));
+    work.spawn(retention::run_audit(store.clone(), age, days, entries, stop_work.clone()));
     if let Some(maintenance) = maintenance {
         work.spawn(maintenance.clone().run(stop_work.clone()));
         work.spawn(maintenance.run_scrubs(stop_work.clone()));

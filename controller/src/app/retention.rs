@@ -1,4 +1,7 @@
 //! Deletes jobs that ended before the retention time, files before rows, and prunes the audit log: hourly, in small transactions.
+//!
+//! Invariant: what is deleted is never brought back by a corrected clock, so age is not judged by the clock alone. A start with a
+//! clock that is years ahead (a dead battery, a wrong time server) deletes nothing that would not be due without that jump.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,16 +23,39 @@ const AUDIT_AT_LEAST: u64 = 100;
 /// The pause between two transactions, in which other writers proceed.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Deletes, until `stop`, what ended more than `keep` ago by `clock`. The interval uses the runtime's timer.
+/// The time by which age is judged: the clock, but at most as far after the last sign of life of the controllers before as this
+/// controller has run.
+#[derive(Clone)]
+pub(super) struct AgeClock {
+    clock: Arc<dyn Clock>,
+    last_seen: Option<Time>,
+    started: Duration,
+}
+
+impl AgeClock {
+    /// The time of a controller that starts now. Without a controller before, the data has nothing that a wrong clock makes old.
+    pub(super) fn new(clock: Arc<dyn Clock>, last_seen: Option<Time>) -> Self {
+        let started = clock.elapsed();
+        Self { clock, last_seen, started }
+    }
+
+    fn now(&self) -> Time {
+        let ran = self.clock.elapsed().saturating_sub(self.started);
+        let now = self.clock.now();
+        self.last_seen.map_or(now, |seen| now.min(seen.plus(ran)))
+    }
+}
+
+/// Deletes, until `stop`, what ended more than `keep` ago by `age`. The interval uses the runtime's timer.
 pub(super) async fn run(
     store: Store,
-    clock: Arc<dyn Clock>,
+    age: AgeClock,
     keep: Duration,
     task_iso_dir: PathBuf,
     stop: CancellationToken,
 ) {
     loop {
-        let before = clock.now().minus(keep);
+        let before = age.now().minus(keep);
         let swept = tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -53,13 +79,13 @@ pub(super) async fn run(
 /// Prunes the audit log, until `stop`, to the entries of the last `days` (zero: no limit) and to a number of entries.
 pub(super) async fn run_audit(
     store: Store,
-    clock: Arc<dyn Clock>,
+    age: AgeClock,
     days: u32,
     entries: u32,
     stop: CancellationToken,
 ) {
     loop {
-        match prune(&store, clock.now(), days, entries).await {
+        match prune(&store, &age, days, entries).await {
             Ok(0) => {}
             Ok(pruned) => tracing::info!(pruned, "pruned the oldest entries of the audit log"),
             Err(error) => {
@@ -79,13 +105,13 @@ pub(super) async fn run_audit(
 }
 
 /// Prunes what is due and returns the number of pruned entries. A day is pruned at once, not each hour a few entries.
-async fn prune(store: &Store, now: Time, days: u32, entries: u32) -> Result<u64, StoreError> {
+async fn prune(store: &Store, age: &AgeClock, days: u32, entries: u32) -> Result<u64, StoreError> {
     let (days, entries) = (u64::from(days), u64::from(entries));
-    let before = (days > 0).then(|| now.minus(Duration::from_secs(days * 86_400)));
+    let before = (days > 0).then(|| age.now().minus(Duration::from_secs(days * 86_400)));
     let keep = AuditRetention { before, entries, at_least: AUDIT_AT_LEAST, at_most: AUDIT_AT_ONCE };
     let mut pruned = 0;
     loop {
-        let of_round = store.prune_audit(keep, now).await?;
+        let of_round = store.prune_audit(keep, age.clock.now()).await?;
         pruned += of_round;
         if of_round < AUDIT_AT_ONCE {
             return Ok(pruned);
@@ -131,21 +157,54 @@ mod tests {
     use model::audit::NewAuditEntry;
     use model::{ManualClock, NewEvent};
 
+    const DAY: Duration = Duration::from_secs(86_400);
+
     #[tokio::test]
     async fn the_audit_log_is_pruned_by_age_and_by_number() {
         let folder = tempfile::tempdir().unwrap();
-        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
-        let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
-        let entry = NewAuditEntry::new(now, access::audit::controller(), "test.change");
+        let clock = Arc::new(ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap()));
+        let age = AgeClock::new(Arc::clone(&clock) as Arc<dyn Clock>, None);
+        let store = Store::open(&folder.path().join("shoal.db"), clock.now()).unwrap();
+        let entry = NewAuditEntry::new(clock.now(), access::audit::controller(), "test.change");
         store.record_audit(vec![entry; 150]).await.unwrap();
-        assert_eq!(prune(&store, now, 1, 1000).await.unwrap(), 0);
-        let later = now.plus(Duration::from_secs(2 * 86_400));
-        assert_eq!(prune(&store, later, 0, 1000).await.unwrap(), 0, "no limit of age");
-        assert_eq!(prune(&store, later, 1, 1000).await.unwrap(), 150);
-        let entry = NewAuditEntry::new(later, access::audit::controller(), "test.change");
+        assert_eq!(prune(&store, &age, 1, 1000).await.unwrap(), 0);
+        clock.advance(DAY * 2);
+        assert_eq!(prune(&store, &age, 0, 1000).await.unwrap(), 0, "no limit of age");
+        assert_eq!(prune(&store, &age, 1, 1000).await.unwrap(), 150);
+        let entry = NewAuditEntry::new(clock.now(), access::audit::controller(), "test.change");
         store.record_audit(vec![entry; 150]).await.unwrap();
-        assert_eq!(prune(&store, later, 0, 100).await.unwrap(), 0, "few entries wait for others");
-        assert_eq!(prune(&store, later, 0, 20).await.unwrap(), 131);
+        assert_eq!(prune(&store, &age, 0, 100).await.unwrap(), 0, "few entries wait for others");
+        assert_eq!(prune(&store, &age, 0, 20).await.unwrap(), 131);
+    }
+
+    #[tokio::test]
+    async fn a_start_with_a_clock_far_ahead_deletes_nothing_that_is_young() {
+        let folder = tempfile::tempdir().unwrap();
+        let today: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        let store = Store::open(&folder.path().join("shoal.db"), today).unwrap();
+        assert_eq!(store.begin_instance("before".to_owned(), today).await.unwrap(), None);
+        store.append(None, None, vec![NewEvent::info("test.old", "old")], today).await.unwrap();
+        let entry = NewAuditEntry::new(today, access::audit::controller(), "test.change");
+        store.record_audit(vec![entry; 150]).await.unwrap();
+
+        let clock = Arc::new(ManualClock::new(today.plus(DAY * 365 * 70)));
+        let last_seen = store.begin_instance("ahead".to_owned(), clock.now()).await.unwrap();
+        assert_eq!(last_seen, Some(today));
+        let age = AgeClock::new(Arc::clone(&clock) as Arc<dyn Clock>, last_seen);
+        let events = || store.events(store::EventFilter { run: None, after: 0, limit: 10 });
+        sweep(&store, age.now().minus(DAY * 90), folder.path()).await.unwrap();
+        assert_eq!(prune(&store, &age, 90, 1000).await.unwrap(), 0);
+        assert_eq!(events().await.unwrap().len(), 3);
+
+        clock.advance(DAY * 91);
+        sweep(&store, age.now().minus(DAY * 90), folder.path()).await.unwrap();
+        assert_eq!(prune(&store, &age, 90, 1000).await.unwrap(), 150);
+        let kinds: Vec<_> = events().await.unwrap().into_iter().map(|event| event.time).collect();
+        assert_eq!(kinds, [today.plus(DAY * 365 * 70)], "only the start with the wrong clock is younger");
+
+        // The clock is right again: the heartbeat of that start does not stay the last sign of life.
+        store.begin_instance("right".to_owned(), today.plus(DAY)).await.unwrap();
+        assert_eq!(store.begin_instance("next".to_owned(), today.plus(DAY * 2)).await.unwrap(), Some(today.plus(DAY)));
     }
 
     #[tokio::test]

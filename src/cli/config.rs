@@ -3,7 +3,9 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use access::tls::unverifiable;
 use controller::app::backup::beside_data;
+use controller::app::tls_options;
 use settings::descriptors::{self, DescriptorBudget};
 use settings::{DEFINITIONS, reference};
 
@@ -30,7 +32,10 @@ pub(super) fn run(command: ConfigCommand, output: &mut Output<'_>) -> Result<(),
             let settings = settings.load()?;
             let budget = DescriptorBudget::of(descriptors::attainable(), settings.redfish_max_in_flight);
             let files = budget.problem().map(|why| why.to_string());
-            let warnings: Vec<String> = files.into_iter().chain(beside_data(&settings)).collect();
+            // A file that cannot be used is an error of the start, with its own words.
+            let certificate = unverifiable(&tls_options(&settings)).ok().flatten();
+            let warnings: Vec<String> =
+                files.into_iter().chain(beside_data(&settings)).chain(certificate).collect();
             if output.json {
                 return output.document(&json!({"valid": true, "warnings": warnings}));
             }

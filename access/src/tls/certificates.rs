@@ -29,6 +29,7 @@ use super::client_auth::AskForCertificate;
 use super::der;
 use super::error::TlsError;
 use super::files::{self, Stamp};
+use super::machines::MachineTrust;
 
 /// The interval of checks for changed files and for the end of the own certificate.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,6 +62,8 @@ pub struct TlsOptions {
     pub directory: PathBuf,
     /// The names and addresses of the own certificate.
     pub names: Vec<String>,
+    /// What machines trust that reach these listeners by https; `None` when none does.
+    pub machines: Option<MachineTrust>,
 }
 
 /// What the listeners show now.
@@ -93,8 +96,16 @@ pub struct Certificates {
 }
 
 enum Source {
-    Files(CertificateFiles, Box<Mutex<Watched>>),
+    Files(Given, Box<Mutex<Watched>>),
     Own(Box<Own>),
+}
+
+/// The given pair, and what machines trust.
+struct Given {
+    pair: CertificateFiles,
+    machines: Option<MachineTrust>,
+    /// What machines are given since the start; `None` for the last certificate of the chain.
+    authorities: Option<Vec<u8>>,
 }
 
 /// The own authority and what its certificate is for.
@@ -120,6 +131,8 @@ struct Current {
     authority: String,
     since: Option<Time>,
     until: Option<Time>,
+    /// Why machines cannot verify it.
+    unverifiable: Option<String>,
 }
 
 impl std::fmt::Debug for Certificates {
@@ -138,8 +151,9 @@ impl Certificates {
         let (source, current) = match options.given {
             Some(pair) => {
                 let watched = Watched { read: stamps(&pair), seen: stamps(&pair) };
-                let current = read_given(&pair, &provider)?;
-                (Source::Files(pair, Box::new(Mutex::new(watched))), current)
+                let given = Given::new(pair, options.machines)?;
+                let current = given.read(&provider)?;
+                (Source::Files(given, Box::new(Mutex::new(watched))), current)
             }
             None => {
                 let now = clock.now();
@@ -200,7 +214,7 @@ impl Certificates {
                  and TLS_KEY_FILE"
             )
         });
-        let trouble = self.trouble.lock().clone().or(ended);
+        let trouble = self.trouble.lock().clone().or(ended).or_else(|| current.unverifiable.clone());
         TlsState {
             own_authority: matches!(self.source, Source::Own(_)),
             certificate_sha256: current.key.cert.first().map(|der| fingerprint(der)).unwrap_or_default(),
@@ -219,10 +233,10 @@ impl Certificates {
     /// # Errors
     /// When the pair cannot be used; then the former certificate stays in force.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let Source::Files(pair, watched) = &self.source else { return Ok(()) };
-        let now = stamps(pair);
+        let Source::Files(given, watched) = &self.source else { return Ok(()) };
+        let now = stamps(&given.pair);
         *watched.lock() = Watched { read: now, seen: now };
-        self.apply(read_given(pair, &self.provider)).inspect_err(|error| {
+        self.apply(given.read(&self.provider)).inspect_err(|error| {
             tracing::error!(
                 error = %error_chain(error),
                 "the new certificate cannot be used; the former one stays in force. Correct TLS_CERT_FILE and TLS_KEY_FILE"
@@ -291,8 +305,8 @@ impl Certificates {
     /// Whether the files of the given pair have changed and rest, or the own certificate ends soon.
     fn is_due(&self) -> bool {
         match &self.source {
-            Source::Files(pair, watched) => {
-                let (mut watched, now) = (watched.lock(), stamps(pair));
+            Source::Files(given, watched) => {
+                let (mut watched, now) = (watched.lock(), stamps(&given.pair));
                 // Certificate and key are two files: a pair that still changes is read at a later check.
                 let rests = std::mem::replace(&mut watched.seen, now) == now;
                 rests && now != watched.read
@@ -332,6 +346,23 @@ impl Certificates {
                 Err(error)
             }
         }
+    }
+}
+
+impl Given {
+    fn new(pair: CertificateFiles, machines: Option<MachineTrust>) -> Result<Self, TlsError> {
+        let authorities = machines.as_ref().map(MachineTrust::read).transpose()?.flatten();
+        Ok(Self { pair, machines, authorities })
+    }
+
+    /// Reads the pair, and judges whether machines can verify it.
+    fn read(&self, provider: &CryptoProvider) -> Result<Current, TlsError> {
+        let mut current = read_given(&self.pair, provider)?;
+        current.unverifiable = self.machines.as_ref().and_then(|machines| {
+            let validity = (current.since, current.until);
+            machines.refusal(&current.key.cert, self.authorities.as_deref(), validity, provider)
+        });
+        Ok(current)
     }
 }
 
@@ -396,6 +427,16 @@ pub fn certificate_end(options: &TlsOptions) -> Result<Option<Time>, TlsError> {
     Ok(chain.and_then(|chain| der::validity(chain.first()?)).map(|(_, until)| until))
 }
 
+/// Why machines of a controller with these options cannot verify the given certificate; `None` when they can.
+///
+/// # Errors
+/// When a file cannot be read or used.
+pub fn unverifiable(options: &TlsOptions) -> Result<Option<String>, TlsError> {
+    let Some(pair) = options.given.clone() else { return Ok(None) };
+    let given = Given::new(pair, options.machines.clone())?;
+    Ok(given.read(&default_provider())?.unverifiable)
+}
+
 fn issue(
     authority: &Authority,
     file: &Path,
@@ -439,7 +480,7 @@ fn current(
         key: key_file.to_owned(),
         source,
     })?;
-    Ok(Current { key: Arc::new(key), authority, since, until })
+    Ok(Current { key: Arc::new(key), authority, since, until, unverifiable: None })
 }
 
 fn stamps(pair: &CertificateFiles) -> (Stamp, Stamp) {

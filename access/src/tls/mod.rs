@@ -20,11 +20,17 @@ mod client_auth;
 pub(crate) mod der;
 mod error;
 mod files;
+mod machines;
 
 pub use acceptor::TlsAcceptor;
-pub use certificates::{CertificateFiles, Certificates, TlsOptions, TlsState, authority_of, certificate_end};
+pub use certificates::{
+    CertificateFiles, Certificates, TlsOptions, TlsState, authority_of, certificate_end, unverifiable,
+};
 pub use client_auth::PresentedCertificate;
 pub use error::TlsError;
+pub use machines::MachineTrust;
 
+#[cfg(test)]
+mod machines_tests;
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn own(directory: &Path, names: &[&str], clock: Arc<dyn Clock>) -> Result<Arc<Certificates>, TlsError> {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    Certificates::open(TlsOptions { given: None, directory: directory.join("tls"), names }, clock)
+    Certificates::open(TlsOptions { given: None, directory: directory.join("tls"), names, machines: None }, clock)
 }
 
 fn today() -> Arc<dyn Clock> {
@@ -39,9 +39,14 @@ fn given(folder: &Path) -> CertificateFiles {
     CertificateFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") }
 }
 
-fn open_given(pair: &CertificateFiles) -> Result<Arc<Certificates>, TlsError> {
+fn given_options(pair: &CertificateFiles, authorities: Option<&Path>) -> TlsOptions {
+    let machines = MachineTrust { host: None, authorities: authorities.map(Path::to_owned) };
     let directory = pair.key.with_extension("none");
-    Certificates::open(TlsOptions { given: Some(pair.clone()), directory, names: Vec::new() }, today())
+    TlsOptions { given: Some(pair.clone()), directory, names: Vec::new(), machines: Some(machines) }
+}
+
+fn open_given(pair: &CertificateFiles) -> Result<Arc<Certificates>, TlsError> {
+    Certificates::open(given_options(pair, None), today())
 }
 
 /// Responds `ok` to every connection whose handshake succeeds.

@@ -84,6 +84,7 @@ mod tests {
             given: None,
             directory: directory.path().join("tls"),
             names: vec!["localhost".to_owned()],
+            machines: None,
         };
         let certificates = Certificates::open(options, Arc::new(model::SystemClock)).unwrap();
         let (authority, acceptor) = (certificates.authority(), TlsAcceptor::new(&certificates).unwrap());

@@ -22,7 +22,7 @@ use super::StartError;
 use super::connections::{Admission, AdmissionParts, Serves};
 use super::inherited::InheritedSockets;
 use super::listen::{self, Served};
-use access::tls::{CertificateFiles, Certificates, TlsAcceptor, TlsOptions};
+use access::tls::{CertificateFiles, Certificates, MachineTrust, TlsAcceptor, TlsOptions};
 use api::{Api, media_router, plain_router, router};
 use bmc::Addresses;
 use model::Clock;
@@ -177,7 +177,19 @@ pub fn tls_options(settings: &Settings) -> TlsOptions {
         given: given.map(|(certificate, key)| CertificateFiles { certificate, key }),
         directory: settings.tls_dir(),
         names: names(settings),
+        machines: machine_trust(settings),
     }
+}
+
+/// What machines trust; `None` when they reach the controller by http.
+fn machine_trust(settings: &Settings) -> Option<MachineTrust> {
+    let public = settings.controller_public_url.as_ref().and_then(|url| url::Url::parse(url).ok());
+    let https = match &public {
+        Some(url) => url.scheme() == "https",
+        None => settings.controller_https_addr.address().is_some(),
+    };
+    let host = public.and_then(|url| Some(url.host_str()?.trim_matches(['[', ']']).to_owned()));
+    https.then(|| MachineTrust { host, authorities: settings.controller_ca_file.clone() })
 }
 
 /// This host by its names and loopback addresses, where it listens, and where the settings say that it is reached. Other

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use access::tls::certificate_end;
+use access::tls::{certificate_end, unverifiable};
 use controller::app::tls_options;
 use model::error_chain;
 use rustix::fs::{FlockOperation, flock};
@@ -176,7 +176,12 @@ pub(super) fn certificate(settings: &Settings) -> Finding {
     match left {
         None => finding.failed(format!("the certificate ended at {until}"), advice),
         Some(left) if left < ENDS_SOON => finding.warned(format!("the certificate ends at {until}"), advice),
-        Some(_) => finding.passed(format!("the certificate ends at {until}")),
+        Some(_) => match unverifiable(&tls_options(settings)) {
+            Ok(Some(why)) => {
+                finding.failed(why, "correct TLS_CERT_FILE or CONTROLLER_CA_FILE: shoal config check")
+            }
+            _ => finding.passed(format!("the certificate ends at {until}")),
+        },
     }
 }
 

@@ -123,17 +123,17 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only by [`ManualClock::advance`].
+/// A clock that moves only by [`ManualClock::advance`] and [`ManualClock::set`].
 #[derive(Debug)]
 pub struct ManualClock {
-    start: Time,
+    start: Mutex<Time>,
     elapsed: Mutex<Duration>,
 }
 
 impl ManualClock {
     /// A clock that shows `start`.
     pub fn new(start: Time) -> Self {
-        Self { start, elapsed: Mutex::new(Duration::ZERO) }
+        Self { start: Mutex::new(start), elapsed: Mutex::new(Duration::ZERO) }
     }
 
     /// Moves the clock forward.
@@ -141,11 +141,16 @@ impl ManualClock {
         let mut elapsed = self.elapsed.lock();
         *elapsed += by;
     }
+
+    /// Sets the wall time. The elapsed time stays.
+    pub fn set(&self, now: Time) {
+        *self.start.lock() = now.minus(*self.elapsed.lock());
+    }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Time {
-        self.start.plus(self.elapsed())
+        self.start.lock().plus(self.elapsed())
     }
 
     fn elapsed(&self) -> Duration {

@@ -9,6 +9,10 @@
 //! ECDSA P-256 with SHA-256, because every client of the last ten years verifies it, a signature costs a tenth of one with RSA,
 //! and the TLS library makes no RSA keys. A client that knows RSA only needs a given pair (`TLS_CERT_FILE`). A certificate
 //! is valid from a day before it is made: clocks of BMCs and of fresh machines are often behind.
+//!
+//! The authority signs itself again, with its key and name, when it is not valid now or would end before a certificate that it issues:
+//! a controller that was first started with a wrong clock has one that no client accepts. Clients that have the former one verify
+//! certificates as before.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,6 +44,7 @@ pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// The certificate of the authority in PEM.
     pub(super) pem: String,
+    since: Time,
     until: Time,
 }
 
@@ -69,18 +74,23 @@ impl Authority {
             }
         };
         let params = params(&key, now)?;
-        let pem = match stored {
-            Some(pem) => String::from_utf8_lossy(&pem).into_owned(),
-            None => {
-                let pem = params.self_signed(&key).map_err(TlsError::Make)?.pem();
-                files::write(&file, pem.as_bytes())?;
-                pem
+        let stored = stored.map(|pem| String::from_utf8_lossy(&pem).into_owned());
+        if let Some(pem) = &stored {
+            let (since, until) = validity(pem, &file)?;
+            if since <= now && until > later(now, CERTIFICATE_DAYS) {
+                return Ok(Self { issuer: Issuer::new(params, key), pem: pem.clone(), since, until });
             }
-        };
-        let chain = files::certificates(pem.as_bytes()).ok_or(TlsError::NoCertificate { path: file })?;
-        let until = chain.first().and_then(|certificate| der::validity(certificate)).map(|(_, until)| until);
-        let until = until.unwrap_or_else(|| later(now, AUTHORITY_DAYS));
-        Ok(Self { issuer: Issuer::new(params, key), pem, until })
+            tracing::warn!(%since, %until, "the own authority is not valid now or ends soon; it signs itself again with its key");
+        }
+        let pem = params.self_signed(&key).map_err(TlsError::Make)?.pem();
+        files::write(&file, pem.as_bytes())?;
+        let (since, until) = validity(&pem, &file)?;
+        Ok(Self { issuer: Issuer::new(params, key), pem, since, until })
+    }
+
+    /// Whether the authority can issue a certificate now.
+    pub(super) fn is_valid_at(&self, now: Time) -> bool {
+        self.since <= now && now < self.until
     }
 
     /// Issues a certificate for these names. Returns key and certificate in PEM.
@@ -112,6 +122,13 @@ fn params(key: &KeyPair, now: Time) -> Result<CertificateParams, TlsError> {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     set_validity(&mut params, now, later(now, AUTHORITY_DAYS));
     Ok(params)
+}
+
+/// The first and the last time at which the authority is valid.
+fn validity(pem: &str, file: &Path) -> Result<(Time, Time), TlsError> {
+    let chain = files::certificates(pem.as_bytes());
+    let found = chain.as_ref().and_then(|chain| der::validity(chain.first()?));
+    found.ok_or_else(|| TlsError::NoCertificate { path: file.to_owned() })
 }
 
 fn later(now: Time, days: u32) -> Time {

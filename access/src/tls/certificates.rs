@@ -110,7 +110,9 @@ struct Given {
 
 /// The own authority and what its certificate is for.
 struct Own {
-    authority: Authority,
+    authority: Mutex<Authority>,
+    /// The directory of the authority.
+    directory: PathBuf,
     /// The file of the certificate and its key.
     file: PathBuf,
     names: Mutex<BTreeSet<String>>,
@@ -166,7 +168,13 @@ impl Certificates {
                     Some(current) if current.serves(&names, now) => current,
                     _ => issue(&authority, &file, &names, now, &provider)?,
                 };
-                let own = Own { authority, file, names: Mutex::new(names), tried: Mutex::default() };
+                let own = Own {
+                    authority: Mutex::new(authority),
+                    directory: options.directory,
+                    file,
+                    names: Mutex::new(names),
+                    tried: Mutex::default(),
+                };
                 (Source::Own(Box::new(own)), current)
             }
         };
@@ -208,15 +216,11 @@ impl Certificates {
     pub fn state(&self) -> TlsState {
         let current = Arc::clone(&self.current.read());
         let now = self.clock.now();
-        let ended = current.until.filter(|until| *until <= now).map(|until| {
-            format!(
-                "the certificate ended at {until}; clients that check it refuse this controller: replace the files of TLS_CERT_FILE \
-                 and TLS_KEY_FILE"
-            )
-        });
-        let trouble = self.trouble.lock().clone().or(ended).or_else(|| current.unverifiable.clone());
+        let own_authority = matches!(self.source, Source::Own(_));
+        let dates = current.wrong_dates(own_authority, now);
+        let trouble = self.trouble.lock().clone().or(dates).or_else(|| current.unverifiable.clone());
         TlsState {
-            own_authority: matches!(self.source, Source::Own(_)),
+            own_authority,
             certificate_sha256: current.key.cert.first().map(|der| fingerprint(der)).unwrap_or_default(),
             authority_sha256: files::certificates(current.authority.as_bytes())
                 .and_then(|chain| chain.first().map(|der| fingerprint(der)))
@@ -266,13 +270,13 @@ impl Certificates {
         let names = own.names.lock();
         let now = self.clock.now();
         *own.tried.lock() = Some(now);
-        self.apply(issue(&own.authority, &own.file, &names, now, &self.provider))
+        self.apply(own.issue(&names, now, &self.provider))
     }
 
     fn issue_again(&self, own: &Own) {
         let names = own.names.lock();
         *own.tried.lock() = Some(self.clock.now());
-        let issued = issue(&own.authority, &own.file, &names, self.clock.now(), &self.provider);
+        let issued = own.issue(&names, self.clock.now(), &self.provider);
         match self.apply(issued) {
             Ok(()) => tracing::info!(
                 certificate_sha256 = self.state().certificate_sha256,
@@ -302,7 +306,7 @@ impl Certificates {
         }
     }
 
-    /// Whether the files of the given pair have changed and rest, or the own certificate ends soon.
+    /// Whether the files of the given pair have changed and rest, or the own certificate is not valid now or ends soon.
     fn is_due(&self) -> bool {
         match &self.source {
             Source::Files(given, watched) => {
@@ -313,8 +317,10 @@ impl Certificates {
             }
             Source::Own(own) => {
                 let now = self.clock.now();
-                let rests = own.tried.lock().is_none_or(|tried| tried.plus(RENEW_INTERVAL) <= now);
-                rests && self.current.read().ends_before(now.plus(RENEW_BEFORE))
+                // An attempt of a clock that was ahead does not delay the next one.
+                let tried = *own.tried.lock();
+                let rests = tried.is_none_or(|tried| tried > now || tried.plus(RENEW_INTERVAL) <= now);
+                rests && !self.current.read().lasts(now)
             }
         }
     }
@@ -346,6 +352,22 @@ impl Certificates {
                 Err(error)
             }
         }
+    }
+}
+
+impl Own {
+    /// Issues a certificate for these names. An authority that is not valid now signs itself again before.
+    fn issue(
+        &self,
+        names: &BTreeSet<String>,
+        now: Time,
+        provider: &CryptoProvider,
+    ) -> Result<Current, TlsError> {
+        let mut authority = self.authority.lock();
+        if !authority.is_valid_at(now) {
+            *authority = Authority::load_or_create(&self.directory, now)?;
+        }
+        issue(&authority, &self.file, names, now, provider)
     }
 }
 
@@ -387,13 +409,34 @@ impl Current {
         verify_server_name(&parsed, &name).is_ok()
     }
 
-    fn ends_before(&self, time: Time) -> bool {
-        self.until.is_some_and(|until| until <= time)
+    /// Whether the certificate is valid now and for a while.
+    fn lasts(&self, now: Time) -> bool {
+        let ends = self.until.is_some_and(|until| until <= now.plus(RENEW_BEFORE));
+        !ends && !self.begins_after(now)
+    }
+
+    /// Whether the certificate is not valid yet: it was made by a clock that was ahead.
+    fn begins_after(&self, now: Time) -> bool {
+        self.since.is_some_and(|since| since > now)
+    }
+
+    /// What is wrong with the dates of the certificate now.
+    fn wrong_dates(&self, own_authority: bool, now: Time) -> Option<String> {
+        let what = match (self.since, self.until) {
+            (Some(since), _) if since > now => format!("the certificate is not valid before {since}"),
+            (_, Some(until)) if until <= now => format!("the certificate ended at {until}"),
+            _ => return None,
+        };
+        let next = match own_authority {
+            true => "the controller issues it again within an hour; start it again to have that at once, and check its clock",
+            false => "replace the files of TLS_CERT_FILE and TLS_KEY_FILE, or correct the clock of the controller",
+        };
+        Some(format!("{what}; clients that check it refuse this controller: {next}"))
     }
 
     /// Whether a stored certificate can stay in force.
     fn serves(&self, names: &BTreeSet<String>, now: Time) -> bool {
-        !self.ends_before(now.plus(RENEW_BEFORE)) && names.iter().all(|name| self.covers(name))
+        self.lasts(now) && names.iter().all(|name| self.covers(name))
     }
 }
 

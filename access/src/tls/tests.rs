@@ -162,14 +162,64 @@ async fn the_own_certificate_is_valid_from_yesterday_and_issued_again_before_its
     let renewed = certificates.state();
     assert_eq!(renewed.authority_sha256, first.authority_sha256);
     assert!(renewed.until > first.until && renewed.trouble.is_none(), "{renewed:?}");
-    clock.advance(Duration::from_secs(10 * 365 * 86_400));
     stop.cancel();
     watch.await.unwrap();
-    let ended = certificates.state();
-    assert!(
-        ended.trouble.unwrap().contains("the certificate ended at"),
-        "no certificate outlives its authority"
-    );
+    clock.advance(Duration::from_secs(10 * 365 * 86_400));
+    let ended = certificates.state().trouble.unwrap();
+    assert!(ended.contains("the certificate ended at") && ended.contains("issues it again"), "{ended}");
+}
+
+#[tokio::test]
+async fn a_certificate_of_a_wrong_clock_is_made_again_by_the_same_authority_once_the_clock_is_right() {
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+    let present = SystemClock.now();
+    for wrong in [present.plus(YEAR), present.plus(YEAR * 73), "1970-01-01T00:10:00Z".parse().unwrap()] {
+        let folder = tempfile::tempdir().unwrap();
+        let first = own(folder.path(), &["a.example"], Arc::new(ManualClock::new(wrong))).unwrap();
+        let of_wrong_clock = first.authority();
+        let certificates = own(folder.path(), &["a.example"], today()).unwrap();
+        assert_eq!(certificates.state().trouble, None, "{wrong}");
+        let address = served(TlsAcceptor::new(&certificates).unwrap()).await;
+        // Key and name of the authority are the former ones: clients that have it need no other.
+        for authority in [certificates.authority(), of_wrong_clock] {
+            let client = client(&authority, rustls::ALL_VERSIONS);
+            connect(address, "a.example", client).await.unwrap_or_else(|why| panic!("{wrong}: {why}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_running_controller_makes_its_certificate_again_when_its_clock_is_set_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let year = Duration::from_secs(365 * 86_400);
+    let ahead = Arc::new(ManualClock::new(SystemClock.now().plus(year * 73)));
+    let certificates = own(folder.path(), &["a.example"], Arc::clone(&ahead) as Arc<dyn Clock>).unwrap();
+    let before = certificates.state();
+    ahead.set(SystemClock.now());
+    let trouble = certificates.state().trouble.unwrap();
+    assert!(trouble.contains("is not valid before"), "{trouble}");
+    let stop = CancellationToken::new();
+    let watch = tokio::spawn(Arc::clone(&certificates).watch(stop.clone()));
+    let renewed = async {
+        while certificates.state().trouble.is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, renewed).await.unwrap();
+    stop.cancel();
+    watch.await.unwrap();
+    assert_ne!(certificates.state().authority_sha256, before.authority_sha256);
+}
+
+#[test]
+fn an_authority_that_ends_before_its_certificate_would_signs_itself_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let nine_years_ago = SystemClock.now().minus(Duration::from_secs(9 * 365 * 86_400));
+    let old = own(folder.path(), &["a.example"], Arc::new(ManualClock::new(nine_years_ago))).unwrap().state();
+    let new = own(folder.path(), &["a.example"], today()).unwrap().state();
+    assert_ne!(old.authority_sha256, new.authority_sha256);
+    let again = own(folder.path(), &["a.example"], today()).unwrap().state();
+    assert_eq!(new.authority_sha256, again.authority_sha256);
 }
 
 #[tokio::test]

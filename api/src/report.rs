@@ -130,7 +130,7 @@ fn certified(
         return Ok(None);
     };
     let now = api.now().timestamp();
-    certificates.reporter(presented, serial, now).map(Some).map_err(|refused| {
+    certificates.reporter(presented, serial, api.clock().wall().timestamp()).map(Some).map_err(|refused| {
         if let Err(limited) = api.report_failures.check(peer, now) {
             return too_many(limited.retry_after);
         }

@@ -9,7 +9,8 @@
 //! Leases, waits and deadlines are stored as wall times. When the clock is set an hour forward, a controller without this clock
 //! would find every lease expired and every report overdue; when the clock is set backward, it would sleep for an hour. With
 //! this clock time only passes a tenth faster or slower for a while. Every lease allows for that: its holder measures with
-//! [`Clock::elapsed`], and the grace before a takeover is longer than a tenth of the lease.
+//! [`Clock::elapsed`], and the grace before a takeover is longer than a tenth of the lease. What other systems sign or check (tokens,
+//! certificates, deliveries) uses [`Clock::wall`], which is set with the system clock.
 //!
 //! Invariants: the clock never runs backward. As long as the system clock is not set, both agree to the millisecond. After a
 //! restart of the program both agree at once.
@@ -65,6 +66,10 @@ impl<C: Clock> Clock for SteadyClock<C> {
         }
         *last = Reading { steady, elapsed, behind };
         Time::from_timestamp(steady)
+    }
+
+    fn wall(&self) -> Time {
+        self.source.wall()
     }
 
     fn elapsed(&self) -> Duration {
@@ -142,6 +147,7 @@ mod tests {
             let before = steady.now();
             wall.set(SignedDuration::from_hours(sign));
             assert_eq!(steady.now(), before, "a jump changes nothing at once");
+            assert_eq!(steady.wall(), wall.now(), "what other systems check has the new time at once");
             wall.pass(Duration::from_secs(60));
             let passed = steady.now().timestamp().duration_since(before.timestamp());
             assert_eq!(passed, SignedDuration::from_secs(60 + 6 * sign));

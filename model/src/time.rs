@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, Unit};
@@ -97,11 +98,30 @@ impl From<Time> for String {
 
 /// The source of wall time and of elapsed time.
 pub trait Clock: Send + Sync + 'static {
-    /// The current wall time.
+    /// The current wall time, by which leases, waits and deadlines are judged. It may follow a clock that was set slowly.
     fn now(&self) -> Time;
+    /// The time of day as other systems know it: for what they have signed or will check, such as tokens, certificates and the
+    /// timestamps of deliveries. It jumps when the clock of the machine is set.
+    fn wall(&self) -> Time {
+        self.now()
+    }
     /// The time since an arbitrary start. It never jumps and also counts while the machine is suspended. Leases are measured
     /// with it, so that a suspended controller finds its leases expired (decision D7).
     fn elapsed(&self) -> Duration;
+}
+
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Time {
+        (**self).now()
+    }
+
+    fn wall(&self) -> Time {
+        (**self).wall()
+    }
+
+    fn elapsed(&self) -> Duration {
+        (**self).elapsed()
+    }
 }
 
 /// The clocks of the operating system.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use model::Clock;
 use parking_lot::RwLock;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
@@ -112,6 +113,8 @@ pub struct Authenticator {
     recent: TokenCache,
     passwords: PasswordVerifier,
     denials: Arc<Denials>,
+    /// The clock that judges tokens of other systems; without it the time of the request.
+    clock: Option<Arc<dyn Clock>>,
 }
 
 impl Authenticator {
@@ -133,7 +136,14 @@ impl Authenticator {
             recent,
             passwords: PasswordVerifier::new()?,
             denials: Arc::default(),
+            clock: None,
         })
+    }
+
+    /// Judges the times in JWTs by the wall time of this clock: another system has signed them, whose clock was not set with ours.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock: Some(clock), ..self }
     }
 
     /// Replaces user and key of the settings. The mode and the limit of failures stay those of the start.
@@ -302,7 +312,8 @@ impl Authenticator {
         if !jwt::is_jwt(text) {
             return Ok(None);
         }
-        let bearer = verifier.verify(text, now).await.map_err(AttemptError::Jwt)?;
+        let wall = self.clock.as_ref().map_or(now, |clock| clock.wall().timestamp());
+        let bearer = verifier.verify(text, now, wall).await.map_err(AttemptError::Jwt)?;
         Ok(Some(Principal {
             name: bearer.name,
             rights: PrincipalRights::Role(bearer.role),

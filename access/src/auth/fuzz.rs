@@ -76,7 +76,7 @@ pub fn jwt(data: &[u8]) {
     };
     let now = Timestamp::UNIX_EPOCH;
     let Some(verifier) = VERIFIER.as_ref() else { panic!("the keys of the target cannot be used") };
-    let Some(verified) = verifier.verify(&token, now).now_or_never() else {
+    let Some(verified) = verifier.verify(&token, now, now).now_or_never() else {
         panic!("a verification without a URL waits")
     };
     if let Ok(bearer) = verified {

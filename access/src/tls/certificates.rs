@@ -158,7 +158,7 @@ impl Certificates {
                 (Source::Files(given, Box::new(Mutex::new(watched))), current)
             }
             None => {
-                let now = clock.now();
+                let now = clock.wall();
                 let authority = Authority::load_or_create(&options.directory, now)?;
                 let file = options.directory.join(OWN_FILE);
                 let names: BTreeSet<String> = options.names.into_iter().filter(|name| usable(name)).collect();
@@ -215,7 +215,7 @@ impl Certificates {
     /// What the listeners show now.
     pub fn state(&self) -> TlsState {
         let current = Arc::clone(&self.current.read());
-        let now = self.clock.now();
+        let now = self.clock.wall();
         let own_authority = matches!(self.source, Source::Own(_));
         let dates = current.wrong_dates(own_authority, now);
         let trouble = self.trouble.lock().clone().or(dates).or_else(|| current.unverifiable.clone());
@@ -268,15 +268,15 @@ impl Certificates {
     pub fn renew(&self) -> Result<(), TlsError> {
         let Source::Own(own) = &self.source else { return Ok(()) };
         let names = own.names.lock();
-        let now = self.clock.now();
+        let now = self.clock.wall();
         *own.tried.lock() = Some(now);
         self.apply(own.issue(&names, now, &self.provider))
     }
 
     fn issue_again(&self, own: &Own) {
         let names = own.names.lock();
-        *own.tried.lock() = Some(self.clock.now());
-        let issued = own.issue(&names, self.clock.now(), &self.provider);
+        *own.tried.lock() = Some(self.clock.wall());
+        let issued = own.issue(&names, self.clock.wall(), &self.provider);
         match self.apply(issued) {
             Ok(()) => tracing::info!(
                 certificate_sha256 = self.state().certificate_sha256,
@@ -316,7 +316,7 @@ impl Certificates {
                 rests && now != watched.read
             }
             Source::Own(own) => {
-                let now = self.clock.now();
+                let now = self.clock.wall();
                 // An attempt of a clock that was ahead does not delay the next one.
                 let tried = *own.tried.lock();
                 let rests = tried.is_none_or(|tried| tried > now || tried.plus(RENEW_INTERVAL) <= now);

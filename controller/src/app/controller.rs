@@ -172,7 +172,7 @@ impl Controller {
             feed: feed.clone(),
             engine: engine.clone(),
             services,
-            auth: Arc::new(authenticator(settings, store)?),
+            auth: Arc::new(authenticator(settings, store)?.with_clock(Arc::clone(&environment.clock))),
             report_secrets,
             report_certificates: report_certificates(settings)?.map(Arc::new),
             report_failures: Arc::new(RateLimiter::new(RateLimit::default())),

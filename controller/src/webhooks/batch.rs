@@ -68,7 +68,7 @@ impl BatchResult {
                 return result;
             }
             let text = body(sender.webhook.id, event);
-            match sender.send(event.seq, &event.kind, &text, now).await {
+            match sender.send(event.seq, &event.kind, &text, clock.wall()).await {
                 Ok(()) => {
                     result.delivered += 1;
                     (retry.attempts, retry.since) = (0, clock.now());

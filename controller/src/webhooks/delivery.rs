@@ -127,15 +127,15 @@ pub(super) struct WebhookSender<'a> {
 }
 
 impl WebhookSender<'_> {
-    /// Sends a body once.
+    /// Sends a body once. The receiver compares `wall` with its own clock.
     pub(super) async fn send(
         &self,
         seq: i64,
         kind: &str,
         body: &str,
-        now: Time,
+        wall: Time,
     ) -> Result<(), DeliveryError> {
-        self.send_as(&self.webhook.id.delivery(seq), kind, body, now).await.map(drop)
+        self.send_as(&self.webhook.id.delivery(seq), kind, body, wall).await.map(drop)
     }
 
     /// Sends a body once under a delivery id, and returns the status with which the receiver accepted it.
@@ -144,9 +144,9 @@ impl WebhookSender<'_> {
         id: &str,
         kind: &str,
         body: &str,
-        now: Time,
+        wall: Time,
     ) -> Result<u16, DeliveryError> {
-        let signature = signature(self.secret, now.unix_seconds(), body);
+        let signature = signature(self.secret, wall.unix_seconds(), body);
         let delivery = WebhookDelivery { url: &self.webhook.url, id, kind, signature: &signature, body };
         match self.transport.send(delivery).await {
             Ok(status @ 200..=299) => Ok(status),

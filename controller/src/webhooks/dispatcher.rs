@@ -218,7 +218,7 @@ async fn redeliver(
     progress: &mut WebhookProgress,
 ) -> Result<(), StoreError> {
     for dead in context.store.dead_letters(sender.webhook.id, true, REDELIVERED).await? {
-        match sender.send(dead.seq, &dead.kind, &dead.body, context.clock.now()).await {
+        match sender.send(dead.seq, &dead.kind, &dead.body, context.clock.wall()).await {
             Ok(()) => {
                 progress.delivered += 1;
                 progress.redelivered.push(dead.seq);

@@ -19,6 +19,8 @@
 
 mod backoff;
 mod batch;
+#[cfg(test)]
+mod batch_tests;
 mod delivery;
 mod dispatcher;
 mod tester;

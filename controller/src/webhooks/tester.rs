@@ -35,7 +35,7 @@ impl WebhookTester for Tester {
     async fn test(&self, webhook: &Webhook, by: &str) -> TestDelivery {
         // The semaphore is never closed; without a place the test would only be sent at once.
         let _place = self.places.acquire().await;
-        let now = self.context.clock.now();
+        let now = self.context.clock.wall();
         // Its own for each test: receivers leave out a delivery whose id they have seen.
         let delivery_id = format!("{}-test-{}", webhook.id, self.ids.new_id(now));
         let result = |took_ms, status, error| TestDelivery {

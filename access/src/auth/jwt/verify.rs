@@ -67,9 +67,14 @@ impl JwtVerifier {
     }
 
     /// Verifies a token and returns its bearer.
-    pub(in crate::auth) async fn verify(&self, token: &str, now: Timestamp) -> Result<Bearer, JwtError> {
+    pub(in crate::auth) async fn verify(
+        &self,
+        token: &str,
+        now: Timestamp,
+        wall: Timestamp,
+    ) -> Result<Bearer, JwtError> {
         let claims = self.verified_claims(token, now).await?;
-        self.rules.bearer(&claims, now)
+        self.rules.bearer(&claims, wall)
     }
 
     /// Verifies the signature of a token and returns its claims.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use model::{Clock, ManualClock, SteadyClock, Time};
 use secrecy::ExposeSecret;
 
 use super::*;
@@ -25,6 +26,29 @@ fn authenticator(mode: AuthMode) -> (Authenticator, Arc<Memory>) {
     store.add_user("ann", "ann's password", Role::Admin);
     store.add_user("ron", "ron's password", Role::Viewer);
     (Authenticator::new(config(mode), store.clone()).unwrap(), store)
+}
+
+/// A token that another system signs now is valid, whichever way the clock of this machine was set.
+#[tokio::test]
+async fn a_jwt_is_judged_by_the_time_of_day_after_the_clock_was_set() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let start: Time = "2026-11-20T08:00:00Z".parse().unwrap();
+    for set_to in [start.plus(HOUR), start.minus(HOUR)] {
+        let source = Arc::new(ManualClock::new(start));
+        let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new(Arc::clone(&source)));
+        let (authenticator, _) = authenticator(AuthMode::Jwt);
+        let authenticator = authenticator.with_clock(Arc::clone(&clock));
+        source.set(set_to);
+        source.advance(Duration::from_secs(1));
+        let issued = clock.wall().unix_seconds();
+        let expires = issued + 60;
+        let claims = format!(r#"{{"sub":"ci","role":"viewer","iat":{issued},"exp":{expires}}}"#);
+        let bearer = format!("Bearer {}", super::jwt::sign(super::jwt::HEADER, &claims));
+        let caller = || authenticator.authenticate(Some(&bearer), PEER, clock.now().timestamp());
+        assert_eq!(caller().await.unwrap().name, "ci", "{set_to}");
+        source.advance(HOUR);
+        assert_eq!(caller().await.unwrap_err(), AuthFailure::Invalid, "expired: {set_to}");
+    }
 }
 
 fn add_token(store: &Memory, role: Role, expires_at: Option<Timestamp>) -> String {

@@ -27,7 +27,7 @@ fn verifier(set: KeySet) -> JwtVerifier {
 }
 
 async fn ask(verifier: &JwtVerifier, token: &str, second: i64) -> Result<(), JwtError> {
-    verifier.verify(token, at(second)).await.map(drop)
+    verifier.verify(token, at(second), at(second)).await.map(drop)
 }
 
 #[tokio::test]

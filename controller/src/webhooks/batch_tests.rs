@@ -1,0 +1,100 @@
+//! Batches at a receiver whose responses the test sets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use secrecy::SecretString;
+
+use super::batch::{BatchResult, DeliveryBatch};
+use super::delivery::{WebhookDelivery, WebhookSender, WebhookTransport};
+use model::{
+    Clock, Event, EventLevel, ManualClock, OutgoingEvent, SteadyClock, Time, Webhook, WebhookFilter, WebhookId,
+};
+
+/// A receiver with one response to everything, and the signatures it received.
+struct FixedReceiver {
+    status: Result<u16, String>,
+    signatures: Mutex<Vec<String>>,
+}
+
+impl FixedReceiver {
+    fn new(status: Result<u16, &str>) -> Self {
+        Self { status: status.map_err(str::to_owned), signatures: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl WebhookTransport for FixedReceiver {
+    async fn send(&self, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
+        self.signatures.lock().push(delivery.signature.to_owned());
+        self.status.clone()
+    }
+}
+
+fn start() -> Time {
+    "2026-11-20T08:00:00Z".parse().unwrap()
+}
+
+fn webhook(failing_since: Option<Time>) -> Webhook {
+    Webhook {
+        id: WebhookId::new(),
+        url: "https://receiver.example/".to_owned(),
+        secret: String::new(),
+        filter: WebhookFilter::default(),
+        created_by: "ann".to_owned(),
+        created_at: start(),
+        disabled: None,
+        cursor: 0,
+        delivered: 0,
+        failing_since,
+        last_error: None,
+    }
+}
+
+/// The events of one job with these numbers.
+fn batch(since: Time, seqs: &[i64]) -> DeliveryBatch {
+    let event = |seq: i64| Event {
+        seq,
+        time: since,
+        run: None,
+        server: None,
+        kind: "job.created".to_owned(),
+        level: EventLevel::Info,
+        step: None,
+        attempt: None,
+        actor: "controller".to_owned(),
+        message: "an event".to_owned(),
+        data: None,
+    };
+    let out = |seq: &i64| OutgoingEvent { event: event(*seq), labels: Default::default(), workflow: None };
+    let events = seqs.iter().map(out).collect();
+    DeliveryBatch { events, ..DeliveryBatch::without_failures("job".to_owned(), since) }
+}
+
+async fn deliver(
+    webhook: &Webhook,
+    receiver: &FixedReceiver,
+    clock: &dyn Clock,
+    batch: DeliveryBatch,
+) -> BatchResult {
+    let secret = SecretString::from("secret");
+    BatchResult::deliver(batch, &WebhookSender { transport: receiver, webhook, secret: &secret }, clock).await
+}
+
+#[tokio::test]
+async fn a_delivery_is_signed_with_the_time_of_day_after_the_clock_was_set() {
+    let hour = Duration::from_secs(3600);
+    for set_to in [start().plus(hour), start().minus(hour)] {
+        let source = Arc::new(ManualClock::new(start()));
+        let clock = SteadyClock::new(Arc::clone(&source));
+        source.set(set_to);
+        let receiver = FixedReceiver::new(Ok(204));
+        let result = deliver(&webhook(None), &receiver, &clock, batch(clock.now(), &[1])).await;
+        assert_eq!(result.delivered, 1);
+        let signatures = receiver.signatures.lock();
+        let (at, _) = signatures[0].split_once(',').unwrap();
+        assert_eq!(at, format!("t={}", set_to.unix_seconds()));
+    }
+}

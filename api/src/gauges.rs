@@ -24,8 +24,9 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
     // A disk that cannot be read has no free space for an alert.
     let disk = rustix::fs::statvfs(&api.storage).ok();
     let disk = disk.map(|disk| (disk.f_bavail, disk.f_blocks, disk.f_frsize));
-    let mut dead_letters = 0;
+    let (mut dead_letters, mut disabled_webhooks) = (0, 0);
     for webhook in store.webhooks().await? {
+        disabled_webhooks += u64::from(webhook.disabled.is_some());
         dead_letters += store.webhook_counts(webhook.id).await?.dead;
     }
     let now = api.now();
@@ -42,6 +43,7 @@ pub(super) async fn set(api: &Api) -> Result<(), ApiError> {
         certificate_end: certificate.map(|until| until.timestamp().as_second()),
         started: api.about.started_at.timestamp().as_second(),
         dead_letters,
+        disabled_webhooks,
     });
     Ok(())
 }

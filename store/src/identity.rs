@@ -4,6 +4,7 @@ use rusqlite::params;
 
 use super::instances::{LiveInstance, former_ended, last_seen, start_event};
 use super::rows::{append_events, execute, first};
+use super::webhooks::leave_out_outage;
 use super::{Store, StoreError};
 use model::{NewEvent, Time};
 
@@ -13,7 +14,7 @@ impl Store {
 
     /// Records the start of a controller instance on this database. Returns the last sign of life of the instances before it:
     /// a heartbeat, an orderly end, or an event of a run. `None` on a new database. The start is an event, which says whether the
-    /// instance before recorded its end.
+    /// instance before recorded its end. The time without an instance is left out of the retry times of webhooks.
     ///
     /// # Errors
     /// When the database cannot be written; nothing is stored then.
@@ -23,6 +24,9 @@ impl Store {
         self.writer
             .write(OPERATION, move |connection| {
                 let last_seen = last_seen(connection, OPERATION)?;
+                if let Some(seen) = last_seen {
+                    leave_out_outage(connection, OPERATION, seen, now)?;
+                }
                 let event = start_event(connection, OPERATION, &id, last_seen)?;
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 *instance.lock() = Some(LiveInstance::begin(connection, OPERATION, id, now)?);

@@ -480,6 +480,47 @@ fn write_progress(
     Ok(())
 }
 
+/// Leaves the time without a controller out of the retry times of all webhooks: nothing was sent in it, so nothing failed.
+pub(super) fn leave_out_outage(
+    connection: &Connection,
+    operation: &'static str,
+    seen: Time,
+    now: Time,
+) -> Result<(), StoreError> {
+    let moved = |since: Time| match since <= seen {
+        true => since.plus(now.since(seen)).min(now),
+        // After the last sign of life, or by a clock that was ahead.
+        false => now,
+    };
+    let failing = all(
+        connection,
+        operation,
+        "SELECT id, failing_since FROM webhooks WHERE failing_since IS NOT NULL",
+        &[],
+        |columns| Ok((columns.get::<String>("id")?, columns.time("failing_since")?)),
+    )?;
+    for (id, since) in failing {
+        let since = moved(since).to_string();
+        let sql = "UPDATE webhooks SET failing_since = ?2 WHERE id = ?1";
+        execute(connection, operation, sql, params![id, since])?;
+    }
+    let retries = all(
+        connection,
+        operation,
+        "SELECT webhook, stream, since FROM webhook_retries",
+        &[],
+        |columns| {
+            Ok((columns.get::<String>("webhook")?, columns.get::<String>("stream")?, columns.time("since")?))
+        },
+    )?;
+    for (id, stream, since) in retries {
+        let since = moved(since).to_string();
+        let sql = "UPDATE webhook_retries SET since = ?3 WHERE webhook = ?1 AND stream = ?2";
+        execute(connection, operation, sql, params![id, stream, since])?;
+    }
+    Ok(())
+}
+
 /// Deletes a retry stream that has caught up. Another controller's dispatcher may run at the same time. If it has changed the
 /// stream meanwhile, the stream stays. If it has moved the cursor past `to`, later events of the job may have been left to
 /// this stream, so the stream continues after `to`.

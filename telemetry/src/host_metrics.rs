@@ -40,6 +40,7 @@ pub(super) struct HostMetrics {
     certificate_end: Gauge,
     started: Gauge,
     dead_letters: Gauge,
+    disabled_webhooks: Gauge,
     without_worker: Family<Queue, Gauge>,
 }
 
@@ -64,6 +65,8 @@ pub struct HostGauges {
     pub started: i64,
     /// The events that no delivery is tried for any more.
     pub dead_letters: u64,
+    /// Webhooks that are disabled.
+    pub disabled_webhooks: u64,
 }
 
 impl HostMetrics {
@@ -103,6 +106,8 @@ impl HostMetrics {
         registry.register_with_unit("queue_without_worker", without, seconds, self.without_worker.clone());
         let dead = "Events for webhooks that are dead letters now";
         registry.register("webhook_dead_letters", dead, self.dead_letters.clone());
+        let disabled = "Webhooks that are disabled, by an operator or after 24 hours without an accepted event";
+        registry.register("webhooks_disabled", disabled, self.disabled_webhooks.clone());
     }
 
     /// Lets the series of an operation begin at 0, because an increase needs a value before it.
@@ -145,5 +150,6 @@ impl HostMetrics {
         self.certificate_end.set(now.certificate_end.unwrap_or(0));
         self.started.set(now.started);
         self.dead_letters.set(number(now.dead_letters));
+        self.disabled_webhooks.set(number(now.disabled_webhooks));
     }
 }

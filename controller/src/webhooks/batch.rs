@@ -3,8 +3,11 @@
 //! ```text
 //!  events of the job:  a  b  c  d          accepted          -> the next event
 //!                         ^ fails          failed            -> retry stream from b; c and d wait
-//!                                          failed for a day  -> b is a dead letter, c is tried once
+//!                                          failed for a day  -> b is a dead letter, c is tried with a day of its own
 //! ```
+//!
+//! A receiver that accepts nothing for a day disables the webhook, and no event is given up then. An event that it refuses while nothing
+//! else fails is a dead letter: one event must not keep the others from a receiver that works.
 
 use std::time::Duration;
 
@@ -79,9 +82,7 @@ impl BatchResult {
                     result.responded |= error.status.is_some();
                     result.error = Some(error.why.clone());
                     let attempts = retry.attempts.saturating_add(1);
-                    if backoff::is_expired(retry.since, now)
-                        || sender.webhook.failing_since.is_some_and(|since| backoff::is_expired(since, now))
-                    {
+                    if backoff::is_expired(retry.since, now) {
                         result.dead.push(DeadLetter {
                             seq: event.seq,
                             stream: retry.stream.clone(),
@@ -93,7 +94,8 @@ impl BatchResult {
                             error: error.why,
                             redeliver: false,
                         });
-                        retry.attempts = 0;
+                        // The next event fails since its own first attempt.
+                        (retry.attempts, retry.since) = (0, now);
                         continue;
                     }
                     let pause = backoff::pause(&sender.webhook.id.delivery(event.seq), attempts);
@@ -113,8 +115,13 @@ impl BatchResult {
     }
 }
 
-/// Combines the results of all batches to the progress that is stored.
-pub(super) fn progress_of(webhook: &Webhook, results: Vec<BatchResult>, now: Time) -> WebhookProgress {
+/// Combines the results of all batches to the progress that is stored. `failing` is the number of retry streams that are in no batch.
+pub(super) fn progress_of(
+    webhook: &Webhook,
+    results: Vec<BatchResult>,
+    failing: usize,
+    now: Time,
+) -> WebhookProgress {
     let mut progress = WebhookProgress::default();
     let (mut failed, mut responded) = (0, false);
     for result in results {
@@ -128,8 +135,13 @@ pub(super) fn progress_of(webhook: &Webhook, results: Vec<BatchResult>, now: Tim
         }
         progress.dead.extend(result.dead);
     }
-    let silent = progress.delivered == 0 && failed > 0 && !responded;
-    if silent && webhook.failing_since.is_some_and(|since| backoff::is_expired(since, now)) {
+    let younger = progress.retrying.iter().any(|retry| retry.attempts > 0);
+    let all_fail = !responded || younger || failing > 0;
+    if progress.delivered == 0
+        && failed > 0
+        && all_fail
+        && webhook.failing_since.is_some_and(|since| backoff::is_expired(since, now))
+    {
         return disabled(webhook, &progress);
     }
     progress.events = progress
@@ -140,11 +152,11 @@ pub(super) fn progress_of(webhook: &Webhook, results: Vec<BatchResult>, now: Tim
     progress
 }
 
-/// Without any response for a day no event is given up; the webhook is disabled until an operator enables it.
+/// When a receiver has accepted nothing for a day no event is given up; the webhook is disabled until an operator enables it.
 fn disabled(webhook: &Webhook, seen: &WebhookProgress) -> WebhookProgress {
     let why = seen.error.clone().unwrap_or_default();
     let reason = format!(
-        "{} sent no response for 24 hours ({why}); events are kept up to JOB_RETENTION_DAYS; enable the webhook when the receiver works",
+        "{} accepted no event for 24 hours ({why}); events are kept up to JOB_RETENTION_DAYS; enable the webhook when the receiver works",
         webhook.origin()
     );
     let event = NewEvent::error("webhook.disabled", format!("webhook {} is disabled: {reason}", webhook.id))

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use secrecy::SecretString;
 
-use super::batch::{BatchResult, DeliveryBatch};
+use super::batch::{BatchResult, DeliveryBatch, progress_of};
 use super::delivery::{WebhookDelivery, WebhookSender, WebhookTransport};
 use model::{
     Clock, Event, EventLevel, ManualClock, OutgoingEvent, SteadyClock, Time, Webhook, WebhookFilter, WebhookId,
@@ -97,4 +97,54 @@ async fn a_delivery_is_signed_with_the_time_of_day_after_the_clock_was_set() {
         let (at, _) = signatures[0].split_once(',').unwrap();
         assert_eq!(at, format!("t={}", set_to.unix_seconds()));
     }
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A retry stream that fails since this time.
+fn retried(since: Time, seqs: &[i64]) -> DeliveryBatch {
+    let mut batch = batch(since, seqs);
+    batch.retry.attempts = 90;
+    batch
+}
+
+#[tokio::test]
+async fn an_event_is_given_up_by_its_own_age_and_the_next_one_begins_anew() {
+    let clock = ManualClock::new(start().plus(DAY));
+    let receiver = FixedReceiver::new(Ok(400));
+    let failing = webhook(Some(start()));
+    let result = deliver(&failing, &receiver, &clock, retried(start(), &[1, 2, 3])).await;
+    let dead: Vec<_> = result.dead.iter().map(|dead| dead.seq).collect();
+    assert_eq!(dead, [1]);
+    let retry = result.retry.as_ref().unwrap();
+    assert_eq!((retry.seq, retry.attempts, retry.since), (2, 1, clock.now()));
+    // The webhook fails for a day, the job only since an hour.
+    let young = clock.now().minus(Duration::from_secs(3600));
+    let result = deliver(&failing, &receiver, &clock, retried(young, &[7])).await;
+    assert!(result.dead.is_empty(), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_webhook_is_disabled_after_a_day_without_an_accepted_event_whatever_the_responses() {
+    let clock = ManualClock::new(start().plus(DAY));
+    let failing = webhook(Some(start()));
+    for status in [Ok(502), Err("connection refused")] {
+        let receiver = FixedReceiver::new(status);
+        let result = deliver(&failing, &receiver, &clock, retried(start(), &[1, 2])).await;
+        let progress = progress_of(&failing, vec![result], 0, clock.now());
+        assert!(progress.disable.unwrap().contains("accepted no event for 24 hours"), "{status:?}");
+        assert!(progress.dead.is_empty(), "nothing is given up");
+    }
+}
+
+#[tokio::test]
+async fn one_refused_event_does_not_disable_a_webhook_for_which_nothing_else_fails() {
+    let clock = ManualClock::new(start().plus(DAY));
+    let failing = webhook(Some(start()));
+    let receiver = FixedReceiver::new(Ok(400));
+    let alone = || deliver(&failing, &receiver, &clock, retried(start(), &[1]));
+    let progress = progress_of(&failing, vec![alone().await], 0, clock.now());
+    assert_eq!((progress.disable, progress.dead.len()), (None, 1));
+    let progress = progress_of(&failing, vec![alone().await], 1, clock.now());
+    assert!(progress.disable.is_some(), "another job fails as well");
 }

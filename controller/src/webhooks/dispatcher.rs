@@ -115,6 +115,7 @@ async fn run_once(context: &DispatcherContext, id: WebhookId) -> Result<NextRun,
     let to = page.as_ref().map_or(webhook.cursor, |page| page.last);
     let due = due(context, &retrying, now, to).await?;
     let more = due.len() == DUE || page.as_ref().is_some_and(|page| page.full);
+    let failing = retrying.iter().filter(|stream| stream.attempts > 0).count().saturating_sub(due.len());
     let (new, cursor) = page.map_or((Vec::new(), None), |page| (page.streams, Some(page.last)));
     let results: Vec<BatchResult> = futures_util::stream::iter(due.into_iter().chain(new))
         .map(|stream| BatchResult::deliver(stream, &sender, context.clock.as_ref()))
@@ -122,7 +123,7 @@ async fn run_once(context: &DispatcherContext, id: WebhookId) -> Result<NextRun,
         .collect()
         .await;
     let failed: u64 = results.iter().map(|result| result.failed).sum();
-    let mut progress = progress_of(&webhook, results, now);
+    let mut progress = progress_of(&webhook, results, failing, now);
     if progress.disable.is_none() {
         progress.cursor = cursor;
         redeliver(context, &sender, &mut progress).await?;

@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use access::tls::Certificates;
@@ -40,10 +41,9 @@ use store::Store;
 pub use error::RotateError;
 pub use view::{FormerKey, RotationState, RotationView, SecretName, SecretView};
 
-pub use report::previous_report_secret;
+pub use report::{ReportSource, previous_report_secret};
 
 use self::master::Pass;
-use self::report::ReportFile;
 
 /// How long the former version of the signing key is accepted after a rotation at least: longer than any token of the registry that it
 /// signs is valid. A signed URL of a task image may be valid for longer; then it is accepted for `MEDIA_URL_TTL`.
@@ -115,7 +115,7 @@ pub struct Keys {
     signing: KeyRing,
     /// How long the former version of the signing key is accepted after a rotation: no shorter than anything that it signs is valid.
     signing_overlap: Duration,
-    report: Option<ReportFile>,
+    report: RwLock<ReportSource>,
     /// One rotation at a time; where the pass of the present one is.
     turn: tokio::sync::Mutex<Pass>,
 }
@@ -136,7 +136,7 @@ impl Keys {
             master: master.0,
             signing: signing::open(store, now).await?,
             signing_overlap: SIGNING_OVERLAP.max(settings.media_url_ttl),
-            report: ReportFile::of(settings),
+            report: RwLock::new(ReportSource::of(settings)),
             turn: tokio::sync::Mutex::default(),
         })
     }
@@ -148,7 +148,7 @@ impl Keys {
             master,
             signing: ring.clone(),
             signing_overlap: SIGNING_OVERLAP,
-            report: None,
+            report: RwLock::default(),
             turn: tokio::sync::Mutex::default(),
         }
     }

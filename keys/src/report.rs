@@ -26,6 +26,22 @@ use settings::Settings;
 /// The random bytes of a new secret: a whole number of base32 groups.
 const SECRET_BYTES: usize = 25;
 
+/// The settings of the shared report secret, which a reload replaces together with the secrets that are accepted.
+#[derive(Clone, Debug, Default)]
+pub struct ReportSource {
+    /// `WEBHOOK_SECRET`.
+    pub secret: Option<SecretSource>,
+    /// `WEBHOOK_SECRET_OLD`.
+    pub former: Option<SecretSource>,
+}
+
+impl ReportSource {
+    /// What these settings name.
+    pub fn of(settings: &Settings) -> Self {
+        Self { secret: settings.webhook_secret.clone(), former: settings.webhook_secret_old.clone() }
+    }
+}
+
 /// The file of the shared report secret.
 #[derive(Clone, Debug)]
 pub(super) struct ReportFile {
@@ -35,10 +51,10 @@ pub(super) struct ReportFile {
 }
 
 impl ReportFile {
-    pub(super) fn of(settings: &Settings) -> Option<Self> {
-        match &settings.webhook_secret {
+    fn of(source: &ReportSource) -> Option<Self> {
+        match &source.secret {
             Some(SecretSource::File(path)) => {
-                Some(Self { path: path.clone(), former_is_given: settings.webhook_secret_old.is_some() })
+                Some(Self { path: path.clone(), former_is_given: source.former.is_some() })
             }
             _ => None,
         }
@@ -86,15 +102,30 @@ impl ReportFile {
 ///
 /// # Errors
 /// When its file cannot be read.
-pub fn previous_report_secret(settings: &Settings, now: Time) -> Result<Option<SecretString>, RotateError> {
-    let Some(file) = ReportFile::of(settings) else { return Ok(None) };
+pub fn previous_report_secret(source: &ReportSource, now: Time) -> Result<Option<SecretString>, RotateError> {
+    let Some(file) = ReportFile::of(source) else { return Ok(None) };
     Ok(file.previous()?.filter(|(_, until)| now < *until).map(|(secret, _)| secret))
 }
 
 impl Keys {
+    /// The settings of the shared report secret that are in force.
+    pub fn report_source(&self) -> ReportSource {
+        self.report.read().clone()
+    }
+
+    /// Lets rotations use the settings of a reload.
+    pub fn use_report_source(&self, source: ReportSource) {
+        *self.report.write() = source;
+    }
+
+    /// The file of the shared report secret, if it is in one.
+    pub(super) fn report_file(&self) -> Option<ReportFile> {
+        ReportFile::of(&self.report.read())
+    }
+
     /// A name of the present report secret that does not reveal it, also to a reader who can guess secrets.
     pub(super) fn report_id(&self) -> Result<Option<String>, RotateError> {
-        let Some(file) = &self.report else { return Ok(None) };
+        let Some(file) = self.report_file() else { return Ok(None) };
         Ok(Some(self.id_of(&file.secret()?)))
     }
 
@@ -106,14 +137,14 @@ impl Keys {
     /// The name of the former report secret and the end of its time; `None` when there is none, also when a rotation was
     /// interrupted before the new one was in its file.
     pub(super) fn former_report(&self) -> Result<Option<(String, Time)>, RotateError> {
-        let previous = self.report.as_ref().map(ReportFile::previous).transpose()?.flatten();
+        let previous = self.report_file().as_ref().map(ReportFile::previous).transpose()?.flatten();
         let former = previous.map(|(secret, until)| (self.id_of(&secret), until));
         let present = self.report_id()?;
         Ok(former.filter(|(id, _)| Some(id) != present.as_ref()))
     }
 
     pub(super) fn rotate_report(&self, from: &str, now: Time) -> Result<RotationView, RotateError> {
-        let file = self.report.as_ref().ok_or(RotateError::NotOurs)?;
+        let file = self.report_file().ok_or(RotateError::NotOurs)?;
         if self.report_id()?.as_deref() == Some(from) {
             if file.former_is_given || self.former_report()?.is_some_and(|(_, until)| now < until) {
                 return Err(RotateError::TooMany);
@@ -144,7 +175,7 @@ impl Keys {
 
     /// Removes the file of the former report secret when its time has ended; whether it was removed.
     pub(super) fn remove_ended_report(&self, now: Time) -> Result<bool, RotateError> {
-        let Some(file) = &self.report else { return Ok(false) };
+        let Some(file) = self.report_file() else { return Ok(false) };
         match file.previous()? {
             Some((_, until)) if until <= now => {
                 let path = file.previous_path();
@@ -172,8 +203,10 @@ mod tests {
         let ring = KeyRing::from_hex(&"07".repeat(32).into()).unwrap();
         let path = folder.join("report.secret");
         fs::write(&path, "the first report secret\n").unwrap();
-        let report = Some(ReportFile { path: path.clone(), former_is_given });
-        (Keys { report, ..Keys::in_memory(&ring) }, path)
+        let former = former_is_given.then(|| SecretSource::Env("OLD".to_owned()));
+        let keys = Keys::in_memory(&ring);
+        keys.use_report_source(ReportSource { secret: Some(SecretSource::File(path.clone())), former });
+        (keys, path)
     }
 
     #[test]
@@ -208,6 +241,25 @@ mod tests {
         let rotated = keys.rotate_report(&first, at(1)).unwrap();
         assert_eq!((rotated.state, rotated.accepted_until), (RotationState::Overlap, Some(at(25))));
         assert_ne!(rotated.key_id, first);
+    }
+
+    #[test]
+    fn a_rotation_uses_the_settings_of_the_last_reload() {
+        let folder = tempfile::tempdir().unwrap();
+        let (keys, first_path) = keys(folder.path(), true);
+        let other = folder.path().join("other.secret");
+        fs::write(&other, "the secret of the reload\n").unwrap();
+        let source = ReportSource { secret: Some(SecretSource::File(other.clone())), former: None };
+        keys.use_report_source(source.clone());
+        let id = keys.report_id().unwrap().unwrap();
+        let rotated = keys.rotate_report(&id, at(0)).unwrap();
+        assert_eq!(rotated.state, RotationState::Overlap);
+        assert_ne!(fs::read_to_string(&other).unwrap(), "the secret of the reload\n");
+        assert_eq!(fs::read_to_string(&first_path).unwrap(), "the first report secret\n");
+        let accepted = |hour| previous_report_secret(&source, at(hour)).unwrap();
+        assert_eq!(accepted(23).unwrap().expose_secret(), "the secret of the reload");
+        assert!(accepted(24).is_none());
+        assert!(keys.remove_ended_report(at(24)).unwrap());
     }
 
     #[test]

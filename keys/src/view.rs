@@ -162,7 +162,7 @@ impl Keys {
             view(&self.master.ring, SecretName::Master, held_in),
             view(&self.signing, SecretName::Signing, "the database, sealed".to_owned()),
         ];
-        if let (Some(file), Some(key_id)) = (&self.report, self.report_id()?) {
+        if let (Some(file), Some(key_id)) = (self.report_file(), self.report_id()?) {
             let former = self.former_report()?;
             // A rotation made the present secret and gave the former one its time.
             let made_at = former.as_ref().map(|(_, until)| until.minus(REPORT_OVERLAP));

@@ -26,7 +26,7 @@ use api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCa
 use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
 use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
 use engine::{Engine, EngineConfig, WorkflowRegistry};
-use keys::{Keys, previous_report_secret};
+use keys::{Keys, ReportSource, previous_report_secret};
 use media::{AddressPolicy, FilePolicy, Library, LibraryOptions, MediaGrants, SourcePolicy, UrlSigner};
 use model::{Clock, IdSource, Time, error_chain, system_id_source};
 use provision::{ControllerAuthorities, Provision, ProvisionLimits, ProvisionSettings, Services};
@@ -156,11 +156,11 @@ impl Controller {
         ));
         engine.queue_workers(Arc::clone(&workers) as Arc<dyn engine::QueueWorkers>);
         let feed = Feed::new(store.clone(), stop);
-        let report_secrets = Arc::new(RwLock::new(report_secrets(settings, environment.clock.now())?));
+        let report_secrets = Arc::new(RwLock::new(report_secrets(&keys.report_source(), environment.clock.now())?));
         let renew_report_secrets = {
-            let (settings, clock) = (settings.clone(), Arc::clone(&environment.clock));
+            let (keys, clock) = (Arc::clone(keys), Arc::clone(&environment.clock));
             let secrets = Arc::clone(&report_secrets);
-            Arc::new(move || renew_report_secrets(&settings, &secrets, clock.now()))
+            Arc::new(move || renew_report_secrets(&keys.report_source(), &secrets, clock.now()))
         };
         let api = Api {
             registry: None,
@@ -457,18 +457,18 @@ fn key_set(settings: &Settings, location: &KeySetLocation) -> Result<KeySet, Sta
 
 /// The shared report secrets, read from the files and variables that the settings name. WEBHOOK_SECRET_OLD, where it is set, is the
 /// former secret; otherwise it is the one that a rotation left.
-pub(super) fn report_secrets(settings: &Settings, now: Time) -> Result<ReportSecrets, StartError> {
-    let current = load("read WEBHOOK_SECRET", &settings.webhook_secret)?;
-    let previous = match load("read WEBHOOK_SECRET_OLD", &settings.webhook_secret_old)? {
-        None => previous_report_secret(settings, now).map_err(setting("read the former report secret"))?,
+pub(super) fn report_secrets(source: &ReportSource, now: Time) -> Result<ReportSecrets, StartError> {
+    let current = load("read WEBHOOK_SECRET", &source.secret)?;
+    let previous = match load("read WEBHOOK_SECRET_OLD", &source.former)? {
+        None => previous_report_secret(source, now).map_err(setting("read the former report secret"))?,
         given => given,
     };
     Ok(ReportSecrets::new(current.as_ref(), previous.as_ref()))
 }
 
 /// Reads the shared report secrets again after a rotation. An error keeps the former ones, so no report is refused because of it.
-pub(super) fn renew_report_secrets(settings: &Settings, secrets: &RwLock<ReportSecrets>, now: Time) {
-    match report_secrets(settings, now) {
+fn renew_report_secrets(source: &ReportSource, secrets: &RwLock<ReportSecrets>, now: Time) {
+    match report_secrets(source, now) {
         Ok(read) => *secrets.write() = read,
         Err(error) => {
             tracing::error!(error = %error_chain(&error), "the report secrets could not be read again")

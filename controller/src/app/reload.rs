@@ -13,6 +13,7 @@
 
 use super::{RunningController, StartError, controller, purposes, setting};
 use access::audit::{AuditAction, record};
+use keys::ReportSource;
 use model::audit::{ActorKind, AuditActor};
 use model::{JobStatus, error_chain};
 use settings::Settings;
@@ -44,7 +45,8 @@ impl RunningController {
     /// When a file or key that a setting names cannot be used; then nothing has changed.
     pub fn reload(&self, settings: &Settings) -> Result<Vec<&'static str>, StartError> {
         purposes::check(settings)?;
-        let secrets = controller::report_secrets(settings, self.parts.clock.now())?;
+        let report_source = ReportSource::of(settings);
+        let secrets = controller::report_secrets(&report_source, self.parts.clock.now())?;
         let users = controller::auth_config(settings)?;
         let authorities = controller::bmc_authorities(settings)?;
         let public = controller::controller_authorities(settings)?;
@@ -58,6 +60,8 @@ impl RunningController {
             certificates.reload().map_err(setting("use TLS_CERT_FILE and TLS_KEY_FILE"))?;
         }
         api.auth.reload(users).map_err(setting("set up authentication"))?;
+        // The next rotation, and the end of its overlap, use the files of these settings.
+        api.keys.use_report_source(report_source);
         *api.report_secrets.write() = secrets;
         if let (Some(certificates), Some(revoked)) = (reporters, revoked) {
             certificates.apply(revoked);

@@ -513,9 +513,11 @@ error_codes! {
     BmcPasswordNeeded = "bmc_password_needed", UNPROCESSABLE_ENTITY, {
         title: "The change needs the password of the BMC",
         happened: "The request would send the stored password of a BMC to another address, over a connection that is \
-                   verified less than before, or to the workers of another queue.",
+                   verified less than before, or to the workers of another queue; or an operator would have its task images read \
+                   from another host (`media_base_url`).",
         why: "The caller has not shown that it knows the password. With a changed address, an unpinned certificate or another \
-              label `queue` the controller would hand the password to another machine.",
+              label `queue` the controller would hand the password to another machine, and with another `media_base_url` the secrets \
+              of its jobs.",
         what_to_do: "Send `bmc_password` in the same request (`shoal server update SERIAL … --bmc-password-stdin`). A new \
                      address needs no password if the certificate is pinned and the new address shows it.",
     }

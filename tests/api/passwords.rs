@@ -181,3 +181,24 @@ async fn a_login_that_is_redirected_to_another_host_sends_it_nothing() {
     assert_eq!(catcher.received(), b"", "the other host received a request");
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_has_task_images_read_from_another_host_only_with_the_password() {
+    let scene = Scene::bare(vec![healthy("MEDIA-1")], |_, _| {}).await;
+    scene.admin.register(scene.server("MEDIA-1")).await;
+    let made = scene.admin.post("/api/v1/tokens", &json!({ "name": "op", "role": "operator" })).await.expect(201);
+    let operator = scene.admin.with_token(made["token"].as_str().unwrap());
+    let place = "/api/v1/servers/MEDIA-1";
+    let other = json!({ "media_base_url": "http://192.0.2.66:8080" });
+    let body = operator.patch(place, &other).await.refused(422, CODE);
+    assert_eq!(body["details"][0]["path"], "/bmc_password", "{body}");
+    operator.patch(&format!("{place}?dry_run=true"), &other).await.refused(422, CODE);
+    assert!(operator.get(place).await.expect(200)["media_base_url"].is_null());
+    let known = json!({ "media_base_url": "http://192.0.2.66:8080", "bmc_password": BMC_PASSWORD });
+    operator.patch(place, &known).await.expect(200);
+    // Back to the controller, and a change of something else, need none.
+    operator.patch(place, &json!({ "vendor": "Example" })).await.expect(200);
+    operator.patch(place, &json!({ "media_base_url": null })).await.expect(200);
+    scene.admin.patch(place, &other).await.expect(200);
+    scene.end().await;
+}

@@ -9,6 +9,9 @@
 //!
 //!   label queue  set or another one      refused: the workers of that queue receive the password with a call
 //!                equal or removed        accepted
+//!
+//!   media_base_url  set or another one   refused, except for administrators: that host can read the task images of the server
+//!                   equal or removed     accepted
 //! ```
 //!
 //! Invariant: a caller that does not know the password of a BMC cannot have it sent to a machine that could not receive it before.
@@ -63,6 +66,12 @@ pub(super) fn password_reach(old: &Server, new: &Server) -> PasswordReach {
     PasswordReach::Same
 }
 
+/// Whether the BMC would read media from a host that the change names. A task image has the report token, the pull password and user
+/// data, which only the machine and administrators may read; the host that serves it, or that the URL leads to, sees all of that.
+pub(super) fn media_reach_another_host(old: &Server, new: &Server) -> bool {
+    new.media_base_url.is_some() && new.media_base_url != old.media_base_url
+}
+
 /// The queue whose workers receive the password; `None` when only the controller uses it.
 fn worker_queue(server: &Server) -> Option<&str> {
     let queue = server.labels.get(QUEUE_LABEL).map(String::as_str);
@@ -86,6 +95,24 @@ mod tests {
         server.tls = TlsMode::parse(words.next().unwrap()).unwrap();
         server.tls_fingerprint = words.next().map(str::to_owned);
         server
+    }
+
+    #[test]
+    fn media_of_another_host_need_the_password_and_those_of_the_controller_do_not() {
+        let with = |base: Option<&str>| Server {
+            media_base_url: base.map(str::to_owned),
+            ..server("https://a pinned aa")
+        };
+        for (old, new, other) in [
+            (None, Some("http://a"), true),
+            (Some("http://a"), Some("http://b"), true),
+            (Some("http://a"), Some("http://a:8080"), true),
+            (Some("http://a"), Some("http://a"), false),
+            (Some("http://a"), None, false),
+            (None, None, false),
+        ] {
+            assert_eq!(media_reach_another_host(&with(old), &with(new)), other, "{old:?} -> {new:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `PATCH /api/v1/servers/{serial}`. With `dry_run` the request is checked and the changed server is returned, and nothing is stored.
 
+use access::auth::Permission;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -11,7 +12,7 @@ use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, Parameters, SerialPath, unknown_server};
 use super::super::request_audit;
 use super::change::ServerFields;
-use super::password_reach::{PasswordReach, password_reach};
+use super::password_reach::{PasswordReach, media_reach_another_host, password_reach};
 use super::view::{self, ServerView};
 use model::{NewEvent, RunId, Serial, Server};
 use store::{JobFilter, UpdatedServer};
@@ -69,6 +70,12 @@ pub(crate) async fn update(
         }
     } else {
         check_password_reach(&api, &existing, &server, gives_fingerprint).await?;
+        if media_reach_another_host(&existing, &server) && !principal.allows(Permission::Administer) {
+            return Err(password_needed(format!(
+                "task images of server {serial}, with the secrets of its jobs, are not read from a host that an operator chooses: \
+                 send bmc_password in the same request, or let an administrator change media_base_url"
+            )));
+        }
     }
     if query.dry_run {
         return Ok((view::etag(&existing), Json(ServerView::of(&server))));
@@ -105,11 +112,15 @@ async fn check_password_reach(
          same request",
         existing.serial
     );
-    Err(ApiError::new(ErrorCode::BmcPasswordNeeded, message).detail(Detail::new(
+    Err(password_needed(message))
+}
+
+fn password_needed(message: String) -> ApiError {
+    ApiError::new(ErrorCode::BmcPasswordNeeded, message).detail(Detail::new(
         "/bmc_password",
         Rule::Required,
         "the password of the BMC is needed for this change",
-    )))
+    ))
 }
 
 fn in_use(serial: &Serial, job: RunId) -> ApiError {

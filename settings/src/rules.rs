@@ -26,6 +26,7 @@ pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
     [
         user_and_hash(raw),
         jwt_has_its_key(raw),
+        jwt_has_its_mode(raw),
         public_keys_have_an_issuer(raw),
         key_set_has_an_authority(raw),
         open_only_on_loopback(raw),
@@ -71,6 +72,24 @@ fn jwt_has_its_key(raw: &RawSettings) -> Option<Problem> {
             let message = "AUTH_MODE=jwt needs JWT_SECRET, JWT_PUBLIC_KEY_FILE or JWT_JWKS; set one of them";
             at(raw, &AUTH_MODE, message)
         })
+        .flatten()
+}
+
+/// The keys of an issuer let no one in while the mode is another: a mistake that is found at the start, not at the first login.
+fn jwt_has_its_mode(raw: &RawSettings) -> Option<Problem> {
+    let message =
+        |name: &str| format!("{name} has no effect with AUTH_MODE=basic; set AUTH_MODE=jwt or omit {name}");
+    if raw.get(&AUTH_MODE) != Some(AuthMode::Basic) {
+        return None;
+    }
+    if raw.is_set(&JWT_SECRET) {
+        return at(raw, &JWT_SECRET, message("JWT_SECRET"));
+    }
+    if raw.is_set(&JWT_JWKS) {
+        return at(raw, &JWT_JWKS, message("JWT_JWKS"));
+    }
+    raw.is_set(&JWT_PUBLIC_KEY_FILE)
+        .then(|| at(raw, &JWT_PUBLIC_KEY_FILE, message("JWT_PUBLIC_KEY_FILE")))
         .flatten()
 }
 

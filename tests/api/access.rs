@@ -203,3 +203,15 @@ async fn a_person_of_an_identity_provider_has_the_role_of_a_group_and_is_named_b
     }
     scene.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_jwts_that_are_not_in_force_leave_the_first_token() {
+    // The rules of the settings refuse this; a token must not depend on them.
+    let scene = Scene::bare(Vec::new(), |settings, _| {
+        settings.auth_mode = AuthMode::Basic;
+        settings.jwt_secret = Some(SECRET.parse().unwrap());
+    })
+    .await;
+    scene.admin.get("/api/v1/users").await.expect(200);
+    scene.end().await;
+}

@@ -450,7 +450,11 @@ async fn start_in(
         None => None,
     };
     // Before the first response: a client that finds the controller ready can rely on the token.
-    let first_token = first_token(&settings, &store, clock.now(), api_address, show).await?;
+    let elsewhere = api.auth.logins().elsewhere;
+    let first_token = match elsewhere {
+        true => None,
+        false => first_token(&store, clock.now(), api_address, show).await?,
+    };
     let of_running = api.clone();
     let denials = Arc::clone(api.auth.denials());
     let admission = AdmissionParts {
@@ -631,21 +635,15 @@ async fn open_store(path: &std::path::Path, key: &MasterKey, now: Time) -> Resul
     Ok(opened.map_err(|_panic| StoreError::Closed)??)
 }
 
-/// Creates an admin token at the first start, unless a user is configured; without it no client could log in. The token is
+/// Creates an admin token at the first start; without it no client could log in unless the settings let one in. The token is
 /// shown before it is stored: a crash in between costs a token, and not the only login.
 async fn first_token(
-    settings: &Settings,
     store: &Store,
     now: Time,
     api: SocketAddr,
     show: Option<ShowToken>,
 ) -> Result<Option<SecretString>, StartError> {
-    let other_login = settings.auth_mode == AuthMode::None
-        || settings.basic_user.is_some()
-        || settings.jwt_secret.is_some()
-        || settings.jwt_public_key_file.is_some()
-        || settings.jwt_jwks.is_some();
-    if other_login || store.has_login().await? {
+    if store.has_login().await? {
         return Ok(None);
     }
     let token = access::auth::generate_token().map_err(setting("create the first admin token"))?;

@@ -75,6 +75,29 @@ pub enum BackupError {
         /// The key file.
         path: PathBuf,
     },
+    /// The master key was rotated between the copies of the database and of the key.
+    #[error(
+        "the master key was rotated while the backup was made: records are sealed with {}, which the key file does not have any \
+         more; make the backup again",
+        missing.join(", ")
+    )]
+    KeyRotated {
+        /// The ids of the missing versions.
+        missing: Vec<String>,
+    },
+    /// The master key of the backup does not open its records.
+    #[error(
+        "records of this backup are sealed with the master key {}, which its own key file does not have: it was made while the key was \
+         rotated; use another backup, or put a key file with all of them at {} before the restore",
+        missing.join(", "),
+        path.display()
+    )]
+    OwnKey {
+        /// The ids of the missing versions.
+        missing: Vec<String>,
+        /// The key file of the target.
+        path: PathBuf,
+    },
     /// The master key is not in the data directory.
     #[error("the master key cannot be part of the backup: {reason}")]
     NoKey {

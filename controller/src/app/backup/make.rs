@@ -13,8 +13,10 @@ use super::tag_times;
 use super::work::Work;
 use access::audit::{AuditAction, local_entry};
 use model::Time;
+use secrets::KeyRing;
 use settings::Settings;
 use store::{back_up as copy_database, keys_of_copy, record_in_file};
+use zeroize::Zeroizing;
 
 /// What is copied, and how.
 pub(super) struct CopyOrder<'a> {
@@ -79,7 +81,15 @@ pub(super) fn copy_data(root: &Path, order: CopyOrder<'_>) -> Result<BackupSumma
     work.advance(0)?;
     let counted = copy_database(&settings.db_path, &root.join(DATABASE), &reason, now)?;
     let key_of = |text: &str| secrets::sealed_with(text).map(|id| id.to_string());
-    let sealed_with = keys_of_copy(&root.join(DATABASE), key_of)?.into_iter().collect();
+    let sealed_with: Vec<String> = keys_of_copy(&root.join(DATABASE), key_of)?.into_iter().collect();
+    if master_key {
+        // Right after the database: the key file of a rotation has the former key until every record is sealed again.
+        copy_key(&mut copier, settings)?;
+        let missing = missing_versions(&root.join(MASTER_KEY), &sealed_with)?;
+        if !missing.is_empty() {
+            return Err(BackupError::KeyRotated { missing });
+        }
+    }
     work.advance(0)?;
     copier.copy_library(&settings.maintenance_dir(), Path::new(LIBRARY))?;
     if settings.enable_registry {
@@ -87,17 +97,6 @@ pub(super) fn copy_data(root: &Path, order: CopyOrder<'_>) -> Result<BackupSumma
         registry::complete(&mut copier, &settings.registry_storage)?;
         let times = std::mem::take(&mut copier.tag_times);
         tag_times::write(&mut copier, &times)?;
-    }
-    if master_key {
-        let key = match settings.master_key {
-            None => settings.master_key_file(),
-            Some(_) => {
-                return Err(BackupError::NoKey {
-                    reason: "MASTER_KEY names its source; back that up instead",
-                });
-            }
-        };
-        copier.copy_secret(&key, Path::new(MASTER_KEY))?;
     }
     let damaged = std::mem::take(&mut copier.damaged).into_iter().collect();
     let sums = sums_of(root, &work)?;
@@ -123,6 +122,30 @@ pub(super) fn copy_data(root: &Path, order: CopyOrder<'_>) -> Result<BackupSumma
     copier.write(Path::new(SUMMARY), &text)?;
     copier.sync_directories()?;
     Ok(summary)
+}
+
+/// Copies the key file of the data directory.
+fn copy_key(copier: &mut Copier, settings: &Settings) -> Result<(), BackupError> {
+    let key = match settings.master_key {
+        None => settings.master_key_file(),
+        Some(_) => {
+            return Err(BackupError::NoKey { reason: "MASTER_KEY names its source; back that up instead" });
+        }
+    };
+    copier.copy_secret(&key, Path::new(MASTER_KEY))
+}
+
+/// The versions of these that a key file of a backup does not have.
+pub(super) fn missing_versions(key: &Path, needed: &[String]) -> Result<Vec<String>, BackupError> {
+    if needed.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Not as a key file: a backup may be on a medium without permissions.
+    let text = Zeroizing::new(fs::read_to_string(key).map_err(file("read", key))?);
+    let ring = KeyRing::from_hex(&text.as_str().into()).map_err(|error| BackupError::Key(Box::new(error)))?;
+    let mut has = vec![ring.in_force().id.to_string()];
+    has.extend(ring.accepted().iter().map(|version| version.id.to_string()));
+    Ok(needed.iter().filter(|id| !has.contains(id)).cloned().collect())
 }
 
 /// The bytes that a copy of the data needs about, without content that it shares.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::super::{StartError, create_directory, lock};
 use super::copy::{Copied, Copier, Promised, Sharing};
 use super::error::{BackupError, file};
+use super::make::missing_versions;
 use super::names::{DATABASE, LIBRARY, MASTER_KEY, REGISTRY, names, sync_directory};
 use super::summary::BackupSummary;
 use super::tag_times;
@@ -65,8 +66,20 @@ pub(super) fn restore_sharing(
     } else {
         target.require_empty()?;
     }
-    target.require_key_of(backup)?;
-    if settings.master_key.is_none() && !summary.master_key {
+    let of_backup = backup.join(MASTER_KEY);
+    let missing = match summary.master_key {
+        true => missing_versions(&of_backup, &summary.sealed_with)?,
+        false => Vec::new(),
+    };
+    // A key file of the target may have what that of the backup lacks.
+    let complete = missing.is_empty();
+    if !complete && settings.master_key.is_none() && !target.key.exists() {
+        return Err(BackupError::OwnKey { missing, path: target.key });
+    }
+    if complete {
+        target.require_key_of(backup)?;
+    }
+    if settings.master_key.is_none() && !(summary.master_key && complete) {
         target.require_versions(&summary.sealed_with)?;
     }
     fs::write(&marker, "a restore is not complete; run shoal restore again\n")

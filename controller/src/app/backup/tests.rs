@@ -1,6 +1,7 @@
 //! Backups of a data directory in use, restored into empty directories.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use super::super::lock::DataLock;
 use super::super::{OfflineRegistry, StartError};
 use super::{BackupError, BackupSummary, back_up, restore, verify};
 use model::{NewEvent, Server, Time};
+use secrets::{KeyRing, Resolver};
 use settings::{Settings, Sources};
 use store::Store;
 
@@ -199,6 +201,48 @@ async fn the_master_key_is_backed_up_only_on_request_and_another_key_in_the_targ
     let refused = back_up(&data.settings, &data.path("no-key"), true, now());
     assert!(matches!(refused, Err(BackupError::NoKey { .. })), "{refused:?}");
     assert_eq!(names(data.folder.path()), ["data", "layout", "other", "with-key"], "nothing half is left");
+}
+
+#[tokio::test]
+async fn a_backup_whose_own_key_does_not_open_it_is_neither_made_nor_restored() {
+    let data = Data::new().await;
+    let key = data.settings.master_key_file();
+    fs::remove_file(&key).unwrap();
+    let ring = KeyRing::load_or_create(&key).unwrap();
+    let sealed = Resolver::new(&ring).seal("S-1", &"password".into()).unwrap();
+    let mut server = data.store.server(&"S-1".parse().unwrap()).await.unwrap().unwrap();
+    server.bmc_password = sealed.to_string();
+    data.store.update_server(server, NewEvent::info("server.updated", "x"), None).await.unwrap();
+    let with_key = |name: &str| back_up(&data.settings, &data.path(name), true, now());
+    let former = fs::read(&key).unwrap();
+    assert_eq!(with_key("good").unwrap().sealed_with, [ring.in_force().id.to_string()]);
+
+    // The rotation has ended when the key is copied; the copy of the database is from before.
+    fs::remove_file(&key).unwrap();
+    KeyRing::load_or_create(&key).unwrap();
+    let refused = with_key("rotated").unwrap_err();
+    assert!(matches!(&refused, BackupError::KeyRotated { missing } if missing.len() == 1), "{refused}");
+    assert!(!data.path("rotated").exists());
+
+    // A backup of a former version, with a key of another time.
+    let backup = data.path("good");
+    let sums = fs::read_to_string(backup.join("SHA256SUMS")).unwrap();
+    let swapped = sums.replace(&sha256(&former), &sha256(&fs::read(&key).unwrap()));
+    fs::write(backup.join("SHA256SUMS"), &swapped).unwrap();
+    let summary = fs::read_to_string(backup.join("backup.json")).unwrap();
+    let summary = summary.replace(&sha256(sums.as_bytes()), &sha256(swapped.as_bytes()));
+    fs::write(backup.join("backup.json"), summary).unwrap();
+    fs::remove_file(backup.join("data/master.key")).unwrap();
+    fs::copy(&key, backup.join("data/master.key")).unwrap();
+    let target = settings(&data.path("target"));
+    let refused = restore(&target, &backup, now()).unwrap_err();
+    assert!(matches!(refused, BackupError::OwnKey { .. }), "{refused}");
+    assert!(!target.db_path.exists());
+    // With the right key at the target it is restored.
+    fs::write(target.master_key_file(), &former).unwrap();
+    fs::set_permissions(target.master_key_file(), fs::Permissions::from_mode(0o400)).unwrap();
+    restore(&target, &backup, now()).unwrap();
+    assert_eq!(fs::read(target.master_key_file()).unwrap(), former);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use lab_bmc::{Fault, FaultCondition, FaultEffect, FaultTrigger, Power, SimBmc, S
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use settings::{Settings, Sources};
 
 use crate::firmware_install::{self as install, File as Image, NEW};
 use crate::kit::{
@@ -481,5 +482,29 @@ async fn wrong_tokens_of_an_address_refuse_no_worker_with_its_token_behind_it() 
     assert!(refused > 0, "guesses are limited");
     let (status, body) = message(&scene, &right, "hello", hello()).await;
     assert_eq!(status, 200, "{body}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_gives_connected_workers_the_new_authorities_of_bmcs() {
+    let scene = scene(|_| {}).await;
+    let token = token(&scene.admin, "b", FAR).await;
+    let (status, welcome) = message(&scene, &token, "hello", hello()).await;
+    assert_eq!((status, &welcome["redfish"]["authorities"]), (200, &Value::Null), "{welcome}");
+    let authority = scene.running.certificates.as_ref().unwrap().authority();
+    let file = scene.folder.path().join("bmc-ca.pem");
+    std::fs::write(&file, &authority).unwrap();
+    let flags = [("STORAGE_ROOT", scene.folder.path().join("data")), ("REDFISH_CA_FILE", file)];
+    let sources = Sources {
+        flags: flags.map(|(name, path)| (name.to_owned(), path.display().to_string())).into(),
+        environment: &|_| None,
+        variables: Vec::new(),
+        file: None,
+    };
+    scene.running.reload(&Settings::load(&sources).unwrap()).unwrap();
+    let (status, body) = message(&scene, &token, "claim", json!({ "limit": 1 })).await;
+    assert_eq!((status, &body["error"]), (409, &json!("conflict.worker_hello")), "{body}");
+    let (_, welcome) = message(&scene, &token, "hello", hello()).await;
+    assert_eq!(welcome["redfish"]["authorities"], json!(authority));
     scene.end().await;
 }

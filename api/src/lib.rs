@@ -97,7 +97,7 @@ pub use registry::{
 };
 pub use session::WebSessions;
 pub use webhooks::{TestDelivery, WebhookTester};
-pub use worker::Workers;
+pub use worker::{ReadAuthorities, Workers};
 
 /// The shared state of the handlers.
 #[derive(Clone)]

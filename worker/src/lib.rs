@@ -166,6 +166,7 @@ impl Running {
             "the worker is connected"
         );
         let services = services::services(&welcome.redfish, &key, &link, spool);
+        link.trusts_for(&services.bmc);
         let workflows = Upkeep::workflows(&services)
             .into_iter()
             .fold(WorkflowRegistry::default(), WorkflowRegistry::with);

@@ -10,10 +10,11 @@
 //! Invariants: a command may be repeated, because its fence recognises a repetition; the token is sent to the host of the URL only,
 //! because redirects are not followed and no proxy is used; a response is bounded.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bmc::BmcServices;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
@@ -93,6 +94,8 @@ pub(super) struct Link {
     hello: Hello,
     clock: Arc<FollowingClock>,
     pub(super) keeper: Arc<Keeper>,
+    /// The connections to BMCs, which receive the authorities of each welcome.
+    bmc: OnceLock<Weak<BmcServices>>,
     /// How long a lease lasts.
     lease: Mutex<Duration>,
     /// Why the worker must end.
@@ -119,6 +122,7 @@ impl Link {
             hello,
             clock,
             keeper,
+            bmc: OnceLock::new(),
             lease: Mutex::new(Duration::from_secs(600)),
             why: Mutex::default(),
             ended: CancellationToken::new(),
@@ -143,7 +147,15 @@ impl Link {
         let welcome: Welcome = self.repeat("hello", &self.hello, REQUEST, None).await?;
         self.clock.follow(welcome.now);
         *self.lease.lock() = Duration::from_millis(welcome.lease_ms);
+        if let Some(bmc) = self.bmc.get().and_then(Weak::upgrade) {
+            bmc.connections.trust(welcome.redfish.authorities.clone().map(String::into_bytes));
+        }
         Ok(welcome)
+    }
+
+    /// Gives the authorities of every later welcome to these connections. Only the first call counts.
+    pub(super) fn trusts_for(&self, bmc: &Arc<BmcServices>) {
+        let _of_first_call = self.bmc.set(Arc::downgrade(bmc));
     }
 
     /// [`Self::greet`] of a request that the controller did not know.

@@ -111,7 +111,7 @@ impl FromRequestParts<Api> for KnownWorker {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let caller = Caller::from_request_parts(parts, api).await?;
         let entry = api.workers.seen(&caller.token.id, &caller.process).ok_or_else(|| {
-            let message = "this controller does not know the worker since its start; the worker says hello, then repeats the request";
+            let message = "this controller does not know the worker since its start, or has new authorities of BMCs for it; the worker says hello, then repeats the request";
             ApiError::new(ErrorCode::ConflictWorkerHello, message)
         })?;
         let place = entry.request()?;

@@ -46,7 +46,7 @@ pub(super) async fn hello(
     let entry = api.workers.list((&token.id, name), &process, queues, shown(&hello.version))?;
     let event = NewEvent::info("worker.connected", message).with(data).by(&format!("worker/{name}"));
     entry.announce(api.store().record_event(event, api.now())).await?;
-    let read = std::sync::Arc::clone(&api.workers.authorities);
+    let read = api.workers.authorities();
     let authorities = tokio::task::spawn_blocking(move || read()).await.unwrap_or_default();
     Ok(Json(Welcome {
         name: token.name,

@@ -35,7 +35,7 @@ use super::error_code::{ErrorCode, Rule};
 use super::extract::read_body;
 use engine::RemoteError;
 
-pub use roster::Workers;
+pub use roster::{ReadAuthorities, Workers};
 
 /// Every route of workers.
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {

@@ -5,7 +5,8 @@
 //!                 │ one order of calls and one question for interrupted claims at a time: a later one, and a hello, end
 //!                 │ the earlier one
 //!                 │ 320 requests at a time; silent for an hour: removed
-//!                 └ the processes of a token together: 64; 4 long messages at a time
+//!                 │ the processes of a token together: 64; 4 long messages at a time
+//!                 └ new authorities of BMCs: its next request is refused until it says hello, which gives it them
 //! ```
 //!
 //! Invariants: an entry gives no right, and every request is checked against the stored token; a hello gives a process no second
@@ -13,9 +14,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +42,9 @@ const FORGOTTEN: Duration = Duration::from_secs(3600);
 /// A worker that was silent for so long does not serve its queues any more.
 const GONE: Duration = Duration::from_secs(60);
 
+/// Reads the authorities of BMCs, in PEM.
+pub type ReadAuthorities = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// The workers elsewhere, and what their routes need beside the state of the API.
 pub struct Workers {
     /// Limits wrong tokens per address.
@@ -47,7 +52,7 @@ pub struct Workers {
     /// The settings of Redfish requests, without the authorities.
     pub(super) redfish: RedfishSettings,
     /// Reads the authorities of BMCs.
-    pub(super) authorities: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    authorities: RwLock<ReadAuthorities>,
     /// The firmware files.
     pub(super) files: Arc<dyn FirmwareStore>,
     /// The controller stops: no request waits any more.
@@ -70,6 +75,8 @@ pub(in super::super) struct Entry {
     /// When it first said hello.
     pub(in super::super) since: Time,
     seen: Mutex<Time>,
+    /// It has former authorities of BMCs: it must say hello.
+    outdated: AtomicBool,
     /// The number of its last order of calls.
     orders: Arc<watch::Sender<u64>>,
     /// The number of its last question for interrupted claims.
@@ -85,7 +92,7 @@ impl Workers {
     /// No workers yet.
     pub fn new(
         redfish: RedfishSettings,
-        authorities: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+        authorities: ReadAuthorities,
         files: Arc<dyn FirmwareStore>,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
@@ -93,7 +100,7 @@ impl Workers {
         Self {
             failures: RateLimiter::new(RateLimit::default()),
             redfish,
-            authorities,
+            authorities: RwLock::new(authorities),
             files,
             stop,
             started: clock.now(),
@@ -135,6 +142,7 @@ impl Workers {
             version,
             since: known.as_ref().map_or(now, |known| known.since),
             seen: Mutex::new(now),
+            outdated: AtomicBool::new(false),
             orders: known.as_ref().map(|known| Arc::clone(&known.orders)).unwrap_or_default(),
             questions: known.as_ref().map(|known| Arc::clone(&known.questions)).unwrap_or_default(),
             announced: known.as_ref().map(|known| Arc::clone(&known.announced)).unwrap_or_default(),
@@ -148,12 +156,27 @@ impl Workers {
         Ok(entry)
     }
 
-    /// The worker of a token, which is seen now.
+    /// What reads the authorities of BMCs now.
+    pub(super) fn authorities(&self) -> ReadAuthorities {
+        Arc::clone(&self.authorities.read())
+    }
+
+    /// Replaces the authorities of BMCs. Every worker has to say hello before its next request, and receives them then.
+    pub fn trust(&self, authorities: ReadAuthorities) {
+        // Before the entries: a hello that comes in between has the new ones, and is repeated at worst.
+        *self.authorities.write() = authorities;
+        for entry in self.entries.lock().values() {
+            entry.outdated.store(true, Ordering::Release);
+            entry.end_polls();
+        }
+    }
+
+    /// The worker of a token, which is seen now. `None` when it has to say hello.
     pub(super) fn seen(&self, token_id: &str, process: &str) -> Option<Arc<Entry>> {
         let entries = self.entries.lock();
         let entry = entries.get(&(token_id.to_owned(), process.to_owned()))?;
         *entry.seen.lock() = self.clock.now();
-        Some(Arc::clone(entry))
+        (!entry.outdated.load(Ordering::Acquire)).then(|| Arc::clone(entry))
     }
 
     /// Removes the workers of a revoked token.
@@ -322,6 +345,21 @@ mod tests {
         workers.revoked("b");
         third.over().await;
         assert!(workers.seen("b", "w1").is_none());
+    }
+
+    #[tokio::test]
+    async fn new_authorities_of_bmcs_make_every_worker_say_hello_again() {
+        let workers = workers();
+        let entry = hello(&workers, "b", "w1");
+        let mut order = entry.order();
+        entry.announce(async { Ok::<_, ()>(()) }).await.unwrap();
+        workers.trust(Arc::new(|| Some("new".to_owned())));
+        order.over().await;
+        assert!(workers.seen("b", "w1").is_none(), "it has to say hello");
+        assert_eq!(workers.served("facility-b"), Ok(()), "its queue is served all the while");
+        let again = hello(&workers, "b", "w1");
+        assert_eq!((workers.authorities())().as_deref(), Some("new"));
+        again.announce(async { Err("announced twice") }).await.unwrap();
     }
 
     #[tokio::test]

@@ -22,7 +22,9 @@ use access::auth::{
 };
 use access::tls::Certificates;
 use api::firmware_files::FirmwareFiles;
-use api::{About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, WebSessions, Workers};
+use api::{
+    About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, ReadAuthorities, WebSessions, Workers,
+};
 use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
 use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
 use engine::{Engine, EngineConfig, WorkflowRegistry};
@@ -223,7 +225,7 @@ fn redfish_settings(settings: &Settings, power_ons: Option<u32>) -> RedfishSetti
 }
 
 /// Reads `REDFISH_CA_FILE` for a worker elsewhere, so that a worker that connects later has the content of then.
-fn authorities_of(settings: &Settings) -> Arc<dyn Fn() -> Option<String> + Send + Sync> {
+pub(super) fn authorities_of(settings: &Settings) -> ReadAuthorities {
     let file = settings.redfish_ca_file.clone();
     Arc::new(move || {
         let read = std::fs::read_to_string(file.as_ref()?);

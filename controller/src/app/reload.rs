@@ -67,6 +67,7 @@ impl RunningController {
             certificates.apply(revoked);
         }
         api.services.bmc.connections.trust(authorities);
+        api.workers.trust(controller::authorities_of(settings));
         let before = self.parts.settings.show();
         let differ = before.iter().zip(settings.show()).filter(|(old, new)| {
             old.value != new.value

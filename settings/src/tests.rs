@@ -312,7 +312,10 @@ fn settings_that_contradict_each_other_are_refused() {
     for (variables, expected) in [
         (vec![("BASIC_PASS_HASH", HASH)], "BASIC_PASS_HASH has no user"),
         (vec![("WEBHOOK_SECRET_OLD", "old")], "accepted in addition to WEBHOOK_SECRET"),
-        (vec![("JWT_SECRET", "file:/jwt")], "JWT_SECRET has no effect with AUTH_MODE=basic; set AUTH_MODE=jwt"),
+        (
+            vec![("JWT_SECRET", "file:/jwt")],
+            "JWT_SECRET has no effect with AUTH_MODE=basic; set AUTH_MODE=jwt",
+        ),
         (vec![("MEDIA_HTTP_ADDR", "192.0.2.1:8080")], "collides with CONTROLLER_HTTP_ADDR"),
         (
             vec![("CONTROLLER_CA_FILE", "/ca.pem"), ("CONTROLLER_PUBLIC_URL", "http://192.0.2.1")],

@@ -504,15 +504,10 @@ pub(super) fn leave_out_outage(
         let sql = "UPDATE webhooks SET failing_since = ?2 WHERE id = ?1";
         execute(connection, operation, sql, params![id, since])?;
     }
-    let retries = all(
-        connection,
-        operation,
-        "SELECT webhook, stream, since FROM webhook_retries",
-        &[],
-        |columns| {
+    let retries =
+        all(connection, operation, "SELECT webhook, stream, since FROM webhook_retries", &[], |columns| {
             Ok((columns.get::<String>("webhook")?, columns.get::<String>("stream")?, columns.time("since")?))
-        },
-    )?;
+        })?;
     for (id, stream, since) in retries {
         let since = moved(since).to_string();
         let sql = "UPDATE webhook_retries SET since = ?3 WHERE webhook = ?1 AND stream = ?2";

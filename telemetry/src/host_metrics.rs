@@ -106,7 +106,8 @@ impl HostMetrics {
         registry.register_with_unit("queue_without_worker", without, seconds, self.without_worker.clone());
         let dead = "Events for webhooks that are dead letters now";
         registry.register("webhook_dead_letters", dead, self.dead_letters.clone());
-        let disabled = "Webhooks that are disabled, by an operator or after 24 hours without an accepted event";
+        let disabled =
+            "Webhooks that are disabled, by an operator or after 24 hours without an accepted event";
         registry.register("webhooks_disabled", disabled, self.disabled_webhooks.clone());
     }
 

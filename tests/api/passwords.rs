@@ -186,7 +186,8 @@ async fn a_login_that_is_redirected_to_another_host_sends_it_nothing() {
 async fn an_operator_has_task_images_read_from_another_host_only_with_the_password() {
     let scene = Scene::bare(vec![healthy("MEDIA-1")], |_, _| {}).await;
     scene.admin.register(scene.server("MEDIA-1")).await;
-    let made = scene.admin.post("/api/v1/tokens", &json!({ "name": "op", "role": "operator" })).await.expect(201);
+    let made =
+        scene.admin.post("/api/v1/tokens", &json!({ "name": "op", "role": "operator" })).await.expect(201);
     let operator = scene.admin.with_token(made["token"].as_str().unwrap());
     let place = "/api/v1/servers/MEDIA-1";
     let other = json!({ "media_base_url": "http://192.0.2.66:8080" });

@@ -96,12 +96,12 @@ pub struct Certificates {
 }
 
 enum Source {
-    Files(Given, Box<Mutex<Watched>>),
+    Files(GivenPair, Box<Mutex<Watched>>),
     Own(Box<Own>),
 }
 
 /// The given pair, and what machines trust.
-struct Given {
+struct GivenPair {
     pair: CertificateFiles,
     machines: Option<MachineTrust>,
     /// What machines are given since the start; `None` for the last certificate of the chain.
@@ -153,7 +153,7 @@ impl Certificates {
         let (source, current) = match options.given {
             Some(pair) => {
                 let watched = Watched { read: stamps(&pair), seen: stamps(&pair) };
-                let given = Given::new(pair, options.machines)?;
+                let given = GivenPair::new(pair, options.machines)?;
                 let current = given.read(&provider)?;
                 (Source::Files(given, Box::new(Mutex::new(watched))), current)
             }
@@ -371,7 +371,7 @@ impl Own {
     }
 }
 
-impl Given {
+impl GivenPair {
     fn new(pair: CertificateFiles, machines: Option<MachineTrust>) -> Result<Self, TlsError> {
         let authorities = machines.as_ref().map(MachineTrust::read).transpose()?.flatten();
         Ok(Self { pair, machines, authorities })
@@ -428,8 +428,12 @@ impl Current {
             _ => return None,
         };
         let next = match own_authority {
-            true => "the controller issues it again within an hour; start it again to have that at once, and check its clock",
-            false => "replace the files of TLS_CERT_FILE and TLS_KEY_FILE, or correct the clock of the controller",
+            true => {
+                "the controller issues it again within an hour; start it again to have that at once, and check its clock"
+            }
+            false => {
+                "replace the files of TLS_CERT_FILE and TLS_KEY_FILE, or correct the clock of the controller"
+            }
         };
         Some(format!("{what}; clients that check it refuse this controller: {next}"))
     }
@@ -476,7 +480,7 @@ pub fn certificate_end(options: &TlsOptions) -> Result<Option<Time>, TlsError> {
 /// When a file cannot be read or used.
 pub fn unverifiable(options: &TlsOptions) -> Result<Option<String>, TlsError> {
     let Some(pair) = options.given.clone() else { return Ok(None) };
-    let given = Given::new(pair, options.machines.clone())?;
+    let given = GivenPair::new(pair, options.machines.clone())?;
     Ok(given.read(&default_provider())?.unverifiable)
 }
 

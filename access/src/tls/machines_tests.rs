@@ -1,4 +1,4 @@
-//! Given chains, and what machines make of them.
+//! Chains of TLS_CERT_FILE, and what machines make of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +41,8 @@ fn trouble(folder: &Path, chain: &[&str], key: &str, machines: Option<MachineTru
     let pair = CertificateFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
     std::fs::write(&pair.certificate, chain.concat()).unwrap();
     std::fs::write(&pair.key, key).unwrap();
-    let options = TlsOptions { given: Some(pair), directory: folder.join("none"), names: Vec::new(), machines };
+    let options =
+        TlsOptions { given: Some(pair), directory: folder.join("none"), names: Vec::new(), machines };
     let found = unverifiable(&options).unwrap();
     let state = Certificates::open(options, Arc::new(SystemClock)).unwrap().state();
     assert_eq!(state.trouble, found, "a check of the settings and a running controller agree");

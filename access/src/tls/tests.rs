@@ -21,7 +21,10 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn own(directory: &Path, names: &[&str], clock: Arc<dyn Clock>) -> Result<Arc<Certificates>, TlsError> {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    Certificates::open(TlsOptions { given: None, directory: directory.join("tls"), names, machines: None }, clock)
+    Certificates::open(
+        TlsOptions { given: None, directory: directory.join("tls"), names, machines: None },
+        clock,
+    )
 }
 
 fn today() -> Arc<dyn Clock> {

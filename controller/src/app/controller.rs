@@ -23,7 +23,8 @@ use access::auth::{
 use access::tls::Certificates;
 use api::firmware_files::FirmwareFiles;
 use api::{
-    About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, ReadAuthorities, WebSessions, Workers,
+    About, Api, ApiSettings, Build, Feature, Feed, MediaAccess, OverviewCache, ReadAuthorities, WebSessions,
+    Workers,
 };
 use bmc::{Addresses, BmcConnector, BmcLimits, BmcServices, Bmcs, QUEUE, SocketConnector};
 use diagnostics::{DiagnosticsServices, DiagnosticsWorkflow};
@@ -158,7 +159,8 @@ impl Controller {
         ));
         engine.queue_workers(Arc::clone(&workers) as Arc<dyn engine::QueueWorkers>);
         let feed = Feed::new(store.clone(), stop);
-        let report_secrets = Arc::new(RwLock::new(report_secrets(&keys.report_source(), environment.clock.now())?));
+        let report_secrets =
+            Arc::new(RwLock::new(report_secrets(&keys.report_source(), environment.clock.now())?));
         let renew_report_secrets = {
             let (keys, clock) = (Arc::clone(keys), Arc::clone(&environment.clock));
             let secrets = Arc::clone(&report_secrets);

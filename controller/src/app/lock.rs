@@ -97,12 +97,8 @@ impl DataLock {
     /// process holds one of the locks, [`StartError::HardLinks`] when the database has two names, and others when a directory
     /// cannot be created or locked.
     pub(super) fn take(settings: &Settings) -> Result<Self, StartError> {
-        // Before anything is created: a file of root in the data of another user stops the next start of that user.
-        if let Some((path, owner)) = owned(settings)
-            && is_foreign(owner, rustix::process::geteuid().as_raw())
-        {
-            return Err(StartError::ForeignData { path, owner });
-        }
+        // Before anything is created.
+        refuse_foreign(settings)?;
         create_directory(&settings.storage_root)?;
         let database = real_path(&settings.db_path)
             .map_err(|source| StartError::Lock { path: settings.db_path.clone(), source })?;
@@ -199,6 +195,16 @@ impl DataLock {
                 return Some(lost);
             }
         }
+    }
+}
+
+/// Refuses root on data of another user: a file of root there stops the next start of that user.
+pub(super) fn refuse_foreign(settings: &Settings) -> Result<(), StartError> {
+    match owned(settings) {
+        Some((path, owner)) if is_foreign(owner, rustix::process::geteuid().as_raw()) => {
+            Err(StartError::ForeignData { path, owner })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -360,7 +366,9 @@ mod tests {
         fs::write(&data.db_path, "").unwrap();
         assert!(DataLock::take(&data).is_ok());
         std::os::unix::fs::chown(&data.db_path, Some(990), Some(990)).unwrap();
-        assert!(matches!(DataLock::take(&data), Err(StartError::ForeignData { path, .. }) if path == data.db_path));
+        assert!(
+            matches!(DataLock::take(&data), Err(StartError::ForeignData { path, .. }) if path == data.db_path)
+        );
     }
 
     #[test]

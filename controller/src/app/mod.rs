@@ -57,7 +57,6 @@ use tokio_util::task::TaskTracker;
 use crate::carrier::Carrier;
 use crate::webhooks::WebhookDispatcher;
 use access::audit::AuditAction;
-use access::auth::AuthMode;
 use access::tls::{Certificates, TlsError};
 use api::{Api, RegistryAdmin};
 use connections::AdmissionParts;

@@ -77,13 +77,7 @@ pub(super) async fn run(
 }
 
 /// Prunes the audit log, until `stop`, to the entries of the last `days` (zero: no limit) and to a number of entries.
-pub(super) async fn run_audit(
-    store: Store,
-    age: AgeClock,
-    days: u32,
-    entries: u32,
-    stop: CancellationToken,
-) {
+pub(super) async fn run_audit(store: Store, age: AgeClock, days: u32, entries: u32, stop: CancellationToken) {
     loop {
         match prune(&store, &age, days, entries).await {
             Ok(0) => {}
@@ -204,7 +198,10 @@ mod tests {
 
         // The clock is right again: the heartbeat of that start does not stay the last sign of life.
         store.begin_instance("right".to_owned(), today.plus(DAY)).await.unwrap();
-        assert_eq!(store.begin_instance("next".to_owned(), today.plus(DAY * 2)).await.unwrap(), Some(today.plus(DAY)));
+        assert_eq!(
+            store.begin_instance("next".to_owned(), today.plus(DAY * 2)).await.unwrap(),
+            Some(today.plus(DAY))
+        );
     }
 
     #[tokio::test]

@@ -10,7 +10,8 @@ use secrecy::SecretString;
 use super::batch::{BatchResult, DeliveryBatch, progress_of};
 use super::delivery::{WebhookDelivery, WebhookSender, WebhookTransport};
 use model::{
-    Clock, Event, EventLevel, ManualClock, OutgoingEvent, SteadyClock, Time, Webhook, WebhookFilter, WebhookId,
+    Clock, Event, EventLevel, ManualClock, OutgoingEvent, SteadyClock, Time, Webhook, WebhookFilter,
+    WebhookId,
 };
 
 /// A receiver with one response to everything, and the signatures it received.

@@ -115,7 +115,9 @@ async fn run_once(context: &DispatcherContext, id: WebhookId) -> Result<NextRun,
     let to = page.as_ref().map_or(webhook.cursor, |page| page.last);
     let due = due(context, &retrying, now, to).await?;
     let more = due.len() == DUE || page.as_ref().is_some_and(|page| page.full);
-    let failing = retrying.iter().filter(|stream| stream.attempts > 0).count().saturating_sub(due.len());
+    let in_batch: HashSet<&str> = due.iter().map(|batch| batch.retry.stream.as_str()).collect();
+    let fails = |stream: &&RetryStream| stream.attempts > 0 && !in_batch.contains(stream.stream.as_str());
+    let failing = retrying.iter().filter(fails).count();
     let (new, cursor) = page.map_or((Vec::new(), None), |page| (page.streams, Some(page.last)));
     let results: Vec<BatchResult> = futures_util::stream::iter(due.into_iter().chain(new))
         .map(|stream| BatchResult::deliver(stream, &sender, context.clock.as_ref()))

@@ -173,11 +173,8 @@ async fn the_time_without_a_controller_is_no_failure_of_a_receiver() {
         next_at: failed,
         error: "x".to_owned(),
     };
-    let progress = WebhookProgress {
-        retrying: vec![retry],
-        error: Some("x".to_owned()),
-        ..WebhookProgress::default()
-    };
+    let progress =
+        WebhookProgress { retrying: vec![retry], error: Some("x".to_owned()), ..WebhookProgress::default() };
     kit.store.begin_instance("one".to_owned(), failed).await.unwrap();
     kit.store.commit_webhook_progress(id, progress, failed).await.unwrap();
     kit.store.end_instance("one".to_owned(), seen).await.unwrap();

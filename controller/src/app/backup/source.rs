@@ -10,6 +10,7 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use super::super::lock::refuse_foreign;
 use super::copy::Sharing;
 use super::error::{BackupError, file};
 use super::folder::Folder;
@@ -75,6 +76,8 @@ impl BackupSource {
         settings: &Settings,
         now: Time,
     ) -> Result<(String, BackupSummary), BackupError> {
+        // Before the download, which is in the data directory too.
+        refuse_foreign(settings)?;
         match self {
             Self::Directory(path) => {
                 let path = newest_in(path)?;

@@ -52,11 +52,12 @@ mod tests {
     #[test]
     fn a_secret_with_two_purposes_is_refused_by_the_names_of_its_settings() {
         const CANARY: &str = "canary-canary-canary-canary-canary";
-        let error = check(&settings(&[("JWT_SECRET", CANARY), ("WEBHOOK_SECRET", CANARY)])).unwrap_err();
+        let jwt = ("AUTH_MODE", "jwt");
+        let error = check(&settings(&[jwt, ("JWT_SECRET", CANARY), ("WEBHOOK_SECRET", CANARY)])).unwrap_err();
         let said = model::error_chain(&error).to_string();
         assert!(said.contains("JWT_SECRET") && said.contains("WEBHOOK_SECRET"), "{said}");
         assert!(!said.contains("canary"), "{said}");
         check(&settings(&[("WEBHOOK_SECRET_OLD", CANARY), ("WEBHOOK_SECRET", CANARY)])).unwrap();
-        check(&settings(&[("JWT_SECRET", CANARY), ("WEBHOOK_SECRET", "another")])).unwrap();
+        check(&settings(&[jwt, ("JWT_SECRET", CANARY), ("WEBHOOK_SECRET", "another")])).unwrap();
     }
 }

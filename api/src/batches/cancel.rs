@@ -56,7 +56,9 @@ pub(crate) async fn cancel(
 /// such a batch must be possible.
 fn expect_no_more(request: &Request, (queued, running): (u64, u64)) -> Result<(), ApiError> {
     let more = |now: u64, expected: Option<u64>| expected.is_some_and(|expected| now > expected);
-    if !more(queued, request.expected_queued) && !(request.all && more(running, request.expected_running)) {
+    let exceeds =
+        more(queued, request.expected_queued) || request.all && more(running, request.expected_running);
+    if !exceeds {
         return Ok(());
     }
     Err(ApiError::new(

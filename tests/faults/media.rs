@@ -23,6 +23,16 @@ recovers! {
     an_insert_that_fails_while_an_eject_runs(bmc) {
         bmc.faults.push(Fault::once(FaultTrigger::Insert, says(500, "Base.1.18.InternalError")).times(2));
     }
+    an_insert_that_is_busy_for_longer_than_the_attempts_last(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Insert, says(503, "Base.1.18.ServiceTemporarilyUnavailable")).times(12));
+    }
+    an_eject_that_is_busy_for_longer_than_the_attempts_last(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Eject, says(500, "IDRAC.2.8.SYS518")).times(12));
+    }
+    an_eject_that_is_repeated_and_finds_no_media_with_an_internal_error(bmc) {
+        bmc.media.eject_time = Duration::from_millis(60);
+        bmc.faults.push(Fault::once(FaultTrigger::Eject, says(500, "IDRAC.2.9.VRM0009")).after(1).times(1));
+    }
     a_slot_that_shows_its_image_after_the_eject_for_a_while(bmc) {
         bmc.media.eject_time = Duration::from_millis(30);
     }

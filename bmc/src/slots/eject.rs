@@ -1,16 +1,20 @@
 //! Empties a slot.
 
-use redfish::{ErrorKind, Slot};
+use redfish::{ErrorKind, RedfishError, Slot};
 
-use super::super::classify::from_redfish;
+use super::super::classify::{from_redfish, from_redfish_change};
 use super::super::step::{ConnectedBmc, wait_for_bmc};
 use super::super::waits;
 use engine::{StepContext, StepError, WaitRequest};
 use model::StepName;
 
+/// The end of the id of "No Virtual Media devices are currently connected", which an iDRAC sends with an internal error.
+const NOT_CONNECTED_ID: &str = "vrm0009";
+
 /// Ejects the media of a slot; returns a wait while a read does not show the slot empty.
 ///
-/// A refusal after a wait is no failure: a BMC that shows its slots late refuses to repeat the eject.
+/// A refusal after a wait is no failure: a BMC that shows its slots late refuses to repeat the eject, some with an internal error.
+/// A busy BMC is waited for.
 ///
 /// # Errors
 /// Returns what ends the step after a refused or failed request.
@@ -24,9 +28,29 @@ pub async fn eject(
     match connected.bmc.eject(&slot.uri).await {
         Ok(ejected) if ejected.confirmed => return Ok(None),
         Ok(_) => {}
-        Err(error) if sent_before && matches!(error.kind, ErrorKind::Refused { .. }) => {}
+        Err(error) if sent_before && is_answer(&error) => {}
+        Err(error) if says_empty(&error) => {}
+        Err(error) if matches!(error.kind, ErrorKind::Busy { .. }) => {
+            return Err(from_redfish_change(step, &error));
+        }
         Err(error) => return Err(from_redfish(step, &error)),
     }
     let detail = format!("the eject of slot {} was requested; it still shows its media", slot.id);
     Ok(Some(wait_for_bmc(&waits::EJECT, connected.bmc.profile().read_back_lag, detail)))
+}
+
+/// Whether the BMC itself has refused the request, for whatever reason.
+fn is_answer(error: &RedfishError) -> bool {
+    matches!(error.kind, ErrorKind::Refused { .. } | ErrorKind::Server { .. } | ErrorKind::Busy { .. })
+}
+
+/// Whether the BMC says that no media are connected, although a read of the slot still shows them.
+fn says_empty(error: &RedfishError) -> bool {
+    let (ErrorKind::Refused { message_id, .. }
+    | ErrorKind::Server { message_id, .. }
+    | ErrorKind::Busy { message_id, .. }) = &error.kind
+    else {
+        return false;
+    };
+    message_id.as_deref().is_some_and(|id| id.to_ascii_lowercase().ends_with(NOT_CONNECTED_ID))
 }

@@ -11,11 +11,13 @@
 //! means it alone: its text is "an internal error", and the BMC sends it too when it cannot read the URL
 //! (github.com/dell/iDRAC-Redfish-Scripting issues 60 and 68).
 
+use std::time::Duration;
+
 use redfish::{ErrorKind, InsertOptions, RedfishError, Slot};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::super::classify::from_redfish;
+use super::super::classify::{from_redfish, from_redfish_change};
 use super::super::step::{ConnectedBmc, lease_lost, wait_for_bmc};
 use super::super::waits;
 use super::SlotRefusal;
@@ -28,6 +30,10 @@ const OCCUPIED_IDS: [&str; 2] = ["resourceinuse", "connectionoccupied"];
 const UNCLEAR_ID: &str = "sys446";
 /// Words of a message that says that the slot is occupied.
 const OCCUPIED_WORDS: [&str; 3] = ["attached", "in use", "occupied"];
+
+/// How long a slot that is busy with the first image is waited for, before another slot is tried: a BMC that has just restarted
+/// takes a minute or two.
+const BUSY_PATIENCE: Duration = Duration::from_secs(180);
 
 /// The output of a step that inserts an image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,7 +110,10 @@ pub async fn insert(
     let inserted = Inserted { slot: uri.to_owned(), sent_at: context.now(), refused: false, unclear_before };
     context.checkpoint(json!(inserted)).await.map_err(|_lost| InsertError::Step(lease_lost(step)))?;
     let response = connected.bmc.insert(uri, url, InsertOptions::default()).await;
-    let retry_left = context.record.attempt < connected.tries;
+    let retry_left = match busy_with_another_thing(&response, second) {
+        true => busy_since(context).is_none_or(|since| context.now().since(since) < BUSY_PATIENCE),
+        false => context.record.attempt < connected.tries,
+    };
     let response = response.map_err(|error| match refusal(&error, &slot, second, retry_left) {
         Some(mut refusal) => {
             refusal.may_appear |= unclear_before;
@@ -113,7 +122,11 @@ pub async fn insert(
         // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
         None => {
             let refused = Inserted { refused: !error.maybe_applied(), ..inserted.clone() };
-            InsertError::Step(again(step, &error).with_output(json!(refused)))
+            let again = match error.kind {
+                ErrorKind::Busy { .. } if !second => from_redfish_change(step, &error),
+                _ => again(step, &error),
+            };
+            InsertError::Step(again.with_output(json!(refused)))
         }
     })?;
     if response.confirmed {
@@ -133,6 +146,16 @@ pub async fn insert(
         })));
     }
     Ok(wait_for_image(connected, &inserted, &slot.id, what))
+}
+
+/// Whether the BMC is busy, and not with another image of this job.
+fn busy_with_another_thing<T>(response: &Result<T, RedfishError>, second: bool) -> bool {
+    !second && response.as_ref().is_err_and(|error| matches!(error.kind, ErrorKind::Busy { .. }))
+}
+
+/// Since when the step waits for a busy BMC.
+fn busy_since(context: &StepContext) -> Option<Time> {
+    context.previous_wait.as_ref().filter(|wait| wait.reason == waits::BMC_BUSY.name).map(|wait| wait.since)
 }
 
 fn done(inserted: &Inserted, slot: &str, what: &str) -> StepReport {
@@ -179,7 +202,7 @@ fn refusal(error: &RedfishError, slot: &Slot, second: bool, retry_left: bool) ->
         ErrorKind::Refused { status: 409, .. } if !second => !retry_left,
         ErrorKind::Refused { .. } => !error.maybe_applied(),
         ErrorKind::NotSupported { .. } | ErrorKind::TaskFailed { .. } => true,
-        // Busy at every attempt: another slot may work.
+        // Busy for long, or an error at every attempt: another slot may work.
         ErrorKind::Busy { .. } | ErrorKind::Server { .. } => !retry_left,
         _ => false,
     };

@@ -95,8 +95,6 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("shoal server restored", By("tests/restored.rs")),
     ("shoal server release", By("tests/restored.rs")),
     ("shoal controller release", By("tests/restored.rs")),
-    ("shoal user confirm", By("tests/taken_away.rs")),
-    ("shoal token confirm", By("tests/restored.rs")),
     ("cp /safe/master.key", By("tests/restored.rs")),
     ("shoal restore oci://", By("tests/backups.rs")),
     ("shoal serve", By("tests/process.rs")),

@@ -25,7 +25,6 @@ use tokio::time::{Instant, sleep};
 use url::Url;
 
 use crate::credentials::{BmcCredentials, RequestAuth, Session};
-use crate::discovery::SystemInfo;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorKind, Operation, RedfishError, classify, from_transport};
 use crate::etag::IfMatchFallback;
@@ -211,19 +210,9 @@ impl Core {
         self.active_profile.profile()
     }
 
-    /// Checks that a read of the system is of the machine that was discovered.
-    pub(crate) fn check_same(
-        &self,
-        operation: Operation,
-        system: &SystemInfo,
-        read: &Resource,
-    ) -> Result<(), RedfishError> {
-        if let Some((known, shown)) = system.other_serial(read) {
-            let known = known.to_owned();
-            return Err(RedfishError::new(operation, ErrorKind::OtherMachine { known, shown }));
-        }
+    /// Notes that a read has shown the machine that was discovered.
+    pub(crate) fn note_checked(&self) {
         *self.checked_at.lock() = Some(Instant::now());
-        Ok(())
     }
 
     /// Whether the BMC has shown the discovered machine within [`CHECK_HOLDS`].

@@ -51,7 +51,7 @@ impl Bmc {
     /// When the system cannot be read.
     pub async fn host_status(&self, system: &SystemInfo) -> Result<HostStatus, RedfishError> {
         let read = self.core.read(Operation::PowerState, &system.uri).await?;
-        self.core.check_same(Operation::PowerState, system, &read)?;
+        self.check_same(Operation::PowerState, system, &read)?;
         Ok(HostStatus::of(&read))
     }
 }

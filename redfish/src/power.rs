@@ -6,7 +6,7 @@
 //!                                             400/409? read; in the wanted state? success; in transition? not confirmed
 //!                                             400 to a type that only ActionInfo lists? read it: ForceOn for On, or refused
 //!                                             read back -> ChangeResult { changed, confirmed, observed }
-//!   shut_down_running                         as reset(GracefulShutdown), without the first read if the machine was checked lately
+//!   shut_down_running                         as reset(GracefulShutdown), without the first read within five minutes of a check
 //! ```
 //!
 //! A host takes seconds to minutes to change its state, so `confirmed` is usually false right after the request. The
@@ -42,7 +42,7 @@ impl Bmc {
     /// When the system cannot be read.
     pub async fn power_state_cached(&self, system: &SystemInfo) -> Result<PowerState, RedfishError> {
         let read = self.core.cached(Operation::PowerState, &system.uri).await?;
-        self.core.check_same(Operation::PowerState, system, &read)?;
+        self.check_same(Operation::PowerState, system, &read)?;
         Ok(PowerState::of(&read))
     }
 
@@ -75,9 +75,24 @@ impl Bmc {
         Ok(types.flat_map(|parameter| reset_types(&json::texts(parameter, "AllowableValues"))).collect())
     }
 
+    /// Checks that a read of the system is of the machine that was discovered.
+    pub(crate) fn check_same(
+        &self,
+        operation: Operation,
+        system: &SystemInfo,
+        read: &Resource,
+    ) -> Result<(), RedfishError> {
+        if let Some((known, shown)) = system.other_serial(read) {
+            let known = known.to_owned();
+            return Err(RedfishError::new(operation, ErrorKind::OtherMachine { known, shown }));
+        }
+        self.core.note_checked();
+        Ok(())
+    }
+
     async fn power(&self, operation: Operation, system: &SystemInfo) -> Result<PowerState, RedfishError> {
         let read = self.core.read(operation, &system.uri).await?;
-        self.core.check_same(operation, system, &read)?;
+        self.check_same(operation, system, &read)?;
         Ok(PowerState::of(&read))
     }
 
@@ -152,7 +167,7 @@ impl Bmc {
                 Some(seen) => seen,
                 None => {
                     let read = self.core.read_for_update(OPERATION, &system.uri, needs_change).await?;
-                    self.core.check_same(OPERATION, system, &read)?;
+                    self.check_same(OPERATION, system, &read)?;
                     PowerState::of(&read)
                 }
             };

@@ -262,7 +262,7 @@ impl CreateBatch {
         } else {
             let selected =
                 self.consent.servers("batch create", &filter, self.dry_run, client, output).await?;
-            let Some(serials) = selected else { return Ok(()) };
+            let Some(serials) = selected else { return self.consent.expect_some(self.dry_run) };
             self.order_of(&serials)?
         };
         if let Some(max_parallel) = self.max_parallel {
@@ -353,7 +353,7 @@ fn raw(json: &str) -> Result<Box<RawValue>, CliError> {
 }
 
 async fn watch_to_the_end(client: &Client, batch: &str, output: &mut Output<'_>) -> Result<(), CliError> {
-    let mut shown = String::new();
+    let (mut shown, mut noted) = (String::new(), None);
     let path = ["batches", batch];
     let ended = watch::until(client, &path, PollInterval::default(), output, &mut |batch, output| {
         let now = progress(batch);
@@ -361,6 +361,11 @@ async fn watch_to_the_end(client: &Client, batch: &str, output: &mut Output<'_>)
             output.note(&now);
         }
         shown = now;
+        let stop = stopped(batch);
+        if stop != noted {
+            stop.iter().for_each(|stop| output.note(stop));
+            noted = stop;
+        }
         batch["complete"] == true
     })
     .await?;
@@ -382,6 +387,12 @@ async fn watch_to_the_end(client: &Client, batch: &str, output: &mut Output<'_>)
             Err(CliError::BatchEnded { batch: plain(batch), outcome })
         }
     }
+}
+
+/// Why no further job of a batch starts, and what an operator can do.
+fn stopped(batch: &Value) -> Option<String> {
+    let stop = batch.get("stop").filter(|stop| !stop.is_null())?;
+    Some(format!("no further job starts ({}): {}", text(stop, "/reason"), text(stop, "/next_action")))
 }
 
 /// The progress of a batch in one line.

@@ -74,7 +74,7 @@ impl BiosCommand {
 
 impl ShowBios {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-        let shown = client.get(&["servers", &self.serial, "bios"], &[]).await?.body;
+        let shown = client.get_slow(&["servers", &self.serial, "bios"], &[]).await?.body;
         if output.json {
             return output.document(&shown);
         }

@@ -168,6 +168,17 @@ impl Client {
         self.send(Method::POST, path, query, Some(body), headers).await
     }
 
+    /// [`Self::post_query`] with [`SLOW_TIMEOUT`], for routes that read a BMC.
+    pub(super) async fn post_query_slow(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: &impl Serialize,
+        headers: HeaderMap,
+    ) -> Result<ApiResponse, CliError> {
+        self.send_to(self.url(path, query), SLOW_TIMEOUT, Method::POST, Some(body), headers).await
+    }
+
     pub(super) async fn patch(
         &self,
         path: &[&str],

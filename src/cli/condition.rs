@@ -293,7 +293,7 @@ async fn preview_with(
     client: &Client,
 ) -> Result<Value, CliError> {
     let query = [("dry_run", "true".to_owned())];
-    Ok(client.post_query(&["servers", serial, "condition"], &query, body, headers).await?.body)
+    Ok(client.post_query_slow(&["servers", serial, "condition"], &query, body, headers).await?.body)
 }
 
 fn show_preview(preview: &Value, output: &mut Output<'_>) -> Result<(), CliError> {

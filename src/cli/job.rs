@@ -370,7 +370,7 @@ impl CreateJob {
             self.filter.expect_none()?;
             Some(self.servers.clone())
         };
-        let Some(serials) = serials else { return Ok(()) };
+        let Some(serials) = serials else { return self.filter.expect_some(self.dry_run) };
         if self.dry_run {
             return many::show_servers("job create", &serials, NextLine::WithoutDryRun, output);
         }

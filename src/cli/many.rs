@@ -72,6 +72,11 @@ impl ServerFilter {
         serials(&FilterOptions::terms(Subject::Servers, &self.terms)?, client).await
     }
 
+    /// Fails where a command was to create something for the servers of the filter, and there are none.
+    pub(super) fn expect_some(&self, dry_run: bool) -> Result<(), CliError> {
+        self.consent.expect_some(dry_run)
+    }
+
     /// Whether there is a filter.
     pub(super) fn is_given(&self) -> bool {
         !self.terms.is_empty()
@@ -105,6 +110,14 @@ impl NextLine {
 }
 
 impl Consent {
+    /// Fails where a command was to create something for the servers of a filter, and there are none.
+    pub(super) fn expect_some(&self, dry_run: bool) -> Result<(), CliError> {
+        match self.yes && !dry_run {
+            true => Err(CliError::failed("the filter selects no server; nothing was created")),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses a consent without a filter.
     pub(super) fn expect_none(&self) -> Result<(), CliError> {
         match self.yes {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::error::CliError;
+use super::exit::Exit;
 use super::output::{Output, join, text};
 
 /// What happens to the unfinished jobs of a released server.
@@ -120,18 +121,24 @@ pub(super) async fn release_all(
         body["jobs"] = json!(jobs.as_str());
     }
     let found = client.post(&["restored", "release"], &body, HeaderMap::new()).await?.body;
+    let servers = |name: &str| found[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let left = servers("left");
     if output.json {
-        return output.document(&found);
+        output.document(&found)?;
+    } else {
+        output.line(format!("{} servers released", servers("released").len()))?;
+        if !left.is_empty() {
+            output.note("these servers have unfinished jobs: give --jobs continue or --jobs end");
+            output.table(&["SERVER", "DATA ENDS AT", "UNFINISHED JOBS"], &rows(left))?;
+        }
     }
-    let count = |name: &str| found[name].as_array().map_or(0, Vec::len);
-    output.line(format!("{} servers released", count("released")))?;
-    if count("left") == 0 {
-        return Ok(());
+    match left.len() {
+        0 => Ok(()),
+        left => Err(CliError::Local {
+            message: format!("{left} servers have unfinished jobs and were not released"),
+            exit: Exit::Conflict,
+        }),
     }
-    output
-        .note("these servers have unfinished jobs and were not released: give --jobs continue or --jobs end");
-    let left = found["left"].as_array().map(Vec::as_slice).unwrap_or_default();
-    output.table(&["SERVER", "DATA ENDS AT", "UNFINISHED JOBS"], &rows(left))
 }
 
 fn rows(servers: &[Value]) -> Vec<Vec<String>> {

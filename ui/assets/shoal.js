@@ -227,13 +227,11 @@ async function refresh() {
   clearTimeout(reread);
   try {
     replace(await read(location.href));
-    seen = clock();
-    wait = 1000;
+    [seen, wait] = [clock(), 1000];
     if (behind || out) { behind = out = false; show(); }
   } catch (error) {
-    if (error === LOGGED_OUT) {
-      loggedOut();
-    } else { // What the page shows is old, also while its stream is open.
+    if (error === LOGGED_OUT) loggedOut();
+    else { // What the page shows is old, also while its stream is open.
       behind = true;
       show();
       wait = Math.min(wait * 2, 30000);

@@ -71,7 +71,7 @@ pub(crate) struct Request {
     /// The number of failed jobs after which no further job starts until an operator continues the batch.
     #[schemars(range(min = 1))]
     stop_after: Option<u32>,
-    /// A job that has not begun by then fails and never starts.
+    /// A job that has not ended by then fails, also while its machine installs.
     #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
 }

@@ -49,7 +49,7 @@ pub(crate) struct JobRequest {
     /// The priority; a greater one begins first.
     #[schemars(range(min = -100, max = 100))]
     priority: Option<i32>,
-    /// A job that has not begun by then fails and never starts.
+    /// A job that has not ended by then fails, also while its machine installs.
     #[schemars(with = "Option<types::Timestamp>")]
     deadline: Option<Time>,
     /// Time limits of steps in seconds, by the name of the step.

@@ -110,7 +110,8 @@ pub async fn insert(
     let inserted = Inserted { slot: uri.to_owned(), sent_at: context.now(), refused: false, unclear_before };
     context.checkpoint(json!(inserted)).await.map_err(|_lost| InsertError::Step(lease_lost(step)))?;
     let response = connected.bmc.insert(uri, url, InsertOptions::default()).await;
-    let retry_left = match busy_with_another_thing(&response, second) {
+    let busy = response.as_ref().is_err_and(|error| is_busy_elsewhere(error, second));
+    let retry_left = match busy {
         true => busy_since(context).is_none_or(|since| context.now().since(since) < BUSY_PATIENCE),
         false => context.record.attempt < connected.tries,
     };
@@ -122,10 +123,7 @@ pub async fn insert(
         // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
         None => {
             let refused = Inserted { refused: !error.maybe_applied(), ..inserted.clone() };
-            let again = match error.kind {
-                ErrorKind::Busy { .. } if !second => from_redfish_change(step, &error),
-                _ => again(step, &error),
-            };
+            let again = if busy { from_redfish_change(step, &error) } else { again(step, &error) };
             InsertError::Step(again.with_output(json!(refused)))
         }
     })?;
@@ -148,9 +146,11 @@ pub async fn insert(
     Ok(wait_for_image(connected, &inserted, &slot.id, what))
 }
 
-/// Whether the BMC is busy, and not with another image of this job.
-fn busy_with_another_thing<T>(response: &Result<T, RedfishError>, second: bool) -> bool {
-    !second && response.as_ref().is_err_and(|error| matches!(error.kind, ErrorKind::Busy { .. }))
+/// Whether the BMC cannot insert a first image now for a reason that is not the slot.
+fn is_busy_elsewhere(error: &RedfishError, second: bool) -> bool {
+    let ErrorKind::Busy { message_id, .. } = &error.kind else { return false };
+    let unclear = message_id.as_ref().is_some_and(|id| id.to_ascii_lowercase().contains(UNCLEAR_ID));
+    !second && !unclear && !says_occupied(error)
 }
 
 /// Since when the step waits for a busy BMC.

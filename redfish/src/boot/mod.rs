@@ -81,7 +81,7 @@ impl Bmc {
         };
         let mode = mode.or(profile.boot_mode.fixed());
         // Without an override the mode says nothing where the whole object is sent: such BMCs show Legacy after
-        // each consumed override, and a UEFI host that is told to boot the medium by BIOS does not boot it, or installs for BIOS.
+        // each consumed override, and a UEFI host with this mode does not boot the medium, or installs for BIOS.
         let says_mode =
             shown.is_active() || shown.mode == Some(BootMode::Uefi) || profile.boot_body != BootBody::Full;
         let kept = mode.or(shown.mode.filter(|_| says_mode));
@@ -221,7 +221,7 @@ impl Bmc {
         };
         let at = self.core.profile().boot_at;
         let resource = read(&system.uri).await?;
-        self.core.check_same(operation, system, &resource)?;
+        self.check_same(operation, system, &resource)?;
         let current = BootOverride::of(&resource.fields);
         let settings = json::member(&resource.fields, "@Redfish.Settings")
             .and_then(|settings| json::link(settings, "SettingsObject"))

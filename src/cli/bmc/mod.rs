@@ -28,6 +28,7 @@ use super::filter::FilterOptions;
 use super::many::{self, Selection};
 use super::output::{Output, plain};
 use super::server::{PasswordArgs, password_from_variable};
+use super::watch::{self, PollInterval};
 use bmc::probe::BmcProblem;
 use bmc::probe::direct::{self, DirectTarget};
 use diagnostics::checks::CheckStatus;
@@ -194,7 +195,7 @@ impl DoctorArgs {
             json!({ "address": target, "verdict": found.verdict(), "checks": found.checks })
         } else {
             let client = Client::new(connection)?;
-            self.check(target, &client).await?
+            self.check(target, &client, output).await?
         };
         if output.json {
             output.document(&report)?;
@@ -208,9 +209,34 @@ impl DoctorArgs {
 
 impl DoctorArgs {
     /// The checks of a registered server.
-    async fn check(&self, serial: &str, client: &Client) -> Result<Value, CliError> {
-        let query = [("write", self.write.to_string())];
-        Ok(client.post_slow(&["servers", serial, "doctor"], &query).await?.body)
+    ///
+    /// Diagnostics that have not ended within the time of a request are followed to their end: they may wait behind a drain, or
+    /// for a slow BMC.
+    async fn check(&self, serial: &str, client: &Client, output: &mut Output<'_>) -> Result<Value, CliError> {
+        let (path, query) = (["servers", serial, "doctor"], [("write", self.write.to_string())]);
+        let report = client.post_slow(&path, &query).await?.body;
+        if !report["verdict"].is_null() {
+            return Ok(report);
+        }
+        let Some(id) = report["doctor_id"].as_str() else {
+            return Err(client.unexpected_response(&path, "doctor_id is missing"));
+        };
+        let id = plain(id);
+        output.note(format!(
+            "the diagnostics of {} have no result yet: shoal job explain {id} says why",
+            plain(serial)
+        ));
+        watch::until(client, &["jobs", &id], PollInterval::default(), output, &mut |job, _| {
+            job["status"] == "complete"
+        })
+        .await?;
+        let last = client.get(&path, &[]).await?.body;
+        match last["doctor_id"] == report["doctor_id"] && !last["verdict"].is_null() {
+            true => Ok(last),
+            false => Err(CliError::failed(format!(
+                "the diagnostics {id} have ended without a result: shoal job show {id}"
+            ))),
+        }
     }
 
     /// Checks the servers of a filter, one after the other: the image is inserted into one BMC at a time.
@@ -221,7 +247,7 @@ impl DoctorArgs {
             return Ok(ExitCode::SUCCESS);
         };
         let check = async |serial: &str, output: &mut Output<'_>| {
-            let report = self.check(serial, client).await?;
+            let report = self.check(serial, client, output).await?;
             if output.json {
                 output.row(&report)?;
             } else {

@@ -175,3 +175,39 @@ fn the_names_of_a_list_are_those_of_its_rows_beside_other_lists() {
         assert_eq!(ran.out, format!("{name}\n"), "{command:?}");
     }
 }
+
+#[test]
+fn a_filter_without_a_server_creates_nothing_and_is_no_success() {
+    let controller = Controller::start(|_| (200, json!({ "servers": [], "next": null })));
+    let (_dir, [recipe, ..]) = files();
+    for filter in [vec!["batch", "create", "-l", "rack=n40"], vec!["job", "create", "--filter", "rack=n40"]] {
+        let command = [&filter[..], &["--recipe", &recipe]].concat();
+        controller.shoal(&command).ends_with(0);
+        let ran = controller.shoal(&[&command[..], &["--yes"]].concat()).ends_with(1);
+        assert!(ran.err.contains("selects no server"), "{}", ran.err);
+    }
+    assert_eq!(posts(&controller).len(), 0);
+}
+
+#[test]
+fn a_watch_says_why_no_further_job_of_the_batch_starts_and_what_to_do() {
+    let reads = std::sync::atomic::AtomicU32::new(0);
+    let controller = Controller::start(move |seen| match seen.uri.path() {
+        "/api/v1/batches/b-1" => {
+            let read = reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let stop =
+                json!({ "reason": "canary", "failures": 1, "next_action": "look at the failure first" });
+            let progress = json!({ "failed": 1, "queued": 0 });
+            let stop = if read == 0 { json!(null) } else { stop };
+            let (total, complete) = (1, read > 2);
+            (
+                200,
+                json!({ "batch_id": "b-1", "complete": complete, "stop": stop, "progress": progress, "total": total, "jobs": 1 }),
+            )
+        }
+        _ => (404, json!({ "error": "not_found", "message": "no stream", "details": [], "request_id": "r" })),
+    });
+    let ran = controller.shoal(&["batch", "watch", "b-1"]).ends_with(1);
+    let said = "no further job starts (canary): look at the failure first";
+    assert_eq!(ran.err.matches(said).count(), 1, "{}", ran.err);
+}

@@ -122,3 +122,23 @@ fn what_belongs_to_one_server_is_refused_with_a_filter() {
     assert!(controller.seen().is_empty());
     assert!(refused(&["firmware", "install", "XF-1", "--filter", "site=a"]).contains("--filter"));
 }
+
+#[test]
+fn diagnostics_without_a_result_yet_are_followed_to_their_end() {
+    for (verdict, code) in [("pass", 0), ("fail", 1)] {
+        let controller = Controller::start(move |seen| match (seen.method.as_str(), seen.uri.path()) {
+            ("POST", "/api/v1/servers/XF-1/doctor") => {
+                (202, json!({ "server_serial": "XF-1", "doctor_id": "d-1", "message": "still running" }))
+            }
+            ("GET", "/api/v1/servers/XF-1/doctor") => (
+                200,
+                json!({ "server_serial": "XF-1", "doctor_id": "d-1", "verdict": verdict, "checks": [] }),
+            ),
+            ("GET", "/api/v1/jobs/d-1") => (200, json!({ "job_id": "d-1", "status": "complete" })),
+            _ => (404, json!({ "error": "not_found", "message": "none", "details": [], "request_id": "r" })),
+        });
+        let ran = controller.shoal(&["bmc", "doctor", "XF-1", "--json"]).ends_with(code);
+        assert!(ran.err.contains("shoal job explain d-1"), "{}", ran.err);
+        assert_eq!(ran.json()["verdict"], verdict);
+    }
+}

@@ -418,3 +418,15 @@ fn a_dry_run_of_many_shows_each_server_without_consent_and_a_password_is_not_sho
     let changes = controller.seen().into_iter().filter(|seen| seen.method == Method::PATCH);
     assert!(changes.map(|seen| seen.uri.to_string()).all(|uri| uri.ends_with("?dry_run=true")));
 }
+
+#[test]
+fn a_release_that_leaves_servers_is_a_conflict() {
+    for (left, code) in [(json!([]), 0), (json!([{ "serial": "XF-2", "jobs": ["j-1"] }]), 4)] {
+        let controller =
+            Controller::start(move |_| (200, json!({ "released": [{ "serial": "XF-1" }], "left": left })));
+        let release = ["controller", "release", "--old-controller-is-off"];
+        let ran = controller.shoal(&release).ends_with(code);
+        assert!(ran.out.contains("1 servers released"), "{}", ran.out);
+        controller.shoal(&[&release[..], &["--json"]].concat()).ends_with(code);
+    }
+}

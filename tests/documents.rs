@@ -61,7 +61,7 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("shoal doctor --config", By(".ci/install")),
     ("tar -xzf shoal-VERSION", NameOnly("needs the archive of a release")),
     ("install -", NameOnly("writes to the folders of the host")),
-    ("setpriv ", NameOnly("needs the user of the package")),
+    ("shoal backup --config /etc/shoal", NameOnly("needs the user of the package")),
     ("podman run", NameOnly("needs the network of the host; `.ci/install` runs the image in a chroot")),
     ("podman logs", NameOnly("needs the network of the host")),
     // Programs that CI builds itself.
@@ -95,6 +95,8 @@ const ELSEWHERE: &[(&str, Elsewhere)] = &[
     ("shoal server restored", By("tests/restored.rs")),
     ("shoal server release", By("tests/restored.rs")),
     ("shoal controller release", By("tests/restored.rs")),
+    ("shoal user confirm", By("tests/taken_away.rs")),
+    ("shoal token confirm", By("tests/restored.rs")),
     ("cp /safe/master.key", By("tests/restored.rs")),
     ("shoal restore oci://", By("tests/backups.rs")),
     ("shoal serve", By("tests/process.rs")),
@@ -128,9 +130,14 @@ fn with_commands() -> BTreeSet<String> {
         .collect()
 }
 
+/// What an administrator types before a command that works on the data of the packaged controller.
+const AS_CONTROLLER: &str = "setpriv --reuid shoal --regid shoal --clear-groups ";
+
 fn of_document(name: &'static str) -> Vec<(&'static str, String)> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
-    commands(&text).into_iter().map(|command| (name, command)).collect()
+    let as_typed_here =
+        |command: String| command.strip_prefix(AS_CONTROLLER).map(str::to_owned).unwrap_or(command);
+    commands(&text).into_iter().map(|command| (name, as_typed_here(command))).collect()
 }
 
 fn elsewhere(command: &str) -> Option<&'static str> {
@@ -244,14 +251,11 @@ async fn words(scene: &Scene) -> Words {
 /// What a command needs of the commands before it.
 async fn prepare(scene: &Scene, command: &str, words: &mut Words, environment: &mut Environment) {
     let folder = scene.folder.path();
-    if command.starts_with("shoal job retry") {
+    if command.contains("--filter state:free") {
+        end_all(scene).await;
+    } else if command.starts_with("shoal job retry") {
         // Which jobs can be retried is known when all have ended.
-        let open = scene.admin.get("/api/v1/jobs?filter=site%3Dnorth%20-condition%3Aended").await.expect(200);
-        for job in open["jobs"].as_array().unwrap().iter().map(|job| text(&job["job_id"])) {
-            // Refused for a job that the command before has cancelled and that is at its end.
-            scene.admin.post(&format!("/api/v1/jobs/{job}/cancel"), &json!({})).await;
-            scene.complete_skipping(&job).await;
-        }
+        end_all(scene).await;
         let preview = run("shoal job retry -l site=north --json", folder, words, environment).await.unwrap();
         let preview: Value = serde_json::from_str(&preview).unwrap();
         words.insert("--expect 12", format!("--expect {}", preview["count"]));
@@ -270,6 +274,16 @@ async fn prepare(scene: &Scene, command: &str, words: &mut Words, environment: &
         let names = backups.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let newest = names.filter(|name| name.starts_with("shoal-")).max().unwrap();
         words.insert("shoal-3f9a1c2b-000012-20261124T033000Z", newest);
+    }
+}
+
+/// Cancels the jobs of all servers and waits for their end.
+async fn end_all(scene: &Scene) {
+    let open = scene.admin.get("/api/v1/jobs?filter=site%3Dnorth%20-condition%3Aended").await.expect(200);
+    for job in open["jobs"].as_array().unwrap().iter().map(|job| text(&job["job_id"])) {
+        // Refused for a job that the command before has cancelled and that is at its end.
+        scene.admin.post(&format!("/api/v1/jobs/{job}/cancel"), &json!({})).await;
+        scene.complete_skipping(&job).await;
     }
 }
 

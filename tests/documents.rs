@@ -189,6 +189,7 @@ fn files(folder: &Path) {
     write("rescue.json", session.to_string().as_bytes());
     write("bmc.txt", BMC_PASSWORD.as_bytes());
     write("password", b"a password of a person");
+    write("new", b"another password of a person");
     write("serials.txt", b"SH-1\n");
     write("servers.csv", b"serial,bmc,user,password\nCSV-1,192.0.2.1,root,one\nCSV-2,192.0.2.2,root,other\n");
     let row = json!({ "serial": "JS-1", "bmc_address": "192.0.2.3", "bmc_username": "root", "bmc_password": "one" });

@@ -49,6 +49,7 @@ const WALK: &[Sample] = &[
     ok("user list", "user list"),
     ok("token list", "token list"),
     ok("session list", "session list"),
+    ok("whoami", "whoami"),
     ok("secret list", "secret list"),
     ok("audit list", "audit list"),
     ok("webhook list", "webhook list"),

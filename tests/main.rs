@@ -55,6 +55,7 @@ mod bios_apply;
 mod bmc;
 mod boot_images;
 mod command_line;
+mod command_login;
 mod conditions;
 mod crash;
 mod crowd;

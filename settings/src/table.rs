@@ -180,8 +180,8 @@ settings! {
     /// Maximum size of one blob. A larger upload is refused, so that one push cannot fill the disk.
     REGISTRY_MAX_BLOB_SIZE registry_max_blob_size: u64 =
         "20GiB", Size { min: MIB, max: 16 * 1024 * GIB }, values::size;
-    /// Free space that pushes never use on the disk of the registry: a size, or a share of the disk such as
-    /// 2%. A push that would use it is refused.
+    /// Free space that pushes leave on the disk of the registry: a size, or a share of the disk such as 2%. A push
+    /// that would use it is refused. Pushes at one time may use a quarter of it, 16 MiB at most, before that.
     REGISTRY_RESERVE registry_reserve: String = "64MiB", Reserve, values::reserve;
     /// Time between two garbage collections of the registry, which remove content that no image needs. Each
     /// one also applies REGISTRY_RETENTION.

@@ -1,6 +1,6 @@
 //! The HTTP client of a running controller: one request, one bounded JSON response.
 //!
-//! Invariants: the token is sent only to the host of `--url`, because redirects are not followed and no proxy is used; path
+//! Invariants: the credentials are sent only to the host of `--url`, because redirects are not followed and no proxy is used; path
 //! segments and query values are percent-encoded; a request has a timeout and a response a size limit.
 
 mod events;
@@ -16,17 +16,16 @@ use reqwest::{Method, RequestBuilder, Response};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
 use model::distinct_causes;
-use secrets::SecretSource;
 use settings::DEFINITIONS;
 
 use super::error::CliError;
 use super::input;
+use super::login::LoginArgs;
 
 pub(super) use events::Changes;
 
@@ -54,16 +53,8 @@ pub(super) struct ConnectionArgs {
         default_value = "http://127.0.0.1:8080"
     )]
     pub(super) url: String,
-    /// An API token, or env:NAME or file:PATH of one
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Controller",
-        value_name = "TOKEN",
-        env = "SHOAL_TOKEN",
-        hide_env_values = true
-    )]
-    pub(super) token: Option<SecretSource>,
+    #[command(flatten)]
+    pub(super) login: LoginArgs,
     /// The certificate authorities of an https controller, as PEM. Default: those of the data directory on this machine
     #[arg(
         long,
@@ -93,15 +84,7 @@ pub(super) struct ApiResponse {
 impl Client {
     pub(super) fn new(connection: &ConnectionArgs) -> Result<Self, CliError> {
         let (base, tls) = tls_of(connection)?;
-        let token = match &connection.token {
-            Some(source) => Some(
-                source
-                    .load(&|name| std::env::var_os(name))
-                    .map_err(|error| CliError::Usage(format!("--token: {error}")))?,
-            ),
-            None => None,
-        };
-        let authorization = token.as_ref().map(bearer).transpose()?;
+        let authorization = connection.login.authorization()?;
         Ok(Self { http: http(tls)?, base, authorization })
     }
 
@@ -397,14 +380,6 @@ pub(super) async fn get_text(url: &str, name: &str, tls: ClientConfig) -> Result
             Err(CliError::Refused { status: status.as_u16(), body })
         }
     }
-}
-
-fn bearer(token: &SecretString) -> Result<HeaderValue, CliError> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| {
-        CliError::Usage("--token contains characters that are not allowed in a token".to_owned())
-    })?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 /// A client for large files of a mirror: redirects and the proxy of the environment are used, because what it reads is verified

@@ -124,6 +124,11 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: session::SessionCommand,
     },
+    /// Show who this client is for the controller, and what it may do
+    Whoami {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+    },
     /// Write the state of a controller, without secrets, into an archive for a person who helps
     SupportBundle {
         #[command(flatten)]

@@ -202,9 +202,9 @@ fn refusal(status: u16, body: &Value) -> String {
 
 fn refusal_hint(status: u16, code: &str) -> Option<&'static str> {
     match (status, code) {
-        (401, _) => {
-            Some("give --token or SHOAL_TOKEN; the controller shows an admin token at its first start")
-        }
+        (401, _) => Some(
+            "give --token (SHOAL_TOKEN) or --user (SHOAL_USER); the controller shows an admin token at its first start",
+        ),
         (403, _) => Some("this needs a token with another role"),
         (404, "unknown_server") => Some(
             "register the server with `shoal server add`; `shoal server list` shows the registered servers",

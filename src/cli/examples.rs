@@ -186,7 +186,13 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("controller release", &["shoal controller release --old-controller-is-off --jobs continue"]),
     ("user add", &["shoal user add ann --role operator --password-file ann.password"]),
     ("user list", &["shoal user list"]),
-    ("user passwd", &["shoal user passwd ann --password-stdin < ann.password"]),
+    (
+        "user passwd",
+        &[
+            "shoal user passwd ann --password-stdin < ann.password",
+            "shoal user passwd --user ann --password-file new.password",
+        ],
+    ),
     ("user role", &["shoal user role ann admin"]),
     ("user disable", &["shoal user disable ann"]),
     ("user enable", &["shoal user enable ann"]),
@@ -212,6 +218,7 @@ pub(super) const EXAMPLES: &[(&str, &[&str])] = &[
     ("worker list", &["shoal worker list", "shoal worker list --watch"]),
     ("session list", &["shoal session list"]),
     ("session end", &["shoal session end --of ann"]),
+    ("whoami", &["shoal whoami", "shoal whoami --user ann"]),
     ("support-bundle", &["shoal support-bundle -o support.tar.gz"]),
     ("log level", &["shoal log level", "shoal log level info,provision=debug", "shoal log level --reset"]),
     ("doctor", &["shoal doctor --data /var/lib/shoal --bmc 192.0.2.41"]),

@@ -59,6 +59,7 @@ mod job_live;
 mod job_verbs;
 mod live;
 mod log;
+mod login;
 mod maintenance;
 mod many;
 mod media;
@@ -86,6 +87,7 @@ mod top;
 mod user;
 mod watch;
 mod webhook;
+mod whoami;
 mod worker;
 
 use std::ffi::OsString;
@@ -247,6 +249,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Session { connection, command } => {
             let client = Client::new(&connection)?;
             client_runtime()?.block_on(Box::pin(session::run(command, &client, output)))
+        }
+        Command::Whoami { connection } => {
+            let client = Client::new(&connection)?;
+            client_runtime()?.block_on(whoami::run(&client, output))
         }
         Command::SupportBundle { connection, arguments } => {
             let client = Client::new(&connection)?;

@@ -36,8 +36,8 @@ pub(super) enum UserCommand {
     List(WatchArgs),
     /// Set another password; the former one is refused with the next request
     Passwd {
-        /// The name of the user
-        name: String,
+        /// The name of the user. Default: the user of --user, who needs no role for it
+        name: Option<String>,
         #[command(flatten)]
         password: NewPasswordArgs,
     },
@@ -134,7 +134,8 @@ pub(super) async fn run(
             let new = NewUser { name, role: role.into(), password: password.read()? };
             return add(new, place, output).await;
         }
-        UserCommand::Passwd { name, password } => {
+        UserCommand::Passwd { name: None, password } => return own_password(&password, &place, output).await,
+        UserCommand::Passwd { name: Some(name), password } => {
             (name, ChangedUser { password: Some(password.read()?), ..ChangedUser::default() })
         }
         UserCommand::Role { name, role } => {
@@ -186,6 +187,21 @@ async fn add(new: NewUser, place: PlaceArgs, output: &mut Output<'_>) -> Result<
         }
     };
     show(&user, output)
+}
+
+/// Sets the password of the user who logs in with the present one.
+async fn own_password(
+    password: &NewPasswordArgs,
+    place: &PlaceArgs,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    if place.offline_settings()?.is_some() {
+        return Err(CliError::Usage("--offline has no login: give the name of the user".to_owned()));
+    }
+    let (client, new) = (place.client()?, password.read()?);
+    client.post(&["me", "password"], &json!({ "password": new.expose_secret() }), HeaderMap::new()).await?;
+    output.note("the password is changed; the former one is refused with the next request");
+    Ok(())
 }
 
 async fn remove(name: &str, place: PlaceArgs, output: &mut Output<'_>) -> Result<(), CliError> {

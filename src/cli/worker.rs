@@ -125,15 +125,12 @@ pub(super) fn run(arguments: WorkerArgs, connection: &ConnectionArgs) -> Result<
     let url = arguments.controller.clone().unwrap_or_else(|| connection.url.clone());
     let connection = ConnectionArgs { url, ..connection.clone() };
     let (controller, tls) = tls_of(&connection)?;
-    let source = connection.token.as_ref().ok_or_else(|| {
+    let token = connection.login.token()?.ok_or_else(|| {
         CliError::Usage(
             "a worker needs its token: --token env:NAME or file:PATH, or SHOAL_TOKEN; `shoal worker token create` makes one"
                 .to_owned(),
         )
     })?;
-    let token = source
-        .load(&|name| std::env::var_os(name))
-        .map_err(|error| CliError::Usage(format!("--token: {error}")))?;
     let name = arguments.name.unwrap_or_else(host_name);
     let wake = match arguments.wake {
         Some(server) => {

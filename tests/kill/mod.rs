@@ -41,6 +41,8 @@ use work::Work;
 
 const SERIAL: &str = "KILL-1";
 const REPORT_SECRET: &str = "what-the-maintenance-os-says";
+/// The number of requests that the description of a job without an end shows.
+const LAST_REQUESTS: usize = 40;
 
 /// The point at which a controller is killed.
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +193,9 @@ impl Lane {
         let (mut id, mut reported, mut finished) = (None, false, false);
         let (deadline, mut polls) = (Instant::now() + TIME_LIMIT, Polls::new());
         loop {
-            assert!(Instant::now() < deadline, "{death:?}, {died:?}: no end\n{}", self.data.logs());
+            if Instant::now() >= deadline {
+                panic!("{death:?}, {died:?}: no end\n{}", self.unended(id.as_deref()).await);
+            }
             if died.is_none() && self.is_dying(death) {
                 died = Some(self.succeed(&between).await);
             }
@@ -227,6 +231,18 @@ impl Lane {
             self.unknown = 0;
         }
         (end, died)
+    }
+
+    /// Describes a job that has no end: what it waits for, the last requests to its BMC, and the log.
+    async fn unended(&self, id: Option<&str>) -> String {
+        let explained = match id {
+            Some(id) => explained(&self.client(), id).await,
+            None => "the job was not accepted".to_owned(),
+        };
+        let journal = self.bmc().journal();
+        let last = journal.iter().rev().take(LAST_REQUESTS).rev();
+        let requests: Vec<String> = last.map(|entry| format!("{:?}", entry.what)).collect();
+        format!("{explained}\n{}\n{}", requests.join("\n"), self.data.logs())
     }
 
     fn is_dying(&mut self, death: Option<Death>) -> bool {
@@ -310,6 +326,14 @@ fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
 async fn shown(client: &Client, id: &str) -> Option<Value> {
     let response = client.try_send(client.request(Method::GET, &format!("/api/v1/jobs/{id}"))).await.ok()?;
     Some(response.expect(200))
+}
+
+async fn explained(client: &Client, id: &str) -> String {
+    let request = client.request(Method::GET, &format!("/api/v1/jobs/{id}/explain"));
+    match client.try_send(request).await {
+        Ok(response) => response.text(),
+        Err(error) => format!("no response: {error}"),
+    }
 }
 
 /// Sends the machine's report. Returns `false` without a response.

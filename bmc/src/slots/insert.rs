@@ -141,6 +141,7 @@ pub async fn insert(
             one_image: false,
             lasting: second,
             may_appear: true,
+            busy: false,
         })));
     }
     Ok(wait_for_image(connected, &inserted, &slot.id, what))
@@ -214,6 +215,7 @@ fn refusal(error: &RedfishError, slot: &Slot, second: bool, retry_left: bool) ->
         one_image: occupied && second,
         lasting: definite && second,
         may_appear: error.maybe_applied(),
+        busy: matches!(error.kind, ErrorKind::Busy { .. }) && !occupied,
     })
 }
 

@@ -137,6 +137,9 @@ pub struct SlotRefusal {
     /// Whether the image may appear in the slot later: the BMC accepted it now or before, or failed while it inserted it.
     #[serde(default)]
     pub may_appear: bool,
+    /// Whether the BMC was busy until the patience with it had ended, so that the refusal says nothing about slot, image or network.
+    #[serde(default)]
+    pub busy: bool,
 }
 
 /// A slot plan that a slot refused.

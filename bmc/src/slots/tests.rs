@@ -305,6 +305,7 @@ fn no(slot: &Slot, one_image: bool) -> SlotRefusal {
         one_image,
         lasting: true,
         may_appear: false,
+        busy: false,
     }
 }
 

@@ -311,12 +311,16 @@ fn budget(services: &Services, context: &StepContext) -> Duration {
 }
 
 fn exhausted(step: &StepName, refused: &[RefusedAttempt], why: &str) -> StepError {
+    let busy = refused.iter().all(|refused| refused.plan.refusal.busy);
     let unread = refused.iter().all(|refused| refused.bytes_read == Some(0));
-    let next_action = match unread {
-        true => {
+    let next_action = match (busy, unread) {
+        (true, _) => {
+            "the BMC was busy at every insert: end what holds it (an update, another session with virtual media) or restart it with `shoal server reset-bmc SERIAL`, then create the job again"
+        }
+        (false, true) => {
             "the BMC requested no image: check the network from the BMC to the media address (MEDIA_BASE_URL); `shoal bmc doctor` tests it with a small image"
         }
-        false => {
+        (false, false) => {
             "check whether the BMC can reach the media address: `shoal bmc doctor` tests it with a small image"
         }
     };

@@ -75,6 +75,26 @@ async fn a_bmc_that_calls_its_slots_occupied_ends_the_job_and_the_host_is_on_aga
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_stays_busy_is_named_as_the_cause_and_not_the_network() {
+    let bench = Bench::new(|sim_bmc| {
+        sim_bmc.starts_on = true;
+        sim_bmc.slots = slots(1);
+    })
+    .await;
+    let busy = says(503, "Base.1.8.ServiceTemporarilyUnavailable", "an update is in progress");
+    bench.sim_bmc.inject(Fault::always(FaultTrigger::Insert, busy));
+    let engine = bench.plain_engine("one");
+    let id = bench.order(&engine).await;
+    let run = bench.run_to_end(&engine, id).await;
+    // Sent again and again until the patience with a busy BMC ends.
+    assert_given_up(&bench, id, &run, 100).await;
+    let failure = run.failure.unwrap();
+    assert!(inserts(&bench) > 2, "the insert was not sent again: {failure:#?}");
+    assert!(failure.next_action.contains("the BMC was busy at every insert"), "{failure:#?}");
+    assert!(failure.summary.contains("an update is in progress"), "{failure:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_with_one_place_that_another_session_takes_ends_the_job_too() {
     // The first image is accepted, the second one is refused as occupied, and from then every image is.
     let bench = Bench::new(|sim_bmc| {

@@ -19,7 +19,7 @@ same text is in `shoal COMMAND --help` and, as manual pages, in `shoal man DIREC
 
 | subject | rule |
 |---|---|
-| data and messages | data goes to standard output, all other text to standard error; no command prompts |
+| data and messages | data goes to standard output, all other text to standard error; no command prompts, but for the password of `--user` on a terminal |
 | `-o text` | tables fit the terminal (`COLUMNS`, or its width): columns of less importance are left out and long cells cut, never wrapped. A pipe receives all columns uncut |
 | `-o wide` | all columns, whole ids, nothing cut |
 | `-o json`, `--json` | the response of the controller, unchanged; members may be added in later versions |
@@ -30,7 +30,7 @@ same text is in `shoal COMMAND --help` and, as manual pages, in `shoal man DIREC
 | `--watch` of a list | a terminal is redrawn at each change; a pipe receives each new or changed row, with `-o json` one document a line |
 | colour | only on a terminal, not with `NO_COLOR` or `TERM=dumb`, and never the only bearer of a meaning |
 | progress | what takes longer than two seconds shows bytes, rate and remaining time on standard error |
-| controller | `--url` (`SHOAL_URL`), `--token` (`SHOAL_TOKEN`), `--ca-file` (`SHOAL_CA_FILE`) |
+| controller | `--url` (`SHOAL_URL`), `--token` (`SHOAL_TOKEN`) or `--user` (`SHOAL_USER`) with a password (`--user-password env:NAME` or `file:PATH`, `SHOAL_USER_PASSWORD`, or a question), `--ca-file` (`SHOAL_CA_FILE`) |
 
 ";
 

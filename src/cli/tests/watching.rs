@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::client::{Client, ConnectionArgs};
 use super::super::error::CliError;
 use super::super::job::watch_to_the_end;
+use super::super::login::LoginArgs;
 use super::super::output::{Format, Output};
 use super::super::watch::PollInterval;
 use super::Controller;
@@ -21,7 +22,8 @@ const QUICK: PollInterval = PollInterval {
 
 /// Watches job `j-1` without long pauses.
 fn watch(controller: &Controller, json: bool) -> (Result<(), CliError>, String, String) {
-    let connection = ConnectionArgs { url: controller.url.clone(), token: None, ca_file: None };
+    let connection =
+        ConnectionArgs { url: controller.url.clone(), login: LoginArgs::default(), ca_file: None };
     let client = Client::new(&connection).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let format = if json { Format::Json } else { Format::Text };

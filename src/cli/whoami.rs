@@ -1,0 +1,25 @@
+//! `shoal whoami`: the login of this client, as the controller sees it.
+
+use super::client::Client;
+use super::error::CliError;
+use super::output::{Output, text};
+
+/// Shows name, login, role and limits of the caller.
+pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    let me = client.get(&["me"], &[]).await?.body;
+    if output.json {
+        return output.document(&me);
+    }
+    let labels = me["labels"].as_object().into_iter().flatten();
+    let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={}", text(value, ""))).collect();
+    let registry = me["registry"].as_array().into_iter().flatten();
+    let registry: Vec<String> = registry.map(|scope| text(scope, "")).collect();
+    let all = |some: Vec<String>, all: &str| if some.is_empty() { all.to_owned() } else { some.join(", ") };
+    output.fields(&[
+        ("name", text(&me, "/name")),
+        ("login", text(&me, "/login")),
+        ("role", text(&me, "/role")),
+        ("servers", all(labels, "all")),
+        ("registry scopes", all(registry, "none: the role decides")),
+    ])
+}
